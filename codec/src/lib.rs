@@ -1,0 +1,1 @@
+//! Envoy resources as JSON and YAML: descriptors, positions, validation, references, redaction.

@@ -1,0 +1,1 @@
+//! The xDS transport protocol for one client, SotW and delta, without I/O.

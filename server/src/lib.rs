@@ -1,0 +1,1 @@
+//! A standalone xDS management server.

@@ -1,0 +1,3 @@
+//! The `xds-server` command.
+
+fn main() {}

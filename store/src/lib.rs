@@ -1,0 +1,1 @@
+//! The durable journal of what was changed, with sled as its index.
