@@ -1,0 +1,190 @@
+//! What can go wrong, by the question that was asked.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::{BlobHash, Revision};
+
+/// The operating system refused something.
+///
+/// Names the file and what to do about it; the system's own words are its source.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("cannot {action} {path}{advice}", path = path.display(), advice = advice(source.kind()))]
+pub struct FileError {
+    /// What was tried, as a verb.
+    pub action: &'static str,
+    /// The file or directory.
+    pub path: PathBuf,
+    /// What the system said.
+    #[source]
+    pub source: Arc<io::Error>,
+}
+
+impl FileError {
+    pub(crate) fn new(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self { action, path: path.to_owned(), source: Arc::new(source) }
+    }
+
+    /// What kind of refusal it is, such as [`io::ErrorKind::StorageFull`].
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
+}
+
+/// The store could not be opened.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another process (or another store of this one) has the directory open.
+    #[error("{} is in use{}", path.display(), holder.map(|pid| format!(" by process {pid}")).unwrap_or_default())]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+        /// Process id of the holder, if the lock file tells it.
+        holder: Option<u32>,
+    },
+    /// The journal is damaged where acknowledged commits are; nothing was changed.
+    ///
+    /// Restore the file from a copy, or open with [`Options::salvage`](crate::Options::salvage), which keeps
+    /// what lies before the damage and moves the rest aside.
+    #[error(
+        "{} is damaged at byte {offset}: {reason}; restore it from a copy, or open with salvage to keep what is before it",
+        path.display()
+    )]
+    Damaged {
+        /// The journal file.
+        path: PathBuf,
+        /// Where the damage begins, in bytes from the start of the file.
+        offset: u64,
+        /// What was found there.
+        reason: String,
+    },
+    /// A file could not be read, written or created.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// The store failed; nothing was changed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The blob is larger than [`MAX_BLOB_BYTES`](crate::MAX_BLOB_BYTES).
+    #[error("a blob of {bytes} bytes is larger than the limit of {limit}")]
+    BlobTooLarge {
+        /// Size of the blob.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A file could not be read or written; the next attempt may succeed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// An earlier failure left the end of the journal uncertain, so nothing is written until it is opened again.
+    ///
+    /// Reads go on. Nothing was acknowledged since the failure.
+    #[error("the store is read-only since it failed; restart when the cause is gone")]
+    ReadOnly(#[source] FileError),
+    /// What was read is not what was written.
+    #[error("{} is damaged at byte {offset}: {reason}", path.display())]
+    Damaged {
+        /// The journal file.
+        path: PathBuf,
+        /// Where, in bytes from the start of the file.
+        offset: u64,
+        /// What was found there.
+        reason: String,
+    },
+    /// The store is shutting down.
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// The commit was not made, and the head has not moved because of it.
+///
+/// One exception cannot be ruled out: if a write fails and the file system then also refuses to cut it off
+/// ([`StoreError::ReadOnly`] from then on), the commit may be there when the store is opened again.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitError {
+    /// The head is not the one that the commit was built from.
+    #[error("the store is at revision {head}")]
+    Conflict {
+        /// The head now.
+        head: Revision,
+    },
+    /// A change names a blob that the store does not have.
+    ///
+    /// Blobs that no commit names are kept in memory, for a bounded time: put it again.
+    #[error("the value {hash} of {key:?} was not put before the commit")]
+    UnknownBlob {
+        /// The key.
+        key: String,
+        /// The hash.
+        hash: BlobHash,
+    },
+    /// Two changes have the same key.
+    #[error("{key:?} is changed twice in one commit")]
+    DuplicateKey {
+        /// The key.
+        key: String,
+    },
+    /// A key or text is longer than [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES), or the record as a whole exceeds
+    /// [`MAX_BLOB_BYTES`](crate::MAX_BLOB_BYTES).
+    #[error("the {what} of {bytes} bytes is larger than the limit of {limit}")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A past state cannot be given.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HistoryError {
+    /// The revision is older than the kept history.
+    #[error("the history before revision {oldest} is no longer kept")]
+    Compacted {
+        /// The oldest revision whose state is kept.
+        oldest: Revision,
+    },
+    /// The revision does not exist yet.
+    #[error("the store is at revision {head}")]
+    Future {
+        /// The head now.
+        head: Revision,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn advice(kind: io::ErrorKind) -> &'static str {
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the system's errors are many; only these have advice"
+    )]
+    match kind {
+        io::ErrorKind::StorageFull => ": the disk is full; free some space",
+        io::ErrorKind::QuotaExceeded => ": the quota is used up; raise it or free some space",
+        io::ErrorKind::FileTooLarge => ": the file may not grow; raise the limit on file sizes",
+        io::ErrorKind::ReadOnlyFilesystem => {
+            ": the file system is read-only; mount it writable or choose another data directory"
+        }
+        io::ErrorKind::PermissionDenied => {
+            ": permission denied; give this user the data directory or choose another one"
+        }
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            ": a file is in the place of a directory; choose another data directory"
+        }
+        _ => "",
+    }
+}

@@ -1,0 +1,87 @@
+//! What the rest of the program asks of a store.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use crate::{
+    BlobHash, Commit, CommitError, Compaction, HistoryError, Record, Retention, Revision, StoreError,
+};
+
+/// A future that can be held behind `dyn Store`.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A map from keys to blobs that changes by commits and remembers them.
+///
+/// Keys have meaning only to the caller. Values are blobs, named by the hash of their content: first
+/// [`put_blob`](Self::put_blob), then [`commit`](Self::commit) what names them.
+///
+/// The futures may be dropped at any time; a commit that was begun is then finished (or refused) unseen. Methods
+/// that return no future and a `Result` read local files: a caller that asks for much of the history on an async
+/// thread should do so in `spawn_blocking`.
+pub trait Store: Send + Sync + Debug {
+    /// The newest revision.
+    fn head(&self) -> Revision;
+
+    /// Takes a value that a later commit may name; putting it again changes nothing.
+    ///
+    /// It is durable no later than the commit that names it, and may be forgotten if none does.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::BlobTooLarge`] beyond [`MAX_BLOB_BYTES`](crate::MAX_BLOB_BYTES).
+    fn put_blob(&self, bytes: Bytes) -> BoxFuture<'_, Result<BlobHash, StoreError>>;
+
+    /// Makes `commit` the revision after `expected`, if that is the head, and returns it when it is durable.
+    ///
+    /// # Errors
+    ///
+    /// [`CommitError::Conflict`] if the head is another one, [`CommitError::UnknownBlob`] if a value was not put.
+    fn commit(&self, expected: Revision, commit: Commit) -> BoxFuture<'_, Result<Revision, CommitError>>;
+
+    /// Returns the content of a blob, or `None` if it is unknown (never put, or no longer kept).
+    ///
+    /// # Errors
+    ///
+    /// If the files cannot be read.
+    fn blob(&self, hash: BlobHash) -> Result<Option<Bytes>, StoreError>;
+
+    /// Returns every key and its value at the head, and which revision that is.
+    fn state(&self) -> (Revision, BTreeMap<String, BlobHash>);
+
+    /// Returns every key and its value after the commit `revision`.
+    ///
+    /// # Errors
+    ///
+    /// [`HistoryError::Compacted`] if it is no longer known, [`HistoryError::Future`] if it does not exist yet.
+    fn state_at(&self, revision: Revision) -> Result<BTreeMap<String, BlobHash>, HistoryError>;
+
+    /// Returns at most `limit` records, newest first, beginning below `before` (or at the head).
+    ///
+    /// It ends where the kept history ends.
+    ///
+    /// # Errors
+    ///
+    /// If the files cannot be read.
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Record>, StoreError>;
+
+    /// Returns one record, or `None` if it does not exist or is no longer kept.
+    ///
+    /// # Errors
+    ///
+    /// If the files cannot be read.
+    fn record(&self, revision: Revision) -> Result<Option<Record>, StoreError>;
+
+    /// Returns the head as it moves; a value that is seen there is durable and can be read.
+    fn watch(&self) -> watch::Receiver<Revision>;
+
+    /// Drops what is beyond `keep` from the history; commits go on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// If the files cannot be read or written; then the history is as it was.
+    fn compact(&self, keep: Retention) -> BoxFuture<'_, Result<Compaction, StoreError>>;
+}
