@@ -1,1 +1,31 @@
-//! The versioned snapshot cache: resources, node groups, views, the publisher and the status board.
+//! What the management server serves: resources, their versions, node groups, views, and who has applied them.
+//!
+//! Two *layers* hold resources by node group: the base (files) and the overrides (the admin API). [`layer::merge`] makes
+//! one set of effective groups of them, the [`Publisher`] compiles the groups into [`View`]s, one per set of groups and
+//! profile, and hands a view to every client that resolves to it. A view never changes; a change is a new view. The
+//! [`StatusBoard`] holds what each stream was sent and what it answered.
+//!
+//! This crate does no I/O, reads no clock and starts no task. It does not know the transport protocol (`xds-session`),
+//! nor what a resource means (`xds-codec`): a resource here is a name, a type, encoded bytes and a content version.
+
+pub mod group;
+pub mod layer;
+mod node;
+mod publisher;
+mod resource;
+mod resource_type;
+pub mod status;
+mod table;
+mod version;
+mod view;
+
+pub use group::{GroupName, NodeGroup, Selector};
+pub use layer::{Groups, Layer};
+pub use node::{Locality, Node, Profile, Scalar};
+pub use publisher::{Publication, Publisher, ViewChange, ViewReceiver};
+pub use resource::{Name, Origin, Reference, Resource, ResourceDraft, ResourceKey};
+pub use resource_type::ResourceType;
+pub use status::StatusBoard;
+pub use table::{Changes, TypeTable};
+pub use version::{ForeignVersion, Revision, Version, VersionHasher};
+pub use view::{Conflict, View, ViewKey};

@@ -1,0 +1,339 @@
+//! Node groups: which nodes get which resources (D3).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::node::{Node, Profile, Scalar};
+
+/// The name of a node group: 1 to 512 bytes of UTF-8 without control characters, so that every usual node id is one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupName(Arc<str>);
+
+/// The group that selects every node and lies below every other.
+pub const DEFAULT: &str = "default";
+
+impl GroupName {
+    /// Checks the name.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidGroupName`] if it is empty, too long or has a control character.
+    pub fn new(name: &str) -> Result<Self, InvalidGroupName> {
+        if name.is_empty() || name.len() > 512 || name.chars().any(char::is_control) {
+            return Err(InvalidGroupName { name: name.chars().take(64).collect() });
+        }
+        Ok(Self(name.into()))
+    }
+
+    /// The name of the default group.
+    #[must_use]
+    pub fn default_group() -> Self {
+        Self(DEFAULT.into())
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it is the default group.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        &*self.0 == DEFAULT
+    }
+}
+
+impl fmt::Display for GroupName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A text that cannot name a group.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} cannot name a group: use 1 to 512 bytes without control characters")]
+pub struct InvalidGroupName {
+    /// The text, at most its first 64 characters.
+    pub name: String,
+}
+
+/// What a group is: whom it selects and how it stands to other groups.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeGroup {
+    /// Its name.
+    pub name: GroupName,
+    /// Whom it selects.
+    pub selector: Selector,
+    /// Where two groups have a resource of the same type and name, the higher priority wins, then the lower name.
+    pub priority: i64,
+    /// The profile of its nodes, if the group decides it.
+    pub client: Option<Profile>,
+}
+
+impl NodeGroup {
+    /// The group that selects exactly the node whose id is the group's name (what a PUT of a new group's resources makes).
+    #[must_use]
+    pub fn for_node_id(name: GroupName) -> Self {
+        let selector = Selector { node_ids: vec![Glob::literal(name.as_str())], ..Selector::nothing() };
+        Self { name, selector, priority: 0, client: None }
+    }
+
+    /// The default group: every node.
+    #[must_use]
+    pub fn default_group() -> Self {
+        Self { name: GroupName::default_group(), selector: Selector::everyone(), priority: 0, client: None }
+    }
+}
+
+/// Whom a group selects. Fields are ANDed, the values within a field ORed, an absent (empty) field is no condition; in
+/// `metadata` every key is a condition of its own. A selector without any condition selects nobody unless `all` is set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Selector {
+    /// Selects every node; the other fields must then be empty.
+    pub all: bool,
+    /// Globs of node ids.
+    pub node_ids: Vec<Glob>,
+    /// Globs of the node's cluster.
+    pub clusters: Vec<Glob>,
+    /// Dotted path into the node's metadata, and the values of which one must be there.
+    pub metadata: BTreeMap<String, Vec<Scalar>>,
+    /// Globs of user agent names.
+    pub user_agents: Vec<Glob>,
+}
+
+impl Selector {
+    /// No condition and not everyone: selects nobody. The start for building one.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self {
+            all: false,
+            node_ids: vec![],
+            clusters: vec![],
+            metadata: BTreeMap::new(),
+            user_agents: vec![],
+        }
+    }
+
+    /// Every node.
+    #[must_use]
+    pub fn everyone() -> Self {
+        Self { all: true, ..Self::nothing() }
+    }
+
+    /// Whether there is no condition at all and `all` is not set; such a selector is refused as input.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.all && !self.has_conditions()
+    }
+
+    /// Whether any condition is set.
+    #[must_use]
+    pub fn has_conditions(&self) -> bool {
+        !(self.node_ids.is_empty()
+            && self.clusters.is_empty()
+            && self.metadata.is_empty()
+            && self.user_agents.is_empty())
+    }
+
+    /// The node ids, if the selector is nothing but literal node ids, so that nodes can be found by hash.
+    #[must_use]
+    pub fn literal_node_ids(&self) -> Option<Vec<&str>> {
+        let only_ids =
+            !self.all && self.clusters.is_empty() && self.metadata.is_empty() && self.user_agents.is_empty();
+        if !only_ids || self.node_ids.is_empty() {
+            return None;
+        }
+        self.node_ids.iter().map(Glob::as_literal).collect()
+    }
+
+    /// Whether `node` is selected.
+    #[must_use]
+    pub fn selects(&self, node: &Node) -> bool {
+        if self.all {
+            return true;
+        }
+        let one_of =
+            |globs: &[Glob], text: &str| globs.is_empty() || globs.iter().any(|glob| glob.matches(text));
+        self.has_conditions()
+            && one_of(&self.node_ids, &node.id)
+            && one_of(&self.clusters, &node.cluster)
+            && one_of(&self.user_agents, &node.user_agent_name)
+            && self
+                .metadata
+                .iter()
+                .all(|(path, values)| node.metadata.get(path).is_some_and(|value| values.contains(value)))
+    }
+}
+
+/// A text pattern: `*` stands for any run of characters, also none; `?` for one; `\` takes the next one literally.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glob {
+    pattern: String,
+    parts: Vec<GlobPart>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GlobPart {
+    Any,
+    One,
+    Exactly(char),
+}
+
+impl Glob {
+    /// Reads a pattern; every text is one.
+    #[must_use]
+    pub fn new(pattern: &str) -> Self {
+        let mut parts = Vec::new();
+        let mut characters = pattern.chars();
+        while let Some(character) = characters.next() {
+            match character {
+                '*' if parts.last() == Some(&GlobPart::Any) => {}
+                '*' => parts.push(GlobPart::Any),
+                '?' => parts.push(GlobPart::One),
+                '\\' => parts.push(GlobPart::Exactly(characters.next().unwrap_or('\\'))),
+                other => parts.push(GlobPart::Exactly(other)),
+            }
+        }
+        Self { pattern: pattern.to_owned(), parts }
+    }
+
+    /// The pattern that matches exactly `text`.
+    #[must_use]
+    pub fn literal(text: &str) -> Self {
+        let mut pattern = String::with_capacity(text.len());
+        for character in text.chars() {
+            if matches!(character, '*' | '?' | '\\') {
+                pattern.push('\\');
+            }
+            pattern.push(character);
+        }
+        Self { pattern, parts: text.chars().map(GlobPart::Exactly).collect() }
+    }
+
+    /// The pattern as it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.pattern
+    }
+
+    /// The only text that matches, if there is only one and it needed no escape.
+    fn as_literal(&self) -> Option<&str> {
+        let plain = self.parts.iter().all(|part| matches!(part, GlobPart::Exactly(_)));
+        (plain && !self.pattern.contains('\\')).then_some(&self.pattern)
+    }
+
+    /// Whether the whole `text` matches. Takes at most pattern × text steps.
+    #[must_use]
+    pub fn matches(&self, text: &str) -> bool {
+        let mut rest = text.chars();
+        let mut part = 0;
+        let mut retry: Option<(usize, std::str::Chars<'_>)> = None;
+        loop {
+            let before = rest.clone();
+            let character = rest.next();
+            match (self.parts.get(part), character) {
+                (Some(GlobPart::Any), _) => {
+                    part += 1;
+                    rest = before;
+                    retry = Some((part, rest.clone()));
+                    continue;
+                }
+                (Some(GlobPart::One), Some(_)) => {
+                    part += 1;
+                    continue;
+                }
+                (Some(GlobPart::Exactly(expected)), Some(found)) if *expected == found => {
+                    part += 1;
+                    continue;
+                }
+                (None, None) => return true,
+                (_, _) => {}
+            }
+            let Some((restart, mut from)) = retry.take() else { return false };
+            if from.next().is_none() {
+                return false;
+            }
+            part = restart;
+            rest = from.clone();
+            retry = Some((restart, from));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_glob_matches_the_whole_text() {
+        let table = [
+            ("edge-*", "edge-1", true),
+            ("edge-*", "edge-", true),
+            ("edge-*", "ledge-1", false),
+            ("*", "", true),
+            ("", "", true),
+            ("", "a", false),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("*a*b*", "xxaxxbxx", true),
+            ("*a*b*", "xxbxxaxx", false),
+            ("*ab", "aab", true),
+            ("**a", "ba", true),
+            (r"a\*", "a*", true),
+            (r"a\*", "ab", false),
+            ("ü?", "üß", true),
+        ];
+        for (pattern, text, expected) in table {
+            assert_eq!(Glob::new(pattern).matches(text), expected, "{pattern} on {text}");
+        }
+    }
+
+    #[test]
+    fn a_hostile_glob_ends() {
+        let glob = Glob::new(&"*a".repeat(500));
+        assert!(!glob.matches(&("a".repeat(499) + "b")));
+    }
+
+    #[test]
+    fn a_literal_matches_only_itself() {
+        for text in ["a*b", "?", r"a\b", "plain"] {
+            assert!(Glob::literal(text).matches(text));
+            assert!(Glob::new(Glob::literal(text).as_str()).matches(text));
+            assert!(!Glob::literal(text).matches("a-b"));
+        }
+    }
+
+    #[test]
+    fn selector_fields_are_anded_and_values_ored() {
+        let node = Node {
+            cluster: "edge".to_owned(),
+            metadata: BTreeMap::from([("a.b".to_owned(), Scalar::Number(1.0))]),
+            ..Node::with_id("n1")
+        };
+        let ids = |ids: &[&str]| Selector {
+            node_ids: ids.iter().map(|id| Glob::new(id)).collect(),
+            ..Selector::nothing()
+        };
+        assert!(ids(&["x", "n*"]).selects(&node));
+        assert!(!ids(&["x"]).selects(&node));
+        assert!(!Selector { clusters: vec![Glob::new("other")], ..ids(&["n1"]) }.selects(&node));
+        let metadata = |value: Scalar| Selector {
+            metadata: BTreeMap::from([("a.b".to_owned(), vec![Scalar::Bool(true), value])]),
+            ..Selector::nothing()
+        };
+        assert!(metadata(Scalar::Number(1.0)).selects(&node));
+        assert!(!metadata(Scalar::String("1".to_owned())).selects(&node));
+        assert!(!Selector::nothing().selects(&node));
+        assert!(Selector::everyone().selects(&node));
+    }
+
+    #[test]
+    fn group_names_are_checked() {
+        assert!(GroupName::new("sidecar~10.0.0.1~a b").is_ok());
+        for name in ["", "a\nb", &"x".repeat(513)] {
+            assert!(GroupName::new(name).is_err(), "{name}");
+        }
+    }
+}

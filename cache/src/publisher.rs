@@ -1,0 +1,290 @@
+//! The one publisher: owns the effective groups, the views compiled from them, and which node follows which view (D14).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::group::GroupName;
+use crate::layer::Groups;
+use crate::node::{Node, Profile};
+use crate::resource_type::ResourceType;
+use crate::table::Changes;
+use crate::version::Revision;
+use crate::view::{View, ViewKey, compile};
+
+/// Publishes groups as views. Shared by reference; every call takes one short lock and none waits for a client.
+#[derive(Debug)]
+pub struct Publisher {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Nothing is served before the first complete load (D3).
+    is_loaded: bool,
+    revision: Revision,
+    epoch: u64,
+    groups: Groups,
+    index: NodeIndex,
+    views: HashMap<ViewKey, watch::Sender<Option<Arc<View>>>>,
+    /// Views that nobody followed at the last call of [`Publisher::retire_unused`].
+    unused: BTreeSet<ViewKey>,
+}
+
+/// What one call of [`Publisher::publish`] changed.
+#[derive(Clone, Debug, Default)]
+pub struct Publication {
+    /// The revision that was published.
+    pub revision: Revision,
+    /// The views that somebody follows and in which a resource changed.
+    pub views: Vec<ViewChange>,
+}
+
+/// What changed in one view.
+#[derive(Clone, Debug)]
+pub struct ViewChange {
+    /// The view.
+    pub key: ViewKey,
+    /// By type; never empty, and no entry is.
+    pub changes: BTreeMap<ResourceType, Arc<Changes>>,
+}
+
+/// One client's end of its view.
+#[derive(Debug)]
+pub struct ViewReceiver {
+    receiver: watch::Receiver<Option<Arc<View>>>,
+    epoch: u64,
+}
+
+impl ViewReceiver {
+    /// The newest view, which counts as seen from now on; `None` before the first complete load.
+    pub fn take(&mut self) -> Option<Arc<View>> {
+        self.receiver.borrow_and_update().clone()
+    }
+
+    /// Waits until there is a view that was not seen. Loses nothing when dropped.
+    ///
+    /// # Errors
+    ///
+    /// If the publisher is gone.
+    pub async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
+        self.receiver.changed().await
+    }
+
+    /// Whether `view` was published after the selection of groups changed, so that the client must follow anew.
+    #[must_use]
+    pub fn is_outdated_by(&self, view: &View) -> bool {
+        view.epoch() != self.epoch
+    }
+
+    /// The channel itself, for callers that poll it.
+    #[must_use]
+    pub fn into_inner(self) -> watch::Receiver<Option<Arc<View>>> {
+        self.receiver
+    }
+}
+
+impl Publisher {
+    /// Nothing is loaded yet: clients can follow, and wait.
+    #[must_use]
+    pub fn new() -> Self {
+        let state = State {
+            is_loaded: false,
+            revision: Revision(0),
+            epoch: 0,
+            groups: Groups::new(),
+            index: NodeIndex::default(),
+            views: HashMap::new(),
+            unused: BTreeSet::new(),
+        };
+        Self { state: Mutex::new(state) }
+    }
+
+    /// Makes `groups` what is served. Wakes exactly the clients of the views in which something changed, or all of them if
+    /// the selection of groups changed.
+    ///
+    /// `revision` must not be lower than the last one.
+    pub fn publish(&self, revision: Revision, groups: Groups) -> Publication {
+        let mut state = self.lock();
+        debug_assert!(revision >= state.revision, "revisions only grow");
+        let reselect = !state.is_loaded || !same_selection(&state.groups, &groups);
+        if reselect {
+            state.epoch += 1;
+            state.index = NodeIndex::new(&groups);
+        }
+        state.is_loaded = true;
+        state.revision = revision;
+        let before = std::mem::replace(&mut state.groups, groups);
+        let mut publication = Publication { revision, views: vec![] };
+        for (key, sender) in &state.views {
+            let touched = |name: &GroupName| {
+                before.get(name).map(Arc::as_ptr) != state.groups.get(name).map(Arc::as_ptr)
+            };
+            if !reselect && !key.groups.iter().any(touched) {
+                continue;
+            }
+            let previous = sender.borrow().clone();
+            let view = compile(key.clone(), &state.groups, (revision, state.epoch), previous.as_deref());
+            let changes = changes(previous.as_deref(), &view);
+            let wakes = reselect || !changes.is_empty();
+            sender.send_if_modified(|current| {
+                *current = Some(Arc::new(view));
+                wakes
+            });
+            if !changes.is_empty() {
+                publication.views.push(ViewChange { key: key.clone(), changes });
+            }
+        }
+        publication
+    }
+
+    /// Follows the view of `node`; compiles it if `node` is its first client.
+    #[must_use]
+    pub fn follow(&self, node: &Node) -> ViewReceiver {
+        let mut state = self.lock();
+        let key = state.index.key_of(node, &state.groups);
+        let epoch = state.epoch;
+        if let Some(sender) = state.views.get(&key) {
+            return ViewReceiver { receiver: sender.subscribe(), epoch };
+        }
+        let view = state
+            .is_loaded
+            .then(|| Arc::new(compile(key.clone(), &state.groups, (state.revision, epoch), None)));
+        let (sender, receiver) = watch::channel(view);
+        state.views.insert(key, sender);
+        ViewReceiver { receiver, epoch }
+    }
+
+    /// What `node` is served now, whether or not it is connected; `None` before the first complete load.
+    #[must_use]
+    pub fn view_of(&self, node: &Node) -> Option<Arc<View>> {
+        let state = self.lock();
+        let key = state.index.key_of(node, &state.groups);
+        state.view(&key)
+    }
+
+    /// What a client of exactly these groups would be served; `None` before the first complete load.
+    #[must_use]
+    pub fn view_at(&self, key: &ViewKey) -> Option<Arc<View>> {
+        self.lock().view(key)
+    }
+
+    /// The groups as they are served, and the revision.
+    #[must_use]
+    pub fn groups(&self) -> (Revision, Groups) {
+        let state = self.lock();
+        (state.revision, state.groups.clone())
+    }
+
+    /// Whether the first complete load was published.
+    #[must_use]
+    pub fn is_loaded(&self) -> bool {
+        self.lock().is_loaded
+    }
+
+    /// Drops the views that nobody has followed since the call before. Call it now and then.
+    pub fn retire_unused(&self) {
+        let mut state = self.lock();
+        let State { views, unused, .. } = &mut *state;
+        views.retain(|key, sender| sender.receiver_count() > 0 || !unused.contains(key));
+        *unused = views
+            .iter()
+            .filter(|(_, sender)| sender.receiver_count() == 0)
+            .map(|(key, _)| key.clone())
+            .collect();
+    }
+
+    /// How many views are kept.
+    #[must_use]
+    pub fn n_views(&self) -> usize {
+        self.lock().views.len()
+    }
+
+    /// A panic elsewhere cannot leave the state half changed in a way that matters more than serving on.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Publisher {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl State {
+    fn view(&self, key: &ViewKey) -> Option<Arc<View>> {
+        if let Some(view) = self.views.get(key).and_then(|sender| sender.borrow().clone()) {
+            return Some(view);
+        }
+        self.is_loaded
+            .then(|| Arc::new(compile(key.clone(), &self.groups, (self.revision, self.epoch), None)))
+    }
+}
+
+/// What changed from `previous`; everything, if there was none.
+fn changes(previous: Option<&View>, view: &View) -> BTreeMap<ResourceType, Arc<Changes>> {
+    let before = previous.into_iter().flat_map(View::types);
+    let types: BTreeSet<&ResourceType> = before.chain(view.types()).collect();
+    types
+        .into_iter()
+        .filter_map(|resource_type| {
+            let changes = match previous {
+                Some(previous) => view.table(resource_type).changes_since(previous.table(resource_type)),
+                None => view.table(resource_type).changes_since(&crate::TypeTable::default()),
+            };
+            (!changes.is_empty()).then(|| (resource_type.clone(), changes))
+        })
+        .collect()
+}
+
+/// Whether every node would resolve to the same groups and profile.
+fn same_selection(before: &Groups, after: &Groups) -> bool {
+    before.len() == after.len()
+        && before.iter().zip(after).all(|((_, before), (_, after))| before.definition == after.definition)
+}
+
+/// Finds the groups of a node: literal node ids by hash, other selectors one by one.
+#[derive(Debug, Default)]
+struct NodeIndex {
+    by_id: HashMap<String, Vec<GroupName>>,
+    by_selector: Vec<GroupName>,
+}
+
+impl NodeIndex {
+    fn new(groups: &Groups) -> Self {
+        let mut index = Self::default();
+        for (name, group) in groups.iter().filter(|(name, _)| !name.is_default()) {
+            match group.definition.selector.literal_node_ids() {
+                Some(ids) => {
+                    for id in ids {
+                        index.by_id.entry(id.to_owned()).or_default().push(name.clone());
+                    }
+                }
+                None => index.by_selector.push(name.clone()),
+            }
+        }
+        index
+    }
+
+    /// The groups that select `node`, the winner first: by priority, then by name, the default group last.
+    fn key_of(&self, node: &Node, groups: &Groups) -> ViewKey {
+        let selects = |name: &&GroupName| {
+            groups.get(*name).is_some_and(|group| group.definition.selector.selects(node))
+        };
+        let by_selector = self.by_selector.iter().filter(selects);
+        let mut names: Vec<&GroupName> =
+            self.by_id.get(&node.id).into_iter().flatten().chain(by_selector).collect();
+        let priority = |name: &GroupName| groups.get(name).map_or(0, |group| group.definition.priority);
+        names.sort_by(|a, b| priority(b).cmp(&priority(a)).then_with(|| a.cmp(b)));
+        names.dedup();
+        let default = GroupName::default_group();
+        names.push(&default);
+        let profile = names
+            .iter()
+            .find_map(|name| groups.get(*name).and_then(|group| group.definition.client))
+            .unwrap_or_else(|| Profile::of_user_agent(&node.user_agent_name));
+        ViewKey { groups: names.into_iter().cloned().collect(), profile, cohort: 0 }
+    }
+}

@@ -1,0 +1,203 @@
+//! A resource: a named, typed, encoded message with a content version.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::resource_type::ResourceType;
+use crate::version::{Version, VersionHasher};
+
+/// A resource name, as the client asks for it: compared byte by byte (row A61).
+pub type Name = Arc<str>;
+
+/// A type and a name; unique within a group and within a view.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceKey {
+    /// The type.
+    pub resource_type: ResourceType,
+    /// The name.
+    pub name: Name,
+}
+
+impl fmt::Display for ResourceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} \"{}\"", self.resource_type, self.name)
+    }
+}
+
+/// One resource that another one names, such as the cluster of a route.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reference {
+    /// What is named.
+    pub to: ResourceKey,
+    /// Where it is named, as a field path: `virtual_hosts[0].routes[1].route.cluster`.
+    pub path: Arc<str>,
+}
+
+/// Where a resource came from. No part of its content: equal resources of different origin have equal versions.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// A document in a watched file.
+    File {
+        /// The file's path as it was found.
+        path: Arc<str>,
+        /// The line of the document's first key, from 1.
+        line: u32,
+        /// The column, from 1.
+        column: u32,
+    },
+    /// The admin API.
+    Api,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, line, column } => write!(f, "{path}:{line}:{column}"),
+            Self::Api => f.write_str("api"),
+        }
+    }
+}
+
+/// What a [`Resource`] is made of.
+#[derive(Clone, Debug)]
+pub struct ResourceDraft {
+    /// The type and name.
+    pub key: ResourceKey,
+    /// The encoded message, canonical: map fields in key order, also inside nested `Any`s (D4).
+    pub value: Bytes,
+    /// How long the client may keep the resource without hearing of it again; `None` for ever.
+    pub ttl: Option<Duration>,
+    /// Other names by which the resource can be subscribed to (row A109).
+    pub aliases: Box<[Name]>,
+    /// What the resource names.
+    pub references: Box<[Reference]>,
+    /// Where it came from.
+    pub origin: Origin,
+    /// Whether a wildcard subscription covers it (row A57).
+    pub in_wildcard: bool,
+}
+
+/// One resource, immutable. Everything a client could see of it is in [`version`](Self::version).
+#[derive(Clone)]
+pub struct Resource {
+    draft: ResourceDraft,
+    version: Version,
+}
+
+impl Resource {
+    /// Computes the version; the draft is taken as it is.
+    #[must_use]
+    pub fn new(draft: ResourceDraft) -> Self {
+        let mut hasher = VersionHasher::new();
+        hasher.update(draft.key.resource_type.type_url().as_bytes());
+        hasher.update(draft.key.name.as_bytes());
+        hasher.update(&draft.value);
+        if let Some(ttl) = draft.ttl {
+            hasher.update(&ttl.as_nanos().to_le_bytes());
+        }
+        for alias in &draft.aliases {
+            hasher.update(alias.as_bytes());
+        }
+        Self { version: hasher.finish(), draft }
+    }
+
+    /// A resource that only has a name and content, from the admin API; for tests and tools.
+    #[must_use]
+    pub fn plain(resource_type: ResourceType, name: &str, value: impl Into<Bytes>) -> Self {
+        Self::new(ResourceDraft {
+            key: ResourceKey { resource_type, name: name.into() },
+            value: value.into(),
+            ttl: None,
+            aliases: Box::default(),
+            references: Box::default(),
+            origin: Origin::Api,
+            in_wildcard: true,
+        })
+    }
+
+    /// The draft again, to make a changed resource of it.
+    #[must_use]
+    pub fn to_draft(&self) -> ResourceDraft {
+        self.draft.clone()
+    }
+
+    /// The type and name.
+    #[must_use]
+    pub fn key(&self) -> &ResourceKey {
+        &self.draft.key
+    }
+
+    /// The type.
+    #[must_use]
+    pub fn resource_type(&self) -> &ResourceType {
+        &self.draft.key.resource_type
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.draft.key.name
+    }
+
+    /// The content version.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The encoded message.
+    #[must_use]
+    pub fn value(&self) -> &Bytes {
+        &self.draft.value
+    }
+
+    /// The time to live (A.9).
+    #[must_use]
+    pub fn ttl(&self) -> Option<Duration> {
+        self.draft.ttl
+    }
+
+    /// Other names of the resource.
+    #[must_use]
+    pub fn aliases(&self) -> &[Name] {
+        &self.draft.aliases
+    }
+
+    /// What the resource names.
+    #[must_use]
+    pub fn references(&self) -> &[Reference] {
+        &self.draft.references
+    }
+
+    /// Where it came from.
+    #[must_use]
+    pub fn origin(&self) -> &Origin {
+        &self.draft.origin
+    }
+
+    /// Whether a wildcard subscription covers it.
+    #[must_use]
+    pub fn in_wildcard(&self) -> bool {
+        self.draft.in_wildcard
+    }
+
+    /// The names of one type that the resource refers to, in the order in which it names them.
+    pub fn references_to<'a>(&'a self, resource_type: &'a ResourceType) -> impl Iterator<Item = &'a Name> {
+        self.draft
+            .references
+            .iter()
+            .map(|r| &r.to)
+            .filter(move |to| to.resource_type == *resource_type)
+            .map(|to| &to.name)
+    }
+}
+
+impl fmt::Debug for Resource {
+    /// Type, name and version; never the content, which may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.key(), self.version)
+    }
+}

@@ -1,0 +1,408 @@
+//! The status board: what each stream was sent and what it answered, by type.
+//!
+//! Sessions tell it as [`StreamEvent`]s; the admin API reads it. Times are passed in.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::SystemTime;
+
+use tokio::sync::{broadcast, watch};
+
+use crate::node::Node;
+use crate::publisher::ViewChange;
+use crate::resource_type::ResourceType;
+use crate::version::Revision;
+use crate::view::ViewKey;
+
+/// A stream, unique while the process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u64);
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// The two variants of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Variant {
+    /// State of the World.
+    Sotw,
+    /// Incremental.
+    Delta,
+}
+
+impl Variant {
+    /// `sotw` or `delta`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sotw => "sotw",
+            Self::Delta => "delta",
+        }
+    }
+}
+
+/// CSDS `ConfigStatus` of one type on one stream, from best to worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConfigStatus {
+    /// The last response was ACKed, or nothing was owed.
+    Synced,
+    /// Nothing was sent: nothing that the client asks for exists.
+    NotSent,
+    /// Sent and neither ACKed nor NACKed.
+    Stale,
+    /// The last response was NACKed.
+    Error,
+}
+
+impl ConfigStatus {
+    /// The name in CSDS and REST.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Synced => "SYNCED",
+            Self::NotSent => "NOT_SENT",
+            Self::Stale => "STALE",
+            Self::Error => "ERROR",
+        }
+    }
+}
+
+/// What happened on a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamEvent {
+    /// The type that it happened to.
+    pub resource_type: ResourceType,
+    /// What it was.
+    pub kind: EventKind,
+}
+
+/// The kinds of [`StreamEvent`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// A request changed what the client asks for.
+    Subscribed,
+    /// A response was made.
+    Sent(Sent),
+    /// The client accepted a response.
+    Acked(Sent),
+    /// The client rejected a response.
+    Nacked {
+        /// The response.
+        sent: Sent,
+        /// The client's words, at most [`MAX_NACK_MESSAGE`] bytes of them.
+        message: Arc<str>,
+    },
+    /// Everything that the view of this revision owes the client was sent.
+    Current(Revision),
+}
+
+/// How many bytes of a client's error message are kept.
+pub const MAX_NACK_MESSAGE: usize = 4096;
+
+/// One response, as the status remembers it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Its nonce, unique on the stream.
+    pub nonce: u64,
+    /// Its `version_info` or `system_version_info`.
+    pub version_info: Arc<str>,
+    /// The publication that it shows.
+    pub revision: Revision,
+    /// Whether nothing more of the type was owed when it was made.
+    pub is_final: bool,
+}
+
+/// A rejected response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nack {
+    /// Its version.
+    pub version_info: Arc<str>,
+    /// The publication that it shows.
+    pub revision: Revision,
+    /// The client's words.
+    pub message: Arc<str>,
+    /// When it came.
+    pub at: SystemTime,
+}
+
+/// One type on one stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TypeStatus {
+    /// The last response.
+    pub sent: Option<Sent>,
+    /// The last response that was ACKed.
+    pub acked: Option<Sent>,
+    /// The last response that was NACKed, kept after it healed.
+    pub last_nack: Option<Nack>,
+    /// Whether the last answer was a NACK.
+    pub is_error: bool,
+    /// Whether the last response was not answered.
+    pub is_outstanding: bool,
+    /// The publication up to which everything owed was sent.
+    pub current: Revision,
+    /// When something last happened.
+    pub updated_at: Option<SystemTime>,
+}
+
+impl TypeStatus {
+    /// The CSDS status.
+    #[must_use]
+    pub fn status(&self) -> ConfigStatus {
+        match &self.sent {
+            _ if self.is_error => ConfigStatus::Error,
+            None => ConfigStatus::NotSent,
+            Some(_) if self.is_outstanding => ConfigStatus::Stale,
+            Some(_) => ConfigStatus::Synced,
+        }
+    }
+
+    /// Whether the client has accepted everything that publication `revision` and those before owed it.
+    #[must_use]
+    pub fn has_acked(&self, revision: Revision) -> bool {
+        let by_answer = self.acked.as_ref().is_some_and(|acked| acked.is_final && acked.revision >= revision);
+        by_answer || (!self.is_error && !self.is_outstanding && self.current >= revision)
+    }
+
+    /// The NACK of a response of publication `revision` or later, if that is the last word of the client.
+    #[must_use]
+    pub fn nack_since(&self, revision: Revision) -> Option<&Nack> {
+        self.last_nack.as_ref().filter(|nack| self.is_error && nack.revision >= revision)
+    }
+
+    fn record(&mut self, kind: &EventKind, at: SystemTime) {
+        match kind {
+            EventKind::Subscribed => {}
+            EventKind::Current(revision) => {
+                self.current = *revision;
+                return;
+            }
+            EventKind::Sent(sent) => {
+                self.sent = Some(sent.clone());
+                self.is_outstanding = true;
+            }
+            EventKind::Acked(sent) => {
+                self.is_outstanding = self.sent.as_ref() != Some(sent);
+                self.is_error = false;
+                self.acked = Some(sent.clone());
+            }
+            EventKind::Nacked { sent, message } => {
+                self.is_outstanding = self.sent.as_ref() != Some(sent);
+                self.is_error = true;
+                self.last_nack = Some(Nack {
+                    version_info: Arc::clone(&sent.version_info),
+                    revision: sent.revision,
+                    message: Arc::clone(message),
+                    at,
+                });
+            }
+        }
+        self.updated_at = Some(at);
+    }
+}
+
+/// Whom a publication concerns; answered by the stream's client.
+pub trait Subscriber: Send + Sync {
+    /// The changed types of which the client subscribes to a changed resource.
+    fn concerned(&self, change: &ViewChange) -> Vec<ResourceType>;
+}
+
+/// What is known of a stream from its first request on.
+#[derive(Clone, Debug)]
+pub struct StreamInfo {
+    /// The stream.
+    pub id: StreamId,
+    /// The client's node.
+    pub node: Arc<Node>,
+    /// The address that the connection came from.
+    pub address: Arc<str>,
+    /// The variant of the protocol.
+    pub variant: Variant,
+    /// The type of a per-type stream; `None` for ADS.
+    pub service: Option<ResourceType>,
+    /// When the stream began.
+    pub since: SystemTime,
+}
+
+/// What the board holds of one stream.
+#[derive(Clone, Debug)]
+pub struct StreamStatus {
+    /// The stream.
+    pub info: StreamInfo,
+    /// The view that it follows; `None` before the first complete load.
+    pub view: Option<ViewKey>,
+    /// Whether the server knows nothing of the node (D3).
+    pub is_unmatched: bool,
+    /// By type.
+    pub types: BTreeMap<ResourceType, TypeStatus>,
+}
+
+impl StreamStatus {
+    /// The worst status of its types; `NotSent` if it asked for nothing.
+    #[must_use]
+    pub fn status(&self) -> ConfigStatus {
+        self.types.values().map(TypeStatus::status).max().unwrap_or(ConfigStatus::NotSent)
+    }
+}
+
+/// One stream's place on the board; dropping it takes the stream off.
+pub struct StreamEntry {
+    status: Mutex<StreamStatus>,
+    subscriber: Weak<dyn Subscriber>,
+    board: Weak<StatusBoard>,
+    id: StreamId,
+}
+
+impl fmt::Debug for StreamEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StreamEntry({})", self.id)
+    }
+}
+
+impl StreamEntry {
+    /// A copy of what is known.
+    #[must_use]
+    pub fn status(&self) -> StreamStatus {
+        self.lock().clone()
+    }
+
+    /// Reads without copying.
+    pub fn with<T>(&self, read: impl FnOnce(&StreamStatus) -> T) -> T {
+        read(&self.lock())
+    }
+
+    /// Records which view the stream follows.
+    pub fn record_view(&self, view: ViewKey, is_unmatched: bool) {
+        let mut status = self.lock();
+        status.view = Some(view);
+        status.is_unmatched = is_unmatched;
+    }
+
+    /// Records what happened, and tells those who wait for it.
+    pub fn record(&self, event: &StreamEvent, at: SystemTime) {
+        self.lock().types.entry(event.resource_type.clone()).or_default().record(&event.kind, at);
+        let Some(board) = self.board.upgrade() else { return };
+        match event.kind {
+            EventKind::Acked(_) | EventKind::Nacked { .. } | EventKind::Current(_) => board.tick(),
+            EventKind::Subscribed | EventKind::Sent(_) => {}
+        }
+        // No receiver is no error: then nobody watches.
+        let _ = board.news.send(News::Stream { id: self.id, event: event.clone() });
+    }
+
+    /// The changed types that concern the stream's client.
+    #[must_use]
+    pub fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
+        self.subscriber.upgrade().map(|subscriber| subscriber.concerned(change)).unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, StreamStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for StreamEntry {
+    fn drop(&mut self) {
+        let Some(board) = self.board.upgrade() else { return };
+        board.streams.write().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        let _ = board.news.send(News::Disconnected(self.lock().info.clone()));
+        board.tick();
+    }
+}
+
+/// What the board tells those who watch it.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// A stream's first request came.
+    Connected(StreamInfo),
+    /// A stream ended.
+    Disconnected(StreamInfo),
+    /// Something happened on a stream.
+    Stream {
+        /// The stream.
+        id: StreamId,
+        /// What happened.
+        event: StreamEvent,
+    },
+}
+
+/// How many [`News`] a slow reader may lag behind before it loses the oldest.
+const NEWS_CAPACITY: usize = 1024;
+
+/// All streams. Shared by reference.
+pub struct StatusBoard {
+    streams: RwLock<BTreeMap<StreamId, Weak<StreamEntry>>>,
+    ticks: watch::Sender<u64>,
+    news: broadcast::Sender<News>,
+}
+
+impl fmt::Debug for StatusBoard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StatusBoard({} streams)", self.n_streams())
+    }
+}
+
+impl StatusBoard {
+    /// An empty board.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        let (ticks, _) = watch::channel(0);
+        let (news, _) = broadcast::channel(NEWS_CAPACITY);
+        Arc::new(Self { streams: RwLock::default(), ticks, news })
+    }
+
+    /// Puts a stream on the board, until the entry is dropped.
+    #[must_use]
+    pub fn register(
+        self: &Arc<Self>,
+        info: StreamInfo,
+        subscriber: Weak<dyn Subscriber>,
+    ) -> Arc<StreamEntry> {
+        let id = info.id;
+        let status =
+            StreamStatus { info: info.clone(), view: None, is_unmatched: false, types: BTreeMap::new() };
+        let entry =
+            Arc::new(StreamEntry { status: Mutex::new(status), subscriber, board: Arc::downgrade(self), id });
+        self.streams.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::downgrade(&entry));
+        let _ = self.news.send(News::Connected(info));
+        entry
+    }
+
+    /// All streams, in the order in which they came.
+    #[must_use]
+    pub fn streams(&self) -> Vec<Arc<StreamEntry>> {
+        let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
+        streams.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// One stream.
+    #[must_use]
+    pub fn stream(&self, id: StreamId) -> Option<Arc<StreamEntry>> {
+        self.streams.read().unwrap_or_else(PoisonError::into_inner).get(&id).and_then(Weak::upgrade)
+    }
+
+    /// How many streams there are.
+    #[must_use]
+    pub fn n_streams(&self) -> usize {
+        self.streams.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Changes whenever a client answered, caught up, or left.
+    #[must_use]
+    pub fn ticks(&self) -> watch::Receiver<u64> {
+        self.ticks.subscribe()
+    }
+
+    /// Everything that happens from now on; a reader that lags loses the oldest and is told so.
+    #[must_use]
+    pub fn news(&self) -> broadcast::Receiver<News> {
+        self.news.subscribe()
+    }
+
+    fn tick(&self) {
+        self.ticks.send_modify(|ticks| *ticks = ticks.wrapping_add(1));
+    }
+}

@@ -1,0 +1,197 @@
+//! What one kind of client is served: all resources of its groups, as they stood at one revision.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use crate::group::GroupName;
+use crate::layer::{EffectiveGroup, Groups};
+use crate::node::Profile;
+use crate::resource::{Resource, ResourceKey};
+use crate::resource_type::ResourceType;
+use crate::table::TypeTable;
+use crate::version::Revision;
+
+/// What selects a view: clients with equal keys share one (D14).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ViewKey {
+    /// The groups of the node, the one that wins first. Never empty: the default group is always the last.
+    pub groups: Arc<[GroupName]>,
+    /// The kind of client.
+    pub profile: Profile,
+    /// The part of a partial rollout that the node belongs to; 0 for everyone.
+    pub cohort: u32,
+}
+
+impl fmt::Display for ViewKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let groups: Vec<&str> = self.groups.iter().map(GroupName::as_str).collect();
+        write!(f, "{}/{}", groups.join("+"), self.profile)
+    }
+}
+
+/// Two groups of equal priority that both have a resource for the same nodes; the first one's is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The resource.
+    pub key: ResourceKey,
+    /// The group whose resource is served.
+    pub winner: GroupName,
+    /// The other group.
+    pub loser: GroupName,
+}
+
+/// The compiled result for one [`ViewKey`]. Never changes once published.
+#[derive(Debug)]
+pub struct View {
+    pub(crate) key: ViewKey,
+    pub(crate) revision: Revision,
+    pub(crate) epoch: u64,
+    pub(crate) tables: BTreeMap<ResourceType, Arc<TypeTable>>,
+    pub(crate) version_infos: BTreeMap<ResourceType, Arc<str>>,
+    pub(crate) conflicts: Vec<Conflict>,
+}
+
+static EMPTY: LazyLock<Arc<TypeTable>> = LazyLock::new(Arc::default);
+static EMPTY_VERSION_INFO: LazyLock<Arc<str>> = LazyLock::new(|| EMPTY.version().to_string().into());
+
+impl View {
+    /// What selects this view.
+    #[must_use]
+    pub fn key(&self) -> &ViewKey {
+        &self.key
+    }
+
+    /// The publication that this view shows.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// Counts how often the selection of groups changed; a client whose view has another epoch than it resolved at resolves
+    /// again.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The resources of a type; an empty table if there are none.
+    #[must_use]
+    pub fn table(&self, resource_type: &ResourceType) -> &Arc<TypeTable> {
+        self.tables.get(resource_type).unwrap_or(&EMPTY)
+    }
+
+    /// The types that have resources, in order.
+    pub fn types(&self) -> impl Iterator<Item = &ResourceType> {
+        self.tables.keys()
+    }
+
+    /// All resources, by type and name.
+    pub fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.tables.values().flat_map(|table| table.resources())
+    }
+
+    /// What a response for the type carries as version: the publisher's label if it has one (D4), else the table's version.
+    /// For people; nothing is decided by it.
+    #[must_use]
+    pub fn version_info(&self, resource_type: &ResourceType) -> &Arc<str> {
+        self.version_infos.get(resource_type).unwrap_or(&EMPTY_VERSION_INFO)
+    }
+
+    /// The resource that a client gets for a name (D15): the one of that name, or the one with that alias.
+    #[must_use]
+    pub fn resolve(&self, resource_type: &ResourceType, name: &str) -> Option<&Arc<Resource>> {
+        let table = self.table(resource_type);
+        table.find(name).or_else(|| table.find_alias(name))
+    }
+
+    /// Whether the node is selected by no group but the default one, and that one has nothing (D3): then the server knows
+    /// nothing of the node.
+    #[must_use]
+    pub fn is_unmatched(&self) -> bool {
+        self.key.groups.len() == 1 && self.tables.is_empty()
+    }
+
+    /// Where groups of equal priority met.
+    #[must_use]
+    pub fn conflicts(&self) -> &[Conflict] {
+        &self.conflicts
+    }
+}
+
+/// Compiles the view of `key` as it stands at `(revision, epoch)`. Tables that did not change are taken from `previous`.
+pub(crate) fn compile(
+    key: ViewKey,
+    groups: &Groups,
+    (revision, epoch): (Revision, u64),
+    previous: Option<&View>,
+) -> View {
+    let members: Vec<&EffectiveGroup> =
+        key.groups.iter().filter_map(|name| groups.get(name)).map(|g| &**g).collect();
+    let mut merged: BTreeMap<&ResourceKey, (&EffectiveGroup, &Arc<Resource>)> = BTreeMap::new();
+    let mut conflicts = Vec::new();
+    for group in &members {
+        for (resource_key, resource) in &group.resources {
+            match merged.entry(resource_key) {
+                Entry::Vacant(entry) => {
+                    entry.insert((group, resource));
+                }
+                Entry::Occupied(entry) => conflicts.extend(conflict(entry.get().0, group, resource_key)),
+            }
+        }
+    }
+    let mut by_type: BTreeMap<&ResourceType, Vec<(&EffectiveGroup, &Arc<Resource>)>> = BTreeMap::new();
+    for (resource_key, owned) in merged {
+        by_type.entry(&resource_key.resource_type).or_default().push(owned);
+    }
+    let mut tables = BTreeMap::new();
+    let mut version_infos = BTreeMap::new();
+    for (resource_type, owned) in by_type {
+        let resources = owned.iter().map(|(_, resource)| Arc::clone(resource)).collect();
+        let table = table(resources, previous.and_then(|view| view.tables.get(resource_type)));
+        let label = common_label(&owned).cloned().unwrap_or_else(|| table.version().to_string().into());
+        version_infos.insert(resource_type.clone(), label);
+        tables.insert(resource_type.clone(), table);
+    }
+    if let Some(label) = members.iter().find_map(|group| group.label.as_ref()) {
+        for known in ResourceType::KNOWN {
+            version_infos.entry(known).or_insert_with(|| Arc::clone(label));
+        }
+    }
+    View { key, revision, epoch, tables, version_infos, conflicts }
+}
+
+/// The previous table if it holds the very same resources, else one that succeeds it.
+fn table(resources: Vec<Arc<Resource>>, previous: Option<&Arc<TypeTable>>) -> Arc<TypeTable> {
+    match previous {
+        Some(previous)
+            if previous.len() == resources.len()
+                && previous.resources().iter().zip(&resources).all(|(old, new)| Arc::ptr_eq(old, new)) =>
+        {
+            Arc::clone(previous)
+        }
+        Some(previous) => Arc::new(TypeTable::succeeding(previous, resources)),
+        None => Arc::new(TypeTable::new(resources)),
+    }
+}
+
+/// The label to show for a type: one that all its resources have from one group (D4).
+fn common_label<'a>(owned: &[(&'a EffectiveGroup, &Arc<Resource>)]) -> Option<&'a Arc<str>> {
+    let (first, _) = owned.first()?;
+    let all = owned
+        .iter()
+        .all(|(group, resource)| std::ptr::eq(*group, *first) && group.label_of(resource).is_some());
+    if all { first.label.as_ref() } else { None }
+}
+
+/// Two groups of equal priority that own one key; the default group lies below all and never conflicts.
+fn conflict(winner: &EffectiveGroup, loser: &EffectiveGroup, key: &ResourceKey) -> Option<Conflict> {
+    let equal =
+        winner.definition.priority == loser.definition.priority && !loser.definition.name.is_default();
+    equal.then(|| Conflict {
+        key: key.clone(),
+        winner: winner.definition.name.clone(),
+        loser: loser.definition.name.clone(),
+    })
+}
