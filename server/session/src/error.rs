@@ -1,0 +1,58 @@
+//! How a client can break the protocol.
+
+/// The client broke the protocol or passed a limit; its stream cannot go on, everything else does.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The first request of the stream carried no node, so nothing can be chosen for it (row A16, D7).
+    ///
+    /// Sent as `INVALID_ARGUMENT`.
+    #[error("the first request of a stream must carry `node` with a non-empty `node.id`")]
+    MissingNode,
+    /// A request on an ADS stream did not say its type (row A8).
+    ///
+    /// Sent as `INVALID_ARGUMENT`.
+    #[error("`type_url` is required on an aggregated stream")]
+    MissingTypeUrl,
+    /// A request on a per-type stream was for another type (row A9).
+    ///
+    /// Sent as `INVALID_ARGUMENT`.
+    #[error("`type_url` is {found:?}, but this service serves only {expected:?}")]
+    WrongType {
+        /// The service's type URL.
+        expected: String,
+        /// The request's, at most its first 128 characters.
+        found: String,
+    },
+    /// The request is of the other variant than its stream, or its stream is not open.
+    ///
+    /// Sent as `INTERNAL`: only a fault of this program leads here.
+    #[error("the request does not belong to this stream")]
+    WrongStream,
+    /// Too many names are subscribed to.
+    ///
+    /// Sent as `RESOURCE_EXHAUSTED`.
+    #[error("more than {limit} names of one type are subscribed to on this stream")]
+    TooManyNames {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// A name is too long.
+    ///
+    /// Sent as `RESOURCE_EXHAUSTED`.
+    #[error("a resource name has {length} bytes; at most {limit} are allowed")]
+    NameTooLong {
+        /// Its length in bytes.
+        length: usize,
+        /// How long it may be.
+        limit: usize,
+    },
+    /// Too many types are subscribed to.
+    ///
+    /// Sent as `RESOURCE_EXHAUSTED`.
+    #[error("more than {limit} resource types are subscribed to on this stream")]
+    TooManyTypes {
+        /// How many there may be.
+        limit: usize,
+    },
+}

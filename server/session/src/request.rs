@@ -1,0 +1,120 @@
+//! What a client asks, freed of its wire form.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use xds_cache::Node;
+
+/// `response_nonce` of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Nonce {
+    /// Not set: the request answers nothing.
+    #[default]
+    None,
+    /// One that this stream may have sent.
+    Ours(u64),
+    /// Any other text, such as a nonce of an earlier stream.
+    Foreign,
+}
+
+impl Nonce {
+    /// Reads the field of a request.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        if text.is_empty() {
+            return Self::None;
+        }
+        match u64::from_str_radix(text, 16) {
+            Ok(nonce) if Self::text(nonce) == text => Self::Ours(nonce),
+            Ok(_) | Err(_) => Self::Foreign,
+        }
+    }
+
+    /// How a response carries the nonce.
+    #[must_use]
+    pub fn text(nonce: u64) -> String {
+        format!("{nonce:x}")
+    }
+}
+
+/// A `DiscoveryRequest`.
+#[derive(Clone, Debug, Default)]
+pub struct SotwRequest {
+    /// The client's identity; required in the first request of a stream, ignored later (row A15).
+    pub node: Option<Arc<Node>>,
+    /// Empty means the type of the service, on a per-type stream.
+    pub type_url: String,
+    /// The version that the client applied last.
+    pub version_info: String,
+    /// All names that the client wants, also those of its resource locators.
+    pub resource_names: Vec<String>,
+    /// Which response this answers.
+    pub response_nonce: Nonce,
+    /// The message of `error_detail`, if that is present: then the request is a NACK, whatever else it says (R5).
+    pub error_detail: Option<String>,
+}
+
+/// A `DeltaDiscoveryRequest`.
+#[derive(Clone, Debug, Default)]
+pub struct DeltaRequest {
+    /// The client's identity; required in the first request of a stream, ignored later (row A15).
+    pub node: Option<Arc<Node>>,
+    /// Empty means the type of the service, on a per-type stream.
+    pub type_url: String,
+    /// Names to add, also those of resource locators.
+    pub resource_names_subscribe: Vec<String>,
+    /// Names to take away.
+    pub resource_names_unsubscribe: Vec<String>,
+    /// What the client holds from an earlier stream; counts only in the first request of a type (row A92).
+    pub initial_resource_versions: BTreeMap<String, String>,
+    /// Which response this answers.
+    pub response_nonce: Nonce,
+    /// The message of `error_detail`, if that is present: then the request is a NACK (R5).
+    pub error_detail: Option<String>,
+}
+
+/// A request of either variant.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// State of the World.
+    Sotw(SotwRequest),
+    /// Incremental.
+    Delta(DeltaRequest),
+}
+
+impl Request {
+    /// The client's identity, if the request carries it.
+    #[must_use]
+    pub fn node(&self) -> Option<&Arc<Node>> {
+        match self {
+            Self::Sotw(request) => request.node.as_ref(),
+            Self::Delta(request) => request.node.as_ref(),
+        }
+    }
+}
+
+impl From<SotwRequest> for Request {
+    fn from(request: SotwRequest) -> Self {
+        Self::Sotw(request)
+    }
+}
+
+impl From<DeltaRequest> for Request {
+    fn from(request: DeltaRequest) -> Self {
+        Self::Delta(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nonce_reads_back_and_foreign_ones_are_told_apart() {
+        assert_eq!(Nonce::parse(&Nonce::text(0xabc)), Nonce::Ours(0xabc));
+        assert_eq!(Nonce::parse(""), Nonce::None);
+        for foreign in ["zombie", "0abc", "ABC", "+1", "10000000000000000"] {
+            assert_eq!(Nonce::parse(foreign), Nonce::Foreign, "{foreign}");
+        }
+    }
+}
