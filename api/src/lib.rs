@@ -1,1 +1,3 @@
 //! The REST admin API.
+
+pub mod handle;

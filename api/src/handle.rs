@@ -1,0 +1,208 @@
+//! What the admin API asks of the server: writes, reloads and the state of the files, as one handle (D1).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use xds_cache::layer::Resources;
+use xds_cache::{GroupName, Layer, NodeGroup, Publication, Resource, ResourceKey, Revision, Version};
+use xds_codec::Diagnostic;
+
+/// A boxed future, so that the handle can be a trait object.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// One change of what the API owns.
+#[derive(Clone, Debug)]
+pub enum Write {
+    /// Creates or replaces the definition of a group.
+    PutGroup(NodeGroup),
+    /// Deletes a group and what the API owns in it.
+    DeleteGroup(GroupName),
+    /// Replaces everything that the API owns in a group; creates the group if it is new.
+    ReplaceResources {
+        /// The group.
+        group: GroupName,
+        /// The label to show as version (D4).
+        label: Option<Arc<str>>,
+        /// The resources.
+        resources: Resources,
+    },
+    /// Creates or replaces one resource that the API owns.
+    PutResource {
+        /// The group; created if it is new.
+        group: GroupName,
+        /// The resource.
+        resource: Arc<Resource>,
+    },
+    /// Deletes one resource that the API owns; a file's resource of that name shows again.
+    DeleteResource {
+        /// The group.
+        group: GroupName,
+        /// The resource.
+        key: ResourceKey,
+    },
+    /// Makes what the API owns what it was at a revision; a new revision itself.
+    Rollback {
+        /// The revision.
+        to: Revision,
+    },
+}
+
+/// How a write is to be done.
+#[derive(Clone, Debug)]
+pub struct WriteOptions {
+    /// Who asks, for the history.
+    pub actor: String,
+    /// The state that the caller saw of what it changes; `None` if it did not say.
+    pub if_match: Option<Precondition>,
+    /// Does everything but commit and publish.
+    pub dry_run: bool,
+}
+
+/// `If-Match`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// `*`: what is changed must exist.
+    Exists,
+    /// One of these entity tags, unquoted, must be the current one.
+    OneOf(Vec<String>),
+}
+
+/// One resource or group that a write changes. Contents are redacted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChangedObject {
+    /// `group/{name}` or `{group}/{type slug}/{name}`.
+    pub what: String,
+    /// What it was, as JSON; `None` if it is new.
+    pub before: Option<serde_json::Value>,
+    /// What it becomes; `None` if it goes.
+    pub after: Option<serde_json::Value>,
+}
+
+/// A write that was committed and published, or would have been.
+#[derive(Clone, Debug)]
+pub struct WriteOutcome {
+    /// The revision that holds it: a new one, or the last one if nothing changed.
+    pub revision: Revision,
+    /// Whether anything changed.
+    pub changed: bool,
+    /// What it changed for whom; empty in a dry run.
+    pub publication: Publication,
+    /// The difference that it makes.
+    pub difference: Vec<ChangedObject>,
+    /// What is doubtful about it.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Why a write was not done. Nothing changed then.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The group, resource or revision does not exist.
+    #[error("{what} does not exist")]
+    NotFound {
+        /// Which one.
+        what: String,
+    },
+    /// A file defines it; the API cannot change that.
+    #[error("{what} is defined by {origin}")]
+    OwnedByFile {
+        /// Which one.
+        what: String,
+        /// Where.
+        origin: String,
+    },
+    /// `If-Match` does not hold.
+    #[error("the entity tag does not match")]
+    PreconditionFailed {
+        /// The current entity tag; `None` if there is nothing.
+        current: Option<String>,
+    },
+    /// The result would not be valid.
+    #[error("the change is not valid")]
+    Invalid(Vec<Diagnostic>),
+    /// The revision is no longer kept.
+    #[error("revision {wanted} is no longer kept; the oldest one is {oldest}")]
+    Compacted {
+        /// The revision asked for.
+        wanted: Revision,
+        /// The oldest one kept.
+        oldest: Revision,
+    },
+    /// The store did not take it.
+    #[error("the change could not be stored")]
+    Store(#[source] Arc<xds_store::CommitError>),
+    /// The first complete load is not done yet.
+    #[error("the first load is not complete yet")]
+    NotReady,
+}
+
+/// One watched file.
+#[derive(Clone, Debug)]
+pub struct FileStatus {
+    /// The path as it was found.
+    pub path: Arc<str>,
+    /// Content hash; `None` if it could not be read.
+    pub hash: Option<Version>,
+    /// When this content was first read.
+    pub loaded_at: SystemTime,
+    /// The objects that it gives.
+    pub objects: Vec<FileObject>,
+    /// What is wrong or doubtful.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Whether the whole file could not be used and its last good contents are served.
+    pub is_last_good: bool,
+}
+
+/// One object of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileObject {
+    /// The group that it is in.
+    pub group: GroupName,
+    /// The kind: a resource type's slug, or `NodeGroup`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// The column, from 1.
+    pub column: u32,
+    /// Whether its last good contents are served, because the present ones are broken.
+    pub is_last_good: bool,
+}
+
+/// What a reload found.
+#[derive(Clone, Debug)]
+pub struct ReloadOutcome {
+    /// The revision that is served now.
+    pub revision: Revision,
+    /// The difference that it made.
+    pub difference: Vec<ChangedObject>,
+    /// How many errors there are in all files.
+    pub n_errors: usize,
+    /// Why the load is held back and waits for confirmation (`--hold-mass-removal`), if it is.
+    pub held: Option<String>,
+}
+
+/// What the server does for the admin API.
+pub trait Control: Send + Sync + fmt::Debug {
+    /// Validates, commits and publishes a change. Answered after all three.
+    fn write(&self, write: Write, options: WriteOptions) -> BoxFuture<'_, Result<WriteOutcome, WriteError>>;
+    /// What the API owns now, and the revision of it.
+    fn overrides(&self) -> (Revision, Arc<Layer>);
+    /// What the files give now.
+    fn base(&self) -> Arc<Layer>;
+    /// Reads the files again now. `confirm` also publishes a load that is held back.
+    fn reload(&self, confirm: bool) -> BoxFuture<'_, Result<ReloadOutcome, WriteError>>;
+    /// The watched files, by path.
+    fn files(&self) -> BTreeMap<Arc<str>, FileStatus>;
+    /// Why the server is not ready; empty if it is.
+    fn not_ready(&self) -> Vec<String>;
+    /// The metrics in OpenMetrics text.
+    fn metrics(&self) -> String;
+    /// The history of changes.
+    fn store(&self) -> Arc<dyn xds_store::Store>;
+}
