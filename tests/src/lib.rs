@@ -1,1 +1,20 @@
-//! The harness, the model client and every test that needs more than one crate.
+//! The harness and every test that needs more than one crate.
+//!
+//! The harness starts real programs and talks to them: the server under test ([`server`]), a pinned Envoy
+//! ([`envoy`]), programs on three gRPC libraries ([`worker`]), and backends that say who they are ([`backend`]).
+//! [`tools`] installs what is not Rust. [`raw`] speaks xDS field by field, where a real client would be too
+//! polite. [`config`] writes the configuration.
+//!
+//! Everything is asynchronous, ends when it is dropped, and has a time limit. Nothing sleeps for a fixed time:
+//! [`wait::wait_for`] asks again until the value is there, and tells the last answer when it gives up.
+
+pub mod backend;
+pub mod config;
+pub mod envoy;
+pub mod http;
+pub mod process;
+pub mod raw;
+pub mod server;
+pub mod tools;
+pub mod wait;
+pub mod worker;

@@ -1,0 +1,424 @@
+//! The real `xds-server`, as a process.
+
+use std::fmt;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command as Blocking, ExitStatus};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use anyhow::{Context as _, Result, anyhow};
+use bytes::Bytes;
+use http::{Method, Request, header};
+use http_body_util::Full;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::process::Command;
+use tokio::task::spawn_blocking;
+
+use crate::http::{Answer, Http};
+use crate::process::{Log, Process, Signal};
+use crate::tools;
+use crate::wait::{PATIENCE, wait_for};
+
+/// How to start a server.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    args: Vec<String>,
+    data_dir: Arc<TempDir>,
+    xds: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Setup {
+    /// A server without files, with an empty data directory, on free loopback ports.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room for the data directory.
+    pub fn new() -> Result<Self> {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let data_dir = Arc::new(TempDir::with_prefix("xds-data-")?);
+        Ok(Self { args: Vec::new(), data_dir, xds: any, admin: any })
+    }
+
+    /// Watches one more directory.
+    #[must_use]
+    pub fn watch(self, dir: &Path) -> Self {
+        self.arg("--watch").arg(dir.to_string_lossy())
+    }
+
+    /// Adds an argument to the command line.
+    #[must_use]
+    pub fn arg(mut self, arg: impl Into<String>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// Chooses the xDS port beforehand, so that clients find it again after a restart.
+    ///
+    /// # Errors
+    ///
+    /// If there is no free port.
+    pub fn fixed_xds_port(mut self) -> Result<Self> {
+        self.xds = free_addr()?;
+        Ok(self)
+    }
+
+    /// Where the server keeps its data. The directory lives as long as the setup or a server made of it.
+    #[must_use]
+    pub fn data_dir(&self) -> &Path {
+        self.data_dir.path()
+    }
+
+    /// Starts the process, whatever becomes of it; [`Server::start_with`] waits until it listens.
+    ///
+    /// # Errors
+    ///
+    /// If there is no binary.
+    pub async fn spawn(&self) -> Result<Process> {
+        let mut command = xds_server().await?;
+        command.arg("serve").args(&self.args);
+        command.args(["--xds-listen", &self.xds.to_string(), "--admin-listen", &self.admin.to_string()]);
+        command.args(["--log-format", "json", "--data-dir"]).arg(self.data_dir.path());
+        Process::spawn("xds-server", &mut command)
+    }
+}
+
+/// What a client speaks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Variant {
+    /// State of the World.
+    Sotw,
+    /// Incremental.
+    Delta,
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sotw => "sotw",
+            Self::Delta => "delta",
+        })
+    }
+}
+
+/// A running server. Dropping it kills it.
+#[derive(Debug)]
+pub struct Server {
+    setup: Setup,
+    process: Process,
+    xds: SocketAddr,
+    admin: SocketAddr,
+    http: Http,
+}
+
+impl Server {
+    /// Starts a server that watches one directory, and waits until it listens.
+    ///
+    /// # Errors
+    ///
+    /// As [`start_with`](Self::start_with).
+    pub async fn start(watched: &Path) -> Result<Self> {
+        Self::start_with(Setup::new()?.watch(watched)).await
+    }
+
+    /// Starts a server and waits until it listens on both ports. It may not be [ready](Self::wait_ready) yet.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be built, or ends, or does not listen; the error holds the end of its log.
+    pub async fn start_with(setup: Setup) -> Result<Self> {
+        let mut process = setup.spawn().await?;
+        let xds = process.wait_line("the xDS port", PATIENCE, |line| listening(line, "xds")).await?;
+        let admin = process.wait_line("the admin port", PATIENCE, |line| listening(line, "admin")).await?;
+        Ok(Self { setup, process, xds, admin, http: Http::new() })
+    }
+
+    /// Kills the server and starts it anew with the same data; its xDS port is the same if it was
+    /// [fixed](Setup::fixed_xds_port).
+    ///
+    /// # Errors
+    ///
+    /// As [`start_with`](Self::start_with).
+    pub async fn restart(&mut self) -> Result<()> {
+        self.kill().await?;
+        *self = Self::start_with(self.setup.clone()).await?;
+        Ok(())
+    }
+
+    /// Kills the server at once (`SIGKILL`).
+    ///
+    /// # Errors
+    ///
+    /// If it had ended by itself.
+    pub async fn kill(&mut self) -> Result<()> {
+        self.process.signal(Signal::KILL)?;
+        self.process.wait_exit(PATIENCE).await?;
+        Ok(())
+    }
+
+    /// Asks the server to end (`SIGTERM`) and waits for that.
+    ///
+    /// # Errors
+    ///
+    /// If it goes on.
+    pub async fn stop(&mut self) -> Result<ExitStatus> {
+        self.process.signal(Signal::TERM)?;
+        self.process.wait_exit(PATIENCE).await
+    }
+
+    /// Sends a signal: `STOP` and `CONT` make it pause, `HUP` makes it read its files.
+    ///
+    /// # Errors
+    ///
+    /// If it has ended.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        self.process.signal(signal)
+    }
+
+    /// Waits until `GET /readyz` says 200.
+    ///
+    /// # Errors
+    ///
+    /// If that takes too long; the error holds what it says.
+    pub async fn wait_ready(&self) -> Result<()> {
+        let ready = wait_for("readiness", PATIENCE, async || self.get("/readyz").await?.success());
+        ready.await.map(drop).with_context(|| self.log().to_string())
+    }
+
+    /// Makes a request to the admin port; any status is an answer.
+    ///
+    /// # Errors
+    ///
+    /// If there is no answer.
+    pub async fn get(&self, path: &str) -> Result<Answer> {
+        self.http.get(&self.url(path)).await
+    }
+
+    /// Returns what `GET` of a path answers, as JSON.
+    ///
+    /// # Errors
+    ///
+    /// If the status is not 2xx, or the body no JSON.
+    pub async fn get_json(&self, path: &str) -> Result<Value> {
+        self.get(path).await?.success().and_then(|answer| answer.json()).context(path.to_owned())
+    }
+
+    /// Writes JSON with `PUT` and returns the answer, as JSON.
+    ///
+    /// # Errors
+    ///
+    /// If the status is not 2xx.
+    pub async fn put(&self, path: &str, body: &Value) -> Result<Value> {
+        self.write(Method::PUT, path, body).await
+    }
+
+    /// Writes JSON with `PATCH` and returns the answer, as JSON.
+    ///
+    /// # Errors
+    ///
+    /// If the status is not 2xx.
+    pub async fn patch(&self, path: &str, body: &Value) -> Result<Value> {
+        self.write(Method::PATCH, path, body).await
+    }
+
+    /// Writes JSON with `POST` and returns the answer, as JSON.
+    ///
+    /// # Errors
+    ///
+    /// If the status is not 2xx.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        self.write(Method::POST, path, body).await
+    }
+
+    /// Deletes and returns the answer.
+    ///
+    /// # Errors
+    ///
+    /// If the status is not 2xx.
+    pub async fn delete(&self, path: &str) -> Result<Answer> {
+        let request = Request::delete(self.url(path)).body(Full::default())?;
+        self.http.send(request).await?.success().with_context(|| format!("DELETE {path}"))
+    }
+
+    /// Makes any request to the admin port: `request("PUT", path, &[("if-match", tag)], body)`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no answer; any status is one.
+    pub async fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Result<Answer> {
+        let mut request = Request::builder().method(method).uri(self.url(path));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.http.send(request.body(Full::new(body.into()))?).await
+    }
+
+    /// Waits until the JSON at a path is as it should be, and returns it.
+    ///
+    /// # Errors
+    ///
+    /// If that takes too long; the error holds what was there in the end.
+    pub async fn wait_json(&self, path: &str, is_good: impl Fn(&Value) -> bool) -> Result<Value> {
+        let found = wait_for(path, PATIENCE, async || {
+            let value = self.get_json(path).await?;
+            anyhow::ensure!(is_good(&value), "it is {value:#}");
+            Ok(value)
+        });
+        found.await.with_context(|| self.log().to_string())
+    }
+
+    /// Returns what `xds-server bootstrap envoy` prints.
+    ///
+    /// # Errors
+    ///
+    /// If the command fails.
+    pub async fn bootstrap_envoy(&self, node_id: &str, variant: Variant) -> Result<String> {
+        let xds = self.xds.to_string();
+        let mut args = vec!["bootstrap", "envoy", "--node-id", node_id, "--xds-address", &xds];
+        if variant == Variant::Delta {
+            args.push("--delta");
+        }
+        cli(&args).await
+    }
+
+    /// Returns what `xds-server bootstrap grpc` prints.
+    ///
+    /// # Errors
+    ///
+    /// If the command fails.
+    pub async fn bootstrap_grpc(&self, node_id: &str) -> Result<String> {
+        cli(&["bootstrap", "grpc", "--node-id", node_id, "--xds-address", &self.xds.to_string()]).await
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub fn xds(&self) -> SocketAddr {
+        self.xds
+    }
+
+    /// Where the REST API is.
+    #[must_use]
+    pub fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// The URL of a path of the REST API.
+    #[must_use]
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.admin)
+    }
+
+    /// What the server logged, one JSON object a line.
+    #[must_use]
+    pub fn log(&self) -> Log {
+        self.process.log()
+    }
+
+    async fn write(&self, method: Method, path: &str, body: &Value) -> Result<Value> {
+        let what = format!("{method} {path}");
+        let request = Request::builder().method(method).uri(self.url(path));
+        let request = request.header(header::CONTENT_TYPE, "application/json");
+        let answer = self.http.send(request.body(Full::from(body.to_string()))?).await?;
+        answer.success().and_then(|answer| answer.json()).context(what)
+    }
+}
+
+/// Runs `xds-server` with arguments to its end and returns what it prints.
+///
+/// # Errors
+///
+/// If it fails; the error holds everything it wrote.
+pub async fn cli(args: &[&str]) -> Result<String> {
+    let mut command = xds_server().await?;
+    command.args(args);
+    spawn_blocking(move || tools::run(command.as_std_mut())).await?
+}
+
+/// A command that runs the server under test, without what the environment says to it.
+///
+/// # Errors
+///
+/// If it cannot be built.
+pub async fn xds_server() -> Result<Command> {
+    static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let build = || BINARY.get_or_init(|| binary().map_err(|error| format!("{error:#}")));
+    let binary = spawn_blocking(build).await?.as_ref().map_err(|error| anyhow!(error.clone()))?;
+    let mut command = Command::new(binary);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("XDS_SERVER_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("RUST_BACKTRACE", "1");
+    Ok(command)
+}
+
+/// Builds the server and returns its path; `XDS_TESTS_SERVER` names one that is built already.
+fn binary() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("XDS_TESTS_SERVER") {
+        return Ok(path.into());
+    }
+    let profile_dir = tools::profile_dir()?;
+    let profile = profile_dir.file_name().and_then(|name| name.to_str()).context("profile")?;
+    let mut cargo = Blocking::new(env!("CARGO"));
+    // With this crate beside it, the features of the dependencies, and so what is built, are the same as for
+    // the tests.
+    cargo.args(["build", "-p", "xds-server", "-p", "xds-tests", "--bin", "xds-server"]);
+    cargo.args(["--profile", if profile == "debug" { "dev" } else { profile }]);
+    tools::run(cargo.current_dir(env!("CARGO_MANIFEST_DIR")))?;
+    Ok(profile_dir.join("xds-server"))
+}
+
+/// Returns the address in a log line that says that a service listens.
+fn listening(line: &str, service: &str) -> Option<SocketAddr> {
+    let line: Value = serde_json::from_str(line).ok()?;
+    let fields = if line["fields"].is_object() { &line["fields"] } else { &line };
+    let is_it = fields["message"] == "listening" && fields["service"] == service;
+    is_it.then(|| fields["addr"].as_str()?.parse().ok()).flatten()
+}
+
+/// Returns an address that nobody uses now, and that the kernel gives to nobody who asks for port 0 or connects.
+///
+/// A client that tries again and again to connect to a dead port of the ephemeral range may meet itself.
+fn free_addr() -> Result<SocketAddr> {
+    // Processes start at different ports, so that they seldom want the same.
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = u16::try_from(std::process::id() % 500)? * 20;
+    for _ in 0..N_FIXED_PORTS {
+        let port = FIRST_FIXED_PORT + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % N_FIXED_PORTS;
+        let addr = SocketAddr::from(([127, 0, 0, 1], port));
+        if TcpListener::bind(addr).is_ok() {
+            return Ok(addr);
+        }
+    }
+    Err(anyhow!("no free port"))
+}
+
+/// The ephemeral range of Linux begins at 32768.
+const FIRST_FIXED_PORT: u16 = 22_000;
+const N_FIXED_PORTS: u16 = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_listening_event_is_found_at_the_top_and_under_fields() {
+        let addr = Some(SocketAddr::from(([127, 0, 0, 1], 7)));
+        let flat = r#"{"message":"listening","service":"xds","addr":"127.0.0.1:7"}"#;
+        let nested =
+            r#"{"level":"INFO","fields":{"message":"listening","service":"xds","addr":"127.0.0.1:7"}}"#;
+        assert_eq!(listening(flat, "xds"), addr);
+        assert_eq!(listening(nested, "xds"), addr);
+        assert_eq!(listening(nested, "admin"), None);
+        assert_eq!(listening("no JSON", "xds"), None);
+    }
+}
