@@ -16,6 +16,9 @@ pub struct TypeTable {
     resources: Box<[Arc<Resource>]>,
     /// Position in `resources` by alias; of two resources with one alias the first by name has it.
     aliases: BTreeMap<Name, usize>,
+    /// Positions of the resources that have a time to live.
+    with_ttl: Box<[usize]>,
+    is_all_in_wildcard: bool,
     /// What changed from the table that this one replaced in its view.
     since: Option<(Version, Arc<Changes>)>,
 }
@@ -56,14 +59,25 @@ impl TypeTable {
         debug_assert!(resources.is_sorted_by(|a, b| a.name() < b.name()), "sorted and unique");
         let mut hasher = VersionHasher::new();
         let mut aliases = BTreeMap::new();
+        let mut with_ttl = Vec::new();
         for (position, resource) in resources.iter().enumerate() {
             hasher.update(resource.name().as_bytes());
             hasher.update(resource.version().to_string().as_bytes());
             for alias in resource.aliases() {
                 aliases.entry(Arc::clone(alias)).or_insert(position);
             }
+            if resource.ttl().is_some() {
+                with_ttl.push(position);
+            }
         }
-        Self { version: hasher.finish(), resources: resources.into(), aliases, since: None }
+        Self {
+            version: hasher.finish(),
+            is_all_in_wildcard: resources.iter().all(|resource| resource.in_wildcard()),
+            resources: resources.into(),
+            aliases,
+            with_ttl: with_ttl.into(),
+            since: None,
+        }
     }
 
     /// The same, remembering what is different from the table that it replaces, so that streams which hold that one find
@@ -86,6 +100,17 @@ impl TypeTable {
     #[must_use]
     pub fn resources(&self) -> &[Arc<Resource>] {
         &self.resources
+    }
+
+    /// The resources that have a time to live, sorted by name.
+    pub fn resources_with_ttl(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.with_ttl.iter().filter_map(|position| self.resources.get(*position))
+    }
+
+    /// Whether a wildcard covers every resource.
+    #[must_use]
+    pub fn is_all_in_wildcard(&self) -> bool {
+        self.is_all_in_wildcard
     }
 
     /// How many resources there are.

@@ -1,9 +1,25 @@
 //! The xDS transport protocol for one client, SotW and delta, without I/O.
+//!
+//! A [`Client`] is given requests, views and the time, and is asked for responses. It reads no clock, starts no task and opens
+//! no socket, so every interleaving can be tested as a sequence of calls. The server's `grpc` module drives it.
+//!
+//! The two variants differ in `sotw` and `delta`; what a client wants and may hold is the same for both (`subscription`), as is
+//! the order of sending (`stream`). Rules are cited as R1 to R14, rows of the protocol checklist as A1 and so on; both are
+//! listed in ARCHITECTURE.md.
 
+mod client;
+mod delta;
 mod error;
+mod limits;
 mod request;
 mod response;
+mod sotw;
+mod stream;
+mod subscription;
+mod type_state;
 
+pub use client::{Client, Holding};
 pub use error::SessionError;
+pub use limits::Limits;
 pub use request::{DeltaRequest, Nonce, Request, SotwRequest};
 pub use response::{Contents, Entries, Entry, Form, Response};

@@ -83,6 +83,23 @@ pub enum Request {
 }
 
 impl Request {
+    /// The type asked for; empty means the type of the service.
+    #[must_use]
+    pub fn type_url(&self) -> &str {
+        match self {
+            Self::Sotw(request) => &request.type_url,
+            Self::Delta(request) => &request.type_url,
+        }
+    }
+
+    /// Whether the client tells that it holds configuration, from whichever server.
+    pub(crate) fn shows_configuration(&self) -> bool {
+        match self {
+            Self::Sotw(request) => !request.version_info.is_empty(),
+            Self::Delta(request) => !request.initial_resource_versions.is_empty(),
+        }
+    }
+
     /// The client's identity, if the request carries it.
     #[must_use]
     pub fn node(&self) -> Option<&Arc<Node>> {

@@ -1,0 +1,265 @@
+//! One client: its streams, the view that it follows, and what ties its streams together (D13).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use xds_cache::status::{StreamEvent, StreamId, Variant};
+use xds_cache::{Name, Node, Profile, Resource, ResourceType, Version, View, ViewChange};
+
+use crate::error::SessionError;
+use crate::limits::Limits;
+use crate::request::Request;
+use crate::response::Response;
+use crate::stream::Stream;
+use crate::type_state::{ClientTraits, Update};
+
+/// The protocol state of one client.
+///
+/// Calling order: [`open`](Self::open) a stream; then, whenever something happens, the `handle_` call for it; then
+/// [`poll_response`](Self::poll_response) whenever the stream has room to send, until it gives nothing;
+/// [`poll_event`](Self::poll_event) and [`poll_wake`](Self::poll_wake) until they give nothing; and
+/// [`poll_timeout`](Self::poll_timeout) tells when to call [`handle_timeout`](Self::handle_timeout), which is never for a
+/// client without time to live.
+///
+/// A response is made when it is polled, from the newest view; nothing is queued.
+#[derive(Debug)]
+pub struct Client {
+    limits: Limits,
+    node: Option<Arc<Node>>,
+    view: Option<Arc<View>>,
+    streams: BTreeMap<StreamId, Stream>,
+    /// Whether the client showed, on a stream that the server knew nothing for, that it holds configuration.
+    shows_configuration: bool,
+    /// Whether the groups that the client was served from are gone.
+    has_lost_groups: bool,
+    now: Option<Instant>,
+    events: VecDeque<(StreamId, StreamEvent)>,
+    woken: BTreeSet<StreamId>,
+}
+
+/// One name that a client wants or may hold, for CSDS.
+#[derive(Clone, Debug)]
+pub struct Holding {
+    /// The type.
+    pub resource_type: ResourceType,
+    /// The name.
+    pub name: Name,
+    /// The version that was sent; `None` if none was, or if it is not known what the client kept.
+    pub version: Option<Version>,
+    /// The resource as it was sent, if the view still has it in that version.
+    pub resource: Option<Arc<Resource>>,
+}
+
+impl Client {
+    /// A client without streams, of which nothing is known.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            node: None,
+            view: None,
+            streams: BTreeMap::new(),
+            shows_configuration: false,
+            has_lost_groups: false,
+            now: None,
+            events: VecDeque::new(),
+            woken: BTreeSet::new(),
+        }
+    }
+
+    /// Begins a stream. `service` is the type of a per-type stream, `None` for ADS. Nonces count up from `first_nonce`, which
+    /// should be different for every stream of the process, so that a nonce of another stream is told apart.
+    pub fn open(
+        &mut self,
+        stream: StreamId,
+        variant: Variant,
+        service: Option<ResourceType>,
+        first_nonce: u64,
+    ) {
+        self.streams.insert(stream, Stream::new(variant, service, first_nonce));
+    }
+
+    /// Takes in a request.
+    ///
+    /// # Errors
+    ///
+    /// The client broke the protocol or passed a limit: the stream must be ended. Other streams are not touched.
+    pub fn handle_request(&mut self, stream: StreamId, request: Request) -> Result<(), SessionError> {
+        let state = self.streams.get_mut(&stream).ok_or(SessionError::WrongStream)?;
+        let intake = state.handle_request(&request, &self.limits)?;
+        if self.node.is_none() {
+            self.node = request.node().cloned();
+        }
+        let is_unknown = self.view.as_ref().is_none_or(|view| view.is_unmatched());
+        self.shows_configuration |= is_unknown && intake.is_first_of_type && request.shows_configuration();
+        self.events.extend(intake.events.into_iter().map(|event| (stream, event)));
+        Ok(())
+    }
+
+    /// Follows another view from now on.
+    pub fn handle_view(&mut self, view: Arc<View>) {
+        if self.view.as_ref().is_some_and(|current| Arc::ptr_eq(current, &view)) {
+            return;
+        }
+        if !view.is_unmatched() {
+            self.shows_configuration = false;
+            self.has_lost_groups = false;
+        } else if let Some(current) = &self.view {
+            self.has_lost_groups |= !current.is_unmatched() && current.key() != view.key();
+        }
+        self.view = Some(view);
+        self.streams.values_mut().for_each(Stream::mark_dirty);
+    }
+
+    /// Ends a stream.
+    pub fn handle_close(&mut self, stream: StreamId) {
+        self.streams.remove(&stream);
+        self.woken.remove(&stream);
+    }
+
+    /// Lets time pass.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.now = Some(now);
+        let due =
+            self.streams.iter().filter(|(_, state)| state.next_heartbeat().is_some_and(|due| due <= now));
+        self.woken.extend(due.map(|(stream, _)| *stream));
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) must be called; `None` while nothing waits for time.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.is_withheld() {
+            return None;
+        }
+        self.streams.values().filter_map(Stream::next_heartbeat).min()
+    }
+
+    /// The next response of a stream, made from the newest view; `None` if the client has everything.
+    pub fn poll_response(&mut self, stream: StreamId, now: Instant) -> Option<Response> {
+        let view = Arc::clone(self.view.as_ref()?);
+        let node = Arc::clone(self.node.as_ref()?);
+        if self.is_withheld() {
+            return None;
+        }
+        let traits = ClientTraits::new(&node, &view, self.limits.max_response_bytes);
+        let mut events = Vec::new();
+        let turn = self.streams.get_mut(&stream)?.poll_response(&view, traits, now, &mut events);
+        self.events.extend(events.into_iter().map(|event| (stream, event)));
+        let turn = turn?;
+        self.renew_referents(stream, &turn.update, traits.profile);
+        Some(turn.response)
+    }
+
+    /// What was sent makes the client drop or wait for other things, which are owed again though they did not change: the
+    /// endpoints of a changed cluster (R14, row A128), the virtual hosts of a changed route configuration (row A119).
+    fn renew_referents(&mut self, sender: StreamId, update: &Update, profile: Profile) {
+        let sent_type = &update.contents.resource_type;
+        let referent;
+        let names: Vec<Name>;
+        if *sent_type == ResourceType::Cluster && profile == Profile::Envoy {
+            referent = ResourceType::ClusterLoadAssignment;
+            names =
+                update.changed.iter().flat_map(|cluster| cluster.references_to(&referent).cloned()).collect();
+        } else if *sent_type == ResourceType::RouteConfiguration {
+            referent = ResourceType::VirtualHost;
+            let routes: BTreeSet<&str> = update.changed.iter().map(|route| &**route.name()).collect();
+            let subscribed = self.streams.values().flat_map(|state| state.names(&referent));
+            let of_routes =
+                subscribed.filter(|name| route_of(name).is_some_and(|route| routes.contains(route)));
+            names = of_routes.cloned().collect();
+        } else {
+            return;
+        }
+        for (stream, state) in &mut self.streams {
+            let Some(state) = state.find_mut(&referent) else { continue };
+            let is_owed = names.iter().fold(false, |is_owed, name| state.renew(name) | is_owed);
+            if is_owed && *stream != sender {
+                self.woken.insert(*stream);
+            }
+        }
+    }
+
+    /// What happened, for the status board; in order.
+    pub fn poll_event(&mut self) -> Option<(StreamId, StreamEvent)> {
+        self.events.pop_front()
+    }
+
+    /// A stream that got something to send by what happened on another one, or by time.
+    pub fn poll_wake(&mut self) -> Option<StreamId> {
+        self.woken.pop_first()
+    }
+
+    /// The client's identity; known from its first request on.
+    #[must_use]
+    pub fn node(&self) -> Option<&Arc<Node>> {
+        self.node.as_ref()
+    }
+
+    /// The view that the client follows.
+    #[must_use]
+    pub fn view(&self) -> Option<&Arc<View>> {
+        self.view.as_ref()
+    }
+
+    /// Whether nothing is sent because the server knows nothing of the node and the client holds configuration, which an
+    /// answer would wipe (D3).
+    #[must_use]
+    pub fn is_withheld(&self) -> bool {
+        let is_unmatched = self.view.as_ref().is_some_and(|view| view.is_unmatched());
+        is_unmatched && (self.shows_configuration || self.has_lost_groups)
+    }
+
+    /// Whether no stream is open.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    /// The changed types of which the client subscribes to a changed resource.
+    #[must_use]
+    pub fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
+        let concerns = |resource_type: &ResourceType| {
+            let changes = change.changes.get(resource_type);
+            changes.is_some_and(|changes| {
+                self.streams.values().any(|stream| {
+                    stream.find(resource_type).is_some_and(|state| {
+                        let subscription = &state.subscription;
+                        changes.changed.iter().any(|resource| subscription.covers(resource))
+                            || changes.removed.iter().any(|name| subscription.covers_name(name))
+                    })
+                })
+            })
+        };
+        change.changes.keys().filter(|resource_type| concerns(resource_type)).cloned().collect()
+    }
+
+    /// Everything that a stream's client wants or may hold, by type.
+    #[must_use]
+    pub fn holdings(&self, stream: StreamId) -> Vec<Holding> {
+        let mut holdings = Vec::new();
+        for state in self.streams.get(&stream).into_iter().flat_map(Stream::types) {
+            let mut versions: BTreeMap<&Name, Option<Version>> = state.subscription.held().collect();
+            for name in state.subscription.names() {
+                versions.entry(name).or_insert(None);
+            }
+            for (name, version) in versions {
+                let view = self.view.as_ref();
+                let resource = view.and_then(|view| view.resolve(&state.resource_type, name)).cloned();
+                holdings.push(Holding {
+                    resource_type: state.resource_type.clone(),
+                    name: Arc::clone(name),
+                    version,
+                    resource: resource
+                        .filter(|resource| version.is_none_or(|version| version == resource.version())),
+                });
+            }
+        }
+        holdings
+    }
+}
+
+/// The route configuration of a virtual host's name: what stands before the last `/` (row A116).
+fn route_of(virtual_host: &str) -> Option<&str> {
+    virtual_host.rsplit_once('/').map(|(route, _)| route)
+}
