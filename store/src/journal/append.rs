@@ -1,0 +1,70 @@
+//! Writing at the end of the journal, such that a failure never leaves an uncertain end behind.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use crate::FileError;
+use crate::journal::segment::Segment;
+
+/// The end of the last segment. Everything before it is durable.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    pub(crate) segment: Arc<Segment>,
+    /// Where the next frame goes.
+    pub(crate) end: u64,
+    #[cfg(test)]
+    pub(crate) faults: crate::faults::Faults,
+}
+
+/// Nothing was appended.
+#[derive(Debug)]
+pub(crate) struct AppendError {
+    pub(crate) error: FileError,
+    /// Whether the file ends where it ended before. If not, nothing may be appended to it any more.
+    pub(crate) is_restored: bool,
+}
+
+impl Tail {
+    /// Appends `bytes` and returns when they are durable.
+    ///
+    /// After a failed write (a full disk, for one) the file is cut back, and the next attempt may succeed. After a
+    /// failed sync the kernel may have dropped the pages and forgotten the error, so although the file is cut back
+    /// too, it counts as uncertain.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), AppendError> {
+        if let Err(error) = self.write(bytes) {
+            let is_restored = self.restore().is_ok();
+            return Err(self.error("append to", error, is_restored));
+        }
+        if let Err(error) = self.sync() {
+            // An error here changes nothing: the end is uncertain anyway.
+            let _ = self.restore();
+            return Err(self.error("sync", error, false));
+        }
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn error(&self, action: &'static str, error: io::Error, is_restored: bool) -> AppendError {
+        AppendError { error: FileError::new(action, &self.segment.path, error), is_restored }
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        #[cfg(test)]
+        self.faults.on_write(&self.segment.file, bytes, self.end)?;
+        self.segment.file.write_all_at(bytes, self.end)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        #[cfg(test)]
+        self.faults.on_sync()?;
+        self.segment.file.sync_data()
+    }
+
+    fn restore(&self) -> io::Result<()> {
+        #[cfg(test)]
+        self.faults.on_restore()?;
+        self.segment.file.set_len(self.end)?;
+        self.segment.file.sync_all()
+    }
+}

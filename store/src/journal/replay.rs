@@ -1,0 +1,151 @@
+//! What the segments say, learnt by reading them in order.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+
+use crate::journal::format::{self, FrameHeader, Kind};
+use crate::journal::segment::{self, Damage, Position, ScanEnd, ScanError, Segment};
+use crate::{BlobHash, Record, Revision};
+
+/// The content of a journal, except for the blobs.
+#[derive(Debug, Default)]
+pub(crate) struct Replay {
+    /// The oldest revision whose state can be told.
+    pub(crate) base: Revision,
+    /// The newest revision.
+    pub(crate) head: Revision,
+    /// Every key and its value at the head.
+    pub(crate) state: BTreeMap<String, BlobHash>,
+    /// The records after the base.
+    pub(crate) records: BTreeMap<Revision, RecordPlace>,
+    /// The last place where each blob is.
+    pub(crate) blobs: HashMap<BlobHash, Position>,
+    /// Where the first record is or will be; `None` if no segment was read.
+    pub(crate) start: Option<Position>,
+}
+
+/// Where a record is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct RecordPlace {
+    pub(crate) position: Position,
+    /// Where it ends.
+    pub(crate) end: u64,
+    /// Bytes of the record and of the blobs that were written with it.
+    pub(crate) bytes: u64,
+}
+
+impl Replay {
+    /// Whether no segment was read.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.start.is_none()
+    }
+
+    /// Says where the first record will be, if there is none yet.
+    pub(crate) fn begin_at(&mut self, start: Position) {
+        self.start.get_or_insert(start);
+    }
+
+    /// Reads the next segment up to `limit`.
+    pub(crate) fn segment(
+        &mut self,
+        segment: &Segment,
+        is_last: bool,
+        limit: u64,
+    ) -> Result<ScanEnd, ScanError> {
+        let header = segment.header;
+        if self.is_empty() && header.is_checkpoint() {
+            (self.base, self.head) = (header.base, header.base);
+        } else if self.head != header.base {
+            return Err(ScanError::Damaged(Damage {
+                path: segment.path.clone(),
+                offset: 0,
+                usable_end: None,
+                reason: format!(
+                    "it continues revision {}, but what is before it ends at revision {}",
+                    header.base, self.head
+                ),
+            }));
+        }
+        self.begin_at(Position { segment: segment.number, offset: header.checkpoint_end });
+        let mut since = 0;
+        segment.scan(is_last, limit, &mut |offset, header, payload| {
+            since += header.frame_length();
+            let position = Position { segment: segment.number, offset };
+            match header.kind {
+                Kind::Blob => self.blob(position, &payload)?,
+                Kind::Checkpoint => self.checkpoint(segment, offset, &payload)?,
+                Kind::Commit => self.commit(position, header, &payload, since)?,
+            }
+            if header.kind != Kind::Blob {
+                since = 0;
+            }
+            Ok(())
+        })
+    }
+
+    fn blob(&mut self, position: Position, payload: &Bytes) -> Result<(), String> {
+        let (hash, _) = segment::split_blob(payload).ok_or("the blob has no hash")?;
+        self.blobs.insert(hash, position);
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, segment: &Segment, offset: u64, payload: &[u8]) -> Result<(), String> {
+        if !self.records.is_empty() || offset >= segment.header.checkpoint_end {
+            return Err("a checkpoint is out of place".to_owned());
+        }
+        for (key, hash) in format::decode_state(payload)? {
+            if !self.blobs.contains_key(&hash) {
+                return Err(format!("the value of {key:?} is missing"));
+            }
+            self.state.insert(key, hash);
+        }
+        Ok(())
+    }
+
+    fn commit(
+        &mut self,
+        position: Position,
+        header: FrameHeader,
+        payload: &[u8],
+        bytes: u64,
+    ) -> Result<(), String> {
+        let record = format::decode_record(payload)?;
+        if record.revision != self.head.next() {
+            return Err(format!("revision {} follows revision {}", record.revision, self.head));
+        }
+        for (change, (_, previous)) in record.commit.changes.iter().zip(&record.previous) {
+            if self.state.get(&change.key) != previous.as_ref() {
+                return Err(format!("{:?} had another value before", change.key));
+            }
+            if change.value.is_some_and(|hash| !self.blobs.contains_key(&hash)) {
+                return Err(format!("the value of {:?} is missing", change.key));
+            }
+        }
+        let place = RecordPlace { position, end: position.offset + header.frame_length(), bytes };
+        self.records.insert(record.revision, place);
+        self.head = record.revision;
+        apply(&mut self.state, &record);
+        Ok(())
+    }
+}
+
+/// Makes the state before `record` the state after it.
+pub(crate) fn apply(state: &mut BTreeMap<String, BlobHash>, record: &Record) {
+    for change in &record.commit.changes {
+        match change.value {
+            Some(hash) => state.insert(change.key.clone(), hash),
+            None => state.remove(&change.key),
+        };
+    }
+}
+
+/// Makes the state after `record` the state before it.
+pub(crate) fn undo(state: &mut BTreeMap<String, BlobHash>, record: Record) {
+    for (key, value) in record.previous {
+        match value {
+            Some(hash) => state.insert(key, hash),
+            None => state.remove(&key),
+        };
+    }
+}

@@ -1,0 +1,210 @@
+//! The store that keeps its journal in a directory of this machine.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::draft::check_blob;
+use crate::index::Index;
+use crate::journal::append::Tail;
+use crate::shared::{Published, Shared};
+use crate::writer::{Command, CommitRequest, Writer};
+use crate::{
+    BlobHash, BoxFuture, Commit, CommitError, Compaction, FileError, HistoryError, OpenError, OpenNote,
+    Record, Retention, Revision, Store, StoreError, files, journal,
+};
+
+/// How a store is opened.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Opens a damaged journal with what is before the damage, and moves the rest to `*.damaged-<n>`.
+    ///
+    /// Commits that were acknowledged are lost by it; without it a damaged journal is not opened.
+    pub salvage: bool,
+    /// How much of the history is kept by itself.
+    pub retention: Retention,
+    #[cfg(test)]
+    pub(crate) faults: crate::faults::Faults,
+}
+
+/// A [`Store`] whose journal is in a directory of this machine, with sled as its index.
+///
+/// The directory belongs to one open store at a time. It contains `journal-*.log`, which is the store, `index`,
+/// which can be deleted while the store is closed, and `lock`. A commit is acknowledged when it is in the journal
+/// and the journal is synced. When a write fails (a full disk, for one), the commit is refused and the journal is
+/// as before; when a sync fails, the store is read-only from then on ([`StoreError::ReadOnly`]).
+///
+/// On a full disk the store opens if the directory has a journal: sled cannot be used then, so its index is kept in
+/// memory, with a note, and commits are refused until there is space.
+///
+/// Dropping the store finishes the commits that were begun, and blocks until then.
+#[derive(Debug)]
+pub struct JournalStore {
+    shared: Arc<Shared>,
+    /// `None` only while the store is being dropped.
+    commands: Option<mpsc::Sender<Command>>,
+    stop: Arc<AtomicBool>,
+    writer: Option<JoinHandle<()>>,
+    /// Held as long as the store is open.
+    _lock: File,
+}
+
+impl JournalStore {
+    /// Opens the store in `dir`, or begins one there; reads and verifies the whole journal, and blocks meanwhile.
+    ///
+    /// The notes say what was put right, and should be logged as warnings. Nobody else may use `dir`; if it is
+    /// created, its mode is 0700.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Locked`] if the store is open already, [`OpenError::Damaged`] if acknowledged commits would be
+    /// lost, [`OpenError::File`] if a file cannot be read or written.
+    pub fn open(dir: &Path, options: Options) -> Result<(Self, Vec<OpenNote>), OpenError> {
+        files::create_dir(dir)?;
+        let lock = lock(dir)?;
+        let mut notes = Vec::new();
+        let journal = journal::open(dir, options.salvage, &mut notes)?;
+        let index = Index::open(dir, &journal, &mut notes);
+        let sealed_bytes = journal::total_bytes(&journal.segments, 0);
+        let Some(segment) = journal.segments.into_values().next_back() else {
+            let error = std::io::ErrorKind::NotFound.into();
+            return Err(FileError::new("find a journal in", dir, error).into());
+        };
+        let replay = journal.replay;
+        let published = Published { head: replay.head, base: replay.base, state: replay.state };
+        let shared = Arc::new(Shared::new(dir.to_owned(), index, published));
+        let (sender, receiver) = mpsc::channel(MAX_QUEUED);
+        let stop = Arc::new(AtomicBool::new(false));
+        let tail = Tail {
+            segment,
+            end: journal.end,
+            #[cfg(test)]
+            faults: options.faults,
+        };
+        let writer = Writer {
+            shared: Arc::clone(&shared),
+            commands: receiver,
+            sender: sender.downgrade(),
+            stop: Arc::clone(&stop),
+            tail,
+            retention: options.retention,
+            sealed_bytes,
+            failure: None,
+            compaction: None,
+            queued: Vec::new(),
+            not_before: (Revision::ZERO, 0),
+        };
+        let thread = std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || writer.run());
+        let thread = thread.map_err(|error| FileError::new("start a thread for", dir, error))?;
+        Ok((Self { shared, commands: Some(sender), stop, writer: Some(thread), _lock: lock }, notes))
+    }
+
+    /// Sends a command to the writer and waits for its answer.
+    async fn ask<T>(&self, command: Command, answer: oneshot::Receiver<T>) -> Result<T, StoreError> {
+        let commands = self.commands.as_ref().ok_or(StoreError::Closed)?;
+        commands.send(command).await.map_err(|_| StoreError::Closed)?;
+        answer.await.map_err(|_| StoreError::Closed)
+    }
+}
+
+impl Store for JournalStore {
+    fn head(&self) -> Revision {
+        self.shared.published().head
+    }
+
+    fn put_blob(&self, bytes: Bytes) -> BoxFuture<'_, Result<BlobHash, StoreError>> {
+        Box::pin(async move {
+            check_blob(&bytes)?;
+            let shared = Arc::clone(&self.shared);
+            let put = tokio::task::spawn_blocking(move || {
+                let hash = BlobHash::of(&bytes);
+                shared.put(hash, bytes).map(|()| hash)
+            });
+            put.await.map_err(|_| StoreError::Closed)?
+        })
+    }
+
+    fn commit(&self, expected: Revision, commit: Commit) -> BoxFuture<'_, Result<Revision, CommitError>> {
+        Box::pin(async move {
+            let (sender, answer) = oneshot::channel();
+            let request = CommitRequest { expected, commit, answer: sender };
+            self.ask(Command::Commit(request), answer).await?
+        })
+    }
+
+    fn blob(&self, hash: BlobHash) -> Result<Option<Bytes>, StoreError> {
+        self.shared.blob(hash)
+    }
+
+    fn state(&self) -> (Revision, BTreeMap<String, BlobHash>) {
+        let published = self.shared.published();
+        (published.head, published.state.clone())
+    }
+
+    fn state_at(&self, revision: Revision) -> Result<BTreeMap<String, BlobHash>, HistoryError> {
+        self.shared.state_at(revision)
+    }
+
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.shared.history(before, limit)
+    }
+
+    fn record(&self, revision: Revision) -> Result<Option<Record>, StoreError> {
+        self.shared.record(revision)
+    }
+
+    fn watch(&self) -> watch::Receiver<Revision> {
+        self.shared.head.subscribe()
+    }
+
+    fn compact(&self, keep: Retention) -> BoxFuture<'_, Result<Compaction, StoreError>> {
+        Box::pin(async move {
+            let (sender, answer) = oneshot::channel();
+            self.ask(Command::Compact(keep, sender), answer).await?
+        })
+    }
+}
+
+impl Drop for JournalStore {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        drop(self.commands.take());
+        if let Some(writer) = self.writer.take() {
+            // If it panicked, the panic was printed, and what was acknowledged is durable.
+            let _ = writer.join();
+        }
+    }
+}
+
+/// Makes this process the only one that uses `dir`, as long as the file is open.
+pub(crate) fn lock(dir: &Path) -> Result<File, OpenError> {
+    let path = dir.join("lock");
+    let opened =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let mut file = opened.map_err(|error| FileError::new("open", &path, error))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            // The holder's id is a courtesy: without it the error is as true.
+            let _ = file.take(32).read_to_string(&mut text);
+            return Err(OpenError::Locked { path, holder: text.trim().parse().ok() });
+        }
+        Err(TryLockError::Error(error)) => return Err(FileError::new("lock", &path, error).into()),
+    }
+    // On a full disk the file stays empty, and the next process is not told who has the lock.
+    let _ =
+        file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
+    Ok(file)
+}
+
+/// Commits that may wait for the writer; further ones wait to be queued.
+const MAX_QUEUED: usize = 1024;
