@@ -163,6 +163,21 @@ impl ConfigDump {
         self.clusters("dynamic_warming_clusters")
     }
 
+    /// Returns a cluster that came by CDS and is in use; `null` if there is none of the name.
+    #[must_use]
+    pub fn active_cluster(&self, name: &str) -> &Value {
+        let clusters = self.entries("ClustersConfigDump", "dynamic_active_clusters").into_iter();
+        let mut clusters = clusters.map(|entry| &entry["cluster"]).filter(|cluster| cluster["name"] == name);
+        clusters.next().unwrap_or(&Value::Null)
+    }
+
+    /// Returns when each cluster that came by CDS was taken into use.
+    #[must_use]
+    pub fn active_cluster_times(&self) -> BTreeMap<String, Value> {
+        let clusters = self.entries("ClustersConfigDump", "dynamic_active_clusters").into_iter();
+        clusters.map(|entry| (text(&entry["cluster"]["name"]), entry["last_updated"].clone())).collect()
+    }
+
     /// Returns the entries of listeners that came by LDS: `name`, `active_state`, `warming_state`,
     /// `draining_state`, `error_state`.
     #[must_use]

@@ -1,0 +1,248 @@
+//! Real proxyless gRPC clients, set up by `xds-server bootstrap grpc`.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use xds_tests::backend::Backend;
+use xds_tests::config::{self, CLUSTER, ConfigDir, ENDPOINTS, LISTENER, ROUTE, TYPE_PREFIX};
+use xds_tests::server::Server;
+use xds_tests::wait::{PATIENCE, wait_for};
+use xds_tests::worker::{Calls, Channel, Library, Worker};
+
+/// Makes a test of each function for each library: `grpcio::claim`, `grpc_js::claim`, `grpc_go::claim`.
+macro_rules! with_each_library {
+    ($($claim:ident),+ $(,)?) => {
+        with_each_library!(grpcio: Grpcio, $($claim),+);
+        with_each_library!(grpc_js: GrpcJs, $($claim),+);
+        with_each_library!(grpc_go: GrpcGo, $($claim),+);
+    };
+    ($module:ident: $library:ident, $($claim:ident),+) => {
+        mod $module {
+            $(
+                #[tokio::test]
+                async fn $claim() -> anyhow::Result<()> {
+                    super::$claim(xds_tests::worker::Library::$library).await
+                }
+            )+
+        }
+    };
+}
+
+with_each_library!(
+    calls_follow_the_shipped_example,
+    an_update_moves_traffic_without_an_error,
+    several_names_are_watched_and_unwatched,
+    giving_up_the_last_name_is_no_wildcard,
+    a_change_while_the_server_was_away_arrives,
+);
+
+async fn calls_follow_the_shipped_example(library: Library) -> Result<()> {
+    let (stable, canary) = (Backend::start("stable").await?, Backend::start("canary").await?);
+    let config = ConfigDir::from_fixture("basic", &[(8081, stable.port()), (8082, canary.port())])?;
+    let server = Server::start(config.path()).await?;
+    let Some(worker) = Worker::start(library, &server.bootstrap_grpc(NODE).await?).await? else {
+        return Ok(());
+    };
+    let channel = worker.open("xds:///greeter").await?;
+    let counts = channel.call(&Calls::new(N_WEIGHED)).await?;
+    counts.ensure_no_errors()?;
+    assert_eq!(counts.n_of("stable") + counts.n_of("canary"), u64::from(N_WEIGHED), "{counts:?}");
+    assert!(CANARY_RANGE.contains(&counts.n_of("canary")), "{counts:?}");
+
+    let node = wait_synced(&server).await?;
+    assert_eq!(node["profile"], "grpc", "{node:#}");
+    Ok(())
+}
+
+async fn an_update_moves_traffic_without_an_error(library: Library) -> Result<()> {
+    let backends = [Backend::start("b0").await?, Backend::start("b1").await?, Backend::start("b2").await?];
+    let config = ConfigDir::new()?;
+    write_service(&config, "a", &backends[0])?;
+    let server = Server::start(config.path()).await?;
+    let Some(worker) = Worker::start(library, &server.bootstrap_grpc(NODE).await?).await? else {
+        return Ok(());
+    };
+    let channel = worker.open("xds:///a").await?;
+    assert_eq!(channel.who().await?, "b0");
+    let hold = channel.hold(&Calls::new(0), 100).await?;
+
+    // EDS: the cluster's endpoints move.
+    write_service(&config, "a", &backends[1])?;
+    wait_who(&channel, "b1").await?;
+    // RDS, CDS and EDS: the route turns to a new cluster.
+    let cluster = [config::cluster("a-new"), config::endpoints("a-new", &[backends[2].addr()])];
+    config.write_resources("new.yaml", &cluster)?;
+    let path = "/v1/groups/default/resources/routes/a";
+    let route = config::route_config("a", &[("/", config::to("a-new"))]);
+    wait_resource(&server, "clusters/a-new").await?;
+    server.put(path, &route).await?;
+    wait_who(&channel, "b2").await?;
+    // LDS: the listener turns to another route configuration.
+    let other = config::route_config("a-other", &[("/", config::to("a"))]);
+    server.put("/v1/groups/default/resources/routes/a-other", &other).await?;
+    let listener = config::api_listener("a", "a-other");
+    server.put("/v1/groups/default/resources/listeners/a", &listener).await?;
+    wait_who(&channel, "b1").await?;
+
+    let counts = hold.stop().await?;
+    counts.ensure_no_errors()?;
+    assert!(["b0", "b1", "b2"].iter().all(|name| counts.n_of(name) > 0), "{counts:?}");
+    Ok(())
+}
+
+async fn several_names_are_watched_and_unwatched(library: Library) -> Result<()> {
+    let backends = [Backend::start("b0").await?, Backend::start("b1").await?, Backend::start("b2").await?];
+    let config = ConfigDir::new()?;
+    for (name, backend) in ["a", "b", "c"].iter().zip(&backends) {
+        write_service(&config, name, backend)?;
+    }
+    let server = Server::start(config.path()).await?;
+    let Some(worker) = Worker::start(library, &server.bootstrap_grpc(NODE).await?).await? else {
+        return Ok(());
+    };
+    let channels =
+        [worker.open("xds:///a").await?, worker.open("xds:///b").await?, worker.open("xds:///c").await?];
+    for (channel, backend) in channels.iter().zip(&backends) {
+        assert_eq!(channel.who().await?, backend.name());
+    }
+    let [a, b, c] = channels;
+    b.close().await?;
+    wait_names(&worker, &["a", "c"]).await?;
+
+    // What is not watched changes along with what is.
+    write_service(&config, "b", &backends[2])?;
+    write_service(&config, "c", &backends[0])?;
+    wait_who(&c, "b0").await?;
+    assert_eq!(a.who().await?, "b0");
+
+    let b = worker.open("xds:///b").await?;
+    assert_eq!(b.who().await?, "b2", "what is watched again is current");
+    wait_names(&worker, &["a", "b", "c"]).await?;
+    write_service(&config, "b", &backends[1])?;
+    wait_who(&b, "b1").await?;
+    wait_synced(&server).await?;
+    Ok(())
+}
+
+async fn giving_up_the_last_name_is_no_wildcard(library: Library) -> Result<()> {
+    let backends = [Backend::start("b0").await?, Backend::start("b1").await?];
+    let config = ConfigDir::new()?;
+    write_service(&config, "a", &backends[0])?;
+    write_service(&config, "b", &backends[0])?;
+    let server = Server::start(config.path()).await?;
+    let Some(worker) = Worker::start(library, &server.bootstrap_grpc(NODE).await?).await? else {
+        return Ok(());
+    };
+    let a = worker.open("xds:///a").await?;
+    assert_eq!(a.who().await?, "b0");
+    // Keeps the stream alive and watches a listener that does not exist: nothing of the other types.
+    let idle = worker.open("xds:///nobody").await?;
+    idle.state(true).await?;
+    wait_names(&worker, &["a", "nobody"]).await?;
+    a.close().await?;
+    wait_names(&worker, &["nobody"]).await?;
+    let before = n_responses(&server).await?;
+
+    // Everything changes. If an empty list meant all names, this would be sent.
+    write_service(&config, "a", &backends[1])?;
+    write_service(&config, "b", &backends[1])?;
+    config.write_resources("extra.yaml", &[config::cluster("extra")])?;
+    let is_published = |snapshot: &Value| {
+        let (snapshot, port) = (snapshot.to_string(), backends[1].port().to_string());
+        snapshot.contains("\"extra\"") && snapshot.matches(&port).count() == 2
+    };
+    server.wait_json(&format!("/v1/nodes/{NODE}/snapshot"), is_published).await?;
+    // The marker: what is asked for next is answered next, with nothing in between.
+    let b = worker.open("xds:///b").await?;
+    assert_eq!(b.who().await?, "b1");
+    let after = n_responses(&server).await?;
+    let n_sent = [CLUSTER, ROUTE, ENDPOINTS].map(|type_url| after(type_url) - before(type_url));
+    assert_eq!(n_sent, [1, 1, 1], "one response for each type that `b` needs");
+    idle.close().await
+}
+
+async fn a_change_while_the_server_was_away_arrives(library: Library) -> Result<()> {
+    let backends = [Backend::start("b0").await?, Backend::start("b1").await?];
+    let config = ConfigDir::new()?;
+    write_service(&config, "a", &backends[0])?;
+    let setup = xds_tests::server::Setup::new()?.fixed_xds_port()?.watch(config.path());
+    let mut server = Server::start_with(setup).await?;
+    let Some(worker) = Worker::start(library, &server.bootstrap_grpc(NODE).await?).await? else {
+        return Ok(());
+    };
+    let channel = worker.open("xds:///a").await?;
+    assert_eq!(channel.who().await?, "b0");
+    let hold = channel.hold(&Calls::new(0), 100).await?;
+    server.kill().await?;
+    write_service(&config, "a", &backends[1])?;
+    server.restart().await?;
+    wait_who(&channel, "b1").await?;
+    hold.stop().await?.ensure_no_errors()
+}
+
+const NODE: &str = "pod-1";
+
+/// Writes what a client of `xds:///NAME` needs, each under the same name, into one file.
+fn write_service(config: &ConfigDir, name: &str, backend: &Backend) -> Result<()> {
+    let route = config::route_config(name, &[("/", config::to(name))]);
+    let resources = [
+        config::api_listener(name, name),
+        route,
+        config::cluster(name),
+        config::endpoints(name, &[backend.addr()]),
+    ];
+    config.write_resources(&format!("{name}.yaml"), &resources)?;
+    Ok(())
+}
+
+async fn wait_who(channel: &Channel<'_>, backend: &str) -> Result<()> {
+    wait_for("another backend", PATIENCE, async || {
+        let who = channel.who().await?;
+        ensure!(who == backend, "it is {who}");
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until the client watches exactly these listeners.
+async fn wait_names(worker: &Worker, names: &[&str]) -> Result<()> {
+    wait_for("the listeners that are watched", PATIENCE, async || {
+        let status = worker.client_status().await?;
+        let watched = status.config.iter().flat_map(|config| &config.generic_xds_configs);
+        let watched = watched.filter(|resource| resource.type_url == LISTENER);
+        let mut watched: Vec<_> = watched.map(|resource| resource.name.as_str()).collect();
+        watched.sort_unstable();
+        ensure!(watched == names, "they are {watched:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn wait_synced(server: &Server) -> Result<Value> {
+    let is_synced = |node: &Value| {
+        [LISTENER, ROUTE, CLUSTER, ENDPOINTS].iter().all(|url| node["types"][url]["status"] == "SYNCED")
+    };
+    server.wait_json(&format!("/v1/nodes/{NODE}"), is_synced).await
+}
+
+/// Waits until the server has published a resource for the node.
+async fn wait_resource(server: &Server, resource: &str) -> Result<Value> {
+    let (_, name) = resource.split_once('/').context("type/name")?;
+    let path = format!("/v1/nodes/{NODE}/snapshot");
+    server.wait_json(&path, |snapshot| snapshot.to_string().contains(&format!("\"{name}\""))).await
+}
+
+/// Returns how many responses the server has sent, by type URL.
+async fn n_responses(server: &Server) -> Result<impl Fn(&str) -> u64> {
+    let metrics = server.get("/metrics").await?.success()?.text();
+    Ok(move |type_url: &str| {
+        let short = type_url.trim_start_matches(TYPE_PREFIX).to_owned();
+        let of_type = |line: &&str| line.starts_with("xds_responses_total{") && line.contains(&short);
+        let value = |line: &str| line.rsplit(' ').next()?.parse::<f64>().ok();
+        metrics.lines().filter(of_type).filter_map(value).map(|value| value as u64).sum()
+    })
+}
+
+/// Enough to tell 90/10 from 80/20 and 95/5.
+const N_WEIGHED: u32 = 1000;
+/// Five standard deviations of 10 % of that: a good server misses it once in two million runs.
+const CANARY_RANGE: std::ops::RangeInclusive<u64> = 53..=147;
