@@ -12,6 +12,8 @@ mod compaction;
 mod draft;
 mod error;
 #[cfg(test)]
+mod fault_tests;
+#[cfg(test)]
 mod faults;
 mod files;
 mod index;

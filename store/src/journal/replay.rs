@@ -23,6 +23,8 @@ pub(crate) struct Replay {
     pub(crate) blobs: HashMap<BlobHash, Position>,
     /// Where the first record is or will be; `None` if no segment was read.
     pub(crate) start: Option<Position>,
+    /// Blobs behind the last commit or checkpoint. If nothing names them, they are part of a torn end.
+    unnamed: Vec<(BlobHash, Position)>,
 }
 
 /// Where a record is.
@@ -68,17 +70,23 @@ impl Replay {
             }));
         }
         self.begin_at(Position { segment: segment.number, offset: header.checkpoint_end });
+        self.unnamed.clear();
         let mut since = 0;
         segment.scan(is_last, limit, &mut |offset, header, payload| {
             since += header.frame_length();
             let position = Position { segment: segment.number, offset };
             match header.kind {
                 Kind::Blob => self.blob(position, &payload)?,
-                Kind::Checkpoint => self.checkpoint(segment, offset, &payload)?,
-                Kind::Commit => self.commit(position, header, &payload, since)?,
-            }
-            if header.kind != Kind::Blob {
-                since = 0;
+                Kind::Checkpoint => {
+                    self.blobs.extend(self.unnamed.drain(..));
+                    self.checkpoint(segment, offset, &payload)?;
+                    since = 0;
+                }
+                Kind::Commit => {
+                    self.blobs.extend(self.unnamed.drain(..));
+                    self.commit(position, header, &payload, since)?;
+                    since = 0;
+                }
             }
             Ok(())
         })
@@ -86,7 +94,7 @@ impl Replay {
 
     fn blob(&mut self, position: Position, payload: &Bytes) -> Result<(), String> {
         let (hash, _) = segment::split_blob(payload).ok_or("the blob has no hash")?;
-        self.blobs.insert(hash, position);
+        self.unnamed.push((hash, position));
         Ok(())
     }
 

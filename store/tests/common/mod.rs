@@ -1,6 +1,7 @@
 //! What the tests of this crate share: a store in a temporary directory, and a model of what it should say.
 
-#![expect(dead_code, reason = "not every test uses everything")]
+#![allow(dead_code, reason = "not every test uses everything")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,199 @@
+//! What a store does when the file system fails.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::faults::{Fault, Faults, Step};
+use crate::{
+    BlobHash, Change, Commit, CommitError, FileError, JournalStore, OpenNote, Options, Retention, Revision,
+    Store, StoreError,
+};
+
+fn open(dir: &Path) -> (JournalStore, Faults, Vec<OpenNote>) {
+    let options = Options::default();
+    let faults = options.faults.clone();
+    let (store, notes) = JournalStore::open(dir, options).unwrap();
+    (store, faults, notes)
+}
+
+async fn commit(store: &JournalStore, content: &str) -> Result<Revision, CommitError> {
+    let value = store.put_blob(Bytes::from(content.to_owned())).await.unwrap();
+    store.commit(store.head(), Commit { changes: vec![Change::set("a", value)], ..Commit::default() }).await
+}
+
+fn state(content: &str) -> BTreeMap<String, BlobHash> {
+    BTreeMap::from([("a".to_owned(), BlobHash::of(content.as_bytes()))])
+}
+
+fn kind(error: CommitError) -> io::ErrorKind {
+    match error {
+        CommitError::Store(StoreError::File(error) | StoreError::ReadOnly(error)) => error.kind(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_commits_until_there_is_space() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, faults, _) = open(dir.path());
+    commit(&store, "1").await.unwrap();
+    let mut watch = store.watch();
+    for _ in 0..3 {
+        faults.inject(Fault::Write(io::ErrorKind::StorageFull));
+        let error = commit(&store, "2").await.unwrap_err();
+        assert!(error.to_string().ends_with(".log: the disk is full; free some space"), "{error}");
+        assert_eq!(kind(error), io::ErrorKind::StorageFull);
+        assert_eq!(store.state(), (Revision(1), state("1")));
+        assert!(!watch.has_changed().unwrap());
+    }
+    assert_eq!(commit(&store, "3").await.unwrap(), Revision(2));
+    assert_eq!(*watch.borrow_and_update(), Revision(2));
+    drop(store);
+    let (store, _, notes) = open(dir.path());
+    assert_eq!((notes, store.state()), (vec![], (Revision(2), state("3"))));
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_after_a_failed_sync() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, faults, _) = open(dir.path());
+    commit(&store, "1").await.unwrap();
+    faults.inject(Fault::Sync(io::ErrorKind::Other));
+    for _ in 0..3 {
+        let error = commit(&store, "2").await.unwrap_err();
+        assert!(matches!(error, CommitError::Store(StoreError::ReadOnly(_))), "{error:?}");
+        assert_eq!(store.state(), (Revision(1), state("1")));
+        assert_eq!(store.history(None, 9).unwrap().len(), 1);
+    }
+    let compaction = store.compact(Retention { revisions: 1, bytes: 0 }).await;
+    assert!(compaction.is_ok_and(|done| done.n_dropped == 0));
+    drop(store);
+    let (store, _, notes) = open(dir.path());
+    assert_eq!((notes, store.state()), (vec![], (Revision(1), state("1"))));
+    assert_eq!(commit(&store, "3").await.unwrap(), Revision(2));
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_cut_back_is_not_written_to_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, faults, _) = open(dir.path());
+    commit(&store, "1").await.unwrap();
+    faults.inject(Fault::Write(io::ErrorKind::StorageFull));
+    faults.inject(Fault::Restore);
+    for _ in 0..2 {
+        let error = commit(&store, "2").await.unwrap_err();
+        assert!(matches!(error, CommitError::Store(StoreError::ReadOnly(_))), "{error:?}");
+    }
+    drop(store);
+    let (store, _, notes) = open(dir.path());
+    assert!(matches!(notes[..], [OpenNote::TornEnd { .. }]), "{notes:?}");
+    assert_eq!(store.state(), (Revision(1), state("1")));
+}
+
+#[tokio::test]
+async fn all_commits_of_a_batch_fail_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, faults, _) = open(dir.path());
+    commit(&store, "1").await.unwrap();
+    let store = Arc::new(store);
+    faults.inject(Fault::Sync(io::ErrorKind::Other));
+    let tasks: Vec<_> = (0..8)
+        .map(|n| {
+            let store = Arc::clone(&store);
+            // Some build on each other, some conflict with those, and none may see what was not synced.
+            tokio::spawn(async move { store.commit(Revision(1 + n % 3), Commit::default()).await })
+        })
+        .collect();
+    for task in tasks {
+        match task.await.unwrap().unwrap_err() {
+            CommitError::Conflict { head } => assert_eq!(head, Revision(1)),
+            error => assert_eq!(kind(error), io::ErrorKind::Other),
+        }
+    }
+    assert_eq!(store.head(), Revision(1));
+}
+
+/// Ends a compaction at `step`, and says what is there before and after the store is opened again.
+async fn crash_at(step: Step) {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, faults, _) = open(dir.path());
+    for n in 1..=5 {
+        commit(&store, &n.to_string()).await.unwrap();
+    }
+    faults.inject(Fault::Compaction(step));
+    store.compact(Retention { revisions: 2, ..Retention::default() }).await.unwrap_err();
+    let check = |store: &JournalStore, head: u64| {
+        assert_eq!(store.head(), Revision(head), "{step:?}");
+        for revision in 3..=head {
+            let state_then = store.state_at(Revision(revision)).unwrap();
+            assert_eq!(state_then, state(&revision.to_string()), "{step:?}");
+            let content = store.blob(state_then["a"]).unwrap().unwrap();
+            assert_eq!(content, revision.to_string().into_bytes(), "{step:?}");
+        }
+        assert!(store.history(None, 99).unwrap().len() as u64 >= head - 3, "{step:?}");
+    };
+    check(&store, 5);
+    commit(&store, "6").await.unwrap();
+    check(&store, 6);
+    // What a crash leaves: the files as they are, while the store is open.
+    let copy = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(dir.path()).unwrap().map(Result::unwrap) {
+        if entry.path().is_file() {
+            std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+        }
+    }
+    drop(store);
+    for dir in [copy.path(), dir.path()] {
+        let (store, _, notes) = open(dir);
+        assert!(!notes.iter().any(|note| matches!(note, OpenNote::TornEnd { .. })), "{step:?} {notes:?}");
+        check(&store, 6);
+        commit(&store, "7").await.unwrap();
+        let done = store.compact(Retention { revisions: 2, ..Retention::default() }).await.unwrap();
+        assert_eq!(done.oldest, Revision(5), "{step:?}");
+        drop(store);
+        let (store, _, notes) = open(dir);
+        assert_eq!(notes, [], "{step:?}");
+        assert_eq!(store.state_at(Revision(5)).unwrap(), state("5"), "{step:?}");
+        assert_eq!(store.state(), (Revision(7), state("7")), "{step:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_compaction_may_end_anywhere() {
+    for step in [Step::BeforeRename, Step::AfterRename, Step::AfterIndex, Step::AfterFirstRemoval] {
+        crash_at(step).await;
+    }
+}
+
+#[tokio::test]
+async fn a_blob_that_is_named_again_during_a_compaction_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _, _) = open(dir.path());
+    for n in 1..=300 {
+        commit(&store, &n.to_string()).await.unwrap();
+    }
+    // The value is only in records that the compaction drops; nobody puts it again.
+    let old = BlobHash::of(b"1");
+    let compaction = store.compact(Retention { revisions: 2, ..Retention::default() });
+    let again =
+        store.commit(Revision(300), Commit { changes: vec![Change::set("b", old)], ..Commit::default() });
+    let (done, again) = tokio::join!(compaction, again);
+    assert_eq!((done.unwrap().oldest, again.unwrap()), (Revision(298), Revision(301)));
+    assert_eq!(store.blob(old).unwrap().unwrap(), b"1"[..]);
+    drop(store);
+    let (store, _, notes) = open(dir.path());
+    assert_eq!((notes, store.blob(old).unwrap().unwrap()), (vec![], Bytes::from_static(b"1")));
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let error =
+        |kind: io::ErrorKind| FileError::new("append to", Path::new("/data/j.log"), kind.into()).to_string();
+    assert_eq!(error(io::ErrorKind::Other), "cannot append to /data/j.log");
+    assert!(error(io::ErrorKind::ReadOnlyFilesystem).contains("mount it writable"));
+    assert!(error(io::ErrorKind::PermissionDenied).contains("give this user"));
+}

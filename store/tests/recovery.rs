@@ -1,0 +1,355 @@
+//! What a store says after its files were cut, damaged or replaced.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Step, assert_says, commit, copy_dir, journal_files, open, open_keeping, runtime};
+use proptest::prelude::*;
+use tempfile::TempDir;
+use xds_store::{JournalStore, OpenError, OpenNote, Options, Retention, Revision, Store};
+
+/// A store that was filled and closed.
+struct Filled {
+    dir: TempDir,
+    steps: Vec<Step>,
+    /// How long the journal was after 0, 1, 2, … commits.
+    lengths: Vec<u64>,
+}
+
+impl Filled {
+    fn new(steps: Vec<Step>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut lengths = Vec::new();
+        runtime().block_on(async {
+            let (store, _) = open(dir.path());
+            lengths.push(journal_files(dir.path())[0].metadata().unwrap().len());
+            for step in &steps {
+                commit(&store, step).await;
+                lengths.push(journal_files(dir.path())[0].metadata().unwrap().len());
+            }
+        });
+        Self { dir, steps, lengths }
+    }
+
+    /// Commits of which the first `length` bytes of the journal have everything.
+    fn n_complete(&self, length: u64) -> u64 {
+        self.lengths.iter().skip(1).filter(|end| **end <= length).count() as u64
+    }
+
+    fn copy(&self) -> TempDir {
+        let copy = tempfile::tempdir().unwrap();
+        copy_dir(self.dir.path(), copy.path());
+        copy
+    }
+
+    fn total(&self) -> u64 {
+        self.lengths[self.lengths.len() - 1]
+    }
+}
+
+fn simple_steps(n: u8) -> Vec<Step> {
+    (0..n).map(|n| vec![("a".to_owned(), Some(vec![n; 3])), (format!("k{n}"), Some(vec![n; 2]))]).collect()
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let content = prop::option::of(prop::collection::vec(any::<u8>(), 0..300));
+    let step = prop::collection::btree_map("[a-d]", content, 0..3);
+    prop::collection::vec(step.prop_map(|step| step.into_iter().collect()), 1..6)
+}
+
+fn truncate(path: &Path, length: u64) {
+    std::fs::File::options().write(true).open(path).unwrap().set_len(length).unwrap();
+}
+
+fn flip(path: &Path, offset: u64, bits: u8) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[offset as usize] ^= bits;
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// Opens what was cut to `length` bytes, checks it, and commits once more.
+fn assert_prefix(filled: &Filled, dir: &Path, length: u64) {
+    truncate(&journal_files(dir)[0], length);
+    let (store, notes) = open(dir);
+    let n = filled.n_complete(length);
+    assert_says(&store, &filled.steps, n, 0);
+    let torn = notes.iter().any(|note| matches!(note, OpenNote::TornEnd { .. }));
+    assert_eq!(torn, !filled.lengths.contains(&length), "{notes:?}");
+    let mut steps = filled.steps[..n as usize].to_vec();
+    steps.push(vec![("new".into(), Some(b"new".to_vec()))]);
+    runtime().block_on(commit(&store, &steps[n as usize]));
+    drop(store);
+    let (store, notes) = open(dir);
+    assert_eq!(notes, []);
+    assert_says(&store, &steps, n + 1, 0);
+}
+
+#[test]
+fn a_journal_cut_anywhere_has_the_commits_that_fit() {
+    let filled = Filled::new(simple_steps(3));
+    for length in 0..=filled.total() {
+        let copy = filled.copy();
+        if length % 2 == 0 {
+            std::fs::remove_dir_all(copy.path().join("index")).unwrap();
+        }
+        assert_prefix(&filled, copy.path(), length);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_journal_cut_somewhere_has_the_commits_that_fit(steps in steps(), at: prop::sample::Index) {
+        let filled = Filled::new(steps);
+        let length = at.index(filled.total() as usize + 1) as u64;
+        assert_prefix(&filled, filled.copy().path(), length);
+    }
+
+    /// The last commit cannot be told from one that was never acknowledged; every other one can.
+    #[test]
+    fn a_damaged_byte_is_reported_or_cut_off_but_never_believed(
+        steps in steps(), at: prop::sample::Index, bits in 1_u8..,
+    ) {
+        let filled = Filled::new(steps);
+        let offset = at.index(filled.total() as usize) as u64;
+        let copy = filled.copy();
+        let journal = journal_files(copy.path()).remove(0);
+        flip(&journal, offset, bits);
+        let damaged = std::fs::read(&journal).unwrap();
+        let n = filled.n_complete(offset);
+        let is_last = offset >= filled.lengths[0] && n + 1 == filled.steps.len() as u64;
+        match JournalStore::open(copy.path(), Options::default()) {
+            Ok((store, notes)) => {
+                prop_assert!(is_last);
+                let is_torn = notes.iter().any(|note| matches!(note, OpenNote::TornEnd { .. }));
+                prop_assert!(is_torn);
+                assert_says(&store, &filled.steps, n, 0);
+                return Ok(());
+            }
+            Err(OpenError::Damaged { path, offset: found, .. }) => {
+                prop_assert!(!is_last);
+                prop_assert_eq!(path, journal.clone());
+                prop_assert!(found <= offset);
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+        prop_assert!(std::fs::read(&journal).unwrap() == damaged, "an error changes nothing");
+
+        let (store, notes) = JournalStore::open(copy.path(), Options { salvage: true, ..Options::default() }).unwrap();
+        let n = if offset < filled.lengths[0] { 0 } else { n };
+        assert_says(&store, &filled.steps, n, 0);
+        let Some(OpenNote::Salvaged { aside, .. }) = notes.first() else { panic!("{notes:?}") };
+        let kept = std::fs::read(&journal).unwrap().len();
+        let kept = if n == 0 && offset < filled.lengths[0] { 0 } else { kept };
+        prop_assert!(std::fs::read(aside).unwrap() == damaged[kept..], "nothing is thrown away");
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_no_journal(bytes: Vec<u8>, keep in 0_usize..200, salvage: bool) {
+        let filled = Filled::new(simple_steps(2));
+        let copy = filled.copy();
+        let journal = journal_files(copy.path()).remove(0);
+        let kept = std::fs::read(&journal).unwrap();
+        std::fs::write(&journal, [&kept[..keep.min(kept.len())], &bytes].concat()).unwrap();
+        match JournalStore::open(copy.path(), Options { salvage, ..Options::default() }) {
+            Ok((store, _)) => assert_says(&store, &filled.steps, filled.n_complete(keep as u64), 0),
+            Err(OpenError::Damaged { .. }) => prop_assert!(!salvage, "salvage opens every journal"),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn whatever_is_in_the_index_the_store_says_what_the_journal_says(
+        steps in steps(), file: prop::sample::Index, at: prop::sample::Index, garbage: Vec<u8>, mode in 0..4,
+    ) {
+        let filled = Filled::new(steps);
+        let copy = filled.copy();
+        let index = copy.path().join("index");
+        let mut files: Vec<_> = std::fs::read_dir(&index).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.retain(|path| path.is_file());
+        files.sort();
+        let file = &files[file.index(files.len())];
+        let mut bytes = std::fs::read(file).unwrap();
+        // Most of sled's file is empty; what matters is at its beginning.
+        let at = at.index(bytes.len().clamp(1, 2000));
+        match mode {
+            0 => bytes = garbage,
+            1 => bytes.truncate(at),
+            2 => std::fs::remove_file(file).unwrap(),
+            _ => bytes.iter_mut().skip(at).zip(garbage).for_each(|(byte, garbage)| *byte ^= garbage),
+        }
+        if mode != 2 {
+            std::fs::write(file, bytes).unwrap();
+        }
+        let (store, _) = open(copy.path());
+        assert_says(&store, &filled.steps, filled.steps.len() as u64, 0);
+        drop(store);
+        let (store, notes) = open(copy.path());
+        prop_assert_eq!(notes, vec![]);
+        assert_says(&store, &filled.steps, filled.steps.len() as u64, 0);
+    }
+}
+
+#[test]
+fn a_file_in_the_place_of_the_index_is_moved_aside() {
+    let filled = Filled::new(simple_steps(2));
+    let index = filled.dir.path().join("index");
+    std::fs::remove_dir_all(&index).unwrap();
+    std::fs::write(&index, "not sled").unwrap();
+    let (store, notes) = open(filled.dir.path());
+    assert_says(&store, &filled.steps, 2, 0);
+    let aside = filled.dir.path().join("index.damaged-1");
+    assert!(
+        matches!(&notes[..], [OpenNote::IndexRebuilt { aside: Some(found), .. }] if *found == aside),
+        "{notes:?}"
+    );
+    assert_eq!(std::fs::read(aside).unwrap(), b"not sled");
+}
+
+#[test]
+fn an_index_of_the_past_is_caught_up_without_a_word() {
+    let filled = Filled::new(simple_steps(2));
+    let old = filled.copy();
+    let mut steps = filled.steps.clone();
+    runtime().block_on(async {
+        let (store, _) = open(filled.dir.path());
+        for step in simple_steps(5).split_off(2) {
+            commit(&store, &step).await;
+            steps.push(step);
+        }
+    });
+    std::fs::remove_dir_all(filled.dir.path().join("index")).unwrap();
+    copy_dir(&old.path().join("index"), &filled.dir.path().join("index"));
+    let (store, notes) = open(filled.dir.path());
+    assert_eq!(notes, []);
+    assert_says(&store, &steps, 5, 0);
+}
+
+#[test]
+fn an_index_of_another_store_is_moved_aside() {
+    let (filled, other) = (Filled::new(simple_steps(3)), Filled::new(vec![vec![]; 3]));
+    std::fs::remove_dir_all(filled.dir.path().join("index")).unwrap();
+    copy_dir(&other.dir.path().join("index"), &filled.dir.path().join("index"));
+    let (store, notes) = open(filled.dir.path());
+    assert!(matches!(&notes[..], [OpenNote::IndexRebuilt { aside: Some(_), .. }]), "{notes:?}");
+    assert_says(&store, &filled.steps, 3, 0);
+}
+
+#[test]
+fn a_journal_that_lost_its_files_is_noticed_by_the_index() {
+    let filled = Filled::new(simple_steps(3));
+    std::fs::remove_file(&journal_files(filled.dir.path())[0]).unwrap();
+    let (store, notes) = open(filled.dir.path());
+    assert_eq!(store.head(), Revision(0));
+    let [OpenNote::IndexRebuilt { reason, .. }] = &notes[..] else { panic!("{notes:?}") };
+    assert!(reason.starts_with("it knows revision 3"), "{reason}");
+}
+
+#[test]
+fn a_blob_may_contain_a_journal() {
+    let inner = Filled::new(simple_steps(5));
+    let inner = std::fs::read(&journal_files(inner.dir.path())[0]).unwrap();
+    let filled = Filled::new(vec![vec![("a".into(), Some(b"1".to_vec()))], vec![("a".into(), Some(inner))]]);
+    for length in (filled.lengths[1]..filled.lengths[2]).step_by(7) {
+        assert_prefix(&filled, filled.copy().path(), length);
+    }
+}
+
+#[test]
+fn pages_of_one_batch_that_reached_the_disk_out_of_order_are_a_torn_end() {
+    let filled =
+        Filled::new(vec![vec![("a".into(), Some(b"1".to_vec()))], vec![("a".into(), Some(vec![2; 9000]))]]);
+    let journal = journal_files(filled.dir.path()).remove(0);
+    let mut bytes = std::fs::read(&journal).unwrap();
+    // The page in the middle of the blob never arrived; the commit behind it did.
+    bytes[4096..8192].fill(0);
+    std::fs::write(&journal, bytes).unwrap();
+    let (store, notes) = open(filled.dir.path());
+    assert!(matches!(notes[0], OpenNote::TornEnd { .. }), "{notes:?}");
+    assert_says(&store, &filled.steps, 1, 0);
+}
+
+/// A journal of a checkpoint and a segment behind it.
+fn compacted() -> Filled {
+    let mut filled = Filled::new(simple_steps(6));
+    let (store, _) = open(filled.dir.path());
+    runtime().block_on(async {
+        store.compact(Retention { revisions: 3, ..Retention::default() }).await.unwrap();
+        filled.steps.push(vec![("a".into(), Some(b"last".to_vec()))]);
+        commit(&store, &filled.steps[6]).await;
+    });
+    assert_says(&store, &filled.steps, 7, 3);
+    drop(store);
+    filled
+}
+
+#[test]
+fn a_checkpoint_is_never_taken_for_a_torn_end() {
+    let filled = compacted();
+    let length = journal_files(filled.dir.path())[0].metadata().unwrap().len();
+    for (has_later, cut) in (0..length).map(|cut| (cut % 2 == 0, cut)) {
+        let copy = tempfile::tempdir().unwrap();
+        let files = journal_files(filled.dir.path());
+        std::fs::copy(&files[0], copy.path().join(files[0].file_name().unwrap())).unwrap();
+        truncate(&journal_files(copy.path())[0], cut);
+        if has_later {
+            std::fs::copy(&files[1], copy.path().join(files[1].file_name().unwrap())).unwrap();
+        }
+        let result = JournalStore::open(copy.path(), Options::default());
+        assert!(matches!(result, Err(OpenError::Damaged { .. })), "at {cut}: {result:?}");
+        if cut % 16 == 0 {
+            let options = Options { salvage: true, ..Options::default() };
+            let (store, notes) = JournalStore::open(copy.path(), options).unwrap();
+            assert!(matches!(notes[0], OpenNote::Salvaged { .. }), "{notes:?}");
+            assert_eq!(store.head(), Revision(0));
+        }
+    }
+}
+
+#[test]
+fn the_segment_behind_a_checkpoint_may_be_torn_but_not_missing() {
+    let filled = compacted();
+    let files = journal_files(filled.dir.path());
+    assert_eq!(files.len(), 2);
+    for cut in 0..files[1].metadata().unwrap().len() {
+        let copy = filled.copy();
+        truncate(&journal_files(copy.path())[1], cut);
+        let (store, _) = open(copy.path());
+        assert_says(&store, &filled.steps, 6, 3);
+    }
+    std::fs::remove_file(&files[0]).unwrap();
+    let result = JournalStore::open(filled.dir.path(), Options::default());
+    let Err(OpenError::Damaged { reason, .. }) = result else { panic!("{result:?}") };
+    assert!(reason.contains("continues revision 6"), "{reason}");
+}
+
+#[test]
+fn a_directory_is_open_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    let second = JournalStore::open(dir.path(), Options::default());
+    let Err(OpenError::Locked { path, holder }) = second else { panic!("{second:?}") };
+    assert_eq!((path, holder), (dir.path().join("lock"), Some(std::process::id())));
+    drop(store);
+    open(dir.path());
+}
+
+#[test]
+fn nobody_else_may_read_the_store() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let (store, _) = open_keeping(&data, Retention { revisions: 1, ..Retention::default() });
+    runtime().block_on(async {
+        for step in simple_steps(4) {
+            commit(&store, &step).await;
+        }
+    });
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&data), mode(&data.join("index")), mode(&data.join("lock"))), (0o700, 0o700, 0o600));
+    for file in journal_files(&data) {
+        assert_eq!(mode(&file), 0o600, "{file:?}");
+    }
+}
