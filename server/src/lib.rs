@@ -1,1 +1,7 @@
 //! A standalone xDS management server.
+
+pub mod cli;
+pub mod config;
+pub mod run;
+pub mod source;
+pub mod telemetry;

@@ -1,3 +1,7 @@
 //! The `xds-server` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    xds_server::cli::run(std::env::args_os())
+}

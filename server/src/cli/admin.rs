@@ -1,0 +1,203 @@
+//! The commands that ask a running server through its admin API.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cli::Failure;
+
+mod history;
+mod nodes;
+mod status;
+
+pub(crate) use history::{HistoryArgs, RollbackArgs, history, rollback};
+pub(crate) use nodes::{NodesArgs, nodes};
+pub(crate) use status::{StatusArgs, status};
+
+/// Which server to ask, and how.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct AdminArgs {
+    /// The admin API
+    #[arg(long, env = "XDS_SERVER_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:18001")]
+    admin: String,
+    /// File with the token that the server demands; XDS_SERVER_ADMIN_TOKEN may hold the token itself
+    #[arg(long, env = "XDS_SERVER_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
+    /// The form of the result [default: table on a terminal, else json]
+    #[arg(long, value_enum, value_name = "FORM")]
+    pub(crate) output: Option<super::output::Form>,
+}
+
+/// A connection to the admin API.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    url: String,
+    token: Option<String>,
+    agent: ureq::Agent,
+}
+
+/// An answer: its status and its JSON.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Value,
+}
+
+impl AdminArgs {
+    /// Reads the token, if there is one. Connects at the first request only.
+    pub(crate) fn connect(&self) -> Result<Admin, Failure> {
+        let url = self.admin.trim_end_matches('/');
+        if url.starts_with("https://") {
+            return Err(Failure::Usage(format!("--admin {url}: the admin API is plain http for now")));
+        }
+        let url = if url.starts_with("http://") { url.to_owned() } else { format!("http://{url}") };
+        let token = match &self.admin_token_file {
+            Some(path) => Some(fs::read_to_string(path).map_err(|error| {
+                Failure::Usage(format!("cannot read --admin-token-file {}: {error}", path.display()))
+            })?),
+            None => std::env::var("XDS_SERVER_ADMIN_TOKEN").ok(),
+        };
+        let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_global(Some(TIMEOUT));
+        Ok(Admin { url, token, agent: config.build().into() })
+    }
+}
+
+impl Admin {
+    /// Asks, and demands success.
+    pub(crate) fn get(&self, path: &str) -> Result<Value, Failure> {
+        self.get_any(path)?.success()
+    }
+
+    /// Asks, and takes every answer.
+    pub(crate) fn get_any(&self, path: &str) -> Result<Answer, Failure> {
+        let mut request = self.agent.get(format!("{}{path}", self.url));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        self.read(request.call())
+    }
+
+    /// Sends a body, and demands success.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        let mut request = self.agent.post(format!("{}{path}", self.url));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        self.read(request.send_json(body))?.success()
+    }
+
+    fn read(&self, answer: Result<http::Response<ureq::Body>, ureq::Error>) -> Result<Answer, Failure> {
+        let unreachable = |error: ureq::Error| {
+            if matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_)) {
+                return Failure::Usage(format!("--admin {} is not a URL: {error}", self.url));
+            }
+            Failure::Unreachable(format!(
+                "cannot reach the server at {}: {error}; start it, or say where it is with --admin or XDS_SERVER_ADMIN",
+                self.url
+            ))
+        };
+        let mut answer = answer.map_err(unreachable)?;
+        let status = answer.status().as_u16();
+        let text =
+            answer.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string().map_err(unreachable)?;
+        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        Ok(Answer { status, body })
+    }
+}
+
+impl Answer {
+    fn success(self) -> Result<Value, Failure> {
+        if (200..300).contains(&self.status) {
+            return Ok(self.body);
+        }
+        Err(Failure::Failed(describe_problem(self.status, &self.body)))
+    }
+}
+
+/// The details of an `application/problem+json` body, one error a line.
+fn describe_problem(status: u16, body: &Value) -> String {
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(ToOwned::to_owned);
+    let title = text(body, "title").unwrap_or_else(|| "the server refused".to_owned());
+    let mut message = match text(body, "detail") {
+        Some(detail) => format!("{title}: {detail} (HTTP {status})"),
+        None => format!("{title} (HTTP {status})"),
+    };
+    if status == 401 {
+        message.push_str("; give the token with --admin-token-file or XDS_SERVER_ADMIN_TOKEN");
+    }
+    for error in body.get("errors").and_then(Value::as_array).into_iter().flatten() {
+        let place = text(error, "pointer").or_else(|| {
+            let number = |key: &str| error.get(key).and_then(Value::as_u64);
+            let file = text(error, "file")?;
+            Some(match (number("line"), number("column")) {
+                (Some(line), Some(column)) => format!("{file}:{line}:{column}"),
+                (Some(line), None) => format!("{file}:{line}"),
+                (None, _) => file,
+            })
+        });
+        message.push_str("\n  ");
+        message.push_str(&place.map(|place| format!("{place}: ")).unwrap_or_default());
+        message.push_str(&text(error, "detail").unwrap_or_default());
+        if let Some(suggestion) = text(error, "suggestion") {
+            message.push_str(&format!("; did you mean `{suggestion}`?"));
+        }
+    }
+    message
+}
+
+/// Percent-encodes one segment of a path.
+fn segment(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
+/// The server is near: on this host or in this network.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A reload waits for removals to settle; everything else is answered at once.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The answer about 100,000 nodes is some 100 MiB.
+const MAX_ANSWER_BYTES: u64 = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_problem_is_told_with_all_its_errors() {
+        let body = json!({
+            "title": "the change is not valid",
+            "detail": "2 errors",
+            "errors": [
+                {"pointer": "/resources/0/nme", "detail": "unknown field", "suggestion": "name"},
+                {"file": "a.yaml", "line": 3, "column": 1, "detail": "duplicate"},
+            ],
+        });
+        assert_eq!(
+            describe_problem(422, &body),
+            "the change is not valid: 2 errors (HTTP 422)\n  /resources/0/nme: unknown field; did you mean `name`?\n  a.yaml:3:1: duplicate"
+        );
+        assert_eq!(describe_problem(500, &Value::String("oops".to_owned())), "the server refused (HTTP 500)");
+    }
+
+    #[test]
+    fn a_segment_keeps_its_slashes_to_itself() {
+        assert_eq!(segment("a/b c~d?é"), "a%2Fb%20c~d%3F%C3%A9");
+    }
+}

@@ -1,0 +1,114 @@
+//! `history` and `rollback`: what changed, and how to undo it.
+
+use serde_json::{Value, json};
+
+use super::{AdminArgs, segment};
+use crate::cli::Failure;
+use crate::cli::output::{Form, Table, cell, print, print_json};
+
+/// The flags of `history`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct HistoryArgs {
+    /// Only this revision, with its difference; or `A...B` for the difference of two
+    #[arg(value_name = "REV")]
+    revision: Option<String>,
+    /// How many revisions to list
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: u32,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+/// The flags of `rollback`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct RollbackArgs {
+    /// The revision whose state is wanted
+    #[arg(value_name = "REV")]
+    revision: u64,
+    /// Say what would change, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+pub(crate) fn history(args: &HistoryArgs) -> Result<(), Failure> {
+    let admin = args.admin.connect()?;
+    let form = Form::or_default(args.admin.output);
+    if let Some(revision) = &args.revision {
+        let revision = admin.get(&format!("/v1/history/{}", segment(revision)))?;
+        return match form {
+            Form::Json => print_json(&revision),
+            Form::Table => print(&in_full(&revision)),
+        };
+    }
+    let history = admin.get(&format!("/v1/history?limit={}", args.limit))?;
+    match form {
+        Form::Json => print_json(&history),
+        Form::Table => print(&list(&history)),
+    }
+}
+
+pub(crate) fn rollback(args: &RollbackArgs) -> Result<(), Failure> {
+    let admin = args.admin.connect()?;
+    let path = if args.dry_run { "/v1/rollback?dryRun=true" } else { "/v1/rollback" };
+    let answer = admin.post(path, &json!({"revision": args.revision}))?;
+    match Form::or_default(args.admin.output) {
+        Form::Json => print_json(&answer),
+        Form::Table if args.dry_run => print(&format!("would change:\n{}", difference(&answer))),
+        Form::Table => print(&format!("revision {}\n{}", cell(&answer["revision"]), difference(&answer))),
+    }
+}
+
+fn list(history: &Value) -> String {
+    let mut table = Table::new(&["REVISION", "TIME", "ACTOR", "SUMMARY"]);
+    let revisions = history.get("revisions").or_else(|| history.get("history")).unwrap_or(history);
+    for revision in revisions.as_array().into_iter().flatten() {
+        let time = revision.get("at").or_else(|| revision.get("time")).map(cell).unwrap_or_default();
+        table.push(vec![
+            cell(&revision["revision"]),
+            time,
+            cell(&revision["actor"]),
+            cell(&revision["summary"]),
+        ]);
+    }
+    table.render()
+}
+
+fn in_full(revision: &Value) -> String {
+    let mut table = Table::new(&["REVISION", &cell(&revision["revision"])]);
+    for (label, key) in [("TIME", "at"), ("ACTOR", "actor"), ("SUMMARY", "summary")] {
+        if let Some(value) = revision.get(key) {
+            table.push(vec![label.to_owned(), cell(value)]);
+        }
+    }
+    format!("{}\n{}", table.render(), difference(revision))
+}
+
+fn difference(answer: &Value) -> String {
+    let mut text = String::new();
+    for change in answer.get("difference").and_then(Value::as_array).into_iter().flatten() {
+        let sign = match (change["before"].is_null(), change["after"].is_null()) {
+            (true, _) => "+",
+            (_, true) => "-",
+            (false, false) => "~",
+        };
+        text.push_str(&format!("{sign} {}\n", cell(&change["what"]).escape_debug()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_says_what_comes_goes_and_changes() {
+        let answer = json!({"difference": [
+            {"what": "edge/clusters/a", "before": null, "after": {}},
+            {"what": "edge/clusters/b", "before": {}, "after": null},
+            {"what": "edge/clusters/c", "before": {}, "after": {}},
+        ]});
+        assert_eq!(difference(&answer), "+ edge/clusters/a\n- edge/clusters/b\n~ edge/clusters/c\n");
+    }
+}

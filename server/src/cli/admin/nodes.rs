@@ -1,0 +1,147 @@
+//! `nodes`: who is connected, and whether they have what is served.
+
+use serde_json::Value;
+
+use super::{AdminArgs, segment};
+use crate::cli::Failure;
+use crate::cli::output::{Form, Table, cell, print, print_json};
+
+/// The flags of `nodes`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct NodesArgs {
+    /// Only this node, in full
+    #[arg(value_name = "ID")]
+    id: Option<String>,
+    /// Only nodes whose worst type has this status
+    #[arg(long, value_name = "STATUS")]
+    status: Option<String>,
+    /// Only nodes of this group
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+pub(crate) fn nodes(args: &NodesArgs) -> Result<(), Failure> {
+    let admin = args.admin.connect()?;
+    let form = Form::or_default(args.admin.output);
+    if let Some(id) = &args.id {
+        let node = admin.get(&format!("/v1/nodes/{}", segment(id)))?;
+        return match form {
+            Form::Json => print_json(&node),
+            Form::Table => print(&node_in_full(&node)),
+        };
+    }
+    let mut path = "/v1/nodes?limit=1000".to_owned();
+    for (key, value) in [("status", &args.status), ("group", &args.group)] {
+        if let Some(value) = value {
+            path.push_str(&format!("&{key}={}", segment(value)));
+        }
+    }
+    let mut nodes: Vec<Value> = Vec::new();
+    loop {
+        let after =
+            nodes.last().map(|last| format!("&after={}", segment(&cell(&last["id"])))).unwrap_or_default();
+        let page = admin.get(&format!("{path}{after}"))?;
+        let found = page["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+        nodes.extend_from_slice(found);
+        if found.len() < PAGE {
+            break;
+        }
+    }
+    match form {
+        Form::Json => print_json(&serde_json::json!({"nodes": nodes})),
+        Form::Table => print(&list(&nodes)),
+    }
+}
+
+fn list(nodes: &[Value]) -> String {
+    let mut table = Table::new(&["ID", "CLIENT", "GROUPS", "STREAMS", "CDS", "EDS", "LDS", "RDS", "OTHER"]);
+    for node in nodes {
+        let client = format!("{} {}", cell(&node["client"]["name"]), cell(&node["client"]["version"]));
+        let groups = if node["unmatched"] == true { "none".to_owned() } else { cell(&node["groups"]) };
+        let n_streams = node["streams"].as_array().map_or(0, Vec::len);
+        let mut row = vec![cell(&node["id"]), client.trim().to_owned(), groups, n_streams.to_string()];
+        let types = node["types"].as_object();
+        let status = |suffix: &str| {
+            let found = types.into_iter().flatten().find(|(url, _)| url.ends_with(suffix));
+            found.map_or_else(|| "-".to_owned(), |(_, status)| cell(&status["status"]))
+        };
+        row.extend(COLUMNS.iter().map(|suffix| status(suffix)));
+        let others = types
+            .into_iter()
+            .flatten()
+            .filter(|(url, _)| !COLUMNS.iter().any(|suffix| url.ends_with(suffix)));
+        let worst = others.map(|(_, status)| cell(&status["status"])).min_by_key(|status| badness(status));
+        row.push(worst.unwrap_or_else(|| "-".to_owned()));
+        table.push(row);
+    }
+    table.render()
+}
+
+fn node_in_full(node: &Value) -> String {
+    let mut text = Table::new(&["ID", &cell(&node["id"])]);
+    text.push(vec![
+        "CLIENT".to_owned(),
+        format!("{} {}", cell(&node["client"]["name"]), cell(&node["client"]["version"])),
+    ]);
+    text.push(vec!["PROFILE".to_owned(), cell(&node["profile"])]);
+    text.push(vec!["GROUPS".to_owned(), cell(&node["groups"])]);
+    for stream in node["streams"].as_array().into_iter().flatten() {
+        let (address, variant) = (cell(&stream["address"]), cell(&stream["variant"]));
+        text.push(vec!["STREAM".to_owned(), format!("{address} {variant} since {}", cell(&stream["since"]))]);
+    }
+    let mut types = Table::new(&["TYPE", "STATUS", "SENT", "ACKED", "LAST NACK"]);
+    for (url, status) in node["types"].as_object().into_iter().flatten() {
+        let name = url.rsplit('.').next().unwrap_or(url);
+        let nack = &status["lastNack"];
+        let nack = if nack.is_null() {
+            String::new()
+        } else {
+            format!("{} {}", cell(&nack["at"]), cell(&nack["message"]))
+        };
+        let cells = [
+            name.to_owned(),
+            cell(&status["status"]),
+            cell(&status["versionSent"]),
+            cell(&status["versionAcked"]),
+        ];
+        types.push(cells.into_iter().chain([nack]).collect());
+    }
+    format!("{}\n{}", text.render(), types.render())
+}
+
+fn badness(status: &str) -> usize {
+    ["ERROR", "STALE", "NOT_SENT", "SYNCED"].iter().position(|known| *known == status).unwrap_or(usize::MAX)
+}
+
+/// The types that have a column of their own.
+const COLUMNS: [&str; 4] = [".Cluster", ".ClusterLoadAssignment", ".Listener", ".RouteConfiguration"];
+/// The longest page that the server gives.
+const PAGE: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_is_one_row() {
+        let url = |name: &str| format!("type.googleapis.com/envoy.config.{name}");
+        let node = json!({
+            "id": "edge-1", "groups": ["edge"], "client": {"name": "envoy", "version": "1.36.0"},
+            "streams": [{}], "unmatched": false,
+            "types": {
+                url("cluster.v3.Cluster"): {"status": "SYNCED"},
+                url("listener.v3.Listener"): {"status": "ERROR"},
+                url("core.v3.TypedExtensionConfig"): {"status": "STALE"},
+            },
+        });
+        assert_eq!(
+            list(&[node]),
+            "ID      CLIENT        GROUPS  STREAMS  CDS     EDS  LDS    RDS  OTHER\n\
+             edge-1  envoy 1.36.0  edge    1        SYNCED  -    ERROR  -    STALE\n"
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! `status`: whether the server is ready, how its files are, and how its clients are.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::AdminArgs;
+use crate::cli::Failure;
+use crate::cli::output::{Form, Table, cell, print, print_json};
+
+/// The flags of `status`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+/// Fails with exit code 1 if the server is not ready.
+pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
+    let admin = args.admin.connect()?;
+    let ready = admin.get_any("/readyz")?;
+    let files = admin.get("/v1/status/files")?;
+    let groups = admin.get("/v1/groups")?;
+    let nodes = admin.get("/v1/nodes?limit=1000")?;
+    let is_ready = (200..300).contains(&ready.status);
+    let status = json!({
+        "ready": is_ready,
+        "readiness": ready.body,
+        "files": files.get("files").unwrap_or(&files),
+        "groups": groups.get("groups").unwrap_or(&groups),
+        "nodes": nodes.get("nodes").unwrap_or(&nodes),
+    });
+    match Form::or_default(args.admin.output) {
+        Form::Json => print_json(&status)?,
+        Form::Table => print(&render(&status))?,
+    }
+    if is_ready {
+        Ok(())
+    } else {
+        Err(Failure::Failed(format!("the server is not ready{}", reasons(&status))))
+    }
+}
+
+fn reasons(status: &Value) -> String {
+    let reasons =
+        status["readiness"]["reasons"].as_array().into_iter().flatten().map(cell).collect::<Vec<_>>();
+    if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) }
+}
+
+fn render(status: &Value) -> String {
+    let mut text = format!("ready: {}\n", if status["ready"] == true { "yes" } else { "no" });
+    let mut files = Table::new(&["FILE", "OBJECTS", "ERRORS", "WARNINGS", "SERVED"]);
+    let mut diagnostics = String::new();
+    for file in status["files"].as_array().into_iter().flatten() {
+        let found = file["diagnostics"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let count =
+            |severity: &str| found.iter().filter(|one| one["severity"] == severity).count().to_string();
+        let is_old = file["isLastGood"] == true
+            || file["objects"].as_array().into_iter().flatten().any(|object| object["isLastGood"] == true);
+        let n_objects = file["objects"].as_array().map_or(0, Vec::len).to_string();
+        let served = if is_old { "last good" } else { "current" };
+        files.push(vec![cell(&file["path"]), n_objects, count("error"), count("warning"), served.to_owned()]);
+        for one in found.iter().filter(|one| one["severity"] == "error") {
+            let place = format!("{}:{}:{}", cell(&file["path"]), cell(&one["line"]), cell(&one["column"]));
+            let message = one.get("message").or_else(|| one.get("detail")).map(cell).unwrap_or_default();
+            diagnostics.push_str(&format!("{}: {}\n", place.escape_debug(), message.escape_debug()));
+        }
+    }
+    text.push_str(&format!("\n{}{diagnostics}", files.render()));
+    text.push_str(&format!("\n{}", nodes_by_status(status)));
+    text
+}
+
+fn nodes_by_status(status: &Value) -> String {
+    let nodes = status["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for node in nodes {
+        let types = node["types"].as_object().into_iter().flatten();
+        let statuses: Vec<String> = types.map(|(_, status)| cell(&status["status"])).collect();
+        let worst = ["ERROR", "STALE", "NOT_SENT", "SYNCED"]
+            .into_iter()
+            .find(|known| statuses.iter().any(|status| status == known));
+        let kind = if node["unmatched"] == true { "unmatched" } else { worst.unwrap_or("no subscription") };
+        *counts.entry(kind.to_owned()).or_default() += 1;
+    }
+    let counts: Vec<String> = counts.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+    let counts = if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) };
+    format!("nodes: {}{counts}\n", nodes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_names_every_error() {
+        let status = json!({
+            "ready": true,
+            "files": [{"path": "a.yaml", "objects": [{"isLastGood": true}], "diagnostics": [
+                {"severity": "error", "line": 2, "column": 3, "message": "unknown field"},
+            ]}],
+            "nodes": [{"types": {"x": {"status": "SYNCED"}}}, {"unmatched": true}],
+        });
+        assert_eq!(
+            render(&status),
+            "ready: yes\n\nFILE    OBJECTS  ERRORS  WARNINGS  SERVED\na.yaml  1        1       0         last good\n\
+             a.yaml:2:3: unknown field\n\nnodes: 2 (1 SYNCED, 1 unmatched)\n"
+        );
+    }
+}

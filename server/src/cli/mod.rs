@@ -1,0 +1,228 @@
+//! The command line: `serve` by default, and commands that ask a server, a file or a client's side of the protocol.
+//!
+//! Results go to standard output, everything else to standard error. The exit code is 0 if all went well, 1 if what was
+//! asked for failed, 2 if the command line is wrong, 3 if the server cannot be reached.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+use crate::config::{self, Config, ConfigError, ServeArgs};
+use crate::telemetry;
+
+mod admin;
+mod bootstrap;
+mod output;
+
+/// A standalone xDS management server.
+///
+/// Without a command it serves: `xds-server --watch ./routes` is `xds-server serve --watch ./routes`.
+#[derive(Debug, Parser)]
+#[command(name = "xds-server", version, subcommand_required = true, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong command line, 3 cannot reach the server";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve resources to xDS clients (the default command)
+    Serve(Box<ServeArgs>),
+    /// Print a bootstrap that attaches a client to the server
+    Bootstrap(bootstrap::BootstrapArgs),
+    /// Show whether the server is ready, its files, and how its clients are
+    Status(admin::StatusArgs),
+    /// List the connected clients, or show one
+    Nodes(admin::NodesArgs),
+    /// List what changed, or show one revision
+    History(admin::HistoryArgs),
+    /// Make what the API owns what it was at a revision
+    Rollback(admin::RollbackArgs),
+}
+
+/// Why a command did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// Exit code 1; everything is said already.
+    #[error("failed")]
+    Silent,
+    /// Exit code 1.
+    #[error("{0}")]
+    Failed(String),
+    /// Exit code 2.
+    #[error("{0}")]
+    Usage(String),
+    /// Exit code 3.
+    #[error("{0}")]
+    Unreachable(String),
+}
+
+impl Failure {
+    fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Silent | Self::Failed(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Unreachable(_) => 3,
+        })
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::Usage(chain(&error))
+    }
+}
+
+/// Runs one command line, the program's name first.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args = with_default_command(args.into_iter().collect());
+    let outcome = match parse(args) {
+        Ok(command) => execute(command),
+        Err(ParseFailure::Clap(error)) => {
+            // Help and version are no errors: clap prints them to standard output.
+            let is_error = error.use_stderr();
+            return if error.print().is_ok() && !is_error { ExitCode::SUCCESS } else { ExitCode::from(2) };
+        }
+        Err(ParseFailure::Config(error)) => Err(error.into()),
+    };
+    let Err(failure) = outcome else { return ExitCode::SUCCESS };
+    if !matches!(failure, Failure::Silent) {
+        // Nothing can be done if standard error is closed.
+        let _ = writeln!(std::io::stderr().lock(), "error: {failure}");
+    }
+    failure.exit_code()
+}
+
+fn execute(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Serve(args) => serve(*args),
+        Command::Bootstrap(args) => bootstrap::run(&args),
+        Command::Status(args) => admin::status(&args),
+        Command::Nodes(args) => admin::nodes(&args),
+        Command::History(args) => admin::history(&args),
+        Command::Rollback(args) => admin::rollback(&args),
+    }
+}
+
+fn serve(args: ServeArgs) -> Result<(), Failure> {
+    let config = Config::try_from(args)?;
+    telemetry::init(&config.log);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Failed(format!("cannot start: {error}")))?;
+    runtime.block_on(crate::run::serve(config)).map_err(|error| Failure::Failed(format!("{error:#}")))
+}
+
+enum ParseFailure {
+    Clap(clap::Error),
+    Config(ConfigError),
+}
+
+fn parse(args: Vec<OsString>) -> Result<Command, ParseFailure> {
+    let mut cli = Cli::command();
+    if env::var_os("XDS_SERVER_LOG_LEVEL").is_none()
+        && env::var_os("RUST_LOG").is_some_and(|level| !level.is_empty())
+    {
+        cli = cli.mut_subcommand("serve", |serve| serve.mut_arg("log_level", |level| level.env("RUST_LOG")));
+    }
+    let command = parse_with(cli.clone(), args.clone()).map_err(ParseFailure::Clap)?;
+    let Command::Serve(first) = &command else { return Ok(command) };
+    let Some(path) = first.config.clone() else { return Ok(command) };
+    let mut failure = None;
+    let cli = cli.mut_subcommand("serve", |serve| {
+        config::file::apply(serve.clone(), &path).unwrap_or_else(|error| {
+            failure = Some(error);
+            serve
+        })
+    });
+    match failure {
+        Some(error) => Err(ParseFailure::Config(error)),
+        None => parse_with(cli, args).map_err(ParseFailure::Clap),
+    }
+}
+
+fn parse_with(mut cli: clap::Command, args: Vec<OsString>) -> Result<Command, clap::Error> {
+    let matches = cli.try_get_matches_from_mut(args)?;
+    let mut command = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut cli))?.command;
+    if let (Command::Serve(args), Some(("serve", matches))) = (&mut command, matches.subcommand())
+        && matches.value_source("watch") == Some(clap::parser::ValueSource::EnvVariable)
+    {
+        args.watch = args.watch.iter().flat_map(env::split_paths).collect::<Vec<PathBuf>>();
+    }
+    Ok(command)
+}
+
+/// Puts `serve` where no command is given.
+fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
+    let asks_for_help = |word: &OsStr| ["-h", "--help", "-V", "--version"].iter().any(|flag| word == *flag);
+    let needs_command = match args.get(1) {
+        None => true,
+        Some(first) => first.as_encoded_bytes().starts_with(b"-") && !asks_for_help(first),
+    };
+    if needs_command {
+        args.insert(args.len().min(1), "serve".into());
+    }
+    args
+}
+
+/// An error and its causes on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    fn command(words: &[&str]) -> Result<Command, ErrorKind> {
+        let args = ["xds-server"].iter().chain(words).map(OsString::from).collect();
+        parse(with_default_command(args)).map_err(|failure| match failure {
+            ParseFailure::Clap(error) => error.kind(),
+            ParseFailure::Config(error) => panic!("{error}"),
+        })
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn serve_is_the_default_command() {
+        for words in [&[][..], &["--watch", "a"], &["serve", "--watch", "a"], &["--partial-start"]] {
+            assert!(matches!(command(words), Ok(Command::Serve(_))), "{words:?}");
+        }
+        assert!(matches!(command(&["status"]), Ok(Command::Status(_))));
+        assert_eq!(command(&["--help"]).unwrap_err(), ErrorKind::DisplayHelp);
+        assert_eq!(command(&["-V"]).unwrap_err(), ErrorKind::DisplayVersion);
+        assert_eq!(command(&["statuss"]).unwrap_err(), ErrorKind::InvalidSubcommand);
+        assert_eq!(command(&["--wach", "a"]).unwrap_err(), ErrorKind::UnknownArgument);
+    }
+
+    #[test]
+    fn every_flag_has_its_environment_twin() {
+        let cli = Cli::command();
+        for command in cli.get_subcommands().filter(|command| command.get_name() == "serve") {
+            for argument in command.get_arguments().filter(|argument| argument.get_id() != "help") {
+                let long = argument.get_long().unwrap_or_default();
+                let twin = format!("XDS_SERVER_{}", long.to_uppercase().replace('-', "_"));
+                assert_eq!(argument.get_env(), Some(OsStr::new(&twin)), "--{long}");
+            }
+        }
+    }
+}

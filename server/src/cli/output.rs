@@ -1,0 +1,110 @@
+//! Standard output: tables on a terminal, JSON elsewhere.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use serde_json::Value;
+
+use crate::cli::Failure;
+
+/// The form of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Form {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+impl Form {
+    /// What was asked for; else a table on a terminal and JSON in a pipe.
+    pub(crate) fn or_default(asked: Option<Self>) -> Self {
+        asked.unwrap_or(if io::stdout().is_terminal() { Self::Table } else { Self::Json })
+    }
+}
+
+/// Columns of text.
+#[derive(Debug)]
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table that has only its head.
+    pub(crate) fn new(head: &[&str]) -> Self {
+        Self { rows: vec![head.iter().map(|&cell| cell.to_owned()).collect()] }
+    }
+
+    /// Adds a row; control characters, which could move the cursor, are escaped.
+    pub(crate) fn push(&mut self, row: Vec<String>) {
+        let clean = |cell: String| cell.chars().flat_map(escape).collect();
+        self.rows.push(row.into_iter().map(clean).collect());
+    }
+
+    /// The rows with aligned columns, one line each.
+    pub(crate) fn render(&self) -> String {
+        let n_columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
+        };
+        let widths: Vec<usize> = (0..n_columns).map(width).collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
+            text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn escape(character: char) -> Vec<char> {
+    if character.is_control() { character.escape_default().collect() } else { vec![character] }
+}
+
+/// Writes text to standard output. A reader that has gone away, such as `head`, is no failure.
+///
+/// # Errors
+///
+/// If it cannot be written for another reason, such as a full disk.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::Failed(format!("cannot write to standard output: {error}")))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Writes a JSON value with a line feed.
+///
+/// # Errors
+///
+/// As [`print`].
+pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
+    print(&format!("{value:#}\n"))
+}
+
+/// A scalar as a cell: texts without quotes, nothing for null.
+pub(crate) fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(cell).collect::<Vec<_>>().join(","),
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_control_characters_escaped() {
+        let mut table = Table::new(&["ID", "STATUS"]);
+        table.push(vec!["a-long-id".to_owned(), "SYNCED".to_owned()]);
+        table.push(vec!["b\u{1b}[31m".to_owned(), String::new()]);
+        assert_eq!(table.render(), "ID           STATUS\na-long-id    SYNCED\nb\\u{1b}[31m\n");
+    }
+}

@@ -1,0 +1,375 @@
+//! What the server is to do: a [`Config`] that exists is valid.
+//!
+//! A setting comes from its flag, else from `XDS_SERVER_<FLAG>`, else from the `--config` file, else it has its default.
+
+use std::env;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::telemetry::{LogConfig, LogFilterError};
+
+pub mod args;
+pub mod file;
+pub mod units;
+
+pub use args::ServeArgs;
+pub use units::Percent;
+
+/// The configuration of one server.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What is watched.
+    pub files: FilesConfig,
+    /// Where the server listens.
+    pub listen: ListenConfig,
+    /// Where changes and last good copies are kept.
+    pub data_dir: PathBuf,
+    /// What is logged.
+    pub log: LogConfig,
+    /// The token that the admin API demands; `None` if it demands nothing.
+    pub admin_token: Option<AdminToken>,
+    /// The name of this server, for `control_plane.identifier`.
+    pub instance_id: String,
+    /// Bounds.
+    pub limits: Limits,
+    /// How dead connections are found.
+    pub keepalive: Keepalive,
+    /// How long streams may take to end.
+    pub drain_timeout: Duration,
+}
+
+/// What is watched, and how it is judged.
+#[derive(Clone, Debug)]
+pub struct FilesConfig {
+    /// Files and directories; may be empty.
+    pub roots: Vec<PathBuf>,
+    /// Whether the good part of a first load with errors is served.
+    pub is_partial_start: bool,
+    /// Whether dangling references are errors.
+    pub is_strict: bool,
+    /// Beyond which share of a group a removal is held back.
+    pub hold_mass_removal: Option<Percent>,
+    /// How often files are looked at without an event.
+    pub poll_interval: Duration,
+    /// The largest file in bytes.
+    pub max_file_bytes: usize,
+}
+
+/// Addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenConfig {
+    /// For clients.
+    pub xds: SocketAddr,
+    /// For the admin API.
+    pub admin: SocketAddr,
+    /// For health, readiness and metrics alone.
+    pub probe: Option<SocketAddr>,
+}
+
+/// Bounds on what clients can make the server do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest message that is received, in bytes.
+    pub max_message_bytes: usize,
+    /// Bytes of resources in one response where it can be split.
+    pub max_response_bytes: usize,
+    /// Names of one type on one stream.
+    pub max_names_per_type: usize,
+    /// Streams in all.
+    pub max_streams: usize,
+    /// Streams of one connection.
+    pub max_streams_per_connection: u32,
+}
+
+/// How dead connections are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// The silence after which a connection is pinged.
+    pub interval: Duration,
+    /// How long the answer may take.
+    pub timeout: Duration,
+}
+
+/// The bearer token of the admin API. Its `Debug` shows nothing of it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AdminToken(String);
+
+/// Why there is no valid configuration.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The xDS address can be reached from other hosts.
+    #[error(
+        "--xds-listen {0} can be reached from other hosts and nothing is encrypted: listen on 127.0.0.1, \
+         or accept it with --allow-plaintext-xds"
+    )]
+    PlaintextXds(SocketAddr),
+    /// The admin address can be reached from other hosts.
+    #[error(
+        "--admin-listen {0} can be reached from other hosts and nobody has to authenticate: listen on 127.0.0.1, \
+         give --admin-token-file, or accept it with --allow-unauthenticated-admin"
+    )]
+    UnauthenticatedAdmin(SocketAddr),
+    /// Two listeners would have the same address.
+    #[error("--{first} and --{second} are both {address}: use two ports")]
+    SameAddress {
+        /// One flag.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+        /// The address.
+        address: SocketAddr,
+    },
+    /// A number or a duration is out of bounds.
+    #[error("--{flag} must be at least {least}")]
+    TooSmall {
+        /// The flag.
+        flag: &'static str,
+        /// The smallest value that is allowed.
+        least: &'static str,
+    },
+    /// There is no home directory to derive the data directory from.
+    #[error("neither $XDG_STATE_HOME nor $HOME is set: say where to keep data with --data-dir")]
+    NoDataDir,
+    /// The token file cannot be read.
+    #[error("cannot read --admin-token-file {}", path.display())]
+    TokenFile {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The token is too easily guessed, or cannot be sent in a header.
+    #[error("--admin-token-file {} must hold {MIN_TOKEN_BYTES} or more visible ASCII characters", path.display())]
+    Token {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The level is none.
+    #[error("--log-level: {0}")]
+    LogFilter(#[from] LogFilterError),
+    /// The `--config` file is wrong.
+    #[error("config file {}: {message}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        message: String,
+    },
+}
+
+/// As many characters as 64 bits have in hexadecimal.
+const MIN_TOKEN_BYTES: usize = 16;
+
+impl TryFrom<ServeArgs> for Config {
+    type Error = ConfigError;
+
+    /// Checks the settings; reads the token file and the host's name.
+    fn try_from(args: ServeArgs) -> Result<Self, ConfigError> {
+        let listen =
+            ListenConfig { xds: args.xds_listen, admin: args.admin_listen, probe: args.probe_listen };
+        let admin_token = args.access.admin_token_file.as_deref().map(AdminToken::read).transpose()?;
+        if !listen.xds.ip().is_loopback() && !args.access.allow_plaintext_xds {
+            return Err(ConfigError::PlaintextXds(listen.xds));
+        }
+        let is_open = admin_token.is_none() && !args.access.allow_unauthenticated_admin;
+        if !listen.admin.ip().is_loopback() && is_open {
+            return Err(ConfigError::UnauthenticatedAdmin(listen.admin));
+        }
+        listen.check_distinct()?;
+        check_bounds(&args)?;
+        let limits = args.limits;
+        Ok(Self {
+            files: FilesConfig {
+                roots: args.watch,
+                is_partial_start: args.sources.partial_start,
+                is_strict: args.sources.strict,
+                hold_mass_removal: args.sources.hold_mass_removal,
+                poll_interval: args.sources.poll_interval,
+                max_file_bytes: args.sources.max_file_bytes,
+            },
+            listen,
+            data_dir: args.data_dir.map_or_else(default_data_dir, Ok)?,
+            log: LogConfig::new(args.log_format, args.log_level.as_deref().unwrap_or("info"))?,
+            admin_token,
+            instance_id: args.instance_id.unwrap_or_else(host_name),
+            limits: Limits {
+                max_message_bytes: limits.max_message_bytes,
+                max_response_bytes: limits.max_response_bytes,
+                max_names_per_type: limits.max_names_per_type,
+                max_streams: limits.max_streams,
+                max_streams_per_connection: limits.max_streams_per_connection,
+            },
+            keepalive: Keepalive { interval: limits.keepalive_interval, timeout: limits.keepalive_timeout },
+            drain_timeout: limits.drain_timeout,
+        })
+    }
+}
+
+impl ListenConfig {
+    fn check_distinct(&self) -> Result<(), ConfigError> {
+        let addresses = [
+            ("xds-listen", Some(self.xds)),
+            ("admin-listen", Some(self.admin)),
+            ("probe-listen", self.probe),
+        ];
+        for (index, (second, address)) in addresses.iter().enumerate() {
+            let Some(address) = address.filter(|address| address.port() != 0) else { continue };
+            if let Some((first, _)) = addresses.iter().take(index).find(|(_, other)| *other == Some(address))
+            {
+                return Err(ConfigError::SameAddress { first, second, address });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AdminToken {
+    /// Reads the token; white space around it is not part of it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::TokenFile`] or [`ConfigError::Token`].
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = fs::read_to_string(path)
+            .map_err(|source| ConfigError::TokenFile { path: path.to_owned(), source })?;
+        let token = text.trim();
+        if token.len() < MIN_TOKEN_BYTES || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(ConfigError::Token { path: path.to_owned() });
+        }
+        Ok(Self(token.to_owned()))
+    }
+
+    /// The token itself.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for AdminToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AdminToken(…)")
+    }
+}
+
+fn check_bounds(args: &ServeArgs) -> Result<(), ConfigError> {
+    let limits = &args.limits;
+    let millis = Duration::from_millis;
+    let bounds = [
+        // Faster polling would only heat the machine: the kernel tells most changes at once.
+        (args.sources.poll_interval >= millis(100), "poll-interval", "100ms"),
+        (args.sources.max_file_bytes >= 1, "max-file-bytes", "1"),
+        (limits.keepalive_interval >= millis(100), "keepalive-interval", "100ms"),
+        (limits.keepalive_timeout >= millis(100), "keepalive-timeout", "100ms"),
+        // Envoy's node alone has 61 kB.
+        (limits.max_message_bytes >= 128 << 10, "max-message-bytes", "128KiB"),
+        (limits.max_response_bytes >= 1 << 10, "max-response-bytes", "1KiB"),
+        (limits.max_names_per_type >= 1, "max-names-per-type", "1"),
+        (limits.max_streams >= 1, "max-streams", "1"),
+        (limits.max_streams_per_connection >= 1, "max-streams-per-connection", "1"),
+    ];
+    match bounds.into_iter().find(|(is_kept, _, _)| !is_kept) {
+        Some((_, flag, least)) => Err(ConfigError::TooSmall { flag, least }),
+        None => Ok(()),
+    }
+}
+
+/// `$XDG_STATE_HOME/xds-server`, else `~/.local/state/xds-server` (XDG Base Directory: a relative path does not count).
+fn default_data_dir() -> Result<PathBuf, ConfigError> {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+        .map(|state| state.join("xds-server"))
+        .ok_or(ConfigError::NoDataDir)
+}
+
+fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "xds-server".to_owned() } else { name.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        serve: ServeArgs,
+    }
+
+    fn config(line: &str) -> Result<Config, String> {
+        let words = ["xds-server", "--data-dir=/data"].into_iter().chain(line.split_whitespace());
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        Config::try_from(line.serve).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_decisions() {
+        let config = config("").unwrap();
+        assert_eq!(config.listen.xds.to_string(), "127.0.0.1:18000");
+        assert_eq!(config.listen.admin.to_string(), "127.0.0.1:18001");
+        assert_eq!(config.drain_timeout, Duration::from_secs(10));
+        assert_eq!(config.limits.max_message_bytes, 64 << 20);
+        assert_eq!(config.limits.max_names_per_type, 250_000);
+        assert_eq!(config.files.max_file_bytes, 10 << 20);
+        assert_eq!(config.files.poll_interval, Duration::from_secs(5));
+        assert_eq!((config.files.is_partial_start, config.files.is_strict), (false, false));
+        assert!(!config.instance_id.is_empty());
+    }
+
+    #[test]
+    fn an_open_address_must_be_allowed() {
+        let table = [
+            ("--xds-listen 0.0.0.0:1", Some("--allow-plaintext-xds")),
+            ("--xds-listen 0.0.0.0:1 --allow-plaintext-xds", None),
+            ("--admin-listen [::]:1", Some("--admin-token-file")),
+            ("--admin-listen [::]:1 --allow-unauthenticated-admin", None),
+            ("--xds-listen [::1]:1 --admin-listen 127.0.0.2:1", None),
+            ("--admin-listen 127.0.0.1:18000", Some("use two ports")),
+            ("--xds-listen 127.0.0.1:0 --admin-listen 127.0.0.1:0", None),
+            ("--poll-interval 1ms", Some("--poll-interval must be at least 100ms")),
+            ("--max-streams 0", Some("--max-streams must be at least 1")),
+            ("--log-level inof", Some("`inof` is not a log level")),
+            ("--partial-start --strict=false", None),
+        ];
+        for (line, wrong) in table {
+            match (config(line), wrong) {
+                (Ok(_), None) => {}
+                (Err(error), Some(wrong)) => assert!(error.contains(wrong), "{line}: {error}"),
+                (outcome, _) => panic!("{line}: {outcome:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_opens_the_admin_address_and_is_never_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let line = format!("--admin-listen 0.0.0.0:1 --admin-token-file {}", path.display());
+        assert!(config(&line).unwrap_err().contains("cannot read"));
+        fs::write(&path, "short\n").unwrap();
+        assert!(config(&line).unwrap_err().contains("16 or more"));
+        fs::write(&path, "0123456789abcdef\n").unwrap();
+        let config = config(&line).unwrap();
+        assert_eq!(config.admin_token.as_ref().map(AdminToken::as_str), Some("0123456789abcdef"));
+        assert!(!format!("{config:?}").contains("0123456789abcdef"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_setting_makes_it_panic(words in proptest::collection::vec("(--[a-z-]{0,20}|[0-9a-zA-Z.:%]{0,12})", 0..4)) {
+            let _ = config(&words.join(" "));
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The settings of `serve` as they are given: flags, with their environment twins.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ArgAction;
+use clap::builder::BoolishValueParser;
+
+use crate::config::units::{Percent, UnitError, parse_duration, parse_percent, parse_size};
+use crate::telemetry::LogFormat;
+
+/// The flags of `serve`. A flag wins over `XDS_SERVER_<FLAG>`, that over the `--config` file, that over the default.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ServeArgs {
+    /// YAML or JSON file with settings, named like the flags: `xds-listen: 0.0.0.0:18000`
+    #[arg(long, env = "XDS_SERVER_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// File or directory with configuration; may be repeated. In the environment, separated by colons
+    #[arg(long, env = "XDS_SERVER_WATCH", value_name = "PATH")]
+    pub watch: Vec<PathBuf>,
+    /// Where clients connect; port 0 takes any free one
+    #[arg(long, env = "XDS_SERVER_XDS_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:18000",
+        value_parser = parse_address)]
+    pub xds_listen: SocketAddr,
+    /// Where the admin API is
+    #[arg(long, env = "XDS_SERVER_ADMIN_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:18001",
+        value_parser = parse_address)]
+    pub admin_listen: SocketAddr,
+    /// Where only /healthz, /readyz and /metrics are
+    #[arg(long, env = "XDS_SERVER_PROBE_LISTEN", value_name = "ADDR", value_parser = parse_address)]
+    pub probe_listen: Option<SocketAddr>,
+    /// Where changes and last good copies are kept [default: $XDG_STATE_HOME/xds-server, else ~/.local/state/xds-server]
+    #[arg(long, env = "XDS_SERVER_DATA_DIR", value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// How log events are written, to standard error
+    #[arg(long, env = "XDS_SERVER_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+    /// Which log events are written: error, warn, info, debug, trace, or a filter such as info,xds_session=debug
+    #[arg(long, env = "XDS_SERVER_LOG_LEVEL", value_name = "LEVEL")]
+    pub log_level: Option<String>,
+    /// The name of this server in what it tells its clients [default: the host's name]
+    #[arg(long, env = "XDS_SERVER_INSTANCE_ID", value_name = "ID")]
+    pub instance_id: Option<String>,
+    /// Files and writes.
+    #[command(flatten)]
+    pub sources: SourceArgs,
+    /// Who may connect.
+    #[command(flatten)]
+    pub access: AccessArgs,
+    /// Bounds.
+    #[command(flatten)]
+    pub limits: LimitArgs,
+}
+
+/// How files are read and what is refused.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Files")]
+pub struct SourceArgs {
+    /// Serve the good part of a first load that has errors
+    #[arg(long, env = "XDS_SERVER_PARTIAL_START", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
+        value_parser = BoolishValueParser::new())]
+    pub partial_start: bool,
+    /// Treat references to resources that do not exist as errors
+    #[arg(long, env = "XDS_SERVER_STRICT", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
+        value_parser = BoolishValueParser::new())]
+    pub strict: bool,
+    /// Hold back a load that removes more than this share of a group, until POST /v1/reload?confirm=true
+    #[arg(long, env = "XDS_SERVER_HOLD_MASS_REMOVAL", value_name = "SHARE", value_parser = parse_percent)]
+    pub hold_mass_removal: Option<Percent>,
+    /// How often files are looked at besides the notifications of the kernel
+    #[arg(long, env = "XDS_SERVER_POLL_INTERVAL", value_name = "DURATION", default_value = "5s",
+        value_parser = parse_duration)]
+    pub poll_interval: Duration,
+    /// The largest file that is read
+    #[arg(long, env = "XDS_SERVER_MAX_FILE_BYTES", value_name = "SIZE", default_value = "10MiB",
+        value_parser = parse_size)]
+    pub max_file_bytes: usize,
+}
+
+/// Who may connect.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Access")]
+pub struct AccessArgs {
+    /// Allow an xDS address that is not loopback, although nothing is encrypted
+    #[arg(long, env = "XDS_SERVER_ALLOW_PLAINTEXT_XDS", default_value = "false", action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL",
+        hide_default_value = true, value_parser = BoolishValueParser::new())]
+    pub allow_plaintext_xds: bool,
+    /// Allow an admin address that is not loopback, although nobody has to authenticate
+    #[arg(long, env = "XDS_SERVER_ALLOW_UNAUTHENTICATED_ADMIN", default_value = "false", action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL",
+        hide_default_value = true, value_parser = BoolishValueParser::new())]
+    pub allow_unauthenticated_admin: bool,
+    /// File with the bearer token that the admin API demands
+    #[arg(long, env = "XDS_SERVER_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    pub admin_token_file: Option<PathBuf>,
+}
+
+/// Bounds on what clients can make the server do.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Limits")]
+pub struct LimitArgs {
+    /// How long streams may take to end after SIGTERM
+    #[arg(long, env = "XDS_SERVER_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s",
+        value_parser = parse_duration)]
+    pub drain_timeout: Duration,
+    /// How often a silent connection is pinged
+    #[arg(long, env = "XDS_SERVER_KEEPALIVE_INTERVAL", value_name = "DURATION", default_value = "30s",
+        value_parser = parse_duration)]
+    pub keepalive_interval: Duration,
+    /// How long a ping may stay unanswered before the connection is closed
+    #[arg(long, env = "XDS_SERVER_KEEPALIVE_TIMEOUT", value_name = "DURATION", default_value = "20s",
+        value_parser = parse_duration)]
+    pub keepalive_timeout: Duration,
+    /// The largest message that is received
+    #[arg(long, env = "XDS_SERVER_MAX_MESSAGE_BYTES", value_name = "SIZE", default_value = "64MiB",
+        value_parser = parse_size)]
+    pub max_message_bytes: usize,
+    /// The largest response, where the protocol lets it be split
+    #[arg(long, env = "XDS_SERVER_MAX_RESPONSE_BYTES", value_name = "SIZE", default_value = "3MiB",
+        value_parser = parse_size)]
+    pub max_response_bytes: usize,
+    /// How many names of one type a stream may ask for
+    #[arg(long, env = "XDS_SERVER_MAX_NAMES_PER_TYPE", value_name = "N", default_value = "250000")]
+    pub max_names_per_type: usize,
+    /// How many streams there may be
+    #[arg(long, env = "XDS_SERVER_MAX_STREAMS", value_name = "N", default_value = "200000")]
+    pub max_streams: usize,
+    /// How many streams one connection may have
+    #[arg(long, env = "XDS_SERVER_MAX_STREAMS_PER_CONNECTION", value_name = "N", default_value = "10000")]
+    pub max_streams_per_connection: u32,
+}
+
+/// Reads `IP:PORT`, `[IPv6]:PORT` or `localhost:PORT`.
+///
+/// # Errors
+///
+/// A text that says what is missing.
+pub fn parse_address(text: &str) -> Result<SocketAddr, UnitError> {
+    let text = text.trim();
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let wrong = |advice: String| Err(UnitError::new(advice));
+    if text.parse::<IpAddr>().is_ok() {
+        let host = if text.contains(':') { format!("[{text}]") } else { text.to_owned() };
+        return wrong(format!("the port is missing: write {host}:18000, or port 0 for any free one"));
+    }
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return wrong("not an address: write IP:PORT, such as 127.0.0.1:18000".to_owned());
+    };
+    match (host, port.parse::<u16>()) {
+        ("localhost", Ok(port)) => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+        ("" | "*", Ok(port)) => wrong(format!(
+            "the host is missing: write 127.0.0.1:{port}, or 0.0.0.0:{port} for every interface"
+        )),
+        (_, Err(_)) => wrong(format!("`{port}` is not a port: use a number from 0 to 65535")),
+        (host, Ok(port)) => {
+            wrong(format!("`{host}` is not an IP address: write 127.0.0.1:{port} or [::1]:{port}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_address_is_told_what_is_missing() {
+        let table = [
+            ("127.0.0.1", "the port is missing: write 127.0.0.1:18000, or port 0 for any free one"),
+            ("::1", "the port is missing: write [::1]:18000, or port 0 for any free one"),
+            (":80", "the host is missing: write 127.0.0.1:80, or 0.0.0.0:80 for every interface"),
+            ("127.0.0.1:99999", "`99999` is not a port: use a number from 0 to 65535"),
+            ("example.com:1", "`example.com` is not an IP address: write 127.0.0.1:1 or [::1]:1"),
+            ("x", "not an address: write IP:PORT, such as 127.0.0.1:18000"),
+        ];
+        for (text, advice) in table {
+            assert_eq!(parse_address(text).unwrap_err().to_string(), advice, "{text}");
+        }
+        for (text, address) in
+            [("localhost:1", "127.0.0.1:1"), ("[::1]:0", "[::1]:0"), ("0.0.0.0:5", "0.0.0.0:5")]
+        {
+            assert_eq!(parse_address(text).unwrap().to_string(), address);
+        }
+    }
+}

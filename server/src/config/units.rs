@@ -1,0 +1,167 @@
+//! Durations, sizes and shares as people write them.
+
+use std::time::Duration;
+
+/// A text that is not a duration, a size or a share; the message says what would be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnitError(String);
+
+impl UnitError {
+    pub(crate) fn new(message: String) -> Self {
+        Self(message)
+    }
+}
+
+/// A part of a whole in percent, from 1 to 100.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Percent(u8);
+
+impl Percent {
+    /// The share from 0 to 1.
+    #[must_use]
+    pub fn share(self) -> f64 {
+        f64::from(self.0) / 100.0
+    }
+}
+
+impl std::fmt::Display for Percent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}%", self.0)
+    }
+}
+
+/// Reads `500ms`, `10s`, `1.5m` or `2h`.
+///
+/// # Errors
+///
+/// [`UnitError`] if the unit is missing or unknown, or the number is not one.
+pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
+    let (number, unit) = split(text);
+    let seconds = match unit {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "" if number == "0" => 1.0,
+        "" => {
+            return Err(UnitError(format!("the unit is missing: write {number}s, {number}ms or {number}m")));
+        }
+        _ => return Err(UnitError(format!("unknown unit `{unit}`: use ms, s, m or h, as in 500ms or 10s"))),
+    };
+    let value = parse_number(number, "10s")? * seconds;
+    Duration::try_from_secs_f64(value).map_err(|_| UnitError("the duration is too long".to_owned()))
+}
+
+/// Reads `1048576`, `64MiB`, `512KiB` or `1GiB`; `KB`, `MB` and `GB` are powers of 1000.
+///
+/// # Errors
+///
+/// [`UnitError`] if the unit is unknown, or the number is not one.
+pub fn parse_size(text: &str) -> Result<usize, UnitError> {
+    let (number, unit) = split(text);
+    let bytes: u32 = match unit {
+        "" | "B" => 1,
+        "KB" | "kB" => 1_000,
+        "KiB" => 1 << 10,
+        "MB" => 1_000_000,
+        "MiB" => 1 << 20,
+        "GB" => 1_000_000_000,
+        "GiB" => 1 << 30,
+        _ => return Err(UnitError(format!("unknown unit `{unit}`: use KiB, MiB or GiB, as in 64MiB"))),
+    };
+    let value = parse_number(number, "64MiB")? * f64::from(bytes);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked: from 0 to 2^53")]
+    let size = if value <= MAX_EXACT {
+        value as usize
+    } else {
+        return Err(UnitError("the size is too large".to_owned()));
+    };
+    Ok(size)
+}
+
+/// Reads `50%` or `50`.
+///
+/// # Errors
+///
+/// [`UnitError`] if it is not a whole number from 1 to 100.
+pub fn parse_percent(text: &str) -> Result<Percent, UnitError> {
+    let number = text.trim().trim_end_matches('%').trim_end();
+    match number.parse::<u8>() {
+        Ok(share @ 1..=100) => Ok(Percent(share)),
+        _ => Err(UnitError(format!("`{text}` is not a share: write a whole number from 1% to 100%"))),
+    }
+}
+
+/// The largest integer below which a double holds every integer.
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+
+fn split(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let end =
+        text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    (number, unit.trim_start())
+}
+
+fn parse_number(number: &str, example: &str) -> Result<f64, UnitError> {
+    number
+        .parse::<f64>()
+        .map_err(|_| UnitError(format!("not a number with a unit: write something like {example}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_need_a_unit() {
+        let table = [
+            ("10s", Some(10_000)),
+            ("500ms", Some(500)),
+            ("1.5 m", Some(90_000)),
+            ("2h", Some(7_200_000)),
+            ("0", Some(0)),
+            ("0s", Some(0)),
+            ("10", None),
+            ("s", None),
+            ("-1s", None),
+            ("10d", None),
+            ("1e9h", None),
+            ("99999999999999999999999h", None),
+        ];
+        for (text, millis) in table {
+            assert_eq!(parse_duration(text).ok(), millis.map(Duration::from_millis), "{text}");
+        }
+        assert_eq!(
+            parse_duration("10").unwrap_err().to_string(),
+            "the unit is missing: write 10s, 10ms or 10m"
+        );
+    }
+
+    #[test]
+    fn sizes_are_binary_or_decimal() {
+        let table = [
+            ("64MiB", Some(64 << 20)),
+            ("64MB", Some(64_000_000)),
+            ("1.5KiB", Some(1536)),
+            ("12", Some(12)),
+            ("12B", Some(12)),
+            ("12 Mb", None),
+            ("", None),
+            ("99999999999GiB", None),
+        ];
+        for (text, bytes) in table {
+            assert_eq!(parse_size(text).ok(), bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_share_is_a_whole_percentage() {
+        assert_eq!(parse_percent("50%").unwrap().share(), 0.5);
+        assert_eq!(parse_percent("100").unwrap().to_string(), "100%");
+        for wrong in ["0", "101%", "half", "", "-1"] {
+            assert!(parse_percent(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The files as a source: what is watched, when it is read again, and what of it is served (D5).
+//!
+//! [`read`] walks the roots and reads every file, [`load`] makes the next state of that and of the previous one, without
+//! I/O and without a clock, [`timing`] decides when to look, and [`watch`] drives the three.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use xds_api::handle::FileStatus;
+use xds_cache::Layer;
+
+/// What the files give now, for the publisher and for the status.
+#[derive(Clone, Debug)]
+pub struct FileLoad {
+    /// Groups and resources: the base layer (D6).
+    pub layer: Layer,
+    /// The watched files by path, and besides them the roots and directories that cannot be read.
+    pub files: BTreeMap<Arc<str>, FileStatus>,
+    /// Whether this may be served: false until the first load that is clean or has last good contents for what is not.
+    pub is_complete: bool,
+}

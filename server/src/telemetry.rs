@@ -1,0 +1,132 @@
+//! Logging: events as text or as JSON, on standard error.
+//!
+//! With `--log-format json` every event is one JSON object on one line: `timestamp`, `level`, `target`, `message` and the
+//! event's own fields side by side. Standard output is left to what commands print.
+
+use std::io::{self, IsTerminal as _};
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// How events are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// One line for people, coloured on a terminal.
+    #[default]
+    Text,
+    /// One JSON object per line, fields at the top level.
+    Json,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// The form.
+    pub format: LogFormat,
+    /// A level or a filter in the syntax of `RUST_LOG`.
+    pub filter: String,
+}
+
+impl LogConfig {
+    /// Checks the filter.
+    ///
+    /// # Errors
+    ///
+    /// [`LogFilterError`] if it is neither a level nor a filter.
+    pub fn new(format: LogFormat, filter: &str) -> Result<Self, LogFilterError> {
+        // A lone word that is no level would pass as the name of a target, and silence everything.
+        let is_word = filter.chars().all(char::is_alphanumeric);
+        let is_level = ["error", "warn", "info", "debug", "trace", "off"]
+            .iter()
+            .any(|level| filter.eq_ignore_ascii_case(level));
+        if is_word && !is_level {
+            return Err(LogFilterError(filter.to_owned()));
+        }
+        EnvFilter::try_new(filter).map_err(|_| LogFilterError(filter.to_owned()))?;
+        Ok(Self { format, filter: filter.to_owned() })
+    }
+}
+
+/// A text that is neither a level nor a filter.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is not a log level: use error, warn, info, debug or trace, or a filter such as info,xds_session=debug"
+)]
+pub struct LogFilterError(String);
+
+/// Sends the process's log events to standard error from now on. A second call changes nothing.
+pub fn init(config: &LogConfig) {
+    let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let is_set = subscriber(config, io::stderr, colour).try_init();
+    if is_set.is_err() {
+        tracing::debug!("logging was set up before");
+    }
+}
+
+fn subscriber<W>(config: &LogConfig, writer: W, colour: bool) -> Box<dyn tracing::Subscriber + Send + Sync>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let filter = EnvFilter::new(&config.filter);
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(colour);
+    match config.format {
+        LogFormat::Text => Box::new(tracing_subscriber::registry().with(filter).with(layer)),
+        LogFormat::Json => {
+            let layer = layer.json().flatten_event(true).with_current_span(false).with_span_list(false);
+            Box::new(tracing_subscriber::registry().with(filter).with(layer))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_json_event_is_one_line_with_its_fields_at_the_top_level() {
+        let buffer = Buffer::default();
+        let writer = buffer.clone();
+        let config = LogConfig::new(LogFormat::Json, "info").unwrap();
+        let subscriber = subscriber(&config, move || writer.clone(), false);
+        tracing::subscriber::with_default(subscriber, || {
+            let addr: std::net::SocketAddr = "127.0.0.1:1".parse().unwrap();
+            tracing::info!(service = "xds", %addr, "listening");
+            tracing::debug!("not written");
+        });
+        let text = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let event: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(event["message"], "listening");
+        assert_eq!(event["service"], "xds");
+        assert_eq!(event["addr"], "127.0.0.1:1");
+        assert_eq!(event["level"], "INFO");
+    }
+
+    #[test]
+    fn a_misspelt_level_is_refused() {
+        for good in ["info", "WARN", "info,xds_session=debug", "xds_server::source=trace"] {
+            assert!(LogConfig::new(LogFormat::Text, good).is_ok(), "{good}");
+        }
+        for bad in ["inof", "", "xds=loud"] {
+            assert!(LogConfig::new(LogFormat::Text, bad).is_err(), "{bad}");
+        }
+    }
+}
