@@ -29,11 +29,11 @@ fn state(content: &str) -> BTreeMap<String, BlobHash> {
     BTreeMap::from([("a".to_owned(), BlobHash::of(content.as_bytes()))])
 }
 
-fn kind(error: CommitError) -> io::ErrorKind {
-    match error {
-        CommitError::Store(StoreError::File(error) | StoreError::ReadOnly(error)) => error.kind(),
-        other => panic!("{other:?}"),
-    }
+fn kind(error: &CommitError) -> io::ErrorKind {
+    let CommitError::Store(StoreError::File(error) | StoreError::ReadOnly(error)) = error else {
+        panic!("{error:?}");
+    };
+    error.kind()
 }
 
 #[tokio::test]
@@ -46,7 +46,7 @@ async fn a_full_disk_refuses_commits_until_there_is_space() {
         faults.inject(Fault::Write(io::ErrorKind::StorageFull));
         let error = commit(&store, "2").await.unwrap_err();
         assert!(error.to_string().ends_with(".log: the disk is full; free some space"), "{error}");
-        assert_eq!(kind(error), io::ErrorKind::StorageFull);
+        assert_eq!(kind(&error), io::ErrorKind::StorageFull);
         assert_eq!(store.state(), (Revision(1), state("1")));
         assert!(!watch.has_changed().unwrap());
     }
@@ -109,9 +109,11 @@ async fn all_commits_of_a_batch_fail_together() {
         })
         .collect();
     for task in tasks {
-        match task.await.unwrap().unwrap_err() {
-            CommitError::Conflict { head } => assert_eq!(head, Revision(1)),
-            error => assert_eq!(kind(error), io::ErrorKind::Other),
+        let error = task.await.unwrap().unwrap_err();
+        if let CommitError::Conflict { head } = error {
+            assert_eq!(head, Revision(1));
+        } else {
+            assert_eq!(kind(&error), io::ErrorKind::Other);
         }
     }
     assert_eq!(store.head(), Revision(1));

@@ -9,7 +9,7 @@ mod engine;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use engine::{Applied, Engine, Update};
+use engine::{Applied, Engine, Failure, Update};
 
 use crate::journal::segment::{Position, Segment};
 use crate::journal::{self, Journal, Replay, Segments};
@@ -47,8 +47,8 @@ pub(crate) struct Place {
 impl Index {
     /// Opens the index in `dir` and makes it say what the journal says.
     pub(crate) fn open(dir: &Path, journal: &Journal, notes: &mut Vec<OpenNote>) -> Self {
-        let engine = open_sled(dir, journal, notes).unwrap_or_else(|reason| {
-            notes.push(OpenNote::IndexInMemory { reason });
+        let engine = open_sled(dir, journal, notes).unwrap_or_else(|failure| {
+            notes.push(OpenNote::IndexInMemory { reason: failure.reason });
             Engine::in_memory(&journal.replay)
         });
         let inner = Inner { engine, segments: journal.segments.clone(), end: journal.end };
@@ -86,7 +86,7 @@ impl Index {
         inner.segments.insert(number, checkpoint);
         match inner.relocation(number, kept, head) {
             Ok(update) => inner.change(&update),
-            Err(reason) => inner.give_up_sled(&reason),
+            Err(failure) => inner.give_up_sled(&failure),
         }
         replaced.into_values().collect()
     }
@@ -94,8 +94,11 @@ impl Index {
     /// Writes what sled still holds in memory; how well is its own affair.
     pub(crate) fn flush(&self) {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-        if let Err(reason) = inner.engine.flush() {
-            tracing::warn!(reason, "the index could not be flushed; it is caught up at the next start");
+        if let Err(failure) = inner.engine.flush() {
+            tracing::warn!(
+                reason = failure.reason,
+                "the index could not be flushed; it is caught up at the next start"
+            );
         }
     }
 
@@ -117,17 +120,17 @@ impl Index {
 
     fn place(
         &self,
-        ask: impl Fn(&Engine) -> Result<Option<Position>, String>,
+        ask: impl Fn(&Engine) -> Result<Option<Position>, Failure>,
     ) -> Result<Option<Place>, StoreError> {
-        let reason = {
+        let failure = {
             let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
             match ask(&inner.engine) {
                 Ok(position) => return Ok(inner.resolve(position)),
-                Err(reason) => reason,
+                Err(failure) => failure,
             }
         };
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        inner.give_up_sled(&reason);
+        inner.give_up_sled(&failure);
         match ask(&inner.engine) {
             Ok(position) => Ok(inner.resolve(position)),
             Err(_) => Err(journal::replay(&inner.segments, inner.end).err().unwrap_or(StoreError::Closed)),
@@ -137,14 +140,17 @@ impl Index {
 
 impl Inner {
     fn change(&mut self, update: &Update) {
-        if let Err(reason) = self.engine.change(update) {
-            self.give_up_sled(&reason);
+        if let Err(failure) = self.engine.change(update) {
+            self.give_up_sled(&failure);
         }
     }
 
     /// Makes the index again from the journal, in memory. If that fails, whoever asks next tries again.
-    fn give_up_sled(&mut self, reason: &str) {
-        tracing::error!(reason, "the index failed; it is kept in memory until the next start");
+    fn give_up_sled(&mut self, failure: &Failure) {
+        tracing::error!(
+            reason = failure.reason,
+            "the index failed; it is kept in memory until the next start"
+        );
         self.engine = match journal::replay(&self.segments, self.end) {
             Ok(replay) => Engine::in_memory(&replay),
             Err(error) => {
@@ -166,7 +172,7 @@ impl Inner {
     }
 
     /// What changes for everything that is in segments before `number`.
-    fn relocation(&self, number: u64, kept: &Replay, head: Revision) -> Result<Update, String> {
+    fn relocation(&self, number: u64, kept: &Replay, head: Revision) -> Result<Update, Failure> {
         let mut applied = self.applied(head);
         if let Some(place) = kept.records.get(&head) {
             applied.end = Position { segment: number, offset: place.end };
@@ -189,7 +195,7 @@ impl Inner {
 }
 
 /// Opens sled and brings it up to date; if it has to be replaced, its directory is moved aside.
-fn open_sled(dir: &Path, journal: &Journal, notes: &mut Vec<OpenNote>) -> Result<Engine, String> {
+fn open_sled(dir: &Path, journal: &Journal, notes: &mut Vec<OpenNote>) -> Result<Engine, Failure> {
     let path = dir.join(DIRECTORY);
     let is_new = !path.exists();
     match attempt(&path, &journal.replay) {
@@ -201,9 +207,9 @@ fn open_sled(dir: &Path, journal: &Journal, notes: &mut Vec<OpenNote>) -> Result
             }
             return Ok(engine);
         }
-        Err(reason) if is_new => return Err(reason),
-        Err(reason) => {
-            let aside = files::move_aside(&path).map_err(|error| error.to_string())?;
+        Err(failure) if is_new || !failure.is_damage => return Err(failure),
+        Err(Failure { reason, .. }) => {
+            let aside = files::move_aside(&path)?;
             notes.push(OpenNote::IndexRebuilt { aside: Some(aside), reason });
         }
     }
@@ -220,8 +226,8 @@ enum Caught {
     Rebuilt(Engine),
 }
 
-fn attempt(path: &Path, replay: &Replay) -> Result<Caught, String> {
-    files::create_dir(path).map_err(|error| error.to_string())?;
+fn attempt(path: &Path, replay: &Replay) -> Result<Caught, Failure> {
+    files::create_dir(path)?;
     let mut engine = Engine::open_sled(path)?;
     let Some(applied) = engine.applied()? else {
         engine.clear()?;
@@ -235,10 +241,11 @@ fn attempt(path: &Path, replay: &Replay) -> Result<Caught, String> {
         return Ok(Caught::Rebuilt(verified(engine, replay)?));
     }
     if !is_known(applied, replay) {
-        return Err(format!(
+        let reason = format!(
             "it knows revision {} at byte {} of segment {}, which the journal (at revision {}) does not",
             applied.head, applied.end.offset, applied.end.segment, replay.head
-        ));
+        );
+        return Err(Failure { reason, is_damage: true });
     }
     let mut missing = everything(replay);
     missing.set_records.retain(|(revision, _)| *revision > applied.head);
@@ -256,7 +263,7 @@ fn is_known(applied: Applied, replay: &Replay) -> bool {
 }
 
 /// Makes sure that the index says what the journal says, no less and no more.
-fn verified(engine: Engine, replay: &Replay) -> Result<Engine, String> {
+fn verified(engine: Engine, replay: &Replay) -> Result<Engine, Failure> {
     let records = engine.records()?;
     let has_records = records.len() == replay.records.len()
         && records.iter().all(|(revision, position)| {
@@ -265,7 +272,7 @@ fn verified(engine: Engine, replay: &Replay) -> Result<Engine, String> {
     let blobs = engine.blobs()?;
     let has_blobs = blobs.len() == replay.blobs.len()
         && blobs.iter().all(|(hash, position)| replay.blobs.get(hash) == Some(position));
-    if has_records && has_blobs { Ok(engine) } else { Err("it disagrees with the journal".to_owned()) }
+    if has_records && has_blobs { Ok(engine) } else { Err("it disagrees with the journal".into()) }
 }
 
 fn everything(replay: &Replay) -> Update {

@@ -1,5 +1,7 @@
 //! A process that is killed at any moment has lost nothing that it said was committed.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
 
 use std::io::{BufRead as _, BufReader, Write as _};

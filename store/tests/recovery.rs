@@ -1,5 +1,7 @@
 //! What a store says after its files were cut, damaged or replaced.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
 
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! A store that was written as text and read again is the same store.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
 
 use common::{Step, assert_says, commit, open, runtime};

@@ -1,13 +1,14 @@
 //! The two places where an index can be kept: sled, and memory.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::journal::Replay;
 use crate::journal::segment::Position;
-use crate::{BlobHash, Revision};
+use crate::{BlobHash, FileError, Revision};
 
 /// Keeps an index, and fails with a sentence for people.
 #[derive(Debug)]
@@ -38,19 +39,47 @@ pub(super) struct Update {
     pub(super) applied: Applied,
 }
 
+/// Why an index cannot be used.
+#[derive(Debug)]
+pub(super) struct Failure {
+    /// A sentence for people.
+    pub(super) reason: String,
+    /// Whether the files are at fault, and not the disk that they are on.
+    pub(super) is_damage: bool,
+}
+
+impl From<&str> for Failure {
+    fn from(reason: &str) -> Self {
+        Self { reason: reason.to_owned(), is_damage: true }
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        Self { is_damage: !is_refusal(error.kind()), reason: error.to_string() }
+    }
+}
+
+impl From<sled::Error> for Failure {
+    fn from(error: sled::Error) -> Self {
+        let is_damage = !matches!(&error, sled::Error::Io(error) if is_refusal(error.kind()));
+        Self { reason: format!("sled failed: {error}"), is_damage }
+    }
+}
+
 impl Engine {
     /// Opens sled in a directory that exists.
-    pub(super) fn open_sled(path: &Path) -> Result<Self, String> {
+    pub(super) fn open_sled(path: &Path) -> Result<Self, Failure> {
         let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
             let config = sled::Config::new().path(path).flush_every_ms(None).cache_capacity(CACHE_BYTES);
             match guarded(|| config.open()) {
                 Ok(db) => return Ok(Self::Sled(db)),
                 // A store of this process that was just closed: sled's threads let go of its lock a little later.
-                Err(reason) if reason.contains(LOCKED) && Instant::now() < deadline => {
+                Err(failure) if failure.reason.contains(LOCKED) && Instant::now() < deadline => {
                     std::thread::sleep(LOCK_RETRY);
                 }
-                Err(reason) => return Err(reason),
+                Err(failure) => return Err(failure),
             }
         }
     }
@@ -62,7 +91,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn clear(&mut self) -> Result<(), String> {
+    pub(super) fn clear(&mut self) -> Result<(), Failure> {
         match self {
             Self::Sled(db) => guarded(|| db.clear()),
             Self::Memory { records, blobs } => {
@@ -70,11 +99,11 @@ impl Engine {
                 blobs.clear();
                 Ok(())
             }
-            Self::Failed(reason) => Err(reason.clone()),
+            Self::Failed(reason) => Err(reason.as_str().into()),
         }
     }
 
-    pub(super) fn change(&mut self, update: &Update) -> Result<(), String> {
+    pub(super) fn change(&mut self, update: &Update) -> Result<(), Failure> {
         match self {
             Self::Sled(db) => guarded(|| db.apply_batch(batch(update))),
             Self::Memory { records, blobs } => {
@@ -88,11 +117,11 @@ impl Engine {
                 blobs.extend(update.set_blobs.iter().copied());
                 Ok(())
             }
-            Self::Failed(reason) => Err(reason.clone()),
+            Self::Failed(reason) => Err(reason.as_str().into()),
         }
     }
 
-    pub(super) fn flush(&self) -> Result<(), String> {
+    pub(super) fn flush(&self) -> Result<(), Failure> {
         match self {
             Self::Sled(db) => guarded(|| db.flush().map(|_| ())),
             Self::Memory { .. } | Self::Failed(_) => Ok(()),
@@ -100,46 +129,46 @@ impl Engine {
     }
 
     /// What was applied last; `None` if nothing ever was.
-    pub(super) fn applied(&self) -> Result<Option<Applied>, String> {
+    pub(super) fn applied(&self) -> Result<Option<Applied>, Failure> {
         let Self::Sled(db) = self else { return Ok(None) };
         let Some(value) = guarded(|| db.get(APPLIED))? else { return Ok(None) };
         let (head, end) = value.split_first_chunk().ok_or(MALFORMED)?;
         Ok(Some(Applied { head: Revision(u64::from_be_bytes(*head)), end: decode_position(end)? }))
     }
 
-    pub(super) fn record(&self, revision: Revision) -> Result<Option<Position>, String> {
+    pub(super) fn record(&self, revision: Revision) -> Result<Option<Position>, Failure> {
         match self {
             Self::Sled(db) => lookup(db, &record_key(revision)),
             Self::Memory { records, .. } => Ok(records.get(&revision).copied()),
-            Self::Failed(reason) => Err(reason.clone()),
+            Self::Failed(reason) => Err(reason.as_str().into()),
         }
     }
 
-    pub(super) fn blob(&self, hash: BlobHash) -> Result<Option<Position>, String> {
+    pub(super) fn blob(&self, hash: BlobHash) -> Result<Option<Position>, Failure> {
         match self {
             Self::Sled(db) => lookup(db, &blob_key(hash)),
             Self::Memory { blobs, .. } => Ok(blobs.get(&hash).copied()),
-            Self::Failed(reason) => Err(reason.clone()),
+            Self::Failed(reason) => Err(reason.as_str().into()),
         }
     }
 
     /// Every record, in no order.
-    pub(super) fn records(&self) -> Result<Vec<(Revision, Position)>, String> {
+    pub(super) fn records(&self) -> Result<Vec<(Revision, Position)>, Failure> {
         match self {
             Self::Sled(db) => {
                 list(db, RECORD, |key| Some(Revision(u64::from_be_bytes(key.try_into().ok()?))))
             }
             Self::Memory { records, .. } => Ok(records.iter().map(|(key, value)| (*key, *value)).collect()),
-            Self::Failed(reason) => Err(reason.clone()),
+            Self::Failed(reason) => Err(reason.as_str().into()),
         }
     }
 
     /// Every blob, in no order.
-    pub(super) fn blobs(&self) -> Result<Vec<(BlobHash, Position)>, String> {
+    pub(super) fn blobs(&self) -> Result<Vec<(BlobHash, Position)>, Failure> {
         match self {
             Self::Sled(db) => list(db, BLOB, |key| Some(BlobHash::from_bytes(key.try_into().ok()?))),
             Self::Memory { blobs, .. } => Ok(blobs.iter().map(|(key, value)| (*key, *value)).collect()),
-            Self::Failed(reason) => Err(reason.clone()),
+            Self::Failed(reason) => Err(reason.as_str().into()),
         }
     }
 }
@@ -164,7 +193,7 @@ fn batch(update: &Update) -> sled::Batch {
     batch
 }
 
-fn lookup(db: &sled::Db, key: &[u8]) -> Result<Option<Position>, String> {
+fn lookup(db: &sled::Db, key: &[u8]) -> Result<Option<Position>, Failure> {
     guarded(|| db.get(key))?.map(|value| decode_position(&value)).transpose()
 }
 
@@ -172,7 +201,7 @@ fn list<K>(
     db: &sled::Db,
     prefix: &[u8],
     decode: impl Fn(&[u8]) -> Option<K>,
-) -> Result<Vec<(K, Position)>, String> {
+) -> Result<Vec<(K, Position)>, Failure> {
     let pairs = guarded(|| db.scan_prefix(prefix).collect::<Result<Vec<_>, _>>())?;
     let entries = pairs.iter().map(|(key, value)| {
         let key = key.strip_prefix(prefix).and_then(&decode).ok_or(MALFORMED)?;
@@ -182,12 +211,24 @@ fn list<K>(
 }
 
 /// Runs a call of sled, which panics on some damages where others make it fail.
-fn guarded<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, String> {
+fn guarded<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, Failure> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(format!("sled failed: {error}")),
-        Err(_) => Err("sled panicked".to_owned()),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err("sled panicked".into()),
     }
+}
+
+/// Whether an error is about what may be done on a disk, and not about what is there.
+fn is_refusal(kind: io::ErrorKind) -> bool {
+    matches!(
+        kind,
+        io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::PermissionDenied
+    )
 }
 
 fn record_key(revision: Revision) -> [u8; 9] {
@@ -207,7 +248,7 @@ fn encode_position(position: Position) -> [u8; 16] {
     bytes
 }
 
-fn decode_position(bytes: &[u8]) -> Result<Position, String> {
+fn decode_position(bytes: &[u8]) -> Result<Position, Failure> {
     let bytes: [u8; 16] = bytes.try_into().map_err(|_| MALFORMED)?;
     let both = u128::from_be_bytes(bytes);
     Ok(Position { segment: (both >> 64) as u64, offset: both as u64 })

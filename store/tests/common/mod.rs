@@ -10,21 +10,21 @@ use bytes::Bytes;
 use xds_store::{BlobHash, Change, Commit, JournalStore, OpenNote, Options, Retention, Revision, Store};
 
 /// What one commit does: keys and their new contents.
-pub type Step = Vec<(String, Option<Vec<u8>>)>;
+pub(crate) type Step = Vec<(String, Option<Vec<u8>>)>;
 
 /// The contents by key.
-pub type Contents = BTreeMap<String, Vec<u8>>;
+pub(crate) type Contents = BTreeMap<String, Vec<u8>>;
 
-pub fn open(dir: &Path) -> (JournalStore, Vec<OpenNote>) {
+pub(crate) fn open(dir: &Path) -> (JournalStore, Vec<OpenNote>) {
     open_keeping(dir, Retention::default())
 }
 
-pub fn open_keeping(dir: &Path, retention: Retention) -> (JournalStore, Vec<OpenNote>) {
+pub(crate) fn open_keeping(dir: &Path, retention: Retention) -> (JournalStore, Vec<OpenNote>) {
     JournalStore::open(dir, Options { retention, ..Options::default() }).unwrap()
 }
 
 /// Commits `step` on top of the head.
-pub async fn commit(store: &dyn Store, step: &Step) -> Revision {
+pub(crate) async fn commit(store: &dyn Store, step: &Step) -> Revision {
     let mut changes = Vec::new();
     for (key, content) in step {
         let value = match content {
@@ -37,12 +37,12 @@ pub async fn commit(store: &dyn Store, step: &Step) -> Revision {
 }
 
 /// A commit with texts in it.
-pub fn described(changes: Vec<Change>) -> Commit {
+pub(crate) fn described(changes: Vec<Change>) -> Commit {
     Commit { actor: "someone".into(), at_ms: 17, source: "api".into(), summary: "a change".into(), changes }
 }
 
 /// The states after 0, 1, 2, … steps.
-pub fn model(steps: &[Step]) -> Vec<Contents> {
+pub(crate) fn model(steps: &[Step]) -> Vec<Contents> {
     let mut states = vec![Contents::new()];
     for step in steps {
         let mut state = states[states.len() - 1].clone();
@@ -58,13 +58,13 @@ pub fn model(steps: &[Step]) -> Vec<Contents> {
 }
 
 /// The contents of a state of `store`.
-pub fn contents(store: &dyn Store, state: &BTreeMap<String, BlobHash>) -> Contents {
+pub(crate) fn contents(store: &dyn Store, state: &BTreeMap<String, BlobHash>) -> Contents {
     let read = |hash: &BlobHash| store.blob(*hash).unwrap().expect("every value is there").to_vec();
     state.iter().map(|(key, hash)| (key.clone(), read(hash))).collect()
 }
 
 /// Checks that `store` says what the first commits of `steps` made, and keeps the history from `oldest` on.
-pub fn assert_says(store: &dyn Store, steps: &[Step], head: u64, oldest: u64) {
+pub(crate) fn assert_says(store: &dyn Store, steps: &[Step], head: u64, oldest: u64) {
     let states = model(steps);
     let (revision, state) = store.state();
     assert_eq!(
@@ -95,7 +95,7 @@ pub fn assert_says(store: &dyn Store, steps: &[Step], head: u64, oldest: u64) {
 }
 
 /// The journal's files, in order.
-pub fn journal_files(dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn journal_files(dir: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = std::fs::read_dir(dir)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -106,7 +106,7 @@ pub fn journal_files(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Copies a data directory.
-pub fn copy_dir(from: &Path, to: &Path) {
+pub(crate) fn copy_dir(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -120,6 +120,6 @@ pub fn copy_dir(from: &Path, to: &Path) {
 }
 
 /// A runtime for tests that are not async.
-pub fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
