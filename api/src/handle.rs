@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use tokio::sync::broadcast;
 use xds_cache::layer::Resources;
 use xds_cache::{GroupName, Layer, NodeGroup, Publication, Resource, ResourceKey, Revision, Version};
 use xds_codec::Diagnostic;
@@ -49,26 +50,45 @@ pub enum Write {
         /// The revision.
         to: Revision,
     },
+    /// Undoes what one revision changed, except what was changed again since; a new revision itself.
+    Revert {
+        /// The revision.
+        of: Revision,
+    },
 }
 
 /// How a write is to be done.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
     /// Who asks, for the history.
     pub actor: String,
-    /// The state that the caller saw of what it changes; `None` if it did not say.
-    pub if_match: Option<Precondition>,
+    /// `If-Match`: the caller changes only what it saw. `None` if it did not say.
+    pub if_match: Option<EntityTags>,
+    /// `If-None-Match`: the caller changes only what it did not see. `None` if it did not say.
+    pub if_none_match: Option<EntityTags>,
     /// Does everything but commit and publish.
     pub dry_run: bool,
 }
 
-/// `If-Match`.
+/// The value of `If-Match` or `If-None-Match`; see [`tag`](crate::tag) for what the tags are made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Precondition {
-    /// `*`: what is changed must exist.
-    Exists,
-    /// One of these entity tags, unquoted, must be the current one.
+pub enum EntityTags {
+    /// `*`: anything that exists.
+    Any,
+    /// These strong entity tags, unquoted.
     OneOf(Vec<String>),
+}
+
+impl EntityTags {
+    /// Whether one of the tags is `current`; nothing matches what does not exist.
+    #[must_use]
+    pub fn matches(&self, current: Option<&str>) -> bool {
+        match (self, current) {
+            (_, None) => false,
+            (Self::Any, Some(_)) => true,
+            (Self::OneOf(tags), Some(current)) => tags.iter().any(|tag| tag == current),
+        }
+    }
 }
 
 /// One resource or group that a write changes. Contents are redacted.
@@ -115,8 +135,16 @@ pub enum WriteError {
         /// Where.
         origin: String,
     },
-    /// `If-Match` does not hold.
-    #[error("the entity tag does not match")]
+    /// The server needs it and defines it itself.
+    #[error("{what} cannot be {action}")]
+    BuiltIn {
+        /// Which one.
+        what: String,
+        /// What was tried, such as `deleted`.
+        action: &'static str,
+    },
+    /// `If-Match` or `If-None-Match` does not hold.
+    #[error("{}", match current { Some(tag) => format!("the current entity tag is \"{tag}\""), None => "it does not exist".to_owned() })]
     PreconditionFailed {
         /// The current entity tag; `None` if there is nothing.
         current: Option<String>,
@@ -135,9 +163,15 @@ pub enum WriteError {
     /// The store did not take it.
     #[error("the change could not be stored")]
     Store(#[source] Arc<xds_store::CommitError>),
+    /// The history could not be read.
+    #[error("the history could not be read")]
+    History(#[source] Arc<xds_store::StoreError>),
     /// The first complete load is not done yet.
     #[error("the first load is not complete yet")]
     NotReady,
+    /// The server is shutting down.
+    #[error("the server is shutting down")]
+    Closed,
 }
 
 /// One watched file.
@@ -187,9 +221,42 @@ pub struct ReloadOutcome {
     pub held: Option<String>,
 }
 
+/// What the server tells those who watch it, besides what happens on streams.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A revision was published.
+    Published {
+        /// The revision.
+        revision: Revision,
+        /// What changed it: `api`, `file`, `rollback`, `revert` or `store`.
+        source: &'static str,
+        /// One line for people.
+        summary: String,
+    },
+    /// A file has a new error.
+    FileError(Diagnostic),
+    /// A load is held back until it is confirmed.
+    Held {
+        /// Why.
+        reason: String,
+    },
+    /// An override became equal to the file's value and was dropped.
+    OverrideDropped {
+        /// `{group}/{type slug}/{name}`.
+        what: String,
+    },
+    /// Something needs attention; also listed by [`Control::problems`] while it lasts.
+    Problem {
+        /// What.
+        message: String,
+    },
+}
+
 /// What the server does for the admin API.
 pub trait Control: Send + Sync + fmt::Debug {
     /// Validates, commits and publishes a change. Answered after all three.
+    ///
+    /// Dropping the future does not stop a write that has begun.
     fn write(&self, write: Write, options: WriteOptions) -> BoxFuture<'_, Result<WriteOutcome, WriteError>>;
     /// What the API owns now, and the revision of it.
     fn overrides(&self) -> (Revision, Arc<Layer>);
@@ -199,8 +266,14 @@ pub trait Control: Send + Sync + fmt::Debug {
     fn reload(&self, confirm: bool) -> BoxFuture<'_, Result<ReloadOutcome, WriteError>>;
     /// The watched files, by path.
     fn files(&self) -> BTreeMap<Arc<str>, FileStatus>;
+    /// Why a load of files is held back, if one is.
+    fn held(&self) -> Option<String>;
     /// Why the server is not ready; empty if it is.
     fn not_ready(&self) -> Vec<String>;
+    /// What needs attention though the server serves, such as a stored record that could not be read.
+    fn problems(&self) -> Vec<String>;
+    /// What is published, held and reported from now on; a reader that lags loses the oldest and is told so.
+    fn events(&self) -> broadcast::Receiver<Event>;
     /// The metrics in OpenMetrics text.
     fn metrics(&self) -> String;
     /// The history of changes.

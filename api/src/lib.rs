@@ -1,3 +1,6 @@
 //! The REST admin API.
 
+pub mod acks;
+pub mod group;
 pub mod handle;
+pub mod tag;

@@ -2,6 +2,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod control;
 pub mod run;
 pub mod source;
 pub mod telemetry;

@@ -1,0 +1,420 @@
+//! Who has applied a publication.
+//!
+//! *Concerned* are the clients that are connected at the publication and subscribe to a resource that it changes. An ADS
+//! stream is a client of its own; the per-type streams of one connection and node are one client together (D13), so several
+//! clients may have one node id. A client that disconnects leaves the set. An ACK of a newer response counts.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::time::{Instant, sleep, timeout_at};
+use utoipa::ToSchema;
+use xds_cache::status::{StreamEntry, StreamId, TypeStatus};
+use xds_cache::{
+    GroupName, Groups, Node, Publication, Publisher, ResourceType, Revision, StatusBoard, View, ViewChange,
+    ViewKey,
+};
+
+/// Publishes, and remembers whom each publication concerned.
+pub struct Acks {
+    publisher: Arc<Publisher>,
+    board: Arc<StatusBoard>,
+    kept: Mutex<BTreeMap<Revision, Kept>>,
+}
+
+/// Who has applied one publication. No list has more than [`MAX_LISTED`] entries.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AcksReport {
+    /// The revision asked for.
+    pub revision: u64,
+    /// The clients that are concerned and still connected.
+    pub total: usize,
+    /// How many of them have accepted everything that it changed for them.
+    pub acked: usize,
+    /// The node ids of those that have not answered yet.
+    pub pending: Vec<String>,
+    /// Those that rejected a response with something that it changed.
+    pub nacked: Vec<NodeNack>,
+    /// Those that rejected it too, but were in ERROR on that type before.
+    pub already_failing: Vec<NodeNack>,
+    /// How many of `acked` accepted it as part of a newer response.
+    pub superseded: usize,
+}
+
+/// A client's rejection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct NodeNack {
+    /// The node id.
+    pub node: String,
+    /// The client's words.
+    pub message: String,
+}
+
+/// How many clients are named in each list of an [`AcksReport`]; the counts always tell of all.
+pub const MAX_LISTED: usize = 1_000;
+
+/// How many publications are remembered.
+const MAX_KEPT: usize = 1_000;
+
+/// How many clients are remembered over all publications (about 100 bytes each); the newest publication is kept whole.
+const MAX_KEPT_CLIENTS: usize = 500_000;
+
+/// The shortest time between two looks at the clients: a push to thousands ends in thousands of ticks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+struct Kept {
+    concerned: Arc<Mutex<Concerned>>,
+    n_clients: usize,
+    /// The `version_info`s that the publication gave to changed types.
+    versions: HashSet<Arc<str>>,
+}
+
+struct Concerned {
+    revision: Revision,
+    clients: Vec<Client>,
+}
+
+struct Client {
+    node: Arc<Node>,
+    streams: Vec<ConcernedStream>,
+    state: State,
+}
+
+struct ConcernedStream {
+    id: StreamId,
+    /// The changed types, and whether the stream was in ERROR on the type before.
+    types: Vec<(ResourceType, bool)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    Pending,
+    Acked { by_newer: bool },
+    Nacked { message: Arc<str>, failed_before: bool },
+    Gone,
+}
+
+/// What has to be seen before a publication to judge it afterwards.
+struct Before {
+    streams: Vec<Arc<StreamEntry>>,
+    failing: HashSet<(StreamId, ResourceType)>,
+    /// By stream, if the publication may move nodes to other views.
+    views: Option<HashMap<StreamId, Option<Arc<View>>>>,
+}
+
+impl Acks {
+    /// Remembers nothing yet.
+    #[must_use]
+    pub fn new(publisher: Arc<Publisher>, board: Arc<StatusBoard>) -> Self {
+        Self { publisher, board, kept: Mutex::default() }
+    }
+
+    /// Publishes `groups` as `revision` and finds out whom that concerns.
+    pub fn publish(&self, revision: Revision, groups: Groups) -> Publication {
+        let before = self.look(&groups);
+        let publication = self.publisher.publish(revision, groups);
+        let clients = self.concerned(&before, &publication);
+        self.remember(&publication, clients);
+        publication
+    }
+
+    /// Lets a revision be found by versions that were told to a publisher.
+    pub fn remember_versions<'a>(&self, revision: Revision, versions: impl Iterator<Item = &'a str>) {
+        if let Some(kept) = self.lock().get_mut(&revision) {
+            kept.versions.extend(versions.map(Arc::from));
+        }
+    }
+
+    /// The newest remembered revision that gave a type this version.
+    #[must_use]
+    pub fn revision_of(&self, version: &str) -> Option<Revision> {
+        let kept = self.lock();
+        kept.iter().rev().find(|(_, kept)| kept.versions.contains(version)).map(|(revision, _)| *revision)
+    }
+
+    /// Who has applied a publication by now; `None` if it is no longer remembered.
+    #[must_use]
+    pub fn report(&self, revision: Revision) -> Option<AcksReport> {
+        let concerned = Arc::clone(&self.lock().get(&revision)?.concerned);
+        let mut concerned = concerned.lock().unwrap_or_else(PoisonError::into_inner);
+        concerned.look(&self.board);
+        Some(concerned.report())
+    }
+
+    /// Waits until every concerned client has accepted the publication, one that worked before has rejected it, or the time
+    /// is up. A publication that is not remembered concerns nobody.
+    pub async fn wait(&self, revision: Revision, timeout: Duration) -> AcksReport {
+        let deadline = Instant::now() + timeout;
+        let mut ticks = self.board.ticks();
+        loop {
+            ticks.mark_unchanged();
+            let report =
+                self.report(revision).unwrap_or(AcksReport { revision: revision.0, ..AcksReport::default() });
+            if !report.is_waiting() || Instant::now() >= deadline {
+                return report;
+            }
+            // Either way the clients are looked at once more: the board may be gone, or the time be up.
+            let _ = timeout_at(deadline, ticks.changed()).await;
+            sleep(LOOK_INTERVAL.min(deadline.saturating_duration_since(Instant::now()))).await;
+        }
+    }
+
+    fn look(&self, groups: &Groups) -> Before {
+        let streams = self.board.streams();
+        let mut failing = HashSet::new();
+        for entry in &streams {
+            entry.with(|status| {
+                let failed = status.types.iter().filter(|(_, status)| status.is_error);
+                failing.extend(failed.map(|(resource_type, _)| (status.info.id, resource_type.clone())));
+            });
+        }
+        let (_, served) = self.publisher.groups();
+        let moves_nodes = served.len() != groups.len()
+            || served.iter().zip(groups).any(|(a, b)| a.1.definition != b.1.definition);
+        let views = moves_nodes.then(|| self.views(&streams));
+        Before { streams, failing, views }
+    }
+
+    /// The view that each stream follows.
+    fn views(&self, streams: &[Arc<StreamEntry>]) -> HashMap<StreamId, Option<Arc<View>>> {
+        let mut by_key: HashMap<ViewKey, Option<Arc<View>>> = HashMap::new();
+        let mut view =
+            |key: ViewKey| by_key.entry(key).or_insert_with_key(|key| self.publisher.view_at(key)).clone();
+        streams
+            .iter()
+            .map(|entry| entry.with(|status| (status.info.id, status.view.clone())))
+            .map(|(id, key)| (id, key.and_then(&mut view)))
+            .collect()
+    }
+
+    fn concerned(&self, before: &Before, publication: &Publication) -> Vec<Client> {
+        let by_key: HashMap<&ViewKey, &ViewChange> =
+            publication.views.iter().map(|change| (&change.key, change)).collect();
+        let mut moves = Moves::default();
+        let mut clients = Clients::default();
+        for entry in &before.streams {
+            let (id, node, key) =
+                entry.with(|status| (status.info.id, Arc::clone(&status.info.node), status.view.clone()));
+            let moved = match &before.views {
+                Some(views) => {
+                    let view = self.publisher.view_of(&node);
+                    let old = views.get(&id).cloned().flatten();
+                    view.filter(|view| key.as_ref() != Some(view.key()))
+                        .map(|view| moves.change(old.as_deref(), &view))
+                }
+                None => None,
+            };
+            let types = match (&moved, key.as_ref().and_then(|key| by_key.get(key))) {
+                (Some(change), _) => entry.concerned(change),
+                (None, Some(change)) => entry.concerned(change),
+                (None, None) => continue,
+            };
+            if types.is_empty() {
+                continue;
+            }
+            let types = types
+                .into_iter()
+                .map(|resource_type| {
+                    let failed_before = before.failing.contains(&(id, resource_type.clone()));
+                    (resource_type, failed_before)
+                })
+                .collect();
+            clients.add(entry, ConcernedStream { id, types });
+        }
+        clients.list
+    }
+
+    fn remember(&self, publication: &Publication, clients: Vec<Client>) {
+        let mut versions = HashSet::new();
+        for change in &publication.views {
+            let Some(view) = self.publisher.view_at(&change.key) else { continue };
+            versions.extend(change.changes.keys().map(|changed| Arc::clone(view.version_info(changed))));
+        }
+        let revision = publication.revision;
+        let mut kept = self.lock();
+        if clients.is_empty() && kept.contains_key(&revision) {
+            return;
+        }
+        let n_clients = clients.len();
+        let concerned = Arc::new(Mutex::new(Concerned { revision, clients }));
+        kept.insert(revision, Kept { concerned, n_clients, versions });
+        let mut n_kept: usize = kept.values().map(|kept| kept.n_clients).sum();
+        while kept.len() > 1 && (kept.len() > MAX_KEPT || n_kept > MAX_KEPT_CLIENTS) {
+            let Some((_, oldest)) = kept.pop_first() else { break };
+            n_kept -= oldest.n_clients;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Revision, Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Acks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Acks({} publications)", self.lock().len())
+    }
+}
+
+impl AcksReport {
+    /// Whether an answer is still to come and none has failed the publication yet.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.nacked.is_empty() && !self.pending.is_empty()
+    }
+}
+
+impl Concerned {
+    /// Reads what the clients have answered since the last look.
+    fn look(&mut self, board: &StatusBoard) {
+        for client in &mut self.clients {
+            match client.state {
+                State::Acked { .. } | State::Gone => {}
+                State::Pending | State::Nacked { .. } => client.state = client.look(board, self.revision),
+            }
+            // The state of a client that left is of no use, and neither is a settled one's after it left.
+            if client.streams.iter().all(|stream| board.stream(stream.id).is_none()) {
+                client.state = match &client.state {
+                    acked @ State::Acked { .. } => acked.clone(),
+                    State::Pending | State::Nacked { .. } | State::Gone => State::Gone,
+                };
+            }
+        }
+    }
+
+    fn report(&self) -> AcksReport {
+        let mut report = AcksReport { revision: self.revision.0, ..AcksReport::default() };
+        for client in &self.clients {
+            let node = || client.node.id.clone();
+            match &client.state {
+                State::Gone => continue,
+                State::Pending => list(&mut report.pending, node()),
+                State::Acked { by_newer } => {
+                    report.acked += 1;
+                    report.superseded += usize::from(*by_newer);
+                }
+                State::Nacked { message, failed_before } => {
+                    let nack = NodeNack { node: node(), message: message.to_string() };
+                    list(if *failed_before { &mut report.already_failing } else { &mut report.nacked }, nack);
+                }
+            }
+            report.total += 1;
+        }
+        report
+    }
+}
+
+impl Client {
+    fn look(&self, board: &StatusBoard, revision: Revision) -> State {
+        let mut n_open = 0;
+        let mut pending = false;
+        let mut by_newer = false;
+        let mut failed: Option<State> = None;
+        for stream in &self.streams {
+            let Some(entry) = board.stream(stream.id) else { continue };
+            n_open += 1;
+            entry.with(|status| {
+                for (resource_type, failed_before) in &stream.types {
+                    let status = status.types.get(resource_type);
+                    if status.is_some_and(|status| status.has_acked(revision)) {
+                        by_newer |= status.is_some_and(|status| is_newer(status, revision));
+                        continue;
+                    }
+                    let Some(nack) = status.and_then(|status| status.nack_since(revision)) else {
+                        pending = true;
+                        continue;
+                    };
+                    let is_news = !matches!(&failed, Some(State::Nacked { failed_before: false, .. }));
+                    if is_news {
+                        let message = Arc::clone(&nack.message);
+                        failed = Some(State::Nacked { message, failed_before: *failed_before });
+                    }
+                }
+            });
+        }
+        match failed {
+            _ if n_open == 0 => State::Gone,
+            // One that failed before does not end the wait for the client's other types.
+            Some(State::Nacked { failed_before: true, .. }) if pending => State::Pending,
+            Some(failed) => failed,
+            None if pending => State::Pending,
+            None => State::Acked { by_newer },
+        }
+    }
+}
+
+fn is_newer(status: &TypeStatus, revision: Revision) -> bool {
+    status.acked.as_ref().is_some_and(|acked| acked.revision > revision)
+}
+
+fn list<T>(entries: &mut Vec<T>, entry: T) {
+    if entries.len() < MAX_LISTED {
+        entries.push(entry);
+    }
+}
+
+/// Collects concerned streams into clients.
+#[derive(Default)]
+struct Clients {
+    list: Vec<Client>,
+    /// Clients of per-type streams by connection and node id.
+    by_connection: HashMap<(Arc<str>, String), usize>,
+}
+
+impl Clients {
+    fn add(&mut self, entry: &StreamEntry, stream: ConcernedStream) {
+        let (node, connection) = entry.with(|status| {
+            let info = &status.info;
+            let connection = info.service.as_ref().map(|_| (Arc::clone(&info.address), info.node.id.clone()));
+            (Arc::clone(&info.node), connection)
+        });
+        if let Some(connection) = connection {
+            let position = *self.by_connection.entry(connection).or_insert(self.list.len());
+            if let Some(client) = self.list.get_mut(position) {
+                client.streams.push(stream);
+                return;
+            }
+        }
+        self.list.push(Client { node, streams: vec![stream], state: State::Pending });
+    }
+}
+
+/// What changes for nodes that move to another view, by both views.
+#[derive(Default)]
+struct Moves(HashMap<(Option<ViewKey>, ViewKey), Arc<ViewChange>>);
+
+impl Moves {
+    fn change(&mut self, old: Option<&View>, new: &View) -> Arc<ViewChange> {
+        let key = (old.map(|view| view.key().clone()), new.key().clone());
+        let change = self.0.entry(key).or_insert_with(|| Arc::new(difference(old, new)));
+        Arc::clone(change)
+    }
+}
+
+fn difference(old: Option<&View>, new: &View) -> ViewChange {
+    let mut types: Vec<&ResourceType> = old.into_iter().flat_map(View::types).chain(new.types()).collect();
+    types.sort();
+    types.dedup();
+    let nothing = Arc::default();
+    let changes = types
+        .into_iter()
+        .map(|resource_type| {
+            let before = old.map_or(&nothing, |view| view.table(resource_type));
+            (resource_type.clone(), new.table(resource_type).changes_since(before))
+        })
+        .filter(|(_, changes)| !changes.is_empty())
+        .collect();
+    ViewChange { key: new.key().clone(), changes }
+}
+
+/// The key of the view that a client of exactly this group follows.
+#[must_use]
+pub fn view_key_of_group(group: &GroupName, profile: xds_cache::Profile) -> ViewKey {
+    let default = GroupName::default_group();
+    let groups = if group.is_default() { vec![default] } else { vec![group.clone(), default] };
+    ViewKey { groups: groups.into(), profile, cohort: 0 }
+}

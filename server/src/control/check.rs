@@ -1,0 +1,158 @@
+//! Checks: what is doubtful about groups that are about to be served together.
+//!
+//! References are never matched exactly (pitfall 74): a resource that nobody names is fine, and one that is named and missing
+//! is a warning, because it may come from elsewhere or later. With `--strict` both kinds of doubt are errors.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use xds_cache::layer::EffectiveGroup;
+use xds_cache::{GroupName, Groups, Origin, Resource, ResourceKey, StatusBoard};
+use xds_codec::{Diagnostic, Place, Severity};
+
+use super::candidate::warning;
+
+/// What is doubtful about `after`: of the resources that `counts` takes in the `touched` groups, and what their change made
+/// doubtful elsewhere.
+pub(crate) fn doubts(
+    before: &Groups,
+    after: &Groups,
+    touched: &BTreeSet<&GroupName>,
+    board: &StatusBoard,
+    counts: impl Fn(&Resource) -> bool,
+) -> Vec<Diagnostic> {
+    let mut doubts = Vec::new();
+    for name in touched {
+        if let Some(group) = after.get(*name) {
+            doubts.extend(dangling(after, group, |resource, _| counts(resource)));
+            doubts.extend(conflicts(after, group, board));
+        }
+    }
+    let removed = removed(before, after, touched);
+    if !removed.is_empty() {
+        for group in after.values() {
+            let is_news = |resource: &Resource, to: &ResourceKey| {
+                let was_told = touched.contains(&group.definition.name) && counts(resource);
+                removed.contains(to) && !was_told
+            };
+            doubts.extend(dangling(after, group, is_news));
+        }
+    }
+    doubts.truncate(MAX_DOUBTS);
+    doubts
+}
+
+/// Makes errors of doubts.
+pub(crate) fn as_errors(doubts: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    doubts.into_iter().map(|doubt| Diagnostic { severity: Severity::Error, ..doubt }).collect()
+}
+
+/// The references of a group's resources that lead nowhere, of those that `counts` takes.
+fn dangling<'a>(
+    groups: &'a Groups,
+    group: &'a EffectiveGroup,
+    counts: impl Fn(&Resource, &ResourceKey) -> bool,
+) -> Vec<Diagnostic> {
+    let reachable: Vec<&EffectiveGroup> =
+        groups.values().map(|g| &**g).filter(|g| may_meet(group, g)).collect();
+    let exists = |key: &ResourceKey| reachable.iter().any(|group| group.resources.contains_key(key));
+    let mut found = Vec::new();
+    for resource in group.resources.values() {
+        for reference in resource.references() {
+            if found.len() >= MAX_DOUBTS {
+                return found;
+            }
+            if counts(resource, &reference.to) && !exists(&reference.to) {
+                let message = format!(
+                    "{} of {} names {}, which does not exist",
+                    resource.key(),
+                    group.definition.name,
+                    reference.to
+                );
+                let doubt = warning("dangling-reference", &reference.path, message);
+                found.push(Diagnostic { place: place(resource), ..doubt });
+            }
+        }
+    }
+    found
+}
+
+fn place(resource: &Resource) -> Place {
+    match resource.origin() {
+        Origin::File { path, line, column } => Place { file: Arc::clone(path), line: *line, column: *column },
+        Origin::Api => Place { file: "".into(), line: 0, column: 0 },
+    }
+}
+
+/// Whether a node may be in both groups: the default group has every node, and globs and metadata cannot be compared.
+fn may_meet(a: &EffectiveGroup, b: &EffectiveGroup) -> bool {
+    let ids = |group: &EffectiveGroup| -> Option<BTreeSet<String>> {
+        let ids = group.definition.selector.literal_node_ids()?;
+        Some(ids.into_iter().map(str::to_owned).collect())
+    };
+    if a.definition.name == b.definition.name {
+        return true;
+    }
+    match (ids(a), ids(b)) {
+        (Some(a), Some(b)) => !a.is_disjoint(&b),
+        (_, _) => true,
+    }
+}
+
+/// The keys that a touched group had and no longer has.
+fn removed(before: &Groups, after: &Groups, touched: &BTreeSet<&GroupName>) -> BTreeSet<ResourceKey> {
+    let mut removed = BTreeSet::new();
+    for name in touched {
+        let Some(old) = before.get(*name) else { continue };
+        let new = after.get(*name).map(|group| &group.resources);
+        let gone = old.resources.keys().filter(|key| !new.is_some_and(|new| new.contains_key(*key)));
+        removed.extend(gone.cloned());
+    }
+    removed
+}
+
+/// The groups of equal priority that have a resource in common with `group` and a connected node too (D3).
+pub(crate) fn conflicts(groups: &Groups, group: &EffectiveGroup, board: &StatusBoard) -> Vec<Diagnostic> {
+    if group.definition.name.is_default() {
+        return vec![];
+    }
+    let rivals: BTreeMap<&GroupName, (&EffectiveGroup, &ResourceKey)> = groups
+        .iter()
+        .filter(|(name, rival)| {
+            !name.is_default()
+                && **name != group.definition.name
+                && rival.definition.priority == group.definition.priority
+        })
+        .filter_map(|(name, rival)| {
+            let shared = rival.resources.keys().find(|key| group.resources.contains_key(*key))?;
+            Some((name, (&**rival, shared)))
+        })
+        .collect();
+    if rivals.is_empty() {
+        return vec![];
+    }
+    let streams = board.streams();
+    rivals
+        .into_iter()
+        .filter_map(|(name, (rival, key))| {
+            let node = streams.iter().find_map(|stream| {
+                stream.with(|status| {
+                    let node = &status.info.node;
+                    let is_in_both =
+                        group.definition.selector.selects(node) && rival.definition.selector.selects(node);
+                    is_in_both.then(|| node.id.clone())
+                })
+            })?;
+            let own = &group.definition.name;
+            let message = format!(
+                "the groups {own} and {name} have equal priority and both have {key} for node {node:?}; \
+                 that of {} is served",
+                own.min(name)
+            );
+            Some(warning("priority-conflict", "priority", message))
+        })
+        .collect()
+}
+
+/// How many doubts are told of one change.
+const MAX_DOUBTS: usize = 100;

@@ -1,0 +1,176 @@
+//! Keys: where in the store each thing is kept.
+//!
+//! | key | value |
+//! |---|---|
+//! | `group/{group}` | the definition of a group that the API owns, as JSON |
+//! | `label/{group}` | the label of its publication |
+//! | `resource/{group}/{type}/{name}` | a resource that the API owns (see [`record`](super::record)) |
+//! | `file-group/{group}` | the definition of a group that a file defines, as JSON, for differences only |
+//! | `file/{group}/{type}/{name}` | a resource of a file as JSON without its secrets, for differences only |
+//! | `files/hash` | the content hash of all that the files give |
+//!
+//! Each part is percent-encoded, so that `/` only separates.
+
+use std::fmt::Write as _;
+
+use xds_cache::{GroupName, ResourceKey, ResourceType};
+
+/// Where the content hash of the files is kept.
+pub(crate) const FILES_HASH: &str = "files/hash";
+
+/// What a key of the store names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum StoreKey {
+    /// The definition of a group.
+    Group(GroupName),
+    /// The label of a group.
+    Label(GroupName),
+    /// A resource that the API owns.
+    Resource(GroupName, ResourceKey),
+    /// What a file said of a group.
+    FileGroup(GroupName),
+    /// What a file said of a resource.
+    File(GroupName, ResourceKey),
+    /// The content hash of the files.
+    FilesHash,
+}
+
+impl StoreKey {
+    /// Reads what [`Display`](std::fmt::Display) wrote; `None` for a key of another program or a newer version.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        if text == FILES_HASH {
+            return Some(Self::FilesHash);
+        }
+        let parts: Vec<String> = text.split('/').map(decode).collect::<Option<_>>()?;
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        match *parts {
+            ["group", group] => Some(Self::Group(GroupName::new(group).ok()?)),
+            ["file-group", group] => Some(Self::FileGroup(GroupName::new(group).ok()?)),
+            ["label", group] => Some(Self::Label(GroupName::new(group).ok()?)),
+            ["resource", group, slug, name] => {
+                Some(Self::Resource(GroupName::new(group).ok()?, resource_key(slug, name)))
+            }
+            ["file", group, slug, name] => {
+                Some(Self::File(GroupName::new(group).ok()?, resource_key(slug, name)))
+            }
+            _ => None,
+        }
+    }
+
+    /// The group that the API says something of with this key.
+    pub(crate) fn owned_group(&self) -> Option<&GroupName> {
+        match self {
+            Self::Group(group) | Self::Label(group) | Self::Resource(group, _) => Some(group),
+            Self::FileGroup(_) | Self::File(..) | Self::FilesHash => None,
+        }
+    }
+
+    /// How the thing is called in answers and in the history: `group/{group}` or `{group}/{type}/{name}`.
+    pub(crate) fn what(&self) -> String {
+        match self {
+            Self::Group(group) | Self::FileGroup(group) => format!("group/{group}"),
+            Self::Label(group) => format!("label/{group}"),
+            Self::Resource(group, key) | Self::File(group, key) => resource_name(group, key),
+            Self::FilesHash => FILES_HASH.to_owned(),
+        }
+    }
+}
+
+impl std::fmt::Display for StoreKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Group(group) => write!(f, "group/{}", encode(group.as_str())),
+            Self::FileGroup(group) => write!(f, "file-group/{}", encode(group.as_str())),
+            Self::Label(group) => write!(f, "label/{}", encode(group.as_str())),
+            Self::Resource(group, key) => write!(f, "resource/{}", path(group, key)),
+            Self::File(group, key) => write!(f, "file/{}", path(group, key)),
+            Self::FilesHash => f.write_str(FILES_HASH),
+        }
+    }
+}
+
+/// `{group}/{type slug}/{name}`, for people.
+pub(crate) fn resource_name(group: &GroupName, key: &ResourceKey) -> String {
+    format!("{group}/{}/{}", key.resource_type.slug(), key.name)
+}
+
+fn resource_key(slug: &str, name: &str) -> ResourceKey {
+    // A type URL without the usual prefix is no slug, and is a type nevertheless.
+    let resource_type = ResourceType::from_slug(slug).unwrap_or_else(|| ResourceType::from_type_url(slug));
+    ResourceKey { resource_type, name: name.into() }
+}
+
+fn path(group: &GroupName, key: &ResourceKey) -> String {
+    format!("{}/{}/{}", encode(group.as_str()), encode(key.resource_type.slug()), encode(&key.name))
+}
+
+/// Percent-encodes everything but the unreserved characters of RFC 3986.
+fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            decoded.push(byte);
+            continue;
+        }
+        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let (high, low) = (digit(bytes.next()?)?, digit(bytes.next()?)?);
+        decoded.push(high << 4 | low);
+    }
+    String::from_utf8(decoded).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..6) {
+            let group = GroupName::new(&group).unwrap();
+            let resource_type = match ResourceType::KNOWN.get(slug) {
+                Some(known) => known.clone(),
+                None => ResourceType::from_type_url(["type.googleapis.com/a.B", "other/a b"][slug - 10]),
+            };
+            let key = ResourceKey { resource_type, name: name.into() };
+            let key = match kind {
+                0 => StoreKey::Group(group),
+                1 => StoreKey::Label(group),
+                2 => StoreKey::Resource(group, key),
+                3 => StoreKey::File(group, key),
+                4 => StoreKey::FileGroup(group),
+                _ => StoreKey::FilesHash,
+            };
+            prop_assert_eq!(StoreKey::parse(&key.to_string()), Some(key));
+        }
+
+        #[test]
+        fn any_text_is_read_without_a_panic(text in ".{0,60}") {
+            let _ = StoreKey::parse(&text);
+        }
+    }
+
+    #[test]
+    fn foreign_keys_are_none() {
+        for text in
+            ["", "group", "group/", "group/a/b", "group/%", "group/%zz", "resource/a/b", "x/y", "group/%FF"]
+        {
+            assert_eq!(StoreKey::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The one place where changes become revisions and publications (D2).
+//!
+//! Files and the admin API both end here: a change is built from what is, checked, committed to the store by compare-and-set
+//! and published, one change at a time. What the files say is the *base*, what the API says the *overrides* (D6); the store
+//! keeps the overrides, and of the files only a hash and contents for differences.
+//!
+//! [`candidate`] says what a write would make of the overrides, [`check`] whether that is valid, [`plan`] what has to be
+//! stored for it, [`write`] does it. [`load`] takes in what the files give, [`stored`] what the store holds, [`past`] what it
+//! held.
+
+mod candidate;
+mod check;
+mod key;
+mod load;
+mod past;
+mod plan;
+mod record;
+mod state;
+mod stored;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tokio::sync::broadcast;
+use xds_api::acks::Acks;
+use xds_api::handle::{
+    BoxFuture, Event, FileStatus, ReloadOutcome, Write, WriteError, WriteOptions, WriteOutcome,
+};
+use xds_cache::{Layer, Publisher, Revision, StatusBoard};
+use xds_codec::Codec;
+use xds_store::{Store, StoreError};
+
+use self::state::State;
+use crate::source::FileLoad;
+
+/// How changes are judged.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Whether files are watched: then nothing is served before their first complete load.
+    pub watches_files: bool,
+    /// Whether a dangling reference, or a conflict of groups of equal priority, is an error.
+    pub strict: bool,
+    /// The share of a group's resources, from 0 to 1, of which a load may remove no more without being confirmed.
+    pub hold_mass_removal: Option<f64>,
+}
+
+/// What the control tells of its work, for the metrics.
+pub trait Observer: Send + Sync {
+    /// A revision was published; `source` is `api`, `file`, `rollback`, `revert` or `store`.
+    fn published(&self, source: &'static str);
+    /// All metrics in OpenMetrics text.
+    fn render(&self) -> String;
+}
+
+/// Reads the files again and hands them to [`Control::load_files`], or to [`Control::confirm_files`] if the argument is true.
+pub type Reload = Arc<dyn Fn(bool) -> BoxFuture<'static, Result<ReloadOutcome, WriteError>> + Send + Sync>;
+
+/// Changes what is served. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Control {
+    shared: Arc<Shared>,
+}
+
+/// What changes are made with.
+pub struct Parts {
+    /// Reads and writes resources.
+    pub codec: Codec,
+    /// Where changes are committed.
+    pub store: Arc<dyn Store>,
+    /// Where they are published.
+    pub publisher: Arc<Publisher>,
+    /// Who is connected.
+    pub board: Arc<StatusBoard>,
+    /// Publishes, and remembers whom that concerned.
+    pub acks: Arc<Acks>,
+    /// Who counts.
+    pub observer: Option<Arc<dyn Observer>>,
+}
+
+struct Shared {
+    parts: Parts,
+    options: Options,
+    /// Held while a change is made; the state is only changed under it.
+    changing: tokio::sync::Mutex<()>,
+    state: Mutex<State>,
+    reload: OnceLock<Reload>,
+    events: broadcast::Sender<Event>,
+}
+
+/// How many events a slow reader may lag behind before it loses the oldest.
+const EVENT_CAPACITY: usize = 256;
+
+impl Control {
+    /// Reads what the store holds, and publishes it if there are no files to wait for.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read at all. A record that cannot be read is a [problem](xds_api::handle::Control::problems),
+    /// not an error.
+    pub fn open(parts: Parts, options: Options) -> Result<Self, StoreError> {
+        let (revision, keys) = parts.store.state();
+        let stored = stored::read(&*parts.store, &keys, None)?;
+        for problem in stored.unreadable.values() {
+            tracing::error!(problem, "stored record left out");
+        }
+        let (events, _) = broadcast::channel(EVENT_CAPACITY);
+        let shared = Shared {
+            parts,
+            changing: tokio::sync::Mutex::default(),
+            state: Mutex::new(State::new(revision_of(revision), stored)),
+            reload: OnceLock::new(),
+            events,
+            options,
+        };
+        if !shared.options.watches_files {
+            shared.publish_first();
+        }
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Says how the files are read again. Without it a reload changes nothing. The first one stays.
+    pub fn set_reload(&self, reload: Reload) {
+        if self.shared.reload.set(reload).is_err() {
+            tracing::warn!("how the files are read again was said twice");
+        }
+    }
+
+    /// Makes `load` what the files give. The first complete one also makes the server ready.
+    ///
+    /// Nothing is done if nothing changed. A load that removes too much is held back (`--hold-mass-removal`).
+    ///
+    /// # Errors
+    ///
+    /// Never because of the files' contents; a store that fails is a problem, and the files are served nevertheless.
+    pub async fn load_files(&self, load: FileLoad) -> Result<ReloadOutcome, WriteError> {
+        self.detached(|control| async move { control.shared.load(load, false).await }).await
+    }
+
+    /// The same, without holding anything back.
+    ///
+    /// # Errors
+    ///
+    /// As [`load_files`](Self::load_files).
+    pub async fn confirm_files(&self, load: FileLoad) -> Result<ReloadOutcome, WriteError> {
+        self.detached(|control| async move { control.shared.load(load, true).await }).await
+    }
+
+    /// Takes in what others commit to the same store, until the store is closed.
+    pub async fn follow_store(self) {
+        let mut head = self.shared.parts.store.watch();
+        while head.changed().await.is_ok() {
+            let _changing = self.shared.changing.lock().await;
+            if let Err(error) = self.shared.catch_up() {
+                self.shared.problem("store", format!("the store cannot be read: {error}"));
+            }
+        }
+    }
+
+    /// Makes the server not ready, for good.
+    pub fn shut_down(&self) {
+        self.shared.state().is_closing = true;
+    }
+
+    /// Runs a change to its end even if the caller goes away meanwhile: what is committed must be published.
+    async fn detached<T, F>(&self, change: impl FnOnce(Self) -> F) -> Result<T, WriteError>
+    where
+        F: Future<Output = Result<T, WriteError>> + Send + 'static,
+        T: Send + 'static,
+    {
+        tokio::spawn(change(self.clone())).await.map_err(|_| WriteError::Closed)?
+    }
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Control({})", self.shared.state().revision)
+    }
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl xds_api::handle::Control for Control {
+    fn write(&self, write: Write, options: WriteOptions) -> BoxFuture<'_, Result<WriteOutcome, WriteError>> {
+        Box::pin(self.detached(|control| async move { control.shared.write(write, options).await }))
+    }
+
+    fn overrides(&self) -> (Revision, Arc<Layer>) {
+        let state = self.shared.state();
+        (state.revision, Arc::clone(&state.overrides))
+    }
+
+    fn base(&self) -> Arc<Layer> {
+        Arc::clone(&self.shared.state().base)
+    }
+
+    fn reload(&self, confirm: bool) -> BoxFuture<'_, Result<ReloadOutcome, WriteError>> {
+        match self.shared.reload.get() {
+            Some(reload) => reload(confirm),
+            None => Box::pin(async { Ok(self.shared.nothing_loaded()) }),
+        }
+    }
+
+    fn files(&self) -> BTreeMap<Arc<str>, FileStatus> {
+        (*self.shared.state().files).clone()
+    }
+
+    fn held(&self) -> Option<String> {
+        self.shared.state().held.clone()
+    }
+
+    fn not_ready(&self) -> Vec<String> {
+        let state = self.shared.state();
+        let mut reasons = Vec::new();
+        if state.is_closing {
+            reasons.push("the server is shutting down".to_owned());
+        }
+        if !state.is_loaded {
+            let broken = state
+                .files
+                .values()
+                .filter(|file| file.diagnostics.iter().any(xds_codec::Diagnostic::is_error));
+            let broken: Vec<&str> = broken.map(|file| &*file.path).take(MAX_NAMED_FILES).collect();
+            reasons.push(match broken.as_slice() {
+                [] => "the files have not been read yet".to_owned(),
+                files => format!("the first load of the files has errors in {}", files.join(", ")),
+            });
+        }
+        reasons
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let state = self.shared.state();
+        state.unreadable.values().chain(state.problems.values()).cloned().collect()
+    }
+
+    fn events(&self) -> broadcast::Receiver<Event> {
+        self.shared.events.subscribe()
+    }
+
+    fn metrics(&self) -> String {
+        self.shared.parts.observer.as_ref().map(|observer| observer.render()).unwrap_or_default()
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.shared.parts.store)
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, event: Event) {
+        // No receiver is no error: then nobody watches.
+        let _ = self.events.send(event);
+    }
+
+    /// Notes that something needs attention until the same subject is fine again.
+    fn problem(&self, subject: &'static str, message: String) {
+        tracing::error!(subject, "{message}");
+        let before = self.state().problems.insert(subject, message.clone());
+        if before.as_ref() != Some(&message) {
+            self.tell(Event::Problem { message });
+        }
+    }
+
+    fn solved(&self, subject: &'static str) {
+        self.state().problems.remove(subject);
+    }
+}
+
+/// How many broken files a readiness reason names.
+const MAX_NAMED_FILES: usize = 10;
+
+/// The store's and the cache's revisions are the same numbers.
+fn revision_of(revision: xds_store::Revision) -> Revision {
+    Revision(revision.0)
+}
+
+fn stored_revision(revision: Revision) -> xds_store::Revision {
+    xds_store::Revision(revision.0)
+}

@@ -1,0 +1,216 @@
+//! What is served and why: the two layers, the groups made of them, and what is known of the files.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use xds_api::handle::{Event, FileStatus};
+use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, merge};
+use xds_cache::{GroupName, Groups, Layer, Publication, Revision};
+
+use super::stored::Stored;
+use super::{Shared, stored, stored_revision};
+
+/// The state; changed only by whoever holds `Shared::changing`, and read at any time.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// The revision that the overrides are of.
+    pub(crate) revision: Revision,
+    /// What the files give.
+    pub(crate) base: Arc<Layer>,
+    /// What the API owns.
+    pub(crate) overrides: Arc<Layer>,
+    /// The two merged.
+    pub(crate) groups: Groups,
+    /// The stored records that could not be read: why, by key.
+    pub(crate) unreadable: BTreeMap<String, String>,
+    /// Other things that need attention, by subject.
+    pub(crate) problems: BTreeMap<&'static str, String>,
+    /// The watched files.
+    pub(crate) files: Arc<BTreeMap<Arc<str>, FileStatus>>,
+    /// Why a load is held back, if one is.
+    pub(crate) held: Option<String>,
+    /// Whether the store knows the base as it is.
+    pub(crate) is_recorded: bool,
+    /// Whether the first complete load was published.
+    pub(crate) is_loaded: bool,
+    /// Whether the server is shutting down.
+    pub(crate) is_closing: bool,
+}
+
+/// New contents of some groups of a layer; `None` takes the group out of it.
+pub(crate) type Patch = BTreeMap<GroupName, Option<LayerGroup>>;
+
+/// What the state was when a change was begun.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) revision: Revision,
+    pub(crate) base: Arc<Layer>,
+    pub(crate) overrides: Arc<Layer>,
+    pub(crate) groups: Groups,
+    pub(crate) files: Arc<BTreeMap<Arc<str>, FileStatus>>,
+}
+
+impl State {
+    pub(crate) fn new(revision: Revision, stored: Stored) -> Self {
+        let base = Arc::new(Layer::default());
+        let overrides = Arc::new(stored.overrides);
+        Self {
+            revision,
+            groups: merge(&base, &overrides),
+            base,
+            overrides,
+            unreadable: stored.unreadable,
+            problems: BTreeMap::new(),
+            files: Arc::default(),
+            held: None,
+            is_recorded: false,
+            is_loaded: false,
+            is_closing: false,
+        }
+    }
+
+    pub(crate) fn world(&self) -> World {
+        World {
+            revision: self.revision,
+            base: Arc::clone(&self.base),
+            overrides: Arc::clone(&self.overrides),
+            groups: self.groups.clone(),
+            files: Arc::clone(&self.files),
+        }
+    }
+}
+
+impl World {
+    /// The definition of a group as it is served; `None` if there is no such group.
+    pub(crate) fn group(&self, name: &GroupName) -> Option<&Arc<EffectiveGroup>> {
+        self.groups.get(name)
+    }
+
+    /// The file and line that define a group; `None` if no file does.
+    pub(crate) fn definer(&self, name: &GroupName) -> Option<String> {
+        self.base.groups.get(name)?.definition.as_ref()?;
+        let place = self.files.values().find_map(|file| {
+            let object =
+                file.objects.iter().find(|object| object.kind == "NodeGroup" && object.group == *name)?;
+            Some(format!("{}:{}", file.path, object.line))
+        });
+        Some(place.unwrap_or_else(|| "a file".to_owned()))
+    }
+
+    /// What the API says of a group; nothing, if it says nothing.
+    pub(crate) fn owned(&self, name: &GroupName) -> LayerGroup {
+        self.overrides.groups.get(name).cloned().unwrap_or_default()
+    }
+
+    /// The groups as they are after `base` and `overrides` were patched.
+    pub(crate) fn patched(&self, base: &Layer, patch: &Patch) -> Groups {
+        let touched = |name: &GroupName| patch.contains_key(name);
+        let of_base = base.groups.iter().filter(|(name, _)| touched(name));
+        let part = Layer { groups: of_base.map(|(name, group)| (name.clone(), group.clone())).collect() };
+        let over = patch.iter().filter_map(|(name, group)| Some((name.clone(), group.clone()?))).collect();
+        let mut merged = merge(&part, &Layer { groups: over });
+        let mut groups = self.groups.clone();
+        for name in patch.keys() {
+            match merged.remove(name) {
+                Some(group) => insert(&mut groups, name, group),
+                None => _ = groups.remove(name),
+            }
+        }
+        groups
+    }
+
+    /// The groups as they are with another base, and the overrides patched.
+    pub(crate) fn rebased(&self, base: &Layer, patch: &Patch) -> Groups {
+        let mut everything: Patch =
+            self.overrides.groups.iter().map(|(name, group)| (name.clone(), Some(group.clone()))).collect();
+        everything.extend(patch.iter().map(|(name, group)| (name.clone(), group.clone())));
+        let names: BTreeSet<&GroupName> = self.base.groups.keys().chain(base.groups.keys()).collect();
+        for name in names {
+            everything.entry(name.clone()).or_insert(None);
+        }
+        self.patched(base, &everything)
+    }
+}
+
+/// Keeps the very group that is there if it would be the same in every respect: then its views need not be compiled again.
+fn insert(groups: &mut Groups, name: &GroupName, group: Arc<EffectiveGroup>) {
+    let is_same = groups.get(name).is_some_and(|old| {
+        old.definition == group.definition
+            && old.label == group.label
+            && have_same_places(&old.resources, &group.resources)
+    });
+    if !is_same {
+        groups.insert(name.clone(), group);
+    }
+}
+
+/// Whether two groups have the same resources from the same places.
+fn have_same_places(a: &Resources, b: &Resources) -> bool {
+    a.len() == b.len()
+        && a.values().zip(b.values()).all(|(a, b)| Arc::ptr_eq(a, b) || (a == b && a.origin() == b.origin()))
+}
+
+impl Shared {
+    /// Publishes what is there, as the first complete load.
+    pub(crate) fn publish_first(&self) {
+        let (revision, groups) = {
+            let mut state = self.state();
+            state.is_loaded = true;
+            (state.revision, state.groups.clone())
+        };
+        self.publish(revision, groups, "store", "the stored state");
+    }
+
+    /// Publishes groups and tells of it. `source` is a word of [`Event::Published`].
+    pub(crate) fn publish(
+        &self,
+        revision: Revision,
+        groups: Groups,
+        source: &'static str,
+        summary: &str,
+    ) -> Publication {
+        let publication = self.parts.acks.publish(revision, groups);
+        if let Some(observer) = &self.parts.observer {
+            observer.published(source);
+        }
+        tracing::info!(
+            revision = revision.0,
+            source,
+            summary,
+            n_views = publication.views.len(),
+            "published"
+        );
+        self.tell(Event::Published { revision, source, summary: summary.to_owned() });
+        publication
+    }
+
+    /// Takes in what others committed to the store since.
+    pub(crate) fn catch_up(&self) -> Result<(), xds_store::StoreError> {
+        let store = &self.parts.store;
+        let world = self.state().world();
+        if store.head() == stored_revision(world.revision) {
+            return Ok(());
+        }
+        let (revision, keys) = store.state();
+        let revision = super::revision_of(revision);
+        let stored = stored::read(&**store, &keys, Some(&world.overrides))?;
+        let names = world.overrides.groups.keys().chain(stored.overrides.groups.keys());
+        let changed =
+            names.filter(|name| world.overrides.groups.get(*name) != stored.overrides.groups.get(*name));
+        let patch: Patch =
+            changed.map(|name| (name.clone(), stored.overrides.groups.get(name).cloned())).collect();
+        let groups = world.patched(&world.base, &patch);
+        let is_loaded = {
+            let mut state = self.state();
+            state.revision = revision;
+            state.overrides = Arc::new(stored.overrides);
+            state.unreadable = stored.unreadable;
+            state.groups = groups.clone();
+            state.is_loaded
+        };
+        if is_loaded {
+            self.publish(revision, groups, "store", "what another server committed");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! What the store holds of the API's part: read at the start, after a conflict, and for a rollback.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use xds_api::group;
+use xds_cache::layer::LayerGroup;
+use xds_cache::{GroupName, Layer};
+use xds_store::{BlobHash, Store, StoreError};
+
+use super::key::StoreKey;
+use super::record;
+
+/// The API's part of a state of the store.
+#[derive(Debug, Default)]
+pub(crate) struct Stored {
+    /// What could be read.
+    pub(crate) overrides: Layer,
+    /// What could not: why, by key.
+    pub(crate) unreadable: BTreeMap<String, String>,
+}
+
+/// Reads the API's part of a state.
+///
+/// A group with something that cannot be read keeps what `last_good` has of it; without that, the rest of it counts.
+///
+/// # Errors
+///
+/// If the store itself fails.
+pub(crate) fn read(
+    store: &dyn Store,
+    keys: &BTreeMap<String, BlobHash>,
+    last_good: Option<&Layer>,
+) -> Result<Stored, StoreError> {
+    let mut stored = Stored::default();
+    let mut damaged: BTreeSet<GroupName> = BTreeSet::new();
+    for (text, hash) in keys {
+        let Some(key) = StoreKey::parse(text) else {
+            stored.unreadable.insert(text.clone(), format!("the stored key {text:?} is not understood"));
+            continue;
+        };
+        let Some(group) = key.owned_group().cloned() else { continue };
+        let value = store.blob(*hash)?;
+        let read = match value {
+            Some(value) => take_in(stored.overrides.groups.entry(group.clone()).or_default(), &key, &value),
+            None => Err("its content is missing".to_owned()),
+        };
+        if let Err(reason) = read {
+            let message = format!("{} as stored cannot be read: {reason}", key.what());
+            stored.unreadable.insert(text.clone(), message);
+            damaged.insert(group);
+        }
+    }
+    for group in damaged {
+        if let Some(good) = last_good.and_then(|layer| layer.groups.get(&group)) {
+            stored.overrides.groups.insert(group, good.clone());
+        }
+    }
+    stored.overrides.groups.retain(|_, group| !is_empty(group));
+    Ok(stored)
+}
+
+/// Whether the API says nothing of a group.
+pub(crate) fn is_empty(group: &LayerGroup) -> bool {
+    group.definition.is_none() && group.label.is_none() && group.resources.is_empty()
+}
+
+/// Makes one stored value part of what the API says of a group.
+///
+/// # Errors
+///
+/// Says why the value cannot be read.
+pub(crate) fn take_in(group: &mut LayerGroup, key: &StoreKey, value: &Bytes) -> Result<(), String> {
+    match key {
+        StoreKey::Group(name) => {
+            let body = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+            group.definition = Some(group::from_json(name, body).map_err(|error| error.to_string())?);
+        }
+        StoreKey::Label(_) => {
+            let label = std::str::from_utf8(value).map_err(|error| error.to_string())?;
+            group.label = Some(label.into());
+        }
+        StoreKey::Resource(_, resource_key) => {
+            let resource = record::read(value).map_err(|error| error.to_string())?;
+            if resource.key() != resource_key {
+                return Err(format!("it holds {}", resource.key()));
+            }
+            group.resources.insert(resource_key.clone(), Arc::new(resource));
+        }
+        StoreKey::FileGroup(_) | StoreKey::File(..) | StoreKey::FilesHash => {}
+    }
+    Ok(())
+}

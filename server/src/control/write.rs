@@ -1,0 +1,172 @@
+//! Writes of the API: build, check, commit, publish.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use xds_api::handle::{Write, WriteError, WriteOptions, WriteOutcome};
+use xds_cache::{Groups, Layer, Origin, Publication, Revision};
+use xds_store::{Change, Commit, CommitError};
+
+use super::candidate::{self, Candidate};
+use super::key::StoreKey;
+use super::plan::{Plan, difference, plan};
+use super::state::{Patch, World};
+use super::{Shared, check, past, revision_of, stored, stored_revision};
+
+/// How often a change is built anew because another server committed first.
+pub(crate) const MAX_ATTEMPTS: usize = 16;
+
+/// Who made a commit and why.
+pub(crate) struct Label<'a> {
+    pub(crate) actor: &'a str,
+    pub(crate) source: &'a str,
+    pub(crate) summary: &'a str,
+}
+
+impl Shared {
+    /// Does a write, one at a time.
+    pub(crate) async fn write(
+        &self,
+        write: Write,
+        options: WriteOptions,
+    ) -> Result<WriteOutcome, WriteError> {
+        let _changing = self.changing.lock().await;
+        for _ in 0..MAX_ATTEMPTS {
+            if !self.state().is_loaded {
+                return Err(WriteError::NotReady);
+            }
+            let world = self.state().world();
+            candidate::check_tags(&world, &write, &options)?;
+            let candidate = self.candidate(&world, write.clone())?;
+            match self.try_write(&world, candidate, &options).await {
+                Err(WriteError::Store(error)) if matches!(*error, CommitError::Conflict { .. }) => {
+                    self.catch_up().map_err(|error| WriteError::Store(Arc::new(error.into())))?;
+                }
+                done => return done,
+            }
+        }
+        let head = self.parts.store.head();
+        Err(WriteError::Store(Arc::new(CommitError::Conflict { head })))
+    }
+
+    fn candidate(&self, world: &World, write: Write) -> Result<Candidate, WriteError> {
+        match write {
+            Write::PutGroup(definition) => candidate::put_group(world, definition),
+            Write::DeleteGroup(name) => candidate::delete_group(world, &name),
+            Write::ReplaceResources { group, label, resources } => {
+                Ok(candidate::replace_resources(world, &group, label, resources))
+            }
+            Write::PutResource { group, resource } => Ok(candidate::put_resource(world, &group, resource)),
+            Write::DeleteResource { group, key } => candidate::delete_resource(world, &group, &key),
+            Write::Rollback { to } => past::rollback(&*self.parts.store, world, to),
+            Write::Revert { of } => past::revert(&*self.parts.store, world, of),
+        }
+    }
+
+    async fn try_write(
+        &self,
+        world: &World,
+        candidate: Candidate,
+        options: &WriteOptions,
+    ) -> Result<WriteOutcome, WriteError> {
+        let Candidate { patch, mut warnings, source, summary, is_whole } = candidate;
+        let groups = world.patched(&world.base, &patch);
+        let touched: BTreeSet<_> = patch.keys().collect();
+        let doubts = check::doubts(&world.groups, &groups, &touched, &self.parts.board, |resource| {
+            *resource.origin() == Origin::Api
+        });
+        if self.options.strict && !doubts.is_empty() {
+            return Err(WriteError::Invalid(check::as_errors(doubts)));
+        }
+        warnings.extend(doubts);
+        let mut plan = plan(&world.overrides, &patch);
+        if is_whole {
+            plan.extend(self.unreadable_of(&patch, &plan));
+        }
+        let mut outcome = WriteOutcome {
+            revision: world.revision,
+            changed: !plan.is_empty(),
+            publication: Publication { revision: world.revision, views: vec![] },
+            difference: vec![],
+            warnings,
+        };
+        if options.dry_run {
+            let compared =
+                patch.iter().map(|(name, after)| (name, world.overrides.groups.get(name), after.as_ref()));
+            outcome.difference = difference(&self.parts.codec, compared);
+            return Ok(outcome);
+        }
+        if !outcome.changed {
+            return Ok(outcome);
+        }
+        let label = Label { actor: &options.actor, source, summary: &summary };
+        let keys: Vec<String> = plan.iter().map(|(key, _)| key.to_string()).collect();
+        outcome.revision = self.commit(world.revision, plan, label).await?;
+        self.apply(outcome.revision, patch, groups.clone());
+        self.state().unreadable.retain(|key, _| !keys.contains(key));
+        outcome.publication = self.publish(outcome.revision, groups, source, &summary);
+        Ok(outcome)
+    }
+
+    /// Stores a plan as the revision after `expected`.
+    pub(crate) async fn commit(
+        &self,
+        expected: Revision,
+        plan: Plan,
+        label: Label<'_>,
+    ) -> Result<Revision, WriteError> {
+        let failed = |error: CommitError| WriteError::Store(Arc::new(error));
+        let store = &self.parts.store;
+        let mut changes = Vec::with_capacity(plan.len());
+        for (key, value) in plan {
+            changes.push(match value {
+                Some(value) => {
+                    Change::set(key.to_string(), store.put_blob(value).await.map_err(|e| failed(e.into()))?)
+                }
+                None => Change::delete(key.to_string()),
+            });
+        }
+        let commit = Commit {
+            actor: label.actor.to_owned(),
+            at_ms: now_ms(),
+            source: label.source.to_owned(),
+            summary: label.summary.to_owned(),
+            changes,
+        };
+        store.commit(stored_revision(expected), commit).await.map(revision_of).map_err(failed)
+    }
+
+    /// Makes a committed patch part of the state.
+    pub(crate) fn apply(&self, revision: Revision, patch: Patch, groups: Groups) {
+        let mut state = self.state();
+        state.revision = revision;
+        state.groups = groups;
+        let state = &mut *state;
+        let overrides: &mut Layer = Arc::make_mut(&mut state.overrides);
+        for (name, group) in patch {
+            match group.filter(|group| !stored::is_empty(group)) {
+                Some(group) => _ = overrides.groups.insert(name, group),
+                None => _ = overrides.groups.remove(&name),
+            }
+        }
+    }
+
+    /// Deletions of what could not be read in the groups of a patch, which takes the place of all of it.
+    fn unreadable_of(&self, patch: &Patch, plan: &Plan) -> Plan {
+        let state = self.state();
+        state
+            .unreadable
+            .keys()
+            .filter_map(|text| StoreKey::parse(text))
+            .filter(|key| key.owned_group().is_some_and(|name| patch.contains_key(name)))
+            .filter(|key| plan.iter().all(|(planned, _)| planned != key))
+            .map(|key| (key, None))
+            .collect()
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
