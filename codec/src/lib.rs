@@ -1,1 +1,43 @@
 //! Envoy resources as JSON and YAML: descriptors, positions, validation, references, redaction.
+//!
+//! A [`Codec`] reads files ([`Codec::decode_file`]) and bodies ([`Codec::resource_from_json`]) into
+//! [`Resource`](xds_cache::Resource)s and writes them back ([`Codec::to_json`], [`Codec::to_yaml`]). The bytes of a
+//! resource are canonical: equal content gives equal bytes, whatever the order of keys in the text was. Whatever is wrong
+//! comes back as [`Diagnostic`]s, all of it at once, with file, line, column, field path and a suggestion.
+//!
+//! The crate does no I/O. Nothing that comes from outside makes it panic, and no text that it writes shows a secret,
+//! except where a name says so.
+
+mod checks;
+mod codec;
+mod convert;
+mod descriptors;
+mod diagnostic;
+mod diff;
+pub mod document;
+mod encode;
+mod facts;
+mod file;
+mod finding;
+mod form;
+mod inner;
+mod json;
+mod lint;
+mod node_group;
+mod path;
+mod pgv;
+mod references;
+mod render;
+mod resource;
+mod walk;
+
+pub use codec::{Codec, CodecError, MessageError, PgvLevel};
+pub use convert::UnknownFields;
+pub use descriptors::ENVOY_TYPES_VERSION;
+pub use diagnostic::{Diagnostic, Place, Severity};
+pub use diff::{Change, json_diff};
+pub use document::{Limits, Syntax, Tree};
+pub use file::{DecodedFile, Object, ObjectContent};
+pub use json::REDACTED;
+pub use references::{Dangling, dangling};
+pub use render::render;

@@ -42,7 +42,8 @@ pub(crate) fn find_envoy_types() -> Result<EnvoyTypes, Box<dyn Error>> {
     }
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     let packages = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
-    let package = packages.iter().find(|p| p["name"] == "envoy-types").ok_or("envoy-types is no dependency")?;
+    let package =
+        packages.iter().find(|p| p["name"] == "envoy-types").ok_or("envoy-types is no dependency")?;
     let text = |key: &str| package[key].as_str().ok_or("a package without version or manifest");
     let manifest = PathBuf::from(text("manifest_path")?);
     let directory = manifest.parent().ok_or("a manifest without a directory")?.to_owned();
@@ -119,7 +120,8 @@ impl Scope {
     /// In all trees compiled here the directory of a file is its package.
     fn of(file: &FileDescriptorProto) -> Self {
         let package = file.package().to_owned();
-        let directory = |path: &String| path.rsplit_once('/').map(|(directory, _)| directory.replace('/', "."));
+        let directory =
+            |path: &String| path.rsplit_once('/').map(|(directory, _)| directory.replace('/', "."));
         let visible = file.dependency.iter().filter_map(directory).chain([package.clone()]).collect();
         Self { package, visible }
     }
@@ -137,7 +139,8 @@ impl Scope {
     /// Looks for the innermost enclosing package in which the name's first part is a visible package.
     fn fix_name(&self, name: &mut Option<String>) {
         let Some(relative) = name.as_deref().filter(|name| !name.starts_with('.')) else { return };
-        let Some((first, _)) = relative.split_once('.').filter(|(first, _)| first.starts_with(char::is_lowercase))
+        let Some((first, _)) =
+            relative.split_once('.').filter(|(first, _)| first.starts_with(char::is_lowercase))
         else {
             return;
         };

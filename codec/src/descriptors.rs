@@ -1,0 +1,34 @@
+//! The descriptor set of Envoy's v3 API, compressed into the program, and the pool made of it.
+
+use bytes::Bytes;
+use prost_reflect::DescriptorPool;
+
+use crate::CodecError;
+
+/// Written by the example `gen-descriptors`.
+static COMPRESSED: &[u8] = include_bytes!("../descriptors/envoy.binpb.zst");
+
+/// The version of `envoy-types` whose protos the set was compiled from.
+pub const ENVOY_TYPES_VERSION: &str = include_str!("../descriptors/envoy-types.version").trim_ascii_end();
+
+/// The encoded `google.protobuf.FileDescriptorSet`, without source positions.
+///
+/// # Errors
+///
+/// [`CodecError::Descriptors`] if the program was built with a damaged file.
+pub(crate) fn descriptor_set() -> Result<Bytes, CodecError> {
+    let set = zstd::decode_all(COMPRESSED)
+        .map_err(|error| CodecError::Descriptors { reason: error.to_string() })?;
+    Ok(set.into())
+}
+
+/// The pool of the built-in set and of the sets that a user adds.
+pub(crate) fn load(more: &[Bytes]) -> Result<DescriptorPool, CodecError> {
+    let mut pool = DescriptorPool::decode(descriptor_set()?)
+        .map_err(|error| CodecError::Descriptors { reason: error.to_string() })?;
+    for (index, set) in more.iter().enumerate() {
+        pool.decode_file_descriptor_set(set.clone())
+            .map_err(|error| CodecError::UserDescriptors { index, reason: error.to_string() })?;
+    }
+    Ok(pool)
+}

@@ -1,0 +1,283 @@
+//! A file: its objects, each of which decodes or fails for itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use xds_cache::{NodeGroup, Resource, ResourceKey};
+
+use crate::Codec;
+use crate::diagnostic::{Diagnostic, Place, Severity};
+use crate::document::{self, Limits, Position, Syntax, SyntaxProblem, Tree};
+use crate::form::{Piece, split};
+use crate::node_group::read_node_group;
+use crate::resource::{Read, Surroundings};
+
+/// What a file holds.
+#[derive(Debug)]
+pub struct DecodedFile {
+    /// The objects in the order of the text.
+    pub objects: Vec<Object>,
+    /// What concerns the file as a whole, and the warnings of its good objects. Errors of an object are with the object.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Whether the text itself is at fault, so that nothing of the file can be used. `objects` is empty then.
+    pub broken: bool,
+}
+
+/// One object of a file.
+#[derive(Debug)]
+pub struct Object {
+    /// Where it begins.
+    pub place: Place,
+    /// What it is.
+    pub content: ObjectContent,
+}
+
+/// What an [`Object`] is.
+#[derive(Debug)]
+pub enum ObjectContent {
+    /// A resource whose type and name are known.
+    Resource {
+        /// Its type and name.
+        key: ResourceKey,
+        /// The resource, or what is wrong with it: at least one diagnostic.
+        outcome: Result<Resource, Vec<Diagnostic>>,
+    },
+    /// Something of which not even type and name can be read: it may be any object that the file held before.
+    Unreadable(Vec<Diagnostic>),
+    /// A `NodeGroup` document.
+    NodeGroup {
+        /// Its name; empty if there is none.
+        name: String,
+        /// The group, or what is wrong with it: at least one diagnostic.
+        outcome: Result<NodeGroup, Vec<Diagnostic>>,
+    },
+    /// A document of another kind, for another reader.
+    Other {
+        /// Its `apiVersion`; of the native form, its `version`.
+        api_version: String,
+        /// Its `kind`; empty for the native form.
+        kind: String,
+        /// `metadata.name`; empty if there is none.
+        name: String,
+        /// `metadata.namespace`; empty if there is none.
+        namespace: String,
+        /// All of it.
+        tree: Tree,
+    },
+}
+
+impl DecodedFile {
+    /// Every diagnostic, those of the objects too, in the order of the text.
+    #[must_use]
+    pub fn all_diagnostics(&self) -> Vec<&Diagnostic> {
+        let of_objects = self.objects.iter().flat_map(|object| object.diagnostics());
+        let mut all: Vec<_> = self.diagnostics.iter().chain(of_objects).collect();
+        all.sort_by_key(|diagnostic| (diagnostic.place.line, diagnostic.place.column));
+        all
+    }
+}
+
+impl Object {
+    /// What is wrong with the object; empty if it is good.
+    #[must_use]
+    pub fn diagnostics(&self) -> &[Diagnostic] {
+        match &self.content {
+            ObjectContent::Resource { outcome, .. } => outcome.as_ref().err().map_or(&[], Vec::as_slice),
+            ObjectContent::NodeGroup { outcome, .. } => outcome.as_ref().err().map_or(&[], Vec::as_slice),
+            ObjectContent::Unreadable(diagnostics) => diagnostics,
+            ObjectContent::Other { .. } => &[],
+        }
+    }
+
+    fn diagnostics_mut(&mut self) -> Option<&mut Vec<Diagnostic>> {
+        match &mut self.content {
+            ObjectContent::Resource { outcome, .. } => outcome.as_mut().err(),
+            ObjectContent::NodeGroup { outcome, .. } => outcome.as_mut().err(),
+            ObjectContent::Unreadable(diagnostics) => Some(diagnostics),
+            ObjectContent::Other { .. } => None,
+        }
+    }
+}
+
+impl Codec {
+    /// Reads a file. `path` is shown in places and decides between JSON (`.json`) and YAML.
+    #[must_use]
+    pub fn decode_file(&self, path: &str, content: &[u8], limits: &Limits) -> DecodedFile {
+        let file: Arc<str> = path.into();
+        let documents = match document::parse(content, Syntax::of_file(path), limits) {
+            Ok(documents) => documents,
+            Err(problems) => return broken_file(&file, problems, limits),
+        };
+        let mut pieces = Vec::new();
+        documents.iter().for_each(|tree| split(tree, &mut pieces));
+        let mut reader = Reader { codec: self, file, deprecated: BTreeSet::new(), diagnostics: Vec::new() };
+        let mut objects: Vec<_> = pieces.into_iter().filter_map(|piece| reader.read(piece)).collect();
+        refuse_duplicates(&mut objects);
+        reader.note_deprecated();
+        let mut diagnostics = reader.diagnostics;
+        shorten(&mut objects, &mut diagnostics, limits.max_diagnostics);
+        DecodedFile { objects, diagnostics, broken: false }
+    }
+}
+
+fn broken_file(file: &Arc<str>, mut problems: Vec<SyntaxProblem>, limits: &Limits) -> DecodedFile {
+    let n_more = problems.len().saturating_sub(limits.max_diagnostics.max(1));
+    problems.truncate(limits.max_diagnostics.max(1));
+    let mut diagnostics: Vec<_> = problems.into_iter().map(|problem| place_problem(file, problem)).collect();
+    if n_more > 0 {
+        diagnostics.push(and_more(file, n_more));
+    }
+    DecodedFile { objects: Vec::new(), diagnostics, broken: true }
+}
+
+pub(crate) fn place_problem(file: &Arc<str>, problem: SyntaxProblem) -> Diagnostic {
+    let place =
+        |position: Position| Place { file: Arc::clone(file), line: position.line, column: position.column };
+    Diagnostic {
+        severity: Severity::Error,
+        code: problem.code,
+        place: place(problem.position),
+        path: String::new(),
+        message: problem.message,
+        suggestion: None,
+        related: problem.related.into_iter().map(place).collect(),
+        is_sensitive: false,
+    }
+}
+
+/// Reads the pieces of one file.
+struct Reader<'c> {
+    codec: &'c Codec,
+    file: Arc<str>,
+    deprecated: BTreeSet<String>,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, piece: Piece<'_>) -> Option<Object> {
+        let (tree, content) = match piece {
+            Piece::Resource { tree, expected_type } => {
+                (tree, self.read_resource(tree, expected_type.as_ref()))
+            }
+            Piece::NodeGroup(tree) => {
+                let (name, outcome) = read_node_group(&self.file, tree);
+                (tree, ObjectContent::NodeGroup { name, outcome })
+            }
+            Piece::Other { api_version, kind, tree } => {
+                let metadata =
+                    |key| tree.get("metadata").and_then(|metadata| metadata.get(key)).and_then(Tree::as_str);
+                let (name, namespace) = (metadata("name"), metadata("namespace"));
+                let (name, namespace) =
+                    (name.unwrap_or_default().to_owned(), namespace.unwrap_or_default().to_owned());
+                (tree, ObjectContent::Other { api_version, kind, name, namespace, tree: tree.clone() })
+            }
+            Piece::Bad { tree, finding } => {
+                (tree, ObjectContent::Unreadable(vec![finding.locate(&self.file, tree)]))
+            }
+            Piece::Note { tree, finding } => {
+                self.diagnostics.push(finding.locate(&self.file, tree));
+                return None;
+            }
+        };
+        let Position { line, column } = tree.position;
+        Some(Object { place: Place { file: Arc::clone(&self.file), line, column }, content })
+    }
+
+    fn read_resource(
+        &mut self,
+        tree: &Tree,
+        expected_type: Option<&xds_cache::ResourceType>,
+    ) -> ObjectContent {
+        let around =
+            Surroundings { file: &self.file, is_file: true, expected_type, deprecated: &mut self.deprecated };
+        match self.codec.read_resource(tree, around) {
+            Read::Keyed { key, outcome: Ok((resource, warnings)) } => {
+                self.diagnostics.extend(warnings);
+                ObjectContent::Resource { key, outcome: Ok(resource) }
+            }
+            Read::Keyed { key, outcome: Err(diagnostics) } => {
+                ObjectContent::Resource { key, outcome: Err(diagnostics) }
+            }
+            Read::Unreadable(diagnostics) => ObjectContent::Unreadable(diagnostics),
+        }
+    }
+
+    /// One warning for the whole file: such fields come in swarms.
+    fn note_deprecated(&mut self) {
+        if self.deprecated.is_empty() {
+            return;
+        }
+        let shown: Vec<_> = self.deprecated.iter().take(MAX_DEPRECATED).map(String::as_str).collect();
+        let more = match self.deprecated.len() - shown.len() {
+            0 => String::new(),
+            n_more => format!(" and {n_more} more"),
+        };
+        let message = format!("deprecated fields are in use: {}{more}", shown.join(", "));
+        let problem = SyntaxProblem::new("deprecated-field", Position { line: 1, column: 1 }, message);
+        let diagnostic = place_problem(&self.file, problem);
+        self.diagnostics.push(Diagnostic { severity: Severity::Warning, ..diagnostic });
+    }
+}
+
+/// Refuses every resource that the file defines more than once (row A70): none of them is more right than the others.
+fn refuse_duplicates(objects: &mut [Object]) {
+    let mut places: BTreeMap<ResourceKey, Vec<Place>> = BTreeMap::new();
+    for object in &*objects {
+        if let ObjectContent::Resource { key, .. } = &object.content {
+            places.entry(key.clone()).or_default().push(object.place.clone());
+        }
+    }
+    for object in objects {
+        let ObjectContent::Resource { key, outcome } = &mut object.content else { continue };
+        let Some(places) = places.get(key).filter(|places| places.len() > 1) else { continue };
+        let diagnostic = Diagnostic {
+            severity: Severity::Error,
+            code: "duplicate-resource",
+            place: object.place.clone(),
+            path: String::new(),
+            message: format!("{key} is defined {} times", places.len()),
+            suggestion: None,
+            related: places
+                .iter()
+                .filter(|place| **place != object.place)
+                .take(MAX_RELATED)
+                .cloned()
+                .collect(),
+            is_sensitive: false,
+        };
+        match outcome {
+            Ok(_) => *outcome = Err(vec![diagnostic]),
+            Err(diagnostics) => diagnostics.push(diagnostic),
+        }
+    }
+}
+
+/// Keeps `limit` diagnostics of a file, and at least one of each bad object.
+fn shorten(objects: &mut [Object], diagnostics: &mut Vec<Diagnostic>, limit: usize) {
+    let mut left = limit.max(1);
+    let mut n_more = 0;
+    let lists = objects.iter_mut().filter_map(Object::diagnostics_mut).map(|list| (list, 1));
+    let lists: Vec<_> = lists.collect();
+    for (list, least) in lists.into_iter().chain([(&mut *diagnostics, 0)]) {
+        let kept = list.len().min(left.max(least));
+        n_more += list.len() - kept;
+        list.truncate(kept);
+        left = left.saturating_sub(kept);
+    }
+    if n_more > 0 {
+        let file = objects.first().map(|object| Arc::clone(&object.place.file)).unwrap_or_default();
+        diagnostics.push(and_more(&file, n_more));
+    }
+}
+
+fn and_more(file: &Arc<str>, n_more: usize) -> Diagnostic {
+    let message = format!("and {n_more} more");
+    let problem = SyntaxProblem::new("too-many-errors", Position { line: 1, column: 1 }, message);
+    Diagnostic { severity: Severity::Info, ..place_problem(file, problem) }
+}
+
+/// More names do not help.
+const MAX_DEPRECATED: usize = 10;
+
+/// More places do not help.
+const MAX_RELATED: usize = 10;

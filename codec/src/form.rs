@@ -1,0 +1,216 @@
+//! The forms that a document can have (D5), and which objects it holds.
+
+use xds_cache::ResourceType;
+
+use crate::diagnostic::{echo_name, nearest};
+use crate::document::{Entry, Tree, TreeValue};
+use crate::finding::Finding;
+use crate::path::Path;
+use crate::resource::WRAPPER_TYPE;
+
+/// A part of a document that can be used, or fail, without the others.
+pub(crate) enum Piece<'t> {
+    /// A resource, wrapped or not; its type may be given by the list that it stands in.
+    Resource { tree: &'t Tree, expected_type: Option<ResourceType> },
+    /// A document of kind `NodeGroup`.
+    NodeGroup(&'t Tree),
+    /// A document of another kind, or in the native form.
+    Other { api_version: String, kind: String, tree: &'t Tree },
+    /// Something that cannot be told to be any of these; the tree is where the finding's path begins.
+    Bad { tree: &'t Tree, finding: Finding },
+    /// Something to know about the document.
+    Note { tree: &'t Tree, finding: Finding },
+}
+
+/// The API version of our own kinds.
+pub(crate) const OWN_API_VERSION: &str = "xds-server.io/v1";
+
+/// Splits a document into its pieces, in the order of the text.
+pub(crate) fn split<'t>(tree: &'t Tree, pieces: &mut Vec<Piece<'t>>) {
+    match &tree.value {
+        TreeValue::List(items) => items.iter().for_each(|item| split(item, pieces)),
+        TreeValue::Object(entries) => split_object(tree, entries, pieces),
+        TreeValue::Null | TreeValue::Bool(_) | TreeValue::Number(_) | TreeValue::String(_) => {
+            let text = format!("expected an object, found {}", tree.kind());
+            pieces.push(Piece::Bad { tree, finding: Finding::error("wrong-type", &Path::Root, text) });
+        }
+    }
+}
+
+fn split_object<'t>(tree: &'t Tree, entries: &'t [Entry], pieces: &mut Vec<Piece<'t>>) {
+    let text = |key| tree.get(key).and_then(Tree::as_str);
+    if let Some(type_url) = text("@type") {
+        let is_collection = COLLECTION_TYPES
+            .iter()
+            .any(|name| type_url.strip_suffix(name).is_some_and(|start| start.ends_with('/')));
+        if !is_collection {
+            return pieces.push(Piece::Resource { tree, expected_type: None });
+        }
+        return split_lists(tree, entries, pieces);
+    }
+    if tree.entry("apiVersion").is_some() || tree.entry("kind").is_some() {
+        return split_kind(tree, pieces);
+    }
+    if let Some(version) = text("version").filter(|version| version.starts_with("xds-server/")) {
+        let (api_version, kind) = (version.to_owned(), String::new());
+        return pieces.push(Piece::Other { api_version, kind, tree });
+    }
+    if tree.get("resource").is_some() {
+        return pieces.push(Piece::Resource { tree, expected_type: None });
+    }
+    split_lists(tree, entries, pieces);
+}
+
+fn split_kind<'t>(tree: &'t Tree, pieces: &mut Vec<Piece<'t>>) {
+    let text = |key| tree.get(key).and_then(Tree::as_str).filter(|text| !text.is_empty());
+    let (Some(api_version), Some(kind)) = (text("apiVersion"), text("kind")) else {
+        let missing = if text("apiVersion").is_none() { "apiVersion" } else { "kind" };
+        let finding = Finding::error("missing-kind", &Path::Root, format!("the document has no `{missing}`"));
+        return pieces.push(Piece::Bad { tree, finding });
+    };
+    if kind.ends_with("List")
+        && let Some(items) = tree.get("items").and_then(Tree::as_list)
+    {
+        return items.iter().for_each(|item| split(item, pieces));
+    }
+    if api_version == OWN_API_VERSION && kind == "NodeGroup" {
+        return pieces.push(Piece::NodeGroup(tree));
+    }
+    pieces.push(Piece::Other { api_version: api_version.to_owned(), kind: kind.to_owned(), tree });
+}
+
+/// Splits what holds lists of resources: a `resources` list, a bootstrap, lists by type.
+fn split_lists<'t>(tree: &'t Tree, entries: &'t [Entry], pieces: &mut Vec<Piece<'t>>) {
+    let list_type = read_list_type(tree, pieces);
+    let has = |key: &str| entries.iter().any(|entry| normal(&entry.key) == key);
+    let (is_response, is_bootstrap) = (has("resources"), has("staticresources"));
+    let mut n_lists = 0;
+    let mut ignored = Vec::new();
+    for entry in entries {
+        let key = normal(&entry.key);
+        if entry.key == "@type"
+            || entry.key.starts_with("x-")
+            || (is_response && RESPONSE_KEYS.contains(&&*key))
+        {
+            continue;
+        }
+        if key == "resources" {
+            n_lists += 1;
+            split_list(tree, entry, list_type.as_ref(), pieces);
+        } else if key == "staticresources" {
+            n_lists += 1;
+            split_static(tree, entry, pieces);
+        } else if is_bootstrap {
+            ignored.push(entry);
+        } else if let Some(resource_type) = type_of_list(&key) {
+            n_lists += 1;
+            split_list(tree, entry, Some(&resource_type), pieces);
+        } else {
+            n_lists += 1;
+            pieces.push(Piece::Bad { tree, finding: unknown_key(entry) });
+        }
+    }
+    if let Some(first) = ignored.first() {
+        let names: Vec<_> = ignored.iter().map(|entry| echo_name(&entry.key)).collect();
+        let text = format!("only `static_resources` of a bootstrap is taken; ignored: {}", names.join(", "));
+        let finding = Finding::warning("bootstrap-part-ignored", &Path::Root, text).at(first.position);
+        let finding = Finding { severity: crate::Severity::Info, ..finding };
+        pieces.push(Piece::Note { tree, finding });
+    }
+    if n_lists == 0 {
+        let finding = Finding::error("unknown-form", &Path::Root, "the document holds no resources");
+        pieces.push(Piece::Bad { tree, finding });
+    }
+}
+
+/// The type that a discovery response says all its resources have.
+fn read_list_type<'t>(tree: &'t Tree, pieces: &mut Vec<Piece<'t>>) -> Option<ResourceType> {
+    let url = tree.get("type_url").or_else(|| tree.get("typeUrl"))?;
+    let Some(type_url) = url.as_str() else {
+        let text = format!("expected the URL of a type, found {}", url.kind());
+        let finding = Finding::error("wrong-type", &Path::Root.field("type_url"), text).at(url.position);
+        pieces.push(Piece::Bad { tree, finding });
+        return None;
+    };
+    Some(ResourceType::from_type_url(type_url)).filter(|_| !type_url.is_empty())
+}
+
+fn split_static<'t>(tree: &'t Tree, entry: &'t Entry, pieces: &mut Vec<Piece<'t>>) {
+    for list in entry.value.entries() {
+        match type_of_list(&normal(&list.key)) {
+            Some(resource_type) => split_list(&entry.value, list, Some(&resource_type), pieces),
+            None => pieces.push(Piece::Bad { tree: &entry.value, finding: unknown_key(list) }),
+        }
+    }
+    if !matches!(entry.value.value, TreeValue::Object(_) | TreeValue::Null) {
+        let text = format!("expected an object, found {}", entry.value.kind());
+        let finding = Finding::error("wrong-type", &Path::Root.field("static_resources"), text);
+        pieces.push(Piece::Bad { tree, finding: finding.at(entry.value.position) });
+    }
+}
+
+fn split_list<'t>(
+    tree: &'t Tree,
+    entry: &'t Entry,
+    expected_type: Option<&ResourceType>,
+    pieces: &mut Vec<Piece<'t>>,
+) {
+    let Some(items) = entry.value.as_list() else {
+        if entry.value.value != TreeValue::Null {
+            let text = format!("expected a list, found {}", entry.value.kind());
+            let finding =
+                Finding::error("wrong-type", &Path::Root.field(&entry.key), text).at(entry.value.position);
+            pieces.push(Piece::Bad { tree, finding });
+        }
+        return;
+    };
+    for tree in items {
+        // A list by type may hold wrappers too; these say their type inside.
+        let is_wrapper = match tree.get("@type").and_then(Tree::as_str) {
+            Some(type_url) => type_url.ends_with(WRAPPER_TYPE),
+            None => tree.get("resource").is_some(),
+        };
+        let expected_type = expected_type.filter(|_| !is_wrapper).cloned();
+        pieces.push(Piece::Resource { tree, expected_type });
+    }
+}
+
+fn unknown_key(entry: &Entry) -> Finding {
+    let key = entry.key.chars().take(80).collect::<String>();
+    let names =
+        ResourceType::KNOWN.iter().map(ResourceType::slug).chain(["resources", "static_resources", "@type"]);
+    let path = Path::Root.field(&key);
+    Finding::error("unknown-form", &path, "no list of resources has this key")
+        .at(entry.position)
+        .suggest(nearest(&entry.key, names))
+}
+
+/// The type whose list a key names, in any spelling.
+fn type_of_list(normal_key: &str) -> Option<ResourceType> {
+    ResourceType::KNOWN.into_iter().find(|known| known.slug().replace('-', "") == normal_key)
+}
+
+/// A key without what differs between snake, kebab and camel case.
+fn normal(key: &str) -> String {
+    key.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect()
+}
+
+/// Messages that hold resources and are none.
+const COLLECTION_TYPES: [&str; 3] = [
+    "envoy.service.discovery.v3.DiscoveryResponse",
+    "envoy.service.discovery.v3.DeltaDiscoveryResponse",
+    "envoy.config.bootstrap.v3.Bootstrap",
+];
+
+/// What may stand beside `resources`, in normal form; it describes a response and says nothing of the resources.
+const RESPONSE_KEYS: [&str; 9] = [
+    "versioninfo",
+    "nonce",
+    "typeurl",
+    "controlplane",
+    "canary",
+    "systemversioninfo",
+    "removedresources",
+    "removedresourcenames",
+    "resourceerrors",
+];

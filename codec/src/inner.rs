@@ -1,0 +1,61 @@
+//! What every part of the codec needs: the pool, the facts, and finding types by URL.
+
+use bytes::Bytes;
+use prost_reflect::{DescriptorPool, MessageDescriptor};
+
+use crate::PgvLevel;
+use crate::facts::FactsTable;
+
+/// The parts that never change once a codec is made.
+pub(crate) struct Inner {
+    pub(crate) pool: DescriptorPool,
+    pub(crate) facts: FactsTable,
+    pub(crate) pgv: PgvLevel,
+    /// The built-in set and the user's, concatenated, which is how protobuf joins them.
+    pub(crate) descriptor_set: Bytes,
+}
+
+impl Inner {
+    /// The message type of that full name.
+    pub(crate) fn message(&self, name: &str) -> Option<MessageDescriptor> {
+        self.pool.get_message_by_name(name)
+    }
+
+    /// The message type that a type URL names, whatever stands before its last slash.
+    pub(crate) fn message_of_url(&self, type_url: &str) -> Option<MessageDescriptor> {
+        let (_, name) = type_url.rsplit_once('/')?;
+        self.message(name)
+    }
+
+    /// The type URL that a wrong one most likely stands for: the same message in another package, else the nearest name.
+    pub(crate) fn suggest_type_url(&self, type_url: &str) -> Option<String> {
+        let name = type_url.rsplit('/').next().unwrap_or(type_url);
+        if name.len() > 200 || name.is_empty() {
+            return None;
+        }
+        let last = |name: &str| name.rsplit('.').next().unwrap_or(name).to_lowercase();
+        let wanted = last(name);
+        let messages: Vec<_> = self.pool.all_messages().filter(|message| !message.is_map_entry()).collect();
+        let distance = |candidate: &str| strsim::damerau_levenshtein(candidate, name);
+        let same_last = messages
+            .iter()
+            .map(MessageDescriptor::full_name)
+            .filter(|candidate| last(candidate) == wanted)
+            .min_by_key(|candidate| (distance(candidate), candidate.len()));
+        let near = || {
+            let candidates = messages.iter().map(MessageDescriptor::full_name);
+            let near = candidates.map(|candidate| (distance(candidate), candidate));
+            near.filter(|(distance, _)| *distance <= 6.min(name.len() / 3))
+                .min()
+                .map(|(_, candidate)| candidate)
+        };
+        same_last.or_else(near).map(|name| format!("{TYPE_PREFIX}{name}"))
+    }
+}
+
+/// What every type URL of a resource begins with.
+pub(crate) const TYPE_PREFIX: &str = "type.googleapis.com/";
+
+/// How deep `Any`s are entered. Each one starts a new count of nested messages, so without a bound a small input could
+/// exhaust the stack. Envoy's deepest filters (composite in a matcher in a connection manager) need 8.
+pub(crate) const MAX_ANY_DEPTH: usize = 16;

@@ -1,0 +1,247 @@
+//! `NodeGroup` documents and the same form in REST bodies.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use xds_cache::group::Glob;
+use xds_cache::{GroupName, NodeGroup, Profile, Scalar, Selector};
+
+use crate::Codec;
+use crate::diagnostic::{Diagnostic, nearest};
+use crate::document::{Entry, Number, Tree, TreeValue};
+use crate::finding::{Finding, Findings};
+use crate::form::OWN_API_VERSION;
+use crate::path::Path;
+
+impl Codec {
+    /// A node group from a REST body: `{"name", "selector": {"nodeIds", "clusters", "metadata", "userAgents", "all"},
+    /// "priority", "client"}`. A document with `apiVersion` and `kind`, as in files, is taken too.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with it, at least one diagnostic.
+    #[expect(clippy::unused_self, reason = "callers have a codec; how it reads groups is its business")]
+    pub fn node_group_from_json(&self, json: &serde_json::Value) -> Result<NodeGroup, Vec<Diagnostic>> {
+        read_node_group(&"".into(), &Tree::from_json(json)).1
+    }
+}
+
+/// Reads a group, in the envelope of a document or without it, and its name, which is empty if there is none.
+pub(crate) fn read_node_group(file: &Arc<str>, tree: &Tree) -> (String, Result<NodeGroup, Vec<Diagnostic>>) {
+    let mut reader = Reader { findings: Findings::default() };
+    let has_envelope = tree.entry("apiVersion").is_some() || tree.entry("kind").is_some();
+    let (name, group) = if has_envelope { reader.document(tree) } else { reader.group(tree) };
+    let outcome = match group {
+        Some(group) if !reader.findings.has_errors() => Ok(group),
+        Some(_) | None => Err(reader.findings.locate(file, tree)),
+    };
+    (name, outcome)
+}
+
+struct Reader {
+    findings: Findings,
+}
+
+/// The parts of a group before they are put together.
+struct Parts {
+    selector: Option<Selector>,
+    priority: i64,
+    client: Option<Profile>,
+}
+
+impl Reader {
+    fn document(&mut self, tree: &Tree) -> (String, Option<NodeGroup>) {
+        let root = Path::Root;
+        for entry in tree.entries() {
+            match entry.key.as_str() {
+                "apiVersion" if entry.value.as_str() == Some(OWN_API_VERSION) => {}
+                "kind" if entry.value.as_str() == Some("NodeGroup") => {}
+                "apiVersion" | "kind" => {
+                    let text = format!("expected {OWN_API_VERSION} and NodeGroup");
+                    self.findings.push(Finding::error("wrong-type", &root.field(&entry.key), text));
+                }
+                "metadata" | "spec" | "status" => {}
+                _ => self.unknown(entry, &root, &["apiVersion", "kind", "metadata", "spec"]),
+            }
+        }
+        let metadata_path = root.field("metadata");
+        let name_path = metadata_path.field("name");
+        let name = tree.get("metadata").and_then(|metadata| metadata.get("name"));
+        let (text, name) = self.name(name, &name_path);
+        let spec_path = root.field("spec");
+        let spec = tree.get("spec");
+        let parts = spec.and_then(|spec| self.parts(spec, &spec_path, &["selector", "priority", "client"]));
+        if spec.is_none() {
+            self.findings.push(Finding::error("missing-field", &root, "the node group has no `spec`"));
+        }
+        (text, join(name, parts))
+    }
+
+    fn group(&mut self, tree: &Tree) -> (String, Option<NodeGroup>) {
+        let (text, name) = self.name(tree.get("name"), &Path::Root.field("name"));
+        let parts = self.parts(tree, &Path::Root, &["name", "selector", "priority", "client"]);
+        (text, join(name, parts))
+    }
+
+    fn name(&mut self, tree: Option<&Tree>, path: &Path<'_>) -> (String, Option<GroupName>) {
+        let Some(tree) = tree else {
+            self.findings.push(Finding::error("missing-name", path, "the node group has no name"));
+            return (String::new(), None);
+        };
+        let Some(text) = tree.as_str() else {
+            self.wrong("a string", tree, path);
+            return (String::new(), None);
+        };
+        match GroupName::new(text) {
+            Ok(name) => (text.to_owned(), Some(name)),
+            Err(error) => {
+                self.findings.push(Finding::error("bad-name", path, error.to_string()));
+                (text.to_owned(), None)
+            }
+        }
+    }
+
+    fn parts(&mut self, tree: &Tree, path: &Path<'_>, known: &[&'static str]) -> Option<Parts> {
+        if !matches!(tree.value, TreeValue::Object(_)) {
+            self.wrong("an object", tree, path);
+            return None;
+        }
+        let mut parts = Parts { selector: None, priority: 0, client: None };
+        for entry in tree.entries().iter().filter(|entry| entry.value.value != TreeValue::Null) {
+            let value = &entry.value;
+            let path_here = path.field(&entry.key);
+            match entry.key.as_str() {
+                key if !known.contains(&key) => self.unknown(entry, path, known),
+                "selector" => parts.selector = self.selector(value, &path_here),
+                "priority" => match &value.value {
+                    TreeValue::Number(Number::Integer(integer)) if i64::try_from(*integer).is_ok() => {
+                        parts.priority = i64::try_from(*integer).unwrap_or_default();
+                    }
+                    _ => self.wrong("an integer of 64 bits", value, &path_here),
+                },
+                "client" => match value.as_str() {
+                    Some("envoy") => parts.client = Some(Profile::Envoy),
+                    Some("grpc") => parts.client = Some(Profile::Grpc),
+                    _ => self.wrong("`envoy` or `grpc`", value, &path_here),
+                },
+                _ => {}
+            }
+        }
+        if tree.get("selector").is_none() {
+            self.findings.push(Finding::error("missing-field", path, "the node group has no `selector`"));
+        }
+        Some(parts)
+    }
+
+    fn selector(&mut self, tree: &Tree, path: &Path<'_>) -> Option<Selector> {
+        if !matches!(tree.value, TreeValue::Object(_)) {
+            self.wrong("an object", tree, path);
+            return None;
+        }
+        let mut selector = Selector::nothing();
+        for entry in tree.entries().iter().filter(|entry| entry.value.value != TreeValue::Null) {
+            let path_here = path.field(&entry.key);
+            match entry.key.as_str() {
+                "nodeIds" => selector.node_ids = self.globs(&entry.value, &path_here),
+                "clusters" => selector.clusters = self.globs(&entry.value, &path_here),
+                "userAgents" => selector.user_agents = self.globs(&entry.value, &path_here),
+                "metadata" => selector.metadata = self.metadata(&entry.value, &path_here),
+                "all" => match entry.value.value {
+                    TreeValue::Bool(all) => selector.all = all,
+                    _ => self.wrong("a bool", &entry.value, &path_here),
+                },
+                _ => self.unknown(entry, path, &["nodeIds", "clusters", "metadata", "userAgents", "all"]),
+            }
+        }
+        if self.findings.has_errors() {
+            return Some(selector);
+        }
+        if selector.is_empty() {
+            let text = "the selector has no condition; for every node write `all: true`";
+            self.findings.push(Finding::error("empty-selector", path, text));
+        }
+        if selector.all && selector.has_conditions() {
+            let text = "`all: true` allows no other condition";
+            self.findings.push(Finding::error("selector-conflict", path, text));
+        }
+        Some(selector)
+    }
+
+    fn globs(&mut self, tree: &Tree, path: &Path<'_>) -> Vec<Glob> {
+        let Some(items) = tree.as_list() else {
+            self.wrong("a list of strings", tree, path);
+            return Vec::new();
+        };
+        if items.is_empty() {
+            self.findings.push(Finding::error(
+                "empty-list",
+                path,
+                "an empty list selects nothing; leave it out",
+            ));
+        }
+        let mut globs = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            match item.as_str() {
+                Some(text) => globs.push(Glob::new(text)),
+                None => self.wrong("a string", item, &path.index(index)),
+            }
+        }
+        globs
+    }
+
+    /// `{path: value}` or `{path: [value, …]}`.
+    fn metadata(&mut self, tree: &Tree, path: &Path<'_>) -> BTreeMap<String, Vec<Scalar>> {
+        let TreeValue::Object(entries) = &tree.value else {
+            self.wrong("an object", tree, path);
+            return BTreeMap::new();
+        };
+        let mut metadata = BTreeMap::new();
+        for entry in entries {
+            let path = path.key(&entry.key);
+            let items = entry.value.as_list().unwrap_or(std::slice::from_ref(&entry.value));
+            if items.is_empty() {
+                self.findings.push(Finding::error(
+                    "empty-list",
+                    &path,
+                    "an empty list selects nothing; leave it out",
+                ));
+            }
+            let mut values = Vec::new();
+            for item in items {
+                match scalar(item) {
+                    Some(value) => values.push(value),
+                    None => self.wrong("a string, a number or a bool", item, &path),
+                }
+            }
+            metadata.insert(entry.key.clone(), values);
+        }
+        metadata
+    }
+
+    fn wrong(&mut self, expected: &str, tree: &Tree, path: &Path<'_>) {
+        let text = format!("expected {expected}, found {}", tree.kind());
+        self.findings.push(Finding::error("wrong-type", path, text).at(tree.position));
+    }
+
+    fn unknown(&mut self, entry: &Entry, path: &Path<'_>, known: &[&'static str]) {
+        let key: String = entry.key.chars().take(80).collect();
+        let finding = Finding::error("unknown-field", &path.field(&key), "unknown field in NodeGroup")
+            .at(entry.position);
+        self.findings.push(finding.suggest(nearest(&key, known.iter().copied())));
+    }
+}
+
+fn join(name: Option<GroupName>, parts: Option<Parts>) -> Option<NodeGroup> {
+    let parts = parts?;
+    Some(NodeGroup { name: name?, selector: parts.selector?, priority: parts.priority, client: parts.client })
+}
+
+fn scalar(tree: &Tree) -> Option<Scalar> {
+    match &tree.value {
+        TreeValue::String(text) => Some(Scalar::String(text.clone())),
+        TreeValue::Bool(truth) => Some(Scalar::Bool(*truth)),
+        TreeValue::Number(Number::Integer(integer)) => Some(Scalar::Number(*integer as f64)),
+        TreeValue::Number(Number::Float(float)) => Some(Scalar::Number(*float)),
+        TreeValue::Null | TreeValue::List(_) | TreeValue::Object(_) => None,
+    }
+}

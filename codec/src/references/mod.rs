@@ -1,0 +1,189 @@
+//! What a resource names: the cluster of a route, the secret of a listener (row A127).
+//!
+//! [`table::ROWS`] says which message refers to which type by which field. A message is found wherever it stands, also
+//! inside `Any`s.
+
+use std::collections::HashSet;
+
+use prost_reflect::{DynamicMessage, ReflectMessage};
+use xds_cache::{Name, Origin, Reference, Resource, ResourceKey, ResourceType};
+
+use crate::inner::Inner;
+use crate::lint::{child, text, texts};
+use crate::path::Path;
+use crate::walk::walk;
+
+mod table;
+
+use table::{ROWS, Row, Served};
+
+/// A reference to something that is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dangling {
+    /// The resource that refers.
+    pub from: ResourceKey,
+    /// Where that resource came from.
+    pub origin: Origin,
+    /// What it refers to, and in which field.
+    pub reference: Reference,
+}
+
+/// The references of `resources` whose target is not among them.
+///
+/// Only a hint: a client may know the target from its own bootstrap. The other direction is no fault at all: a resource
+/// that nobody refers to is served to whoever asks (pitfall 74). Names that end in `*` stand for what is asked on demand.
+pub fn dangling<'a>(resources: impl Iterator<Item = &'a Resource>) -> Vec<Dangling> {
+    let resources: Vec<&Resource> = resources.collect();
+    let mut known: HashSet<&ResourceKey> = resources.iter().map(|resource| resource.key()).collect();
+    let aliases: Vec<ResourceKey> = resources
+        .iter()
+        .flat_map(|resource| resource.aliases().iter().map(|alias| (resource.resource_type(), alias)))
+        .map(|(resource_type, alias)| ResourceKey {
+            resource_type: resource_type.clone(),
+            name: alias.clone(),
+        })
+        .collect();
+    known.extend(&aliases);
+    let mut found = Vec::new();
+    for resource in &resources {
+        for reference in resource.references() {
+            if !reference.to.name.ends_with('*') && !known.contains(&reference.to) {
+                let (from, origin) = (resource.key().clone(), resource.origin().clone());
+                found.push(Dangling { from, origin, reference: reference.clone() });
+            }
+        }
+    }
+    found
+}
+
+/// What a message names, in the order of its fields.
+pub(crate) fn find(inner: &Inner, key: &ResourceKey, message: &DynamicMessage) -> Vec<Reference> {
+    let mut found = Vec::new();
+    walk(inner, message, &mut |path, message| {
+        let descriptor = message.descriptor();
+        for row in rows_of(descriptor.full_name()) {
+            follow(row, message, path, &mut found);
+        }
+        match descriptor.full_name() {
+            "envoy.config.cluster.v3.Cluster" => found.extend(load_assignment(message, path)),
+            "envoy.config.route.v3.RouteConfiguration" => found.extend(virtual_hosts(message, path)),
+            _ => {}
+        }
+    });
+    found.retain(|reference| reference.to != *key);
+    found
+}
+
+fn rows_of(message: &str) -> &'static [Row] {
+    let start = ROWS.partition_point(|row| row.message < message);
+    let rows = ROWS.get(start..).unwrap_or_default();
+    let n_rows = rows.iter().take_while(|row| row.message == message).count();
+    rows.get(..n_rows).unwrap_or_default()
+}
+
+fn follow(row: &Row, message: &DynamicMessage, path: &Path<'_>, found: &mut Vec<Reference>) {
+    let is_served = match row.served {
+        Served::Always => true,
+        Served::By(source) => child(message, source).is_some_and(|source| is_xds(&source)),
+    };
+    if !is_served {
+        return;
+    }
+    let path = path.field(row.field);
+    if row.field == table::ALL {
+        found.push(reference(&row.to, "*", &path));
+    }
+    if let Some(name) = text(message, row.field) {
+        found.push(reference(&row.to, &name, &path));
+    }
+    for (index, name) in texts(message, row.field).iter().enumerate() {
+        found.push(reference(&row.to, name, &path.index(index)));
+    }
+}
+
+/// An EDS cluster asks for its service name, or for its own.
+fn load_assignment(message: &DynamicMessage, path: &Path<'_>) -> Option<Reference> {
+    let eds = child(message, "eds_cluster_config")?;
+    child(&eds, "eds_config").filter(is_xds)?;
+    let discovery_type = message.descriptor().get_field_by_name("type")?;
+    let is_eds =
+        message.has_field(&discovery_type) && message.get_field(&discovery_type).as_enum_number() == Some(3);
+    if !is_eds {
+        return None;
+    }
+    let eds_path = path.field("eds_cluster_config");
+    match text(&eds, "service_name") {
+        Some(name) => {
+            Some(reference(&ResourceType::ClusterLoadAssignment, &name, &eds_path.field("service_name")))
+        }
+        None => {
+            let name = text(message, "name")?;
+            Some(reference(&ResourceType::ClusterLoadAssignment, &name, &path.field("name")))
+        }
+    }
+}
+
+/// With VHDS, hosts are asked for one by one as `route configuration/host`.
+fn virtual_hosts(message: &DynamicMessage, path: &Path<'_>) -> Option<Reference> {
+    child(&child(message, "vhds")?, "config_source").filter(is_xds)?;
+    let name = text(message, "name")?;
+    Some(reference(&ResourceType::VirtualHost, &format!("{name}/*"), &path.field("vhds")))
+}
+
+/// Whether a `ConfigSource` or `ExtensionConfigSource` is a management server and not a file.
+fn is_xds(source: &DynamicMessage) -> bool {
+    if let Some(source) = child(source, "config_source") {
+        return is_xds(&source);
+    }
+    ["ads", "self", "api_config_source"].iter().any(|field| child(source, field).is_some())
+}
+
+fn reference(to: &ResourceType, name: &str, path: &Path<'_>) -> Reference {
+    let to = ResourceKey { resource_type: to.clone(), name: Name::from(name) };
+    Reference { to, path: path.to_string().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_names_fields_that_exist_and_the_rows_are_sorted() {
+        let pool = crate::descriptors::load(&[]).unwrap();
+        assert!(ROWS.is_sorted_by_key(|row| row.message));
+        for row in ROWS {
+            let message = pool.get_message_by_name(row.message).unwrap_or_else(|| panic!("{}", row.message));
+            let has = |field: &str| message.get_field_by_name(field).is_some();
+            assert!(row.field == table::ALL || has(row.field), "{}.{}", row.message, row.field);
+            if let Served::By(source) = row.served {
+                assert!(has(source), "{}.{source}", row.message);
+            }
+        }
+    }
+
+    #[test]
+    fn no_field_that_names_a_cluster_is_forgotten() {
+        let pool = crate::descriptors::load(&[]).unwrap();
+        let mut missing = Vec::new();
+        for message in pool.all_messages() {
+            let name = message.full_name();
+            if ["envoy.admin.", "envoy.service.", "envoy.data.", "envoy.config.bootstrap."]
+                .iter()
+                .any(|package| name.starts_with(package))
+            {
+                continue;
+            }
+            for field in message.fields() {
+                let is_name = matches!(field.kind(), prost_reflect::Kind::String)
+                    && ["cluster", "cluster_name", "clusters", "cluster_names"]
+                        .iter()
+                        .any(|end| field.name().ends_with(end));
+                if is_name && !rows_of(name).iter().any(|row| row.field == field.name()) {
+                    missing.push(field.full_name().to_owned());
+                }
+            }
+        }
+        missing.sort();
+        assert_eq!(missing, table::NO_REFERENCES);
+    }
+}

@@ -1,0 +1,80 @@
+//! A diagnostic for people at a terminal: the line itself with a caret under the place.
+
+use crate::diagnostic::{Diagnostic, Severity};
+
+/// Renders a diagnostic with the line of `source_text` that it is about, over several lines, ending in a line break.
+///
+/// A line that belongs to a secret field, or that looks as if it held one, is not shown.
+#[must_use]
+pub fn render(diagnostic: &Diagnostic, source_text: &str, colour: bool) -> String {
+    let paint = |code: &'static str, text: &str| {
+        if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    };
+    let severity_colour = match diagnostic.severity {
+        Severity::Error => "1;31",
+        Severity::Warning => "1;33",
+        Severity::Info => "1;36",
+    };
+    let head = paint(severity_colour, &format!("{}[{}]", diagnostic.severity, diagnostic.code));
+    let path = if diagnostic.path.is_empty() { String::new() } else { format!("{}: ", diagnostic.path) };
+    let mut text = format!("{head} {path}{}\n", diagnostic.message);
+    let number = diagnostic.place.line;
+    let margin = " ".repeat(number.to_string().len());
+    if number > 0 || !diagnostic.place.file.is_empty() {
+        text.push_str(&format!("{margin}{} {}\n", paint("34", "-->"), diagnostic.place));
+    }
+    let bar = paint("34", "|");
+    if let Some(line) = source_text.lines().nth((number as usize).wrapping_sub(1)) {
+        let column = (diagnostic.place.column as usize).saturating_sub(1);
+        if diagnostic.is_sensitive || looks_secret(line) {
+            text.push_str(&format!("{margin} {bar} (the line is not shown, it may hold a secret)\n"));
+        } else {
+            let (excerpt, caret) = excerpt(line.trim_start_matches('\u{feff}'), column);
+            text.push_str(&format!("{} {bar} {excerpt}\n", paint("34", &number.to_string())));
+            text.push_str(&format!("{margin} {bar} {}{}\n", " ".repeat(caret), paint(severity_colour, "^")));
+        }
+    }
+    if let Some(suggestion) = &diagnostic.suggestion {
+        text.push_str(&format!("{margin} {} did you mean `{suggestion}`?\n", paint("32", "=")));
+    }
+    for place in &diagnostic.related {
+        text.push_str(&format!("{margin} {} see {place}\n", paint("34", "=")));
+    }
+    text
+}
+
+/// At most [`MAX_WIDTH`] characters around the column, and where the caret stands below them.
+fn excerpt(line: &str, column: usize) -> (String, usize) {
+    let start = column.saturating_sub(MAX_WIDTH / 2);
+    let shown = line.chars().skip(start).take(MAX_WIDTH);
+    let shown: String = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let caret = (column - start).min(shown.chars().count());
+    (shown.trim_end().to_owned(), caret)
+}
+
+/// Guesses by the text alone, because after a syntax error nothing else is known: words that name secrets, PEM, and long
+/// runs of base64.
+fn looks_secret(line: &str) -> bool {
+    let lower = line.to_lowercase();
+    let names = [
+        "private",
+        "password",
+        "passwd",
+        "secret",
+        "token",
+        "credential",
+        "authorization",
+        "-----",
+        "inline_",
+    ];
+    let base64 = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '-' | '_');
+    let has_long_run = line.split(|c| !base64(c)).any(|run| {
+        run.len() >= 32
+            && run.contains(|c: char| c.is_ascii_digit())
+            && run.contains(|c: char| c.is_ascii_uppercase())
+    });
+    has_long_run || names.iter().any(|name| lower.contains(name))
+}
+
+/// Fits a terminal of 100 columns with its margin.
+const MAX_WIDTH: usize = 90;

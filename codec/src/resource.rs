@@ -1,0 +1,359 @@
+//! One resource: from a tree, JSON or bytes to a [`Resource`], with every check.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost_reflect::{DynamicMessage, Value};
+use xds_cache::{Name, Origin, Resource, ResourceDraft, ResourceKey, ResourceType};
+
+use crate::Codec;
+use crate::convert::known::{opaque_value, parse_duration};
+use crate::convert::{Converter, UnknownFields};
+use crate::diagnostic::{Diagnostic, echo_name, nearest};
+use crate::document::{Tree, TreeValue};
+use crate::finding::{Finding, Findings};
+use crate::inner::TYPE_PREFIX;
+use crate::path::Path;
+use crate::{checks, encode, references};
+
+/// What was read of a resource.
+pub(crate) enum Read {
+    /// Type and name are known; the outcome is the resource with its warnings, or what is wrong with it.
+    Keyed { key: ResourceKey, outcome: Result<(Resource, Vec<Diagnostic>), Vec<Diagnostic>> },
+    /// Not even type and name could be read.
+    Unreadable(Vec<Diagnostic>),
+}
+
+/// What is around a resource while it is read.
+pub(crate) struct Surroundings<'a> {
+    /// The file, empty for a body.
+    pub(crate) file: &'a Arc<str>,
+    /// Where the resource comes from, without its position.
+    pub(crate) is_file: bool,
+    /// The type that the surrounding list has, if it has one.
+    pub(crate) expected_type: Option<&'a ResourceType>,
+    /// Full names of the deprecated fields that the file's resources use.
+    pub(crate) deprecated: &'a mut BTreeSet<String>,
+}
+
+/// What `envoy.service.discovery.v3.Resource` says of the resource in it.
+#[derive(Default)]
+struct Wrapper {
+    name: Option<String>,
+    ttl: Option<Duration>,
+    aliases: Vec<Name>,
+}
+
+impl Codec {
+    /// A resource from a JSON body, or from a YAML body that was parsed as JSON: an object with `@type`, or the wrapper
+    /// `envoy.service.discovery.v3.Resource`. Warnings are dropped; [`Diagnostic::path`] is the field path.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with it, at least one diagnostic.
+    pub fn resource_from_json(&self, json: &serde_json::Value) -> Result<Resource, Vec<Diagnostic>> {
+        self.resource_from_tree(&Tree::from_json(json)).map(|(resource, _)| resource)
+    }
+
+    /// Like [`resource_from_json`](Self::resource_from_json), from a tree and with its warnings.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with it, at least one diagnostic.
+    pub fn resource_from_tree(&self, tree: &Tree) -> Result<(Resource, Vec<Diagnostic>), Vec<Diagnostic>> {
+        let mut deprecated = BTreeSet::new();
+        let file = "".into();
+        let around =
+            Surroundings { file: &file, is_file: false, expected_type: None, deprecated: &mut deprecated };
+        match self.read_resource(tree, around) {
+            Read::Keyed { outcome, .. } => outcome,
+            Read::Unreadable(diagnostics) => Err(diagnostics),
+        }
+    }
+
+    /// A resource from a type URL and encoded bytes. The bytes are made canonical; unknown fields stay. A type without
+    /// descriptor has no name that could be read and needs [`opaque_resource`](Self::opaque_resource).
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with it, at least one diagnostic.
+    pub fn resource_from_any(&self, type_url: &str, bytes: &[u8]) -> Result<Resource, Vec<Diagnostic>> {
+        let file: Arc<str> = "".into();
+        let nowhere = Tree { position: crate::document::Position::default(), value: TreeValue::Null };
+        let fail = |code, text: String| vec![Finding::error(code, &Path::Root, text).locate(&file, &nowhere)];
+        let resource_type = ResourceType::from_type_url(type_url);
+        let Some(descriptor) = self.inner.message_of_url(type_url) else {
+            return Err(fail("unknown-type", format!("unknown type {}", echo_name(type_url))));
+        };
+        let message = DynamicMessage::decode(descriptor, bytes).map_err(|_| {
+            fail("bad-bytes", format!("the bytes are no {}", echo_name(resource_type.message_name())))
+        })?;
+        let name_field = name_field(&resource_type);
+        let name = name_field.and_then(|field| message.get_field_by_name(field));
+        let Some(name) = name.as_deref().and_then(Value::as_str).filter(|name| !name.is_empty()) else {
+            return Err(fail("missing-name", "the resource has no name".to_owned()));
+        };
+        let key = ResourceKey { resource_type, name: name.into() };
+        let mut findings = Findings::default();
+        checks::check(&self.inner, &message, &mut findings);
+        if findings.has_errors() {
+            let mut diagnostics = findings.locate(&file, &nowhere);
+            diagnostics.retain(Diagnostic::is_error);
+            return Err(diagnostics);
+        }
+        Ok(self.finish(key, &message, Wrapper::default(), Origin::Api))
+    }
+
+    /// A resource whose bytes are taken as they are: of a type without descriptor, or without a name of its own.
+    #[must_use]
+    pub fn opaque_resource(&self, type_url: &str, name: &str, bytes: impl Into<Bytes>) -> Resource {
+        Resource::plain(ResourceType::from_type_url(type_url), name, bytes)
+    }
+
+    /// Reads a resource with or without its wrapper.
+    pub(crate) fn read_resource(&self, tree: &Tree, around: Surroundings<'_>) -> Read {
+        let fail = |finding: Finding| Read::Unreadable(vec![finding.locate(around.file, tree)]);
+        if !matches!(tree.value, TreeValue::Object(_)) {
+            let text = format!("expected a resource, found {}", tree.kind());
+            return fail(Finding::error("wrong-type", &Path::Root, text));
+        }
+        let is_wrapper = match tree.get("@type").and_then(Tree::as_str) {
+            Some(type_url) => type_url.ends_with(WRAPPER_TYPE),
+            None => tree.get("resource").is_some() && around.expected_type.is_none(),
+        };
+        if !is_wrapper {
+            return self.read_bare(tree, Wrapper::default(), around);
+        }
+        let mut findings = Findings::default();
+        let wrapper = read_wrapper(tree, &mut findings);
+        if findings.has_errors() {
+            return Read::Unreadable(findings.locate(around.file, tree));
+        }
+        match tree.get("resource") {
+            Some(resource) => self.read_bare(resource, wrapper, around),
+            None => fail(Finding::error("missing-resource", &Path::Root, "the wrapper has no `resource`")),
+        }
+    }
+
+    fn read_bare(&self, tree: &Tree, wrapper: Wrapper, around: Surroundings<'_>) -> Read {
+        let resource_type = match self.read_type(tree, around.expected_type) {
+            Ok(resource_type) => resource_type,
+            Err(findings) => return Read::Unreadable(findings.locate(around.file, tree)),
+        };
+        let key = match read_key(resource_type, tree, &wrapper) {
+            Ok(key) => key,
+            Err((resource_type, finding)) => {
+                return Read::Unreadable(self.nameless(&resource_type, finding, tree, &around));
+            }
+        };
+        let origin = if around.is_file {
+            let (line, column) = (tree.position.line, tree.position.column);
+            Origin::File { path: Arc::clone(around.file), line, column }
+        } else {
+            Origin::Api
+        };
+        let Some(descriptor) = self.inner.message_of_url(key.resource_type.type_url()) else {
+            let value = opaque_value(tree.entries()).unwrap_or_default().into();
+            let draft = draft(key.clone(), value, Box::default(), wrapper, origin);
+            return Read::Keyed { key, outcome: Ok((Resource::new(draft), Vec::new())) };
+        };
+        let mut converter = Converter::new(&self.inner, UnknownFields::Refuse);
+        let message = converter.convert(&descriptor, tree);
+        let mut findings = converter.findings;
+        check_wrapper_name(&key, tree, &wrapper, &mut findings);
+        if !findings.has_errors() {
+            checks::check(&self.inner, &message, &mut findings);
+        }
+        around.deprecated.append(&mut findings.deprecated);
+        let is_bad = findings.has_errors();
+        let diagnostics = findings.locate(around.file, tree);
+        if is_bad {
+            return Read::Keyed { key, outcome: Err(diagnostics) };
+        }
+        let resource = self.finish(key.clone(), &message, wrapper, origin);
+        Read::Keyed { key, outcome: Ok((resource, diagnostics)) }
+    }
+
+    /// What else is wrong with a resource that has no name.
+    fn nameless(
+        &self,
+        resource_type: &ResourceType,
+        finding: Finding,
+        tree: &Tree,
+        around: &Surroundings<'_>,
+    ) -> Vec<Diagnostic> {
+        let mut converter = Converter::new(&self.inner, UnknownFields::Refuse);
+        converter.findings.push(finding);
+        if let Some(descriptor) = self.inner.message_of_url(resource_type.type_url()) {
+            converter.convert(&descriptor, tree);
+        }
+        converter.findings.locate(around.file, tree)
+    }
+
+    /// The type of a resource: that of its `@type`, which must agree with the list that it stands in.
+    fn read_type(&self, tree: &Tree, expected: Option<&ResourceType>) -> Result<ResourceType, Findings> {
+        let mut findings = Findings::default();
+        let type_path = Path::Root.field("@type");
+        let Some(url) = tree.get("@type") else {
+            return expected.cloned().ok_or_else(|| {
+                findings.push(Finding::error("missing-type", &Path::Root, "the resource needs an `@type`"));
+                findings
+            });
+        };
+        let Some(type_url) = url.as_str() else {
+            let text = format!("expected the URL of a type, found {}", url.kind());
+            findings.push(Finding::error("wrong-type", &type_path, text).at(url.position));
+            return Err(findings);
+        };
+        let is_known = self.inner.message_of_url(type_url).is_some();
+        if is_known && !type_url.starts_with(TYPE_PREFIX)
+            || !is_known && opaque_value(tree.entries()).is_none()
+        {
+            let mut converter = Converter::new(&self.inner, UnknownFields::Refuse);
+            converter.unknown_type(type_url, url, &Path::Root);
+            return Err(converter.findings);
+        }
+        let found = ResourceType::from_type_url(type_url);
+        if let Some(expected) = expected.filter(|expected| **expected != found) {
+            let text = format!("a {found} in a list of type {expected}");
+            findings.push(Finding::error("type-mismatch", &type_path, text).at(url.position));
+            return Err(findings);
+        }
+        Ok(found)
+    }
+
+    fn finish(
+        &self,
+        key: ResourceKey,
+        message: &DynamicMessage,
+        wrapper: Wrapper,
+        origin: Origin,
+    ) -> Resource {
+        let references = references::find(&self.inner, &key, message).into();
+        let value = encode::encode(&self.inner, message);
+        Resource::new(draft(key, value, references, wrapper, origin))
+    }
+}
+
+fn draft(
+    key: ResourceKey,
+    value: Bytes,
+    references: Box<[xds_cache::Reference]>,
+    wrapper: Wrapper,
+    origin: Origin,
+) -> ResourceDraft {
+    let aliases = wrapper.aliases.into();
+    ResourceDraft { key, value, ttl: wrapper.ttl, aliases, references, origin, in_wildcard: true }
+}
+
+/// The field that names a resource of the type; `None` if only the wrapper can.
+pub(crate) fn name_field(resource_type: &ResourceType) -> Option<&'static str> {
+    match resource_type {
+        ResourceType::ClusterLoadAssignment => Some("cluster_name"),
+        ResourceType::LbEndpoint | ResourceType::Other(_) => None,
+        ResourceType::Runtime
+        | ResourceType::Secret
+        | ResourceType::Cluster
+        | ResourceType::ExtensionConfig
+        | ResourceType::Listener
+        | ResourceType::ScopedRouteConfiguration
+        | ResourceType::RouteConfiguration
+        | ResourceType::VirtualHost => Some("name"),
+    }
+}
+
+fn inner_name<'t>(resource_type: &ResourceType, tree: &'t Tree) -> Option<&'t Tree> {
+    let field = name_field(resource_type)?;
+    tree.get(field).or_else(|| tree.get(&crate::finding::json_name(field)))
+}
+
+/// The name of a resource; if it has none, its type again with what is wrong.
+fn read_key(
+    resource_type: ResourceType,
+    tree: &Tree,
+    wrapper: &Wrapper,
+) -> Result<ResourceKey, (ResourceType, Finding)> {
+    let own = inner_name(&resource_type, tree);
+    let name = own.and_then(Tree::as_str).or(wrapper.name.as_deref());
+    if let Some(name) = name.filter(|name| !name.is_empty()) {
+        let name = name.into();
+        return Ok(ResourceKey { resource_type, name });
+    }
+    let Some(field) = name_field(&resource_type) else {
+        let text = format!("a {resource_type} has no name of its own; wrap it as `name` and `resource`");
+        return Err((resource_type, Finding::error("missing-name", &Path::Root, text)));
+    };
+    let finding = match (own, name) {
+        (Some(_), Some(_)) => {
+            let text = format!("the {resource_type} has an empty name");
+            Finding::error("empty-name", &Path::Root.field(field), text)
+        }
+        (_, _) => {
+            Finding::error("missing-name", &Path::Root, format!("the {resource_type} has no `{field}`"))
+        }
+    };
+    Err((resource_type, finding))
+}
+
+/// Where a wrapper gives a name, it must be that of the resource: clients look at the one, caches at the other.
+fn check_wrapper_name(key: &ResourceKey, tree: &Tree, wrapper: &Wrapper, findings: &mut Findings) {
+    let Some(own) = inner_name(&key.resource_type, tree) else { return };
+    let Some(wrapped) = wrapper.name.as_deref().filter(|name| !name.is_empty()) else { return };
+    if own.as_str() != Some(wrapped) {
+        let text = format!("the wrapper names it {}", echo_name(wrapped));
+        let path = Path::Root.field("name");
+        findings.push(Finding::error("name-mismatch", &path, text).at(own.position));
+    }
+}
+
+fn read_wrapper(tree: &Tree, findings: &mut Findings) -> Wrapper {
+    let mut wrapper = Wrapper::default();
+    for entry in tree.entries() {
+        let path = Path::Root.field(&entry.key);
+        let value = &entry.value;
+        let wrong = |expected: &str| {
+            let text = format!("expected {expected}, found {}", value.kind());
+            Finding::error("wrong-type", &path, text).at(value.position)
+        };
+        match entry.key.as_str() {
+            "@type" | "resource" | "version" => {}
+            _ if value.value == TreeValue::Null => {}
+            "name" => match value.as_str() {
+                Some(name) => wrapper.name = Some(name.to_owned()),
+                None => findings.push(wrong("a string")),
+            },
+            "ttl" => match value.as_str().and_then(parse_duration) {
+                Some((seconds @ 0.., nanos @ 0..)) => {
+                    wrapper.ttl = Some(Duration::new(seconds.unsigned_abs(), nanos.unsigned_abs()));
+                }
+                Some(_) | None => {
+                    let text = "expected a duration such as `30s`";
+                    findings.push(Finding::error("bad-duration", &path, text).at(value.position));
+                }
+            },
+            "aliases" => {
+                match value.as_list().map(|items| items.iter().map(Tree::as_str).collect::<Option<Vec<_>>>())
+                {
+                    Some(Some(aliases)) => wrapper.aliases = aliases.into_iter().map(Name::from).collect(),
+                    Some(None) | None => findings.push(wrong("a list of strings")),
+                }
+            }
+            "metadata" | "resource_name" | "resourceName" | "cache_control" | "cacheControl" => {
+                let text = "the field has no effect here";
+                findings.push(Finding::warning("ignored-field", &path, text).at(entry.position));
+            }
+            key => {
+                let known = ["name", "version", "ttl", "aliases", "resource"];
+                let text = "unknown field in envoy.service.discovery.v3.Resource";
+                let finding = Finding::error("unknown-field", &path, text).at(entry.position);
+                findings.push(finding.suggest(nearest(key, known.into_iter())));
+            }
+        }
+    }
+    wrapper
+}
+
+/// The end of the wrapper's type URL.
+pub(crate) const WRAPPER_TYPE: &str = "/envoy.service.discovery.v3.Resource";
