@@ -176,9 +176,9 @@ impl CheckpointWriter {
         if self.has_blob(&hash) {
             return Ok(());
         }
-        let position = replay.blobs.get(&hash).ok_or(StoreError::Closed)?;
-        let segment = segments.get(&position.segment).ok_or(StoreError::Closed)?;
-        Ok(self.blob(hash, &journal::read_blob(segment, *position, hash)?)?)
+        let position = replay.blobs.get(&hash).copied().unwrap_or_default();
+        let segment = segments.get(&position.segment).ok_or_else(|| missing(position))?;
+        Ok(self.blob(hash, &journal::read_blob(segment, position, hash)?)?)
     }
 
     fn write(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<Position, FileError> {
@@ -207,8 +207,17 @@ fn oldest_kept(replay: &Replay, keep: Retention) -> Revision {
 }
 
 fn read_record(segments: &Segments, position: Position) -> Result<Record, StoreError> {
-    let segment = segments.get(&position.segment).ok_or(StoreError::Closed)?;
+    let segment = segments.get(&position.segment).ok_or_else(|| missing(position))?;
     journal::read_record(segment, position)
+}
+
+fn missing(position: Position) -> StoreError {
+    let Position { segment, offset } = position;
+    StoreError::Damaged {
+        path: segment::file_name(segment).into(),
+        offset,
+        reason: "it is not there".to_owned(),
+    }
 }
 
 /// Blobs are a few kilobytes; this many are written at once.

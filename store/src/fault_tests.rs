@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -94,29 +93,68 @@ async fn a_file_that_cannot_be_cut_back_is_not_written_to_again() {
     assert_eq!(store.state(), (Revision(1), state("1")));
 }
 
+/// Commits on top of each of `expected` while the sync of a commit before is held, so that all wait together and
+/// meet `fault`.
+async fn commit_together(
+    store: &JournalStore,
+    faults: &Faults,
+    expected: &[u64],
+    fault: Option<Fault>,
+) -> Vec<Result<Revision, CommitError>> {
+    let (has_begun, go_on) = faults.hold_sync();
+    let mut first = store.commit(store.head(), Commit::default());
+    let mut polled = Vec::new();
+    assert!(poll_once(&mut first).await.is_none());
+    has_begun.recv().unwrap();
+    fault.into_iter().for_each(|fault| faults.inject(fault));
+    for expected in expected {
+        let mut commit = store.commit(Revision(*expected), Commit::default());
+        assert!(poll_once(&mut commit).await.is_none());
+        polled.push(commit);
+    }
+    go_on.send(()).unwrap();
+    first.await.unwrap();
+    let mut results = Vec::new();
+    for commit in polled {
+        results.push(commit.await);
+    }
+    results
+}
+
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    std::future::poll_fn(|context| match std::pin::Pin::new(&mut *future).poll(context) {
+        std::task::Poll::Ready(output) => std::task::Poll::Ready(Some(output)),
+        std::task::Poll::Pending => std::task::Poll::Ready(None),
+    })
+    .await
+}
+
 #[tokio::test]
-async fn all_commits_of_a_batch_fail_together() {
+async fn commits_that_wait_together_share_one_sync() {
     let dir = tempfile::tempdir().unwrap();
     let (store, faults, _) = open(dir.path());
-    commit(&store, "1").await.unwrap();
-    let store = Arc::new(store);
-    faults.inject(Fault::Sync(io::ErrorKind::Other));
-    let tasks: Vec<_> = (0..8)
-        .map(|n| {
-            let store = Arc::clone(&store);
-            // Some build on each other, some conflict with those, and none may see what was not synced.
-            tokio::spawn(async move { store.commit(Revision(1 + n % 3), Commit::default()).await })
-        })
-        .collect();
-    for task in tasks {
-        let error = task.await.unwrap().unwrap_err();
-        if let CommitError::Conflict { head } = error {
-            assert_eq!(head, Revision(1));
-        } else {
-            assert_eq!(kind(&error), io::ErrorKind::Other);
-        }
+    let expected: Vec<u64> = (1..=50).collect();
+    let results = commit_together(&store, &faults, &expected, None).await;
+    let revisions: Vec<u64> = results.into_iter().map(|result| result.unwrap().0).collect();
+    assert_eq!(revisions, (2..=51).collect::<Vec<_>>());
+    assert_eq!(faults.n_syncs(), 2);
+    drop(store);
+    assert_eq!(open(dir.path()).0.head(), Revision(51));
+}
+
+#[tokio::test]
+async fn a_conflict_with_a_commit_that_fails_is_no_conflict() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, faults, _) = open(dir.path());
+    let results =
+        commit_together(&store, &faults, &[0, 1, 1, 2], Some(Fault::Write(io::ErrorKind::StorageFull))).await;
+    let [certain, refused @ ..] = &results[..] else { panic!("{results:?}") };
+    assert!(matches!(certain, Err(CommitError::Conflict { head: Revision(1) })), "{certain:?}");
+    for result in refused {
+        assert_eq!(kind(result.as_ref().unwrap_err()), io::ErrorKind::StorageFull);
     }
     assert_eq!(store.head(), Revision(1));
+    assert_eq!(store.commit(Revision(1), Commit::default()).await.unwrap(), Revision(2));
 }
 
 /// Ends a compaction at `step`, and says what is there before and after the store is opened again.

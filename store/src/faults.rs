@@ -4,13 +4,23 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use crate::FileError;
 
 /// What fails next. Each is used up when it happens; all clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Faults(Arc<Mutex<Vec<Fault>>>);
+pub(crate) struct Faults(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    faults: Mutex<Vec<Fault>>,
+    /// The next sync says that it began and waits for this.
+    gate: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+    n_syncs: AtomicU64,
+}
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Fault {
@@ -33,7 +43,19 @@ pub(crate) enum Step {
 
 impl Faults {
     pub(crate) fn inject(&self, fault: Fault) {
-        self.0.lock().unwrap().push(fault);
+        self.0.faults.lock().unwrap().push(fault);
+    }
+
+    /// Makes the next sync wait. Returns what tells that it began, and what lets it go on.
+    pub(crate) fn hold_sync(&self) -> (Receiver<()>, Sender<()>) {
+        let (began, has_begun) = channel();
+        let (go_on, may_go_on) = channel();
+        *self.0.gate.lock().unwrap() = Some((began, may_go_on));
+        (has_begun, go_on)
+    }
+
+    pub(crate) fn n_syncs(&self) -> u64 {
+        self.0.n_syncs.load(Ordering::SeqCst)
     }
 
     pub(crate) fn on_write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -45,6 +67,11 @@ impl Faults {
     }
 
     pub(crate) fn on_sync(&self) -> io::Result<()> {
+        self.0.n_syncs.fetch_add(1, Ordering::SeqCst);
+        if let Some((began, may_go_on)) = self.0.gate.lock().unwrap().take() {
+            began.send(()).unwrap();
+            may_go_on.recv().unwrap();
+        }
         match self.take(|fault| matches!(fault, Fault::Sync(_))) {
             Some(Fault::Sync(kind)) => Err(kind.into()),
             _ => Ok(()),
@@ -66,7 +93,7 @@ impl Faults {
     }
 
     fn take(&self, is_wanted: impl Fn(Fault) -> bool) -> Option<Fault> {
-        let mut faults = self.0.lock().unwrap();
+        let mut faults = self.0.faults.lock().unwrap();
         let index = faults.iter().position(|fault| is_wanted(*fault))?;
         Some(faults.remove(index))
     }

@@ -14,12 +14,13 @@ pub(crate) fn create_dir(path: &Path) -> Result<(), FileError> {
     if path.is_dir() {
         return Ok(());
     }
+    let missing: Vec<_> = path.ancestors().take_while(|ancestor| !ancestor.is_dir()).collect();
     let created = DirBuilder::new().recursive(true).mode(0o700).create(path);
     created.map_err(|error| FileError::new("create the directory", path, error))?;
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => sync_dir(parent),
-        _ => Ok(()),
+    for parent in missing.into_iter().filter_map(Path::parent) {
+        sync_dir(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
     }
+    Ok(())
 }
 
 /// Creates a file with mode 0600 for reading and writing; an existing one is replaced.

@@ -202,7 +202,7 @@ fn open_sled(dir: &Path, journal: &Journal, notes: &mut Vec<OpenNote>) -> Result
         Ok(Caught::Up(engine)) => return Ok(engine),
         Ok(Caught::Rebuilt(engine)) => {
             if !is_new {
-                let reason = "it belongs to segments that are gone".to_owned();
+                let reason = "it was empty, or older than the last compaction".to_owned();
                 notes.push(OpenNote::IndexRebuilt { aside: None, reason });
             }
             return Ok(engine);

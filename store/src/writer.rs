@@ -3,6 +3,7 @@
 //! It takes all commits that are waiting, writes them, syncs once and answers all of them. Compactions begin and
 //! end here, but their work is done by a thread of their own; commits go on in a new segment meanwhile.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
@@ -14,7 +15,7 @@ use crate::draft::Draft;
 use crate::journal::append::{AppendError, Tail};
 use crate::journal::segment::{self, Segment};
 use crate::shared::Shared;
-use crate::{Commit, CommitError, Compaction, FileError, Retention, Revision, StoreError, files, journal};
+use crate::{Commit, CommitError, Compaction, FileError, Retention, Revision, StoreError, files};
 
 /// What the thread is asked to do.
 #[derive(Debug)]
@@ -223,7 +224,11 @@ impl Writer {
         self.shared.index.add_segment(segment);
         let (dir, stop, sender) = (self.shared.dir.clone(), Arc::clone(&self.stop), self.sender.clone());
         let work = move || {
-            let checkpoint = compaction::write_checkpoint(&dir, &sealed, checkpoint_number, keep, &stop);
+            // A panic must be answered too: whoever asked for the compaction waits, and none begins meanwhile.
+            let checkpoint = catch_unwind(AssertUnwindSafe(|| {
+                compaction::write_checkpoint(&dir, &sealed, checkpoint_number, keep, &stop)
+            }));
+            let checkpoint = checkpoint.unwrap_or(Err(StoreError::Closed));
             let Some(sender) = sender.upgrade() else { return discard(&checkpoint) };
             if let Err(mpsc::error::SendError(Command::Compacted(checkpoint))) =
                 sender.blocking_send(Command::Compacted(checkpoint))
@@ -238,12 +243,17 @@ impl Writer {
         Ok(())
     }
 
-    /// Creates an empty segment after the head. If it fails, no such file is left, or nothing is written any more.
+    /// Creates an empty segment after the head.
+    ///
+    /// If it fails and the file may be there all the same, nothing is written any more: commits in the segment
+    /// before would contradict it.
     fn create_segment(&mut self, number: u64) -> Result<Arc<Segment>, FileError> {
         let head = self.head_and_base().0;
         Segment::create(&self.shared.dir, number, head).map(Arc::new).inspect_err(|error| {
             let path = self.shared.dir.join(segment::file_name(number));
-            if files::remove_file_if_exists(&path).is_err() {
+            if std::fs::symlink_metadata(&path).is_ok() {
+                // It is empty; the next start takes it as the last segment if it is still there.
+                let _ = files::remove_file_if_exists(&path);
                 self.failure = Some(error.clone());
             }
         })
@@ -265,11 +275,16 @@ impl Writer {
         #[cfg(test)]
         self.tail.faults.on_step(crate::faults::Step::AfterIndex)?;
         for segment in &replaced {
-            journal::remove_segments(std::iter::once(segment.path.clone()))?;
+            if let Err(error) = files::remove_file_if_exists(&segment.path) {
+                // The next start tries again; until then it only takes space.
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "a compacted file could not be removed"
+                );
+            }
             #[cfg(test)]
             self.tail.faults.on_step(crate::faults::Step::AfterFirstRemoval)?;
         }
-        files::sync_dir(&self.shared.dir)?;
         self.shared.index.flush();
         Ok(Compaction {
             oldest: kept.base,

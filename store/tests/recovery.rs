@@ -132,7 +132,7 @@ proptest! {
             }
             Err(OpenError::Damaged { path, offset: found, .. }) => {
                 prop_assert!(!is_last);
-                prop_assert_eq!(path, journal.clone());
+                prop_assert_eq!(&path, &journal);
                 prop_assert!(found <= offset);
             }
             Err(other) => panic!("{other:?}"),

@@ -11,7 +11,7 @@ pub(crate) mod salvage;
 pub(crate) mod segment;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) use replay::{RecordPlace, Replay, apply, undo};
@@ -199,17 +199,8 @@ fn cut(segment: &Segment, end: &ScanEnd, notes: &mut Vec<OpenNote>) -> Result<()
 /// Removes the files that a checkpoint made superfluous, if a crash prevented it.
 fn remove_superseded(dir: &Path, numbers: &[u64], segments: &Segments) -> Result<(), FileError> {
     let Some(first) = segments.keys().next() else { return Ok(()) };
-    remove_segments(numbers.iter().take_while(|number| *number < first).map(|number| {
-        let name = segment::file_name(*number);
-        dir.join(name)
-    }))?;
-    if numbers.first().is_some_and(|number| number < first) { files::sync_dir(dir) } else { Ok(()) }
-}
-
-/// Removes files, the oldest first, so that what a crash leaves has no gap.
-pub(crate) fn remove_segments(paths: impl Iterator<Item = PathBuf>) -> Result<(), FileError> {
-    for path in paths {
-        files::remove_file_if_exists(&path)?;
+    for number in numbers.iter().take_while(|number| *number < first) {
+        files::remove_file_if_exists(&dir.join(segment::file_name(*number)))?;
     }
     Ok(())
 }
