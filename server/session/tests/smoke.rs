@@ -31,7 +31,8 @@ fn sotw_walk() {
     let mut client = Client::new(Limits::default());
     client.open(STREAM, Variant::Sotw, None, 1);
     let type_url = ResourceType::Cluster.type_url().to_owned();
-    let first = SotwRequest { node: Some(Arc::clone(&node)), type_url: type_url.clone(), ..SotwRequest::default() };
+    let first =
+        SotwRequest { node: Some(Arc::clone(&node)), type_url: type_url.clone(), ..SotwRequest::default() };
     client.handle_request(STREAM, first.into()).unwrap();
     assert!(client.poll_response(STREAM, Instant::now()).is_none(), "nothing before the first load");
     publish(&publisher, 1, vec![Resource::plain(ResourceType::Cluster, "a", "1")]);

@@ -1,0 +1,93 @@
+//! How responses and events are written down.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use xds_cache::status::{EventKind, Sent, StreamEvent};
+use xds_cache::{Resource, ResourceType};
+use xds_session::{Entries, Entry, Form, Response};
+
+/// Names for versions: equal ones get equal names.
+#[derive(Default)]
+pub struct Versions {
+    by_type: BTreeMap<ResourceType, Vec<String>>,
+}
+
+impl Versions {
+    /// `v1`, `v2`, … for content hashes, in the order in which they are seen; labels as they are.
+    pub fn show(&mut self, resource_type: &ResourceType, version: &str) -> String {
+        if version.parse::<xds_cache::Version>().is_err() {
+            return format!("{version:?}");
+        }
+        let seen = self.by_type.entry(resource_type.clone()).or_default();
+        let position = seen.iter().position(|known| known == version).unwrap_or_else(|| {
+            seen.push(version.to_owned());
+            seen.len() - 1
+        });
+        format!("v{}", position + 1)
+    }
+}
+
+/// One response as a line.
+pub fn response(stream: &str, first_nonce: u64, response: &Response, versions: &mut Versions) -> String {
+    let contents = &response.contents;
+    let resource_type = &contents.resource_type;
+    let nonce = response.nonce - first_nonce + 1;
+    let version = versions.show(resource_type, &contents.version_info);
+    let form = match contents.form {
+        Form::Sotw | Form::Delta { with_ttl: false } => "",
+        Form::SotwWrapped => " wrapped",
+        Form::Delta { with_ttl: true } => " ttl",
+    };
+    let has_ttl = matches!(contents.form, Form::SotwWrapped | Form::Delta { with_ttl: true });
+    let mut line = format!("{stream} #{nonce} {} {version}{form}:", resource_type.slug());
+    match &contents.entries {
+        Entries::Table(table) => {
+            table.resources().iter().for_each(|resource| full(&mut line, resource, has_ttl));
+        }
+        Entries::Listed(entries) => entries.iter().for_each(|entry| match entry {
+            Entry::Full(resource) => full(&mut line, resource, has_ttl),
+            Entry::Heartbeat(resource) => {
+                let _ = write!(line, " {}(heartbeat)", resource.name());
+            }
+            Entry::Unpopulated(name) => {
+                let _ = write!(line, " {name}(unpopulated)");
+            }
+        }),
+    }
+    for (what, names) in [("removed", &contents.removed), ("not_found", &contents.not_found)] {
+        if !names.is_empty() {
+            let _ = write!(line, " {what}={}", names.join(","));
+        }
+    }
+    line
+}
+
+fn full(line: &mut String, resource: &Resource, has_ttl: bool) {
+    let _ = write!(line, " {}@{}", resource.name(), content(resource));
+    if let Some(ttl) = resource.ttl().filter(|_| has_ttl) {
+        let _ = write!(line, "(ttl {ttl:?})");
+    }
+    if !resource.aliases().is_empty() {
+        let _ = write!(line, "(alias {})", resource.aliases().join(","));
+    }
+}
+
+/// The content of a scenario's resource: its bytes up to the padding.
+pub fn content(resource: &Resource) -> String {
+    let bytes = resource.value().split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// An event as a line, if it is one that matters.
+pub fn event(stream: &str, first_nonce: u64, event: &StreamEvent) -> Option<String> {
+    let resource_type = event.resource_type.slug();
+    let nonce = |sent: &Sent| sent.nonce - first_nonce + 1;
+    match &event.kind {
+        EventKind::Acked(sent) => Some(format!("{stream} ack #{} {resource_type}", nonce(sent))),
+        EventKind::Nacked { sent, message } => {
+            Some(format!("{stream} nack #{} {resource_type} {message:?}", nonce(sent)))
+        }
+        EventKind::Subscribed | EventKind::Sent(_) | EventKind::Current(_) => None,
+    }
+}
