@@ -111,7 +111,7 @@ pub struct WriteOutcome {
     pub changed: bool,
     /// What it changed for whom; empty in a dry run.
     pub publication: Publication,
-    /// The difference that it makes.
+    /// The difference that it would make; only computed for a dry run.
     pub difference: Vec<ChangedObject>,
     /// What is doubtful about it.
     pub warnings: Vec<Diagnostic>,
@@ -221,6 +221,34 @@ pub struct ReloadOutcome {
     pub held: Option<String>,
 }
 
+/// One revision of the history.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HistoryEntry {
+    /// The revision.
+    pub revision: Revision,
+    /// Who asked for it.
+    pub actor: String,
+    /// When.
+    pub at: SystemTime,
+    /// `api`, `file`, `rollback`, `revert` or another word.
+    pub source: String,
+    /// One line for people.
+    pub summary: String,
+    /// What it changed, named as in [`ChangedObject::what`].
+    pub changes: Vec<(String, ChangeKind)>,
+}
+
+/// What became of one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It was not there before.
+    Added,
+    /// It was there before.
+    Changed,
+    /// It is gone.
+    Removed,
+}
+
 /// What the server tells those who watch it, besides what happens on streams.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -276,6 +304,22 @@ pub trait Control: Send + Sync + fmt::Debug {
     fn events(&self) -> broadcast::Receiver<Event>;
     /// The metrics in OpenMetrics text.
     fn metrics(&self) -> String;
-    /// The history of changes.
-    fn store(&self) -> Arc<dyn xds_store::Store>;
+    /// At most `limit` revisions below `before` (or from the newest on), newest first. Reads files.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<HistoryEntry>, WriteError>;
+    /// One revision and what it changed. Reads files.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::NotFound`] or [`WriteError::Compacted`] if there is no such revision.
+    fn revision(&self, revision: Revision) -> Result<(HistoryEntry, Vec<ChangedObject>), WriteError>;
+    /// What differs between the states after two revisions. Reads files.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::NotFound`] or [`WriteError::Compacted`] if there is no such revision.
+    fn difference(&self, from: Revision, to: Revision) -> Result<Vec<ChangedObject>, WriteError>;
 }

@@ -10,6 +10,7 @@
 
 mod candidate;
 mod check;
+mod history;
 mod key;
 mod load;
 mod past;
@@ -29,7 +30,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::broadcast;
 use xds_api::acks::Acks;
 use xds_api::handle::{
-    BoxFuture, Event, FileStatus, ReloadOutcome, Write, WriteError, WriteOptions, WriteOutcome,
+    BoxFuture, ChangedObject, Event, FileStatus, HistoryEntry, ReloadOutcome, Write, WriteError,
+    WriteOptions, WriteOutcome,
 };
 use xds_cache::{Layer, Publisher, Revision, StatusBoard};
 use xds_codec::Codec;
@@ -104,7 +106,7 @@ impl Control {
     /// not an error.
     pub fn open(parts: Parts, options: Options) -> Result<Self, StoreError> {
         let (revision, keys) = parts.store.state();
-        let stored = stored::read(&*parts.store, &keys, None)?;
+        let stored = stored::read(&parts.codec, &*parts.store, &keys, None)?;
         for problem in stored.unreadable.values() {
             tracing::error!(problem, "stored record left out");
         }
@@ -250,8 +252,16 @@ impl xds_api::handle::Control for Control {
         self.shared.parts.observer.as_ref().map(|observer| observer.render()).unwrap_or_default()
     }
 
-    fn store(&self) -> Arc<dyn Store> {
-        Arc::clone(&self.shared.parts.store)
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<HistoryEntry>, WriteError> {
+        history::entries(&*self.shared.parts.store, before, limit)
+    }
+
+    fn revision(&self, revision: Revision) -> Result<(HistoryEntry, Vec<ChangedObject>), WriteError> {
+        history::entry(&self.shared.parts.codec, &*self.shared.parts.store, revision)
+    }
+
+    fn difference(&self, from: Revision, to: Revision) -> Result<Vec<ChangedObject>, WriteError> {
+        history::difference(&self.shared.parts.codec, &*self.shared.parts.store, from, to)
     }
 }
 

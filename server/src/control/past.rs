@@ -1,30 +1,27 @@
 //! The past: what the API owned at a revision, and what one revision changed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use xds_api::handle::WriteError;
 use xds_cache::layer::LayerGroup;
 use xds_cache::{GroupName, Revision};
-use xds_codec::Diagnostic;
-use xds_store::{BlobHash, HistoryError, Record, Store, StoreError};
+use xds_codec::{Codec, Diagnostic};
+use xds_store::{BlobHash, Record, Store};
 
 use super::candidate::{Candidate, warning};
 use super::key::StoreKey;
 use super::state::{Patch, World};
-use super::{stored, stored_revision};
+use super::{history, stored};
 
 /// Builds the candidate that makes the overrides what they were at `to`.
-pub(crate) fn rollback(store: &dyn Store, world: &World, to: Revision) -> Result<Candidate, WriteError> {
-    let keys = store.state_at(stored_revision(to)).map_err(|error| match error {
-        HistoryError::Compacted { oldest } => {
-            WriteError::Compacted { wanted: to, oldest: super::revision_of(oldest) }
-        }
-        HistoryError::Future { .. } => not_found(to),
-        HistoryError::Store(error) => failed(error),
-        _ => not_found(to),
-    })?;
-    let past = stored::read(store, &keys, None).map_err(failed)?;
+pub(crate) fn rollback(
+    codec: &Codec,
+    store: &dyn Store,
+    world: &World,
+    to: Revision,
+) -> Result<Candidate, WriteError> {
+    let keys = history::state_at(store, to)?;
+    let past = stored::read(codec, store, &keys, None).map_err(history::failed)?;
     let mut warnings: Vec<Diagnostic> =
         past.unreadable.values().map(|reason| warning("unreadable-record", "", reason.clone())).collect();
     let names: BTreeSet<&GroupName> =
@@ -45,8 +42,13 @@ pub(crate) fn rollback(store: &dyn Store, world: &World, to: Revision) -> Result
 }
 
 /// Builds the candidate that undoes revision `of` wherever its value is still the present one.
-pub(crate) fn revert(store: &dyn Store, world: &World, of: Revision) -> Result<Candidate, WriteError> {
-    let record = store.record(stored_revision(of)).map_err(failed)?.ok_or_else(|| not_found(of))?;
+pub(crate) fn revert(
+    codec: &Codec,
+    store: &dyn Store,
+    world: &World,
+    of: Revision,
+) -> Result<Candidate, WriteError> {
+    let record = history::record(store, of)?;
     let (_, present) = store.state();
     let mut patch = Patch::new();
     let mut warnings = Vec::new();
@@ -60,7 +62,7 @@ pub(crate) fn revert(store: &dyn Store, world: &World, of: Revision) -> Result<C
             continue;
         }
         let group = patch.entry(name.clone()).or_insert_with(|| Some(world.owned(name)));
-        if let Err(reason) = put_back(store, group.get_or_insert_default(), &key, *previous) {
+        if let Err(reason) = put_back(codec, store, group.get_or_insert_default(), &key, *previous) {
             warnings.push(warning("unreadable-record", "", format!("{} stays: {reason}", key.what())));
         }
     }
@@ -75,6 +77,7 @@ pub(crate) fn revert(store: &dyn Store, world: &World, of: Revision) -> Result<C
 
 /// Gives one key of a group its previous value.
 fn put_back(
+    codec: &Codec,
     store: &dyn Store,
     group: &mut LayerGroup,
     key: &StoreKey,
@@ -91,7 +94,7 @@ fn put_back(
     };
     let value = store.blob(hash).map_err(|error| error.to_string())?;
     let value = value.ok_or_else(|| "its former content is no longer kept".to_owned())?;
-    stored::take_in(group, key, &value)
+    stored::take_in(codec, group, key, &value)
 }
 
 /// A file defines the group by now, and the API cannot (D6).
@@ -128,11 +131,3 @@ fn changed_files(past: &BTreeMap<String, BlobHash>, present: &BTreeMap<String, B
 
 /// How many objects of files the warnings name.
 const MAX_NAMED: usize = 100;
-
-fn not_found(revision: Revision) -> WriteError {
-    WriteError::NotFound { what: format!("revision {revision}") }
-}
-
-fn failed(error: StoreError) -> WriteError {
-    WriteError::History(Arc::new(error))
-}

@@ -193,7 +193,7 @@ impl Shared {
         }
         let (revision, keys) = store.state();
         let revision = super::revision_of(revision);
-        let stored = stored::read(&**store, &keys, Some(&world.overrides))?;
+        let stored = stored::read(&self.parts.codec, &**store, &keys, Some(&world.overrides))?;
         let names = world.overrides.groups.keys().chain(stored.overrides.groups.keys());
         let changed =
             names.filter(|name| world.overrides.groups.get(*name) != stored.overrides.groups.get(*name));

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use xds_api::group;
 use xds_cache::layer::LayerGroup;
 use xds_cache::{GroupName, Layer};
+use xds_codec::{Codec, Diagnostic};
 use xds_store::{BlobHash, Store, StoreError};
 
 use super::key::StoreKey;
@@ -29,6 +29,7 @@ pub(crate) struct Stored {
 ///
 /// If the store itself fails.
 pub(crate) fn read(
+    codec: &Codec,
     store: &dyn Store,
     keys: &BTreeMap<String, BlobHash>,
     last_good: Option<&Layer>,
@@ -43,7 +44,9 @@ pub(crate) fn read(
         let Some(group) = key.owned_group().cloned() else { continue };
         let value = store.blob(*hash)?;
         let read = match value {
-            Some(value) => take_in(stored.overrides.groups.entry(group.clone()).or_default(), &key, &value),
+            Some(value) => {
+                take_in(codec, stored.overrides.groups.entry(group.clone()).or_default(), &key, &value)
+            }
             None => Err("its content is missing".to_owned()),
         };
         if let Err(reason) = read {
@@ -71,11 +74,23 @@ pub(crate) fn is_empty(group: &LayerGroup) -> bool {
 /// # Errors
 ///
 /// Says why the value cannot be read.
-pub(crate) fn take_in(group: &mut LayerGroup, key: &StoreKey, value: &Bytes) -> Result<(), String> {
+pub(crate) fn take_in(
+    codec: &Codec,
+    group: &mut LayerGroup,
+    key: &StoreKey,
+    value: &Bytes,
+) -> Result<(), String> {
     match key {
         StoreKey::Group(name) => {
             let body = serde_json::from_slice(value).map_err(|error| error.to_string())?;
-            group.definition = Some(group::from_json(name, body).map_err(|error| error.to_string())?);
+            let faults = |faults: Vec<Diagnostic>| {
+                faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+            };
+            let definition = codec.node_group_from_json(&body).map_err(faults)?;
+            if definition.name != *name {
+                return Err(format!("it holds the group {}", definition.name));
+            }
+            group.definition = Some(definition);
         }
         StoreKey::Label(_) => {
             let label = std::str::from_utf8(value).map_err(|error| error.to_string())?;

@@ -59,8 +59,8 @@ impl Shared {
             }
             Write::PutResource { group, resource } => Ok(candidate::put_resource(world, &group, resource)),
             Write::DeleteResource { group, key } => candidate::delete_resource(world, &group, &key),
-            Write::Rollback { to } => past::rollback(&*self.parts.store, world, to),
-            Write::Revert { of } => past::revert(&*self.parts.store, world, of),
+            Write::Rollback { to } => past::rollback(&self.parts.codec, &*self.parts.store, world, to),
+            Write::Revert { of } => past::revert(&self.parts.codec, &*self.parts.store, world, of),
         }
     }
 
