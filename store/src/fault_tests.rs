@@ -101,6 +101,9 @@ async fn commit_together(
     expected: &[u64],
     fault: Option<Fault>,
 ) -> Vec<Result<Revision, CommitError>> {
+    for content in ["0", "1", "2"] {
+        store.put_blob(Bytes::from_static(content.as_bytes())).await.unwrap();
+    }
     let (has_begun, go_on) = faults.hold_sync();
     let mut first = store.commit(store.head(), Commit::default());
     let mut polled = Vec::new();
@@ -108,7 +111,13 @@ async fn commit_together(
     has_begun.recv().unwrap();
     fault.into_iter().for_each(|fault| faults.inject(fault));
     for expected in expected {
-        let mut commit = store.commit(Revision(*expected), Commit::default());
+        // All change the same keys, each to another value.
+        let value = BlobHash::of(format!("{}", expected % 3).as_bytes());
+        let changes = vec![
+            Change::set("a", value),
+            Change { key: "b".into(), value: Some(value).filter(|_| expected % 2 == 0) },
+        ];
+        let mut commit = store.commit(Revision(*expected), Commit { changes, ..Commit::default() });
         assert!(poll_once(&mut commit).await.is_none());
         polled.push(commit);
     }
@@ -138,8 +147,20 @@ async fn commits_that_wait_together_share_one_sync() {
     let revisions: Vec<u64> = results.into_iter().map(|result| result.unwrap().0).collect();
     assert_eq!(revisions, (2..=51).collect::<Vec<_>>());
     assert_eq!(faults.n_syncs(), 2);
+    let check = |store: &JournalStore| {
+        let (head, newest) = store.state();
+        assert_eq!(
+            (head, newest["a"], newest.get("b")),
+            (Revision(51), BlobHash::of(b"2"), Some(&BlobHash::of(b"2")))
+        );
+        let previous = store.record(Revision(51)).unwrap().unwrap().previous;
+        assert_eq!(previous, [("a".to_owned(), Some(BlobHash::of(b"1"))), ("b".to_owned(), None)]);
+        assert_eq!(store.state_at(Revision(1)).unwrap(), BTreeMap::new());
+        assert_eq!(store.state_at(Revision(4)).unwrap(), state("0"));
+    };
+    check(&store);
     drop(store);
-    assert_eq!(open(dir.path()).0.head(), Revision(51));
+    check(&open(dir.path()).0);
 }
 
 #[tokio::test]
