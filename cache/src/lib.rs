@@ -18,6 +18,8 @@ pub mod status;
 mod table;
 mod version;
 mod view;
+mod virtual_host;
+pub mod xdstp;
 
 pub use group::{GroupName, NodeGroup, Selector};
 pub use layer::{Groups, Layer};

@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::resource_type::ResourceType;
 use crate::version::{Version, VersionHasher};
+use crate::xdstp;
 
 /// A resource name, as the client asks for it: compared byte by byte (row A61).
 pub type Name = Arc<str>;
@@ -70,7 +71,8 @@ pub struct ResourceDraft {
     pub value: Bytes,
     /// How long the client may keep the resource without hearing of it again; `None` for ever.
     pub ttl: Option<Duration>,
-    /// Other names by which the resource can be subscribed to (row A109).
+    /// Other names by which the resource can be subscribed to (row A109). A virtual host that is to be found on demand has
+    /// `ROUTE/DOMAIN` here for each of its domains, in lower case (row A118).
     pub aliases: Box<[Name]>,
     /// What the resource names.
     pub references: Box<[Reference]>,
@@ -88,9 +90,15 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// Computes the version; the draft is taken as it is.
+    /// Computes the version; the draft is taken as it is, but for an `xdstp:` name that is not in canonical form: it gets that
+    /// as an alias, so that the resource is found under each of its spellings (row A144).
     #[must_use]
-    pub fn new(draft: ResourceDraft) -> Self {
+    pub fn new(mut draft: ResourceDraft) -> Self {
+        let canonical = xdstp::canonical(&draft.key.name);
+        if *canonical != *draft.key.name && !draft.aliases.iter().any(|alias| **alias == *canonical) {
+            let canonical = Name::from(&*canonical);
+            draft.aliases = draft.aliases.iter().cloned().chain([canonical]).collect();
+        }
         let mut hasher = VersionHasher::new();
         hasher.update(draft.key.resource_type.type_url().as_bytes());
         hasher.update(draft.key.name.as_bytes());
@@ -100,6 +108,9 @@ impl Resource {
         }
         for alias in &draft.aliases {
             hasher.update(alias.as_bytes());
+        }
+        if !draft.in_wildcard {
+            hasher.update(b"not in the wildcard");
         }
         Self { version: hasher.finish(), draft }
     }

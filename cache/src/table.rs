@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::resource::{Name, Resource};
+use crate::resource_type::ResourceType;
 use crate::version::{Version, VersionHasher};
+use crate::{virtual_host, xdstp};
 
 /// All resources of one type in a view, sorted by name, with their common version.
 ///
@@ -19,6 +21,7 @@ pub struct TypeTable {
     /// Positions of the resources that have a time to live.
     with_ttl: Box<[usize]>,
     is_all_in_wildcard: bool,
+    has_virtual_hosts: bool,
     /// What changed from the table that this one replaced in its view.
     since: Option<(Version, Arc<Changes>)>,
 }
@@ -73,6 +76,9 @@ impl TypeTable {
         Self {
             version: hasher.finish(),
             is_all_in_wildcard: resources.iter().all(|resource| resource.in_wildcard()),
+            has_virtual_hosts: resources
+                .first()
+                .is_some_and(|resource| *resource.resource_type() == ResourceType::VirtualHost),
             resources: resources.into(),
             aliases,
             with_ttl: with_ttl.into(),
@@ -138,13 +144,49 @@ impl TypeTable {
         self.aliases.get(alias).and_then(|position| self.resources.get(*position))
     }
 
+    /// The resource that a client gets for a name (D15): the one of that name, the one with that alias, or the virtual host whose
+    /// domains match best (row A118).
+    #[must_use]
+    pub fn resolve(&self, name: &str) -> Option<&Arc<Resource>> {
+        let found = self.find(name).or_else(|| self.find_alias(name));
+        if found.is_some() || !self.has_virtual_hosts {
+            return found;
+        }
+        virtual_host::domains(name).find_map(|domain| self.find_alias(&domain))
+    }
+
+    /// The members of an `xdstp:` glob collection, sorted by name (row A154). Resources whose names are not in canonical form are
+    /// members of none.
+    pub fn members<'a>(&'a self, glob: &'a str) -> impl Iterator<Item = &'a Arc<Resource>> {
+        let directory = xdstp::directory(glob);
+        let first = self.resources.partition_point(|resource| **resource.name() < *directory);
+        let below = self.resources.iter().skip(first);
+        below
+            .take_while(move |resource| resource.name().starts_with(directory))
+            .filter(move |resource| xdstp::glob_of(resource.name()).is_some_and(|of| of == glob))
+    }
+
+    /// Whether names are matched to the domains of virtual hosts, so that what a name stands for can change without a change of
+    /// that resource.
+    #[must_use]
+    pub fn has_virtual_hosts(&self) -> bool {
+        self.has_virtual_hosts
+    }
+
     /// What is different here from `older`; remembered for the table that this one replaced, computed for any other.
     #[must_use]
     pub fn changes_since(&self, older: &Self) -> Arc<Changes> {
+        self.remembered_changes_since(older)
+            .unwrap_or_else(|| Arc::new(compare(&older.resources, &self.resources)))
+    }
+
+    /// The same, if it need not be computed by walking over both tables.
+    #[must_use]
+    pub fn remembered_changes_since(&self, older: &Self) -> Option<Arc<Changes>> {
         match &self.since {
-            _ if older.version == self.version => Arc::default(),
-            Some((version, changes)) if *version == older.version => Arc::clone(changes),
-            Some(_) | None => Arc::new(compare(&older.resources, &self.resources)),
+            _ if older.version == self.version => Some(Arc::default()),
+            Some((version, changes)) if *version == older.version => Some(Arc::clone(changes)),
+            Some(_) | None => None,
         }
     }
 }
@@ -178,7 +220,6 @@ fn compare(older: &[Arc<Resource>], newer: &[Arc<Resource>]) -> Changes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ResourceType;
 
     fn table(content: &[(&str, &'static str)]) -> TypeTable {
         TypeTable::new(resources(content))

@@ -12,6 +12,7 @@ use crate::resource::{Resource, ResourceKey};
 use crate::resource_type::ResourceType;
 use crate::table::TypeTable;
 use crate::version::Revision;
+use crate::xdstp;
 
 /// What selects a view: clients with equal keys share one (D14).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,11 +100,10 @@ impl View {
         self.version_infos.get(resource_type).unwrap_or(&EMPTY_VERSION_INFO)
     }
 
-    /// The resource that a client gets for a name (D15): the one of that name, or the one with that alias.
+    /// The resource that a client gets for a name (D15); see [`TypeTable::resolve`].
     #[must_use]
     pub fn resolve(&self, resource_type: &ResourceType, name: &str) -> Option<&Arc<Resource>> {
-        let table = self.table(resource_type);
-        table.find(name).or_else(|| table.find_alias(name))
+        self.table(resource_type).resolve(&xdstp::canonical(name))
     }
 
     /// Whether the node is selected by no group but the default one, and that one has nothing (D3): then the server knows
