@@ -3,6 +3,8 @@
 pub mod cli;
 pub mod config;
 pub mod control;
+pub mod grpc;
+pub mod metrics;
 pub mod run;
 pub mod source;
 pub mod telemetry;

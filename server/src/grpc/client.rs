@@ -1,0 +1,373 @@
+//! The clients that are connected: what drives `xds_session::Client` for all streams of one client (D13).
+//!
+//! An ADS stream is a client of its own. The per-type streams of one connection and node are one client, because what is
+//! sent on one of them can be owed to another. Each stream's response body calls in here; a client's lock is held only
+//! for such a call, never while anything waits.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant, SystemTime};
+
+use tracing::warn;
+use xds_cache::status::{EventKind, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber, Variant};
+use xds_cache::{Node, ResourceType, View, ViewChange, ViewReceiver};
+use xds_session::{Client, Holding, Request, Response, SessionError};
+
+use crate::grpc::Grpc;
+use crate::grpc::convert::Incoming;
+use crate::grpc::identity::Identity;
+use crate::grpc::serve::Peer;
+use crate::grpc::streams::{OpenStream, StreamHandle};
+use crate::metrics::{Metrics, RequestKind};
+
+/// What a stream is, from its path on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StreamKind {
+    pub(crate) variant: Variant,
+    /// The type of a per-type stream; `None` for ADS.
+    pub(crate) service: Option<ResourceType>,
+}
+
+/// One client, shared by the bodies of its streams.
+pub(crate) struct SharedClient {
+    node: Arc<Node>,
+    identity: Identity,
+    /// How other streams of the client find it; `None` for an ADS stream.
+    key: Option<ClientKey>,
+    clients: Weak<Clients>,
+    state: Mutex<State>,
+}
+
+struct State {
+    client: Client,
+    /// The view that the client follows; not kept alive here.
+    view: Weak<View>,
+    members: BTreeMap<StreamId, Member>,
+}
+
+/// One stream of a client.
+struct Member {
+    entry: Arc<StreamEntry>,
+    handle: Arc<StreamHandle>,
+    since: Instant,
+    nacks: NackLog,
+}
+
+/// How often a stream's NACKs are logged.
+#[derive(Default)]
+struct NackLog {
+    last: Option<Instant>,
+    n_left_out: u64,
+}
+
+/// The clients with per-type streams.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    by_key: Mutex<HashMap<ClientKey, Weak<SharedClient>>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ClientKey {
+    connection: u64,
+    node_id: String,
+}
+
+/// The nodes that were logged as unmatched.
+#[derive(Debug, Default)]
+pub(crate) struct UnmatchedLog {
+    hasher: RandomState,
+    logged: Mutex<HashSet<u64>>,
+}
+
+impl SharedClient {
+    /// The client of a stream, by the stream's first request. The stream is open on it from now on, and on the status
+    /// board.
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError::MissingNode`] if the request does not say whose it is.
+    pub(crate) fn join(
+        grpc: &Grpc,
+        stream: &OpenStream,
+        kind: &StreamKind,
+        peer: &Peer,
+        incoming: &mut Incoming,
+    ) -> Result<Arc<Self>, SessionError> {
+        let node = incoming.request.node().filter(|node| !node.id.is_empty()).cloned();
+        let node = node.ok_or(SessionError::MissingNode)?;
+        let sent = *incoming.node.take().unwrap_or_default();
+        let identity = Identity::new(sent, &grpc.extensions);
+        let client = match kind.service {
+            None => Arc::new(Self::new(grpc, node, identity, None)),
+            Some(_) => Self::of_connection(grpc, peer, node, identity),
+        };
+        let info = StreamInfo {
+            id: stream.id,
+            node: Arc::clone(&client.node),
+            address: Arc::clone(&peer.address),
+            variant: kind.variant,
+            service: kind.service.clone(),
+            since: SystemTime::now(),
+        };
+        let subscriber = Arc::downgrade(&client) as Weak<dyn Subscriber>;
+        let entry = grpc.board.register(info, subscriber);
+        stream.set_client(&client);
+        let mut state = client.lock();
+        state.client.open(stream.id, kind.variant, kind.service.clone(), stream.id.0 << NONCE_BITS);
+        if let Some(view) = state.view.upgrade() {
+            entry.record_view(view.key().clone(), view.is_unmatched());
+        }
+        let handle = Arc::clone(stream.handle());
+        let member = Member { entry, handle, since: Instant::now(), nacks: NackLog::default() };
+        state.members.insert(stream.id, member);
+        drop(state);
+        Ok(client)
+    }
+
+    fn new(grpc: &Grpc, node: Arc<Node>, identity: Identity, key: Option<ClientKey>) -> Self {
+        let client = Client::new(grpc.config.limits);
+        let state = State { client, view: Weak::new(), members: BTreeMap::new() };
+        Self { node, identity, key, clients: Arc::downgrade(&grpc.clients), state: Mutex::new(state) }
+    }
+
+    /// The client that the connection's other per-type streams of this node have, or a new one.
+    fn of_connection(grpc: &Grpc, peer: &Peer, node: Arc<Node>, identity: Identity) -> Arc<Self> {
+        let key = ClientKey { connection: peer.connection, node_id: node.id.clone() };
+        let mut by_key = grpc.clients.lock();
+        let found = by_key.get(&key).and_then(Weak::upgrade);
+        if let Some(client) = found {
+            // A client must not be dropped under the lock: its end takes it too.
+            drop(by_key);
+            if client.node == node {
+                return client;
+            }
+            return Arc::new(Self::new(grpc, node, identity, None));
+        }
+        let client = Arc::new(Self::new(grpc, node, identity, Some(key.clone())));
+        by_key.insert(key, Arc::downgrade(&client));
+        client
+    }
+
+    /// Takes in a request of a stream.
+    pub(crate) fn handle_request(
+        &self,
+        grpc: &Grpc,
+        stream: StreamId,
+        request: Request,
+    ) -> Result<(), SessionError> {
+        let mut state = self.lock();
+        state.client.handle_request(stream, request)?;
+        state.settle(grpc, &self.node);
+        Ok(())
+    }
+
+    /// Takes in the newest view, and follows another one where the client's groups have changed. Returns what to wait on
+    /// for the next.
+    pub(crate) fn handle_view(&self, grpc: &Grpc, mut receiver: ViewReceiver) -> ViewReceiver {
+        // Under the lock, so that of two streams of a client neither brings an older view than the other.
+        let mut state = self.lock();
+        let view = loop {
+            match receiver.take() {
+                Some(view) if receiver.is_outdated_by(&view) => receiver = grpc.publisher.follow(&self.node),
+                newest => break newest,
+            }
+        };
+        let Some(view) = view else { return receiver };
+        let current = Arc::downgrade(&view);
+        if Weak::ptr_eq(&state.view, &current) {
+            return receiver;
+        }
+        state.view = current;
+        if view.is_unmatched() {
+            grpc.unmatched.log(grpc, &self.node);
+        }
+        for member in state.members.values() {
+            member.entry.record_view(view.key().clone(), view.is_unmatched());
+        }
+        state.client.handle_view(view);
+        state.settle(grpc, &self.node);
+        receiver
+    }
+
+    /// Begins to follow the view of the client.
+    pub(crate) fn follow(&self, grpc: &Grpc) -> ViewReceiver {
+        self.handle_view(grpc, grpc.publisher.follow(&self.node))
+    }
+
+    /// Lets time pass.
+    pub(crate) fn handle_timeout(&self, grpc: &Grpc, now: Instant) {
+        let mut state = self.lock();
+        state.client.handle_timeout(now);
+        state.settle(grpc, &self.node);
+    }
+
+    /// Ends a stream.
+    pub(crate) fn handle_close(&self, grpc: &Grpc, stream: StreamId) {
+        let mut state = self.lock();
+        state.client.handle_close(stream);
+        let member = state.members.remove(&stream);
+        state.settle(grpc, &self.node);
+        drop(state);
+        // Leaves the status board, without the client's lock.
+        drop(member);
+    }
+
+    /// The next response of a stream, made from the newest view.
+    pub(crate) fn poll_response(&self, grpc: &Grpc, stream: StreamId, now: Instant) -> Option<Response> {
+        let mut state = self.lock();
+        let response = state.client.poll_response(stream, now);
+        state.settle(grpc, &self.node);
+        response
+    }
+
+    /// When time has to pass.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.lock().client.poll_timeout()
+    }
+
+    /// The streams of the client, each with what it wants or may hold.
+    pub(crate) fn holdings(&self) -> Vec<(Arc<StreamEntry>, Vec<Holding>)> {
+        let state = self.lock();
+        let of = |(stream, member): (&StreamId, &Member)| {
+            (Arc::clone(&member.entry), state.client.holdings(*stream))
+        };
+        state.members.iter().map(of).collect()
+    }
+
+    /// What the server decides by.
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// The node as it came.
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Subscriber for SharedClient {
+    fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
+        self.lock().client.concerned(change)
+    }
+}
+
+impl fmt::Debug for SharedClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedClient({})", self.node.id)
+    }
+}
+
+impl Drop for SharedClient {
+    fn drop(&mut self) {
+        let (Some(key), Some(clients)) = (&self.key, self.clients.upgrade()) else { return };
+        let mut by_key = clients.lock();
+        // Another one may have taken the place already.
+        if by_key.get(key).is_some_and(|client| client.strong_count() == 0) {
+            by_key.remove(key);
+        }
+    }
+}
+
+impl State {
+    /// Tells the others what happened: the status board, the metrics, the client's other streams.
+    fn settle(&mut self, grpc: &Grpc, node: &Node) {
+        while let Some((stream, event)) = self.client.poll_event() {
+            let Some(member) = self.members.get_mut(&stream) else { continue };
+            member.observe(&grpc.metrics, node, &event);
+            member.entry.record(&event, SystemTime::now());
+        }
+        while let Some(stream) = self.client.poll_wake() {
+            if let Some(member) = self.members.get(&stream) {
+                member.handle.wake();
+            }
+        }
+    }
+}
+
+impl Member {
+    fn observe(&mut self, metrics: &Metrics, node: &Node, event: &StreamEvent) {
+        match &event.kind {
+            EventKind::Acked(sent) => {
+                if sent.is_final {
+                    metrics.acked(sent.revision, self.since);
+                }
+            }
+            EventKind::Nacked { sent, message } => {
+                metrics.nacked(&event.resource_type);
+                self.nacks.log(node, &event.resource_type, &sent.version_info, message);
+            }
+            EventKind::Subscribed | EventKind::Sent(_) | EventKind::Current(_) => {}
+        }
+    }
+}
+
+impl NackLog {
+    fn log(&mut self, node: &Node, resource_type: &ResourceType, version: &str, message: &str) {
+        let now = Instant::now();
+        if self.last.is_some_and(|last| now.duration_since(last) < NACK_LOG_INTERVAL) {
+            self.n_left_out += 1;
+            return;
+        }
+        self.last = Some(now);
+        let n_left_out = std::mem::take(&mut self.n_left_out);
+        let type_url = resource_type.type_url();
+        warn!(node = %node.id, type_url, version, message, n_left_out, "a client rejected a response");
+    }
+}
+
+impl Clients {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ClientKey, Weak<SharedClient>>> {
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+}
+
+impl UnmatchedLog {
+    /// Logs a node of which the server knows nothing, once (D3).
+    fn log(&self, grpc: &Grpc, node: &Node) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.len() >= MAX_UNMATCHED_LOGGED {
+            logged.clear();
+        }
+        if !logged.insert(self.hasher.hash_one(&node.id)) {
+            return;
+        }
+        drop(logged);
+        let (_, groups) = grpc.publisher.groups();
+        let groups: Vec<&str> = groups.keys().take(MAX_GROUPS_LOGGED).map(|name| name.as_str()).collect();
+        warn!(node = %node.id, cluster = %node.cluster, ?groups, "no node group selects a client, and the default one is empty");
+    }
+}
+
+/// What kind of request it is, for the metrics.
+pub(crate) fn request_kind(request: &Request) -> RequestKind {
+    let (nonce, error_detail) = match request {
+        Request::Sotw(request) => (request.response_nonce, &request.error_detail),
+        Request::Delta(request) => (request.response_nonce, &request.error_detail),
+    };
+    match (error_detail, nonce) {
+        (Some(_), _) => RequestKind::Nack,
+        (None, xds_session::Nonce::None) => RequestKind::Subscribe,
+        (None, xds_session::Nonce::Ours(_) | xds_session::Nonce::Foreign) => RequestKind::Ack,
+    }
+}
+
+/// So many bits of a nonce count a stream's responses; the stream's id is above them.
+const NONCE_BITS: u32 = 24;
+/// A stream's NACKs are logged at most once in this time.
+const NACK_LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// After so many nodes, unmatched ones are logged anew.
+const MAX_UNMATCHED_LOGGED: usize = 10_000;
+/// How many groups that log event names.
+const MAX_GROUPS_LOGGED: usize = 20;

@@ -1,0 +1,62 @@
+//! The settings of the gRPC services.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use xds_session::Limits;
+
+/// The settings of the gRPC services, with limits on everything that a client can make grow.
+#[derive(Clone, Debug)]
+pub struct GrpcConfig {
+    /// `control_plane.identifier` of every response (row A13); different for every instance, the same while it lives.
+    pub identifier: String,
+    /// What one client may ask for.
+    pub limits: Limits,
+    /// The largest message that is taken in, in bytes. A reconnecting delta client with 100,000 names sends more than
+    /// gRPC's common 4 MiB (pitfall 59).
+    pub max_message_bytes: usize,
+    /// How many discovery streams the process has at most.
+    pub max_streams: usize,
+    /// How many streams one connection has at most; Envoy without ADS opens one per cluster (pitfall 60).
+    pub max_streams_per_connection: u32,
+    /// Flow control window of a connection, in bytes. Below 1 MiB the HTTP/2 library ends connections that open
+    /// thousands of streams at once, so less counts as that.
+    pub connection_window: u32,
+    /// How often a silent peer is pinged.
+    pub keepalive_interval: Duration,
+    /// How long a ping may stay unanswered. With the interval, this is when a dead peer is noticed.
+    pub keepalive_timeout: Duration,
+    /// How many streams write a body over 64 KiB at once (D8).
+    pub max_paced: usize,
+    /// After this time a stream that is still writing no longer counts, so that readers that are stuck hold nobody up.
+    pub paced_for: Duration,
+    /// How long the streams may take to end at shutdown.
+    pub drain_timeout: Duration,
+}
+
+impl Default for GrpcConfig {
+    fn default() -> Self {
+        Self {
+            identifier: default_identifier(),
+            limits: Limits::default(),
+            max_message_bytes: 64 * 1024 * 1024,
+            max_streams: 200_000,
+            max_streams_per_connection: 1_000_000,
+            connection_window: 4 * 1024 * 1024,
+            keepalive_interval: Duration::from_secs(30),
+            keepalive_timeout: Duration::from_secs(20),
+            max_paced: 1000,
+            paced_for: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The host's name and a random suffix, so that two instances on one host differ.
+fn default_identifier() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    // The seed of a `RandomState` is random for every process.
+    let suffix = RandomState::new().hash_one(std::process::id()) as u32;
+    format!("{}-{suffix:08x}", if host.is_empty() { "xds-server" } else { host })
+}

@@ -1,0 +1,527 @@
+//! Responses as bytes: everything but the nonce is made once and shared by all streams that send it (D8).
+//!
+//! Protobuf takes fields in any order. So a message begins with the nonce, the only part that differs between streams,
+//! and goes on with a [`Body`] that is common to them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
+use xds_cache::{Name, Resource};
+use xds_session::{Contents, Entries, Entry, Form, Nonce, Response};
+
+/// The encoded contents of a response, without gRPC header and nonce.
+///
+/// Small things lie together in one segment; large resources are segments of their own, which share the memory of the
+/// resource. No segment is shorter than [`MIN_SEGMENT`] bytes, unless it is the only one.
+#[derive(Debug)]
+pub(crate) struct Body {
+    segments: Box<[Bytes]>,
+    len: usize,
+}
+
+/// What is written of one response, frame by frame.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    first: Option<Bytes>,
+    rest: Option<Bytes>,
+    body: Arc<Body>,
+    /// The next segment of `body`.
+    next: usize,
+}
+
+impl Body {
+    /// Encodes `contents`; `identifier` is the instance's name (row A13).
+    pub(crate) fn new(contents: &Contents, identifier: &str) -> Self {
+        let fields = Fields::of(contents.form);
+        let mut segments = Segments::default();
+        let type_url = contents.resource_type.type_url();
+        segments.put_bytes(fields.version_info, contents.version_info.as_bytes());
+        segments.put_bytes(fields.type_url, type_url.as_bytes());
+        let control_plane = message(1, identifier.as_bytes());
+        segments.put_bytes(fields.control_plane, &control_plane);
+        match &contents.entries {
+            Entries::Table(table) => {
+                for resource in table.resources() {
+                    segments.put_full(contents.form, resource);
+                }
+            }
+            Entries::Listed(entries) => {
+                for entry in entries {
+                    segments.put_entry(contents.form, entry);
+                }
+            }
+        }
+        for name in &contents.removed {
+            segments.put_bytes(REMOVED_RESOURCES, name.as_bytes());
+        }
+        for name in &contents.not_found {
+            segments.put_bytes(fields.resource_errors, &not_found(name));
+        }
+        segments.finish()
+    }
+
+    /// How many bytes it has.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The bytes, in order.
+    pub(crate) fn segments(&self) -> &[Bytes] {
+        &self.segments
+    }
+}
+
+impl Frames {
+    /// The message of one stream.
+    pub(crate) fn new(nonce: u64, body: Arc<Body>) -> Self {
+        let nonce = message(NONCE, Nonce::text(nonce).as_bytes());
+        Self::with_nonce_field(&nonce, body)
+    }
+
+    /// A message without nonce, for a call that is not a stream.
+    pub(crate) fn without_nonce(body: Arc<Body>) -> Self {
+        Self::with_nonce_field(&[], body)
+    }
+
+    fn with_nonce_field(nonce: &[u8], body: Arc<Body>) -> Self {
+        let len = nonce.len() + body.len;
+        let segment = body.segments.first().cloned().unwrap_or_default();
+        let n_copied = if segment.len() <= MAX_COPIED { segment.len() } else { MIN_SEGMENT };
+        let mut first = BytesMut::with_capacity(GRPC_HEADER + nonce.len() + n_copied);
+        first.put_u8(0);
+        // A message of 4 GiB cannot be: what is published is far smaller.
+        first.put_u32(u32::try_from(len).unwrap_or(u32::MAX));
+        first.put_slice(nonce);
+        first.put_slice(&segment[..n_copied]);
+        let rest = (n_copied < segment.len()).then(|| segment.slice(n_copied..));
+        Self { first: Some(first.freeze()), rest, body, next: 1 }
+    }
+
+    /// How many bytes the whole message has, with the gRPC header.
+    pub(crate) fn message_len(response: &Response, body: &Body) -> usize {
+        GRPC_HEADER + 2 + Nonce::text(response.nonce).len() + body.len
+    }
+}
+
+impl Iterator for Frames {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if let Some(part) = self.first.take().or_else(|| self.rest.take()) {
+            return Some(part);
+        }
+        let segment = self.body.segments.get(self.next)?.clone();
+        self.next += 1;
+        Some(segment)
+    }
+}
+
+/// A segment that grows, behind those that are done.
+#[derive(Debug, Default)]
+struct Segments {
+    done: Vec<Bytes>,
+    open: BytesMut,
+}
+
+impl Segments {
+    fn put_entry(&mut self, form: Form, entry: &Entry) {
+        match (form, entry) {
+            // Without a wrapper there is no way to say "unchanged"; the whole resource says it too.
+            (_, Entry::Full(resource)) | (Form::Sotw, Entry::Heartbeat(resource)) => {
+                self.put_full(form, resource);
+            }
+            (Form::SotwWrapped, Entry::Heartbeat(resource)) => {
+                self.put_wrapped(&resource_head(resource, resource.ttl(), &[]), None);
+            }
+            (Form::Delta { .. }, Entry::Heartbeat(resource)) => {
+                self.put_bytes(RESOURCES, &resource_head(resource, resource.ttl(), &[]));
+            }
+            (Form::Delta { .. }, Entry::Unpopulated(name)) => {
+                let mut unpopulated = message(RESOURCE_NAME, name.as_bytes());
+                unpopulated.extend(message(RESOURCE_ALIASES, name.as_bytes()));
+                self.put_bytes(RESOURCES, &unpopulated);
+            }
+            // In State of the World what does not exist is simply absent.
+            (Form::Sotw | Form::SotwWrapped, Entry::Unpopulated(_)) => {}
+        }
+    }
+
+    fn put_full(&mut self, form: Form, resource: &Resource) {
+        let type_url = resource.resource_type().type_url();
+        match form {
+            Form::Sotw => {
+                self.put_header(RESOURCES, any_len(type_url, resource.value().len()));
+                self.put_any(type_url, resource.value());
+            }
+            Form::SotwWrapped => {
+                self.put_wrapped(
+                    &resource_head(resource, resource.ttl(), resource.aliases()),
+                    Some(resource),
+                );
+            }
+            Form::Delta { with_ttl } => {
+                let ttl = resource.ttl().filter(|_| with_ttl);
+                let head = resource_head(resource, ttl, resource.aliases());
+                self.put_header(RESOURCES, head.len() + field_len(RESOURCE_BODY, body_len(resource)));
+                self.put_resource(&head, Some(resource));
+            }
+        }
+    }
+
+    /// An `Any` that holds a `Resource` of these parts (row A136).
+    fn put_wrapped(&mut self, head: &[u8], body: Option<&Resource>) {
+        let n_body = body.map_or(0, |resource| field_len(RESOURCE_BODY, body_len(resource)));
+        let n_resource = head.len() + n_body;
+        self.put_header(RESOURCES, any_len(RESOURCE_TYPE_URL, n_resource));
+        self.put_bytes(ANY_TYPE_URL, RESOURCE_TYPE_URL.as_bytes());
+        self.put_header(ANY_VALUE, n_resource);
+        self.put_resource(head, body);
+    }
+
+    /// The fields of a `Resource`.
+    fn put_resource(&mut self, head: &[u8], body: Option<&Resource>) {
+        self.open.put_slice(head);
+        if let Some(resource) = body {
+            self.put_header(RESOURCE_BODY, body_len(resource));
+            self.put_any(resource.resource_type().type_url(), resource.value());
+        }
+    }
+
+    /// The fields of an `Any`.
+    fn put_any(&mut self, type_url: &str, value: &Bytes) {
+        self.put_bytes(ANY_TYPE_URL, type_url.as_bytes());
+        if !value.is_empty() {
+            self.put_header(ANY_VALUE, value.len());
+            self.put_value(value);
+        }
+    }
+
+    /// Chains a large value; its ends are copied, so that no segment becomes short.
+    fn put_value(&mut self, value: &Bytes) {
+        if value.len() < MIN_CHAINED {
+            self.open.put_slice(value);
+            return;
+        }
+        let begin = MIN_SEGMENT.saturating_sub(self.open.len());
+        let end = value.len() - MIN_SEGMENT;
+        self.open.put_slice(&value[..begin]);
+        self.done.push(self.open.split().freeze());
+        self.done.push(value.slice(begin..end));
+        self.open.put_slice(&value[end..]);
+    }
+
+    /// A length-delimited field; an empty one is left out, as proto3 has it for everything that is put so.
+    fn put_bytes(&mut self, field: u32, value: &[u8]) {
+        put_field(&mut self.open, field, value);
+    }
+
+    fn put_header(&mut self, field: u32, len: usize) {
+        put_header(&mut self.open, field, len);
+    }
+
+    fn finish(mut self) -> Body {
+        self.done.push(self.open.freeze());
+        let len = self.done.iter().map(Bytes::len).sum();
+        Body { segments: self.done.into(), len }
+    }
+}
+
+/// The field numbers of the two messages, where they differ.
+struct Fields {
+    version_info: u32,
+    type_url: u32,
+    control_plane: u32,
+    resource_errors: u32,
+}
+
+impl Fields {
+    fn of(form: Form) -> Self {
+        match form {
+            Form::Sotw | Form::SotwWrapped => {
+                Self { version_info: 1, type_url: 4, control_plane: 6, resource_errors: 7 }
+            }
+            Form::Delta { .. } => Self { version_info: 1, type_url: 4, control_plane: 7, resource_errors: 9 },
+        }
+    }
+}
+
+/// A `Resource` without its body.
+fn resource_head(resource: &Resource, ttl: Option<Duration>, aliases: &[Name]) -> Vec<u8> {
+    let mut head = message(RESOURCE_VERSION, resource.version().to_string().as_bytes());
+    put_field(&mut head, RESOURCE_NAME, resource.name().as_bytes());
+    for alias in aliases {
+        put_field(&mut head, RESOURCE_ALIASES, alias.as_bytes());
+    }
+    if let Some(ttl) = ttl {
+        let mut duration = Vec::new();
+        put_varint(&mut duration, DURATION_SECONDS, ttl.as_secs());
+        put_varint(&mut duration, DURATION_NANOS, u64::from(ttl.subsec_nanos()));
+        put_header(&mut head, RESOURCE_TTL, duration.len());
+        head.extend(duration);
+    }
+    head
+}
+
+/// A `ResourceError` that says that a name does not exist (A.12).
+fn not_found(name: &str) -> Vec<u8> {
+    let mut error = message(1, &message(1, name.as_bytes()));
+    let mut status = Vec::new();
+    put_varint(&mut status, 1, NOT_FOUND);
+    put_field(&mut status, 2, b"the resource does not exist");
+    put_field(&mut error, 2, &status);
+    error
+}
+
+/// A message of one field.
+fn message(field: u32, value: &[u8]) -> Vec<u8> {
+    let mut message = Vec::with_capacity(field_len(field, value.len()));
+    put_field(&mut message, field, value);
+    message
+}
+
+fn put_field(buffer: &mut impl BufMut, field: u32, value: &[u8]) {
+    if !value.is_empty() {
+        put_header(buffer, field, value.len());
+        buffer.put_slice(value);
+    }
+}
+
+fn put_header(buffer: &mut impl BufMut, field: u32, len: usize) {
+    encode_key(field, WireType::LengthDelimited, buffer);
+    encode_varint(len as u64, buffer);
+}
+
+fn put_varint(buffer: &mut impl BufMut, field: u32, value: u64) {
+    if value != 0 {
+        encode_key(field, WireType::Varint, buffer);
+        encode_varint(value, buffer);
+    }
+}
+
+/// How long a field is that holds `len` bytes.
+fn field_len(field: u32, len: usize) -> usize {
+    key_len(field) + encoded_len_varint(len as u64) + len
+}
+
+/// How long the `Any` of a value is.
+fn any_len(type_url: &str, n_value: usize) -> usize {
+    let value = if n_value == 0 { 0 } else { field_len(ANY_VALUE, n_value) };
+    field_len(ANY_TYPE_URL, type_url.len()) + value
+}
+
+fn body_len(resource: &Resource) -> usize {
+    any_len(resource.resource_type().type_url(), resource.value().len())
+}
+
+/// Compressed flag and length.
+const GRPC_HEADER: usize = 5;
+/// A value from this size on is chained instead of copied: then a copy costs more than a frame.
+const MIN_CHAINED: usize = 16 * 1024;
+/// Clients that are built on h2 count data frames below 256 bytes and close a connection that has many of them unread.
+const MIN_SEGMENT: usize = 512;
+/// A first segment up to this size is copied behind the nonce whole: one frame instead of two.
+const MAX_COPIED: usize = 4096;
+
+/// `nonce` of both messages.
+const NONCE: u32 = 5;
+/// `resources` of both messages.
+const RESOURCES: u32 = 2;
+/// `removed_resources` of `DeltaDiscoveryResponse`.
+const REMOVED_RESOURCES: u32 = 6;
+const RESOURCE_VERSION: u32 = 1;
+const RESOURCE_BODY: u32 = 2;
+const RESOURCE_NAME: u32 = 3;
+const RESOURCE_ALIASES: u32 = 4;
+const RESOURCE_TTL: u32 = 6;
+const ANY_TYPE_URL: u32 = 1;
+const ANY_VALUE: u32 = 2;
+const DURATION_SECONDS: u32 = 1;
+const DURATION_NANOS: u32 = 2;
+const RESOURCE_TYPE_URL: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
+/// `google.rpc.Code.NOT_FOUND`.
+const NOT_FOUND: u64 = 5;
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::config::core::v3::ControlPlane;
+    use envoy_types::pb::envoy::service::discovery::v3 as proto;
+    use envoy_types::pb::google::protobuf::{Any, Duration as ProtoDuration};
+    use envoy_types::pb::google::rpc::Status;
+    use prost::Message;
+    use xds_cache::{ResourceType, TypeTable};
+
+    use super::*;
+
+    fn resource(name: &str, n_bytes: usize) -> Arc<Resource> {
+        let value: Vec<u8> = (0..n_bytes).map(|i| (i % 251) as u8).collect();
+        let mut draft = Resource::plain(ResourceType::Cluster, name, value).to_draft();
+        draft.ttl = Some(Duration::new(1, 500_000_000));
+        draft.aliases = [Name::from(format!("{name}.alias"))].into();
+        Arc::new(Resource::new(draft))
+    }
+
+    fn contents(form: Form, entries: Entries) -> Contents {
+        Contents {
+            resource_type: ResourceType::Cluster,
+            version_info: "v1".into(),
+            form,
+            entries,
+            removed: vec![],
+            not_found: vec![],
+        }
+    }
+
+    fn bytes_of(contents: &Contents, nonce: u64) -> Vec<u8> {
+        let frames: Vec<Bytes> = Frames::new(nonce, Arc::new(Body::new(contents, "me"))).collect();
+        let bytes = frames.concat();
+        assert_eq!(bytes[0], 0);
+        assert_eq!(u32::from_be_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]) as usize, bytes.len() - 5);
+        for (i, frame) in frames.iter().enumerate() {
+            assert!(frame.len() >= 256 || frames.len() == 1, "frame {i} has {} bytes", frame.len());
+        }
+        bytes[5..].to_vec()
+    }
+
+    fn any(resource: &Resource) -> Any {
+        Any { type_url: resource.resource_type().type_url().into(), value: resource.value().to_vec() }
+    }
+
+    fn wrapped(resource: &Resource, with_ttl: bool, with_body: bool) -> proto::Resource {
+        proto::Resource {
+            name: resource.name().to_string(),
+            version: resource.version().to_string(),
+            aliases: if with_body { vec![resource.aliases()[0].to_string()] } else { vec![] },
+            resource: with_body.then(|| any(resource)),
+            ttl: with_ttl.then_some(ProtoDuration { seconds: 1, nanos: 500_000_000 }),
+            ..Default::default()
+        }
+    }
+
+    fn any_of(resource: &proto::Resource) -> Any {
+        Any { type_url: RESOURCE_TYPE_URL.into(), value: resource.encode_to_vec() }
+    }
+
+    fn error(name: &str) -> proto::ResourceError {
+        proto::ResourceError {
+            resource_name: Some(proto::ResourceName { name: name.into(), ..Default::default() }),
+            error_detail: Some(Status {
+                code: 5,
+                message: "the resource does not exist".into(),
+                details: vec![],
+            }),
+        }
+    }
+
+    fn sotw(resources: Vec<Any>) -> proto::DiscoveryResponse {
+        proto::DiscoveryResponse {
+            version_info: "v1".into(),
+            type_url: ResourceType::Cluster.type_url().into(),
+            nonce: "abc".into(),
+            control_plane: Some(ControlPlane { identifier: "me".into() }),
+            resources,
+            ..Default::default()
+        }
+    }
+
+    /// Empty, small, one byte below and at the size from which values are chained, and large.
+    fn many() -> Vec<Arc<Resource>> {
+        [
+            ("a", 0),
+            ("b", 100),
+            ("c", MIN_CHAINED - 1),
+            ("d", MIN_CHAINED),
+            ("e", 100_000),
+            ("f", 1),
+            ("g", 16_400),
+        ]
+        .map(|(name, n_bytes)| resource(name, n_bytes))
+        .into()
+    }
+
+    #[test]
+    fn sotw_equals_what_prost_makes() {
+        let table = Arc::new(TypeTable::new(many()));
+        for size in 0..many().len() {
+            let listed = Entries::Listed(many().into_iter().take(size).map(Entry::Full).collect());
+            let mut contents = contents(Form::Sotw, listed);
+            contents.not_found = vec!["nope".into()];
+            let expected = proto::DiscoveryResponse {
+                resource_errors: vec![error("nope")],
+                ..sotw(many().iter().take(size).map(|resource| any(resource)).collect())
+            };
+            let decoded = proto::DiscoveryResponse::decode(&*bytes_of(&contents, 0xabc)).unwrap();
+            assert_eq!(decoded, expected, "{size} resources");
+        }
+        let whole = contents(Form::Sotw, Entries::Table(table));
+        let decoded = proto::DiscoveryResponse::decode(&*bytes_of(&whole, 0xabc)).unwrap();
+        assert_eq!(decoded, sotw(many().iter().map(|resource| any(resource)).collect()));
+    }
+
+    #[test]
+    fn wrapped_sotw_equals_what_prost_makes() {
+        let mut entries: Vec<Entry> = many().into_iter().map(Entry::Full).collect();
+        entries.push(Entry::Heartbeat(resource("h", 100)));
+        let mut expected: Vec<Any> = many().iter().map(|r| any_of(&wrapped(r, true, true))).collect();
+        expected.push(any_of(&wrapped(&resource("h", 100), true, false)));
+        let contents = contents(Form::SotwWrapped, Entries::Listed(entries));
+        let decoded = proto::DiscoveryResponse::decode(&*bytes_of(&contents, 0xabc)).unwrap();
+        assert_eq!(decoded.type_url, sotw(vec![]).type_url);
+        let resources = |anys: &[Any]| -> Vec<proto::Resource> {
+            anys.iter().map(|any| proto::Resource::decode(&*any.value).unwrap()).collect()
+        };
+        assert_eq!(resources(&decoded.resources), resources(&expected));
+        assert!(decoded.resources.iter().all(|any| any.type_url == RESOURCE_TYPE_URL));
+    }
+
+    #[test]
+    fn delta_equals_what_prost_makes() {
+        for with_ttl in [false, true] {
+            let mut entries: Vec<Entry> = many().into_iter().map(Entry::Full).collect();
+            entries.push(Entry::Heartbeat(resource("h", 100)));
+            entries.push(Entry::Unpopulated("rc/nope".into()));
+            let mut resources: Vec<_> = many().iter().map(|r| wrapped(r, with_ttl, true)).collect();
+            resources.push(wrapped(&resource("h", 100), true, false));
+            resources.push(proto::Resource {
+                name: "rc/nope".into(),
+                aliases: vec!["rc/nope".into()],
+                ..Default::default()
+            });
+            let mut contents = contents(Form::Delta { with_ttl }, Entries::Listed(entries));
+            contents.removed = vec!["x".into(), "y".into()];
+            contents.not_found = vec!["nope".into()];
+            let expected = proto::DeltaDiscoveryResponse {
+                system_version_info: "v1".into(),
+                resources,
+                type_url: ResourceType::Cluster.type_url().into(),
+                removed_resources: vec!["x".into(), "y".into()],
+                nonce: "abc".into(),
+                control_plane: Some(ControlPlane { identifier: "me".into() }),
+                resource_errors: vec![error("nope")],
+                ..Default::default()
+            };
+            let decoded = proto::DeltaDiscoveryResponse::decode(&*bytes_of(&contents, 0xabc)).unwrap();
+            assert_eq!(decoded, expected);
+        }
+    }
+
+    #[test]
+    fn large_resources_are_not_copied() {
+        let large = resource("e", 100_000);
+        let listed = Entries::Listed(vec![Entry::Full(Arc::clone(&large))]);
+        let body = Body::new(&contents(Form::Sotw, listed), "me");
+        let inside = large.value().as_ptr_range();
+        assert!(body.segments.iter().any(|segment| inside.contains(&segment.as_ptr())));
+        assert_eq!(body.len(), body.segments().iter().map(Bytes::len).sum::<usize>());
+    }
+
+    #[test]
+    fn the_length_that_is_told_is_the_length_that_is_sent() {
+        let contents = contents(Form::Sotw, Entries::Listed(many().into_iter().map(Entry::Full).collect()));
+        let body = Arc::new(Body::new(&contents, "me"));
+        let response = Response { nonce: 0x1234, contents };
+        let n_sent: usize = Frames::new(response.nonce, Arc::clone(&body)).map(|frame| frame.len()).sum();
+        assert_eq!(n_sent, Frames::message_len(&response, &body));
+    }
+}

@@ -1,0 +1,143 @@
+//! One request, one answer: the unary `Fetch` methods, and what REST polling is made of (A.14).
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+use http_body::Frame;
+use prost::Message;
+use tokio::time::Instant;
+use tonic::Status;
+use xds_cache::ResourceType;
+use xds_cache::status::Variant;
+use xds_session::{Client, Contents, Entries, Form, Limits, Nonce, Request, SessionError, SotwRequest};
+
+use crate::grpc::Grpc;
+use crate::grpc::body::trailers;
+use crate::grpc::client::request_kind;
+use crate::grpc::convert::Incoming;
+use crate::grpc::encode::Frames;
+use crate::grpc::requests::RequestFrames;
+use crate::grpc::status::status_of;
+
+/// What a client that asks once gets.
+#[derive(Debug)]
+pub(crate) enum Fetched {
+    /// This.
+    Contents(Contents),
+    /// Nothing, because the server knows nothing of the node, and the client holds configuration (D3).
+    Withheld,
+    /// Nothing, because the first load is not complete.
+    NotLoaded,
+}
+
+/// Answers a request as the first one of a SotW stream of its type is answered.
+///
+/// # Errors
+///
+/// What would end such a stream.
+pub(crate) fn fetch(
+    grpc: &Grpc,
+    service: &ResourceType,
+    request: SotwRequest,
+) -> Result<Fetched, SessionError> {
+    let request = Request::from(request);
+    grpc.metrics.request(service, request_kind(&request));
+    let Some(node) = request.node().filter(|node| !node.id.is_empty()).cloned() else {
+        return Err(SessionError::MissingNode);
+    };
+    // An answer cannot come in parts.
+    let mut client = Client::new(Limits { max_response_bytes: usize::MAX, ..grpc.config.limits });
+    let stream = grpc.streams.next_id();
+    client.open(stream, Variant::Sotw, Some(service.clone()), 0);
+    client.handle_request(stream, as_first(request))?;
+    let Some(view) = grpc.publisher.view_of(&node) else { return Ok(Fetched::NotLoaded) };
+    let version_info = Arc::clone(view.version_info(service));
+    client.handle_view(view);
+    if client.is_withheld() {
+        return Ok(Fetched::Withheld);
+    }
+    let response = client.poll_response(stream, Instant::now().into_std());
+    let contents = response.map_or_else(|| empty(service, version_info), |response| response.contents);
+    Ok(Fetched::Contents(contents))
+}
+
+/// Serves a unary call.
+///
+/// # Errors
+///
+/// The status of the call.
+pub(crate) async fn unary(
+    grpc: &Grpc,
+    service: &ResourceType,
+    requests: &mut RequestFrames,
+) -> Result<FetchBody, Status> {
+    let message = poll_fn(|cx| requests.poll_message(cx)).await;
+    let message = message.ok_or_else(|| Status::invalid_argument("the request is missing"))??;
+    let request = DiscoveryRequest::decode(message)
+        .map_err(|error| Status::invalid_argument(format!("malformed DiscoveryRequest: {error}")))?;
+    let Request::Sotw(request) = Incoming::from(request).request else {
+        return Err(Status::internal("the request is of the other variant"));
+    };
+    match fetch(grpc, service, request).map_err(|error| status_of(&error))? {
+        Fetched::Contents(contents) => {
+            let body = grpc.bodies.encode(&contents);
+            grpc.metrics.response(service, body.len());
+            Ok(FetchBody { frames: Frames::without_nonce(body).collect(), is_ended: false })
+        }
+        Fetched::Withheld => Err(Status::unavailable("no node group selects this node")),
+        Fetched::NotLoaded => Err(Status::unavailable("the first load is not complete yet")),
+    }
+}
+
+/// The session has never sent anything to this client: what the request says of earlier responses means nothing.
+fn as_first(request: Request) -> Request {
+    match request {
+        Request::Sotw(request) => {
+            Request::Sotw(SotwRequest { response_nonce: Nonce::None, error_detail: None, ..request })
+        }
+        Request::Delta(request) => Request::Delta(request),
+    }
+}
+
+/// The answer to who asks for nothing, or for nothing that exists.
+fn empty(service: &ResourceType, version_info: Arc<str>) -> Contents {
+    Contents {
+        resource_type: service.clone(),
+        version_info,
+        form: Form::Sotw,
+        entries: Entries::Listed(vec![]),
+        removed: vec![],
+        not_found: vec![],
+    }
+}
+
+/// A message and the status `OK`.
+#[derive(Debug)]
+pub(crate) struct FetchBody {
+    frames: VecDeque<Bytes>,
+    is_ended: bool,
+}
+
+impl http_body::Body for FetchBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if let Some(data) = self.frames.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        if std::mem::replace(&mut self.is_ended, true) {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(Some(Ok(Frame::trailers(trailers(&Status::ok(""))))))
+    }
+}

@@ -1,0 +1,89 @@
+//! xDS over the wire: the gRPC services, REST-JSON polling, and client status.
+//!
+//! The way of a response: the publisher makes a view; every stream that follows it is woken and asks its session
+//! (`xds_session::Client`, driven by [`client`]) what it owes; [`encode`] makes bytes of it, which streams share
+//! ([`shared`]); [`body`] writes them behind a nonce. The way of a request: [`requests`] takes it out of the connection,
+//! [`convert`] makes it the session's.
+//!
+//! There is no task and no queue per stream. What a client can make grow has a limit in [`GrpcConfig`].
+
+mod body;
+mod client;
+mod config;
+mod convert;
+mod csds;
+mod discovery;
+mod encode;
+mod fetch;
+mod identity;
+mod matcher;
+mod pace;
+mod requests;
+mod rest;
+mod serve;
+mod shared;
+mod status;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use xds_cache::{Publisher, StatusBoard};
+use xds_codec::Codec;
+
+pub use config::GrpcConfig;
+pub use serve::ServeError;
+
+use crate::metrics::Metrics;
+
+/// The services of the xDS port, with all that they share.
+///
+/// Make one with [`Grpc::new`] and [`serve`](Grpc::serve) it; its [`rest_routes`](Grpc::rest_routes) can be merged into
+/// another HTTP port too.
+#[derive(Debug)]
+pub struct Grpc {
+    publisher: Arc<Publisher>,
+    board: Arc<StatusBoard>,
+    codec: Codec,
+    metrics: Arc<Metrics>,
+    config: GrpcConfig,
+    streams: Arc<streams::Streams>,
+    clients: Arc<client::Clients>,
+    extensions: identity::Extensions,
+    bodies: shared::Bodies,
+    pacer: Arc<pace::Pacer>,
+    unmatched: client::UnmatchedLog,
+}
+
+impl Grpc {
+    /// Services that serve what `publisher` publishes and tell `board` and `metrics` of it.
+    #[must_use]
+    pub fn new(
+        publisher: Arc<Publisher>,
+        board: Arc<StatusBoard>,
+        codec: Codec,
+        metrics: Arc<Metrics>,
+        config: GrpcConfig,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            publisher,
+            board,
+            codec,
+            metrics,
+            streams: streams::Streams::new(config.max_streams),
+            clients: Arc::default(),
+            extensions: identity::Extensions::default(),
+            bodies: shared::Bodies::new(&config.identifier),
+            pacer: pace::Pacer::new(config.max_paced, config.paced_for),
+            unmatched: client::UnmatchedLog::default(),
+            config,
+        })
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn config(&self) -> &GrpcConfig {
+        &self.config
+    }
+}

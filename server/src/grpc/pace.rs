@@ -1,0 +1,133 @@
+//! Pacing of large bodies: only so many streams write one at a time (D8).
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+/// Hands out the places of those who write large bodies.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    places: Arc<Semaphore>,
+    held_for: Duration,
+    holders: Mutex<Holders>,
+}
+
+#[derive(Debug, Default)]
+struct Holders {
+    last_id: u64,
+    /// The oldest first, because all hold equally long.
+    permits: BTreeMap<u64, (Instant, OwnedSemaphorePermit)>,
+}
+
+/// A place; dropping it gives it back, unless its time was up before.
+#[derive(Debug)]
+pub(crate) struct Place {
+    id: u64,
+    pacer: Arc<Pacer>,
+}
+
+/// The wait for a place. Loses nothing when dropped.
+pub(crate) type Waiting = Pin<Box<dyn Future<Output = Place> + Send>>;
+
+impl Pacer {
+    /// So many places, each for so long.
+    pub(crate) fn new(n_places: usize, held_for: Duration) -> Arc<Self> {
+        let n_places = n_places.clamp(1, Semaphore::MAX_PERMITS);
+        Arc::new(Self { places: Arc::new(Semaphore::new(n_places)), held_for, holders: Mutex::default() })
+    }
+
+    /// A place, if one is free.
+    pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Place> {
+        Arc::clone(&self.places).try_acquire_owned().ok().map(|permit| self.place(permit))
+    }
+
+    /// Waits for a place, in the order of coming.
+    pub(crate) fn enter(self: &Arc<Self>) -> Waiting {
+        let pacer = Arc::clone(self);
+        Box::pin(async move {
+            let permit = Arc::clone(&pacer.places).acquire_owned();
+            tokio::pin!(permit);
+            loop {
+                // The wait stays queued while places whose time is up are taken back.
+                let expiry = pacer.take_back_expired();
+                match tokio::time::timeout_at(expiry, &mut permit).await {
+                    Ok(Ok(permit)) => return pacer.place(permit),
+                    // The semaphore is never closed.
+                    Ok(Err(_)) => std::future::pending().await,
+                    Err(_) => {}
+                }
+            }
+        })
+    }
+
+    fn place(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Place {
+        let mut holders = self.lock();
+        holders.last_id += 1;
+        let id = holders.last_id;
+        holders.permits.insert(id, (Instant::now() + self.held_for, permit));
+        Place { id, pacer: Arc::clone(self) }
+    }
+
+    /// Frees the places whose time is up. Tells when the next one's is.
+    fn take_back_expired(&self) -> Instant {
+        let now = Instant::now();
+        let mut holders = self.lock();
+        while let Some(first) = holders.permits.first_entry() {
+            let (expiry, _) = first.get();
+            if *expiry > now {
+                return *expiry;
+            }
+            drop(first.remove());
+        }
+        now + self.held_for
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Holders> {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.pacer.lock().permits.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_place_that_is_given_back_is_taken_by_the_first_who_waits() {
+        let pacer = Pacer::new(1, Duration::from_secs(3600));
+        let place = pacer.try_enter().unwrap();
+        assert!(pacer.try_enter().is_none());
+        let (mut first, mut second) = (pacer.enter(), pacer.enter());
+        assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
+        drop(place);
+        assert!((&mut second).now_or_never().is_none());
+        let place = first.await;
+        drop(place);
+        second.await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stuck_writer_loses_its_place_in_time() {
+        let pacer = Pacer::new(1, Duration::from_secs(5));
+        let stuck = pacer.try_enter().unwrap();
+        let began = Instant::now();
+        let place = pacer.enter().await;
+        assert_eq!(began.elapsed(), Duration::from_secs(5));
+        drop(stuck);
+        assert!(pacer.try_enter().is_none(), "what was taken back is not given back twice");
+        drop(place);
+        assert!(pacer.try_enter().is_some());
+    }
+}

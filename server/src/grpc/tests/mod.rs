@@ -1,0 +1,11 @@
+//! Tests of the services as a whole: over real connections, and of a stream's body without any.
+
+mod body;
+mod connections;
+mod csds;
+mod discovery;
+mod limits;
+mod measure;
+mod rest;
+mod shutdown;
+mod support;

@@ -1,0 +1,321 @@
+//! What is counted, and how it is told to Prometheus.
+//!
+//! Label values come from closed lists; what is in none of them is `other`.
+
+mod process;
+mod scrape;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use xds_cache::status::Variant;
+use xds_cache::{Publisher, ResourceType, Revision, StatusBoard};
+
+use crate::metrics::process::Process;
+use crate::metrics::scrape::Scrape;
+
+/// The metrics of the process. Shared by reference; every call is short.
+pub struct Metrics {
+    registry: Registry,
+    streams: Family<VariantLabel, Gauge>,
+    requests: Family<RequestLabels, Counter>,
+    responses: Family<TypeLabel, Counter>,
+    response_bytes: Family<TypeLabel, Counter>,
+    nacks: Family<TypeLabel, Counter>,
+    publications: Family<SourceLabel, Counter>,
+    publish_to_ack: Histogram,
+    file_errors: Gauge,
+    ready: Gauge,
+    /// When the last publications were made, the oldest first.
+    published: Mutex<VecDeque<(Revision, Instant)>>,
+}
+
+/// Who caused a publication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PublicationSource {
+    /// Watched files.
+    Files,
+    /// A write through the admin API.
+    Api,
+    /// The store: at start, or by another replica.
+    Store,
+}
+
+/// What a request was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// It accepted a response.
+    Ack,
+    /// It rejected a response.
+    Nack,
+    /// It answered nothing.
+    Subscribe,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VariantLabel {
+    variant: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TypeLabel {
+    r#type: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    r#type: &'static str,
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SourceLabel {
+    source: &'static str,
+}
+
+impl Metrics {
+    /// Nothing has happened yet. What `publisher` and `board` hold is looked up when the metrics are read.
+    #[must_use]
+    pub fn new(publisher: Arc<Publisher>, board: Arc<StatusBoard>) -> Self {
+        let mut metrics = Self {
+            registry: Registry::default(),
+            streams: Family::default(),
+            requests: Family::default(),
+            responses: Family::default(),
+            response_bytes: Family::default(),
+            nacks: Family::default(),
+            publications: Family::default(),
+            publish_to_ack: Histogram::new(PUBLISH_TO_ACK_BUCKETS),
+            file_errors: Gauge::default(),
+            ready: Gauge::default(),
+            published: Mutex::default(),
+        };
+        for variant in [Variant::Sotw, Variant::Delta] {
+            let _ = metrics.streams.get_or_create(&variant_label(variant));
+        }
+        metrics.register();
+        metrics.registry.register_collector(Box::new(Scrape::new(publisher, board)));
+        metrics.registry.register_collector(Box::new(Process));
+        metrics
+    }
+
+    /// A publication was made.
+    pub fn published(&self, source: PublicationSource, revision: Revision) {
+        self.publications.get_or_create(&SourceLabel { source: source.as_str() }).inc();
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        if published.len() >= MAX_PUBLISHED {
+            published.pop_front();
+        }
+        published.push_back((revision, Instant::now()));
+    }
+
+    /// How many watched files have errors now.
+    pub fn file_errors(&self, n_errors: usize) {
+        self.file_errors.set(i64::try_from(n_errors).unwrap_or(i64::MAX));
+    }
+
+    /// Whether the server is ready.
+    pub fn ready(&self, is_ready: bool) {
+        self.ready.set(i64::from(is_ready));
+    }
+
+    /// A stream began.
+    pub fn stream_opened(&self, variant: Variant) {
+        self.streams.get_or_create(&variant_label(variant)).inc();
+    }
+
+    /// A stream ended.
+    pub fn stream_closed(&self, variant: Variant) {
+        self.streams.get_or_create(&variant_label(variant)).dec();
+    }
+
+    /// A request came.
+    pub fn request(&self, resource_type: &ResourceType, kind: RequestKind) {
+        let labels = RequestLabels { r#type: type_name(resource_type), kind: kind.as_str() };
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    /// A response of so many bytes is sent.
+    pub fn response(&self, resource_type: &ResourceType, n_bytes: usize) {
+        let label = TypeLabel { r#type: type_name(resource_type) };
+        self.responses.get_or_create(&label).inc();
+        self.response_bytes.get_or_create(&label).inc_by(n_bytes as u64);
+    }
+
+    /// A client rejected a response.
+    pub fn nacked(&self, resource_type: &ResourceType) {
+        self.nacks.get_or_create(&TypeLabel { r#type: type_name(resource_type) }).inc();
+    }
+
+    /// A client that has been connected `since` accepted everything that `revision` owed it of a type. Counts only if it
+    /// was connected at the publication.
+    pub fn acked(&self, revision: Revision, since: Instant) {
+        let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = published.iter().rev().find(|(of, _)| *of == revision).map(|(_, at)| *at);
+        drop(published);
+        if let Some(at) = at.filter(|at| since <= *at) {
+            self.publish_to_ack.observe(at.elapsed().as_secs_f64());
+        }
+    }
+
+    /// All metrics as OpenMetrics text; its content type is [`CONTENT_TYPE`].
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string fails only if a collector does; then what was written up to there is given.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+
+    fn register(&mut self) {
+        let registry = &mut self.registry;
+        registry.register("xds_streams", "Open discovery streams", self.streams.clone());
+        registry.register("xds_requests", "Discovery requests", self.requests.clone());
+        registry.register("xds_responses", "Discovery responses", self.responses.clone());
+        registry.register("xds_response_bytes", "Bytes of discovery responses", self.response_bytes.clone());
+        registry.register("xds_nacks", "Rejected responses", self.nacks.clone());
+        registry.register("xds_publish", "Publications", self.publications.clone());
+        let help = "Time from a publication until a connected client has accepted it";
+        registry.register("xds_publish_to_ack_seconds", help, self.publish_to_ack.clone());
+        registry.register("xds_file_errors", "Watched files with errors", self.file_errors.clone());
+        registry.register("xds_ready", "Whether the server is ready", self.ready.clone());
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl PublicationSource {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Api => "api",
+            Self::Store => "store",
+        }
+    }
+}
+
+impl RequestKind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Ack => "ack",
+            Self::Nack => "nack",
+            Self::Subscribe => "subscribe",
+        }
+    }
+}
+
+fn variant_label(variant: Variant) -> VariantLabel {
+    VariantLabel { variant: variant.as_str() }
+}
+
+/// The label of a type: its name in REST, `other` for types that are not known.
+fn type_name(resource_type: &ResourceType) -> &'static str {
+    match resource_type {
+        ResourceType::Runtime => "runtimes",
+        ResourceType::Secret => "secrets",
+        ResourceType::Cluster => "clusters",
+        ResourceType::ClusterLoadAssignment => "endpoints",
+        ResourceType::LbEndpoint => "locality-endpoints",
+        ResourceType::ExtensionConfig => "extension-configs",
+        ResourceType::Listener => "listeners",
+        ResourceType::ScopedRouteConfiguration => "scoped-routes",
+        ResourceType::RouteConfiguration => "routes",
+        ResourceType::VirtualHost => "virtual-hosts",
+        ResourceType::Other(_) => OTHER,
+    }
+}
+
+/// The content type of what [`Metrics::render`] gives.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The label value of everything that is in no list.
+const OTHER: &str = "other";
+/// How many publications are remembered for the time until they are acknowledged.
+const MAX_PUBLISHED: usize = 64;
+/// From a client on the same host to one that is stuck.
+const PUBLISH_TO_ACK_BUCKETS: [f64; 12] =
+    [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 300.0];
+
+#[cfg(test)]
+mod tests {
+    use xds_cache::layer::Resources;
+    use xds_cache::{Layer, Resource, layer};
+
+    use super::*;
+
+    fn metrics() -> Metrics {
+        Metrics::new(Arc::new(Publisher::new()), StatusBoard::new())
+    }
+
+    fn line<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+        text.lines().find_map(|line| line.strip_prefix(name).and_then(|rest| rest.strip_prefix(' ')))
+    }
+
+    #[test]
+    fn every_metric_of_the_contract_is_told() {
+        let metrics = metrics();
+        metrics.stream_opened(Variant::Delta);
+        metrics.request(&ResourceType::Cluster, RequestKind::Nack);
+        metrics.request(&ResourceType::from_type_url("type.googleapis.com/foo"), RequestKind::Ack);
+        metrics.response(&ResourceType::Listener, 100);
+        metrics.nacked(&ResourceType::Cluster);
+        metrics.published(PublicationSource::Files, Revision(1));
+        metrics.file_errors(3);
+        metrics.ready(true);
+        let text = metrics.render();
+        for (name, value) in [
+            ("xds_streams{variant=\"delta\"}", "1"),
+            ("xds_streams{variant=\"sotw\"}", "0"),
+            ("xds_requests_total{type=\"clusters\",kind=\"nack\"}", "1"),
+            ("xds_requests_total{type=\"other\",kind=\"ack\"}", "1"),
+            ("xds_responses_total{type=\"listeners\"}", "1"),
+            ("xds_response_bytes_total{type=\"listeners\"}", "100"),
+            ("xds_nacks_total{type=\"clusters\"}", "1"),
+            ("xds_publish_total{source=\"files\"}", "1"),
+            ("xds_publish_to_ack_seconds_count", "0"),
+            ("xds_file_errors", "3"),
+            ("xds_ready", "1"),
+        ] {
+            assert_eq!(line(&text, name), Some(value), "{name} in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn only_a_client_that_was_there_counts_for_the_time_until_the_ack() {
+        let metrics = metrics();
+        let before = Instant::now();
+        metrics.published(PublicationSource::Api, Revision(7));
+        metrics.acked(Revision(7), before);
+        metrics.acked(Revision(6), before);
+        metrics.acked(Revision(7), Instant::now());
+        assert_eq!(line(&metrics.render(), "xds_publish_to_ack_seconds_count"), Some("1"));
+    }
+
+    #[test]
+    fn resources_are_counted_by_group_and_type() {
+        let publisher = Arc::new(Publisher::new());
+        let metrics = Metrics::new(Arc::clone(&publisher), StatusBoard::new());
+        let resource = Arc::new(Resource::plain(ResourceType::Cluster, "a", b"x".as_slice()));
+        let mut base = Layer::default();
+        let resources: Resources = [(resource.key().clone(), Arc::clone(&resource))].into();
+        base.groups.entry(xds_cache::GroupName::default_group()).or_default().resources = resources;
+        publisher.publish(Revision(1), layer::merge(&base, &Layer::default()));
+        let text = metrics.render();
+        let name = "xds_snapshot_resources{group=\"default\",type=\"clusters\"}";
+        assert_eq!(line(&text, name), Some("1"), "{text}");
+    }
+}

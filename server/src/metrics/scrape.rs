@@ -1,0 +1,114 @@
+//! Metrics that are counted when they are asked for, from what the publisher and the status board hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+use xds_cache::{GroupName, Publisher, Revision, StatusBoard};
+
+use super::{OTHER, type_name};
+
+/// Counts nodes and resources.
+#[derive(Debug)]
+pub(super) struct Scrape {
+    publisher: Arc<Publisher>,
+    board: Arc<StatusBoard>,
+    /// The resources of a revision; counted once for each.
+    resources: Mutex<(Revision, ResourceCounts)>,
+}
+
+/// By group and type.
+type ResourceCounts = Arc<BTreeMap<(String, &'static str), u64>>;
+
+impl Scrape {
+    pub(super) fn new(publisher: Arc<Publisher>, board: Arc<StatusBoard>) -> Self {
+        Self { publisher, board, resources: Mutex::default() }
+    }
+
+    /// How many nodes are connected, by client; a node with many streams counts once.
+    fn nodes(&self) -> BTreeMap<&'static str, usize> {
+        let mut nodes: BTreeMap<&'static str, BTreeSet<String>> = BTreeMap::new();
+        for entry in self.board.streams() {
+            entry.with(|status| {
+                let node = &status.info.node;
+                nodes.entry(client(&node.user_agent_name)).or_default().insert(node.id.clone());
+            });
+        }
+        CLIENTS
+            .iter()
+            .map(|(_, client)| *client)
+            .chain([OTHER])
+            .map(|client| (client, nodes.get(client).map_or(0, BTreeSet::len)))
+            .collect()
+    }
+
+    fn resources(&self) -> ResourceCounts {
+        let (revision, groups) = self.publisher.groups();
+        let mut counted = self.resources.lock().unwrap_or_else(PoisonError::into_inner);
+        if counted.0 == revision {
+            return Arc::clone(&counted.1);
+        }
+        let named: BTreeSet<&GroupName> = groups.keys().take(MAX_GROUPS).collect();
+        let mut counts: BTreeMap<(String, &'static str), u64> = BTreeMap::new();
+        for (name, group) in &groups {
+            let label = if named.contains(name) { name.as_str() } else { OTHER };
+            for key in group.resources.keys() {
+                *counts.entry((label.to_owned(), type_name(&key.resource_type))).or_default() += 1;
+            }
+        }
+        *counted = (revision, Arc::new(counts));
+        Arc::clone(&counted.1)
+    }
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let help = "Connected nodes";
+        let mut nodes = encoder.encode_descriptor("xds_connected_nodes", help, None, MetricType::Gauge)?;
+        for (client, n_nodes) in self.nodes() {
+            nodes.encode_family(&[("client", client)])?.encode_gauge(&(n_nodes as u64))?;
+        }
+        let help = "Resources by group and type";
+        let mut resources =
+            encoder.encode_descriptor("xds_snapshot_resources", help, None, MetricType::Gauge)?;
+        for ((group, resource_type), n_resources) in self.resources().iter() {
+            let labels = [("group", group.as_str()), ("type", *resource_type)];
+            resources.encode_family(&labels)?.encode_gauge(n_resources)?;
+        }
+        Ok(())
+    }
+}
+
+/// The label of a client.
+fn client(user_agent_name: &str) -> &'static str {
+    CLIENTS.iter().find(|(prefix, _)| user_agent_name.starts_with(prefix)).map_or(OTHER, |(_, client)| client)
+}
+
+/// What a client's user agent begins with, and its label.
+const CLIENTS: [(&str, &str); 6] = [
+    ("envoy", "envoy"),
+    ("gRPC Go", "grpc-go"),
+    ("gRPC Java", "grpc-java"),
+    ("gRPC C-core", "grpc-c-core"),
+    ("gRPC Node", "grpc-node"),
+    ("tonic", "tonic"),
+];
+/// How many groups have a label of their own; the first by name.
+const MAX_GROUPS: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_told_by_their_user_agent() {
+        for (name, expected) in
+            [("envoy", "envoy"), ("gRPC Go", "grpc-go"), ("gRPC Node Pure JS", "grpc-node"), ("", OTHER)]
+        {
+            assert_eq!(client(name), expected, "{name}");
+        }
+    }
+}
