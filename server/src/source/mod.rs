@@ -1,13 +1,19 @@
 //! The files as a source: what is watched, when it is read again, and what of it is served (D5).
 //!
-//! [`read`] walks the roots and reads every file, [`load`] makes the next state of that and of the previous one, without
-//! I/O and without a clock, [`timing`] decides when to look, and [`watch`] drives the three.
+//! [`walk`] finds the files, [`read`] reads them, [`load`] makes the next state of that and of the previous one, without I/O
+//! and without a clock, [`timing`] decides when to look, and [`watch`] drives them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use xds_api::handle::FileStatus;
 use xds_cache::Layer;
+
+pub mod load;
+pub mod names;
+pub mod read;
+pub mod timing;
+pub mod walk;
 
 /// What the files give now, for the publisher and for the status.
 #[derive(Clone, Debug)]

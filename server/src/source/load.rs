@@ -1,0 +1,243 @@
+//! From the previous state and a scan to the next state: last good contents, groups by directory, owners (D5).
+//!
+//! A function of its arguments: it does no I/O and reads no clock, and no order of files changes what it gives.
+//!
+//! - A file that is broken as a whole keeps its last good contents, a bad object its last good version.
+//! - A resource belongs to a group and to one file. Two files that define it are an error; the owner keeps it.
+//! - What is missing stays while removals are [held](Removals::Held).
+//! - Nothing is complete before one load without an error, unless there are last good contents of a run before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use xds_api::handle::{FileObject, FileStatus};
+use xds_cache::{GroupName, Layer, NodeGroup};
+use xds_codec::{DecodedFile, Diagnostic, Place};
+
+use crate::source::FileLoad;
+use crate::source::read::{FileContent, Scan};
+use crate::source::timing::Removals;
+use crate::source::walk::is_below;
+
+mod groups;
+mod objects;
+mod parsed;
+pub(crate) mod persist;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use state::State;
+
+use groups::Assignment;
+use parsed::{Parsed, diagnostic};
+use state::{FileState, Files, ObjectId, Served};
+
+/// How a load is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// What becomes of what is missing.
+    pub removals: Removals,
+    /// Whether the good part of a first load with errors is served.
+    pub is_partial_start: bool,
+}
+
+/// What a load gives.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The state for the next load.
+    pub state: State,
+    /// What to serve and to show.
+    pub load: FileLoad,
+    /// Whether something is missing and still served.
+    pub holds_removals: bool,
+}
+
+/// What is wrong beyond single files, by file.
+#[derive(Debug, Default)]
+struct Findings(BTreeMap<Arc<str>, Vec<Diagnostic>>);
+
+impl Findings {
+    fn add(&mut self, path: &Arc<str>, diagnostic: Diagnostic) {
+        self.0.entry(Arc::clone(path)).or_default().push(diagnostic);
+    }
+}
+
+/// Loads what a scan found on top of what was known.
+///
+/// `decode` is asked only for contents that are new. A scan that is not settled never removes anything.
+#[must_use]
+pub fn load(
+    previous: &State,
+    scan: &Scan,
+    options: Options,
+    now: SystemTime,
+    mut decode: impl FnMut(&str, &FileContent) -> DecodedFile,
+) -> Loaded {
+    let removals = if scan.is_settled { options.removals } else { Removals::Held };
+    let mut findings = Findings::default();
+    let files = take_files(previous, scan, removals, now, &mut decode);
+    let assignment = groups::assign(&files, &previous.directories, removals, &mut findings);
+    let served = objects::resolve(&files, &assignment, &previous.served, removals, &mut findings);
+    let present = definitions(&assignment);
+    let mut definitions = present.clone();
+    let mut holds_removals = false;
+    if removals == Removals::Held {
+        for (name, definition) in &previous.definitions {
+            definitions.entry(name.clone()).or_insert_with(|| definition.clone());
+        }
+        holds_removals =
+            definitions.len() > present.len() || is_something_missing(&files, &assignment, &served);
+    }
+    let statuses = statuses(&files, &scan.faults, &served, &assignment, findings, now);
+    let has_errors = statuses.values().any(|file| file.diagnostics.iter().any(Diagnostic::is_error));
+    let is_clean = !has_errors && scan.is_settled;
+    // With nothing readable at all, a partial start would tell every client that there is nothing.
+    let is_partial = options.is_partial_start && files.values().any(|file| !file.parsed.is_broken);
+    let is_complete = previous.is_complete || is_clean || is_partial;
+    let load = FileLoad { layer: layer(&definitions, &served), files: statuses, is_complete };
+    let state = State { files, directories: assignment.directories, definitions, served, is_complete };
+    Loaded { state, load, holds_removals }
+}
+
+/// The files of the scan, those below a fault as they were, and the missing ones while removals are held.
+fn take_files(
+    previous: &State,
+    scan: &Scan,
+    removals: Removals,
+    now: SystemTime,
+    decode: &mut impl FnMut(&str, &FileContent) -> DecodedFile,
+) -> Files {
+    let mut files = Files::new();
+    for (path, read) in &scan.files {
+        let mut file = previous.files.get(path).cloned().unwrap_or_else(|| Arc::new(FileState::new(now)));
+        match read {
+            Ok(content) if file.hash == Some(content.hash) && !file.is_missing => {}
+            Ok(content) if file.hash == Some(content.hash) => Arc::make_mut(&mut file).is_missing = false,
+            Ok(content) => {
+                let parsed = Parsed::new(decode(path, content));
+                Arc::make_mut(&mut file).take(Some(content.hash), parsed, now);
+            }
+            Err(fault) => {
+                let parsed = Parsed::of_fault(path, fault);
+                if file.is_missing || file.parsed.diagnostics != parsed.diagnostics {
+                    Arc::make_mut(&mut file).take(None, parsed, now);
+                }
+            }
+        }
+        files.insert(Arc::clone(path), file);
+    }
+    for (path, file) in &previous.files {
+        if files.contains_key(path) {
+            continue;
+        }
+        let is_unreachable = scan.faults.keys().any(|fault| is_below(path, fault));
+        if is_unreachable || removals == Removals::Held {
+            let mut file = Arc::clone(file);
+            if file.is_missing == is_unreachable {
+                Arc::make_mut(&mut file).is_missing = !is_unreachable;
+            }
+            files.insert(Arc::clone(path), file);
+        }
+    }
+    files
+}
+
+fn is_something_missing(files: &Files, assignment: &Assignment, served: &BTreeMap<ObjectId, Served>) -> bool {
+    let is_missing = |object: &(&ObjectId, &Served)| {
+        let (id, object) = object;
+        let file = files.get(&object.path).filter(|file| !file.is_missing);
+        let is_claimed =
+            file.is_some_and(|file| file.good.contains_key(&id.key) || file.parsed.keys().contains(&id.key));
+        !is_claimed || assignment.group_of(&object.path).as_ref() != Some(&id.group)
+    };
+    files.values().any(|file| file.is_missing)
+        || assignment.directories.values().any(|group| group.is_leaving)
+        || served.iter().any(|object| is_missing(&object))
+}
+
+/// The definition of each group. What is still there wins over what is only held.
+fn definitions(assignment: &Assignment) -> BTreeMap<GroupName, NodeGroup> {
+    let groups = assignment.directories.values().filter(|group| !group.definition.name.is_default());
+    let mut groups: Vec<_> = groups.collect();
+    groups.sort_by_key(|group| !group.is_leaving);
+    groups.into_iter().map(|group| (group.definition.name.clone(), group.definition.clone())).collect()
+}
+
+fn layer(definitions: &BTreeMap<GroupName, NodeGroup>, served: &BTreeMap<ObjectId, Served>) -> Layer {
+    let mut layer = Layer::default();
+    for (name, definition) in definitions {
+        layer.groups.entry(name.clone()).or_default().definition = Some(definition.clone());
+    }
+    for (id, object) in served {
+        let group = layer.groups.entry(id.group.clone()).or_default();
+        group.resources.insert(id.key.clone(), Arc::clone(&object.resource));
+    }
+    layer
+}
+
+fn statuses(
+    files: &Files,
+    faults: &BTreeMap<Arc<str>, String>,
+    served: &BTreeMap<ObjectId, Served>,
+    assignment: &Assignment,
+    mut findings: Findings,
+    now: SystemTime,
+) -> BTreeMap<Arc<str>, FileStatus> {
+    let mut objects = objects_by_file(served, assignment);
+    let mut statuses = BTreeMap::new();
+    for (path, file) in files.iter().filter(|(_, file)| !file.is_missing) {
+        let mut diagnostics = file.parsed.diagnostics.clone();
+        diagnostics.extend(findings.0.remove(path).unwrap_or_default());
+        diagnostics.sort_by_key(|one| (one.place.line, one.place.column));
+        let mut objects = objects.remove(path).unwrap_or_default();
+        objects.sort_by_key(|object| (object.line, object.column));
+        let status = FileStatus {
+            path: Arc::clone(path),
+            hash: file.hash,
+            loaded_at: file.loaded_at,
+            objects,
+            diagnostics,
+            is_last_good: file.is_last_good(),
+        };
+        statuses.insert(Arc::clone(path), status);
+    }
+    for (path, message) in faults {
+        let place = Place { file: Arc::clone(path), line: 0, column: 0 };
+        let has_files = files.keys().any(|file| is_below(file, path));
+        let status = FileStatus {
+            path: Arc::clone(path),
+            hash: None,
+            loaded_at: now,
+            objects: Vec::new(),
+            diagnostics: vec![diagnostic("unreadable-path", place, message.clone())],
+            is_last_good: has_files,
+        };
+        statuses.entry(Arc::clone(path)).or_insert(status);
+    }
+    statuses
+}
+
+fn objects_by_file(
+    served: &BTreeMap<ObjectId, Served>,
+    assignment: &Assignment,
+) -> BTreeMap<Arc<str>, Vec<FileObject>> {
+    let mut by_file: BTreeMap<Arc<str>, Vec<FileObject>> = BTreeMap::new();
+    let mut add =
+        |path: &Arc<str>, group: &GroupName, kind: &str, name: &str, place: &Place, is_last_good: bool| {
+            let (kind, name) = (kind.to_owned(), name.to_owned());
+            let Place { line, column, .. } = *place;
+            let object = FileObject { group: group.clone(), kind, name, line, column, is_last_good };
+            by_file.entry(Arc::clone(path)).or_default().push(object);
+        };
+    for group in assignment.directories.values().filter(|group| !group.is_leaving) {
+        let name = &group.definition.name;
+        add(&group.path, name, "NodeGroup", name.as_str(), &group.place, false);
+    }
+    for (id, object) in served {
+        let kind = id.key.resource_type.slug();
+        add(&object.path, &id.group, kind, &id.key.name, &object.place, object.is_last_good);
+    }
+    by_file
+}

@@ -1,0 +1,262 @@
+//! Last good copies: what of a state outlives the process.
+//!
+//! One copy per file, under the file's path: its last good node group and resources, and which of them are served. Copies
+//! hold secrets; [`LastGood`](xds_store::LastGood) keeps them from others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::{Deserialize, Serialize};
+use xds_cache::group::Glob;
+use xds_cache::{
+    GroupName, NodeGroup, Origin, Profile, Reference, Resource, ResourceDraft, ResourceKey, ResourceType,
+    Scalar, Selector,
+};
+use xds_codec::Place;
+
+use super::parsed::Parsed;
+use super::state::{DirectoryGroup, FileState, GoodGroup, GoodResource, ObjectId, Served, State, parent};
+
+/// The copy of one file.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct FileCopy {
+    group: Option<GroupCopy>,
+    resources: Vec<ResourceCopy>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct GroupCopy {
+    name: String,
+    all: bool,
+    node_ids: Vec<String>,
+    clusters: Vec<String>,
+    user_agents: Vec<String>,
+    metadata: BTreeMap<String, Vec<ScalarCopy>>,
+    priority: i64,
+    client: Option<String>,
+    line: u32,
+    column: u32,
+    /// Whether it is the group of its directory.
+    is_used: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum ScalarCopy {
+    String(String),
+    Number(f64),
+    Bool(bool),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct ResourceCopy {
+    type_url: String,
+    name: String,
+    value: String,
+    ttl: Option<Duration>,
+    aliases: Vec<String>,
+    /// Type URL, name and field path.
+    references: Vec<(String, String, String)>,
+    in_wildcard: bool,
+    line: u32,
+    column: u32,
+    /// The group in which it is served, if it is.
+    served_in: Option<String>,
+}
+
+/// What differs between the copies of two states: new content by path, `None` for copies that go.
+pub(crate) fn changed_copies(saved: &State, state: &State) -> BTreeMap<Arc<str>, Option<Vec<u8>>> {
+    let (before, after) = (served_by_file(saved), served_by_file(state));
+    let mut changed = BTreeMap::new();
+    for (path, file) in &state.files {
+        let is_same_file = saved.files.get(path).is_some_and(|other| Arc::ptr_eq(other, file));
+        let is_same_group = used_group(saved, path) == used_group(state, path);
+        if !(is_same_file && is_same_group && before.get(path) == after.get(path)) {
+            let served = after.get(path).map(Vec::as_slice).unwrap_or_default();
+            let copy = FileCopy::new(file, used_group(state, path), served);
+            changed.insert(Arc::clone(path), serde_json::to_vec(&copy).ok());
+        }
+    }
+    for path in saved.files.keys().filter(|path| !state.files.contains_key(*path)) {
+        changed.insert(Arc::clone(path), None);
+    }
+    changed
+}
+
+/// The state that copies tell of; empty if there are none. Damaged copies are left out and named.
+pub(crate) fn restore(copies: &BTreeMap<String, bytes::Bytes>, now: SystemTime) -> (State, Vec<String>) {
+    let mut state = State::default();
+    let mut damaged = Vec::new();
+    for (path, copy) in copies {
+        match serde_json::from_slice::<FileCopy>(copy) {
+            Ok(copy) => {
+                copy.restore(&path.as_str().into(), now, &mut state);
+                state.is_complete = true;
+            }
+            Err(_) => damaged.push(path.clone()),
+        }
+    }
+    (state, damaged)
+}
+
+/// A resource that a file owns, and the group in which it is served.
+type Owned<'a> = (&'a ObjectId, &'a Arc<Resource>);
+
+fn served_by_file(state: &State) -> BTreeMap<&Arc<str>, Vec<Owned<'_>>> {
+    let mut by_file: BTreeMap<&Arc<str>, Vec<Owned<'_>>> = BTreeMap::new();
+    for (id, object) in &state.served {
+        by_file.entry(&object.path).or_default().push((id, &object.resource));
+    }
+    by_file
+}
+
+fn used_group<'a>(state: &'a State, path: &Arc<str>) -> Option<&'a DirectoryGroup> {
+    state.directories.get(parent(path)).filter(|group| group.path == *path && !group.is_leaving)
+}
+
+impl FileCopy {
+    fn new(file: &FileState, used_group: Option<&DirectoryGroup>, served: &[Owned<'_>]) -> Self {
+        let owned: BTreeMap<_, _> =
+            served.iter().map(|(id, resource)| (&id.key, (&id.group, *resource))).collect();
+        let good = file.good.iter().map(|(key, good)| {
+            let served_in = owned.get(key).map(|(group, _)| group.as_str().to_owned());
+            ResourceCopy::new(&good.resource, &good.place, served_in)
+        });
+        // What the file took over from another one, and never had a good version of.
+        let nowhere = Place { file: "".into(), line: 0, column: 0 };
+        let adopted = owned.iter().filter(|(key, _)| !file.good.contains_key(**key));
+        let adopted = adopted
+            .map(|(_, (group, resource))| ResourceCopy::new(resource, &nowhere, Some(group.to_string())));
+        let group = match (used_group, &file.group) {
+            (Some(used), _) => Some(GroupCopy::new(&used.definition, &used.place, true)),
+            (None, Some(group)) => Some(GroupCopy::new(&group.definition, &group.place, false)),
+            (None, None) => None,
+        };
+        Self { group, resources: good.chain(adopted).collect() }
+    }
+
+    fn restore(self, path: &Arc<str>, now: SystemTime, state: &mut State) {
+        let mut file = FileState::new(now);
+        // Nothing is known of the present content, as if it were broken.
+        file.parsed = Arc::new(Parsed { is_broken: true, ..Parsed::default() });
+        if let Some(group) = self.group {
+            let is_used = group.is_used;
+            file.group = group.restore(path);
+            if let Some(GoodGroup { definition, place }) = file.group.clone().filter(|_| is_used) {
+                state.definitions.insert(definition.name.clone(), definition.clone());
+                let group = DirectoryGroup { path: Arc::clone(path), definition, place, is_leaving: false };
+                state.directories.insert(parent(path).into(), group);
+            }
+        }
+        for resource in self.resources {
+            let served_in = resource.served_in.as_deref().and_then(|name| GroupName::new(name).ok());
+            let Some(good) = resource.restore(path) else { continue };
+            let key = good.resource.key().clone();
+            if let Some(group) = served_in {
+                let GoodResource { resource, place } = good.clone();
+                let served = Served { resource, path: Arc::clone(path), place, is_last_good: true };
+                state.served.insert(ObjectId { group, key: key.clone() }, served);
+            }
+            file.good.insert(key, good);
+        }
+        state.files.insert(Arc::clone(path), Arc::new(file));
+    }
+}
+
+impl ResourceCopy {
+    fn new(resource: &Resource, place: &Place, served_in: Option<String>) -> Self {
+        let references = resource.references().iter().map(|reference| {
+            let ResourceKey { resource_type, name } = &reference.to;
+            (resource_type.type_url().to_owned(), name.to_string(), reference.path.to_string())
+        });
+        Self {
+            type_url: resource.resource_type().type_url().to_owned(),
+            name: resource.name().to_string(),
+            value: BASE64.encode(resource.value()),
+            ttl: resource.ttl(),
+            aliases: resource.aliases().iter().map(ToString::to_string).collect(),
+            references: references.collect(),
+            in_wildcard: resource.in_wildcard(),
+            line: place.line,
+            column: place.column,
+            served_in,
+        }
+    }
+
+    fn restore(self, path: &Arc<str>) -> Option<GoodResource> {
+        let (line, column) = (self.line, self.column);
+        let key = |type_url: &str, name: &str| ResourceKey {
+            resource_type: ResourceType::from_type_url(type_url),
+            name: name.into(),
+        };
+        let references = self
+            .references
+            .iter()
+            .map(|(type_url, name, path)| Reference { to: key(type_url, name), path: path.as_str().into() });
+        let draft = ResourceDraft {
+            key: key(&self.type_url, &self.name),
+            value: BASE64.decode(&self.value).ok()?.into(),
+            ttl: self.ttl,
+            aliases: self.aliases.iter().map(|alias| alias.as_str().into()).collect(),
+            references: references.collect(),
+            origin: Origin::File { path: Arc::clone(path), line, column },
+            in_wildcard: self.in_wildcard,
+        };
+        let place = Place { file: Arc::clone(path), line, column };
+        Some(GoodResource { resource: Arc::new(Resource::new(draft)), place })
+    }
+}
+
+impl GroupCopy {
+    fn new(definition: &NodeGroup, place: &Place, is_used: bool) -> Self {
+        let NodeGroup { name, selector, priority, client } = definition;
+        let globs = |globs: &[Glob]| globs.iter().map(|glob| glob.as_str().to_owned()).collect();
+        let scalar = |scalar: &Scalar| match scalar {
+            Scalar::String(text) => ScalarCopy::String(text.clone()),
+            Scalar::Number(number) => ScalarCopy::Number(*number),
+            Scalar::Bool(truth) => ScalarCopy::Bool(*truth),
+        };
+        let values = |values: &Vec<Scalar>| values.iter().map(scalar).collect();
+        Self {
+            name: name.as_str().to_owned(),
+            all: selector.all,
+            node_ids: globs(&selector.node_ids),
+            clusters: globs(&selector.clusters),
+            user_agents: globs(&selector.user_agents),
+            metadata: selector.metadata.iter().map(|(path, of)| (path.clone(), values(of))).collect(),
+            priority: *priority,
+            client: client.map(|profile| profile.as_str().to_owned()),
+            line: place.line,
+            column: place.column,
+            is_used,
+        }
+    }
+
+    fn restore(self, path: &Arc<str>) -> Option<GoodGroup> {
+        let globs = |globs: Vec<String>| globs.iter().map(|glob| Glob::new(glob)).collect();
+        let scalar = |scalar| match scalar {
+            ScalarCopy::String(text) => Scalar::String(text),
+            ScalarCopy::Number(number) => Scalar::Number(number),
+            ScalarCopy::Bool(truth) => Scalar::Bool(truth),
+        };
+        let metadata = self.metadata.into_iter();
+        let selector = Selector {
+            all: self.all,
+            node_ids: globs(self.node_ids),
+            clusters: globs(self.clusters),
+            user_agents: globs(self.user_agents),
+            metadata: metadata.map(|(path, of)| (path, of.into_iter().map(scalar).collect())).collect(),
+        };
+        let client = [Profile::Envoy, Profile::Grpc]
+            .into_iter()
+            .find(|profile| self.client.as_deref() == Some(profile.as_str()));
+        let name = GroupName::new(&self.name).ok()?;
+        let definition = NodeGroup { name, selector, priority: self.priority, client };
+        Some(GoodGroup {
+            definition,
+            place: Place { file: Arc::clone(path), line: self.line, column: self.column },
+        })
+    }
+}

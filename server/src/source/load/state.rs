@@ -1,0 +1,150 @@
+//! What is known of the files from one load to the next.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use xds_cache::{GroupName, NodeGroup, Resource, ResourceKey, Version};
+use xds_codec::Place;
+
+use super::parsed::{Parsed, ParsedObject};
+
+/// What is known of the files. The state of a server that has never loaded anything is empty.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    pub(super) files: Files,
+    /// The group of each directory that has a node group of its own.
+    pub(super) directories: BTreeMap<Arc<str>, DirectoryGroup>,
+    /// The definition of each group that files define, those included whose removal is held.
+    pub(super) definitions: BTreeMap<GroupName, NodeGroup>,
+    /// What is served, by group and key.
+    pub(super) served: BTreeMap<ObjectId, Served>,
+    /// Whether a load was complete, in this process or in one before.
+    pub(super) is_complete: bool,
+}
+
+/// The files by path; those that have not changed are shared by the states.
+pub(super) type Files = BTreeMap<Arc<str>, Arc<FileState>>;
+
+/// One file.
+#[derive(Clone, Debug)]
+pub(super) struct FileState {
+    /// Hash of the content that was parsed; `None` if there was none.
+    pub(super) hash: Option<Version>,
+    /// When that content was first seen.
+    pub(super) loaded_at: SystemTime,
+    /// What it says.
+    pub(super) parsed: Arc<Parsed>,
+    /// The last good version of each resource that is, or may be, in the file.
+    pub(super) good: BTreeMap<ResourceKey, GoodResource>,
+    /// The last good node group of the file, if one is, or may be, in it.
+    pub(super) group: Option<GoodGroup>,
+    /// Whether the file was missing in the last scan, and its removal is held.
+    pub(super) is_missing: bool,
+}
+
+/// A resource as it was when it last was good.
+#[derive(Clone, Debug)]
+pub(super) struct GoodResource {
+    pub(super) resource: Arc<Resource>,
+    pub(super) place: Place,
+}
+
+/// A node group as it was when it last was good.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct GoodGroup {
+    pub(super) definition: NodeGroup,
+    pub(super) place: Place,
+}
+
+/// The node group of one directory.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct DirectoryGroup {
+    /// The file that defines it.
+    pub(super) path: Arc<str>,
+    pub(super) definition: NodeGroup,
+    pub(super) place: Place,
+    /// Whether nothing defines it any more, and its removal is held.
+    pub(super) is_leaving: bool,
+}
+
+/// A resource of a group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ObjectId {
+    pub(super) group: GroupName,
+    pub(super) key: ResourceKey,
+}
+
+/// A resource that is served.
+#[derive(Clone, Debug)]
+pub(super) struct Served {
+    pub(super) resource: Arc<Resource>,
+    /// The file that owns it.
+    pub(super) path: Arc<str>,
+    pub(super) place: Place,
+    /// Whether it is not what the file says now, because that is broken.
+    pub(super) is_last_good: bool,
+}
+
+impl FileState {
+    /// A file of which nothing is known yet.
+    pub(super) fn new(now: SystemTime) -> Self {
+        Self {
+            hash: None,
+            loaded_at: now,
+            parsed: Arc::default(),
+            good: BTreeMap::new(),
+            group: None,
+            is_missing: false,
+        }
+    }
+
+    /// Takes over what is good in a new content; what is bad, or may be hidden in what cannot be read, stays as it was.
+    pub(super) fn take(&mut self, hash: Option<Version>, parsed: Parsed, now: SystemTime) {
+        self.is_missing = false;
+        self.hash = hash;
+        self.loaded_at = now;
+        if !parsed.is_broken {
+            let keys = parsed.keys();
+            self.good.retain(|key, _| parsed.has_unreadable || keys.contains(key));
+            let n_groups = parsed.groups().count();
+            if n_groups == 0 && !parsed.has_unreadable {
+                self.group = None;
+            }
+            for object in &parsed.objects {
+                match object {
+                    ParsedObject::Resource(key, place, Some(resource)) => {
+                        let good = GoodResource { resource: Arc::clone(resource), place: place.clone() };
+                        self.good.insert(key.clone(), good);
+                    }
+                    ParsedObject::Group(place, Some(definition)) if n_groups == 1 => {
+                        let (definition, place) = (definition.clone(), place.clone());
+                        self.group = Some(GoodGroup { definition, place });
+                    }
+                    ParsedObject::Resource(_, _, None) | ParsedObject::Group(..) => {}
+                }
+            }
+        }
+        self.parsed = Arc::new(parsed);
+    }
+
+    /// Whether the last good contents are used because the whole text is broken.
+    pub(super) fn is_last_good(&self) -> bool {
+        self.parsed.is_broken && (self.group.is_some() || !self.good.is_empty())
+    }
+}
+
+/// The directory of a path, as text.
+pub(super) fn parent(path: &str) -> &str {
+    match path.rsplit_once('/') {
+        Some(("", _)) => "/",
+        Some((directory, _)) => directory,
+        None => ".",
+    }
+}
+
+/// The directory of a file, and those above it, from the inside out.
+pub(super) fn directories_above(path: &str) -> impl Iterator<Item = &str> {
+    let first = Some(parent(path));
+    std::iter::successors(first, |directory| (!["/", "."].contains(directory)).then(|| parent(directory)))
+}

@@ -1,0 +1,105 @@
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+
+/// Files with everything that can be wrong in them.
+fn any_files() -> impl Strategy<Value = BTreeMap<String, String>> {
+    let path = select(vec!["a", "b", "d/a", "d/b", "d/e/a", "f/a", "f/b"]).prop_map(ToOwned::to_owned);
+    let line = prop_oneof![
+        6 => (select(vec!["x", "y", "z"]), 0..3).prop_map(|(name, value)| format!("{name}={value}")),
+        1 => select(vec!["x!", "y!", "?", "group!", "<", "group default"]).prop_map(ToOwned::to_owned),
+        1 => (select(vec!["g", "h"]), 0..2).prop_map(|(name, id)| format!("group {name} n{id}")),
+    ];
+    btree_map(path, vec(line, 0..4).prop_map(|lines| lines.join("\n")), 0..6)
+}
+
+fn scan_of(files: &BTreeMap<String, String>) -> Scan {
+    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    scan(&files)
+}
+
+fn is_clean(loaded: &Loaded) -> bool {
+    loaded.load.files.values().all(|file| file.diagnostics.is_empty())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_global_rejects: 100_000, failure_persistence: None, ..ProptestConfig::with_cases(4000) })]
+
+    /// Whatever was before, files without a fault give what they say and nothing else.
+    #[test]
+    fn clean_files_end_every_history(
+        history in vec((any_files(), any::<bool>()), 0..6),
+        last in any_files(),
+    ) {
+        let mut fresh = Files::default();
+        fresh.due(&scan_of(&last));
+        prop_assume!(is_clean(fresh.last.as_ref().unwrap()));
+        let mut files = Files::default();
+        for (step, is_held) in &history {
+            files.load(&scan_of(step), if *is_held { Removals::Held } else { Removals::Due });
+        }
+        files.due(&scan_of(&last));
+        prop_assert_eq!(files.served(), fresh.served());
+        prop_assert!(files.errors().is_empty() && files.is_complete());
+        prop_assert_eq!(&files.state.definitions, &fresh.state.definitions);
+    }
+
+    /// While removals are held, nothing that was served goes, whatever happens to the files.
+    #[test]
+    fn nothing_goes_while_removals_are_held(history in vec(any_files(), 1..6)) {
+        let mut files = Files::default();
+        let mut keys: Vec<String> = Vec::new();
+        for step in &history {
+            files.held(&scan_of(step));
+            let now: Vec<_> = files.served().iter().map(|one| one.split('=').next().unwrap().to_owned()).collect();
+            prop_assert!(keys.iter().all(|key| now.contains(key)), "{keys:?} then {now:?}");
+            keys = now;
+        }
+    }
+
+    /// A load that nothing follows is the same again, and says that there is nothing left to do.
+    #[test]
+    fn a_second_look_changes_nothing(history in vec((any_files(), any::<bool>()), 1..5)) {
+        let mut files = Files::default();
+        for (step, is_held) in &history {
+            files.load(&scan_of(step), if *is_held { Removals::Held } else { Removals::Due });
+        }
+        let last = scan_of(&history.last().unwrap().0);
+        prop_assert!(!files.due(&last).holds_removals);
+        let before = (files.served(), files.errors());
+        files.due(&last);
+        prop_assert_eq!(before.clone(), (files.served(), files.errors()));
+        files.held(&last);
+        prop_assert_eq!(before, (files.served(), files.errors()));
+    }
+
+    /// After a restart with the same files, the same is served.
+    #[test]
+    fn a_restart_changes_nothing(history in vec(any_files(), 1..5)) {
+        let mut files = Files { is_partial_start: true, ..Files::default() };
+        for step in &history {
+            files.due(&scan_of(step));
+        }
+        prop_assume!(files.is_complete());
+        // What only its past serves, because all that new files say of it is wrong, has no file to be saved with.
+        let is_claimed = |(id, served): (&state::ObjectId, &state::Served)| {
+            files.state.files.get(&served.path).is_some_and(|file| file.good.contains_key(&id.key))
+        };
+        let groups = files.state.directories.values().map(|group| &group.path);
+        prop_assume!(groups.into_iter().all(|path| files.state.files.contains_key(path)));
+        prop_assume!(files.state.served.iter().all(is_claimed));
+        prop_assume!(!files.errors().iter().any(|error| error.ends_with("duplicate-resource")));
+        let mut after = files.restarted();
+        after.due(&scan_of(history.last().unwrap()));
+        prop_assert_eq!(files.served(), after.served());
+    }
+
+    #[test]
+    fn arbitrary_copies_never_panic(bytes in vec(any::<u8>(), 0..64), path in ".{0,8}") {
+        let copies = BTreeMap::from([(path, bytes.into())]);
+        let (_, damaged) = persist::restore(&copies, UNIX_EPOCH);
+        prop_assert_eq!(damaged.len(), 1);
+    }
+}

@@ -1,0 +1,251 @@
+//! When to look at the files: a state machine that is told of events and asked for steps. Time is passed in.
+//!
+//! An event means only "look again". Additions and changes are taken over once it was quiet for a moment, or the first event
+//! is old enough. What is missing is taken for removed only after a longer quiet, however long that takes: a `git pull` must
+//! never be published by halves.
+
+use std::time::{Duration, Instant};
+
+/// How long to wait for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// The quiet after which additions and changes are taken over. Editors save in several steps; one save is one change.
+    pub debounce: Duration,
+    /// The age of the first event at which they are taken over without any quiet.
+    pub max_delay: Duration,
+    /// The quiet after which what is missing is taken for removed.
+    pub removal_quiet: Duration,
+    /// How often the files are looked at without an event, for file systems that tell nothing.
+    pub poll_interval: Duration,
+}
+
+impl Timing {
+    /// The times of D5.
+    #[must_use]
+    pub fn with_poll_interval(poll_interval: Duration) -> Self {
+        Self {
+            debounce: Duration::from_millis(100),
+            max_delay: Duration::from_secs(1),
+            removal_quiet: Duration::from_secs(2),
+            poll_interval,
+        }
+    }
+}
+
+/// What is to be done now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing, until the next deadline or event.
+    Wait,
+    /// Walk, and tell of an event if the walk differs from the last one.
+    Poll,
+    /// Read everything.
+    Load(Removals),
+}
+
+/// What becomes of what is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removals {
+    /// It stays: something may still be under way.
+    Held,
+    /// It goes.
+    Due,
+}
+
+/// Decides when to look.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    timing: Timing,
+    /// The first event since the last load.
+    first_event: Option<Instant>,
+    /// The last event ever.
+    last_event: Option<Instant>,
+    /// Whether the last load holds something that is missing.
+    holds_removals: bool,
+    /// Whether to look now, whatever the clock says.
+    is_asked: bool,
+    next_poll: Instant,
+}
+
+impl Pace {
+    /// Nothing has been loaded yet: the first step is a load.
+    #[must_use]
+    pub fn new(timing: Timing, now: Instant) -> Self {
+        let next_poll = now + timing.poll_interval;
+        Self { timing, first_event: None, last_event: None, holds_removals: false, is_asked: true, next_poll }
+    }
+
+    /// Something may have changed.
+    pub fn handle_event(&mut self, now: Instant) {
+        self.first_event.get_or_insert(now);
+        self.last_event = Some(now);
+    }
+
+    /// Somebody wants to know now.
+    pub fn handle_request(&mut self) {
+        self.is_asked = true;
+    }
+
+    /// A load is done that began at `began`; `holds_removals` if it holds something that is missing.
+    ///
+    /// Events since then still count: the load may not have seen what they told of.
+    pub fn handle_loaded(&mut self, began: Instant, holds_removals: bool) {
+        self.holds_removals = holds_removals;
+        self.is_asked = false;
+        if self.last_event.is_none_or(|last| last < began) {
+            self.first_event = None;
+        } else {
+            self.first_event = self.last_event;
+        }
+        self.next_poll = began + self.timing.poll_interval;
+    }
+
+    /// A walk without a load is done.
+    pub fn handle_polled(&mut self, now: Instant) {
+        self.next_poll = now + self.timing.poll_interval;
+    }
+
+    /// What to do at `now`.
+    #[must_use]
+    pub fn poll_step(&self, now: Instant) -> Step {
+        let is_quiet = self.quiet_at().is_none_or(|quiet| quiet <= now);
+        if self.is_asked || self.load_at().is_some_and(|due| due <= now) {
+            return Step::Load(if is_quiet { Removals::Due } else { Removals::Held });
+        }
+        if self.holds_removals && is_quiet {
+            return Step::Load(Removals::Due);
+        }
+        if self.next_poll <= now { Step::Poll } else { Step::Wait }
+    }
+
+    /// When to ask for a step again if nothing happens.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        let quiet = self.quiet_at().filter(|_| self.holds_removals);
+        [self.load_at(), quiet].into_iter().flatten().fold(self.next_poll, Instant::min)
+    }
+
+    /// Whether what is missing is still waited for.
+    #[must_use]
+    pub fn holds_removals(&self) -> bool {
+        self.holds_removals
+    }
+
+    fn load_at(&self) -> Option<Instant> {
+        let (first, last) = (self.first_event?, self.last_event?);
+        Some((last + self.timing.debounce).min(first + self.timing.max_delay))
+    }
+
+    fn quiet_at(&self) -> Option<Instant> {
+        self.last_event.map(|last| last + self.timing.removal_quiet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn millis(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    /// Runs a pace through events at the given milliseconds, with loads that take no time and hold removals or not; returns
+    /// the times and kinds of the loads, without the first one.
+    fn loads(events: &[u64], until: u64, holds_removals: bool) -> Vec<(u64, Removals)> {
+        let start = Instant::now();
+        let at = |n| start + millis(n);
+        let mut pace = Pace::new(Timing::with_poll_interval(millis(5000)), start);
+        assert_eq!(pace.poll_step(start), Step::Load(Removals::Due));
+        pace.handle_loaded(start, false);
+        let mut loads = Vec::new();
+        for now in 1..=until {
+            if events.contains(&now) {
+                pace.handle_event(at(now));
+            }
+            match pace.poll_step(at(now)) {
+                Step::Load(removals) => {
+                    loads.push((now, removals));
+                    pace.handle_loaded(at(now), holds_removals && removals == Removals::Held);
+                }
+                Step::Poll => pace.handle_polled(at(now)),
+                Step::Wait => assert!(pace.deadline() > at(now), "at {now}"),
+            }
+        }
+        loads
+    }
+
+    #[test]
+    fn a_change_is_loaded_after_a_quiet_of_100_ms() {
+        assert_eq!(loads(&[10], 3000, false), [(110, Removals::Held)]);
+        assert_eq!(loads(&[10, 60, 150], 3000, false), [(250, Removals::Held)]);
+    }
+
+    #[test]
+    fn pitfall_73_continuous_writes_are_loaded_every_second() {
+        let events: Vec<u64> = (1..=5000).step_by(10).collect();
+        let times: Vec<u64> = loads(&events, 6000, false).into_iter().map(|(at, _)| at).collect();
+        assert_eq!(times.len(), 5, "{times:?}");
+        assert!(times.windows(2).all(|pair| pair[1] - pair[0] <= 1100), "{times:?}");
+    }
+
+    #[test]
+    fn pitfall_73_500_files_in_300_ms_are_one_load() {
+        let events: Vec<u64> = (1..=300).collect();
+        assert_eq!(loads(&events, 3000, false), [(400, Removals::Held)]);
+    }
+
+    #[test]
+    fn what_is_missing_goes_after_two_quiet_seconds() {
+        assert_eq!(loads(&[10], 3000, true), [(110, Removals::Held), (2010, Removals::Due)]);
+        // An event within them starts them anew.
+        let expected = [(110, Removals::Held), (2009, Removals::Held), (3909, Removals::Due)];
+        assert_eq!(loads(&[10, 1909], 5000, true), expected);
+    }
+
+    #[test]
+    fn a_slow_pull_never_makes_removals_due() {
+        let events: Vec<u64> = (1..=60_000).step_by(1500).collect();
+        let due: Vec<_> =
+            loads(&events, 60_000, true).into_iter().filter(|(_, kind)| *kind == Removals::Due).collect();
+        assert_eq!(due, []);
+    }
+
+    #[test]
+    fn a_request_is_answered_now_and_still_holds_what_is_too_young() {
+        let start = Instant::now();
+        let mut pace = Pace::new(Timing::with_poll_interval(millis(5000)), start);
+        pace.handle_loaded(start, false);
+        pace.handle_event(start + millis(10));
+        pace.handle_request();
+        assert_eq!(pace.poll_step(start + millis(11)), Step::Load(Removals::Held));
+        pace.handle_loaded(start + millis(11), true);
+        assert_eq!(pace.deadline(), start + millis(2010));
+    }
+
+    #[test]
+    fn an_event_during_a_load_is_not_lost() {
+        let start = Instant::now();
+        let mut pace = Pace::new(Timing::with_poll_interval(millis(5000)), start);
+        pace.handle_event(start + millis(50));
+        pace.handle_loaded(start, false);
+        assert_eq!(pace.deadline(), start + millis(150));
+    }
+
+    proptest! {
+        #[test]
+        fn no_event_is_left_without_a_load(events in proptest::collection::btree_set(1_u64..8000, 0..40)) {
+            let events: Vec<u64> = events.into_iter().collect();
+            let loads = loads(&events, 12_000, true);
+            for event in &events {
+                let next = loads.iter().find(|(at, _)| at >= event).map(|(at, _)| *at);
+                prop_assert!(next.is_some_and(|at| at - event <= 1000), "{event} in {loads:?}");
+            }
+            for (at, removals) in &loads {
+                let is_quiet = events.iter().all(|event| event > at || at - event >= 2000);
+                prop_assert_eq!(is_quiet, *removals == Removals::Due);
+            }
+        }
+    }
+}
