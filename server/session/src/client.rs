@@ -33,7 +33,6 @@ pub struct Client {
     shows_configuration: bool,
     /// Whether the groups that the client was served from are gone.
     has_lost_groups: bool,
-    now: Option<Instant>,
     events: VecDeque<(StreamId, StreamEvent)>,
     woken: BTreeSet<StreamId>,
 }
@@ -62,7 +61,6 @@ impl Client {
             streams: BTreeMap::new(),
             shows_configuration: false,
             has_lost_groups: false,
-            now: None,
             events: VecDeque::new(),
             woken: BTreeSet::new(),
         }
@@ -120,7 +118,6 @@ impl Client {
 
     /// Lets time pass.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.now = Some(now);
         let due =
             self.streams.iter().filter(|(_, state)| state.next_heartbeat().is_some_and(|due| due <= now));
         self.woken.extend(due.map(|(stream, _)| *stream));
@@ -225,7 +222,10 @@ impl Client {
                 self.streams.values().any(|stream| {
                     stream.find(resource_type).is_some_and(|state| {
                         let subscription = &state.subscription;
-                        changes.changed.iter().any(|resource| subscription.covers(resource))
+                        let covers = |resource: &Arc<Resource>| {
+                            subscription.covers(resource) || subscription.covers_host_of(resource)
+                        };
+                        changes.changed.iter().any(covers)
                             || changes.removed.iter().any(|name| subscription.covers_name(name))
                     })
                 })
@@ -239,16 +239,16 @@ impl Client {
     pub fn holdings(&self, stream: StreamId) -> Vec<Holding> {
         let mut holdings = Vec::new();
         for state in self.streams.get(&stream).into_iter().flat_map(Stream::types) {
-            let mut versions: BTreeMap<&Name, Option<Version>> = state.subscription.held().collect();
+            let mut versions = state.subscription.held();
             for name in state.subscription.names() {
-                versions.entry(name).or_insert(None);
+                versions.entry(Arc::clone(name)).or_insert(None);
             }
             for (name, version) in versions {
                 let view = self.view.as_ref();
-                let resource = view.and_then(|view| view.resolve(&state.resource_type, name)).cloned();
+                let resource = view.and_then(|view| view.resolve(&state.resource_type, &name)).cloned();
                 holdings.push(Holding {
                     resource_type: state.resource_type.clone(),
-                    name: Arc::clone(name),
+                    name,
                     version,
                     resource: resource
                         .filter(|resource| version.is_none_or(|version| version == resource.version())),

@@ -1,21 +1,28 @@
 //! Incremental: what a request means, and what a response holds.
 
-use xds_cache::View;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use xds_cache::status::EventKind;
+use xds_cache::{Name, Resource, ResourceType, View};
 
 use crate::request::DeltaRequest;
-use crate::response::{Contents, Form};
+use crate::response::{Contents, Entries, Entry, Form};
 use crate::sotw::WILDCARD;
 use crate::subscription::Owed;
-use crate::type_state::{Answer, ClientTraits, Part, TypeState, Update, answered, full};
+use crate::type_state::{Answer, ClientTraits, Part, TypeState, Update};
 
 /// Takes in a request of this type. Subscription changes count whatever the nonce says (R4).
 pub(crate) fn handle_request(state: &mut TypeState, request: &DeltaRequest) -> Vec<EventKind> {
     let mut events = Vec::new();
     let is_first = !state.is_known;
     state.is_known = true;
-    if let Answer::To(sent) | Answer::Repeated(sent) = state.take_answered(request.response_nonce) {
-        events.push(answered(sent, request.error_detail.as_deref()));
+    let error_detail = request.error_detail.as_deref();
+    match state.take_answered(request.response_nonce) {
+        Answer::ToLast(sent) | Answer::ToOlder(sent) => events.extend(state.answered(sent, error_detail)),
+        // What was rejected is not accepted by saying it again without the error.
+        Answer::Repeated(sent) if error_detail.is_some() => events.extend(state.answered(sent, error_detail)),
+        Answer::Repeated(_) | Answer::Nothing => {}
     }
     let subscribe = &request.resource_names_subscribe;
     let unsubscribe = &request.resource_names_unsubscribe;
@@ -27,10 +34,11 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &DeltaRequest) -> V
     change_names(state, subscribe, unsubscribe);
     if is_first {
         for (name, version) in &request.initial_resource_versions {
-            if state.subscription.covers_name(name) {
-                state.subscription.mark_held(name, version);
-            }
+            state.subscription.mark_held(name, version);
         }
+    }
+    if state.is_answered() {
+        state.subscription.forget_lingering();
     }
     if is_first || changes_something {
         events.push(EventKind::Subscribed);
@@ -65,23 +73,52 @@ pub(crate) fn is_removal(state: &TypeState, owed: &Owed) -> bool {
     !state.is_answer_owed && owed.changed.is_empty() && owed.missing.is_empty() && !owed.removed.is_empty()
 }
 
-/// Makes the next response of the type.
-pub(crate) fn compose(state: &mut TypeState, view: &View, owed: Owed, client: ClientTraits) -> Update {
+/// Makes the next response of the type. `later` are removals that have to wait for updates of other types (R12).
+pub(crate) fn compose(
+    state: &mut TypeState,
+    view: &View,
+    owed: Owed,
+    later: Vec<Name>,
+    client: ClientTraits,
+) -> Update {
     let table = view.table(&state.resource_type);
-    let Part { changed, is_whole } = state.take_changed(&owed, table, client.max_response_bytes);
-    state.is_answer_owed = false;
-    let mut removed = Vec::new();
-    if is_whole {
-        removed = owed.removed;
-        removed.extend(owed.missing);
-        removed.sort();
-        removed.dedup();
+    let Part { mut sent, mut is_whole } = state.take_part(owed, table, client.max_response_bytes);
+    if !later.is_empty() {
+        state.subscription.mark_stale(later);
+        is_whole = false;
     }
-    let contents = Contents { removed, ..state.contents(view, form(client), full(&changed)) };
-    Update { contents, changed, is_final: is_whole }
+    state.is_answer_owed = false;
+    let mut entries = full_for_hosts(&sent.changed, &state.subscription.hosts(table));
+    if state.resource_type == ResourceType::VirtualHost {
+        let is_host = |name: &Name| state.subscription.names().contains(name);
+        let (hosts, others): (Vec<Name>, Vec<Name>) = sent.missing.into_iter().partition(is_host);
+        entries.extend(hosts.into_iter().map(Entry::Unpopulated));
+        sent.missing = others;
+    }
+    let mut removed = sent.removed;
+    removed.extend(sent.missing);
+    removed.sort();
+    let form = form(&state.resource_type, client);
+    let contents = Contents { removed, ..state.contents(view, form, Entries::Listed(entries)) };
+    Update { contents, changed: sent.changed, is_final: is_whole }
 }
 
-/// The form of responses for this client.
-pub(crate) fn form(client: ClientTraits) -> Form {
-    Form::Delta { with_ttl: client.takes_ttl }
+/// The entries of `resources`. A virtual host that is sent for a host which only its domains match carries that host as an alias,
+/// so that the client finds what it asked for (row A118); it is a resource of its own, with its own version (D15).
+fn full_for_hosts(resources: &[Arc<Resource>], hosts: &BTreeMap<Name, Vec<Name>>) -> Vec<Entry> {
+    let entry = |resource: &Arc<Resource>| match hosts.get(resource.name()) {
+        None => Entry::Full(Arc::clone(resource)),
+        Some(hosts) => {
+            let mut draft = resource.to_draft();
+            draft.aliases = resource.aliases().iter().chain(hosts).cloned().collect();
+            Entry::Full(Arc::new(Resource::new(draft)))
+        }
+    };
+    resources.iter().map(entry).collect()
+}
+
+/// The form of responses of a type for this client.
+pub(crate) fn form(resource_type: &ResourceType, client: ClientTraits) -> Form {
+    // Without heartbeats a time to live would end the resource.
+    Form::Delta { with_ttl: client.takes_ttl && *resource_type != ResourceType::VirtualHost }
 }

@@ -1,14 +1,16 @@
 //! State of the World: what a request means, and what a response holds.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use xds_cache::status::EventKind;
-use xds_cache::{Profile, View};
+use xds_cache::{Name, Profile, View, xdstp};
 
 use crate::request::SotwRequest;
 use crate::response::{Contents, Entries, Form};
 use crate::subscription::Owed;
-use crate::type_state::{Answer, ClientTraits, Part, TypeState, Update, answered, full};
+use crate::type_state::{Answer, ClientTraits, Part, TypeState, Update, full};
 
 /// The name that stands for everything.
 pub(crate) const WILDCARD: &str = "*";
@@ -24,13 +26,15 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &SotwRequest) -> Ve
         events.push(EventKind::Subscribed);
         state.is_dirty = true;
     }
+    let error_detail = request.error_detail.as_deref();
     match answer {
-        Answer::To(sent) => events.push(answered(sent, request.error_detail.as_deref())),
-        Answer::Repeated(sent) if request.error_detail.is_some() => {
-            events.push(answered(sent, request.error_detail.as_deref()));
+        Answer::ToLast(sent) => events.extend(state.answered(sent, error_detail)),
+        // A stale nonce never acknowledges (D7), but what the client rejected it has rejected.
+        Answer::ToOlder(sent) | Answer::Repeated(sent) if error_detail.is_some() => {
+            events.extend(state.answered(sent, error_detail));
         }
         Answer::Repeated(_) if !is_changed => repeat(state),
-        Answer::Repeated(_) | Answer::Nothing => {}
+        Answer::ToOlder(_) | Answer::Repeated(_) | Answer::Nothing => {}
     }
     events
 }
@@ -48,26 +52,27 @@ fn replace_names(state: &mut TypeState, names: &[String]) -> bool {
     let wants_wildcard = names.iter().any(|name| name == WILDCARD)
         || (names.is_empty() && !state.named_once && has_legacy_wildcard);
     state.named_once |= !names.is_empty();
-    let explicit = || names.iter().map(String::as_str).filter(|name| *name != WILDCARD);
     let subscription = &mut state.subscription;
+    let explicit = names.iter().filter(|name| *name != WILDCARD);
+    let canonical: BTreeSet<Cow<'_, str>> = explicit.map(|name| xdstp::canonical(name)).collect();
     let before = subscription.names();
-    let is_subset = explicit().all(|name| before.contains(name));
-    let same_names = is_subset && before.len() == explicit().collect::<BTreeSet<_>>().len();
+    let same_names = before.len() == canonical.len() && canonical.iter().all(|name| before.contains(&**name));
     let same_wildcard = wants_wildcard == subscription.is_wildcard();
     if same_names && same_wildcard {
         return false;
     }
-    if !same_wildcard {
-        // A wildcard that begins or ends makes a new list: complete types are answered in full, as for a first request.
-        if wants_wildcard {
-            subscription.add_wildcard();
-        } else {
-            subscription.remove_wildcard();
-        }
-    }
     if !same_names {
-        subscription.replace_names(explicit());
+        let known = |name: &Cow<'_, str>| before.get(&**name).cloned().unwrap_or_else(|| Name::from(&**name));
+        let wanted: BTreeSet<Name> = canonical.iter().map(known).collect();
+        subscription.replace_names(wanted);
     }
+    if !same_wildcard && wants_wildcard {
+        subscription.add_wildcard();
+    } else if !same_wildcard {
+        subscription.remove_wildcard();
+    }
+    state.renewed.retain(|name| subscription.covers_name(name));
+    // A wildcard that begins or ends makes a new list: complete types are answered in full, as for a first request.
     let asks_for_something = wants_wildcard || !subscription.names().is_empty();
     let is_new_list = state.resource_type.is_complete_in_sotw() && !same_wildcard;
     state.is_answer_owed = asks_for_something && (is_new_list || state.is_answer_owed);
@@ -83,36 +88,38 @@ pub(crate) fn is_removal(state: &TypeState, owed: &Owed) -> bool {
         && !owed.removed.is_empty()
 }
 
-/// Makes the next response of the type, or nothing if the client can do without.
+/// Makes the next response of the type, or nothing if the client can do without: nobody is told of a deletion but by a complete
+/// list (row A73), and of what does not exist only along with something else (rows A41, A170), except that gRPC clients wait for
+/// it (row A178).
 pub(crate) fn compose(
     state: &mut TypeState,
     view: &View,
-    owed: Owed,
+    mut owed: Owed,
     client: ClientTraits,
 ) -> Option<Update> {
     let table = view.table(&state.resource_type);
-    let not_found: Vec<_> =
-        owed.missing.iter().filter(|name| state.subscription.names().contains(&***name)).cloned().collect();
-    let update = if state.resource_type.is_complete_in_sotw() {
+    owed.missing.retain(|name| state.subscription.names().contains(name));
+    state.is_answer_owed = false;
+    if state.resource_type.is_complete_in_sotw() {
         let entries = if state.subscription.wants_all(table) {
-            Entries::Table(table.clone())
+            Entries::Table(Arc::clone(table))
         } else {
             full(&state.subscription.wanted(table))
         };
         state.subscription.settle(table);
-        Update { contents: contents(state, view, entries, client), changed: owed.changed, is_final: true }
-    } else {
-        let Part { changed, is_whole } = state.take_changed(&owed, table, client.max_response_bytes);
-        let tells_missing = is_whole && !not_found.is_empty() && client.profile == Profile::Grpc;
-        if changed.is_empty() && !tells_missing {
-            state.is_answer_owed = false;
-            return None;
-        }
-        Update { contents: contents(state, view, full(&changed), client), changed, is_final: is_whole }
-    };
-    state.is_answer_owed = false;
-    let not_found = if update.is_final { not_found } else { vec![] };
-    Some(Update { contents: Contents { not_found, ..update.contents }, ..update })
+        let contents = contents(state, view, entries, client);
+        let contents = Contents { not_found: owed.missing, ..contents };
+        return Some(Update { contents, changed: owed.changed, is_final: true });
+    }
+    owed.removed.clear();
+    let Part { sent, is_whole } = state.take_part(owed, table, client.max_response_bytes);
+    let tells_missing = !sent.missing.is_empty() && client.profile == Profile::Grpc;
+    if sent.changed.is_empty() && !tells_missing {
+        return None;
+    }
+    let contents = contents(state, view, full(&sent.changed), client);
+    let contents = Contents { not_found: sent.missing, ..contents };
+    Some(Update { contents, changed: sent.changed, is_final: is_whole })
 }
 
 /// Resources are wrapped only where a time to live has to travel with them, and only for a client that reads both (A.9).

@@ -8,7 +8,8 @@ use xds_cache::{Name, ResourceType, View};
 use crate::error::SessionError;
 use crate::limits::Limits;
 use crate::request::Request;
-use crate::response::Response;
+use crate::response::{Form, Response};
+use crate::subscription::Owed;
 use crate::type_state::{ClientTraits, TypeState, Update, sent};
 use crate::{delta, sotw};
 
@@ -40,6 +41,14 @@ pub(crate) struct Turn {
     pub(crate) update: Update,
 }
 
+/// What is sent next.
+struct Next {
+    position: usize,
+    owed: Owed,
+    /// Whether no other type owes anything.
+    is_alone: bool,
+}
+
 impl Stream {
     pub(crate) fn new(variant: Variant, service: Option<ResourceType>, first_nonce: u64) -> Self {
         Self { variant, service, has_node: false, next_nonce: first_nonce, types: vec![] }
@@ -58,7 +67,11 @@ impl Stream {
         let resource_type = self.type_of(request.type_url())?;
         check_names(request, limits)?;
         let variant = self.variant;
+        let is_misdirected = variant == Variant::Sotw && self.is_misdirected(&resource_type, request);
         let state = self.type_state(resource_type, limits)?;
+        if is_misdirected {
+            return Ok(Intake { events: vec![], is_first_of_type: false });
+        }
         let is_first_of_type = !state.is_known;
         let kinds = match (variant, request) {
             (Variant::Sotw, Request::Sotw(request)) => sotw::handle_request(state, request),
@@ -74,6 +87,15 @@ impl Stream {
         let resource_type = state.resource_type.clone();
         let event = |kind| StreamEvent { resource_type: resource_type.clone(), kind };
         Ok(Intake { events: kinds.into_iter().map(event).collect(), is_first_of_type })
+    }
+
+    /// Whether a request of a known type answers another type's response: its names are not this type's (pitfall 10). In
+    /// incremental they count nevertheless (R4).
+    fn is_misdirected(&self, resource_type: &ResourceType, request: &Request) -> bool {
+        let Request::Sotw(request) = request else { return false };
+        let is_known = self.find(resource_type).is_some_and(|state| state.is_known);
+        let mut others = self.types.iter().filter(|state| state.resource_type != *resource_type);
+        is_known && others.any(|state| state.has_sent(request.response_nonce))
     }
 
     /// The type that a request is for (rows A8, A9).
@@ -114,8 +136,9 @@ impl Stream {
 
     /// The next response, if any is owed. Types that turn out to owe nothing are reported as current.
     ///
-    /// Order (R12): updates by type, what is referred to before what refers to it; then removals, the other way round; then
-    /// heartbeats.
+    /// Order (R12): heartbeats that are due; then updates by type, what is referred to before what refers to it; then removals,
+    /// the other way round. In SotW a complete list that holds something new shows removals too, so there only those that come
+    /// alone can wait.
     pub(crate) fn poll_response(
         &mut self,
         view: &View,
@@ -123,53 +146,93 @@ impl Stream {
         now: Instant,
         events: &mut Vec<StreamEvent>,
     ) -> Option<Turn> {
-        while let Some(position) = self.next_type(view, events) {
-            let Some(update) = self.compose(position, view, client) else { continue };
-            return Some(self.finish(position, view, client, update, now, events));
-        }
-        let position =
-            self.types.iter().position(|state| state.next_heartbeat.is_some_and(|due| due <= now))?;
-        let state = self.types.get_mut(position)?;
-        if state.heartbeat_interval(view.table(&state.resource_type)).is_none() {
-            state.next_heartbeat = None;
-            return None;
-        }
-        let contents = state.heartbeats(view, form(self.variant, state, view, client));
-        let update = Update { contents, changed: vec![], is_final: true };
+        let (position, update) = match self.next_heartbeats(view, client, now) {
+            Some(heartbeats) => heartbeats,
+            None => loop {
+                let next = self.next_update(view, events)?;
+                let position = next.position;
+                if let Some(update) = self.compose(next, view, client) {
+                    break (position, update);
+                }
+            },
+        };
         Some(self.finish(position, view, client, update, now, events))
     }
 
-    /// Which type goes next.
-    fn next_type(&mut self, view: &View, events: &mut Vec<StreamEvent>) -> Option<usize> {
-        let mut removal = None;
+    /// The heartbeats of the first type for which they are due.
+    fn next_heartbeats(
+        &mut self,
+        view: &View,
+        client: ClientTraits,
+        now: Instant,
+    ) -> Option<(usize, Update)> {
         for (position, state) in self.types.iter_mut().enumerate() {
-            if !state.is_dirty {
+            if state.next_heartbeat.is_none_or(|due| due > now) {
                 continue;
             }
+            let Some(interval) = state.heartbeat_interval(view.table(&state.resource_type)) else {
+                state.next_heartbeat = None;
+                continue;
+            };
+            let form = form(self.variant, state, view, client);
+            let owed = if state.is_dirty { state.owed(view) } else { None };
+            if owed.is_some() && form == Form::SotwWrapped && state.resource_type.is_complete_in_sotw() {
+                // The list that is owed renews every time to live.
+                continue;
+            }
+            state.next_heartbeat = now.checked_add(interval);
+            let is_final = owed.is_none();
+            let contents = state.heartbeats(view, form, &owed.unwrap_or_default());
+            if !contents.entries.is_empty() {
+                return Some((position, Update { contents, changed: vec![], is_final }));
+            }
+        }
+        None
+    }
+
+    /// Which type goes next, and what it owes.
+    fn next_update(&mut self, view: &View, events: &mut Vec<StreamEvent>) -> Option<Next> {
+        let mut update: Option<Next> = None;
+        let mut removal: Option<Next> = None;
+        for (position, state) in self.types.iter_mut().enumerate().filter(|(_, state)| state.is_dirty) {
             let Some(owed) = state.owed(view) else {
                 state.is_dirty = false;
                 let kind = EventKind::Current(view.revision());
                 events.push(StreamEvent { resource_type: state.resource_type.clone(), kind });
                 continue;
             };
+            if let Some(update) = &mut update {
+                update.is_alone = false;
+                break;
+            }
             let is_removal = match self.variant {
                 Variant::Sotw => sotw::is_removal(state, &owed),
                 Variant::Delta => delta::is_removal(state, &owed),
             };
-            if !is_removal {
-                return Some(position);
+            let is_alone = removal.is_none();
+            let has_removals = !owed.removed.is_empty();
+            let next = Next { position, owed, is_alone };
+            if is_removal {
+                removal = Some(next);
+            } else {
+                update = Some(next);
+                if !has_removals {
+                    break;
+                }
             }
-            removal = Some(position);
         }
-        removal
+        update.or(removal.map(|removal| Next { is_alone: true, ..removal }))
     }
 
-    fn compose(&mut self, position: usize, view: &View, client: ClientTraits) -> Option<Update> {
-        let state = self.types.get_mut(position)?;
-        let owed = state.owed(view)?;
+    fn compose(&mut self, next: Next, view: &View, client: ClientTraits) -> Option<Update> {
+        let state = self.types.get_mut(next.position)?;
+        let mut owed = next.owed;
         match self.variant {
             Variant::Sotw => sotw::compose(state, view, owed, client),
-            Variant::Delta => Some(delta::compose(state, view, owed, client)),
+            Variant::Delta => {
+                let later = if next.is_alone { vec![] } else { std::mem::take(&mut owed.removed) };
+                Some(delta::compose(state, view, owed, later, client))
+            }
         }
     }
 
@@ -183,14 +246,19 @@ impl Stream {
         events: &mut Vec<StreamEvent>,
     ) -> Turn {
         let nonce = self.next_nonce;
-        self.next_nonce += 1;
+        self.next_nonce = nonce.wrapping_add(1);
         let sent = sent(nonce, &update.contents, view.revision(), update.is_final);
         if let Some(state) = self.types.get_mut(position) {
-            let interval = state.heartbeat_interval(view.table(&state.resource_type));
             let takes_heartbeats =
                 client.takes_ttl && (self.variant == Variant::Delta || client.takes_wrapped_resources);
-            state.next_heartbeat = interval.filter(|_| takes_heartbeats).map(|interval| now + interval);
-            state.remember(sent.clone(), self.variant == Variant::Sotw);
+            let interval = state.heartbeat_interval(view.table(&state.resource_type));
+            let due = interval.filter(|_| takes_heartbeats).and_then(|interval| now.checked_add(interval));
+            let renews_all =
+                update.contents.form == Form::SotwWrapped && state.resource_type.is_complete_in_sotw();
+            // A response that does not hold everything must not put off the heartbeats of the rest.
+            let before = state.next_heartbeat.filter(|_| !renews_all);
+            state.next_heartbeat = due.map(|due| before.map_or(due, |before| before.min(due)));
+            state.remember(sent.clone());
         }
         let resource_type = update.contents.resource_type.clone();
         events.push(StreamEvent { resource_type, kind: EventKind::Sent(sent) });
@@ -223,10 +291,10 @@ impl Stream {
     }
 }
 
-fn form(variant: Variant, state: &TypeState, view: &View, client: ClientTraits) -> crate::Form {
+fn form(variant: Variant, state: &TypeState, view: &View, client: ClientTraits) -> Form {
     match variant {
         Variant::Sotw => sotw::form(state, view, client),
-        Variant::Delta => delta::form(client),
+        Variant::Delta => delta::form(&state.resource_type, client),
     }
 }
 
@@ -244,7 +312,12 @@ fn check_names(request: &Request, limits: &Limits) -> Result<(), SessionError> {
         return Err(SessionError::TooManyNames { limit: limits.max_names_per_type });
     }
     let limit = limits.max_name_bytes;
-    match names.iter().chain(more).map(String::len).find(|length| *length > limit) {
+    let held = match request {
+        Request::Sotw(_) => None,
+        Request::Delta(request) => Some(request.initial_resource_versions.keys()),
+    };
+    let names = names.iter().chain(more).chain(held.into_iter().flatten());
+    match names.map(String::len).find(|length| *length > limit) {
         Some(length) => Err(SessionError::NameTooLong { length, limit }),
         None => Ok(()),
     }

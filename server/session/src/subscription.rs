@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use xds_cache::{Name, Resource, TypeTable, Version};
+use xds_cache::{Name, Resource, TypeTable, Version, xdstp};
 
 /// What one stream wants of one resource type, and what its client may hold.
 ///
@@ -14,6 +14,9 @@ use xds_cache::{Name, Resource, TypeTable, Version};
 /// name whose subscription changes becomes [`Held::Unknown`], because responses may still be on their way: what is unknown and
 /// wanted is owed to the client, whether or not it changed (R13).
 ///
+/// A name may be a resource's own, an alias, a host that a virtual host's domains cover, or (incremental only) a glob. `xdstp:`
+/// names are kept in canonical form (rows A144, A145).
+///
 /// See [How the client specifies what resources to return][spec].
 ///
 /// [spec]: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#how-the-client-specifies-what-resources-to-return
@@ -21,31 +24,38 @@ use xds_cache::{Name, Resource, TypeTable, Version};
 pub(crate) struct Subscription {
     /// Names asked for one by one; never contains `*`.
     names: BTreeSet<Name>,
+    /// How many of the names are globs.
+    n_globs: usize,
     /// Whether every resource of the type is wanted.
     is_wildcard: bool,
     /// The client holds what this table has of the names that it wants, and was told of those that it has not …
     settled: Arc<TypeTable>,
-    /// … except for these.
+    /// … except for these. Names that are subscribed to, and names of resources.
     exceptions: BTreeMap<Name, Held>,
+    /// Resources that a wildcard, a glob or another name than their own brought to the client. It does not want them any more,
+    /// but will take them if it asks anew before it has seen what is on its way.
+    lingering: BTreeSet<Name>,
 }
 
 /// What the client may hold under one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
-    /// This version was sent.
+    /// It says that it holds this version.
     Version(Version),
+    /// Something that is out of date.
+    Stale,
     /// Anything.
     Unknown,
     /// It was told that there is nothing.
     Gone,
 }
 
-/// What the client lacks.
+/// What the client lacks. Names are sorted, and none is in two of the lists.
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
-    /// Resources that it wants and does not hold in their present version; sorted by name, each once.
+    /// Resources that it wants and does not hold in their present version.
     pub(crate) changed: Vec<Arc<Resource>>,
-    /// Names that it may hold and that do not exist any more.
+    /// Names that it may hold and that do not exist any more, or are not wanted by what brought them.
     pub(crate) removed: Vec<Name>,
     /// Names that it asked for and that do not exist; it was not told so.
     pub(crate) missing: Vec<Name>,
@@ -56,48 +66,124 @@ impl Owed {
     pub(crate) fn is_empty(&self) -> bool {
         self.changed.is_empty() && self.removed.is_empty() && self.missing.is_empty()
     }
+
+    fn tidy(&mut self) {
+        self.changed.sort_by(|a, b| a.name().cmp(b.name()));
+        self.changed.dedup_by(|a, b| a.name() == b.name());
+        let Self { changed, removed, missing } = self;
+        let is_sent = |name: &Name| changed.binary_search_by(|resource| resource.name().cmp(name)).is_ok();
+        for names in [&mut *removed, &mut *missing] {
+            names.sort();
+            names.dedup();
+            names.retain(|name| !is_sent(name));
+        }
+        removed.retain(|name| missing.binary_search(name).is_err());
+    }
 }
 
+/// What is owed.
 impl Subscription {
-    /// Returns what the client lacks of `table`. Calling it twice returns the same: only [`settle`](Self::settle) and the
-    /// `mark_` calls move on. A rejected response counts as sent (R6): nothing here knows of rejections.
+    /// Returns what the client lacks of `table`. Calling it twice returns the same: only [`settle`](Self::settle),
+    /// [`settle_part`](Self::settle_part) and changes of the subscription move on. A rejected response counts as sent (R6):
+    /// nothing here knows of rejections.
+    ///
+    /// Costs as much as there is different between `table` and what the client has; at most the number of names for named
+    /// subscriptions of a stream that fell behind, and for virtual hosts.
     pub(crate) fn owed(&self, table: &TypeTable) -> Owed {
         let mut owed = Owed::default();
         if table.version() != self.settled.version() {
-            let changes = table.changes_since(&self.settled);
-            let covered = changes.changed.iter().filter(|resource| self.covers(resource));
-            owed.changed.extend(covered.filter(|resource| !self.has_exception(resource)).cloned());
-            for name in &changes.removed {
-                let was_covered = self.settled.find(name).is_some_and(|resource| self.covers(resource));
-                if was_covered && !self.exceptions.contains_key(name) {
-                    owed.removed.push(Arc::clone(name));
-                }
+            let remembered = table.remembered_changes_since(&self.settled);
+            let derives = table.has_virtual_hosts() || self.settled.has_virtual_hosts();
+            let by_name = !self.is_wildcard && self.n_globs == 0 && (derives || remembered.is_none());
+            if !by_name {
+                let changes = remembered.unwrap_or_else(|| table.changes_since(&self.settled));
+                changes.changed.iter().for_each(|resource| self.add_changed(resource, &mut owed));
+                changes.removed.iter().for_each(|name| self.add_removed(name, &mut owed));
+            }
+            if by_name || derives {
+                self.add_by_name(table, &mut owed);
             }
         }
         for (name, held) in &self.exceptions {
-            match (held, self.lookup(table, name)) {
-                (Held::Version(version), Some(resource)) if *version == resource.version() => {}
-                (_, Some(resource)) => owed.changed.push(Arc::clone(resource)),
-                (Held::Gone, None) => {}
-                (Held::Version(_), None) => owed.removed.push(Arc::clone(name)),
-                (Held::Unknown, None) => owed.missing.push(Arc::clone(name)),
+            self.add_exception(table, name, *held, &mut owed);
+        }
+        owed.tidy();
+        owed
+    }
+
+    fn add_changed(&self, resource: &Arc<Resource>, owed: &mut Owed) {
+        if !self.covers(resource) {
+            // It may have left the wildcard, or lost the alias that it was wanted by.
+            self.add_removed(resource.name(), owed);
+        } else if !self.has_exception(resource) {
+            owed.changed.push(Arc::clone(resource));
+        }
+    }
+
+    fn add_removed(&self, name: &Name, owed: &mut Owed) {
+        let was_covered = self.settled.find(name).is_some_and(|resource| self.covers(resource));
+        if was_covered && !self.exceptions.contains_key(name) {
+            owed.removed.push(Arc::clone(name));
+        }
+    }
+
+    /// Compares what each name stood for with what it stands for.
+    fn add_by_name(&self, table: &TypeTable, owed: &mut Owed) {
+        let mut lost = Vec::new();
+        for name in self.names.iter().filter(|name| !self.exceptions.contains_key(*name)) {
+            match (self.settled.resolve(name), table.resolve(name)) {
+                (Some(old), Some(new)) if old == new => {}
+                (old, Some(new)) => {
+                    owed.changed.push(Arc::clone(new));
+                    lost.extend(old.filter(|old| old.name() != new.name()));
+                }
+                (old, None) => lost.extend(old),
             }
         }
-        if !self.exceptions.is_empty() {
-            owed.changed.sort_by(|a, b| a.name().cmp(b.name()));
-            owed.changed.dedup_by(|a, b| a.name() == b.name());
+        if lost.is_empty() {
+            return;
         }
-        owed
+        let wanted: BTreeSet<&Name> = self
+            .names
+            .iter()
+            .filter_map(|name| table.resolve(name))
+            .map(|resource| resource.name())
+            .collect();
+        let is_wanted = |name: &Name| {
+            wanted.contains(name) || table.find(name).is_some_and(|resource| self.covers(resource))
+        };
+        let lost = lost.into_iter().map(|resource| resource.name()).filter(|name| !is_wanted(name));
+        owed.removed.extend(lost.cloned());
+    }
+
+    fn add_exception(&self, table: &TypeTable, name: &Name, held: Held, owed: &mut Owed) {
+        if self.has_glob(name) {
+            let mut members = table.members(name).peekable();
+            if members.peek().is_none() && held == Held::Unknown {
+                owed.missing.push(Arc::clone(name));
+            }
+            owed.changed
+                .extend(members.filter(|member| !self.exceptions.contains_key(member.name())).cloned());
+            return;
+        }
+        match (held, self.lookup(table, name)) {
+            (Held::Version(version), Some(resource)) if version == resource.version() => {}
+            (_, Some(resource)) => owed.changed.push(Arc::clone(resource)),
+            (Held::Gone, None) => {}
+            (Held::Version(_) | Held::Stale, None) => owed.removed.push(Arc::clone(name)),
+            (Held::Unknown, None) => owed.missing.push(Arc::clone(name)),
+        }
     }
 
     /// Every resource of `table` that the client wants, sorted by name.
     pub(crate) fn wanted(&self, table: &TypeTable) -> Vec<Arc<Resource>> {
-        if self.is_wildcard {
-            return table.resources().iter().filter(|resource| self.covers(resource)).cloned().collect();
+        if self.is_wildcard && self.names.is_empty() {
+            return table.resources().iter().filter(|resource| resource.in_wildcard()).cloned().collect();
         }
-        let found = self.names.iter().filter_map(|name| self.lookup(table, name));
+        let all = table.resources().iter().filter(|resource| self.is_wildcard && resource.in_wildcard());
+        let named = self.names.iter().flat_map(|name| self.resources_of(table, name));
         let by_name: BTreeMap<&Name, &Arc<Resource>> =
-            found.map(|resource| (resource.name(), resource)).collect();
+            all.chain(named).map(|resource| (resource.name(), resource)).collect();
         by_name.into_values().cloned().collect()
     }
 
@@ -106,92 +192,189 @@ impl Subscription {
         self.is_wildcard && table.is_all_in_wildcard()
     }
 
+    /// The hosts that are subscribed to and that `table`'s virtual hosts serve by a domain with a wildcard, by the name of the
+    /// virtual host. Empty for other types.
+    pub(crate) fn hosts(&self, table: &TypeTable) -> BTreeMap<Name, Vec<Name>> {
+        let mut hosts: BTreeMap<Name, Vec<Name>> = BTreeMap::new();
+        if !table.has_virtual_hosts() {
+            return hosts;
+        }
+        for name in &self.names {
+            let Some(resource) = table.resolve(name) else { continue };
+            if resource.name() != name && !resource.aliases().contains(name) {
+                hosts.entry(Arc::clone(resource.name())).or_default().push(Arc::clone(name));
+            }
+        }
+        hosts
+    }
+}
+
+/// What was sent.
+impl Subscription {
     /// The client was sent everything that it lacked of `table`.
     pub(crate) fn settle(&mut self, table: &Arc<TypeTable>) {
         self.settled = Arc::clone(table);
         self.exceptions.clear();
     }
 
-    /// The client was sent this resource.
-    pub(crate) fn mark_sent(&mut self, resource: &Resource) {
-        let held = Held::Version(resource.version());
-        for alias in resource.aliases().iter().filter(|alias| self.names.contains(&***alias)) {
-            self.exceptions.insert(Arc::clone(alias), held);
+    /// The client was sent everything that it lacked of `table` but for these.
+    pub(crate) fn settle_part(&mut self, table: &Arc<TypeTable>, rest: &Owed) {
+        let before = std::mem::take(&mut self.exceptions);
+        self.settled = Arc::clone(table);
+        let mut keys: Vec<Name> = Vec::new();
+        for resource in &rest.changed {
+            keys.push(Arc::clone(resource.name()));
+            keys.extend(resource.aliases().iter().filter(|alias| self.names.contains(*alias)).cloned());
         }
-        self.exceptions.insert(Arc::clone(resource.name()), held);
+        let hosts = self.hosts(table);
+        keys.extend(rest.changed.iter().filter_map(|resource| hosts.get(resource.name())).flatten().cloned());
+        for key in keys {
+            // What was never answered stays so; of anything else the client has an older version, if any.
+            let is_unknown = before.get(&key) == Some(&Held::Unknown);
+            self.exceptions.insert(key, if is_unknown { Held::Unknown } else { Held::Stale });
+        }
+        self.exceptions.extend(rest.removed.iter().map(|name| (Arc::clone(name), Held::Stale)));
+        self.exceptions.extend(rest.missing.iter().map(|name| (Arc::clone(name), Held::Unknown)));
     }
 
     /// The client needs the resource again, whatever it holds. Tells whether it wants it at all.
     pub(crate) fn mark_unknown(&mut self, name: &str) -> bool {
-        let key = match self.names.get(name) {
+        let name = xdstp::canonical(name);
+        let key = match self.names.get(&*name) {
             Some(key) => Arc::clone(key),
-            None if self.is_wildcard
-                && self.settled.find(name).is_some_and(|resource| self.covers(resource)) =>
-            {
-                name.into()
-            }
-            None => return false,
+            None => match self.settled.find(&name).filter(|resource| self.covers(resource)) {
+                Some(resource) => Arc::clone(resource.name()),
+                None => return false,
+            },
         };
         self.exceptions.insert(key, Held::Unknown);
         true
     }
 
-    /// The client says that it holds a version from an earlier stream (row A92). A version of another server is unknown.
-    pub(crate) fn mark_held(&mut self, name: &str, version: &str) {
-        let held = version.parse().map_or(Held::Unknown, Held::Version);
-        self.exceptions.insert(name.into(), held);
+    /// The client may hold these, and they are gone; it was not told so.
+    pub(crate) fn mark_stale(&mut self, names: Vec<Name>) {
+        self.exceptions.extend(names.into_iter().map(|name| (name, Held::Stale)));
     }
 
+    /// The client says that it holds a version from an earlier stream (row A92); counts if it wants the resource (row A95). A
+    /// version of another server is out of date.
+    pub(crate) fn mark_held(&mut self, name: &str, version: &str) {
+        let name = xdstp::canonical(name);
+        if self.covers_name(&name) {
+            let held = version.parse().map_or(Held::Stale, Held::Version);
+            self.exceptions.insert(Name::from(&*name), held);
+        }
+    }
+}
+
+/// What is wanted.
+impl Subscription {
     /// Subscribes to one name; what the client holds of it is unknown from now on, also if it was subscribed to before (R7).
     pub(crate) fn add_name(&mut self, name: &str) {
-        let name: Name = name.into();
-        self.names.insert(Arc::clone(&name));
+        let name = Name::from(&*xdstp::canonical(name));
+        let is_glob = xdstp::is_glob(&name);
+        if self.names.insert(Arc::clone(&name)) && is_glob {
+            self.n_globs += 1;
+        }
+        if is_glob {
+            // Every member is owed, so nothing is known of any; what may be gone must still be told.
+            let Self { names, exceptions, .. } = self;
+            exceptions.retain(|key, held| {
+                names.contains(key) || *held == Held::Stale || xdstp::glob_of(key).as_deref() != Some(&*name)
+            });
+        }
         self.exceptions.insert(name, Held::Unknown);
+        self.recall_lingering();
     }
 
-    /// Unsubscribes from one name. If the wildcard covers it, the client is owed an answer (R8): it has dropped the resource.
+    /// Unsubscribes from one name. If something else covers the resource, the client is owed an answer, because it has dropped
+    /// the resource (R8, row A106). A name that is not subscribed to is looked up: what it names may be subscribed to under
+    /// another name (row A109); otherwise nothing happens (row A105).
     pub(crate) fn remove_name(&mut self, name: &str) {
-        let Some(name) = self.names.take(name) else { return };
-        if self.is_wildcard {
-            self.exceptions.insert(name, Held::Unknown);
-        } else {
-            self.exceptions.remove(&name);
+        let name = xdstp::canonical(name);
+        if let Some(name) = self.names.take(&*name) {
+            self.drop_name(name);
+            return;
+        }
+        let found = self.settled.find(&name).or_else(|| self.settled.find_alias(&name)).cloned();
+        let Some(resource) = found else { return };
+        for other in resource.aliases().iter().chain([resource.name()]) {
+            if let Some(name) = self.names.take(other) {
+                self.drop_name(name);
+            }
         }
     }
 
-    /// Subscribes to everything; what the client holds is unknown from now on, but for what it asked for by name.
+    /// Settles what becomes of the resources of a name that was taken out.
+    fn drop_name(&mut self, name: Name) {
+        self.exceptions.remove(&name);
+        let resources: Vec<Name> = if self.n_globs > 0 && xdstp::is_glob(&name) {
+            self.n_globs -= 1;
+            let members = self.settled.members(&name).map(|member| Arc::clone(member.name()));
+            let excepted =
+                self.exceptions.keys().filter(|key| xdstp::glob_of(key).as_deref() == Some(&*name));
+            members.chain(excepted.cloned()).collect()
+        } else {
+            vec![
+                self.settled.resolve(&name).map_or(Arc::clone(&name), |resource| Arc::clone(resource.name())),
+            ]
+        };
+        for resource in resources {
+            let is_own_name = resource == name;
+            let is_wanted = self.covers_name(&resource)
+                || self.settled.find(&resource).is_some_and(|resource| self.covers(resource));
+            if is_wanted {
+                self.exceptions.insert(resource, Held::Unknown);
+            } else {
+                self.exceptions.remove(&resource);
+                if !is_own_name {
+                    self.lingering.insert(resource);
+                }
+            }
+        }
+    }
+
+    /// Subscribes to everything; what the client holds is unknown from now on, but for what it holds under its own name.
     pub(crate) fn add_wildcard(&mut self) {
         if self.is_wildcard {
             let covered = self.settled.resources().iter().filter(|resource| resource.in_wildcard());
             let unknown: Vec<Name> = covered.map(|resource| Arc::clone(resource.name())).collect();
             self.exceptions.extend(unknown.into_iter().map(|name| (name, Held::Unknown)));
-            return;
-        }
-        for name in &self.names {
-            if !self.exceptions.contains_key(name) {
-                let held =
-                    self.settled.find(name).map_or(Held::Gone, |resource| Held::Version(resource.version()));
-                self.exceptions.insert(Arc::clone(name), held);
+        } else {
+            let settled = std::mem::take(&mut self.settled);
+            for name in &self.names {
+                for resource in self.resources_of(&settled, name).filter(|resource| resource.name() != name) {
+                    self.exceptions.entry(Arc::clone(resource.name())).or_insert(Held::Stale);
+                }
+                let held = match settled.find(name) {
+                    Some(resource) => Held::Version(resource.version()),
+                    None if settled.resolve(name).is_none() && !self.has_glob(name) => Held::Gone,
+                    None => Held::Unknown,
+                };
+                self.exceptions.entry(Arc::clone(name)).or_insert(held);
             }
+            self.is_wildcard = true;
         }
-        self.settled = Arc::default();
-        self.is_wildcard = true;
+        self.recall_lingering();
     }
 
     /// Ends the wildcard; names stay. The client drops the rest by itself (row A107).
     pub(crate) fn remove_wildcard(&mut self) {
-        self.is_wildcard = false;
-        let Self { names, exceptions, .. } = self;
-        exceptions.retain(|name, _| names.contains(name));
+        if !std::mem::take(&mut self.is_wildcard) {
+            return;
+        }
+        let held = self.settled.resources().iter().filter(|resource| resource.in_wildcard());
+        let dropped = held.filter(|resource| !self.covers(resource)).map(|resource| resource.name());
+        let excepted = self.exceptions.keys().filter(|name| !self.covers_name(name));
+        let lingering: Vec<Name> = dropped.chain(excepted).cloned().collect();
+        for name in &lingering {
+            self.exceptions.remove(name);
+        }
+        self.lingering.extend(lingering);
     }
 
-    /// Makes `names` the whole of what is asked for (SotW). Names that are new become unknown (rows A46, A47).
-    pub(crate) fn replace_names<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
-        let mut wanted = BTreeSet::new();
-        for name in names {
-            let name = self.names.get(name).cloned().unwrap_or_else(|| name.into());
-            wanted.insert(name);
-        }
+    /// Makes `names` the whole of what is asked for one by one (SotW). Names that are new become unknown (rows A46, A47).
+    pub(crate) fn replace_names(&mut self, wanted: BTreeSet<Name>) {
         for name in wanted.difference(&self.names) {
             self.exceptions.insert(Arc::clone(name), Held::Unknown);
         }
@@ -207,16 +390,37 @@ impl Subscription {
         }
     }
 
-    /// Whether a change of `resource` is a change for the client.
+    /// The client has seen every response that was sent: it holds nothing that it does not want.
+    pub(crate) fn forget_lingering(&mut self) {
+        self.lingering = BTreeSet::new();
+    }
+
+    /// The client asks anew while responses are on their way: it may take from them what it has dropped.
+    fn recall_lingering(&mut self) {
+        let lingering = std::mem::take(&mut self.lingering);
+        for name in lingering {
+            self.exceptions.entry(name).or_insert(Held::Stale);
+        }
+    }
+
+    /// Whether a change of `resource` is a change for the client. Does not know hosts.
     pub(crate) fn covers(&self, resource: &Resource) -> bool {
         (self.is_wildcard && resource.in_wildcard())
             || self.names.contains(&**resource.name())
             || resource.aliases().iter().any(|alias| self.names.contains(&**alias))
+            || self.is_member(resource.name())
     }
 
-    /// Whether the client asks for everything or for this very name.
+    /// Whether the client asks for everything, for this very name, or for a glob that covers it.
     pub(crate) fn covers_name(&self, name: &str) -> bool {
-        self.is_wildcard || self.names.contains(name)
+        self.is_wildcard || self.names.contains(name) || self.is_member(name)
+    }
+
+    /// Whether the client gets `resource` for a host that it asked for.
+    pub(crate) fn covers_host_of(&self, resource: &Resource) -> bool {
+        let table = &self.settled;
+        let is_it = |found: &Arc<Resource>| found.name() == resource.name();
+        table.has_virtual_hosts() && self.names.iter().any(|name| table.resolve(name).is_some_and(is_it))
     }
 
     /// Whether every resource is asked for.
@@ -230,26 +434,51 @@ impl Subscription {
     }
 
     /// What the client holds: name, and the version if it is known. Names that it was told do not exist are left out.
-    pub(crate) fn held(&self) -> impl Iterator<Item = (&Name, Option<Version>)> {
-        let settled = self.settled.resources().iter().filter(|resource| self.covers(resource));
-        let settled = settled.filter(|resource| !self.exceptions.contains_key(&**resource.name()));
-        let exceptions = self.exceptions.iter().filter_map(|(name, held)| match held {
-            Held::Version(version) => Some((name, Some(*version))),
-            Held::Unknown => Some((name, None)),
-            Held::Gone => None,
-        });
-        settled.map(|resource| (resource.name(), Some(resource.version()))).chain(exceptions)
+    pub(crate) fn held(&self) -> BTreeMap<Name, Option<Version>> {
+        let mut held = BTreeMap::new();
+        for resource in self.wanted(&self.settled) {
+            held.insert(Arc::clone(resource.name()), Some(resource.version()));
+        }
+        for (name, exception) in &self.exceptions {
+            match exception {
+                Held::Version(version) => held.insert(Arc::clone(name), Some(*version)),
+                Held::Stale | Held::Unknown => held.insert(Arc::clone(name), None),
+                Held::Gone => held.remove(name),
+            };
+        }
+        held
     }
 
-    /// The resource for a subscribed name, by name or alias; a name that only the wildcard could cover must belong to it.
+    /// The resource for a name: whatever it stands for if it is subscribed to, else the resource of that name if something
+    /// covers it.
     fn lookup<'a>(&self, table: &'a TypeTable, name: &str) -> Option<&'a Arc<Resource>> {
-        let by_name = table.find(name).filter(|resource| self.covers(resource));
-        by_name.or_else(|| table.find_alias(name).filter(|_| self.names.contains(name)))
+        if self.names.contains(name) {
+            return table.resolve(name);
+        }
+        table.find(name).filter(|resource| self.covers(resource))
+    }
+
+    /// The resources that a subscribed name stands for.
+    fn resources_of<'a>(
+        &self,
+        table: &'a TypeTable,
+        name: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Resource>> + use<'a> {
+        let members = self.has_glob(name).then(|| table.members(name));
+        table.resolve(name).into_iter().chain(members.into_iter().flatten())
+    }
+
+    fn has_glob(&self, name: &str) -> bool {
+        self.n_globs > 0 && xdstp::is_glob(name) && self.names.contains(name)
+    }
+
+    fn is_member(&self, name: &str) -> bool {
+        self.n_globs > 0 && xdstp::glob_of(name).is_some_and(|glob| self.names.contains(&*glob))
     }
 
     fn has_exception(&self, resource: &Resource) -> bool {
         !self.exceptions.is_empty()
-            && (self.exceptions.contains_key(&**resource.name())
-                || resource.aliases().iter().any(|alias| self.exceptions.contains_key(&**alias)))
+            && (self.exceptions.contains_key(resource.name())
+                || resource.aliases().iter().any(|alias| self.exceptions.contains_key(alias)))
     }
 }

@@ -24,10 +24,14 @@ pub(crate) struct TypeState {
     pub(crate) is_dirty: bool,
     /// Whether an answer is owed even if there is nothing to put into it.
     pub(crate) is_answer_owed: bool,
-    /// The responses that were not answered, oldest first. In SotW at most the last one.
-    outstanding: VecDeque<Sent>,
-    /// The last response, answered or not.
-    last: Option<Sent>,
+    /// The last response, and what became of it.
+    last: Option<(Sent, Fate)>,
+    /// Older responses that were not answered, oldest first.
+    older: VecDeque<Sent>,
+    /// Since which nonce the client was sent parts of what it was owed at one time; the last part is final.
+    series: u64,
+    /// Whether it rejected a part of that.
+    is_series_rejected: bool,
     /// Names that were sent again because what refers to them changed; an unchanged repeat of the request asks for them once
     /// more (R14).
     pub(crate) renewed: BTreeSet<Name>,
@@ -35,13 +39,22 @@ pub(crate) struct TypeState {
     pub(crate) next_heartbeat: Option<Instant>,
 }
 
-/// How many unanswered delta responses are remembered; answers to older ones are not told from stale ones.
-const MAX_OUTSTANDING: usize = 256;
+/// How many unanswered responses are remembered besides the last; answers to older ones count for nothing.
+const MAX_OLDER: usize = 255;
+
+/// What the client said to the last response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Unanswered,
+    Answered,
+}
 
 /// What a nonce of a request tells.
 pub(crate) enum Answer {
-    /// It answers a response that was not answered before.
-    To(Sent),
+    /// It answers the last response.
+    ToLast(Sent),
+    /// It answers an older one.
+    ToOlder(Sent),
     /// It repeats the answer to the last response.
     Repeated(Sent),
     /// It answers nothing, or something that is no longer waited for.
@@ -65,8 +78,10 @@ impl TypeState {
             is_known: false,
             is_dirty: false,
             is_answer_owed: false,
-            outstanding: VecDeque::new(),
             last: None,
+            older: VecDeque::new(),
+            series: 0,
+            is_series_rejected: false,
             renewed: BTreeSet::new(),
             next_heartbeat: None,
         }
@@ -75,27 +90,59 @@ impl TypeState {
     /// What the request's nonce answers; it is answered from now on.
     pub(crate) fn take_answered(&mut self, nonce: Nonce) -> Answer {
         let Nonce::Ours(nonce) = nonce else { return Answer::Nothing };
-        if let Some(position) = self.outstanding.iter().position(|sent| sent.nonce == nonce)
-            && let Some(sent) = self.outstanding.remove(position)
-        {
-            return Answer::To(sent);
+        match &mut self.last {
+            Some((last, fate @ Fate::Unanswered)) if last.nonce == nonce => {
+                *fate = Fate::Answered;
+                // Answers come in the order of the responses, so nothing older is waited for, or on its way.
+                self.older = VecDeque::new();
+                self.subscription.forget_lingering();
+                return Answer::ToLast(last.clone());
+            }
+            Some((last, Fate::Answered)) if last.nonce == nonce => return Answer::Repeated(last.clone()),
+            Some(_) | None => {}
         }
-        match &self.last {
-            Some(last) if last.nonce == nonce => Answer::Repeated(last.clone()),
-            Some(_) | None => Answer::Nothing,
+        let position = self.older.iter().position(|sent| sent.nonce == nonce);
+        position.and_then(|position| self.older.remove(position)).map_or(Answer::Nothing, Answer::ToOlder)
+    }
+
+    /// Whether every response was answered, so that none is on its way.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.last.as_ref().is_none_or(|(_, fate)| *fate == Fate::Answered)
+    }
+
+    /// Whether a response of this type that is waited for, or the last one, has this nonce.
+    pub(crate) fn has_sent(&self, nonce: Nonce) -> bool {
+        let Nonce::Ours(nonce) = nonce else { return false };
+        let last = self.last.as_ref().map(|(last, _)| last);
+        last.into_iter().chain(&self.older).any(|sent| sent.nonce == nonce)
+    }
+
+    /// Remembers a response that was made, before it is handed out (pitfall 5).
+    pub(crate) fn remember(&mut self, sent: Sent) {
+        if self.last.as_ref().is_none_or(|(last, _)| last.is_final) {
+            self.series = sent.nonce;
+            self.is_series_rejected = false;
+        }
+        if let Some((last, Fate::Unanswered)) = self.last.replace((sent, Fate::Unanswered)) {
+            if self.older.len() == MAX_OLDER {
+                self.older.pop_front();
+            }
+            self.older.push_back(last);
         }
     }
 
-    /// Remembers a response that was made.
-    pub(crate) fn remember(&mut self, sent: Sent, is_only_answerable: bool) {
-        if is_only_answerable {
-            self.outstanding.clear();
+    /// What an answer means for the status. An ACK of one part is worth nothing if another part of the same series was rejected:
+    /// then the client has not accepted what it was owed.
+    pub(crate) fn answered(&mut self, sent: Sent, error_detail: Option<&str>) -> Option<EventKind> {
+        let is_of_series = sent.nonce.wrapping_sub(self.series) < u64::MAX / 2;
+        match error_detail {
+            None if is_of_series && self.is_series_rejected => None,
+            None => Some(EventKind::Acked(sent)),
+            Some(message) => {
+                self.is_series_rejected |= is_of_series;
+                Some(EventKind::Nacked { sent, message: shortened(message).into() })
+            }
         }
-        if self.outstanding.len() == MAX_OUTSTANDING {
-            self.outstanding.pop_front();
-        }
-        self.last = Some(sent.clone());
-        self.outstanding.push_back(sent);
     }
 
     /// The client needs the resource again although it did not change. Tells whether it wants it at all.
@@ -114,40 +161,54 @@ impl TypeState {
         (self.is_answer_owed || !owed.is_empty()).then_some(owed)
     }
 
-    /// Takes as much of `owed` as fits into `max_bytes`, at least one resource, and marks it as sent.
-    pub(crate) fn take_changed(&mut self, owed: &Owed, table: &Arc<TypeTable>, max_bytes: usize) -> Part {
-        let mut bytes = 0;
-        let fitting = owed.changed.iter().take_while(|resource| {
-            let is_first = bytes == 0;
-            bytes += resource.value().len() + resource.name().len() + ENTRY_OVERHEAD;
-            is_first || bytes <= max_bytes
-        });
-        let n = fitting.count();
-        if n == owed.changed.len() {
-            self.subscription.settle(table);
-            return Part { changed: owed.changed.clone(), is_whole: true };
+    /// Takes as much of `owed` as fits into `max_bytes`, at least one thing, and marks it as sent.
+    pub(crate) fn take_part(&mut self, mut owed: Owed, table: &Arc<TypeTable>, max_bytes: usize) -> Part {
+        let mut rest = Owed::default();
+        let mut budget = Budget { left: max_bytes, is_untouched: true };
+        let n = owed.changed.iter().take_while(|r| budget.takes(r.value().len() + r.name().len())).count();
+        rest.changed = owed.changed.split_off(n);
+        for (names, rest) in [(&mut owed.missing, &mut rest.missing), (&mut owed.removed, &mut rest.removed)]
+        {
+            let n = names.iter().take_while(|name| budget.takes(name.len())).count();
+            *rest = names.split_off(n);
         }
-        let changed: Vec<_> = owed.changed.iter().take(n).cloned().collect();
-        changed.iter().for_each(|resource| self.subscription.mark_sent(resource));
-        Part { changed, is_whole: false }
+        self.settle_all_but(table, &rest);
+        Part { sent: owed, is_whole: rest.is_empty() }
     }
 
-    /// How long the client may go without a heartbeat: half of the shortest time to live that it was given.
+    /// The client was sent everything of `table` but `rest`.
+    pub(crate) fn settle_all_but(&mut self, table: &Arc<TypeTable>, rest: &Owed) {
+        if rest.is_empty() {
+            self.subscription.settle(table);
+        } else {
+            self.subscription.settle_part(table, rest);
+        }
+    }
+
+    /// How long the client may go without a heartbeat: half of the shortest time to live that it was given. Envoy reads no
+    /// heartbeats of virtual hosts (row A121): there they would say that a host does not exist.
     pub(crate) fn heartbeat_interval(&self, table: &TypeTable) -> Option<Duration> {
+        if self.resource_type == ResourceType::VirtualHost {
+            return None;
+        }
         let wanted = table.resources_with_ttl().filter(|resource| self.subscription.covers(resource));
-        wanted.filter_map(|resource| resource.ttl()).min().map(|ttl| ttl / 2)
+        let shortest = wanted.filter_map(|resource| resource.ttl()).min()?;
+        Some((shortest / 2).max(MIN_HEARTBEAT_INTERVAL))
     }
 
-    /// The heartbeats of everything that has a time to live, with whatever else must stand beside them (row A139).
-    pub(crate) fn heartbeats(&self, view: &View, form: Form) -> Contents {
+    /// The heartbeats of everything that has a time to live, with whatever else must stand beside them (row A139). What is owed is
+    /// left out: it is sent in full.
+    pub(crate) fn heartbeats(&self, view: &View, form: Form, owed: &Owed) -> Contents {
         let table = view.table(&self.resource_type);
-        let must_be_complete =
-            form != (Form::Delta { with_ttl: true }) && self.resource_type.is_complete_in_sotw();
+        let must_be_complete = form == Form::SotwWrapped && self.resource_type.is_complete_in_sotw();
+        let is_owed = |resource: &Resource| {
+            owed.changed.binary_search_by(|changed| changed.name().cmp(resource.name())).is_ok()
+        };
         let wanted = self.subscription.wanted(table).into_iter();
-        let entries =
-            wanted.filter(|resource| must_be_complete || resource.ttl().is_some()).map(|resource| {
-                if resource.ttl().is_some() { Entry::Heartbeat(resource) } else { Entry::Full(resource) }
-            });
+        let entries = wanted.filter_map(|resource| match resource.ttl() {
+            Some(_) => (!is_owed(&resource)).then_some(Entry::Heartbeat(resource)),
+            None => must_be_complete.then_some(Entry::Full(resource)),
+        });
         self.contents(view, form, Entries::Listed(entries.collect()))
     }
 
@@ -166,9 +227,28 @@ impl TypeState {
 
 /// The part of what is owed that one response takes.
 pub(crate) struct Part {
-    pub(crate) changed: Vec<Arc<Resource>>,
+    pub(crate) sent: Owed,
     pub(crate) is_whole: bool,
 }
+
+/// How much more fits into a response; the first thing always does.
+struct Budget {
+    left: usize,
+    is_untouched: bool,
+}
+
+impl Budget {
+    fn takes(&mut self, n_bytes: usize) -> bool {
+        let left = self.left.checked_sub(n_bytes + ENTRY_OVERHEAD);
+        let fits = left.is_some() || self.is_untouched;
+        self.left = left.unwrap_or_default();
+        self.is_untouched = false;
+        fits
+    }
+}
+
+/// Heartbeats are not sent more often, however short a time to live is.
+const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What a resource costs in a response besides its name and value, roughly: tags, lengths, version and type URL.
 const ENTRY_OVERHEAD: usize = 128;
@@ -198,14 +278,6 @@ impl ClientTraits {
     }
 }
 
-/// The event of an answer.
-pub(crate) fn answered(sent: Sent, error_detail: Option<&str>) -> EventKind {
-    match error_detail {
-        None => EventKind::Acked(sent),
-        Some(message) => EventKind::Nacked { sent, message: shortened(message).into() },
-    }
-}
-
 /// At most [`MAX_NACK_MESSAGE`] bytes of a text, cut between characters.
 fn shortened(message: &str) -> &str {
     let mut end = message.len().min(MAX_NACK_MESSAGE);
@@ -218,4 +290,15 @@ fn shortened(message: &str) -> &str {
 /// A response as the status board remembers it.
 pub(crate) fn sent(nonce: u64, contents: &Contents, revision: Revision, is_final: bool) -> Sent {
     Sent { nonce, version_info: Arc::clone(&contents.version_info), revision, is_final }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_settled_type_is_small() {
+        // What an idle stream costs by type, besides its names; 10,000 streams of four types stay below 20 MB.
+        assert!(size_of::<TypeState>() <= 400, "{}", size_of::<TypeState>());
+    }
 }

@@ -14,6 +14,8 @@
 //! (the same name in two files: `server::source`), 38 (a removal that something still refers to: the codec's reference check),
 //! 39 (streams that do not read: paused here, over sockets in `tests/`), 54 (an abrupt disconnect: `tests/`).
 
+#![expect(clippy::expect_used, reason = "a test may fail")]
+
 use std::path::{Path, PathBuf};
 
 use scenario::Outcome;

@@ -24,10 +24,10 @@ mod server;
 mod show;
 mod words;
 
-pub use server::Server;
+pub(crate) use server::Server;
 
 /// How a scenario went.
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// As written.
     AsExpected,
     /// Otherwise.
@@ -42,7 +42,7 @@ pub enum Outcome {
 }
 
 /// Runs one scenario.
-pub fn run(text: &str) -> Outcome {
+pub(crate) fn run(text: &str) -> Outcome {
     if !text.starts_with("# ") {
         return Outcome::Malformed("a scenario begins with its claim, in a comment".into());
     }

@@ -17,7 +17,7 @@ use super::show::{self, Versions};
 use super::words::{Words, duration, resource_type};
 
 /// Everything of a scenario.
-pub struct Server {
+pub(crate) struct Server {
     publisher: Publisher,
     board: Arc<StatusBoard>,
     groups: Groups,
@@ -64,7 +64,7 @@ fn first_nonce(id: StreamId) -> u64 {
 }
 
 impl Server {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let default = NodeGroup::default_group();
         let group = EffectiveGroup { definition: default.clone(), label: None, resources: BTreeMap::new() };
         Self {
@@ -85,7 +85,7 @@ impl Server {
     }
 
     /// Runs one command; what it leads to is added to `output`.
-    pub fn run(&mut self, command: &str, output: &mut Vec<String>) -> Result<(), String> {
+    pub(crate) fn run(&mut self, command: &str, output: &mut Vec<String>) -> Result<(), String> {
         let mut words = Words::new(command);
         match words.shift()?.as_str() {
             "set" => self.set(words)?,
@@ -403,7 +403,7 @@ impl Server {
         Ok(())
     }
 
-    fn acked(&mut self, mut words: Words, output: &mut Vec<String>) -> Result<(), String> {
+    fn acked(&self, mut words: Words, output: &mut Vec<String>) -> Result<(), String> {
         let status = self.stream(&words.shift()?)?.entry.status();
         let resource_type = resource_type(&words.shift()?)?;
         let revision = Revision(words.shift()?.parse().map_err(|_| "no revision")?);
@@ -412,7 +412,7 @@ impl Server {
         Ok(())
     }
 
-    fn held(&mut self, mut words: Words, output: &mut Vec<String>) -> Result<(), String> {
+    fn held(&self, mut words: Words, output: &mut Vec<String>) -> Result<(), String> {
         let name = words.shift().unwrap_or_else(|_| self.latest.clone());
         let side = self.stream(&name)?;
         let client = &self.clients.get(&side.client).ok_or("no client")?.client;
@@ -425,7 +425,7 @@ impl Server {
         Ok(())
     }
 
-    fn concerned(&mut self, mut words: Words, output: &mut Vec<String>) -> Result<(), String> {
+    fn concerned(&self, mut words: Words, output: &mut Vec<String>) -> Result<(), String> {
         let side = self.stream(&words.shift()?)?;
         let resource_type = resource_type(&words.shift()?)?;
         let client = &self.clients.get(&side.client).ok_or("no client")?.client;

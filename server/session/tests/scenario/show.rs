@@ -9,13 +9,13 @@ use xds_session::{Entries, Entry, Form, Response};
 
 /// Names for versions: equal ones get equal names.
 #[derive(Default)]
-pub struct Versions {
+pub(crate) struct Versions {
     by_type: BTreeMap<ResourceType, Vec<String>>,
 }
 
 impl Versions {
     /// `v1`, `v2`, … for content hashes, in the order in which they are seen; labels as they are.
-    pub fn show(&mut self, resource_type: &ResourceType, version: &str) -> String {
+    pub(crate) fn show(&mut self, resource_type: &ResourceType, version: &str) -> String {
         if version.parse::<xds_cache::Version>().is_err() {
             return format!("{version:?}");
         }
@@ -29,7 +29,12 @@ impl Versions {
 }
 
 /// One response as a line.
-pub fn response(stream: &str, first_nonce: u64, response: &Response, versions: &mut Versions) -> String {
+pub(crate) fn response(
+    stream: &str,
+    first_nonce: u64,
+    response: &Response,
+    versions: &mut Versions,
+) -> String {
     let contents = &response.contents;
     let resource_type = &contents.resource_type;
     let nonce = response.nonce - first_nonce + 1;
@@ -74,13 +79,13 @@ fn full(line: &mut String, resource: &Resource, has_ttl: bool) {
 }
 
 /// The content of a scenario's resource: its bytes up to the padding.
-pub fn content(resource: &Resource) -> String {
+pub(crate) fn content(resource: &Resource) -> String {
     let bytes = resource.value().split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// An event as a line, if it is one that matters.
-pub fn event(stream: &str, first_nonce: u64, event: &StreamEvent) -> Option<String> {
+pub(crate) fn event(stream: &str, first_nonce: u64, event: &StreamEvent) -> Option<String> {
     let resource_type = event.resource_type.slug();
     let nonce = |sent: &Sent| sent.nonce - first_nonce + 1;
     match &event.kind {

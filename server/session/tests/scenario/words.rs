@@ -6,8 +6,8 @@ use std::time::Duration;
 use xds_cache::ResourceType;
 
 /// A command taken apart: `verb word word key=value word "key=text with blanks"`.
-pub struct Words {
-    pub plain: Vec<String>,
+pub(crate) struct Words {
+    pub(crate) plain: Vec<String>,
     options: BTreeMap<String, String>,
 }
 
@@ -19,7 +19,7 @@ const OPTIONS: [&str; 22] = [
 
 impl Words {
     /// Takes a command apart; double quotes hold blanks together.
-    pub fn new(command: &str) -> Self {
+    pub(crate) fn new(command: &str) -> Self {
         let mut words: Vec<String> = vec![String::new()];
         let mut is_quoted = false;
         for character in command.chars() {
@@ -43,33 +43,33 @@ impl Words {
     }
 
     /// Takes the first plain word away.
-    pub fn shift(&mut self) -> Result<String, String> {
+    pub(crate) fn shift(&mut self) -> Result<String, String> {
         if self.plain.is_empty() { Err("a word is missing".into()) } else { Ok(self.plain.remove(0)) }
     }
 
     /// Takes `word` away if it is there.
-    pub fn take_flag(&mut self, word: &str) -> bool {
+    pub(crate) fn take_flag(&mut self, word: &str) -> bool {
         let position = self.plain.iter().position(|plain| plain == word);
         position.map(|position| self.plain.remove(position)).is_some()
     }
 
-    pub fn option(&self, key: &str) -> Option<&str> {
+    pub(crate) fn option(&self, key: &str) -> Option<&str> {
         self.options.get(key).map(String::as_str)
     }
 
     /// The parts of an option between commas.
-    pub fn list(&self, key: &str) -> Vec<&str> {
+    pub(crate) fn list(&self, key: &str) -> Vec<&str> {
         self.option(key).map(|value| value.split(',').collect()).unwrap_or_default()
     }
 
     /// A number.
-    pub fn number<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>, String> {
+    pub(crate) fn number<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>, String> {
         self.option(key).map(|value| value.parse().map_err(|_| format!("{key} is no number"))).transpose()
     }
 }
 
 /// `5s` or `2500ms`.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit): (&str, fn(u64) -> Duration) = match text.strip_suffix("ms") {
         Some(number) => (number, Duration::from_millis),
         None => (text.strip_suffix('s').ok_or("a time is in s or ms")?, Duration::from_secs),
@@ -78,6 +78,6 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A REST name or a type URL.
-pub fn resource_type(word: &str) -> Result<ResourceType, String> {
+pub(crate) fn resource_type(word: &str) -> Result<ResourceType, String> {
     ResourceType::from_slug(word).ok_or_else(|| format!("{word} is no type"))
 }
