@@ -1,0 +1,11 @@
+//! The handlers, one module per part of the API.
+
+pub(crate) mod acks;
+pub mod events;
+pub(crate) mod files;
+pub(crate) mod groups;
+pub(crate) mod health;
+pub(crate) mod history;
+pub(crate) mod nodes;
+pub(crate) mod resources;
+pub(crate) mod snapshot;

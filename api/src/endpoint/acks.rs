@@ -1,0 +1,41 @@
+//! `/v1/acks`: who has applied a publication.
+
+use axum::extract::State;
+use serde::Deserialize;
+use xds_cache::Revision;
+
+use crate::answer::Answer;
+use crate::input::Params;
+use crate::problem::ApiError;
+use crate::state::ApiState;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AckParams {
+    revision: Option<u64>,
+    version: Option<String>,
+}
+
+pub(crate) async fn read(
+    State(state): State<ApiState>,
+    Params(params): Params<AckParams>,
+) -> Result<Answer, ApiError> {
+    let (head, _) = state.publisher.groups();
+    let revision = match (params.revision, params.version) {
+        (Some(revision), None) => Revision(revision),
+        (None, Some(version)) => state.acks.revision_of(&version).ok_or_else(|| {
+            ApiError::NotFound(format!("no remembered publication gave a type the version {version:?}"))
+        })?,
+        (None, None) => head,
+        (Some(_), Some(_)) => {
+            return Err(ApiError::BadRequest("give either revision or version".to_owned()));
+        }
+    };
+    if revision > head {
+        return Err(ApiError::NotFound(format!("there is no revision {revision}; the last one is {head}")));
+    }
+    let report = state.acks.report(revision);
+    Answer::ok(&report.ok_or_else(|| {
+        ApiError::Gone(format!("whom revision {revision} concerned is no longer known here"))
+    })?)
+}

@@ -1,0 +1,223 @@
+//! `/v1/events`: what happens, as server-sent events.
+//!
+//! One hub numbers what the control and the status board tell and keeps the last of it, so that a reader that comes back with
+//! `Last-Event-ID` misses nothing that is still kept; if it missed something, or reads too slowly, it gets the event `lagged`.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::extract::State;
+use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
+use futures_util::stream::{self, Stream};
+use http::HeaderMap;
+use serde_json::{Value, json};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use xds_cache::StatusBoard;
+use xds_cache::status::{EventKind, News, StreamEvent, StreamId, StreamInfo};
+
+use crate::handle::{Control, Event};
+use crate::input::{NoParams, Params};
+use crate::problem::{ApiError, Fault};
+use crate::state::ApiState;
+
+/// Numbers and keeps events. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct EventHub {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// Tells this run of the server from others in the ids.
+    run: u64,
+    kept: Mutex<Kept>,
+    sender: broadcast::Sender<Arc<Numbered>>,
+}
+
+struct Kept {
+    next: u64,
+    events: VecDeque<Arc<Numbered>>,
+}
+
+#[derive(Debug)]
+struct Numbered {
+    number: u64,
+    name: &'static str,
+    data: Value,
+}
+
+/// How many events are kept, and how many a slow reader may lag behind.
+const CAPACITY: usize = 1_024;
+
+/// How many readers there may be: each costs a task of the runtime and a place in every broadcast.
+const MAX_READERS: usize = 64;
+
+/// How often a comment shows that the stream lives, in seconds: proxies give up after 30 to 60.
+const KEEP_ALIVE_SECONDS: u64 = 15;
+
+impl EventHub {
+    /// A hub that collects from now on, in a task that ends with the server. Must be called in a runtime.
+    #[must_use]
+    pub fn start(control: &dyn Control, board: &Arc<StatusBoard>) -> Self {
+        let run = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let (sender, _) = broadcast::channel(CAPACITY);
+        let kept = Mutex::new(Kept { next: 1, events: VecDeque::new() });
+        let run = u64::try_from(run).unwrap_or_default();
+        let hub = Self { shared: Arc::new(Shared { run, kept, sender }) };
+        tokio::spawn(hub.clone().collect(control.events(), board.news(), Arc::downgrade(board)));
+        hub
+    }
+
+    async fn collect(
+        self,
+        mut events: broadcast::Receiver<Event>,
+        mut news: broadcast::Receiver<News>,
+        board: std::sync::Weak<StatusBoard>,
+    ) {
+        loop {
+            let told = tokio::select! {
+                event = events.recv() => event.map(|event| Some(of_event(&event))),
+                news = news.recv() => news.map(|news| of_news(&news, &board)),
+            };
+            match told {
+                Ok(Some((name, data))) => self.tell(name, data),
+                Ok(None) => {}
+                Err(RecvError::Lagged(missed)) => self.tell("lagged", json!({"missed": missed})),
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+
+    fn tell(&self, name: &'static str, data: Value) {
+        let mut kept = self.lock();
+        let event = Arc::new(Numbered { number: kept.next, name, data });
+        kept.next += 1;
+        if kept.events.len() >= CAPACITY {
+            kept.events.pop_front();
+        }
+        kept.events.push_back(Arc::clone(&event));
+        // Under the lock, so that a new reader gets each event once. No reader is no error.
+        let _ = self.shared.sender.send(event);
+    }
+
+    /// What was told after the event `last`, and what will be; the first says whether something in between is lost.
+    fn follow(&self, last: Option<&str>) -> (VecDeque<Arc<Numbered>>, broadcast::Receiver<Arc<Numbered>>) {
+        let kept = self.lock();
+        let receiver = self.shared.sender.subscribe();
+        let Some(last) = last else { return (VecDeque::new(), receiver) };
+        let number = last.split_once('-').and_then(|(run, number)| {
+            (run == self.shared.run.to_string()).then(|| number.parse::<u64>().ok()).flatten()
+        });
+        let oldest = kept.events.front().map_or(kept.next, |event| event.number);
+        let from = number.map_or(0, |number| number + 1);
+        let mut missed: VecDeque<_> =
+            kept.events.iter().filter(|event| event.number >= from).cloned().collect();
+        if from < oldest {
+            let data = json!({"missed": Value::Null});
+            missed.push_front(Arc::new(Numbered { number: oldest.saturating_sub(1), name: "lagged", data }));
+        }
+        (missed, receiver)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, event: &Numbered) -> SseEvent {
+        let id = format!("{}-{}", self.shared.run, event.number);
+        SseEvent::default().id(id).event(event.name).data(event.data.to_string())
+    }
+}
+
+impl fmt::Debug for EventHub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EventHub({} told)", self.lock().next - 1)
+    }
+}
+
+pub(crate) async fn read(
+    State(state): State<ApiState>,
+    _: Params<NoParams>,
+    headers: HeaderMap,
+) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, ApiError> {
+    let hub = state.events;
+    if hub.shared.sender.receiver_count() >= MAX_READERS {
+        return Err(ApiError::TooMany(format!("{MAX_READERS} readers of events are connected already")));
+    }
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    let (missed, receiver) = hub.follow(last);
+    let events = stream::unfold((hub, missed, receiver), |(hub, mut missed, mut receiver)| async move {
+        let event = match missed.pop_front() {
+            Some(event) => hub.write(&event),
+            None => match receiver.recv().await {
+                Ok(event) => hub.write(&event),
+                Err(RecvError::Lagged(n)) => {
+                    SseEvent::default().event("lagged").data(json!({"missed": n}).to_string())
+                }
+                Err(RecvError::Closed) => return None,
+            },
+        };
+        Some((Ok(event), (hub, missed, receiver)))
+    });
+    let keep_alive = KeepAlive::new().interval(Duration::from_secs(KEEP_ALIVE_SECONDS)).text("keep-alive");
+    Ok(Sse::new(events).keep_alive(keep_alive))
+}
+
+fn of_event(event: &Event) -> (&'static str, Value) {
+    match event {
+        Event::Published { revision, source, summary } => {
+            ("publish", json!({"revision": revision.0, "source": source, "summary": summary}))
+        }
+        Event::FileError(diagnostic) => {
+            ("fileError", serde_json::to_value(Fault::of(diagnostic, "")).unwrap_or_default())
+        }
+        Event::Held { reason } => ("held", json!({"reason": reason})),
+        Event::OverrideDropped { what } => ("overrideDropped", json!({"what": what})),
+        Event::Problem { message } => ("problem", json!({"message": message})),
+    }
+}
+
+fn of_news(news: &News, board: &std::sync::Weak<StatusBoard>) -> Option<(&'static str, Value)> {
+    match news {
+        News::Connected(info) => Some(("connect", of_stream(info))),
+        News::Disconnected(info) => Some(("disconnect", of_stream(info))),
+        News::Stream { id, event } => of_answer(*id, event, board),
+    }
+}
+
+fn of_answer(
+    id: StreamId,
+    event: &StreamEvent,
+    board: &std::sync::Weak<StatusBoard>,
+) -> Option<(&'static str, Value)> {
+    let (name, sent, message) = match &event.kind {
+        EventKind::Acked(sent) => ("ack", sent, None),
+        EventKind::Nacked { sent, message } => ("nack", sent, Some(message)),
+        EventKind::Subscribed | EventKind::Sent(_) | EventKind::Current(_) => return None,
+    };
+    let stream = board.upgrade().and_then(|board| board.stream(id));
+    let node = stream.map(|stream| stream.with(|status| status.info.node.id.clone()));
+    let mut data = json!({
+        "node": node,
+        "stream": id.0,
+        "type": event.resource_type.type_url(),
+        "version": &*sent.version_info,
+        "revision": sent.revision.0,
+    });
+    if let (Some(message), Value::Object(fields)) = (message, &mut data) {
+        fields.insert("message".to_owned(), (&**message).into());
+    }
+    Some((name, data))
+}
+
+fn of_stream(info: &StreamInfo) -> Value {
+    json!({
+        "node": info.node.id,
+        "stream": info.id.0,
+        "address": &*info.address,
+        "variant": info.variant.as_str(),
+    })
+}

@@ -1,0 +1,80 @@
+//! `/v1/groups`: node groups.
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use http::HeaderMap;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+use xds_cache::GroupName;
+
+use crate::answer::Answer;
+use crate::group::Group;
+use crate::handle::Write;
+use crate::input::{MAX_BODY_BYTES, NoParams, Params, read_value};
+use crate::problem::{ApiError, Fault};
+use crate::state::{ApiState, group_name};
+use crate::tag;
+use crate::write::{self, WriteParams};
+
+/// All groups.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct GroupList {
+    /// By name.
+    pub groups: Vec<Group>,
+}
+
+pub(crate) async fn list(State(state): State<ApiState>, _: Params<NoParams>) -> Result<Answer, ApiError> {
+    state.check_loaded()?;
+    let (_, groups) = state.publisher.groups();
+    let groups = groups.values().map(|group| Group::from(&group.definition)).collect();
+    Ok(Answer::ok(&GroupList { groups })?.tagged_by_content())
+}
+
+pub(crate) async fn read(
+    State(state): State<ApiState>,
+    Path(name): Path<String>,
+    _: Params<NoParams>,
+) -> Result<Answer, ApiError> {
+    state.check_loaded()?;
+    let name = group_name(&name)?;
+    let (_, groups) = state.publisher.groups();
+    let group = groups.get(&name).ok_or_else(|| no_group(&name))?;
+    Ok(Answer::ok(&Group::from(&group.definition))?.tagged(tag::of_group(&group.definition)))
+}
+
+pub(crate) async fn put(
+    State(state): State<ApiState>,
+    Path(name): Path<String>,
+    Params(params): Params<WriteParams>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Answer, ApiError> {
+    let name = group_name(&name)?;
+    let mut body = read_value(&headers, body, MAX_BODY_BYTES).await?;
+    if let Value::Object(fields) = &mut body {
+        fields.entry("name").or_insert_with(|| name.as_str().into());
+    }
+    let definition = state
+        .codec
+        .node_group_from_json(&body)
+        .map_err(|faults| ApiError::Invalid(faults.iter().map(|fault| Fault::of(fault, "")).collect()))?;
+    if definition.name != name {
+        let detail = format!("the body names the group {}, the path {name}", definition.name);
+        return Err(ApiError::Invalid(vec![Fault::at("/name", detail)]));
+    }
+    write::run(&state, &headers, params, Write::PutGroup(definition)).await
+}
+
+pub(crate) async fn delete(
+    State(state): State<ApiState>,
+    Path(name): Path<String>,
+    Params(params): Params<WriteParams>,
+    headers: HeaderMap,
+) -> Result<Answer, ApiError> {
+    write::run(&state, &headers, params, Write::DeleteGroup(group_name(&name)?)).await
+}
+
+pub(crate) fn no_group(name: &GroupName) -> ApiError {
+    ApiError::NotFound(format!("there is no group {name}"))
+}

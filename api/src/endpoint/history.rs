@@ -1,0 +1,175 @@
+//! `/v1/history` and `/v1/rollback`.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use http::HeaderMap;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use xds_cache::Revision;
+
+use crate::answer::Answer;
+use crate::handle::{ChangeKind, ChangedObject, Control, HistoryEntry, Write, WriteError};
+use crate::input::{MAX_BODY_BYTES, NoParams, Params, read_value};
+use crate::problem::{ApiError, Fault};
+use crate::state::ApiState;
+use crate::tag;
+use crate::time::rfc3339;
+use crate::write::{self, Difference, WriteParams};
+
+/// Revisions, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RevisionList {
+    /// The revisions.
+    pub revisions: Vec<RevisionEntry>,
+}
+
+/// One revision.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RevisionEntry {
+    /// Its number.
+    pub revision: u64,
+    /// Who asked for it.
+    pub actor: String,
+    /// When.
+    pub at: String,
+    /// `api`, `file`, `rollback` or `revert`.
+    pub source: String,
+    /// One line for people.
+    pub summary: String,
+    /// What it changed.
+    pub changes: Vec<ObjectChange>,
+    /// The difference, if one revision was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<Vec<Difference>>,
+}
+
+/// What became of one object.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ObjectChange {
+    /// `group/{group}` or `{group}/{type}/{name}`.
+    pub what: String,
+    /// `added`, `changed` or `removed`.
+    pub change: &'static str,
+}
+
+/// What differs between two revisions.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Comparison {
+    /// The one revision.
+    pub from: u64,
+    /// The other.
+    pub to: u64,
+    /// What differs.
+    pub difference: Vec<Difference>,
+}
+
+/// The body of a rollback.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RollbackBody {
+    /// The revision to go back to.
+    pub revision: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HistoryParams {
+    limit: Option<usize>,
+    before: Option<u64>,
+}
+
+pub(crate) async fn list(
+    State(state): State<ApiState>,
+    Params(params): Params<HistoryParams>,
+) -> Result<Answer, ApiError> {
+    let limit = params.limit.unwrap_or(DEFAULT_LIMIT);
+    if limit == 0 || limit > MAX_LIMIT {
+        return Err(ApiError::BadRequest(format!("limit={limit} is not between 1 and {MAX_LIMIT}")));
+    }
+    let (head, _) = state.control.overrides();
+    let before = params.before.map(Revision);
+    let entries = blocking(&state, move |control| control.history(before, limit)).await?;
+    let list = RevisionList { revisions: entries.iter().map(entry).collect() };
+    let answer = Answer::ok(&list)?;
+    // The newest page is what a rollback changes; it must be asked for with the tag of the newest revision.
+    Ok(if before.is_none() && params.limit.is_none() {
+        answer.tagged(tag::of_revision(head))
+    } else {
+        answer.tagged_by_content()
+    })
+}
+
+pub(crate) async fn read(
+    State(state): State<ApiState>,
+    Path(range): Path<String>,
+    _: Params<NoParams>,
+) -> Result<Answer, ApiError> {
+    let number = |text: &str| {
+        let number = text.parse().map(Revision);
+        number.map_err(|_| ApiError::BadRequest(format!("{text:?} is no revision: write 7, or 3...7")))
+    };
+    if let Some((from, to)) = range.split_once("...") {
+        let (from, to) = (number(from)?, number(to)?);
+        let difference = blocking(&state, move |control| control.difference(from, to)).await?;
+        let difference = differences(&difference);
+        return Ok(Answer::ok(&Comparison { from: from.0, to: to.0, difference })?.tagged_by_content());
+    }
+    let revision = number(&range)?;
+    let (found, difference) = blocking(&state, move |control| control.revision(revision)).await?;
+    let entry = RevisionEntry { difference: Some(differences(&difference)), ..entry(&found) };
+    Ok(Answer::ok(&entry)?.tagged_by_content())
+}
+
+pub(crate) async fn rollback(
+    State(state): State<ApiState>,
+    Params(params): Params<WriteParams>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Answer, ApiError> {
+    let body = read_value(&headers, body, MAX_BODY_BYTES).await?;
+    let body: RollbackBody = serde_json::from_value(body)
+        .map_err(|error| ApiError::Invalid(vec![Fault::at("", error.to_string())]))?;
+    write::run(&state, &headers, params, Write::Rollback { to: Revision(body.revision) }).await
+}
+
+/// Reads the store where it may block.
+async fn blocking<T: Send + 'static>(
+    state: &ApiState,
+    read: impl FnOnce(&dyn Control) -> Result<T, WriteError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let control = Arc::clone(&state.control);
+    let read = tokio::task::spawn_blocking(move || read(&*control)).await;
+    Ok(read.map_err(|_| ApiError::Internal("the history could not be read".to_owned()))??)
+}
+
+fn entry(entry: &HistoryEntry) -> RevisionEntry {
+    let changes = entry.changes.iter().map(|(what, kind)| ObjectChange {
+        what: what.clone(),
+        change: match kind {
+            ChangeKind::Added => "added",
+            ChangeKind::Changed => "changed",
+            ChangeKind::Removed => "removed",
+        },
+    });
+    RevisionEntry {
+        revision: entry.revision.0,
+        actor: entry.actor.clone(),
+        at: rfc3339(entry.at),
+        source: entry.source.clone(),
+        summary: entry.summary.clone(),
+        changes: changes.collect(),
+        difference: None,
+    }
+}
+
+fn differences(objects: &[ChangedObject]) -> Vec<Difference> {
+    objects.iter().map(Difference::from).collect()
+}
+
+/// How many revisions are listed if the request does not say.
+const DEFAULT_LIMIT: usize = 100;
+
+/// How many revisions are listed at most: as many as are kept.
+const MAX_LIMIT: usize = 1_000;

@@ -1,0 +1,226 @@
+//! `/v1/nodes`: the connected clients, by node id.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use xds_cache::status::{ConfigStatus, StreamEntry, StreamStatus, TypeStatus};
+use xds_cache::{Profile, ResourceType};
+
+use crate::answer::Answer;
+use crate::input::{NoParams, Params};
+use crate::problem::ApiError;
+use crate::state::ApiState;
+use crate::time::rfc3339;
+
+/// Connected nodes.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct NodeList {
+    /// By id.
+    pub nodes: Vec<NodeEntry>,
+    /// The id to give as `after` for the next ones; null if these are the last.
+    pub next: Option<String>,
+}
+
+/// All streams of one node id.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeEntry {
+    /// The id.
+    pub id: String,
+    /// The cluster that the node says it belongs to.
+    pub cluster: String,
+    /// Its groups, the one that wins first.
+    pub groups: Vec<String>,
+    /// `envoy` or `grpc`.
+    pub profile: String,
+    /// What the client is.
+    pub client: ClientEntry,
+    /// The worst of its types.
+    pub status: &'static str,
+    /// Whether no group but `default` selects it, and that one has nothing.
+    pub unmatched: bool,
+    /// Its streams, in the order in which they came.
+    pub streams: Vec<StreamEntryBody>,
+    /// The worst of its streams, by type URL.
+    pub types: BTreeMap<String, TypeEntry>,
+}
+
+/// What a client says it is.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ClientEntry {
+    /// Such as `envoy`, `gRPC Go`.
+    pub name: String,
+    /// Its version; may be empty.
+    pub version: String,
+}
+
+/// One stream.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct StreamEntryBody {
+    /// The address that it came from.
+    pub address: String,
+    /// `sotw` or `delta`.
+    pub variant: &'static str,
+    /// The type URL of a per-type stream; null for ADS.
+    pub service: Option<String>,
+    /// When it began.
+    pub since: String,
+    /// By type URL.
+    pub types: BTreeMap<String, TypeEntry>,
+}
+
+/// One type on one stream.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TypeEntry {
+    /// `SYNCED`, `STALE`, `NOT_SENT` or `ERROR`.
+    pub status: &'static str,
+    /// The version of the last response.
+    pub version_sent: Option<String>,
+    /// The version of the last response that was accepted.
+    pub version_acked: Option<String>,
+    /// The last rejection, kept after it healed.
+    pub last_nack: Option<NackEntry>,
+}
+
+/// A rejection.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct NackEntry {
+    /// The version of the rejected response.
+    pub version: String,
+    /// The client's words.
+    pub message: String,
+    /// When it came.
+    pub at: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NodeParams {
+    limit: Option<usize>,
+    after: Option<String>,
+    status: Option<String>,
+    group: Option<String>,
+}
+
+pub(crate) async fn list(
+    State(state): State<ApiState>,
+    Params(params): Params<NodeParams>,
+) -> Result<Answer, ApiError> {
+    let limit = params.limit.unwrap_or(DEFAULT_LIMIT);
+    if limit == 0 || limit > MAX_LIMIT {
+        return Err(ApiError::BadRequest(format!("limit={limit} is not between 1 and {MAX_LIMIT}")));
+    }
+    let status = params.status.as_deref().map(read_status).transpose()?;
+    let mut by_id: BTreeMap<String, Vec<Arc<StreamEntry>>> = BTreeMap::new();
+    for stream in state.board.streams() {
+        let id = stream.with(|status| status.info.node.id.clone());
+        if params.after.as_ref().is_none_or(|after| id > *after) {
+            by_id.entry(id).or_default().push(stream);
+        }
+    }
+    let is_wanted = |node: &NodeEntry| {
+        status.is_none_or(|status| node.status == status.as_str())
+            && params.group.as_ref().is_none_or(|group| node.groups.contains(group))
+    };
+    // One more than wanted tells whether there is a next one.
+    let mut nodes: Vec<NodeEntry> = by_id
+        .into_values()
+        .filter_map(|streams| node(&state, &streams))
+        .filter(is_wanted)
+        .take(limit + 1)
+        .collect();
+    let has_more = nodes.len() > limit;
+    nodes.truncate(limit);
+    let next = if has_more { nodes.last().map(|node| node.id.clone()) } else { None };
+    Answer::ok(&NodeList { nodes, next })
+}
+
+pub(crate) async fn read(
+    State(state): State<ApiState>,
+    Path(id): Path<String>,
+    _: Params<NoParams>,
+) -> Result<Answer, ApiError> {
+    let streams = state.board.streams();
+    let of_node: Vec<_> =
+        streams.into_iter().filter(|stream| stream.with(|status| status.info.node.id == id)).collect();
+    let node = node(&state, &of_node);
+    Answer::ok(&node.ok_or_else(|| ApiError::NotFound(format!("no node {id:?} is connected")))?)
+}
+
+/// All that is known of the streams of one node; `None` if there are none.
+fn node(state: &ApiState, streams: &[Arc<StreamEntry>]) -> Option<NodeEntry> {
+    let streams: Vec<StreamStatus> = streams.iter().map(|stream| stream.status()).collect();
+    let first = streams.first()?;
+    let node = &first.info.node;
+    let view = streams.iter().find_map(|stream| stream.view.clone());
+    let view = view.or_else(|| state.publisher.view_of(node).map(|view| view.key().clone()));
+    let (groups, profile) = match view {
+        Some(key) => (key.groups.iter().map(ToString::to_string).collect(), key.profile),
+        None => (vec![], Profile::of_user_agent(&node.user_agent_name)),
+    };
+    Some(NodeEntry {
+        id: node.id.clone(),
+        cluster: node.cluster.clone(),
+        groups,
+        profile: profile.to_string(),
+        client: ClientEntry { name: node.user_agent_name.clone(), version: node.user_agent_version.clone() },
+        status: streams.iter().map(StreamStatus::status).max().unwrap_or(ConfigStatus::NotSent).as_str(),
+        unmatched: streams.iter().any(|stream| stream.is_unmatched),
+        types: worst(&streams),
+        streams: streams.iter().map(stream).collect(),
+    })
+}
+
+/// Of each type the worst of the streams; of equally bad ones that of the newest stream.
+fn worst(streams: &[StreamStatus]) -> BTreeMap<String, TypeEntry> {
+    let mut worst: BTreeMap<&ResourceType, &TypeStatus> = BTreeMap::new();
+    for (resource_type, status) in streams.iter().flat_map(|stream| &stream.types) {
+        let entry = worst.entry(resource_type).or_insert(status);
+        if status.status() >= entry.status() {
+            *entry = status;
+        }
+    }
+    worst.into_iter().map(|(t, status)| (t.type_url().to_owned(), type_entry(status))).collect()
+}
+
+fn stream(status: &StreamStatus) -> StreamEntryBody {
+    let info = &status.info;
+    let types = status.types.iter().map(|(t, status)| (t.type_url().to_owned(), type_entry(status)));
+    StreamEntryBody {
+        address: info.address.to_string(),
+        variant: info.variant.as_str(),
+        service: info.service.as_ref().map(|service| service.type_url().to_owned()),
+        since: rfc3339(info.since),
+        types: types.collect(),
+    }
+}
+
+fn type_entry(status: &TypeStatus) -> TypeEntry {
+    TypeEntry {
+        status: status.status().as_str(),
+        version_sent: status.sent.as_ref().map(|sent| sent.version_info.to_string()),
+        version_acked: status.acked.as_ref().map(|acked| acked.version_info.to_string()),
+        last_nack: status.last_nack.as_ref().map(|nack| NackEntry {
+            version: nack.version_info.to_string(),
+            message: nack.message.to_string(),
+            at: rfc3339(nack.at),
+        }),
+    }
+}
+
+fn read_status(text: &str) -> Result<ConfigStatus, ApiError> {
+    let all = [ConfigStatus::Synced, ConfigStatus::Stale, ConfigStatus::NotSent, ConfigStatus::Error];
+    all.into_iter().find(|status| status.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
+        ApiError::BadRequest(format!("status={text:?} is none of SYNCED, STALE, NOT_SENT, ERROR"))
+    })
+}
+
+/// How many nodes are listed if the request does not say.
+const DEFAULT_LIMIT: usize = 1_000;
+
+/// How many nodes are listed at most: some 20 MB of JSON.
+const MAX_LIMIT: usize = 10_000;

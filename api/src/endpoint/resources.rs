@@ -1,0 +1,225 @@
+//! `/v1/groups/{group}/resources`: what the API owns in a group.
+
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use http::HeaderMap;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+use xds_cache::layer::Resources;
+use xds_cache::{Resource, ResourceKey, ResourceType};
+use xds_codec::{Codec, Diagnostic};
+
+use crate::answer::Answer;
+use crate::endpoint::groups::no_group;
+use crate::handle::Write;
+use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, read_value};
+use crate::problem::{ApiError, Fault};
+use crate::state::{ApiState, group_name};
+use crate::tag;
+use crate::write::{self, WriteParams};
+
+/// What the API owns in a group.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ResourceList {
+    /// The revision that this was read at.
+    pub revision: u64,
+    /// The label of the publication.
+    pub version: Option<String>,
+    /// The resources, by type and name: each an object with `@type` and the type's own fields.
+    pub resources: Vec<Value>,
+}
+
+pub(crate) async fn list(
+    State(state): State<ApiState>,
+    Path(name): Path<String>,
+    _: Params<NoParams>,
+) -> Result<Answer, ApiError> {
+    state.check_loaded()?;
+    let name = group_name(&name)?;
+    let (revision, overrides) = state.control.overrides();
+    if !overrides.groups.contains_key(&name) && !state.publisher.groups().1.contains_key(&name) {
+        return Err(no_group(&name));
+    }
+    let group = overrides.groups.get(&name).cloned().unwrap_or_default();
+    let list = ResourceList {
+        revision: revision.0,
+        version: group.label.as_deref().map(str::to_owned),
+        resources: group.resources.values().map(|resource| to_json(&state.codec, resource)).collect(),
+    };
+    Ok(Answer::ok(&list)?.tagged(tag::of_resources(&group.resources)))
+}
+
+pub(crate) async fn replace(
+    State(state): State<ApiState>,
+    Path(name): Path<String>,
+    Params(params): Params<WriteParams>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Answer, ApiError> {
+    let group = group_name(&name)?;
+    let body = read_value(&headers, body, MAX_RESOURCES_BYTES).await?;
+    let (label, resources) = read_publication(&state.codec, body)?;
+    write::run(&state, &headers, params, Write::ReplaceResources { group, label, resources }).await
+}
+
+pub(crate) async fn read(
+    State(state): State<ApiState>,
+    Path((name, slug, resource)): Path<(String, String, String)>,
+    _: Params<NoParams>,
+) -> Result<Answer, ApiError> {
+    state.check_loaded()?;
+    let (name, key) = (group_name(&name)?, resource_key(&slug, &resource)?);
+    let (_, overrides) = state.control.overrides();
+    let Some(resource) = overrides.resources(&name).and_then(|resources| resources.get(&key)) else {
+        let base = state.control.base();
+        let of_file = base.resources(&name).and_then(|resources| resources.get(&key));
+        return Err(ApiError::NotFound(match of_file {
+            Some(of_file) => format!(
+                "the API owns no {key} in the group {name}; the one that is served is of {}, see the snapshot",
+                of_file.origin()
+            ),
+            None => format!("there is no {key} in the group {name}"),
+        }));
+    };
+    Ok(Answer::ok(&to_json(&state.codec, resource))?.tagged(tag::of_resource(resource)))
+}
+
+pub(crate) async fn put(
+    State(state): State<ApiState>,
+    Path((name, slug, resource)): Path<(String, String, String)>,
+    Params(params): Params<WriteParams>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Answer, ApiError> {
+    let (group, key) = (group_name(&name)?, resource_key(&slug, &resource)?);
+    let mut body = read_value(&headers, body, MAX_RESOURCES_BYTES).await?;
+    if let Value::Object(fields) = &mut body
+        && !fields.contains_key("@type")
+        && !fields.contains_key("resource")
+    {
+        // The type is in the path; first, as the codec writes it.
+        let mut typed = Map::from_iter([("@type".to_owned(), Value::from(key.resource_type.type_url()))]);
+        typed.append(fields);
+        *fields = typed;
+    }
+    let resource =
+        state.codec.resource_from_json(&body).map_err(|found| ApiError::Invalid(faults(&found, "")))?;
+    if *resource.key() != key {
+        let detail = format!("the body is {}, the path {key}", resource.key());
+        return Err(ApiError::Invalid(vec![Fault::at("", detail)]));
+    }
+    write::run(&state, &headers, params, Write::PutResource { group, resource: Arc::new(resource) }).await
+}
+
+pub(crate) async fn delete(
+    State(state): State<ApiState>,
+    Path((name, slug, resource)): Path<(String, String, String)>,
+    Params(params): Params<WriteParams>,
+    headers: HeaderMap,
+) -> Result<Answer, ApiError> {
+    let (group, key) = (group_name(&name)?, resource_key(&slug, &resource)?);
+    write::run(&state, &headers, params, Write::DeleteResource { group, key }).await
+}
+
+/// A resource in the form in which it can be put again: alone, or in its wrapper if it has something that only that can say.
+pub(crate) fn to_json(codec: &Codec, resource: &Resource) -> Value {
+    let content = codec.to_json(resource);
+    if resource.ttl().is_none() && resource.aliases().is_empty() {
+        return content;
+    }
+    let mut wrapper = Map::new();
+    wrapper.insert("@type".to_owned(), WRAPPER_TYPE.into());
+    wrapper.insert("name".to_owned(), resource.name().to_string().into());
+    if !resource.aliases().is_empty() {
+        wrapper
+            .insert("aliases".to_owned(), resource.aliases().iter().map(|alias| alias.to_string()).collect());
+    }
+    if let Some(ttl) = resource.ttl() {
+        wrapper.insert("ttl".to_owned(), format!("{}s", ttl.as_secs_f64()).into());
+    }
+    wrapper.insert("resource".to_owned(), content);
+    Value::Object(wrapper)
+}
+
+/// What may surround a resource, with a time to live and aliases.
+const WRAPPER_TYPE: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
+
+/// Reads `{"version": label, "resources": […]}`; all faults of all resources are told.
+fn read_publication(codec: &Codec, body: Value) -> Result<(Option<Arc<str>>, Resources), ApiError> {
+    let refuse = |pointer: &str, detail: String| Err(ApiError::Invalid(vec![Fault::at(pointer, detail)]));
+    let Value::Object(mut fields) = body else {
+        return refuse("", "expected an object with \"resources\"".to_owned());
+    };
+    let label = match fields.remove("version") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(label)) if !label.is_empty() && label.len() <= MAX_LABEL_BYTES => {
+            Some(label.into())
+        }
+        Some(_) => {
+            return refuse("/version", format!("a label is a text of 1 to {MAX_LABEL_BYTES} bytes"));
+        }
+    };
+    let Some(Value::Array(list)) = fields.remove("resources") else {
+        return refuse("/resources", "expected a list of resources".to_owned());
+    };
+    // What an answer has besides can be sent back with it; it says nothing here.
+    fields.remove("revision");
+    if let Some(other) = fields.keys().next() {
+        return refuse(&format!("/{other}"), format!("unknown field {other:?}"));
+    }
+    let mut resources = Resources::new();
+    let mut found = Vec::new();
+    for (index, body) in list.iter().enumerate() {
+        let pointer = format!("/resources/{index}");
+        match codec.resource_from_json(body) {
+            Ok(resource) => match resources.entry(resource.key().clone()) {
+                Entry::Vacant(entry) => _ = entry.insert(Arc::new(resource)),
+                Entry::Occupied(entry) => {
+                    found.push(Fault::at(&pointer, format!("{} is there twice", entry.key())));
+                }
+            },
+            Err(diagnostics) => found.extend(faults(&diagnostics, &pointer)),
+        }
+        if found.len() >= MAX_FAULTS {
+            break;
+        }
+    }
+    if found.is_empty() { Ok((label, resources)) } else { Err(ApiError::Invalid(found)) }
+}
+
+/// The longest label: it is in every response.
+const MAX_LABEL_BYTES: usize = 256;
+
+/// After how many faults a body is not read further.
+const MAX_FAULTS: usize = 100;
+
+fn faults(diagnostics: &[Diagnostic], pointer: &str) -> Vec<Fault> {
+    diagnostics.iter().map(|diagnostic| Fault::of(diagnostic, pointer)).collect()
+}
+
+/// Reads the type and the name of a resource from a path.
+fn resource_key(slug: &str, name: &str) -> Result<ResourceKey, ApiError> {
+    let resource_type = ResourceType::from_slug(slug).ok_or_else(|| {
+        let slugs: Vec<String> = ResourceType::KNOWN.iter().map(|known| known.slug().to_owned()).collect();
+        let listed = slugs.join(", ");
+        ApiError::NotFound(format!("{slug:?} is no resource type: use one of {listed}, or a type URL"))
+    })?;
+    Ok(ResourceKey { resource_type, name: name.into() })
+}
+
+/// An example for the documentation.
+pub(crate) fn example() -> Value {
+    json!({
+        "version": "2026-11-20.1",
+        "resources": [{
+            "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            "name": "greeter",
+            "type": "EDS",
+            "eds_cluster_config": {"eds_config": {"ads": {}, "resource_api_version": "V3"}},
+        }],
+    })
+}

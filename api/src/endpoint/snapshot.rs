@@ -1,0 +1,196 @@
+//! Snapshots: what the clients of a group or of a node are served, with versions and sources.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Path, State};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+use xds_cache::{Groups, Node, Origin, Profile, Resource, View};
+
+use crate::acks::view_key_of_group;
+use crate::answer::Answer;
+use crate::endpoint::groups::no_group;
+use crate::input::{NoParams, Params};
+use crate::problem::ApiError;
+use crate::state::{ApiState, group_name};
+
+/// What is served.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshot {
+    /// The revision that this is of.
+    pub revision: u64,
+    /// The groups that it is made of, the one that wins first.
+    pub groups: Vec<String>,
+    /// `envoy` or `grpc`.
+    pub profile: String,
+    /// Whether the node is connected; for snapshots of nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connected: Option<bool>,
+    /// By type URL, in the order in which changes reach clients.
+    pub types: BTreeMap<String, TypeSnapshot>,
+    /// Where groups of equal priority met, and whose resource is served.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<ConflictEntry>,
+}
+
+/// The resources of one type.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct TypeSnapshot {
+    /// What responses carry as version.
+    pub version: String,
+    /// The resources by name.
+    pub resources: Vec<ResourceEntry>,
+}
+
+/// One resource.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceEntry {
+    /// Its name.
+    pub name: String,
+    /// Its content version.
+    pub version: String,
+    /// The group that it comes from.
+    pub group: String,
+    /// `file`, `api`, or `override` if the API's hides a file's.
+    pub source: &'static str,
+    /// Where in the files it is, or what it hides is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<FilePlace>,
+    /// The resource, without secrets.
+    pub resource: Value,
+    /// What the file says, if the API's hides it; without secrets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_resource: Option<Value>,
+}
+
+/// A place in a file.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct FilePlace {
+    /// The path.
+    pub path: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// The column, from 1.
+    pub column: u32,
+}
+
+/// Two groups of equal priority with one resource.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ConflictEntry {
+    /// The type URL.
+    #[serde(rename = "type")]
+    pub type_url: String,
+    /// The name.
+    pub name: String,
+    /// The group whose resource is served.
+    pub winner: String,
+    /// The other one.
+    pub loser: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SnapshotParams {
+    profile: Option<String>,
+}
+
+pub(crate) async fn of_group(
+    State(state): State<ApiState>,
+    Path(name): Path<String>,
+    Params(params): Params<SnapshotParams>,
+) -> Result<Answer, ApiError> {
+    state.check_loaded()?;
+    let name = group_name(&name)?;
+    let (_, groups) = state.publisher.groups();
+    let group = groups.get(&name).ok_or_else(|| no_group(&name))?;
+    let profile = match params.profile.as_deref() {
+        None => group.definition.client.unwrap_or(Profile::Envoy),
+        Some("envoy") => Profile::Envoy,
+        Some("grpc") => Profile::Grpc,
+        Some(other) => {
+            return Err(ApiError::BadRequest(format!("profile={other:?} is neither envoy nor grpc")));
+        }
+    };
+    let view = state.publisher.view_at(&view_key_of_group(&name, profile));
+    let view = view.ok_or_else(|| ApiError::NotReady(state.control.not_ready()))?;
+    Ok(Answer::ok(&snapshot(&state, &view, &groups, None))?.tagged_by_content())
+}
+
+pub(crate) async fn of_node(
+    State(state): State<ApiState>,
+    Path(id): Path<String>,
+    _: Params<NoParams>,
+) -> Result<Answer, ApiError> {
+    state.check_loaded()?;
+    let node = state.board.streams().iter().find_map(|stream| {
+        stream.with(|status| (status.info.node.id == id).then(|| status.info.node.clone()))
+    });
+    let (_, groups) = state.publisher.groups();
+    let connected = node.is_some();
+    // A node that is not connected is known by its id alone.
+    let view = state.publisher.view_of(&node.map_or_else(|| Node::with_id(&id), |node| (*node).clone()));
+    let view = view.ok_or_else(|| ApiError::NotReady(state.control.not_ready()))?;
+    Ok(Answer::ok(&snapshot(&state, &view, &groups, Some(connected)))?.tagged_by_content())
+}
+
+fn snapshot(state: &ApiState, view: &View, groups: &Groups, connected: Option<bool>) -> Snapshot {
+    let types = view.types().map(|served| {
+        let resources = view.table(served).resources().iter();
+        let resources = resources.map(|resource| entry(state, view, groups, resource)).collect();
+        let version = view.version_info(served).to_string();
+        (served.type_url().to_owned(), TypeSnapshot { version, resources })
+    });
+    let conflicts = view.conflicts().iter().map(|conflict| ConflictEntry {
+        type_url: conflict.key.resource_type.type_url().to_owned(),
+        name: conflict.key.name.to_string(),
+        winner: conflict.winner.to_string(),
+        loser: conflict.loser.to_string(),
+    });
+    Snapshot {
+        revision: view.revision().0,
+        groups: view.key().groups.iter().map(ToString::to_string).collect(),
+        profile: view.key().profile.to_string(),
+        connected,
+        types: types.collect(),
+        conflicts: conflicts.collect(),
+    }
+}
+
+fn entry(state: &ApiState, view: &View, groups: &Groups, resource: &Resource) -> ResourceEntry {
+    let owns = |name: &&xds_cache::GroupName| {
+        groups.get(*name).is_some_and(|group| group.resources.contains_key(resource.key()))
+    };
+    let group =
+        view.key().groups.iter().find(owns).cloned().unwrap_or_else(xds_cache::GroupName::default_group);
+    let base = state.control.base();
+    let hidden = match resource.origin() {
+        Origin::Api => base.resources(&group).and_then(|resources| resources.get(resource.key())).cloned(),
+        Origin::File { .. } => None,
+    };
+    let (source, file) = match (resource.origin(), &hidden) {
+        (Origin::File { .. }, _) => ("file", place(resource.origin())),
+        (Origin::Api, None) => ("api", None),
+        (Origin::Api, Some(hidden)) => ("override", place(hidden.origin())),
+    };
+    ResourceEntry {
+        name: resource.name().to_string(),
+        version: resource.version().to_string(),
+        group: group.to_string(),
+        source,
+        file,
+        resource: state.codec.to_json(resource),
+        file_resource: hidden.map(|hidden| state.codec.to_json(&hidden)),
+    }
+}
+
+fn place(origin: &Origin) -> Option<FilePlace> {
+    match origin {
+        Origin::File { path, line, column } => {
+            Some(FilePlace { path: path.to_string(), line: *line, column: *column })
+        }
+        Origin::Api => None,
+    }
+}

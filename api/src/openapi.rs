@@ -1,0 +1,274 @@
+//! `/openapi.json`: the table of endpoints as an OpenAPI document.
+
+use std::sync::LazyLock;
+
+use http::StatusCode;
+use serde_json::Value;
+use utoipa::openapi::path::{
+    HttpMethod, Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn,
+};
+use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{Content, ContentBuilder, Ref, RefOr, Required, Response, ResponseBuilder, Schema};
+use utoipa::{OpenApi, ToSchema};
+
+use crate::acks::AcksReport;
+use crate::answer::Answer;
+use crate::endpoint::files::{FileList, ReloadAnswer, ValidationAnswer};
+use crate::endpoint::groups::GroupList;
+use crate::endpoint::health::Health;
+use crate::endpoint::history::{Comparison, RevisionEntry, RevisionList, RollbackBody};
+use crate::endpoint::nodes::NodeList;
+use crate::endpoint::resources::{self, ResourceList};
+use crate::endpoint::snapshot::Snapshot;
+use crate::endpoints::{ENDPOINTS, Endpoint, Input, Method, Output, Query, QueryType};
+use crate::group::Group;
+use crate::input::{NoParams, Params};
+use crate::problem::{ApiError, Problem};
+use crate::write::WriteAnswer;
+
+/// The body that replaces everything that the API owns in a group.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "only described; the body is read with all its faults, not the first")]
+struct Publication {
+    /// A label to show as version.
+    version: Option<String>,
+    /// The resources: each an object with `@type` and the type's own fields.
+    resources: Vec<Value>,
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "xds-server admin API",
+        description = "Groups, resources, clients and history of an xDS management server. Bodies and answers are JSON; \
+                       with Content-Type or Accept application/yaml they are YAML. Errors are RFC 9457 problem details."
+    ),
+    components(schemas(
+        AcksReport,
+        Comparison,
+        FileList,
+        Group,
+        GroupList,
+        Health,
+        NodeList,
+        Problem,
+        Publication,
+        ReloadAnswer,
+        ResourceList,
+        RevisionEntry,
+        RevisionList,
+        RollbackBody,
+        Snapshot,
+        ValidationAnswer,
+        WriteAnswer,
+    ))
+)]
+struct Document;
+
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| serde_json::to_value(document()).unwrap_or_default());
+
+pub(crate) async fn read(_: Params<NoParams>) -> Result<Answer, ApiError> {
+    Ok(Answer::ok(&*DOCUMENT)?.tagged_by_content())
+}
+
+/// The whole document.
+pub(crate) fn document() -> utoipa::openapi::OpenApi {
+    let mut document = Document::openapi();
+    for endpoint in ENDPOINTS {
+        let method = match endpoint.method {
+            Method::Get => HttpMethod::Get,
+            Method::Put => HttpMethod::Put,
+            Method::Post => HttpMethod::Post,
+            Method::Delete => HttpMethod::Delete,
+        };
+        document.paths.add_path_operation(endpoint.path, vec![method], operation(endpoint));
+    }
+    if let Some(components) = &mut document.components {
+        let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+        components.security_schemes.insert("token".to_owned(), bearer.into());
+    }
+    document
+}
+
+fn operation(endpoint: &Endpoint) -> Operation {
+    let mut operation = OperationBuilder::new()
+        .summary(Some(endpoint.summary))
+        .operation_id(Some(operation_id(endpoint)))
+        .tag(tag(endpoint.path))
+        .security(SecurityRequirement::new("token", Vec::<String>::new()))
+        .security(SecurityRequirement::default());
+    for name in endpoint.path.split('{').skip(1).filter_map(|rest| rest.split_once('}')) {
+        operation =
+            operation.parameter(parameter(name.0, ParameterIn::Path, Type::String, path_help(name.0)));
+    }
+    for Query(name, kind, help) in endpoint.query {
+        let kind = match kind {
+            QueryType::Text => Type::String,
+            QueryType::Integer => Type::Integer,
+            QueryType::Bool => Type::Boolean,
+        };
+        operation = operation.parameter(parameter(name, ParameterIn::Query, kind, help));
+    }
+    if endpoint.is_write() {
+        for (name, place, kind, help) in WRITE_PARAMETERS {
+            operation = operation.parameter(parameter(name, place, kind, help));
+        }
+    }
+    operation = operation.request_body(body(endpoint.input));
+    operation = operation.response("200", answer("Done", endpoint.output));
+    if endpoint.is_write() {
+        operation = operation
+            .response("202", answer("Done, but not every client has accepted it in time", Output::Write));
+    }
+    for status in endpoint.errors.iter().chain(EVERYWHERE) {
+        operation = operation.response(status.as_str(), problem(*status));
+    }
+    operation.build()
+}
+
+/// What every endpoint can answer with.
+const EVERYWHERE: &[StatusCode] = &[
+    StatusCode::BAD_REQUEST,
+    StatusCode::UNAUTHORIZED,
+    StatusCode::FORBIDDEN,
+    StatusCode::METHOD_NOT_ALLOWED,
+    StatusCode::MISDIRECTED_REQUEST,
+    StatusCode::INTERNAL_SERVER_ERROR,
+];
+
+const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 7] = [
+    ("dryRun", ParameterIn::Query, Type::Boolean, "Validate and tell the difference, but change nothing"),
+    (
+        "wait",
+        ParameterIn::Query,
+        Type::String,
+        "acked: answer when every concerned client has accepted the change",
+    ),
+    (
+        "timeout",
+        ParameterIn::Query,
+        Type::String,
+        "How long to wait: 500ms, 10s, 5m; 10s if absent, at most 300s",
+    ),
+    (
+        "onNack",
+        ParameterIn::Query,
+        Type::String,
+        "revert: take the change back if a client rejects it; else keep",
+    ),
+    (
+        "If-Match",
+        ParameterIn::Header,
+        Type::String,
+        "Only if the entity tag is one of these, or * if it exists",
+    ),
+    (
+        "If-None-Match",
+        ParameterIn::Header,
+        Type::String,
+        "Only if the entity tag is none of these; * if it does not exist",
+    ),
+    ("X-Actor", ParameterIn::Header, Type::String, "Who asks, for the history"),
+];
+
+fn path_help(name: &str) -> &'static str {
+    match name {
+        "group" => "The group's name, percent-encoded",
+        "type" => {
+            "listeners, routes, clusters, endpoints, secrets, runtimes, scoped-routes, virtual-hosts, extension-configs, \
+             locality-endpoints, or a percent-encoded type URL"
+        }
+        "name" => "The resource's name, percent-encoded",
+        "id" => "The node id, percent-encoded",
+        _ => "A revision, or two with three dots between them",
+    }
+}
+
+fn parameter(name: &str, place: ParameterIn, kind: Type, help: &str) -> Parameter {
+    let required = if place == ParameterIn::Path { Required::True } else { Required::False };
+    ParameterBuilder::new()
+        .name(name)
+        .parameter_in(place)
+        .required(required)
+        .description(Some(help))
+        .schema(Some(ObjectBuilder::new().schema_type(kind)))
+        .build()
+}
+
+fn body(input: Input) -> Option<RequestBody> {
+    let (help, content) = match input {
+        Input::None => return None,
+        Input::Group => ("A node group", reference("Group")),
+        Input::Publication => {
+            let content = ContentBuilder::from(reference("Publication")).example(Some(resources::example()));
+            ("All that the API is to own", content.build())
+        }
+        Input::Resource => ("A resource; @type may be left out", any()),
+        Input::Rollback => ("The revision to go back to", reference("RollbackBody")),
+        Input::Text => ("What a file could hold", any()),
+    };
+    let mut body = RequestBodyBuilder::new().description(Some(help)).required(Some(Required::True));
+    for kind in FORMS {
+        body = body.content(kind, content.clone());
+    }
+    Some(body.build())
+}
+
+fn answer(help: &str, output: Output) -> Response {
+    let response = ResponseBuilder::new().description(help);
+    let content = match output {
+        Output::Object(name) => reference(name),
+        Output::Write => reference("WriteAnswer"),
+        Output::Any => any(),
+        Output::Text(kind) => {
+            let text =
+                Content::new(Some(Schema::Object(ObjectBuilder::new().schema_type(Type::String).build())));
+            return response.content(kind, text).build();
+        }
+    };
+    FORMS.into_iter().fold(response, |response, kind| response.content(kind, content.clone())).build()
+}
+
+fn problem(status: StatusCode) -> Response {
+    let help = status.canonical_reason().unwrap_or_default();
+    ResponseBuilder::new().description(help).content("application/problem+json", reference("Problem")).build()
+}
+
+const FORMS: [&str; 2] = ["application/json", "application/yaml"];
+
+fn reference(name: &str) -> Content {
+    Content::new(Some(RefOr::<Schema>::Ref(Ref::from_schema_name(name))))
+}
+
+fn any() -> Content {
+    Content::new(Some(Schema::Object(ObjectBuilder::new().schema_type(Type::Object).build())))
+}
+
+/// `getGroupsByGroup`: unique, because method and path are.
+fn operation_id(endpoint: &Endpoint) -> String {
+    let mut id = match endpoint.method {
+        Method::Get => "get",
+        Method::Put => "put",
+        Method::Post => "post",
+        Method::Delete => "delete",
+    }
+    .to_owned();
+    for part in endpoint.path.split('/').filter(|part| !part.is_empty() && *part != "v1") {
+        let (word, joint) = match part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
+            Some(parameter) => (parameter, "By"),
+            None => (part, ""),
+        };
+        id.push_str(joint);
+        let mut characters = word.chars().filter(char::is_ascii_alphanumeric);
+        id.extend(characters.next().map(|first| first.to_ascii_uppercase()));
+        id.extend(characters);
+    }
+    id
+}
+
+/// The part of the API that a path belongs to.
+fn tag(path: &str) -> &str {
+    path.trim_start_matches("/v1").split('/').find(|part| !part.is_empty()).unwrap_or("server")
+}

@@ -1,0 +1,368 @@
+//! Errors of the API, and their one form on the wire: RFC 9457 problem details.
+
+use axum::response::{IntoResponse, Response};
+use http::header::{ETAG, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+use xds_codec::Diagnostic;
+
+use crate::answer::Rendered;
+use crate::handle::WriteError;
+use crate::tag;
+
+/// Why a request was not done.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ApiError {
+    /// The path or a parameter cannot be read.
+    #[error("{0}")]
+    BadRequest(String),
+    /// The body is not JSON or YAML, or has another shape.
+    #[error("the body cannot be read")]
+    BadBody(Vec<Fault>),
+    /// The token is missing or wrong.
+    #[error("the admin API needs a bearer token")]
+    Unauthorized,
+    /// The request came from a page of another site.
+    #[error("requests from the origin {0:?} are refused; allow it with --admin-allowed-host")]
+    ForeignOrigin(String),
+    /// The request is meant for another host.
+    #[error("this server is not {0:?}; allow the name with --admin-allowed-host")]
+    ForeignHost(String),
+    /// There is no such path.
+    #[error("there is no such path; GET /openapi.json lists all")]
+    NoPath,
+    /// The path has no such method.
+    #[error("this path does not take this method")]
+    NoMethod,
+    /// What the path names does not exist.
+    #[error("{0}")]
+    NotFound(String),
+    /// What the path names is no longer kept.
+    #[error("{0}")]
+    Gone(String),
+    /// The body is larger than the limit.
+    #[error("the body is larger than the limit of {0} bytes")]
+    TooLarge(usize),
+    /// The body has another content type.
+    #[error("the body must be application/json or application/yaml, not {0}")]
+    MediaType(String),
+    /// What the body says is not valid.
+    #[error("the body is not valid")]
+    Invalid(Vec<Fault>),
+    /// A write was not done.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// A client rejected what was written; the fields are those of the write's answer.
+    #[error("a client rejected the change")]
+    Rejected(Map<String, Value>),
+    /// A limit is reached.
+    #[error("{0}")]
+    TooMany(String),
+    /// The server is not ready.
+    #[error("the server is not ready")]
+    NotReady(Vec<String>),
+    /// The server failed.
+    #[error("{0}")]
+    Internal(String),
+}
+
+/// One fault of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Fault {
+    /// Where in the body, as a JSON pointer in a URI fragment (`#/resources/0/name`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pointer: Option<String>,
+    /// The file, if it is about a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The line, from 1, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// The column, from 1, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<u32>,
+    /// The kind of fault, in kebab-case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// `error`, `warning` or `info`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub severity: Option<String>,
+    /// What is wrong.
+    pub detail: String,
+    /// What would be right.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suggestion: Option<String>,
+}
+
+/// RFC 9457 problem details.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Problem {
+    /// What kind of problem it is.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The kind in words.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What is wrong this time.
+    pub detail: String,
+    /// The path that was asked for.
+    pub instance: String,
+    /// The single faults.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<Fault>,
+    /// More, by kind of problem.
+    #[serde(flatten)]
+    pub extensions: Map<String, Value>,
+}
+
+impl Fault {
+    /// A fault that is nowhere in particular.
+    #[must_use]
+    pub fn new(detail: impl Into<String>) -> Self {
+        Self { detail: detail.into(), ..Self::default() }
+    }
+
+    /// A fault at a place of the body.
+    #[must_use]
+    pub fn at(pointer: &str, detail: impl Into<String>) -> Self {
+        Self { pointer: Some(format!("#{pointer}")), detail: detail.into(), ..Self::default() }
+    }
+
+    /// What the codec found in the part of the body that `pointer` leads to.
+    #[must_use]
+    pub fn of(diagnostic: &Diagnostic, pointer: &str) -> Self {
+        let place = &diagnostic.place;
+        let is_in_body = place.file.is_empty();
+        let known = |number: u32| (number > 0).then_some(number);
+        Self {
+            pointer: is_in_body.then(|| format!("#{pointer}{}", pointer_of(&diagnostic.path))),
+            file: (!is_in_body).then(|| place.file.to_string()),
+            line: known(place.line),
+            column: known(place.column),
+            code: Some(diagnostic.code.to_owned()),
+            severity: Some(diagnostic.severity.as_str().to_owned()),
+            detail: match diagnostic.path.as_str() {
+                "" => diagnostic.message.clone(),
+                path => format!("{path}: {}", diagnostic.message),
+            },
+            suggestion: diagnostic.suggestion.clone(),
+        }
+    }
+}
+
+/// A field path (`a.b[0]["k"]`) as a JSON pointer (`/a/b/0/k`).
+fn pointer_of(path: &str) -> String {
+    let mut pointer = String::new();
+    let mut rest = path;
+    while let Some(first) = rest.chars().next() {
+        let (step, after) = match first {
+            '.' => {
+                rest = &rest[1..];
+                continue;
+            }
+            '[' if rest.starts_with("[\"") => match rest.find("\"]") {
+                Some(end) => (rest.get(2..end).unwrap_or_default(), rest.get(end + 2..)),
+                None => (rest, None),
+            },
+            '[' => match rest.find(']') {
+                Some(end) => (rest.get(1..end).unwrap_or_default(), rest.get(end + 1..)),
+                None => (rest, None),
+            },
+            _ => {
+                let end = rest.find(['.', '[']).unwrap_or(rest.len());
+                (rest.get(..end).unwrap_or_default(), rest.get(end..))
+            }
+        };
+        pointer.push('/');
+        pointer.push_str(&step.replace('~', "~0").replace('/', "~1"));
+        rest = after.unwrap_or_default();
+    }
+    pointer
+}
+
+impl ApiError {
+    /// The HTTP status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::BadRequest(_) | Self::BadBody(_) => StatusCode::BAD_REQUEST,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::ForeignOrigin(_) => StatusCode::FORBIDDEN,
+            Self::ForeignHost(_) => StatusCode::MISDIRECTED_REQUEST,
+            Self::NoPath | Self::NotFound(_) | Self::Write(WriteError::NotFound { .. }) => {
+                StatusCode::NOT_FOUND
+            }
+            Self::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Gone(_) | Self::Write(WriteError::Compacted { .. }) => StatusCode::GONE,
+            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::MediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Invalid(_) | Self::Write(WriteError::Invalid(_)) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Write(WriteError::OwnedByFile { .. } | WriteError::BuiltIn { .. }) => StatusCode::CONFLICT,
+            Self::Write(WriteError::PreconditionFailed { .. }) => StatusCode::PRECONDITION_FAILED,
+            Self::Rejected(_) => StatusCode::FAILED_DEPENDENCY,
+            Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::NotReady(_) | Self::Write(WriteError::NotReady | WriteError::Closed) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::Write(WriteError::Store(error)) => store_status(error),
+            Self::Internal(_) | Self::Write(WriteError::History(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// The last part of the problem's type.
+    fn slug(&self) -> &'static str {
+        match self {
+            Self::BadRequest(_) => "bad-request",
+            Self::BadBody(_) => "unreadable-body",
+            Self::Unauthorized => "unauthorized",
+            Self::ForeignOrigin(_) => "foreign-origin",
+            Self::ForeignHost(_) => "foreign-host",
+            Self::NoPath => "no-such-path",
+            Self::NoMethod => "no-such-method",
+            Self::NotFound(_) | Self::Write(WriteError::NotFound { .. }) => "not-found",
+            Self::Gone(_) | Self::Write(WriteError::Compacted { .. }) => "gone",
+            Self::TooLarge(_) => "body-too-large",
+            Self::MediaType(_) => "unsupported-media-type",
+            Self::Invalid(_) | Self::Write(WriteError::Invalid(_)) => "invalid",
+            Self::Write(WriteError::OwnedByFile { .. }) => "owned-by-file",
+            Self::Write(WriteError::BuiltIn { .. }) => "built-in",
+            Self::Write(WriteError::PreconditionFailed { .. }) => "etag-mismatch",
+            Self::Write(WriteError::Store(_)) => "not-stored",
+            Self::Rejected(_) => "nacked",
+            Self::TooMany(_) => "too-many",
+            Self::NotReady(_) | Self::Write(WriteError::NotReady) => "not-ready",
+            Self::Write(WriteError::Closed) => "shutting-down",
+            Self::Internal(_) | Self::Write(WriteError::History(_)) => "internal",
+        }
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        match self {
+            Self::BadBody(faults) | Self::Invalid(faults) => faults.clone(),
+            Self::Write(WriteError::Invalid(diagnostics)) => {
+                diagnostics.iter().map(|diagnostic| Fault::of(diagnostic, "")).collect()
+            }
+            Self::NotReady(reasons) => reasons.iter().map(Fault::new).collect(),
+            Self::BadRequest(_)
+            | Self::Unauthorized
+            | Self::ForeignOrigin(_)
+            | Self::ForeignHost(_)
+            | Self::NoPath
+            | Self::NoMethod
+            | Self::NotFound(_)
+            | Self::Gone(_)
+            | Self::TooLarge(_)
+            | Self::MediaType(_)
+            | Self::Write(_)
+            | Self::Rejected(_)
+            | Self::TooMany(_)
+            | Self::Internal(_) => vec![],
+        }
+    }
+
+    fn extensions(&self) -> Map<String, Value> {
+        let mut extensions = Map::new();
+        if let Self::Rejected(fields) = self {
+            extensions.clone_from(fields);
+        }
+        if let Self::NotReady(reasons) = self {
+            extensions.insert("reasons".to_owned(), reasons.as_slice().into());
+        }
+        if let Self::Write(WriteError::PreconditionFailed { current }) = self {
+            extensions.insert("etag".to_owned(), current.as_deref().map(tag::quoted).into());
+        }
+        extensions
+    }
+
+    fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        if let Self::Write(WriteError::PreconditionFailed { current: Some(current) }) = self
+            && let Ok(tag) = HeaderValue::try_from(tag::quoted(current))
+        {
+            headers.insert(ETAG, tag);
+        }
+        if self.status() == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"xds-server\""));
+        }
+        if self.status() == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        headers
+    }
+}
+
+impl From<&ApiError> for Problem {
+    fn from(error: &ApiError) -> Self {
+        let status = error.status();
+        Self {
+            kind: format!("https://xds-server.io/problems/{}", error.slug()),
+            title: status.canonical_reason().unwrap_or_default().to_owned(),
+            status: status.as_u16(),
+            detail: chain(error),
+            instance: String::new(),
+            errors: error.faults(),
+            extensions: error.extensions(),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    /// The one conversion; [`answer::render`](crate::answer::render) writes it out.
+    fn into_response(self) -> Response {
+        let mut response = self.status().into_response();
+        response.headers_mut().extend(self.headers());
+        response.extensions_mut().insert(Rendered::Problem(Box::new(Problem::from(&self))));
+        response
+    }
+}
+
+/// What a store's refusal is to a caller: conflicts and full disks pass, the rest is the server's fault.
+fn store_status(error: &xds_store::CommitError) -> StatusCode {
+    match error {
+        xds_store::CommitError::Conflict { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        xds_store::CommitError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        xds_store::CommitError::Store(xds_store::StoreError::BlobTooLarge { .. }) => {
+            StatusCode::PAYLOAD_TOO_LARGE
+        }
+        xds_store::CommitError::Store(_) => StatusCode::INSUFFICIENT_STORAGE,
+        xds_store::CommitError::UnknownBlob { .. } | xds_store::CommitError::DuplicateKey { .. } | _ => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &ApiError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(source) = cause {
+        let part = source.to_string();
+        if !text.ends_with(&part) {
+            text = format!("{text}: {part}");
+        }
+        cause = source.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_path_becomes_a_pointer() {
+        for (path, pointer) in [
+            ("", ""),
+            ("name", "/name"),
+            ("virtual_hosts[0].routes[1].route.cluster", "/virtual_hosts/0/routes/1/route/cluster"),
+            ("a[\"x/y\"].b", "/a/x~1y/b"),
+            ("a[", "/a/["),
+        ] {
+            assert_eq!(pointer_of(path), pointer, "{path}");
+        }
+    }
+}

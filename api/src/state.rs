@@ -1,0 +1,47 @@
+//! What the handlers share.
+
+use std::sync::Arc;
+
+use xds_cache::{GroupName, Publisher, StatusBoard};
+use xds_codec::Codec;
+
+use crate::acks::Acks;
+use crate::endpoint::events::EventHub;
+use crate::guard::Access;
+use crate::handle::Control;
+use crate::problem::ApiError;
+
+/// What the admin API stands on. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ApiState {
+    /// Makes changes.
+    pub control: Arc<dyn Control>,
+    /// What is served.
+    pub publisher: Arc<Publisher>,
+    /// Who is connected.
+    pub board: Arc<StatusBoard>,
+    /// Who has applied what.
+    pub acks: Arc<Acks>,
+    /// Reads and writes resources.
+    pub codec: Codec,
+    /// Who may ask.
+    pub access: Arc<Access>,
+    /// The events of the last while.
+    pub events: EventHub,
+}
+
+impl ApiState {
+    /// Refuses a request that is about what is served, while nothing is.
+    ///
+    /// # Errors
+    ///
+    /// [`ApiError::NotReady`] before the first complete load.
+    pub(crate) fn check_loaded(&self) -> Result<(), ApiError> {
+        if self.publisher.is_loaded() { Ok(()) } else { Err(ApiError::NotReady(self.control.not_ready())) }
+    }
+}
+
+/// Reads the name of a group from a path.
+pub(crate) fn group_name(text: &str) -> Result<GroupName, ApiError> {
+    GroupName::new(text).map_err(|error| ApiError::BadRequest(error.to_string()))
+}

@@ -1,0 +1,252 @@
+//! Writes: what every one of them takes as parameters and gives as answer.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+use xds_cache::{GroupName, Profile, Revision};
+use xds_codec::json_diff;
+
+use crate::acks::{AcksReport, view_key_of_group};
+use crate::answer::Answer;
+use crate::handle::{ChangedObject, Write, WriteOptions, WriteOutcome};
+use crate::input::{DEFAULT_WAIT, duration};
+use crate::problem::{ApiError, Fault};
+use crate::state::ApiState;
+use crate::tag;
+
+/// The query parameters of every write.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct WriteParams {
+    #[serde(default)]
+    dry_run: bool,
+    wait: Option<String>,
+    timeout: Option<String>,
+    on_nack: Option<String>,
+}
+
+/// The parameters, understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mode {
+    dry_run: bool,
+    wait: Option<Duration>,
+    reverts: bool,
+}
+
+/// The answer to every write.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WriteAnswer {
+    /// Whether the state is durable and published as the answer says; false only for a dry run.
+    pub committed: bool,
+    /// The revision that holds it: a new one, or the last one if nothing changed.
+    pub revision: u64,
+    /// How many clients it concerned at publication and are still connected.
+    pub total: usize,
+    /// Whether it changed anything.
+    pub changed: bool,
+    /// What a client of exactly this group sees as version, by type URL; for writes of one group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub versions: Option<BTreeMap<String, String>>,
+    /// What is doubtful about it.
+    pub warnings: Vec<Fault>,
+    /// What it would change; for a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<Vec<Difference>>,
+    /// The revision that took it back (`onNack=revert`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reverted: Option<u64>,
+}
+
+/// One object that differs, without its secrets.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Difference {
+    /// `group/{group}` or `{group}/{type}/{name}`.
+    pub what: String,
+    /// What it was; null if it is new.
+    pub before: Option<Value>,
+    /// What it becomes; null if it goes.
+    pub after: Option<Value>,
+    /// The single places that differ, if it is neither new nor gone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<PlaceChange>,
+}
+
+/// One place that differs.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct PlaceChange {
+    /// JSON pointer.
+    pub pointer: String,
+    /// The old value; null if there was none.
+    pub old: Option<Value>,
+    /// The new value; null if there is none.
+    pub new: Option<Value>,
+}
+
+impl From<&ChangedObject> for Difference {
+    fn from(object: &ChangedObject) -> Self {
+        let changes = match (&object.before, &object.after) {
+            (Some(before), Some(after)) => json_diff(before, after),
+            (_, _) => vec![],
+        };
+        let changes = changes.into_iter();
+        Self {
+            what: object.what.clone(),
+            before: object.before.clone(),
+            after: object.after.clone(),
+            changes: changes
+                .map(|change| PlaceChange { pointer: change.pointer, old: change.old, new: change.new })
+                .collect(),
+        }
+    }
+}
+
+impl TryFrom<WriteParams> for Mode {
+    type Error = ApiError;
+
+    fn try_from(params: WriteParams) -> Result<Self, ApiError> {
+        let refuse = |text: String| Err(ApiError::BadRequest(text));
+        let reverts = match params.on_nack.as_deref() {
+            None | Some("keep") => false,
+            Some("revert") => true,
+            Some(other) => return refuse(format!("onNack={other:?} is neither revert nor keep")),
+        };
+        let wait = match params.wait.as_deref() {
+            None => None,
+            Some("acked") => {
+                Some(params.timeout.as_deref().map_or(Ok(DEFAULT_WAIT), |t| duration("timeout", t))?)
+            }
+            Some(other) => return refuse(format!("wait={other:?} is unknown; write wait=acked")),
+        };
+        if wait.is_none() && (reverts || params.timeout.is_some()) {
+            return refuse("timeout and onNack=revert need wait=acked".to_owned());
+        }
+        Ok(Self { dry_run: params.dry_run, wait, reverts })
+    }
+}
+
+/// Does a write and answers it.
+pub(crate) async fn run(
+    state: &ApiState,
+    headers: &HeaderMap,
+    params: WriteParams,
+    write: Write,
+) -> Result<Answer, ApiError> {
+    let mode = Mode::try_from(params)?;
+    let options = WriteOptions {
+        actor: actor(headers),
+        if_match: tag::if_match(headers),
+        if_none_match: tag::if_none_match(headers),
+        dry_run: mode.dry_run,
+    };
+    let done = perform(state.clone(), mode, write, options);
+    if !mode.reverts {
+        return done.await;
+    }
+    // A caller that hangs up must not keep a rejected change from being taken back.
+    tokio::spawn(done).await.map_err(|_| ApiError::Internal("the write was stopped".to_owned()))?
+}
+
+async fn perform(
+    state: ApiState,
+    mode: Mode,
+    write: Write,
+    options: WriteOptions,
+) -> Result<Answer, ApiError> {
+    let group = group_of(&write);
+    let actor = options.actor.clone();
+    let outcome = state.control.write(write, options).await?;
+    let mut answer = first_answer(&state, &outcome, group.as_ref());
+    if mode.dry_run {
+        answer.committed = false;
+        answer.difference = Some(outcome.difference.iter().map(Difference::from).collect());
+        return Answer::ok(&answer);
+    }
+    let report = outcome.changed.then(|| state.acks.report(outcome.revision)).flatten();
+    answer.total = report.map_or(0, |report| report.total);
+    let Some(timeout) = mode.wait else { return Answer::ok(&answer) };
+    let report = if outcome.changed {
+        state.acks.wait(outcome.revision, timeout).await
+    } else {
+        AcksReport { revision: outcome.revision.0, ..AcksReport::default() }
+    };
+    if !report.nacked.is_empty() {
+        if mode.reverts {
+            answer.reverted = Some(revert(&state, outcome.revision, actor).await?);
+        }
+        return Err(ApiError::Rejected(with_report(&answer, &report)));
+    }
+    let status = if report.pending.is_empty() { StatusCode::OK } else { StatusCode::ACCEPTED };
+    Answer::ok(&with_report(&answer, &report)).map(|answer| answer.with_status(status))
+}
+
+fn first_answer(state: &ApiState, outcome: &WriteOutcome, group: Option<&GroupName>) -> WriteAnswer {
+    let versions = group.map(|group| versions(state, group));
+    if let Some(versions) = &versions {
+        state.acks.remember_versions(outcome.revision, versions.values().map(String::as_str));
+    }
+    WriteAnswer {
+        committed: true,
+        revision: outcome.revision.0,
+        total: 0,
+        changed: outcome.changed,
+        versions,
+        warnings: outcome.warnings.iter().map(|warning| Fault::of(warning, "")).collect(),
+        difference: None,
+        reverted: None,
+    }
+}
+
+async fn revert(state: &ApiState, of: Revision, actor: String) -> Result<u64, ApiError> {
+    let options = WriteOptions { actor, ..WriteOptions::default() };
+    let outcome = state.control.write(Write::Revert { of }, options).await?;
+    Ok(outcome.revision.0)
+}
+
+/// The answer with what is known of the acknowledgements.
+fn with_report(answer: &WriteAnswer, report: &AcksReport) -> Map<String, Value> {
+    let mut all = object(answer);
+    all.extend(object(report));
+    all
+}
+
+fn object(value: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(value) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(_) | Err(_) => Map::new(),
+    }
+}
+
+/// What a client of exactly this group sees as version, by type URL.
+fn versions(state: &ApiState, group: &GroupName) -> BTreeMap<String, String> {
+    let (_, groups) = state.publisher.groups();
+    let profile = groups.get(group).and_then(|group| group.definition.client).unwrap_or(Profile::Envoy);
+    let Some(view) = state.publisher.view_at(&view_key_of_group(group, profile)) else {
+        return BTreeMap::new();
+    };
+    let version = |changed| view.version_info(changed).to_string();
+    view.types().map(|served| (served.type_url().to_owned(), version(served))).collect()
+}
+
+fn group_of(write: &Write) -> Option<GroupName> {
+    match write {
+        Write::PutGroup(definition) => Some(definition.name.clone()),
+        Write::ReplaceResources { group, .. }
+        | Write::PutResource { group, .. }
+        | Write::DeleteResource { group, .. } => Some(group.clone()),
+        Write::DeleteGroup(_) | Write::Rollback { .. } | Write::Revert { .. } => None,
+    }
+}
+
+/// Who asks: what the request says of itself in `X-Actor`, else `api`.
+fn actor(headers: &HeaderMap) -> String {
+    let said = headers.get("x-actor").and_then(|actor| actor.to_str().ok()).map(str::trim);
+    said.filter(|actor| !actor.is_empty() && actor.len() <= MAX_ACTOR_BYTES).unwrap_or("api").to_owned()
+}
+
+/// The longest `X-Actor`; a longer one is left out.
+const MAX_ACTOR_BYTES: usize = 256;
