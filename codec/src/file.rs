@@ -252,20 +252,27 @@ fn refuse_duplicates(objects: &mut [Object]) {
     }
 }
 
-/// Keeps `limit` diagnostics of a file, and at least one of each bad object.
-fn shorten(objects: &mut [Object], diagnostics: &mut Vec<Diagnostic>, limit: usize) {
+/// Keeps `limit` diagnostics of a file, at least one of each bad object whose name is known, and as many objects that
+/// are unreadable: one would do to say that something is.
+fn shorten(objects: &mut Vec<Object>, diagnostics: &mut Vec<Diagnostic>, limit: usize) {
+    let file = objects.first().map(|object| Arc::clone(&object.place.file)).unwrap_or_default();
     let mut left = limit.max(1);
     let mut n_more = 0;
-    let lists = objects.iter_mut().filter_map(Object::diagnostics_mut).map(|list| (list, 1));
-    let lists: Vec<_> = lists.collect();
-    for (list, least) in lists.into_iter().chain([(&mut *diagnostics, 0)]) {
+    let mut cut = |list: &mut Vec<Diagnostic>, least: usize| {
         let kept = list.len().min(left.max(least));
         n_more += list.len() - kept;
         list.truncate(kept);
         left = left.saturating_sub(kept);
-    }
+    };
+    objects.retain_mut(|object| {
+        let least = usize::from(!matches!(object.content, ObjectContent::Unreadable(_)));
+        if let Some(list) = object.diagnostics_mut() {
+            cut(list, least);
+        }
+        !matches!(&object.content, ObjectContent::Unreadable(list) if list.is_empty())
+    });
+    cut(diagnostics, 0);
     if n_more > 0 {
-        let file = objects.first().map(|object| Arc::clone(&object.place.file)).unwrap_or_default();
         diagnostics.push(and_more(&file, n_more));
     }
 }

@@ -39,7 +39,8 @@ pub(crate) fn split<'t>(tree: &'t Tree, pieces: &mut Vec<Piece<'t>>) {
 
 fn split_object<'t>(tree: &'t Tree, entries: &'t [Entry], pieces: &mut Vec<Piece<'t>>) {
     let text = |key| tree.get(key).and_then(Tree::as_str);
-    if let Some(type_url) = text("@type") {
+    if tree.get("@type").is_some() {
+        let type_url = text("@type").unwrap_or_default();
         let is_collection = COLLECTION_TYPES
             .iter()
             .any(|name| type_url.strip_suffix(name).is_some_and(|start| start.ends_with('/')));

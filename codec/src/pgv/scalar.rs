@@ -140,9 +140,7 @@ impl Check<'_> {
     fn well_known(&mut self, rule: &WellKnown, strict: bool, text: &str) {
         let (holds, what) = match rule {
             WellKnown::WellKnownRegex(1) if strict => (is_header_name(text), "an HTTP header name"),
-            WellKnown::WellKnownRegex(1) => {
-                (!text.is_empty() && !has_line_break(text), "an HTTP header name")
-            }
+            WellKnown::WellKnownRegex(1) => (!has_line_break(text), "an HTTP header name"),
             WellKnown::WellKnownRegex(2) if strict => (!text.chars().any(is_control), "an HTTP header value"),
             WellKnown::WellKnownRegex(2) => (!has_line_break(text), "an HTTP header value"),
             WellKnown::Ip(true) => (text.parse::<IpAddr>().is_ok(), "an IP address"),

@@ -1,0 +1,154 @@
+//! Secrets are in no text (pitfall 68).
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+use xds_cache::Resource;
+use xds_codec::{Codec, Limits, REDACTED, json_diff, render};
+
+static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().unwrap());
+
+const KEY: &str = "-----BEGIN PRIVATE KEY-----\nMIIhunter2hunter2hunter2hunter2\n-----END PRIVATE KEY-----\n";
+
+fn secret(name: &str, content: &Value) -> Resource {
+    let mut body = json!({"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret", "name": name});
+    for (key, value) in content.as_object().unwrap() {
+        body[key] = value.clone();
+    }
+    CODEC.resource_from_json(&body).unwrap()
+}
+
+fn assert_hidden(text: &str) {
+    for part in ["hunter2", "aHVudGVyMg", "PRIVATE"] {
+        assert!(!text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn pitfall_68_secrets_are_in_no_json_and_no_debug() {
+    let secrets = [
+        secret(
+            "tls",
+            &json!({"tls_certificate": {
+                "certificate_chain": {"inline_string": "public"}, "private_key": {"inline_string": KEY}, "password": {"inline_string": "hunter2"},
+            }}),
+        ),
+        secret(
+            "bytes",
+            &json!({"tls_certificate": {"private_key": {"inline_bytes": "aHVudGVyMg=="}, "pkcs12": {"inline_bytes": "aHVudGVyMg=="}}}),
+        ),
+        secret(
+            "tickets",
+            &json!({"session_ticket_keys": {"keys": [{"inline_bytes": "aHVudGVyMg=="}, {"filename": "/keys/1"}]}}),
+        ),
+        secret(
+            "generic",
+            &json!({"generic_secret": {"secret": {"inline_string": "hunter2"}, "secrets": {"a": {"inline_string": "hunter2"}}}}),
+        ),
+        secret(
+            "provider",
+            &json!({"tls_certificate": {"private_key_provider": {"provider_name": "p", "typed_config": {
+                "@type": "type.googleapis.com/google.protobuf.Struct", "value": {"pin": "hunter2", "list": ["hunter2", 2, {"x": "hunter2"}]},
+            }}}}),
+        ),
+    ];
+    for secret in &secrets {
+        let json = CODEC.to_json(secret);
+        assert_hidden(&json.to_string());
+        assert_hidden(&CODEC.to_yaml(secret));
+        assert_hidden(&format!("{secret:?} {CODEC:?}"));
+        assert!(json.to_string().contains(REDACTED));
+        let shown = CODEC.to_json_with_secrets(secret).to_string();
+        assert!(shown.contains("hunter2") || shown.contains("aHVudGVyMg"), "{shown}");
+        assert!(CODEC.to_yaml_with_secrets(secret).contains("hunter2") || shown.contains("aHVudGVyMg"));
+    }
+    let tls = CODEC.to_json(&secrets[0]);
+    assert_eq!(tls["tls_certificate"]["certificate_chain"]["inline_string"], "public");
+    assert_eq!(tls["tls_certificate"]["private_key"], json!({"inline_string": REDACTED}));
+    let tickets = CODEC.to_json(&secrets[2]);
+    assert_eq!(
+        tickets["session_ticket_keys"]["keys"],
+        json!([{"inline_bytes": REDACTED}, {"filename": "/keys/1"}])
+    );
+}
+
+#[test]
+fn pitfall_68_secrets_inside_of_other_resources_are_hidden_too() {
+    let socket = json!({"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+        "common_tls_context": {"tls_certificates": [{"private_key": {"inline_string": KEY}}]}});
+    let cluster = json!({"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "c",
+        "transport_socket": {"name": "tls", "typed_config": socket}});
+    let resource = CODEC.resource_from_json(&cluster).unwrap();
+    assert_hidden(&CODEC.to_json(&resource).to_string());
+
+    let routes = json!({"@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration", "name": "r",
+        "request_headers_to_add": [{"header": {"key": "Authorization", "value": "Bearer hunter2"}}, {"header": {"key": "x-plain", "value": "seen"}}]});
+    let json = CODEC.to_json(&CODEC.resource_from_json(&routes).unwrap());
+    assert_hidden(&json.to_string());
+    assert_eq!(json["request_headers_to_add"][1]["header"]["value"], "seen");
+}
+
+#[test]
+fn pitfall_68_a_secret_that_cannot_be_decoded_is_hidden_whole() {
+    let broken = CODEC.opaque_resource(
+        "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
+        "s",
+        b"\xffhunter2".to_vec(),
+    );
+    assert_eq!(CODEC.to_json(&broken)["value"], REDACTED);
+    assert_hidden(&format!("{broken:?}"));
+}
+
+#[test]
+fn pitfall_68_a_change_of_a_key_shows_as_no_value() {
+    let make = |key: &str| {
+        CODEC.to_json(&secret("s", &json!({"tls_certificate": {"private_key": {"inline_string": key}}})))
+    };
+    assert_eq!(json_diff(&make("hunter2"), &make("hunter2-new")), []);
+}
+
+#[test]
+fn pitfall_68_secrets_are_in_no_diagnostic() {
+    let texts = [
+        "secrets:\n- name: s\n  tls_certificate:\n    private_key: {inline_string: [hunter2]}\n",
+        "secrets:\n- name: s\n  tls_certificate:\n    private_key: hunter2\n",
+        "secrets:\n- name: s\n  tls_certificate:\n    private_key: {inline_bytes: '!hunter2'}\n",
+        "secrets:\n- name: s\n  tls_certificate:\n    password: {filename: 5, inline_string: hunter2}\n",
+        "secrets:\n- name: s\n  tls_certificate:\n    private_key:\n      inline_string: hunter2\n      inline_bytes: hunter2\n",
+        "secrets:\n- name: s\n  generic_secret:\n    secret: {inline_strin: hunter2}\n",
+        "secrets:\n- name: s\n  tls_certificate:\n    private_key:\n      inline_string: |\n        -----BEGIN PRIVATE KEY-----\n     hunter2: x: y\n",
+        "secrets:\n- name: s\n  session_ticket_keys: {keys: [hunter2]}\n",
+        "secrets:\n- name: s\n  tls_certificate:\n    private_key: \"hunter2\n",
+    ];
+    for text in texts {
+        let file = CODEC.decode_file("f.yaml", text.as_bytes(), &Limits::default());
+        assert!(!file.all_diagnostics().is_empty(), "{text}");
+        for diagnostic in file.all_diagnostics() {
+            assert_hidden(&diagnostic.to_string());
+            assert_hidden(&format!("{diagnostic:?}"));
+            assert_hidden(&render(diagnostic, text, false));
+        }
+        assert_hidden(&format!("{file:?}"));
+    }
+}
+
+#[test]
+fn a_rendered_diagnostic_points_at_its_place() {
+    let text = "clusters:\n- name: a\n  conect_timeout: 1s\n";
+    let file = CODEC.decode_file("f.yaml", text.as_bytes(), &Limits::default());
+    let rendered = render(file.all_diagnostics()[0], text, false);
+    let expected = "error[unknown-field] conect_timeout: unknown field in envoy.config.cluster.v3.Cluster
+  --> f.yaml:3:3
+  |
+3 |   conect_timeout: 1s
+  |   ^
+  = did you mean `connect_timeout`?
+";
+    assert_eq!(
+        rendered.replace(" --> ", "  --> ").replace("   -->", "  -->"),
+        expected.replace("  |\n3", "3")
+    );
+    assert!(render(file.all_diagnostics()[0], text, true).contains("\x1b[1;31merror"));
+}

@@ -1,0 +1,208 @@
+//! What resources name, field by field.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+use xds_cache::{Resource, ResourceType};
+use xds_codec::{Codec, dangling};
+
+static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().unwrap());
+
+fn resource(resource_type: &ResourceType, fields: &Value) -> Resource {
+    let mut body = json!({"@type": resource_type.type_url()});
+    for (key, value) in fields.as_object().unwrap() {
+        body[key] = value.clone();
+    }
+    CODEC.resource_from_json(&body).unwrap()
+}
+
+fn references(resource_type: &ResourceType, fields: &Value) -> Vec<String> {
+    let resource = resource(resource_type, fields);
+    resource
+        .references()
+        .iter()
+        .map(|reference| {
+            format!("{} {} by {}", reference.to.resource_type, reference.to.name, reference.path)
+        })
+        .collect()
+}
+
+fn ads() -> Value {
+    json!({"ads": {}, "resource_api_version": "V3"})
+}
+
+fn grpc(cluster: &str) -> Value {
+    json!({"envoy_grpc": {"cluster_name": cluster}})
+}
+
+fn any(name: &str, fields: &Value) -> Value {
+    let mut any = json!({"@type": format!("type.googleapis.com/envoy.extensions.{name}")});
+    for (key, value) in fields.as_object().unwrap() {
+        any[key] = value.clone();
+    }
+    any
+}
+
+fn hcm(fields: &Value) -> Value {
+    let mut manager = any("filters.network.http_connection_manager.v3.HttpConnectionManager", fields);
+    manager["stat_prefix"] = json!("s");
+    manager
+}
+
+fn listener(filter: &Value) -> Value {
+    json!({"name": "l", "filter_chains": [{"filters": [{"name": "f", "typed_config": filter}]}]})
+}
+
+#[test]
+fn a_listener_names_routes_clusters_secrets_and_extensions() {
+    let rds = hcm(&json!({
+        "rds": {"route_config_name": "r", "config_source": ads()},
+        "access_log": [{"name": "als", "typed_config": any("access_loggers.grpc.v3.HttpGrpcAccessLogConfig", &json!({"common_config": {"log_name": "x", "grpc_service": grpc("als")}}))}],
+        "http_filters": [
+            {"name": "ext", "config_discovery": {"config_source": ads(), "type_urls": ["x"]}},
+            {"name": "from-file", "config_discovery": {"config_source": {"path_config_source": {"path": "/x"}}, "type_urls": ["x"]}},
+            {"name": "authz", "typed_config": any("filters.http.ext_authz.v3.ExtAuthz", &json!({"grpc_service": grpc("authz")}))},
+            {"name": "jwt", "typed_config": any("filters.http.jwt_authn.v3.JwtAuthentication", &json!({"providers": {"p": {"remote_jwks": {"http_uri": {"uri": "http://x", "cluster": "jwks", "timeout": "1s"}}}}}))},
+        ],
+    }));
+    let chain = "filter_chains[0].filters[0].typed_config";
+    let expected = [
+        format!("RouteConfiguration r by {chain}.rds.route_config_name"),
+        format!("TypedExtensionConfig ext by {chain}.http_filters[0].name"),
+        format!("Cluster authz by {chain}.http_filters[2].typed_config.grpc_service.envoy_grpc.cluster_name"),
+        format!(
+            "Cluster jwks by {chain}.http_filters[3].typed_config.providers[\"p\"].remote_jwks.http_uri.cluster"
+        ),
+        format!(
+            "Cluster als by {chain}.access_log[0].typed_config.common_config.grpc_service.envoy_grpc.cluster_name"
+        ),
+    ];
+    let mut found = references(&ResourceType::Listener, &listener(&rds));
+    found.sort();
+    let mut sorted = expected.to_vec();
+    sorted.sort();
+    assert_eq!(found, sorted);
+
+    let api = json!({"name": "l", "api_listener": {"api_listener": hcm(&json!({"rds": {"route_config_name": "r", "config_source": ads()}}))}});
+    assert_eq!(
+        references(&ResourceType::Listener, &api),
+        ["RouteConfiguration r by api_listener.api_listener.rds.route_config_name"]
+    );
+
+    let tcp = any(
+        "filters.network.tcp_proxy.v3.TcpProxy",
+        &json!({"stat_prefix": "s", "weighted_clusters": {"clusters": [{"name": "a", "weight": 1}]}}),
+    );
+    assert_eq!(
+        references(&ResourceType::Listener, &listener(&tcp)),
+        [format!("Cluster a by {chain}.weighted_clusters.clusters[0].name")]
+    );
+
+    let scoped = hcm(
+        &json!({"scoped_routes": {"name": "s", "scope_key_builder": {"fragments": [{"header_value_extractor": {"name": "h", "index": 0}}]}, "rds_config_source": ads(),
+        "scoped_route_configurations_list": {"scoped_route_configurations": [{"name": "x", "route_configuration_name": "r", "key": {"fragments": [{"string_key": "k"}]}}]}}}),
+    );
+    assert_eq!(
+        references(&ResourceType::Listener, &listener(&scoped)),
+        [format!(
+            "RouteConfiguration r by {chain}.scoped_routes.scoped_route_configurations_list.scoped_route_configurations[0].route_configuration_name"
+        )]
+    );
+    let srds = hcm(
+        &json!({"scoped_routes": {"name": "s", "scope_key_builder": {"fragments": [{"header_value_extractor": {"name": "h", "index": 0}}]}, "rds_config_source": ads(),
+        "scoped_rds": {"scoped_rds_config_source": ads()}}}),
+    );
+    assert_eq!(
+        references(&ResourceType::Listener, &listener(&srds)),
+        [format!(
+            "ScopedRouteConfiguration * by {chain}.scoped_routes.scoped_rds.scoped_rds_config_source.*"
+        )]
+    );
+    let tls = any(
+        "transport_sockets.tls.v3.DownstreamTlsContext",
+        &json!({"common_tls_context": {"tls_certificate_sds_secret_configs": [
+            {"name": "served", "sds_config": ads()}, {"name": "from-file", "sds_config": {"path_config_source": {"path": "/x"}}}, {"name": "static"},
+        ]}}),
+    );
+    let with_tls =
+        json!({"name": "l", "filter_chains": [{"transport_socket": {"name": "tls", "typed_config": tls}}]});
+    assert_eq!(
+        references(&ResourceType::Listener, &with_tls),
+        [
+            "Secret served by filter_chains[0].transport_socket.typed_config.common_tls_context.tls_certificate_sds_secret_configs[0].name"
+        ]
+    );
+}
+
+#[test]
+fn routes_name_clusters_and_virtual_hosts() {
+    let routes = json!({"name": "r", "vhds": {"config_source": ads()}, "virtual_hosts": [{"name": "v", "domains": ["*"], "routes": [
+        {"match": {"prefix": "/a"}, "route": {"cluster": "a", "request_mirror_policies": [{"cluster": "m"}]}},
+        {"match": {"prefix": "/b"}, "route": {"cluster_header": "x-cluster"}},
+        {"match": {"prefix": "/c"}, "route": {"weighted_clusters": {"clusters": [{"name": "b", "weight": 1}, {"cluster_header": "h", "weight": 1}]}}},
+        {"match": {"prefix": "/d"}, "redirect": {"path_redirect": "/"}},
+    ]}]});
+    let expected = [
+        "VirtualHost r/* by vhds",
+        "Cluster a by virtual_hosts[0].routes[0].route.cluster",
+        "Cluster m by virtual_hosts[0].routes[0].route.request_mirror_policies[0].cluster",
+        "Cluster b by virtual_hosts[0].routes[2].route.weighted_clusters.clusters[0].name",
+    ];
+    assert_eq!(references(&ResourceType::RouteConfiguration, &routes), expected);
+    let scope =
+        json!({"name": "s", "route_configuration_name": "r", "key": {"fragments": [{"string_key": "k"}]}});
+    assert_eq!(
+        references(&ResourceType::ScopedRouteConfiguration, &scope),
+        ["RouteConfiguration r by route_configuration_name"]
+    );
+}
+
+#[test]
+fn clusters_name_load_assignments_clusters_and_secrets() {
+    let eds = |config: &Value| json!({"name": "c", "type": "EDS", "eds_cluster_config": config});
+    let table = [
+        (eds(&json!({"eds_config": ads()})), vec!["ClusterLoadAssignment c by name"]),
+        (
+            eds(&json!({"eds_config": ads(), "service_name": "s"})),
+            vec!["ClusterLoadAssignment s by eds_cluster_config.service_name"],
+        ),
+        (eds(&json!({"eds_config": {"path_config_source": {"path": "/x"}}})), vec![]),
+        (
+            eds(
+                &json!({"eds_config": {"api_config_source": {"api_type": "GRPC", "grpc_services": [grpc("xds")]}}}),
+            ),
+            vec![
+                "ClusterLoadAssignment c by name",
+                "Cluster xds by eds_cluster_config.eds_config.api_config_source.grpc_services[0].envoy_grpc.cluster_name",
+            ],
+        ),
+        (json!({"name": "c", "type": "STATIC", "eds_cluster_config": {"eds_config": ads()}}), vec![]),
+        (
+            json!({"name": "c", "lb_policy": "CLUSTER_PROVIDED", "cluster_type": {"name": "envoy.clusters.aggregate", "typed_config": any("clusters.aggregate.v3.ClusterConfig", &json!({"clusters": ["a", "b"]}))}}),
+            vec![
+                "Cluster a by cluster_type.typed_config.clusters[0]",
+                "Cluster b by cluster_type.typed_config.clusters[1]",
+            ],
+        ),
+    ];
+    for (cluster, expected) in table {
+        assert_eq!(references(&ResourceType::Cluster, &cluster), expected, "{cluster}");
+    }
+}
+
+#[test]
+fn pitfall_74_only_a_missing_target_is_dangling() {
+    let cluster = resource(
+        &ResourceType::Cluster,
+        &json!({"name": "c", "type": "EDS", "eds_cluster_config": {"eds_config": ads()}}),
+    );
+    let other = resource(&ResourceType::ClusterLoadAssignment, &json!({"cluster_name": "nobody-asks"}));
+    let own = resource(&ResourceType::ClusterLoadAssignment, &json!({"cluster_name": "c"}));
+    let found = dangling([&cluster, &other].into_iter());
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].from, *cluster.key());
+    assert_eq!(found[0].reference.to, *own.key());
+    assert_eq!(dangling([&cluster, &other, &own].into_iter()), []);
+}
