@@ -1,12 +1,319 @@
-//! The wiring: one server from start to end.
+//! The wiring: one server from start to end. The only place where the parts meet; it decides nothing itself.
 
-use crate::config::Config;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
-/// Serves until SIGTERM or SIGINT.
+use anyhow::Context as _;
+use axum::Router;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use xds_api::handle::{BoxFuture, Control as _};
+use xds_api::{Access, Acks, ApiState, EventHub, Token};
+use xds_cache::{Publisher, Revision, StatusBoard};
+use xds_codec::Codec;
+use xds_store::{JournalStore, LastGood};
+
+use crate::config::{Config, ListenConfig};
+use crate::control::{self, Control};
+use crate::grpc::{Grpc, GrpcConfig};
+use crate::metrics::{Metrics, PublicationSource};
+use crate::source::timing::Timing;
+use crate::source::watch::{FileSource, FileSourceHandle};
+use crate::source::{self, Confirmation};
+
+/// Serves until SIGTERM or SIGINT, then ends in good order.
 ///
 /// # Errors
 ///
-/// If the server cannot start.
+/// If the server cannot start: an address in use, a data directory that is locked or damaged. Or if a part of it fails for good.
 pub async fn serve(config: Config) -> anyhow::Result<()> {
-    anyhow::bail!("{} is not wired to its listeners yet", config.instance_id)
+    let signals = Signals::new().context("signals cannot be received")?;
+    let listeners = Listeners::bind(config.listen).await?;
+    let parts = Parts::open(&config)?;
+    let (shutdown, stop) = watch::channel(false);
+    let grpc = parts.grpc(&config);
+    let state = parts.api(&config)?;
+    let router = xds_api::router_with(state.clone(), grpc.rest_routes());
+    listeners.announce()?;
+
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(serve_http("admin", listeners.admin, router, stop.clone(), config.drain_timeout));
+    if let Some(listener) = listeners.probe {
+        let router = xds_api::probe_router(state);
+        tasks.spawn(serve_http("probe", listener, router, stop.clone(), config.drain_timeout));
+    }
+    let stopped = wait_for(stop);
+    tasks.spawn(async move { grpc.serve(listeners.xds, stopped).await.context("the xDS port") });
+    tokio::spawn(parts.control.clone().follow_store());
+    tokio::spawn(retire_views(Arc::clone(&parts.publisher)));
+    let files = parts.watch(&config)?;
+    let handle = files.as_ref().map(|(_, handle)| handle.clone());
+    if let Some((files, _)) = files {
+        let deliver = parts.deliver();
+        tasks.spawn(async move { files.run(deliver).await.context("the watched files") });
+    }
+
+    let outcome = tokio::select! {
+        () = signals.wait(handle) => Ok(()),
+        // No task ends before it is told to, unless it failed.
+        Some(ended) = tasks.join_next() => ended.context("a part of the server panicked").flatten(),
+    };
+    tracing::info!("shutting down");
+    parts.control.shut_down();
+    parts.metrics.ready(false);
+    shutdown.send_replace(true);
+    let drained = async { while tasks.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(config.drain_timeout + LINGER, drained).await;
+    outcome
 }
+
+/// What is made once and shared.
+struct Parts {
+    codec: Codec,
+    publisher: Arc<Publisher>,
+    board: Arc<StatusBoard>,
+    acks: Arc<Acks>,
+    metrics: Arc<Metrics>,
+    control: Control,
+}
+
+impl Parts {
+    fn open(config: &Config) -> anyhow::Result<Self> {
+        let codec = Codec::new().context("the descriptors of the resources cannot be read")?;
+        let (store, notes) = JournalStore::open(&config.data_dir, xds_store::Options::default())
+            .with_context(|| format!("the data directory {} cannot be used", config.data_dir.display()))?;
+        for note in notes {
+            tracing::warn!(%note, "the store was opened with a remark");
+        }
+        let publisher = Arc::new(Publisher::new());
+        let board = StatusBoard::new();
+        let acks = Arc::new(Acks::new(Arc::clone(&publisher), Arc::clone(&board)));
+        let metrics = Arc::new(Metrics::new(Arc::clone(&publisher), Arc::clone(&board)));
+        let parts = control::Parts {
+            codec: codec.clone(),
+            store: Arc::new(store),
+            publisher: Arc::clone(&publisher),
+            board: Arc::clone(&board),
+            acks: Arc::clone(&acks),
+            observer: Some(Arc::new(Counting(Arc::clone(&metrics)))),
+        };
+        let options = control::Options {
+            watches_files: !config.files.roots.is_empty(),
+            strict: config.files.is_strict,
+            hold_mass_removal: config.files.hold_mass_removal.map(|percent| percent.share()),
+        };
+        let control = Control::open(parts, options).context("the stored state cannot be read")?;
+        metrics.ready(publisher.is_loaded());
+        Ok(Self { codec, publisher, board, acks, metrics, control })
+    }
+
+    fn grpc(&self, config: &Config) -> Arc<Grpc> {
+        let limits = xds_session::Limits {
+            max_names_per_type: config.limits.max_names_per_type,
+            max_response_bytes: config.limits.max_response_bytes,
+            ..xds_session::Limits::default()
+        };
+        let settings = GrpcConfig {
+            identifier: config.instance_id.clone(),
+            limits,
+            max_message_bytes: config.limits.max_message_bytes,
+            max_streams: config.limits.max_streams,
+            max_streams_per_connection: config.limits.max_streams_per_connection,
+            keepalive_interval: config.keepalive.interval,
+            keepalive_timeout: config.keepalive.timeout,
+            drain_timeout: config.drain_timeout,
+            ..GrpcConfig::default()
+        };
+        let (publisher, board) = (Arc::clone(&self.publisher), Arc::clone(&self.board));
+        Grpc::new(publisher, board, self.codec.clone(), Arc::clone(&self.metrics), settings)
+    }
+
+    fn api(&self, config: &Config) -> anyhow::Result<ApiState> {
+        let token = config.admin_token.as_ref().map(|token| Token::new(token.as_str())).transpose()?;
+        Ok(ApiState {
+            control: Arc::new(self.control.clone()),
+            publisher: Arc::clone(&self.publisher),
+            board: Arc::clone(&self.board),
+            acks: Arc::clone(&self.acks),
+            codec: self.codec.clone(),
+            access: Arc::new(Access { token, allowed_hosts: vec![] }),
+            events: EventHub::start(&self.control, &self.board),
+        })
+    }
+
+    /// The watched files, if there are any.
+    fn watch(&self, config: &Config) -> anyhow::Result<Option<(FileSource, FileSourceHandle)>> {
+        if config.files.roots.is_empty() {
+            return Ok(None);
+        }
+        let directory = config.data_dir.join("last-good");
+        let last_good = LastGood::open(&directory)
+            .with_context(|| format!("the last good copies in {} cannot be used", directory.display()))?;
+        let parts = source::watch::Parts {
+            roots: config.files.roots.clone(),
+            max_file_bytes: config.files.max_file_bytes,
+            is_partial_start: config.files.is_partial_start,
+            timing: Timing::with_poll_interval(config.files.poll_interval),
+            codec: Arc::new(self.codec.clone()),
+            last_good,
+        };
+        let (files, handle) = FileSource::open(parts).context("the last good copies cannot be read")?;
+        let reload = handle.clone();
+        self.control.set_reload(Arc::new(move |confirm| {
+            let reload = reload.clone();
+            let confirmation = if confirm { Confirmation::Confirmed } else { Confirmation::Automatic };
+            Box::pin(async move { reload.reload(confirmation).await })
+        }));
+        Ok(Some((files, handle)))
+    }
+
+    /// Takes what the files give to the control.
+    fn deliver(&self) -> source::watch::Deliver {
+        let control = self.control.clone();
+        let publisher = Arc::clone(&self.publisher);
+        let metrics = Arc::clone(&self.metrics);
+        Box::new(move |load, confirmation| -> BoxFuture<'static, _> {
+            let control = control.clone();
+            let publisher = Arc::clone(&publisher);
+            let metrics = Arc::clone(&metrics);
+            Box::pin(async move {
+                let has_error = |file: &&xds_api::handle::FileStatus| {
+                    file.diagnostics.iter().any(xds_codec::Diagnostic::is_error)
+                };
+                metrics.file_errors(load.files.values().filter(has_error).count());
+                let outcome = match confirmation {
+                    Confirmation::Automatic => control.load_files(load).await,
+                    Confirmation::Confirmed => control.confirm_files(load).await,
+                };
+                metrics.ready(publisher.is_loaded() && control.not_ready().is_empty());
+                outcome
+            })
+        })
+    }
+}
+
+/// Counts publications.
+#[derive(Debug)]
+struct Counting(Arc<Metrics>);
+
+impl control::Observer for Counting {
+    fn published(&self, source: &'static str, revision: Revision) {
+        let source = match source {
+            "file" => PublicationSource::Files,
+            "store" => PublicationSource::Store,
+            _ => PublicationSource::Api,
+        };
+        self.0.published(source, revision);
+    }
+
+    fn render(&self) -> String {
+        self.0.render()
+    }
+}
+
+/// The sockets, bound before anything else is done: a port in use is the first thing to say.
+struct Listeners {
+    xds: TcpListener,
+    admin: TcpListener,
+    probe: Option<TcpListener>,
+}
+
+impl Listeners {
+    async fn bind(listen: ListenConfig) -> anyhow::Result<Self> {
+        Ok(Self {
+            xds: bind("--xds-listen", listen.xds).await?,
+            admin: bind("--admin-listen", listen.admin).await?,
+            probe: match listen.probe {
+                Some(address) => Some(bind("--probe-listen", address).await?),
+                None => None,
+            },
+        })
+    }
+
+    /// Says where the server listens, for people and for programs.
+    fn announce(&self) -> io::Result<()> {
+        let admin = [("xds", &self.xds), ("admin", &self.admin)];
+        for (service, listener) in admin.into_iter().chain(self.probe.iter().map(|probe| ("probe", probe))) {
+            tracing::info!(service, addr = %listener.local_addr()?, "listening");
+        }
+        Ok(())
+    }
+}
+
+async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| match address.port() {
+        0 => format!("cannot listen on {flag} {address}"),
+        _ => format!("cannot listen on {flag} {address}; is another server running? port 0 takes a free one"),
+    })
+}
+
+/// SIGTERM and SIGINT end the server, SIGHUP has the files read again.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn wait(mut self, files: Option<FileSourceHandle>) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hang_up.recv() => {
+                    if let Some(files) = &files {
+                        files.look();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Serves HTTP until it is told to stop, and then for a bounded time.
+async fn serve_http(
+    service: &'static str,
+    listener: TcpListener,
+    router: Router,
+    stop: watch::Receiver<bool>,
+    drain_timeout: Duration,
+) -> anyhow::Result<()> {
+    let serving = axum::serve(listener, router).with_graceful_shutdown(wait_for(stop.clone()));
+    let bound = async {
+        wait_for(stop).await;
+        tokio::time::sleep(drain_timeout).await;
+    };
+    tokio::select! {
+        served = serving => served.with_context(|| format!("the {service} port")),
+        () = bound => Ok(()),
+    }
+}
+
+async fn wait_for(mut stop: watch::Receiver<bool>) {
+    // A sender that is gone means the same.
+    let _ = stop.wait_for(|is_stopping| *is_stopping).await;
+}
+
+async fn retire_views(publisher: Arc<Publisher>) {
+    let mut interval = tokio::time::interval(RETIRE_INTERVAL);
+    loop {
+        interval.tick().await;
+        publisher.retire_unused();
+    }
+}
+
+/// A view is dropped one to two intervals after its last client.
+const RETIRE_INTERVAL: Duration = Duration::from_secs(60);
+/// What is still running this long after the drain timeout is left behind.
+const LINGER: Duration = Duration::from_secs(1);

@@ -54,7 +54,7 @@ pub struct Options {
 /// What the control tells of its work, for the metrics.
 pub trait Observer: Send + Sync {
     /// A revision was published; `source` is `api`, `file`, `rollback`, `revert` or `store`.
-    fn published(&self, source: &'static str);
+    fn published(&self, source: &'static str, revision: Revision);
     /// All metrics in OpenMetrics text.
     fn render(&self) -> String;
 }

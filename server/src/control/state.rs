@@ -171,7 +171,7 @@ impl Shared {
     ) -> Publication {
         let publication = self.parts.acks.publish(revision, groups);
         if let Some(observer) = &self.parts.observer {
-            observer.published(source);
+            observer.published(source, revision);
         }
         tracing::info!(
             revision = revision.0,
