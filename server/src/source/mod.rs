@@ -9,11 +9,13 @@ use std::sync::Arc;
 use xds_api::handle::FileStatus;
 use xds_cache::Layer;
 
+mod events;
 pub mod load;
 pub mod names;
 pub mod read;
 pub mod timing;
 pub mod walk;
+pub mod watch;
 
 /// What the files give now, for the publisher and for the status.
 #[derive(Clone, Debug)]
@@ -24,4 +26,13 @@ pub struct FileLoad {
     pub files: BTreeMap<Arc<str>, FileStatus>,
     /// Whether this may be served: false until the first load that is clean or has last good contents for what is not.
     pub is_complete: bool,
+}
+
+/// Who wants a load to be published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confirmation {
+    /// Nobody in particular: one that removes too much is held back.
+    Automatic,
+    /// Somebody who knows what it removes.
+    Confirmed,
 }

@@ -84,7 +84,7 @@ proptest! {
         }
         prop_assume!(files.is_complete());
         // What only its past serves, because all that new files say of it is wrong, has no file to be saved with.
-        let is_claimed = |(id, served): (&state::ObjectId, &state::Served)| {
+        let is_claimed = |(id, served): (&ObjectId, &Served)| {
             files.state.files.get(&served.path).is_some_and(|file| file.good.contains_key(&id.key))
         };
         let groups = files.state.directories.values().map(|group| &group.path);

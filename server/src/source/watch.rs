@@ -1,0 +1,360 @@
+//! Drives the files: waits for events, reads, loads, delivers, saves last good copies.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::JoinError;
+use tokio::time::sleep_until;
+use xds_api::handle::{BoxFuture, FileStatus, ReloadOutcome, WriteError};
+use xds_codec::{Codec, Limits, Severity};
+use xds_store::{LastGood, LastGoodError};
+
+use crate::source::events::Events;
+use crate::source::load::{Loaded, Options, State, load, persist};
+use crate::source::read::Reader;
+use crate::source::timing::{Pace, Removals, Step, Timing};
+use crate::source::walk::Walk;
+use crate::source::{Confirmation, FileLoad};
+
+/// What the files are read with.
+#[derive(Debug)]
+pub struct Parts {
+    /// Files and directories.
+    pub roots: Vec<PathBuf>,
+    /// The largest file in bytes.
+    pub max_file_bytes: usize,
+    /// Whether the good part of a first load with errors is served.
+    pub is_partial_start: bool,
+    /// How long to wait for what.
+    pub timing: Timing,
+    /// Reads what is in the files.
+    pub codec: Arc<Codec>,
+    /// Where last good copies are.
+    pub last_good: LastGood,
+}
+
+/// Takes in a load; answered when it is published, or refused.
+pub type Deliver =
+    Box<dyn FnMut(FileLoad, Confirmation) -> BoxFuture<'static, Result<ReloadOutcome, WriteError>> + Send>;
+
+/// The watched files. Does nothing until it is [run](Self::run).
+#[derive(Debug)]
+pub struct FileSource {
+    work: Work,
+    pace: Pace,
+    dirty: Arc<Notify>,
+    requests: mpsc::Receiver<Request>,
+    saver: watch::Sender<Arc<State>>,
+    /// Those who wait for an answer, and what was done for them so far.
+    waiting: Vec<Waiting>,
+    last: Option<Delivered>,
+}
+
+/// Asks for a look at the files. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct FileSourceHandle {
+    requests: mpsc::Sender<Request>,
+}
+
+/// The files could not be read any more, because of a fault in this program.
+#[derive(Debug, thiserror::Error)]
+#[error("reading the files failed")]
+pub struct SourceFailed(#[from] JoinError);
+
+/// What is done on threads that may block.
+#[derive(Debug)]
+struct Work {
+    reader: Reader,
+    events: Events,
+    codec: Arc<Codec>,
+    limits: Limits,
+    is_partial_start: bool,
+    state: Arc<State>,
+    /// What the last load walked; `None` before the first one.
+    walk: Option<Walk>,
+}
+
+#[derive(Debug)]
+struct Request {
+    confirmation: Confirmation,
+    /// `None` if nobody waits.
+    answer: Option<oneshot::Sender<Result<ReloadOutcome, WriteError>>>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    since: Instant,
+    confirmation: Confirmation,
+    answer: oneshot::Sender<Result<ReloadOutcome, WriteError>>,
+    /// What the first load for this request gave.
+    first: Option<ReloadOutcome>,
+}
+
+/// What was delivered last, as far as a difference matters.
+#[derive(Debug)]
+struct Delivered {
+    load: FileLoad,
+    /// Diagnostics that were logged.
+    logged: BTreeSet<String>,
+}
+
+impl FileSourceHandle {
+    /// Reads the files now, and answers when what they give is published.
+    ///
+    /// What is missing goes only after two quiet seconds; the answer waits for that, at most some seconds longer.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Closed`] if the source has stopped; else what the publication said.
+    pub async fn reload(&self, confirmation: Confirmation) -> Result<ReloadOutcome, WriteError> {
+        let (answer, answered) = oneshot::channel();
+        let request = Request { confirmation, answer: Some(answer) };
+        self.requests.send(request).await.map_err(|_| WriteError::Closed)?;
+        answered.await.map_err(|_| WriteError::Closed)?
+    }
+
+    /// Reads the files soon, for SIGHUP. Does nothing if that is asked for already.
+    pub fn look(&self) {
+        let request = Request { confirmation: Confirmation::Automatic, answer: None };
+        if self.requests.try_send(request).is_err() {
+            tracing::debug!("the files are read anyway");
+        }
+    }
+}
+
+impl FileSource {
+    /// Reads the last good copies; blocks shortly. The source runs as long as there is a handle.
+    ///
+    /// # Errors
+    ///
+    /// If the directory of the copies cannot be read.
+    pub fn open(parts: Parts) -> Result<(Self, FileSourceHandle), LastGoodError> {
+        let copies = parts.last_good.load_all()?;
+        for note in &copies.notes {
+            tracing::warn!(problem = %note, "last good copy left out");
+        }
+        let (state, damaged) = persist::restore(&copies.copies, SystemTime::now());
+        for path in damaged {
+            tracing::warn!(path, "last good copy of another version left out");
+        }
+        let state = Arc::new(state);
+        let dirty = Arc::new(Notify::new());
+        let work = Work {
+            reader: Reader::new(&parts.roots, parts.max_file_bytes),
+            events: Events::new(Arc::clone(&dirty)),
+            codec: parts.codec,
+            limits: Limits { max_bytes: parts.max_file_bytes, ..Limits::default() },
+            is_partial_start: parts.is_partial_start,
+            state: Arc::clone(&state),
+            walk: None,
+        };
+        let (saver, to_save) = watch::channel(Arc::clone(&state));
+        tokio::spawn(save_copies(parts.last_good, state, to_save));
+        let (sender, requests) = mpsc::channel(MAX_REQUESTS);
+        let pace = Pace::new(parts.timing, Instant::now());
+        let source = Self { work, pace, dirty, requests, saver, waiting: Vec::new(), last: None };
+        Ok((source, FileSourceHandle { requests: sender }))
+    }
+
+    /// Loads the files, and again whenever they change, until there is no handle any more.
+    ///
+    /// # Errors
+    ///
+    /// If a load panics, which is a fault in this program.
+    pub async fn run(mut self, mut deliver: Deliver) -> Result<(), SourceFailed> {
+        loop {
+            match self.pace.poll_step(Instant::now()) {
+                Step::Load(removals) => self = self.load(removals, &mut deliver).await?,
+                Step::Poll => self = self.poll().await?,
+                Step::Wait => tokio::select! {
+                    () = self.dirty.notified() => self.pace.handle_event(Instant::now()),
+                    () = sleep_until(self.pace.deadline().into()) => {}
+                    request = self.requests.recv() => match request {
+                        Some(request) => self.handle_request(request),
+                        None => return Ok(()),
+                    },
+                },
+            }
+        }
+    }
+
+    fn handle_request(&mut self, request: Request) {
+        self.pace.handle_request();
+        let Request { confirmation, answer } = request;
+        if let Some(answer) = answer {
+            self.waiting.push(Waiting { since: Instant::now(), confirmation, answer, first: None });
+        }
+    }
+
+    /// Walks, and takes a difference for an event that the kernel did not tell of.
+    async fn poll(mut self) -> Result<Self, SourceFailed> {
+        let mut work = self.work;
+        let (work, is_same) = tokio::task::spawn_blocking(move || {
+            let walk = work.reader.walk();
+            let is_same = work.walk.as_ref() == Some(&walk);
+            (work, is_same)
+        })
+        .await?;
+        self.work = work;
+        self.pace.handle_polled(Instant::now());
+        if !is_same {
+            self.pace.handle_event(Instant::now());
+        }
+        Ok(self)
+    }
+
+    async fn load(mut self, removals: Removals, deliver: &mut Deliver) -> Result<Self, SourceFailed> {
+        let began = Instant::now();
+        let mut work = self.work;
+        let (work, loaded, is_quiet) = tokio::task::spawn_blocking(move || {
+            let (loaded, is_quiet) = work.load(removals);
+            (work, loaded, is_quiet)
+        })
+        .await?;
+        self.work = work;
+        self.pace.handle_loaded(began, loaded.holds_removals);
+        if !is_quiet {
+            self.pace.handle_event(Instant::now());
+        }
+        let is_complete = loaded.load.is_complete;
+        self.deliver(loaded.load, deliver).await;
+        if is_complete {
+            self.saver.send_replace(Arc::clone(&self.work.state));
+        }
+        Ok(self)
+    }
+
+    /// Hands on a load that differs from the last one, or that somebody waits for.
+    async fn deliver(&mut self, load: FileLoad, deliver: &mut Deliver) {
+        let is_same = self.last.as_ref().is_some_and(|last| is_same(&last.load, &load));
+        if is_same && self.waiting.is_empty() {
+            return;
+        }
+        self.log(&load, is_same);
+        let is_confirmed = |waiting: &Waiting| waiting.confirmation == Confirmation::Confirmed;
+        let confirmation = match self.waiting.iter().any(is_confirmed) {
+            true => Confirmation::Confirmed,
+            false => Confirmation::Automatic,
+        };
+        let outcome = deliver(load, confirmation).await;
+        if let Err(error) = &outcome {
+            tracing::error!(%error, "the files were read, but not published");
+        }
+        self.answer(&outcome);
+    }
+
+    /// Answers those who wait, unless something missing may still go for them.
+    fn answer(&mut self, outcome: &Result<ReloadOutcome, WriteError>) {
+        let is_waiting_on = self.pace.holds_removals() && outcome.is_ok();
+        for mut waiting in std::mem::take(&mut self.waiting) {
+            let mut outcome = outcome.clone();
+            if let (Ok(outcome), Some(first)) = (&mut outcome, &waiting.first) {
+                outcome.difference.splice(0..0, first.difference.iter().cloned());
+            }
+            if is_waiting_on && waiting.since.elapsed() < MAX_WAIT {
+                waiting.first = outcome.ok();
+                self.waiting.push(waiting);
+            } else if waiting.answer.send(outcome).is_err() {
+                tracing::debug!("who asked for a reload has gone");
+            }
+        }
+    }
+
+    /// Logs what is new since the last load, once.
+    fn log(&mut self, load: &FileLoad, is_same: bool) {
+        let before = self.last.take().map(|last| last.logged).unwrap_or_default();
+        let mut logged = BTreeSet::new();
+        for one in load.files.values().flat_map(|file| &file.diagnostics) {
+            let text = one.to_string();
+            if !before.contains(&text) {
+                let (file, line, column, code) =
+                    (&*one.place.file, one.place.line, one.place.column, one.code);
+                match one.severity {
+                    Severity::Error => tracing::error!(file, line, column, code, "{text}"),
+                    Severity::Warning => tracing::warn!(file, line, column, code, "{text}"),
+                    Severity::Info => tracing::info!(file, line, column, code, "{text}"),
+                }
+            }
+            logged.insert(text);
+        }
+        if !is_same {
+            let (n_files, n_resources) = (load.files.len(), load.layer.n_resources());
+            let n_errors =
+                load.files.values().flat_map(|file| &file.diagnostics).filter(|one| one.is_error()).count();
+            tracing::info!(n_files, n_resources, n_errors, is_complete = load.is_complete, "files loaded");
+        }
+        self.last = Some(Delivered { load: load.clone(), logged });
+    }
+}
+
+impl Work {
+    /// Reads and loads. Also tells whether it was quiet: whether there is nothing that no event has told of.
+    fn load(&mut self, removals: Removals) -> (Loaded, bool) {
+        let events = &mut self.events;
+        let (walk, scan) = self.reader.scan(|walk| events.watch(walk));
+        let before = self.walk.replace(walk);
+        // What changed since the last load, and was not told of, is as young as an event of now.
+        let is_news = removals == Removals::Due && before.is_some() && before != self.walk;
+        let removals = if is_news { Removals::Held } else { removals };
+        let options = Options { removals, is_partial_start: self.is_partial_start };
+        let (codec, limits) = (&self.codec, &self.limits);
+        let loaded = load(&self.state, &scan, options, SystemTime::now(), |path, content| {
+            codec.decode_file(path, &content.bytes, limits)
+        });
+        self.state = Arc::new(loaded.state.clone());
+        (loaded, scan.is_settled && !is_news)
+    }
+}
+
+/// Saves what changed of the last good contents; of several states that wait, only the newest.
+async fn save_copies(last_good: LastGood, mut saved: Arc<State>, mut states: watch::Receiver<Arc<State>>) {
+    let last_good = Arc::new(last_good);
+    while states.changed().await.is_ok() {
+        let state = Arc::clone(&states.borrow_and_update());
+        let (before, store) = (saved, Arc::clone(&last_good));
+        saved = Arc::clone(&state);
+        let saving = tokio::task::spawn_blocking(move || {
+            for (path, copy) in persist::changed_copies(&before, &state) {
+                let done = match copy {
+                    Some(copy) => store.save(&path, &copy),
+                    None => store.remove(&path),
+                };
+                if let Err(error) = done {
+                    let error = crate::cli::chain(&error);
+                    tracing::error!(path = &*path, error, "the last good copy could not be saved");
+                }
+            }
+        });
+        if saving.await.is_err() {
+            tracing::error!("saving last good copies failed");
+        }
+    }
+}
+
+/// Whether nothing differs that is served or shown.
+fn is_same(one: &FileLoad, other: &FileLoad) -> bool {
+    let is_same_file = |one: &FileStatus, other: &FileStatus| {
+        one.hash == other.hash
+            && one.objects == other.objects
+            && one.diagnostics == other.diagnostics
+            && one.is_last_good == other.is_last_good
+    };
+    let files = one.files.iter().zip(&other.files);
+    one.is_complete == other.is_complete
+        && one.files.len() == other.files.len()
+        && files
+            .into_iter()
+            .all(|((path, one), (other_path, other))| path == other_path && is_same_file(one, other))
+        && one.layer == other.layer
+}
+
+/// Reloads are asked for by hand; more than that at once get their answer with the next one.
+const MAX_REQUESTS: usize = 16;
+/// How long the answer to a reload waits for removals while files go on changing.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests;
