@@ -9,7 +9,7 @@
 //! held.
 
 mod candidate;
-mod check;
+pub(crate) mod check;
 mod history;
 mod key;
 mod load;
