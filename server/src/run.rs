@@ -239,6 +239,11 @@ impl Listeners {
         for (service, listener) in admin.into_iter().chain(self.probe.iter().map(|probe| ("probe", probe))) {
             tracing::info!(service, addr = %listener.local_addr()?, "listening");
         }
+        let address = self.xds.local_addr()?;
+        tracing::info!(
+            "attach an Envoy: xds-server bootstrap envoy --node-id edge-1 --xds-address {address} > envoy.json \
+             && envoy -c envoy.json"
+        );
         Ok(())
     }
 }
