@@ -37,12 +37,13 @@ impl Encoder<'_> {
         let is_any = message.descriptor().full_name() == "google.protobuf.Any";
         for (field, value) in message.fields() {
             put_unknown(field.number(), buffer);
-            match value {
-                Value::Bytes(content) if is_any => {
-                    let canonical = self.any_content(message, content);
-                    prost::encoding::bytes::encode(field.number(), &canonical, buffer);
-                }
-                value => self.field(&field, value, buffer),
+            if let Value::Bytes(content) = value
+                && is_any
+            {
+                let canonical = self.any_content(message, content);
+                prost::encoding::bytes::encode(field.number(), &canonical, buffer);
+            } else {
+                self.field(&field, value, buffer);
             }
         }
         put_unknown(u32::MAX, buffer);
@@ -131,7 +132,7 @@ impl Encoder<'_> {
         let Kind::Message(entry_type) = field.kind() else { return };
         let (key_field, value_field) = (entry_type.map_entry_key_field(), entry_type.map_entry_value_field());
         let mut entries: Vec<_> = map.iter().collect();
-        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        entries.sort_by_key(|(key, _)| *key);
         for (key, value) in entries {
             let mut entry = BytesMut::new();
             self.single(&key_field, &key.clone().into(), &mut entry);
@@ -179,7 +180,7 @@ fn put_scalar(kind: &Kind, value: &Value, buffer: &mut BytesMut) {
         (_, Value::F64(number)) => buffer.put_f64_le(*number),
         (_, Value::Bool(truth)) => encode_varint(u64::from(*truth), buffer),
         (_, Value::I32(number) | Value::EnumNumber(number)) => {
-            encode_varint(i64::from(*number) as u64, buffer)
+            encode_varint(i64::from(*number) as u64, buffer);
         }
         (_, Value::I64(number)) => encode_varint(*number as u64, buffer),
         (_, Value::U32(number)) => encode_varint(u64::from(*number), buffer),

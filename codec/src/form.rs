@@ -84,7 +84,7 @@ fn split_kind<'t>(tree: &'t Tree, pieces: &mut Vec<Piece<'t>>) {
 fn split_lists<'t>(tree: &'t Tree, entries: &'t [Entry], pieces: &mut Vec<Piece<'t>>) {
     let list_type = read_list_type(tree, pieces);
     let has = |key: &str| entries.iter().any(|entry| normal(&entry.key) == key);
-    let (is_response, is_bootstrap) = (has("resources"), has("staticresources"));
+    let (is_response, is_bootstrap) = (has("resources"), has("staticresources") || has("dynamicresources"));
     let mut n_lists = 0;
     let mut ignored = Vec::new();
     for entry in entries {
@@ -118,7 +118,7 @@ fn split_lists<'t>(tree: &'t Tree, entries: &'t [Entry], pieces: &mut Vec<Piece<
         let finding = Finding { severity: crate::Severity::Info, ..finding };
         pieces.push(Piece::Note { tree, finding });
     }
-    if n_lists == 0 {
+    if n_lists == 0 && !is_bootstrap {
         let finding = Finding::error("unknown-form", &Path::Root, "the document holds no resources");
         pieces.push(Piece::Bad { tree, finding });
     }

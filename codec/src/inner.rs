@@ -37,10 +37,11 @@ impl Inner {
         let wanted = last(name);
         let messages: Vec<_> = self.pool.all_messages().filter(|message| !message.is_map_entry()).collect();
         let distance = |candidate: &str| strsim::damerau_levenshtein(candidate, name);
-        let same_last = messages
+        let same_last = messages.iter().map(MessageDescriptor::full_name);
+        let same_last: Vec<_> = same_last.filter(|candidate| last(candidate) == wanted).collect();
+        let same_last = same_last
             .iter()
-            .map(MessageDescriptor::full_name)
-            .filter(|candidate| last(candidate) == wanted)
+            .filter(|_| same_last.len() <= MAX_NAMESAKES)
             .min_by_key(|candidate| (distance(candidate), candidate.len()));
         let near = || {
             let candidates = messages.iter().map(MessageDescriptor::full_name);
@@ -49,9 +50,12 @@ impl Inner {
                 .min()
                 .map(|(_, candidate)| candidate)
         };
-        same_last.or_else(near).map(|name| format!("{TYPE_PREFIX}{name}"))
+        same_last.copied().or_else(near).map(|name| format!("{TYPE_PREFIX}{name}"))
     }
 }
+
+/// Names that more messages have, such as `Config`, say nothing of what was meant.
+const MAX_NAMESAKES: usize = 4;
 
 /// What every type URL of a resource begins with.
 pub(crate) const TYPE_PREFIX: &str = "type.googleapis.com/";

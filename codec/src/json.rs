@@ -103,7 +103,7 @@ impl Writer<'_> {
                 let Kind::Message(entry_type) = field.kind() else { return Json::Null };
                 let kind = entry_type.map_entry_value_field().kind();
                 let mut entries: Vec<_> = map.iter().collect();
-                entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+                entries.sort_by_key(|(key, _)| *key);
                 let entries = entries
                     .into_iter()
                     .map(|(key, value)| (key_text(key), self.value(&kind, value, context)));
@@ -140,13 +140,7 @@ impl Writer<'_> {
             Value::F64(number) => float(*number, &number.to_string()),
             Value::String(text) => Json::from(text.as_str()),
             Value::Bytes(bytes) => Json::from(STANDARD.encode(bytes)),
-            Value::EnumNumber(number) => match kind {
-                Kind::Enum(descriptor) if descriptor.full_name() == "google.protobuf.NullValue" => Json::Null,
-                Kind::Enum(descriptor) => descriptor
-                    .get_value(*number)
-                    .map_or_else(|| Json::from(*number), |value| Json::from(value.name())),
-                _ => Json::from(*number),
-            },
+            Value::EnumNumber(number) => enum_value(kind, *number),
             Value::Message(_) | Value::List(_) | Value::Map(_) => Json::Null,
         }
     }
@@ -233,6 +227,15 @@ fn is_secret_header(message: &DynamicMessage) -> bool {
 
 pub(crate) const SECRET_HEADERS: [&str; 6] =
     ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-auth-token"];
+
+/// The name of an enum value, or its number if it has none.
+fn enum_value(kind: &Kind, number: i32) -> Json {
+    let Some(descriptor) = kind.as_enum() else { return Json::from(number) };
+    if descriptor.full_name() == "google.protobuf.NullValue" {
+        return Json::Null;
+    }
+    descriptor.get_value(number).map_or_else(|| Json::from(number), |value| Json::from(value.name()))
+}
 
 /// A number as short as it can be; what JSON has no notation for is a word, as protobuf writes it.
 fn float(number: f64, text: &str) -> Json {

@@ -20,7 +20,6 @@ impl Codec {
     /// # Errors
     ///
     /// Everything that is wrong with it, at least one diagnostic.
-    #[expect(clippy::unused_self, reason = "callers have a codec; how it reads groups is its business")]
     pub fn node_group_from_json(&self, json: &serde_json::Value) -> Result<NodeGroup, Vec<Diagnostic>> {
         read_node_group(&"".into(), &Tree::from_json(json)).1
     }
@@ -113,11 +112,9 @@ impl Reader {
             match entry.key.as_str() {
                 key if !known.contains(&key) => self.unknown(entry, path, known),
                 "selector" => parts.selector = self.selector(value, &path_here),
-                "priority" => match &value.value {
-                    TreeValue::Number(Number::Integer(integer)) if i64::try_from(*integer).is_ok() => {
-                        parts.priority = i64::try_from(*integer).unwrap_or_default();
-                    }
-                    _ => self.wrong("an integer of 64 bits", value, &path_here),
+                "priority" => match integer(value) {
+                    Some(priority) => parts.priority = priority,
+                    None => self.wrong("an integer of 64 bits", value, &path_here),
                 },
                 "client" => match value.as_str() {
                     Some("envoy") => parts.client = Some(Profile::Envoy),
@@ -146,9 +143,9 @@ impl Reader {
                 "clusters" => selector.clusters = self.globs(&entry.value, &path_here),
                 "userAgents" => selector.user_agents = self.globs(&entry.value, &path_here),
                 "metadata" => selector.metadata = self.metadata(&entry.value, &path_here),
-                "all" => match entry.value.value {
-                    TreeValue::Bool(all) => selector.all = all,
-                    _ => self.wrong("a bool", &entry.value, &path_here),
+                "all" => match truth(&entry.value) {
+                    Some(all) => selector.all = all,
+                    None => self.wrong("a bool", &entry.value, &path_here),
                 },
                 _ => self.unknown(entry, path, &["nodeIds", "clusters", "metadata", "userAgents", "all"]),
             }
@@ -234,6 +231,18 @@ impl Reader {
 fn join(name: Option<GroupName>, parts: Option<Parts>) -> Option<NodeGroup> {
     let parts = parts?;
     Some(NodeGroup { name: name?, selector: parts.selector?, priority: parts.priority, client: parts.client })
+}
+
+fn integer(tree: &Tree) -> Option<i64> {
+    if let TreeValue::Number(Number::Integer(integer)) = tree.value {
+        i64::try_from(integer).ok()
+    } else {
+        None
+    }
+}
+
+fn truth(tree: &Tree) -> Option<bool> {
+    if let TreeValue::Bool(truth) = tree.value { Some(truth) } else { None }
 }
 
 fn scalar(tree: &Tree) -> Option<Scalar> {

@@ -19,11 +19,11 @@ pub(crate) enum Path<'a> {
     /// The resource itself.
     Root,
     /// A field of what the first path leads to.
-    Field(&'a Path<'a>, &'a str),
+    Field(&'a Self, &'a str),
     /// An item of it.
-    Index(&'a Path<'a>, usize),
+    Index(&'a Self, usize),
     /// The value of one of its keys.
-    Key(&'a Path<'a>, &'a str),
+    Key(&'a Self, &'a str),
 }
 
 impl<'a> Path<'a> {

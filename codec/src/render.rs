@@ -26,7 +26,7 @@ pub fn render(diagnostic: &Diagnostic, source_text: &str, colour: bool) -> Strin
     let bar = paint("34", "|");
     if let Some(line) = source_text.lines().nth((number as usize).wrapping_sub(1)) {
         let column = (diagnostic.place.column as usize).saturating_sub(1);
-        if diagnostic.is_sensitive || looks_secret(line) {
+        if diagnostic.is_sensitive || looks_secret(line) || is_after_secret(diagnostic, source_text) {
             text.push_str(&format!("{margin} {bar} (the line is not shown, it may hold a secret)\n"));
         } else {
             let (excerpt, caret) = excerpt(line.trim_start_matches('\u{feff}'), column);
@@ -52,6 +52,13 @@ fn excerpt(line: &str, column: usize) -> (String, usize) {
     (shown.trim_end().to_owned(), caret)
 }
 
+/// Whether a line could belong to a secret that begins further up: without a path nothing says where the value ends.
+fn is_after_secret(diagnostic: &Diagnostic, source_text: &str) -> bool {
+    let number = diagnostic.place.line as usize;
+    let before = source_text.lines().take(number).skip(number.saturating_sub(LONGEST_SECRET));
+    diagnostic.path.is_empty() && before.into_iter().any(looks_secret)
+}
+
 /// Guesses by the text alone, because after a syntax error nothing else is known: words that name secrets, PEM, and long
 /// runs of base64.
 fn looks_secret(line: &str) -> bool {
@@ -75,6 +82,9 @@ fn looks_secret(line: &str) -> bool {
     });
     has_long_run || names.iter().any(|name| lower.contains(name))
 }
+
+/// Lines; an RSA key of 8192 bits has 100 as PEM.
+const LONGEST_SECRET: usize = 110;
 
 /// Fits a terminal of 100 columns with its margin.
 const MAX_WIDTH: usize = 90;

@@ -144,8 +144,8 @@ impl Codec {
         };
         let key = match read_key(resource_type, tree, &wrapper) {
             Ok(key) => key,
-            Err((resource_type, finding)) => {
-                return Read::Unreadable(self.nameless(&resource_type, finding, tree, &around));
+            Err(fault) => {
+                return Read::Unreadable(self.nameless(*fault, tree, &around));
             }
         };
         let origin = if around.is_file {
@@ -179,8 +179,7 @@ impl Codec {
     /// What else is wrong with a resource that has no name.
     fn nameless(
         &self,
-        resource_type: &ResourceType,
-        finding: Finding,
+        (resource_type, finding): (ResourceType, Finding),
         tree: &Tree,
         around: &Surroundings<'_>,
     ) -> Vec<Diagnostic> {
@@ -274,7 +273,7 @@ fn read_key(
     resource_type: ResourceType,
     tree: &Tree,
     wrapper: &Wrapper,
-) -> Result<ResourceKey, (ResourceType, Finding)> {
+) -> Result<ResourceKey, Box<(ResourceType, Finding)>> {
     let own = inner_name(&resource_type, tree);
     let name = own.and_then(Tree::as_str).or(wrapper.name.as_deref());
     if let Some(name) = name.filter(|name| !name.is_empty()) {
@@ -283,7 +282,7 @@ fn read_key(
     }
     let Some(field) = name_field(&resource_type) else {
         let text = format!("a {resource_type} has no name of its own; wrap it as `name` and `resource`");
-        return Err((resource_type, Finding::error("missing-name", &Path::Root, text)));
+        return Err(Box::new((resource_type, Finding::error("missing-name", &Path::Root, text))));
     };
     let finding = match (own, name) {
         (Some(_), Some(_)) => {
@@ -294,7 +293,7 @@ fn read_key(
             Finding::error("missing-name", &Path::Root, format!("the {resource_type} has no `{field}`"))
         }
     };
-    Err((resource_type, finding))
+    Err(Box::new((resource_type, finding)))
 }
 
 /// Where a wrapper gives a name, it must be that of the resource: clients look at the one, caches at the other.

@@ -49,7 +49,7 @@ impl Walker<'_> {
                 Value::List(items) => self.list(items, &path),
                 Value::Map(entries) => {
                     let mut entries: Vec<_> = entries.iter().collect();
-                    entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+                    entries.sort_by_key(|(key, _)| *key);
                     for (key, value) in entries {
                         if let Value::Message(nested) = value {
                             self.message(nested, &path.key(&key_text(key)));

@@ -193,10 +193,17 @@ fn fields_that_are_wrong() {
         ),
         ("negative number", format!("{CLUSTER}\nname: a\nper_connection_buffer_limit_bytes: -1\n")),
         ("fraction", format!("{CLUSTER}\nname: a\nper_connection_buffer_limit_bytes: 1.5\n")),
+    ];
+    report("fields_that_are_wrong", &cases, "yaml");
+}
+
+#[test]
+fn values_that_are_wrong() {
+    let cases = [
         ("object for a list", format!("{ROUTES}\nname: r\nvirtual_hosts: {{name: v}}\n")),
         ("list for an object", format!("{CLUSTER}\nname: a\neds_cluster_config: [x]\n")),
         ("null in a list", format!("{ROUTES}\nname: r\nvirtual_hosts: [null]\n")),
-        ("misspelt enum value", format!("{CLUSTER}\nname: a\nlb_policy: round_robin\n")),
+        ("misspelt enum value", format!("{CLUSTER}\nname: a\nlb_policy: round_robbin\n")),
         ("enum value of another type", format!("{CLUSTER}\nname: a\nlb_policy: [x]\n")),
         ("milliseconds", format!("{CLUSTER}\nname: a\nconnect_timeout: 250ms\n")),
         ("duration without unit", format!("{CLUSTER}\nname: a\nconnect_timeout: 5\n")),
@@ -236,14 +243,14 @@ fn fields_that_are_wrong() {
         ),
         (
             "two faults in two resources",
-            format!("clusters:\n- {{name: a, typo: 1}}\n- {{name: b}}\n- {{name: c, type: Q}}\n"),
+            "clusters:\n- {name: a, typo: 1}\n- {name: b}\n- {name: c, type: Q}\n".to_owned(),
         ),
     ];
-    report("fields_that_are_wrong", &cases, "yaml");
+    report("values_that_are_wrong", &cases, "yaml");
 }
 
 #[test]
-fn rules_that_are_broken() {
+fn pgv_rules_that_are_broken() {
     let routes = |route: &str| {
         format!(
             "{ROUTES}\nname: r\nvirtual_hosts:\n- name: v\n  domains: ['*']\n  routes:\n  - match: {{prefix: /}}\n    route: {route}\n"
@@ -275,6 +282,18 @@ fn rules_that_are_broken() {
                 "{ENDPOINTS}\ncluster_name: e\nendpoints: [{{lb_endpoints: [{{health_status: 77, endpoint: {{address: {{socket_address: {{address: '', port_value: 99999}}}}}}}}]}}]\n"
             ),
         ),
+    ];
+    report("pgv_rules_that_are_broken", &cases, "yaml");
+}
+
+#[test]
+fn rules_beyond_pgv_that_are_broken() {
+    let routes = |route: &str| {
+        format!(
+            "{ROUTES}\nname: r\nvirtual_hosts:\n- name: v\n  domains: ['*']\n  routes:\n  - match: {{prefix: /}}\n    route: {route}\n"
+        )
+    };
+    let cases = [
         (
             "pitfall 76: weights of zero",
             routes("{weighted_clusters: {clusters: [{name: a, weight: 0}, {name: b}]}}"),
@@ -322,7 +341,7 @@ fn rules_that_are_broken() {
             format!("{CLUSTER}\nname: a\nmax_requests_per_connection: 5\nhttp2_protocol_options: {{}}\n"),
         ),
     ];
-    report("rules_that_are_broken", &cases, "yaml");
+    report("rules_beyond_pgv_that_are_broken", &cases, "yaml");
 }
 
 #[test]

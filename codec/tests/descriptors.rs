@@ -1,7 +1,5 @@
 //! The checked-in descriptor set is the one that the generator makes of the `envoy-types` in use.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use std::fs;
 use std::path::Path;
 

@@ -99,6 +99,22 @@ layered_runtime: {layers: []}
 }
 
 #[test]
+fn a_bootstrap_without_static_resources_holds_nothing() {
+    let content = "node: {id: a}\ndynamic_resources: {lds_config: {ads: {}}}\n";
+    let file = Codec::new().unwrap().decode_file("f.yaml", content.as_bytes(), &Limits::default());
+    assert!(file.objects.is_empty() && !file.broken);
+    assert_eq!(file.diagnostics.iter().map(|note| note.severity).collect::<Vec<_>>(), [Severity::Info]);
+}
+
+#[test]
+fn enum_values_are_read_as_envoy_reads_them() {
+    assert_eq!(
+        list("clusters: [{name: a, type: strict_dns, lb_policy: Ring-Hash}]"),
+        "Cluster \"a\" at dir/f.yaml:1:12\n"
+    );
+}
+
+#[test]
 fn lists_by_type_in_every_spelling() {
     let content = "
 listeners: [{name: a}]

@@ -84,7 +84,11 @@ fn a_listener_names_routes_clusters_secrets_and_extensions() {
     let mut sorted = expected.to_vec();
     sorted.sort();
     assert_eq!(found, sorted);
+}
 
+#[test]
+fn a_listener_names_what_its_other_parts_ask_for() {
+    let chain = "filter_chains[0].filters[0].typed_config";
     let api = json!({"name": "l", "api_listener": {"api_listener": hcm(&json!({"rds": {"route_config_name": "r", "config_source": ads()}}))}});
     assert_eq!(
         references(&ResourceType::Listener, &api),

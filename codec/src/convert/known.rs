@@ -112,7 +112,7 @@ impl Converter<'_> {
 
     fn duration(&mut self, message: &mut DynamicMessage, tree: &Tree, path: &Path<'_>, scope: Scope) {
         let Some(text) = tree.as_str() else {
-            let text = format!("expected a duration such as `1.5s`, found {}", self.describe(tree, scope));
+            let text = format!("expected a duration such as `1.5s`, found {}", Self::describe(tree, scope));
             let suggestion = match &tree.value {
                 TreeValue::Number(number) => Some(format!("{number}s")),
                 TreeValue::Null

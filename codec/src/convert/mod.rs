@@ -235,7 +235,7 @@ impl<'c> Converter<'c> {
 
     /// Reports a value of the wrong kind; shows a scalar unless it is secret.
     fn wrong_type(&mut self, expected: &str, tree: &Tree, path: &Path<'_>, scope: Scope) {
-        let text = format!("expected {expected}, found {}", self.describe(tree, scope));
+        let text = format!("expected {expected}, found {}", Self::describe(tree, scope));
         self.fault("wrong-type", text, tree, path, scope);
     }
 

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use prost_reflect::{EnumDescriptor, Kind, MapKey, Value};
+use prost_reflect::{EnumDescriptor, EnumValueDescriptor, Kind, MapKey, Value};
 
 use super::{Converter, Scope};
 use crate::diagnostic::{echo, echo_name, nearest};
@@ -39,7 +39,7 @@ impl Converter<'_> {
             (_, _) => None,
         };
         if value.is_none() {
-            let text = format!("expected {}, found {}", expected(kind), self.describe(tree, scope));
+            let text = format!("expected {}, found {}", expected(kind), Self::describe(tree, scope));
             let suggestion = if scope.is_sensitive { None } else { suggest(kind, tree) };
             let finding = Finding::error("wrong-type", path, text).at(tree.position).suggest(suggestion);
             self.findings.push(Finding { is_sensitive: scope.is_sensitive, ..finding });
@@ -59,12 +59,12 @@ impl Converter<'_> {
         if value.is_none() {
             let text = match (range(kind), number) {
                 (Some(_), Number::Float(float)) if float.fract() != 0.0 => {
-                    format!("expected an integer, found {}", self.describe(tree, scope))
+                    format!("expected an integer, found {}", Self::describe(tree, scope))
                 }
                 (Some((low, high)), _) => {
-                    format!("the number must be from {low} to {high}, found {}", self.describe(tree, scope))
+                    format!("the number must be from {low} to {high}, found {}", Self::describe(tree, scope))
                 }
-                (None, _) => format!("the number does not fit, found {}", self.describe(tree, scope)),
+                (None, _) => format!("the number does not fit, found {}", Self::describe(tree, scope)),
             };
             self.fault("out-of-range", text, tree, path, scope);
         }
@@ -83,7 +83,7 @@ impl Converter<'_> {
                 Some(Value::EnumNumber(0))
             }
             TreeValue::String(name) => {
-                if let Some(value) = descriptor.get_value_by_name(name) {
+                if let Some(value) = find_enum_value(descriptor, name) {
                     return Some(Value::EnumNumber(value.number()));
                 }
                 if let Some(Number::Integer(number)) = parse_text(&Kind::Int32, name) {
@@ -114,7 +114,7 @@ impl Converter<'_> {
     }
 
     /// The kind of a value and, if it is a scalar and not secret, the value.
-    pub(super) fn describe(&self, tree: &Tree, scope: Scope) -> String {
+    pub(super) fn describe(tree: &Tree, scope: Scope) -> String {
         let kind = tree.kind();
         if scope.is_sensitive {
             return kind.to_owned();
@@ -126,6 +126,12 @@ impl Converter<'_> {
             TreeValue::String(text) => format!("{kind}, {}", echo(text)),
         }
     }
+}
+
+/// The value of that name. Letters of the other case and dashes do, because Envoy reads them so: `type: strict_dns`.
+fn find_enum_value(descriptor: &EnumDescriptor, name: &str) -> Option<EnumValueDescriptor> {
+    let exact = descriptor.get_value_by_name(name);
+    exact.or_else(|| descriptor.get_value_by_name(&name.to_ascii_uppercase().replace('-', "_")))
 }
 
 /// ` (it has A, B)` with at most eight names.

@@ -85,10 +85,8 @@ impl Check<'_> {
             (Some(Type::Map(rules)), Value::Map(map)) => self.map(rules, map),
             (Some(Type::Duration(rules)), Value::Message(message)) => self.duration(rules, message),
             (Some(Type::Enum(rules)), Value::EnumNumber(number)) => {
-                let defined = match self.kind() {
-                    Kind::Enum(descriptor) => descriptor.get_value(*number).is_some(),
-                    _ => true,
-                };
+                let kind = self.kind();
+                let defined = kind.as_enum().is_none_or(|kind| kind.get_value(*number).is_some());
                 if rules.defined_only() && !defined {
                     self.fail("pgv-enum", format!("{number} is not a defined value"));
                 }
@@ -109,10 +107,9 @@ impl Check<'_> {
 
     /// The kind of what is checked: of a map, its values.
     fn kind(&self) -> Kind {
-        match self.field.descriptor.kind() {
-            Kind::Message(message) if message.is_map_entry() => message.map_entry_value_field().kind(),
-            kind => kind,
-        }
+        let kind = self.field.descriptor.kind();
+        let entry = kind.as_message().filter(|message| message.is_map_entry());
+        entry.map_or(kind.clone(), |entry| entry.map_entry_value_field().kind())
     }
 
     fn list(&mut self, rules: &RepeatedRules, items: &[Value]) {
@@ -155,7 +152,7 @@ impl Check<'_> {
             self.fail("pgv-items", format!("must have at most {most} pair(s), has {n_pairs}"));
         }
         let mut entries: Vec<_> = map.iter().collect();
-        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        entries.sort_by_key(|(key, _)| *key);
         for (key, value) in entries {
             let text = key_text(key);
             let path = self.path.key(&text);
