@@ -4,7 +4,7 @@
 //! sent on one of them can be owed to another. Each stream's response body calls in here; a client's lock is held only
 //! for such a call, never while anything waits.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -44,7 +44,7 @@ struct State {
     client: Client,
     /// The view that the client follows; not kept alive here.
     view: Weak<View>,
-    members: BTreeMap<StreamId, Member>,
+    members: HashMap<StreamId, Member>,
 }
 
 /// One stream of a client.
@@ -128,7 +128,7 @@ impl SharedClient {
 
     fn new(grpc: &Grpc, node: Arc<Node>, identity: Identity, key: Option<ClientKey>) -> Self {
         let client = Client::new(grpc.config.limits);
-        let state = State { client, view: Weak::new(), members: BTreeMap::new() };
+        let state = State { client, view: Weak::new(), members: HashMap::new() };
         Self { node, identity, key, clients: Arc::downgrade(&grpc.clients), state: Mutex::new(state) }
     }
 

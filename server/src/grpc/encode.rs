@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 use xds_cache::{Name, Resource};
 use xds_session::{Contents, Entries, Entry, Form, Nonce, Response};
+
+use crate::grpc::wire::{
+    ANY_TYPE_URL, ANY_VALUE, any_len, field_len, message, put_field, put_header, put_varint,
+};
 
 /// The encoded contents of a response, without gRPC header and nonce.
 ///
@@ -25,10 +28,11 @@ pub(crate) struct Body {
 #[derive(Debug)]
 pub(crate) struct Frames {
     first: Option<Bytes>,
-    rest: Option<Bytes>,
     body: Arc<Body>,
     /// The next segment of `body`.
     next: usize,
+    /// Where to begin in it.
+    offset: usize,
 }
 
 impl Body {
@@ -87,7 +91,7 @@ impl Frames {
 
     fn with_nonce_field(nonce: &[u8], body: Arc<Body>) -> Self {
         let len = nonce.len() + body.len;
-        let segment = body.segments.first().cloned().unwrap_or_default();
+        let segment = body.segments.first().map(|segment| &segment[..]).unwrap_or_default();
         let n_copied = if segment.len() <= MAX_COPIED { segment.len() } else { MIN_SEGMENT };
         let mut first = BytesMut::with_capacity(GRPC_HEADER + nonce.len() + n_copied);
         first.put_u8(0);
@@ -95,8 +99,8 @@ impl Frames {
         first.put_u32(u32::try_from(len).unwrap_or(u32::MAX));
         first.put_slice(nonce);
         first.put_slice(&segment[..n_copied]);
-        let rest = (n_copied < segment.len()).then(|| segment.slice(n_copied..));
-        Self { first: Some(first.freeze()), rest, body, next: 1 }
+        let (next, offset) = if n_copied < segment.len() { (0, n_copied) } else { (1, 0) };
+        Self { first: Some(first.freeze()), body, next, offset }
     }
 
     /// How many bytes the whole message has, with the gRPC header.
@@ -109,12 +113,26 @@ impl Iterator for Frames {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
-        if let Some(part) = self.first.take().or_else(|| self.rest.take()) {
-            return Some(part);
+        if let Some(first) = self.first.take() {
+            return Some(first);
         }
-        let segment = self.body.segments.get(self.next)?.clone();
+        let (index, offset) = (self.next, std::mem::take(&mut self.offset));
         self.next += 1;
-        Some(segment)
+        let body = (index < self.body.segments.len()).then(|| Arc::clone(&self.body))?;
+        Some(Bytes::from_owner(Part { body, index }).slice(offset..))
+    }
+}
+
+/// A segment on its way to a client. The transport holds it until it is sent, and with it the whole body, so that others
+/// can share it until then.
+struct Part {
+    body: Arc<Body>,
+    index: usize,
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        self.body.segments.get(self.index).map(|segment| &segment[..]).unwrap_or_default()
     }
 }
 
@@ -274,43 +292,6 @@ fn not_found(name: &str) -> Vec<u8> {
     error
 }
 
-/// A message of one field.
-fn message(field: u32, value: &[u8]) -> Vec<u8> {
-    let mut message = Vec::with_capacity(field_len(field, value.len()));
-    put_field(&mut message, field, value);
-    message
-}
-
-fn put_field(buffer: &mut impl BufMut, field: u32, value: &[u8]) {
-    if !value.is_empty() {
-        put_header(buffer, field, value.len());
-        buffer.put_slice(value);
-    }
-}
-
-fn put_header(buffer: &mut impl BufMut, field: u32, len: usize) {
-    encode_key(field, WireType::LengthDelimited, buffer);
-    encode_varint(len as u64, buffer);
-}
-
-fn put_varint(buffer: &mut impl BufMut, field: u32, value: u64) {
-    if value != 0 {
-        encode_key(field, WireType::Varint, buffer);
-        encode_varint(value, buffer);
-    }
-}
-
-/// How long a field is that holds `len` bytes.
-fn field_len(field: u32, len: usize) -> usize {
-    key_len(field) + encoded_len_varint(len as u64) + len
-}
-
-/// How long the `Any` of a value is.
-fn any_len(type_url: &str, n_value: usize) -> usize {
-    let value = if n_value == 0 { 0 } else { field_len(ANY_VALUE, n_value) };
-    field_len(ANY_TYPE_URL, type_url.len()) + value
-}
-
 fn body_len(resource: &Resource) -> usize {
     any_len(resource.resource_type().type_url(), resource.value().len())
 }
@@ -335,8 +316,6 @@ const RESOURCE_BODY: u32 = 2;
 const RESOURCE_NAME: u32 = 3;
 const RESOURCE_ALIASES: u32 = 4;
 const RESOURCE_TTL: u32 = 6;
-const ANY_TYPE_URL: u32 = 1;
-const ANY_VALUE: u32 = 2;
 const DURATION_SECONDS: u32 = 1;
 const DURATION_NANOS: u32 = 2;
 const RESOURCE_TYPE_URL: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";

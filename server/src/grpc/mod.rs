@@ -26,6 +26,7 @@ mod status;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 use std::sync::Arc;
 

@@ -81,7 +81,7 @@ async fn forward(
     let mut buffer = vec![0; 16 * 1024];
     loop {
         let n_read = tokio::select! {
-            _ = frozen.wait_for(|frozen| *frozen) => std::future::pending().await,
+            Ok(_) = frozen.changed() => return std::future::pending().await,
             n_read = from.read(&mut buffer) => n_read.unwrap_or(0),
         };
         if n_read == 0 || to.write_all(&buffer[..n_read]).await.is_err() {
@@ -138,7 +138,7 @@ async fn pitfall_61_a_client_that_never_reads_costs_little_and_delays_nobody() {
     let server = Server::start().await;
     let alive = Arc::new(AtomicUsize::new(0));
     let publish = |text: &str| {
-        let value = cluster("a", &format!("{text:x<1000000}")).value().to_vec();
+        let value = cluster("a", &format!("{text}{}", "x".repeat(1_000_000))).value().to_vec();
         alive.fetch_add(1, Ordering::SeqCst);
         let value = Bytes::from_owner(Counted(value, Arc::clone(&alive)));
         server.world.publish([Resource::plain(ResourceType::Cluster, "a", value)]);

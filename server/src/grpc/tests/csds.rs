@@ -141,7 +141,8 @@ async fn row_a196_status_is_told_in_json_too() {
     let mut stream = Sotw::open(&server.channel().await, ADS).await.unwrap();
     stream.send(all_clusters("n"));
     stream.next().await;
-    let request = http::Request::post("/v3/discovery:client_status").body("{}".into()).unwrap();
+    let request =
+        http::Request::post("/v3/discovery:client_status").body(axum::body::Body::from("{}")).unwrap();
     let response = server.world.grpc.rest_routes().call(request).await.unwrap();
     assert_eq!(response.status(), 200);
     let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();

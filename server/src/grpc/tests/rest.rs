@@ -10,7 +10,8 @@ use crate::grpc::GrpcConfig;
 
 /// A call without a connection; an empty body is `null`.
 async fn call(world: &World, method: Method, path: &str, body: impl Into<String>) -> (StatusCode, Json) {
-    let request = http::Request::builder().method(method).uri(path).body(body.into().into()).unwrap();
+    let body = axum::body::Body::from(body.into());
+    let request = http::Request::builder().method(method).uri(path).body(body).unwrap();
     let response = world.grpc.rest_routes().call(request).await.unwrap();
     let status = response.status();
     let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();

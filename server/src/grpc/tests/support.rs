@@ -66,12 +66,13 @@ impl World {
         revision
     }
 
-    /// Waits until `holds`, looking again whenever a client answered or left.
+    /// Waits until `holds`, looking again whenever something happened on a stream.
     pub(super) async fn wait(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let mut ticks = self.board.ticks();
+        let mut news = self.board.news();
         let waiting = async {
             while !holds(self) {
-                ticks.changed().await.unwrap();
+                // One that was missed is as good as one that came.
+                let _ = news.recv().await;
             }
         };
         within(what, waiting).await;
@@ -162,7 +163,7 @@ where
     pub(super) async fn end(&mut self) -> Status {
         match within("the end of the stream", self.responses.message()).await {
             Ok(None) => Status::ok(""),
-            Ok(Some(response)) => panic!("unexpected {response:?}"),
+            Ok(Some(_)) => panic!("unexpected response"),
             Err(status) => status,
         }
     }
@@ -224,11 +225,6 @@ pub(super) fn cluster(name: &str, text: &str) -> Resource {
 pub(super) fn texts(response: &DiscoveryResponse) -> Vec<String> {
     let text = |value: &[u8]| Cluster::decode(value).unwrap().alt_stat_name;
     response.resources.iter().map(|any| text(&any.value)).collect()
-}
-
-pub(super) fn clusters_of(response: &DiscoveryResponse) -> Vec<String> {
-    let name = |value: &[u8]| Cluster::decode(value).unwrap().name;
-    response.resources.iter().map(|any| name(&any.value)).collect()
 }
 
 /// Waits, but not for ever.
