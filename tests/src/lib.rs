@@ -13,6 +13,7 @@ pub mod config;
 pub mod envoy;
 pub mod http;
 pub mod process;
+pub mod random;
 pub mod raw;
 pub mod server;
 pub mod tools;
