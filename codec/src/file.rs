@@ -120,6 +120,23 @@ impl Codec {
     }
 }
 
+/// Reads a text, such as the body of a request, into its documents: at least one, none of them null.
+///
+/// `name` is shown in places; it may be empty.
+///
+/// # Errors
+///
+/// What is wrong with the text, at least one diagnostic.
+pub fn parse(
+    name: &str,
+    content: &[u8],
+    syntax: Syntax,
+    limits: &Limits,
+) -> Result<Vec<Tree>, Vec<Diagnostic>> {
+    document::parse(content, syntax, limits)
+        .map_err(|problems| broken_file(&name.into(), problems, limits).diagnostics)
+}
+
 fn broken_file(file: &Arc<str>, mut problems: Vec<SyntaxProblem>, limits: &Limits) -> DecodedFile {
     let n_more = problems.len().saturating_sub(limits.max_diagnostics.max(1));
     problems.truncate(limits.max_diagnostics.max(1));

@@ -37,7 +37,7 @@ pub use descriptors::ENVOY_TYPES_VERSION;
 pub use diagnostic::{Diagnostic, Place, Severity};
 pub use diff::{Change, json_diff};
 pub use document::{Limits, Syntax, Tree};
-pub use file::{DecodedFile, Object, ObjectContent};
+pub use file::{DecodedFile, Object, ObjectContent, parse};
 pub use json::REDACTED;
 pub use references::{Dangling, dangling};
 pub use render::render;

@@ -21,7 +21,16 @@ impl Codec {
     ///
     /// Everything that is wrong with it, at least one diagnostic.
     pub fn node_group_from_json(&self, json: &serde_json::Value) -> Result<NodeGroup, Vec<Diagnostic>> {
-        read_node_group(&"".into(), &Tree::from_json(json)).1
+        self.node_group_from_tree(&Tree::from_json(json))
+    }
+
+    /// Like [`node_group_from_json`](Self::node_group_from_json), from a tree.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with it, at least one diagnostic.
+    pub fn node_group_from_tree(&self, tree: &Tree) -> Result<NodeGroup, Vec<Diagnostic>> {
+        read_node_group(&"".into(), tree).1
     }
 }
 

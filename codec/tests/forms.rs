@@ -32,7 +32,7 @@ fn list(content: &str) -> String {
                 assert!(matches!(resource.origin(), Origin::File { line, .. } if *line >= object.place.line));
             }
             ObjectContent::NodeGroup { name, .. } => {
-                writeln!(text, "group {name} at {}", object.place).unwrap()
+                writeln!(text, "group {name} at {}", object.place).unwrap();
             }
             ObjectContent::Other { api_version, kind, name, namespace, .. } => {
                 writeln!(text, "{api_version} {kind} {namespace}/{name} at {}", object.place).unwrap();
@@ -204,6 +204,23 @@ spec:
     let refused = codec.node_group_from_json(&serde_json::json!({"name": "a", "selector": {}})).unwrap_err();
     assert_eq!(refused[0].code, "empty-selector");
     assert!(codec.node_group_from_json(&serde_json::json!({"name": "a", "selector": {"all": true}})).is_ok());
+}
+
+#[test]
+fn bodies_are_read_from_yaml_too() {
+    let codec = Codec::new().unwrap();
+    let parse =
+        |text: &str| xds_codec::parse("", text.as_bytes(), xds_codec::Syntax::Yaml, &Limits::default());
+    let trees = parse("'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster\nname: a\n").unwrap();
+    let (resource, warnings) = codec.resource_from_tree(&trees[0]).unwrap();
+    assert_eq!((&**resource.name(), resource.origin(), warnings.len()), ("a", &Origin::Api, 0));
+    let trees = parse("name: g\nselector: {alll: true}\n").unwrap();
+    let refused = codec.node_group_from_tree(&trees[0]).unwrap_err();
+    assert_eq!(
+        refused[0].to_string(),
+        "2:12: error[unknown-field] selector.alll: unknown field in NodeGroup; did you mean `all`?"
+    );
+    assert_eq!(parse("a: [").unwrap_err()[0].to_string(), "1:4: error[syntax] unclosed bracket '['");
 }
 
 #[test]
