@@ -7,7 +7,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
@@ -17,6 +17,7 @@ use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
+use tokio::time::Sleep;
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
@@ -79,7 +80,8 @@ impl Grpc {
         report(&reporter, ServingStatus::NotServing).await;
         let routes = self.routes()?.add_service(health);
         let (stop, stopped) = oneshot::channel::<()>();
-        let incoming = incoming(listener, Arc::clone(&connections));
+        let silence = self.config.keepalive_interval + self.config.keepalive_timeout;
+        let incoming = incoming(listener, Arc::clone(&connections), silence);
         let server = self.server().add_routes(routes).serve_with_incoming_shutdown(incoming, async {
             // A sender that is gone means the same as one that sends.
             let _ = stopped.await;
@@ -182,8 +184,9 @@ async fn report(reporter: &HealthReporter, status: ServingStatus) {
 fn incoming(
     listener: TcpListener,
     connections: Arc<Connections>,
+    silence: Duration,
 ) -> impl Stream<Item = Result<Connection, io::Error>> {
-    futures_util::stream::unfold((listener, connections), |(listener, connections)| async {
+    futures_util::stream::unfold((listener, connections), move |(listener, connections)| async move {
         loop {
             match listener.accept().await {
                 Ok((stream, address)) => {
@@ -192,7 +195,7 @@ fn incoming(
                         warn!(%address, %error, "a connection could not be set up");
                         continue;
                     }
-                    let connection = connections.add(stream, &address.to_string());
+                    let connection = connections.add(stream, &address.to_string(), silence);
                     return Some((Ok(connection), (listener, connections)));
                 }
                 Err(error) if is_of_one_connection(&error) => {}
@@ -232,15 +235,23 @@ struct Connection {
     peer: Peer,
     cut: Arc<Cut>,
     connections: Arc<Connections>,
+    opening: Option<Opening>,
+}
+
+/// The time until a connection has said what protocol it speaks. Nobody pings it before that.
+struct Opening {
+    n_read: usize,
+    patience: Pin<Box<Sleep>>,
 }
 
 impl Connections {
-    fn add(self: &Arc<Self>, stream: TcpStream, address: &str) -> Connection {
+    fn add(self: &Arc<Self>, stream: TcpStream, address: &str, silence: Duration) -> Connection {
         let connection = LAST_CONNECTION.fetch_add(1, Ordering::Relaxed) + 1;
         let cut = Arc::new(Cut::default());
         self.lock().insert(connection, Arc::clone(&cut));
         let peer = Peer { connection, address: address.into() };
-        Connection { stream, peer, cut, connections: Arc::clone(self) }
+        let opening = Some(Opening { n_read: 0, patience: Box::pin(tokio::time::sleep(silence)) });
+        Connection { stream, peer, cut, connections: Arc::clone(self), opening }
     }
 
     fn cut_off(&self) {
@@ -296,7 +307,17 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         self.cut.waker.register(cx.waker());
         self.check()?;
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let n_before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let Some(opening) = &mut self.opening else { return read };
+        opening.n_read += buffer.filled().len() - n_before;
+        if opening.n_read >= PREFACE {
+            self.opening = None;
+        } else if read.is_pending() {
+            ready!(opening.patience.as_mut().poll(cx));
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        read
     }
 }
 
@@ -336,6 +357,8 @@ const OTHER_SERVICES: [&str; 4] = [
     "grpc.reflection.v1.ServerReflection",
     "grpc.reflection.v1alpha.ServerReflection",
 ];
+/// How long HTTP/2's opening words are, in bytes.
+const PREFACE: usize = 24;
 /// Below it the HTTP/2 library ends connections that open thousands of streams at once.
 const MIN_CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// How long other calls may take to end once all streams are gone.

@@ -118,6 +118,20 @@ async fn pitfall_57_a_half_open_peer_is_reaped() {
     forwarding.abort();
 }
 
+#[tokio::test]
+async fn pitfall_57_a_peer_that_never_says_a_word_is_reaped_too() {
+    let keepalive = Duration::from_millis(500);
+    let config =
+        GrpcConfig { keepalive_interval: keepalive, keepalive_timeout: keepalive, ..GrpcConfig::default() };
+    let server = Server::with(config).await;
+    for words in [b"".as_slice(), b"PRI * HTTP"] {
+        let mut silent = tokio::net::TcpStream::connect(server.address).await.unwrap();
+        silent.write_all(words).await.unwrap();
+        let n_read = within("the end of the connection", silent.read(&mut [0; 100])).await;
+        assert!(matches!(n_read, Ok(0) | Err(_)), "{n_read:?}");
+    }
+}
+
 /// Content that counts how much of it is alive.
 struct Counted(Vec<u8>, Arc<AtomicUsize>);
 

@@ -1,12 +1,15 @@
 //! The discovery services, as their clients see them.
 
+use std::collections::BTreeSet;
+
 use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse,
 };
 use envoy_types::pb::google::rpc;
+use prost::Message;
 use tonic::Code;
-use xds_cache::ResourceType;
 use xds_cache::status::ConfigStatus;
+use xds_cache::{Reference, Resource, ResourceKey, ResourceType};
 
 use super::support::*;
 
@@ -229,6 +232,80 @@ async fn a_nack_shows_on_the_status_board_and_in_the_metrics() {
     let healed = stream.next().await;
     stream.ack(&healed, &[]);
     server.world.wait("the ACK", |world| status(world) == Some(ConfigStatus::Synced)).await;
+}
+
+#[tokio::test]
+async fn pitfall_55_the_last_of_many_publications_reaches_everybody() {
+    let server = Server::start().await;
+    server.world.publish([cluster("a", "0")]);
+    let mut streams = Vec::new();
+    for id in ["a", "b"] {
+        let stream = Sotw::open(&server.channel().await, ADS).await.unwrap();
+        stream.send(all_clusters(id));
+        streams.push(stream);
+    }
+    for i in 1..=1000 {
+        server.world.publish([cluster("a", &i.to_string())]);
+        if i % 10 == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    for stream in &mut streams {
+        while texts(&stream.next().await) != ["1000"] {}
+    }
+}
+
+#[tokio::test]
+async fn pitfall_58_large_state_is_whole_in_sotw_and_split_in_delta() {
+    let server = Server::start().await;
+    server.world.publish((0..1000).map(|i| cluster(&format!("{i:04}"), &"x".repeat(10_000))));
+    let channel = server.channel().await;
+    let mut sotw = Sotw::open(&channel, ADS).await.unwrap();
+    sotw.send(all_clusters("n"));
+    assert_eq!(sotw.next().await.resources.len(), 1000);
+    let mut delta = Delta::open(&channel, DELTA_ADS).await.unwrap();
+    delta.send(DeltaDiscoveryRequest { node: node("n"), type_url: CLUSTER.into(), ..Default::default() });
+    let (mut names, mut nonces) = (BTreeSet::new(), BTreeSet::new());
+    while names.len() < 1000 {
+        let response = delta.next().await;
+        assert!(response.encoded_len() < 4 * 1024 * 1024);
+        assert!(nonces.insert(response.nonce));
+        names.extend(response.resources.into_iter().map(|resource| resource.name));
+    }
+    assert!(nonces.len() >= 3);
+}
+
+#[tokio::test]
+async fn row_a128_what_one_stream_is_sent_wakes_another_one_of_its_client() {
+    let endpoints = ResourceType::ClusterLoadAssignment;
+    let server = Server::start().await;
+    let publish = |text: &str| {
+        let mut draft = cluster("c", text).to_draft();
+        let to = ResourceKey { resource_type: endpoints.clone(), name: "c".into() };
+        draft.references = [Reference { to, path: "name".into() }].into();
+        let assignment = Resource::plain(endpoints.clone(), "c", b"".as_slice());
+        server.world.publish([Resource::new(draft), assignment]);
+    };
+    publish("1");
+    let channel = server.channel().await;
+    let open = async |path, name: &str| {
+        let mut stream = Delta::open(&channel, path).await.unwrap();
+        let resource_names_subscribe = vec![name.to_owned()];
+        stream.send(DeltaDiscoveryRequest {
+            node: node("n"),
+            resource_names_subscribe,
+            ..Default::default()
+        });
+        let response = stream.next().await;
+        stream.send(DeltaDiscoveryRequest { response_nonce: response.nonce, ..Default::default() });
+        stream
+    };
+    let mut clusters = open("/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters", "*").await;
+    let mut assignments =
+        open("/envoy.service.endpoint.v3.EndpointDiscoveryService/DeltaEndpoints", "c").await;
+    publish("2");
+    assert_eq!(clusters.next().await.resources.len(), 1);
+    assert_eq!(assignments.next().await.resources[0].name, "c", "unchanged, and owed again");
 }
 
 #[tokio::test]
