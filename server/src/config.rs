@@ -281,7 +281,7 @@ fn check_bounds(args: &ServeArgs) -> Result<(), ConfigError> {
 }
 
 /// `$XDG_STATE_HOME/xds-server`, else `~/.local/state/xds-server` (XDG Base Directory: a relative path does not count).
-fn default_data_dir() -> Result<PathBuf, ConfigError> {
+pub(crate) fn default_data_dir() -> Result<PathBuf, ConfigError> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute("XDG_STATE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))

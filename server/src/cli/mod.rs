@@ -16,7 +16,10 @@ use crate::telemetry;
 
 mod admin;
 mod bootstrap;
+mod get;
 mod output;
+mod store;
+mod validate;
 
 /// A standalone xDS management server.
 ///
@@ -36,6 +39,10 @@ enum Command {
     Serve(Box<ServeArgs>),
     /// Print a bootstrap that attaches a client to the server
     Bootstrap(bootstrap::BootstrapArgs),
+    /// Check files as the server would, without a server
+    Validate(validate::ValidateArgs),
+    /// Show what a node would receive, as an xDS client
+    Get(get::GetArgs),
     /// Show whether the server is ready, its files, and how its clients are
     Status(admin::StatusArgs),
     /// List the connected clients, or show one
@@ -44,6 +51,8 @@ enum Command {
     History(admin::HistoryArgs),
     /// Make what the API owns what it was at a revision
     Rollback(admin::RollbackArgs),
+    /// Export or import the stored changes
+    Store(store::StoreArgs),
 }
 
 /// Why a command did not do what it was asked to.
@@ -107,6 +116,9 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Nodes(args) => admin::nodes(&args),
         Command::History(args) => admin::history(&args),
         Command::Rollback(args) => admin::rollback(&args),
+        Command::Validate(args) => validate::run(&args),
+        Command::Get(args) => get::run(&args),
+        Command::Store(args) => store::run(&args),
     }
 }
 
@@ -172,12 +184,15 @@ fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// An error and its causes on one line.
+/// An error and its causes on one line; a cause that the line says already is left out.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        text = format!("{text}: {cause}");
+        let next = cause.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
         source = cause.source();
     }
     text

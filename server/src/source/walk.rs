@@ -223,11 +223,13 @@ fn fault(walk: &mut Walk, path: &Path, message: &str) {
 }
 
 fn describe(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file or directory".to_owned(),
-        io::ErrorKind::PermissionDenied => "the server may not read it (permission denied)".to_owned(),
-        _ => error.to_string(),
+    if error.kind() == io::ErrorKind::NotFound {
+        return "there is no such file or directory".to_owned();
     }
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return "the server may not read it (permission denied)".to_owned();
+    }
+    error.to_string()
 }
 
 /// Whether the files of `inner` are found by walking `outer` anyway; of two equal ones, the first counts.

@@ -78,10 +78,13 @@ struct Work {
 }
 
 #[derive(Debug)]
-struct Request {
-    confirmation: Confirmation,
-    /// `None` if nobody waits.
-    answer: Option<oneshot::Sender<Result<ReloadOutcome, WriteError>>>,
+enum Request {
+    /// Look soon.
+    Look,
+    /// Look now, and answer.
+    Reload(Confirmation, oneshot::Sender<Result<ReloadOutcome, WriteError>>),
+    /// Do nothing any more.
+    Stop,
 }
 
 #[derive(Debug)]
@@ -111,15 +114,19 @@ impl FileSourceHandle {
     /// [`WriteError::Closed`] if the source has stopped; else what the publication said.
     pub async fn reload(&self, confirmation: Confirmation) -> Result<ReloadOutcome, WriteError> {
         let (answer, answered) = oneshot::channel();
-        let request = Request { confirmation, answer: Some(answer) };
-        self.requests.send(request).await.map_err(|_| WriteError::Closed)?;
+        self.requests.send(Request::Reload(confirmation, answer)).await.map_err(|_| WriteError::Closed)?;
         answered.await.map_err(|_| WriteError::Closed)?
+    }
+
+    /// Ends the source, whoever else has a handle. What is being published is published first.
+    pub async fn stop(&self) {
+        // A source that has ended already does not mind.
+        let _ = self.requests.send(Request::Stop).await;
     }
 
     /// Reads the files soon, for SIGHUP. Does nothing if that is asked for already.
     pub fn look(&self) {
-        let request = Request { confirmation: Confirmation::Automatic, answer: None };
-        if self.requests.try_send(request).is_err() {
+        if self.requests.try_send(Request::Look).is_err() {
             tracing::debug!("the files are read anyway");
         }
     }
@@ -159,7 +166,7 @@ impl FileSource {
         Ok((source, FileSourceHandle { requests: sender }))
     }
 
-    /// Loads the files, and again whenever they change, until there is no handle any more.
+    /// Loads the files, and again whenever they change, until it is told to stop or there is no handle any more.
     ///
     /// # Errors
     ///
@@ -173,20 +180,22 @@ impl FileSource {
                     () = self.dirty.notified() => self.pace.handle_event(Instant::now()),
                     () = sleep_until(self.pace.deadline().into()) => {}
                     request = self.requests.recv() => match request {
-                        Some(request) => self.handle_request(request),
-                        None => return Ok(()),
+                        Some(Request::Look) => self.pace.handle_request(),
+                        Some(Request::Reload(confirmation, answer)) => self.handle_reload(confirmation, answer),
+                        Some(Request::Stop) | None => return Ok(()),
                     },
                 },
             }
         }
     }
 
-    fn handle_request(&mut self, request: Request) {
+    fn handle_reload(
+        &mut self,
+        confirmation: Confirmation,
+        answer: oneshot::Sender<Result<ReloadOutcome, WriteError>>,
+    ) {
         self.pace.handle_request();
-        let Request { confirmation, answer } = request;
-        if let Some(answer) = answer {
-            self.waiting.push(Waiting { since: Instant::now(), confirmation, answer, first: None });
-        }
+        self.waiting.push(Waiting { since: Instant::now(), confirmation, answer, first: None });
     }
 
     /// Walks, and takes a difference for an event that the kernel did not tell of.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::AdminArgs;
+use super::{Admin, AdminArgs};
 use crate::cli::Failure;
 use crate::cli::output::{Form, Table, cell, print, print_json};
 
@@ -19,16 +19,16 @@ pub(crate) struct StatusArgs {
 pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
     let admin = args.admin.connect()?;
     let ready = admin.get_any("/readyz")?;
-    let files = admin.get("/v1/status/files")?;
-    let groups = admin.get("/v1/groups")?;
-    let nodes = admin.get("/v1/nodes?limit=1000")?;
+    let files = list(&admin, "/v1/status/files", "files")?;
+    let groups = list(&admin, "/v1/groups", "groups")?;
+    let nodes = list(&admin, "/v1/nodes?limit=1000", "nodes")?;
     let is_ready = (200..300).contains(&ready.status);
     let status = json!({
         "ready": is_ready,
         "readiness": ready.body,
-        "files": files.get("files").unwrap_or(&files),
-        "groups": groups.get("groups").unwrap_or(&groups),
-        "nodes": nodes.get("nodes").unwrap_or(&nodes),
+        "files": files,
+        "groups": groups,
+        "nodes": nodes,
     });
     match Form::or_default(args.admin.output) {
         Form::Json => print_json(&status)?,
@@ -41,9 +41,19 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
     }
 }
 
+/// A list of the admin API; null if there is none before the first load.
+fn list(admin: &Admin, path: &str, key: &str) -> Result<Value, Failure> {
+    let answer = admin.get_any(path)?;
+    if answer.status == 503 {
+        return Ok(Value::Null);
+    }
+    let mut body = answer.success()?;
+    Ok(body.get_mut(key).map(Value::take).unwrap_or_default())
+}
+
 fn reasons(status: &Value) -> String {
-    let reasons =
-        status["readiness"]["reasons"].as_array().into_iter().flatten().map(cell).collect::<Vec<_>>();
+    let errors = status["readiness"]["errors"].as_array().into_iter().flatten();
+    let reasons = errors.map(|error| cell(&error["detail"])).collect::<Vec<_>>();
     if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) }
 }
 
@@ -55,14 +65,14 @@ fn render(status: &Value) -> String {
         let found = file["diagnostics"].as_array().map(Vec::as_slice).unwrap_or_default();
         let count =
             |severity: &str| found.iter().filter(|one| one["severity"] == severity).count().to_string();
-        let is_old = file["isLastGood"] == true
-            || file["objects"].as_array().into_iter().flatten().any(|object| object["isLastGood"] == true);
+        let is_old = file["lastGood"] == true
+            || file["objects"].as_array().into_iter().flatten().any(|object| object["lastGood"] == true);
         let n_objects = file["objects"].as_array().map_or(0, Vec::len).to_string();
         let served = if is_old { "last good" } else { "current" };
         files.push(vec![cell(&file["path"]), n_objects, count("error"), count("warning"), served.to_owned()]);
         for one in found.iter().filter(|one| one["severity"] == "error") {
             let place = format!("{}:{}:{}", cell(&file["path"]), cell(&one["line"]), cell(&one["column"]));
-            let message = one.get("message").or_else(|| one.get("detail")).map(cell).unwrap_or_default();
+            let message = one.get("detail").map(cell).unwrap_or_default();
             diagnostics.push_str(&format!("{}: {}\n", place.escape_debug(), message.escape_debug()));
         }
     }
@@ -96,8 +106,8 @@ mod tests {
     fn the_summary_names_every_error() {
         let status = json!({
             "ready": true,
-            "files": [{"path": "a.yaml", "objects": [{"isLastGood": true}], "diagnostics": [
-                {"severity": "error", "line": 2, "column": 3, "message": "unknown field"},
+            "files": [{"path": "a.yaml", "objects": [{"lastGood": true}], "diagnostics": [
+                {"severity": "error", "line": 2, "column": 3, "detail": "unknown field"},
             ]}],
             "nodes": [{"types": {"x": {"status": "SYNCED"}}}, {"unmatched": true}],
         });

@@ -77,10 +77,12 @@ impl Parsed {
 
     /// The resources that the file defines, well or badly.
     pub(super) fn keys(&self) -> BTreeSet<&ResourceKey> {
-        let key = |object| match object {
-            &ParsedObject::Resource(ref key, _, _) => Some(key),
-            &ParsedObject::Group(..) => None,
-        };
+        fn key(object: &ParsedObject) -> Option<&ResourceKey> {
+            match object {
+                ParsedObject::Resource(key, _, _) => Some(key),
+                ParsedObject::Group(..) => None,
+            }
+        }
         self.objects.iter().filter_map(key).collect()
     }
 

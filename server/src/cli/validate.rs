@@ -1,0 +1,203 @@
+//! `validate`: what the server would say of files, without a server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+use xds_cache::{Layer, Node, Publisher, Revision, StatusBoard, layer};
+use xds_codec::{Codec, Diagnostic, Limits, Place, Severity};
+
+use crate::cli::{Failure, chain, output};
+use crate::config::units::parse_size;
+use crate::control::check;
+use crate::source::FileLoad;
+use crate::source::load::{Options, State, load};
+use crate::source::read::{Reader, Scan};
+use crate::source::timing::Removals;
+
+/// The flags of `validate`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ValidateArgs {
+    /// Files and directories, as given to --watch
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// For which clients; raw resources are judged alike for all of them
+    #[arg(long, value_enum, value_name = "CLIENT", default_value = "all")]
+    target: Target,
+    /// Treat what is doubtful of references and groups as errors
+    #[arg(long, env = "XDS_SERVER_STRICT", action = clap::ArgAction::SetTrue,
+        value_parser = clap::builder::BoolishValueParser::new())]
+    strict: bool,
+    /// Also judge what a node with this id would get: groups that conflict there are errors
+    #[arg(long, value_name = "ID")]
+    node: Option<String>,
+    /// The form of the result
+    #[arg(long, value_enum, value_name = "FORM", default_value = "text")]
+    output: Form,
+    /// The largest file that is read
+    #[arg(long, env = "XDS_SERVER_MAX_FILE_BYTES", value_name = "SIZE", default_value = "10MiB",
+        value_parser = parse_size)]
+    max_file_bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Target {
+    /// Envoy
+    Envoy,
+    /// Proxyless gRPC clients
+    Grpc,
+    /// Both
+    All,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    /// Lines, on a terminal with the lines of the files that they are about
+    Text,
+    /// One object
+    Json,
+}
+
+/// What was found.
+struct Report {
+    diagnostics: Vec<Diagnostic>,
+    n_files: usize,
+    n_resources: usize,
+}
+
+/// Exit code 0 if there is no error, 1 if there is one.
+pub(crate) fn run(args: &ValidateArgs) -> Result<(), Failure> {
+    let (_, scan) = Reader::new(&args.paths, args.max_file_bytes).scan(|_| false);
+    let report = report(args, &scan)?;
+    let n_errors = report.count(Severity::Error);
+    match args.output {
+        Form::Json => output::print_json(&report.to_json())?,
+        Form::Text => output::print(&report.to_text(&scan))?,
+    }
+    if n_errors == 0 { Ok(()) } else { Err(Failure::Silent) }
+}
+
+fn report(args: &ValidateArgs, scan: &Scan) -> Result<Report, Failure> {
+    let codec = Codec::new().map_err(|error| Failure::Failed(chain(&error)))?;
+    let limits = Limits { max_bytes: args.max_file_bytes, ..Limits::default() };
+    let options = Options { removals: Removals::Due, is_partial_start: false };
+    let loaded = load(&State::default(), scan, options, SystemTime::now(), |path, content| {
+        codec.decode_file(path, &content.bytes, &limits)
+    });
+    let FileLoad { layer, files, .. } = loaded.load;
+    let mut diagnostics: Vec<Diagnostic> = files.into_values().flat_map(|file| file.diagnostics).collect();
+    diagnostics.extend(doubts(args, &layer));
+    if scan.files.is_empty() && scan.faults.is_empty() {
+        diagnostics.push(nothing_found(args));
+    }
+    diagnostics.sort_by(|a, b| a.place.cmp(&b.place));
+    Ok(Report { diagnostics, n_files: scan.files.len(), n_resources: layer.n_resources() })
+}
+
+/// What is doubtful about the groups together, as the server judges it before it publishes.
+fn doubts(args: &ValidateArgs, layer: &Layer) -> Vec<Diagnostic> {
+    let groups = layer::merge(layer, &Layer::default());
+    let touched: BTreeSet<_> = groups.keys().collect();
+    let mut doubts = check::doubts(&BTreeMap::new(), &groups, &touched, &StatusBoard::new(), |_| true);
+    if args.strict {
+        doubts = check::as_errors(doubts);
+    }
+    let Some(id) = &args.node else { return doubts };
+    let publisher = Publisher::new();
+    publisher.publish(Revision(1), groups);
+    let view = publisher.view_of(&Node::with_id(id));
+    for conflict in view.iter().flat_map(|view| view.conflicts()) {
+        let resource = layer.resources(&conflict.loser).and_then(|resources| resources.get(&conflict.key));
+        let place = resource.map_or_else(nowhere, |resource| match resource.origin() {
+            xds_cache::Origin::File { path, line, column } => {
+                Place { file: Arc::clone(path), line: *line, column: *column }
+            }
+            xds_cache::Origin::Api => nowhere(),
+        });
+        let (key, winner, loser) = (&conflict.key, &conflict.winner, &conflict.loser);
+        let message = format!(
+            "the node {id:?} is in the groups `{winner}` and `{loser}`, which have the same priority and both have {key}; \
+             that of `{winner}` is served"
+        );
+        doubts.push(diagnostic(Severity::Error, "group-conflict", place, message));
+    }
+    doubts
+}
+
+fn nothing_found(args: &ValidateArgs) -> Diagnostic {
+    let paths: Vec<String> = args.paths.iter().map(|path| path.display().to_string()).collect();
+    let message = format!("no *.yaml, *.yml or *.json in {}", paths.join(", "));
+    diagnostic(Severity::Warning, "no-files", nowhere(), message)
+}
+
+fn nowhere() -> Place {
+    Place { file: "".into(), line: 0, column: 0 }
+}
+
+fn diagnostic(severity: Severity, code: &'static str, place: Place, message: String) -> Diagnostic {
+    let (path, suggestion, related) = (String::new(), None, vec![]);
+    Diagnostic { severity, code, place, path, message, suggestion, related, is_sensitive: false }
+}
+
+impl Report {
+    fn count(&self, severity: Severity) -> usize {
+        self.diagnostics.iter().filter(|one| one.severity == severity).count()
+    }
+
+    fn to_text(&self, scan: &Scan) -> String {
+        let is_terminal = io::stdout().is_terminal();
+        let colour = is_terminal && std::env::var_os("NO_COLOR").is_none();
+        let mut text = String::new();
+        for one in &self.diagnostics {
+            if is_terminal {
+                let content = scan.files.get(&one.place.file).and_then(|read| read.as_ref().ok());
+                let source =
+                    content.map(|content| String::from_utf8_lossy(&content.bytes)).unwrap_or_default();
+                text.push_str(&xds_codec::render(one, &source, colour));
+                text.push('\n');
+            } else {
+                text.push_str(&format!("{one}\n"));
+            }
+        }
+        let (n_errors, n_warnings) = (self.count(Severity::Error), self.count(Severity::Warning));
+        let counts = [
+            counted(self.n_files, "file"),
+            counted(self.n_resources, "resource"),
+            counted(n_errors, "error"),
+            counted(n_warnings, "warning"),
+        ];
+        text.push_str(&format!("{}\n", counts.join(", ")));
+        text
+    }
+
+    fn to_json(&self) -> Value {
+        let place = |place: &Place| json!({"file": &*place.file, "line": place.line, "column": place.column});
+        let one = |one: &Diagnostic| {
+            json!({
+                "severity": one.severity.as_str(),
+                "code": one.code,
+                "file": &*one.place.file,
+                "line": one.place.line,
+                "column": one.place.column,
+                "path": one.path,
+                "message": one.message,
+                "suggestion": one.suggestion,
+                "related": one.related.iter().map(place).collect::<Vec<_>>(),
+            })
+        };
+        json!({
+            "files": self.n_files,
+            "resources": self.n_resources,
+            "errors": self.count(Severity::Error),
+            "warnings": self.count(Severity::Warning),
+            "diagnostics": self.diagnostics.iter().map(one).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn counted(n: usize, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
