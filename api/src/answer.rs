@@ -18,7 +18,7 @@ use crate::tag;
 
 /// What a handler says.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub(crate) struct Answer {
     status: StatusCode,
     tag: Option<String>,
     body: Value,
@@ -42,26 +42,26 @@ pub(crate) enum Form {
 
 impl Answer {
     /// 200 with a body.
-    pub fn ok(body: &impl Serialize) -> Result<Self, ApiError> {
+    pub(crate) fn ok(body: &impl Serialize) -> Result<Self, ApiError> {
         let body = serde_json::to_value(body).map_err(|error| ApiError::Internal(error.to_string()))?;
         Ok(Self { status: StatusCode::OK, tag: None, body })
     }
 
     /// The same with another status.
     #[must_use]
-    pub fn with_status(self, status: StatusCode) -> Self {
+    pub(crate) fn with_status(self, status: StatusCode) -> Self {
         Self { status, ..self }
     }
 
     /// The same with a strong entity tag, unquoted.
     #[must_use]
-    pub fn tagged(self, tag: String) -> Self {
+    pub(crate) fn tagged(self, tag: String) -> Self {
         Self { tag: Some(tag), ..self }
     }
 
     /// The same with the hash of its body as entity tag.
     #[must_use]
-    pub fn tagged_by_content(self) -> Self {
+    pub(crate) fn tagged_by_content(self) -> Self {
         let tag = tag::of_text(&self.body.to_string());
         self.tagged(tag)
     }

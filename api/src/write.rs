@@ -40,7 +40,7 @@ struct Mode {
 /// The answer to every write.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct WriteAnswer {
+pub(crate) struct WriteAnswer {
     /// Whether the state is durable and published as the answer says; false only for a dry run.
     pub committed: bool,
     /// The revision that holds it: a new one, or the last one if nothing changed.
@@ -64,7 +64,7 @@ pub struct WriteAnswer {
 
 /// One object that differs, without its secrets.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct Difference {
+pub(crate) struct Difference {
     /// `group/{group}` or `{group}/{type}/{name}`.
     pub what: String,
     /// What it was; null if it is new.
@@ -78,7 +78,7 @@ pub struct Difference {
 
 /// One place that differs.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct PlaceChange {
+pub(crate) struct PlaceChange {
     /// JSON pointer.
     pub pointer: String,
     /// The old value; null if there was none.

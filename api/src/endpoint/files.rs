@@ -19,7 +19,7 @@ use crate::write::Difference;
 
 /// The watched files.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct FileList {
+pub(crate) struct FileList {
     /// By path.
     pub files: Vec<FileEntry>,
     /// Why a load waits for `POST /v1/reload?confirm=true`; null if none does.
@@ -31,7 +31,7 @@ pub struct FileList {
 /// One watched file.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct FileEntry {
+pub(crate) struct FileEntry {
     /// The path as it was found.
     pub path: String,
     /// The hash of its content; null if it cannot be read.
@@ -49,7 +49,7 @@ pub struct FileEntry {
 /// One object of a file.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ObjectEntry {
+pub(crate) struct ObjectEntry {
     /// The group that it is in.
     pub group: String,
     /// A resource type such as `clusters`, or `NodeGroup`.
@@ -66,7 +66,7 @@ pub struct ObjectEntry {
 
 /// What a reload found.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ReloadAnswer {
+pub(crate) struct ReloadAnswer {
     /// Whether what was found is durable and published; false if it is held back.
     pub committed: bool,
     /// The revision that is served now.
@@ -83,7 +83,7 @@ pub struct ReloadAnswer {
 
 /// What a validation found.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ValidationAnswer {
+pub(crate) struct ValidationAnswer {
     /// Whether there is no error.
     pub valid: bool,
     /// The resources and groups that could be read.

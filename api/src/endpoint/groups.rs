@@ -19,7 +19,7 @@ use crate::write::{self, WriteParams};
 
 /// All groups.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct GroupList {
+pub(crate) struct GroupList {
     /// By name.
     pub groups: Vec<Group>,
 }

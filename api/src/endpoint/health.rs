@@ -12,7 +12,7 @@ use crate::state::ApiState;
 
 /// How the server is.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Health {
+pub(crate) struct Health {
     /// `alive` or `ready`.
     pub status: &'static str,
     /// What needs attention though the server serves.

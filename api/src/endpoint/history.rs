@@ -20,14 +20,14 @@ use crate::write::{self, Difference, WriteParams};
 
 /// Revisions, newest first.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct RevisionList {
+pub(crate) struct RevisionList {
     /// The revisions.
     pub revisions: Vec<RevisionEntry>,
 }
 
 /// One revision.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct RevisionEntry {
+pub(crate) struct RevisionEntry {
     /// Its number.
     pub revision: u64,
     /// Who asked for it.
@@ -47,7 +47,7 @@ pub struct RevisionEntry {
 
 /// What became of one object.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ObjectChange {
+pub(crate) struct ObjectChange {
     /// `group/{group}` or `{group}/{type}/{name}`.
     pub what: String,
     /// `added`, `changed` or `removed`.
@@ -56,7 +56,7 @@ pub struct ObjectChange {
 
 /// What differs between two revisions.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// The one revision.
     pub from: u64,
     /// The other.
@@ -68,7 +68,7 @@ pub struct Comparison {
 /// The body of a rollback.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct RollbackBody {
+pub(crate) struct RollbackBody {
     /// The revision to go back to.
     pub revision: u64,
 }

@@ -17,7 +17,7 @@ use crate::time::rfc3339;
 
 /// Connected nodes.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct NodeList {
+pub(crate) struct NodeList {
     /// By id.
     pub nodes: Vec<NodeEntry>,
     /// The id to give as `after` for the next ones; null if these are the last.
@@ -27,7 +27,7 @@ pub struct NodeList {
 /// All streams of one node id.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct NodeEntry {
+pub(crate) struct NodeEntry {
     /// The id.
     pub id: String,
     /// The cluster that the node says it belongs to.
@@ -50,7 +50,7 @@ pub struct NodeEntry {
 
 /// What a client says it is.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ClientEntry {
+pub(crate) struct ClientEntry {
     /// Such as `envoy`, `gRPC Go`.
     pub name: String,
     /// Its version; may be empty.
@@ -59,7 +59,7 @@ pub struct ClientEntry {
 
 /// One stream.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct StreamEntryBody {
+pub(crate) struct StreamEntryBody {
     /// The address that it came from.
     pub address: String,
     /// `sotw` or `delta`.
@@ -75,7 +75,7 @@ pub struct StreamEntryBody {
 /// One type on one stream.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct TypeEntry {
+pub(crate) struct TypeEntry {
     /// `SYNCED`, `STALE`, `NOT_SENT` or `ERROR`.
     pub status: &'static str,
     /// The version of the last response.
@@ -88,7 +88,7 @@ pub struct TypeEntry {
 
 /// A rejection.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct NackEntry {
+pub(crate) struct NackEntry {
     /// The version of the rejected response.
     pub version: String,
     /// The client's words.

@@ -24,7 +24,7 @@ use crate::write::{self, WriteParams};
 
 /// What the API owns in a group.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ResourceList {
+pub(crate) struct ResourceList {
     /// The revision that this was read at.
     pub revision: u64,
     /// The label of the publication.

@@ -18,7 +18,7 @@ use crate::state::{ApiState, group_name};
 /// What is served.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// The revision that this is of.
     pub revision: u64,
     /// The groups that it is made of, the one that wins first.
@@ -37,7 +37,7 @@ pub struct Snapshot {
 
 /// The resources of one type.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct TypeSnapshot {
+pub(crate) struct TypeSnapshot {
     /// What responses carry as version.
     pub version: String,
     /// The resources by name.
@@ -47,7 +47,7 @@ pub struct TypeSnapshot {
 /// One resource.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ResourceEntry {
+pub(crate) struct ResourceEntry {
     /// Its name.
     pub name: String,
     /// Its content version.
@@ -68,7 +68,7 @@ pub struct ResourceEntry {
 
 /// A place in a file.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct FilePlace {
+pub(crate) struct FilePlace {
     /// The path.
     pub path: String,
     /// The line, from 1.
@@ -79,7 +79,7 @@ pub struct FilePlace {
 
 /// Two groups of equal priority with one resource.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ConflictEntry {
+pub(crate) struct ConflictEntry {
     /// The type URL.
     #[serde(rename = "type")]
     pub type_url: String,

@@ -155,10 +155,16 @@ impl Control {
     /// Takes in what others commit to the same store, until the store is closed.
     pub async fn follow_store(self) {
         let mut head = self.shared.parts.store.watch();
-        while head.changed().await.is_ok() {
-            let _changing = self.shared.changing.lock().await;
-            if let Err(error) = self.shared.catch_up() {
-                self.shared.problem("store", format!("the store cannot be read: {error}"));
+        loop {
+            {
+                let _changing = self.shared.changing.lock().await;
+                match self.shared.catch_up() {
+                    Ok(()) => self.shared.solved("store"),
+                    Err(error) => self.shared.problem("store", format!("the store cannot be read: {error}")),
+                }
+            }
+            if head.changed().await.is_err() {
+                return;
             }
         }
     }

@@ -1,1 +1,176 @@
+//! Tests of the control against a store in memory, which can be made to fail, and against the real one.
 
+mod files;
+mod model;
+mod store;
+mod writes;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde_json::json;
+use tokio::sync::broadcast;
+use xds_api::acks::{Acks, view_key_of_group};
+use xds_api::handle::{
+    Control as _, Event, FileObject, FileStatus, Write, WriteError, WriteOptions, WriteOutcome,
+};
+use xds_cache::layer::{LayerGroup, Resources};
+use xds_cache::{
+    GroupName, Layer, NodeGroup, Origin, Profile, Publisher, Resource, ResourceDraft, ResourceKey,
+    ResourceType, Revision, StatusBoard,
+};
+use xds_codec::Codec;
+use xds_store::Store;
+
+use self::store::MemoryStore;
+use super::{Control, Options, Parts};
+use crate::source::FileLoad;
+
+/// A control with all that it stands on.
+struct Server {
+    control: Control,
+    publisher: Arc<Publisher>,
+    board: Arc<StatusBoard>,
+    acks: Arc<Acks>,
+}
+
+impl Server {
+    fn open(store: Arc<dyn Store>, options: Options) -> Self {
+        let publisher = Arc::new(Publisher::new());
+        let board = StatusBoard::new();
+        let acks = Arc::new(Acks::new(Arc::clone(&publisher), Arc::clone(&board)));
+        let parts = Parts {
+            codec: codec(),
+            store,
+            publisher: Arc::clone(&publisher),
+            board: Arc::clone(&board),
+            acks: Arc::clone(&acks),
+            observer: None,
+        };
+        Self { control: Control::open(parts, options).unwrap(), publisher, board, acks }
+    }
+
+    fn without_files(store: &Arc<MemoryStore>) -> Self {
+        Self::open(Arc::clone(store) as Arc<dyn Store>, Options::default())
+    }
+
+    fn with_files(store: &Arc<MemoryStore>) -> Self {
+        Self::open(Arc::clone(store) as Arc<dyn Store>, Options { watches_files: true, ..Options::default() })
+    }
+
+    async fn write(&self, write: Write) -> Result<WriteOutcome, WriteError> {
+        self.control.write(write, WriteOptions { actor: "test".to_owned(), ..WriteOptions::default() }).await
+    }
+
+    /// What a client of exactly this group is served, by name.
+    fn served(&self, name: &str) -> BTreeMap<String, String> {
+        let view = self.publisher.view_at(&view_key_of_group(&group(name), Profile::Envoy)).unwrap();
+        view.resources().map(|resource| (resource.name().to_string(), text(resource))).collect()
+    }
+
+    fn revision(&self) -> u64 {
+        self.control.overrides().0.0
+    }
+}
+
+/// Making a codec takes long; all tests share one.
+fn codec() -> Codec {
+    static CODEC: std::sync::LazyLock<Codec> = std::sync::LazyLock::new(|| Codec::new().unwrap());
+    CODEC.clone()
+}
+
+fn group(name: &str) -> GroupName {
+    GroupName::new(name).unwrap()
+}
+
+fn key(name: &str) -> ResourceKey {
+    ResourceKey { resource_type: ResourceType::Cluster, name: name.into() }
+}
+
+/// A cluster that differs by a text, its `alt_stat_name`.
+fn cluster(name: &str, text: &str) -> Arc<Resource> {
+    let body = json!({
+        "@type": ResourceType::Cluster.type_url(), "name": name, "alt_stat_name": text, "connect_timeout": "1s",
+    });
+    Arc::new(codec().resource_from_json(&body).unwrap())
+}
+
+fn text(resource: &Resource) -> String {
+    codec()
+        .to_json(resource)
+        .get("alt_stat_name")
+        .and_then(|text| text.as_str())
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn resources(content: &[(&str, &str)]) -> Resources {
+    content.iter().map(|(name, text)| (key(name), cluster(name, text))).collect()
+}
+
+fn replace(name: &str, content: &[(&str, &str)]) -> Write {
+    Write::ReplaceResources { group: group(name), label: None, resources: resources(content) }
+}
+
+fn put(name: &str, resource: &str, text: &str) -> Write {
+    Write::PutResource { group: group(name), resource: cluster(resource, text) }
+}
+
+fn delete(name: &str, resource: &str) -> Write {
+    Write::DeleteResource { group: group(name), key: key(resource) }
+}
+
+/// A load with these clusters by group, each in a line of its own.
+fn load(groups: &[(&str, &[(&str, &str)])]) -> FileLoad {
+    load_at(groups, 1)
+}
+
+fn load_at(groups: &[(&str, &[(&str, &str)])], first_line: u32) -> FileLoad {
+    let mut layer = Layer::default();
+    let mut line = first_line;
+    for (name, content) in groups {
+        let mut resources = Resources::new();
+        for (resource, text) in *content {
+            let draft = cluster(resource, text).to_draft();
+            let origin = Origin::File { path: "routes/a.yaml".into(), line, column: 1 };
+            resources.insert(key(resource), Arc::new(Resource::new(ResourceDraft { origin, ..draft })));
+            line += 1;
+        }
+        let definition = (*name != "default").then(|| NodeGroup::for_node_id(group(name)));
+        layer.groups.insert(group(name), LayerGroup { definition, label: None, resources });
+    }
+    let objects = layer
+        .groups
+        .keys()
+        .map(|name| FileObject {
+            group: name.clone(),
+            kind: "NodeGroup".to_owned(),
+            name: name.to_string(),
+            line: 3,
+            column: 1,
+            is_last_good: false,
+        })
+        .collect();
+    let status = FileStatus {
+        path: "routes/a.yaml".into(),
+        hash: None,
+        loaded_at: SystemTime::UNIX_EPOCH,
+        objects,
+        diagnostics: vec![],
+        is_last_good: false,
+    };
+    FileLoad { layer, files: BTreeMap::from([("routes/a.yaml".into(), status)]), is_complete: true }
+}
+
+fn pairs(content: &[(&str, &str)]) -> BTreeMap<String, String> {
+    content.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+}
+
+fn told(events: &mut broadcast::Receiver<Event>) -> Vec<Event> {
+    std::iter::from_fn(|| events.try_recv().ok()).collect()
+}
+
+fn rollback(to: u64) -> Write {
+    Write::Rollback { to: Revision(to) }
+}

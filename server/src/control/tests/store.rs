@@ -1,0 +1,125 @@
+//! A store in memory, which fails when it is told to. Shares no code with the real one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use xds_store::{
+    BlobHash, BoxFuture, Commit, CommitError, Compaction, HistoryError, Record, Retention, Revision, Store,
+    StoreError,
+};
+
+/// The store. Its history has every state whole.
+#[derive(Debug)]
+pub(super) struct MemoryStore {
+    /// Refuses commits while set.
+    pub(super) is_failing: AtomicBool,
+    blobs: Mutex<HashMap<BlobHash, Bytes>>,
+    states: Mutex<Vec<(Option<Record>, BTreeMap<String, BlobHash>)>>,
+    head: watch::Sender<Revision>,
+}
+
+impl MemoryStore {
+    pub(super) fn new() -> std::sync::Arc<Self> {
+        std::sync::Arc::new(Self {
+            is_failing: AtomicBool::new(false),
+            blobs: Mutex::default(),
+            states: Mutex::new(vec![(None, BTreeMap::new())]),
+            head: watch::channel(Revision::ZERO).0,
+        })
+    }
+
+    /// Everything that was ever stored, as one text.
+    pub(super) fn dump(&self) -> String {
+        let blobs = self.blobs.lock().unwrap();
+        let texts: Vec<_> = blobs.values().map(|blob| String::from_utf8_lossy(blob).into_owned()).collect();
+        texts.join("\n")
+    }
+
+    fn try_commit(&self, expected: Revision, commit: Commit) -> Result<Revision, CommitError> {
+        if self.is_failing.load(Ordering::Relaxed) {
+            return Err(StoreError::Closed.into());
+        }
+        let mut states = self.states.lock().unwrap();
+        let head = Revision(states.len() as u64 - 1);
+        if head != expected {
+            return Err(CommitError::Conflict { head });
+        }
+        let mut state = states.last().unwrap().1.clone();
+        let mut previous = vec![];
+        for change in &commit.changes {
+            previous.push((change.key.clone(), state.get(&change.key).copied()));
+            match change.value {
+                Some(hash) => {
+                    assert!(self.blobs.lock().unwrap().contains_key(&hash), "put before the commit");
+                    state.insert(change.key.clone(), hash);
+                }
+                None => _ = state.remove(&change.key),
+            }
+        }
+        let revision = head.next();
+        states.push((Some(Record { revision, commit, previous }), state));
+        self.head.send_replace(revision);
+        Ok(revision)
+    }
+}
+
+impl Store for MemoryStore {
+    fn head(&self) -> Revision {
+        *self.head.borrow()
+    }
+
+    fn put_blob(&self, bytes: Bytes) -> BoxFuture<'_, Result<BlobHash, StoreError>> {
+        let hash = BlobHash::of(&bytes);
+        self.blobs.lock().unwrap().insert(hash, bytes);
+        Box::pin(async move { Ok(hash) })
+    }
+
+    fn commit(&self, expected: Revision, commit: Commit) -> BoxFuture<'_, Result<Revision, CommitError>> {
+        Box::pin(async move {
+            // Lets others in, as a disk does.
+            tokio::task::yield_now().await;
+            self.try_commit(expected, commit)
+        })
+    }
+
+    fn blob(&self, hash: BlobHash) -> Result<Option<Bytes>, StoreError> {
+        Ok(self.blobs.lock().unwrap().get(&hash).cloned())
+    }
+
+    fn state(&self) -> (Revision, BTreeMap<String, BlobHash>) {
+        let states = self.states.lock().unwrap();
+        (Revision(states.len() as u64 - 1), states.last().unwrap().1.clone())
+    }
+
+    fn state_at(&self, revision: Revision) -> Result<BTreeMap<String, BlobHash>, HistoryError> {
+        let states = self.states.lock().unwrap();
+        let head = Revision(states.len() as u64 - 1);
+        let state = states.get(usize::try_from(revision.0).unwrap()).map(|(_, state)| state.clone());
+        state.ok_or(HistoryError::Future { head })
+    }
+
+    fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Record>, StoreError> {
+        let states = self.states.lock().unwrap();
+        let records = states.iter().rev().filter_map(|(record, _)| record.clone());
+        Ok(records
+            .filter(|record| before.is_none_or(|before| record.revision < before))
+            .take(limit)
+            .collect())
+    }
+
+    fn record(&self, revision: Revision) -> Result<Option<Record>, StoreError> {
+        let states = self.states.lock().unwrap();
+        Ok(states.get(usize::try_from(revision.0).unwrap()).and_then(|(record, _)| record.clone()))
+    }
+
+    fn watch(&self) -> watch::Receiver<Revision> {
+        self.head.subscribe()
+    }
+
+    fn compact(&self, _: Retention) -> BoxFuture<'_, Result<Compaction, StoreError>> {
+        Box::pin(async { Err(StoreError::Closed) })
+    }
+}
