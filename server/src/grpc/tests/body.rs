@@ -2,11 +2,14 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse,
+};
 use http_body::{Body as _, Frame};
 use http_body_util::StreamBody;
 use prost::Message;
@@ -14,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use xds_cache::status::Variant;
-use xds_cache::{Resource, ResourceType};
+use xds_cache::{Reference, Resource, ResourceKey, ResourceType};
 
 use super::support::*;
 use crate::grpc::GrpcConfig;
@@ -31,17 +34,20 @@ pub(super) struct Handmade {
 
 impl Handmade {
     pub(super) fn open(world: &World) -> Self {
+        Self::with(world, StreamKind { variant: Variant::Sotw, service: None }, Peer::unknown())
+    }
+
+    fn with(world: &World, kind: StreamKind, peer: Peer) -> Self {
         let (requests, receiver) = mpsc::unbounded_channel();
         let frames = UnboundedReceiverStream::new(receiver)
             .map(|data: Bytes| Ok::<_, std::convert::Infallible>(Frame::data(data)));
         let frames = RequestFrames::new(axum::body::Body::new(StreamBody::new(frames)), usize::MAX);
         let open = world.grpc.streams.open().unwrap();
-        let kind = StreamKind { variant: Variant::Sotw, service: None };
-        let body = DiscoveryBody::new(Arc::clone(&world.grpc), open, kind, Peer::unknown(), frames);
+        let body = DiscoveryBody::new(Arc::clone(&world.grpc), open, kind, peer, frames);
         Self { body, requests }
     }
 
-    pub(super) fn send(&self, request: &DiscoveryRequest) {
+    pub(super) fn send(&self, request: &impl Message) {
         let mut frame = BytesMut::new();
         frame.put_u8(0);
         frame.put_u32(request.encoded_len() as u32);
@@ -50,7 +56,11 @@ impl Handmade {
     }
 
     fn poll(&mut self) -> Poll<Option<Frame<Bytes>>> {
-        let mut cx = Context::from_waker(Waker::noop());
+        self.poll_with(Waker::noop())
+    }
+
+    fn poll_with(&mut self, waker: &Waker) -> Poll<Option<Frame<Bytes>>> {
+        let mut cx = Context::from_waker(waker);
         Pin::new(&mut self.body).poll_frame(&mut cx).map(|frame| frame.map(|frame| frame.unwrap()))
     }
 
@@ -234,4 +244,49 @@ async fn pitfall_67_heartbeats_come_in_time() {
     let heartbeat = stream.response().unwrap();
     assert_eq!(heartbeat.version_info, first.version_info);
     assert_ne!(heartbeat.nonce, first.nonce);
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn row_a128_what_one_stream_is_sent_wakes_another_one_of_its_client() {
+    let endpoints = ResourceType::ClusterLoadAssignment;
+    let world = world();
+    let publish = |text: &str| {
+        let mut draft = cluster("c", text).to_draft();
+        let to = ResourceKey { resource_type: endpoints.clone(), name: "c".into() };
+        draft.references = [Reference { to, path: "name".into() }].into();
+        let assignment = Resource::plain(endpoints.clone(), "c", b"".as_slice());
+        world.publish([Resource::new(draft), assignment]);
+    };
+    publish("1");
+    let peer = Peer::unknown();
+    let open = |service: &ResourceType, name: &str| {
+        let kind = StreamKind { variant: Variant::Delta, service: Some(service.clone()) };
+        let mut stream = Handmade::with(&world, kind, peer.clone());
+        let resource_names_subscribe = vec![name.to_owned()];
+        stream.send(&DeltaDiscoveryRequest {
+            node: node("n"),
+            resource_names_subscribe,
+            ..Default::default()
+        });
+        assert!(stream.poll().is_ready());
+        stream
+    };
+    let mut clusters = open(&ResourceType::Cluster, "*");
+    let mut assignments = open(&endpoints, "c");
+    publish("2");
+    let woken = Arc::new(Woken::default());
+    assert!(assignments.poll_with(&Arc::clone(&woken).into()).is_pending(), "nothing of it changed");
+    woken.0.store(false, Ordering::SeqCst);
+    assert!(clusters.poll().is_ready());
+    assert!(woken.0.load(Ordering::SeqCst));
+    assert!(assignments.poll().is_ready(), "it is owed again");
 }

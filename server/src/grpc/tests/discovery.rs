@@ -8,8 +8,8 @@ use envoy_types::pb::envoy::service::discovery::v3::{
 use envoy_types::pb::google::rpc;
 use prost::Message;
 use tonic::Code;
+use xds_cache::ResourceType;
 use xds_cache::status::ConfigStatus;
-use xds_cache::{Reference, Resource, ResourceKey, ResourceType};
 
 use super::support::*;
 
@@ -273,39 +273,6 @@ async fn pitfall_58_large_state_is_whole_in_sotw_and_split_in_delta() {
         names.extend(response.resources.into_iter().map(|resource| resource.name));
     }
     assert!(nonces.len() >= 3);
-}
-
-#[tokio::test]
-async fn row_a128_what_one_stream_is_sent_wakes_another_one_of_its_client() {
-    let endpoints = ResourceType::ClusterLoadAssignment;
-    let server = Server::start().await;
-    let publish = |text: &str| {
-        let mut draft = cluster("c", text).to_draft();
-        let to = ResourceKey { resource_type: endpoints.clone(), name: "c".into() };
-        draft.references = [Reference { to, path: "name".into() }].into();
-        let assignment = Resource::plain(endpoints.clone(), "c", b"".as_slice());
-        server.world.publish([Resource::new(draft), assignment]);
-    };
-    publish("1");
-    let channel = server.channel().await;
-    let open = async |path, name: &str| {
-        let mut stream = Delta::open(&channel, path).await.unwrap();
-        let resource_names_subscribe = vec![name.to_owned()];
-        stream.send(DeltaDiscoveryRequest {
-            node: node("n"),
-            resource_names_subscribe,
-            ..Default::default()
-        });
-        let response = stream.next().await;
-        stream.send(DeltaDiscoveryRequest { response_nonce: response.nonce, ..Default::default() });
-        stream
-    };
-    let mut clusters = open("/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters", "*").await;
-    let mut assignments =
-        open("/envoy.service.endpoint.v3.EndpointDiscoveryService/DeltaEndpoints", "c").await;
-    publish("2");
-    assert_eq!(clusters.next().await.resources.len(), 1);
-    assert_eq!(assignments.next().await.resources[0].name, "c", "unchanged, and owed again");
 }
 
 #[tokio::test]
