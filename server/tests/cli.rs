@@ -270,7 +270,10 @@ struct Server {
 
 impl Server {
     fn start(dir: &Path, line: &str) -> Self {
-        let mut command = xds_server(dir);
+        Self::spawn(xds_server(dir), line)
+    }
+
+    fn spawn(mut command: Command, line: &str) -> Self {
         command.args(line.split_whitespace()).args(["--log-format", "json", "--data-dir", "data"]);
         command.args(["--xds-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -337,6 +340,17 @@ fn the_commands_work_against_a_server() {
         outcome(dir, "validate again"),
         (0, "1 file, 1 resource, 0 errors, 0 warnings\n".to_owned(), String::new())
     );
+}
+
+#[test]
+fn paths_in_the_environment_are_separated_by_colons() {
+    let cluster = |name: &str| format!("resources:\n- {CLUSTER}\n  name: {name}\n  type: STATIC\n");
+    let dir = directory(&[("r/a.yaml", &cluster("a")), ("s/b.yaml", &cluster("b"))]);
+    let mut command = xds_server(dir.path());
+    command.env("XDS_SERVER_WATCH", "r:s");
+    let server = Server::spawn(command, "serve");
+    let status = server.wait(dir.path(), "status --admin ADMIN --output table", |found| found.0 == 0);
+    assert!(status.contains("r/a.yaml") && status.contains("s/b.yaml"), "{status}");
 }
 
 #[test]

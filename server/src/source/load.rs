@@ -205,16 +205,16 @@ fn statuses(
     }
     for (path, message) in faults {
         let place = Place { file: Arc::clone(path), line: 0, column: 0 };
-        let has_files = files.keys().any(|file| is_below(file, path));
-        let status = FileStatus {
+        let fault = diagnostic("unreadable-path", place, message.clone());
+        let status = statuses.entry(Arc::clone(path)).or_insert_with(|| FileStatus {
             path: Arc::clone(path),
             hash: None,
             loaded_at: now,
             objects: Vec::new(),
-            diagnostics: vec![diagnostic("unreadable-path", place, message.clone())],
-            is_last_good: has_files,
-        };
-        statuses.entry(Arc::clone(path)).or_insert(status);
+            diagnostics: Vec::new(),
+            is_last_good: files.keys().any(|file| is_below(file, path)),
+        });
+        status.diagnostics.insert(0, fault);
     }
     statuses
 }

@@ -256,3 +256,39 @@ const MAX_DEPTH: usize = 64;
 const MAX_DIRECTORIES: usize = 20_000;
 /// As above.
 const MAX_FILES: usize = 200_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_that_lost_its_files_with_its_file_system_is_a_fault() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut walker = Walker::new(&[dir.path().to_owned()]);
+        fs::write(dir.path().join("a.yaml"), "a").unwrap();
+        assert!(walker.walk().faults.is_empty());
+        fs::remove_file(dir.path().join("a.yaml")).unwrap();
+        assert!(walker.walk().faults.is_empty(), "emptied, not unmounted");
+        for device in walker.devices.values_mut() {
+            *device += 1;
+        }
+        assert_eq!(walker.walk().faults.len(), 1);
+        fs::write(dir.path().join("a.yaml"), "a").unwrap();
+        assert!(walker.walk().faults.is_empty());
+    }
+
+    #[test]
+    fn below_is_told_by_whole_names() {
+        for (path, directory, expected) in [
+            ("a/b", "a", true),
+            ("a", "a", true),
+            ("ab", "a", false),
+            ("a/b", "a/", true),
+            ("/a", "/", true),
+            ("./a", ".", true),
+            ("a", "a/b", false),
+        ] {
+            assert_eq!(is_below(path, directory), expected, "{path} {directory}");
+        }
+    }
+}

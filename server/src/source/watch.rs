@@ -77,6 +77,15 @@ struct Work {
     walk: Option<Walk>,
 }
 
+/// What one look at the files gave.
+#[derive(Debug)]
+struct Looked {
+    load: FileLoad,
+    holds_removals: bool,
+    /// Whether nothing had changed, or was changing, that no event has told of.
+    is_quiet: bool,
+}
+
 #[derive(Debug)]
 enum Request {
     /// Look soon.
@@ -218,18 +227,18 @@ impl FileSource {
     async fn load(mut self, removals: Removals, deliver: &mut Deliver) -> Result<Self, SourceFailed> {
         let began = Instant::now();
         let mut work = self.work;
-        let (work, loaded, is_quiet) = tokio::task::spawn_blocking(move || {
-            let (loaded, is_quiet) = work.load(removals);
-            (work, loaded, is_quiet)
+        let (work, Looked { load, holds_removals, is_quiet }) = tokio::task::spawn_blocking(move || {
+            let looked = work.load(removals);
+            (work, looked)
         })
         .await?;
         self.work = work;
-        self.pace.handle_loaded(began, loaded.holds_removals);
+        self.pace.handle_loaded(began, holds_removals);
         if !is_quiet {
             self.pace.handle_event(Instant::now());
         }
-        let is_complete = loaded.load.is_complete;
-        self.deliver(loaded.load, deliver).await;
+        let is_complete = load.is_complete;
+        self.deliver(load, deliver).await;
         if is_complete {
             self.saver.send_replace(Arc::clone(&self.work.state));
         }
@@ -300,8 +309,8 @@ impl FileSource {
 }
 
 impl Work {
-    /// Reads and loads. Also tells whether it was quiet: whether there is nothing that no event has told of.
-    fn load(&mut self, removals: Removals) -> (Loaded, bool) {
+    /// Reads and loads.
+    fn load(&mut self, removals: Removals) -> Looked {
         let events = &mut self.events;
         let (walk, scan) = self.reader.scan(|walk| events.watch(walk));
         let before = self.walk.replace(walk);
@@ -310,11 +319,13 @@ impl Work {
         let removals = if is_news { Removals::Held } else { removals };
         let options = Options { removals, is_partial_start: self.is_partial_start };
         let (codec, limits) = (&self.codec, &self.limits);
-        let loaded = load(&self.state, &scan, options, SystemTime::now(), |path, content| {
-            codec.decode_file(path, &content.bytes, limits)
-        });
-        self.state = Arc::new(loaded.state.clone());
-        (loaded, scan.is_settled && !is_news)
+        let now = SystemTime::now();
+        let Loaded { state, load, holds_removals } =
+            load(&self.state, &scan, options, now, |path, content| {
+                codec.decode_file(path, &content.bytes, limits)
+            });
+        self.state = Arc::new(state);
+        Looked { load, holds_removals, is_quiet: scan.is_settled && !is_news }
     }
 }
 

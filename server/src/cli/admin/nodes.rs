@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{AdminArgs, segment};
+use super::{Admin, AdminArgs, segment};
 use crate::cli::Failure;
 use crate::cli::output::{Form, Table, cell, print, print_json};
 
@@ -32,26 +32,28 @@ pub(crate) fn nodes(args: &NodesArgs) -> Result<(), Failure> {
             Form::Table => print(&node_in_full(&node)),
         };
     }
-    let mut path = "/v1/nodes?limit=1000".to_owned();
-    for (key, value) in [("status", &args.status), ("group", &args.group)] {
-        if let Some(value) = value {
-            path.push_str(&format!("&{key}={}", segment(value)));
-        }
+    let filters = [("status", &args.status), ("group", &args.group)];
+    let filters =
+        filters.iter().filter_map(|(key, value)| Some(format!("&{key}={}", segment(value.as_ref()?))));
+    let nodes = all_nodes(&admin, &filters.collect::<String>())?;
+    match form {
+        Form::Json => print_json(&serde_json::json!({"nodes": nodes})),
+        Form::Table => print(&list(&nodes)),
     }
+}
+
+/// The nodes of all pages. `filters` are further parameters of the query, each with its `&`.
+pub(super) fn all_nodes(admin: &Admin, filters: &str) -> Result<Vec<Value>, Failure> {
     let mut nodes: Vec<Value> = Vec::new();
     loop {
         let after =
             nodes.last().map(|last| format!("&after={}", segment(&cell(&last["id"])))).unwrap_or_default();
-        let page = admin.get(&format!("{path}{after}"))?;
+        let page = admin.get(&format!("/v1/nodes?limit={PAGE}{filters}{after}"))?;
         let found = page["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
         nodes.extend_from_slice(found);
         if found.len() < PAGE {
-            break;
+            return Ok(nodes);
         }
-    }
-    match form {
-        Form::Json => print_json(&serde_json::json!({"nodes": nodes})),
-        Form::Table => print(&list(&nodes)),
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{Admin, AdminArgs};
+use super::AdminArgs;
+use super::nodes::all_nodes;
 use crate::cli::Failure;
 use crate::cli::output::{Form, Table, cell, print, print_json};
 
@@ -19,15 +20,15 @@ pub(crate) struct StatusArgs {
 pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
     let admin = args.admin.connect()?;
     let ready = admin.get_any("/readyz")?;
-    let files = list(&admin, "/v1/status/files", "files")?;
-    let groups = list(&admin, "/v1/groups", "groups")?;
-    let nodes = list(&admin, "/v1/nodes?limit=1000", "nodes")?;
+    let files = admin.get("/v1/status/files")?;
+    let nodes = all_nodes(&admin, "")?;
     let is_ready = (200..300).contains(&ready.status);
     let status = json!({
         "ready": is_ready,
         "readiness": ready.body,
-        "files": files,
-        "groups": groups,
+        "files": files["files"],
+        "held": files["held"],
+        "problems": files["problems"],
         "nodes": nodes,
     });
     match Form::or_default(args.admin.output) {
@@ -41,16 +42,6 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
     }
 }
 
-/// A list of the admin API; null if there is none before the first load.
-fn list(admin: &Admin, path: &str, key: &str) -> Result<Value, Failure> {
-    let answer = admin.get_any(path)?;
-    if answer.status == 503 {
-        return Ok(Value::Null);
-    }
-    let mut body = answer.success()?;
-    Ok(body.get_mut(key).map(Value::take).unwrap_or_default())
-}
-
 fn reasons(status: &Value) -> String {
     let errors = status["readiness"]["errors"].as_array().into_iter().flatten();
     let reasons = errors.map(|error| cell(&error["detail"])).collect::<Vec<_>>();
@@ -59,6 +50,15 @@ fn reasons(status: &Value) -> String {
 
 fn render(status: &Value) -> String {
     let mut text = format!("ready: {}\n", if status["ready"] == true { "yes" } else { "no" });
+    if let Some(held) = status["held"].as_str() {
+        text.push_str(&format!(
+            "held back: {} (POST /v1/reload?confirm=true lets it pass)\n",
+            held.escape_debug()
+        ));
+    }
+    for problem in status["problems"].as_array().into_iter().flatten() {
+        text.push_str(&format!("problem: {}\n", cell(problem).escape_debug()));
+    }
     let mut files = Table::new(&["FILE", "OBJECTS", "ERRORS", "WARNINGS", "SERVED"]);
     let mut diagnostics = String::new();
     for file in status["files"].as_array().into_iter().flatten() {
@@ -106,6 +106,8 @@ mod tests {
     fn the_summary_names_every_error() {
         let status = json!({
             "ready": true,
+            "held": "6 of 10 go",
+            "problems": ["slow disk"],
             "files": [{"path": "a.yaml", "objects": [{"lastGood": true}], "diagnostics": [
                 {"severity": "error", "line": 2, "column": 3, "detail": "unknown field"},
             ]}],
@@ -113,7 +115,7 @@ mod tests {
         });
         assert_eq!(
             render(&status),
-            "ready: yes\n\nFILE    OBJECTS  ERRORS  WARNINGS  SERVED\na.yaml  1        1       0         last good\n\
+            "ready: yes\nheld back: 6 of 10 go (POST /v1/reload?confirm=true lets it pass)\nproblem: slow disk\n\nFILE    OBJECTS  ERRORS  WARNINGS  SERVED\na.yaml  1        1       0         last good\n\
              a.yaml:2:3: unknown field\n\nnodes: 2 (1 SYNCED, 1 unmatched)\n"
         );
     }

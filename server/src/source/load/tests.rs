@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 
 use xds_cache::group::Glob;
 use xds_cache::{NodeGroup, Origin, Resource, ResourceKey, ResourceType, Selector};
-use xds_codec::{Object, ObjectContent, Severity};
+use xds_codec::{Codec, Limits, Object, ObjectContent, Severity};
 
 use super::*;
 use crate::source::read::FileFault;
@@ -40,6 +40,11 @@ fn decode(path: &str, content: &FileContent) -> DecodedFile {
         diagnostics: vec![],
         broken: false,
     }
+}
+
+fn codec() -> &'static Codec {
+    static CODEC: std::sync::LazyLock<Codec> = std::sync::LazyLock::new(|| Codec::new().unwrap());
+    &CODEC
 }
 
 fn key(name: &str) -> ResourceKey {
@@ -424,4 +429,34 @@ fn equal_contents_are_decoded_once() {
     let again =
         load(&files.state, &scan(&[("a", "x=1")]), options, UNIX_EPOCH, |_, _| panic!("decoded again"));
     assert_eq!(again.load.layer, files.last.as_ref().unwrap().load.layer);
+}
+
+#[test]
+fn a_file_that_is_at_fault_itself_shows_it() {
+    let mut files = Files::loaded(&[("r/a", "x=1")]);
+    let mut dangling = scan(&[]);
+    dangling.faults.insert("r/a".into(), "there is no such file or directory".to_owned());
+    files.due(&dangling);
+    assert_eq!(files.served(), ["default/x=1"]);
+    assert_eq!(files.errors(), ["r/a:0 unreadable-path"]);
+}
+
+#[test]
+fn pitfall_46_files_formats_and_the_order_of_keys_make_no_difference() {
+    let layer = |files: &[(&str, &str)]| {
+        let options = Options { removals: Removals::Due, is_partial_start: false };
+        let loaded = load(&State::default(), &scan(files), options, UNIX_EPOCH, |path, content| {
+            codec().decode_file(path, &content.bytes, &Limits::default())
+        });
+        assert!(loaded.load.is_complete, "{:?}", loaded.load.files);
+        loaded.load.layer
+    };
+    let at = "'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster";
+    let a = "name: a, type: STATIC, metadata: {filter_metadata: {x: {k: 1}, y: {l: 2, m: 3}}}";
+    let a_reversed = "metadata: {filter_metadata: {y: {m: 3, l: 2}, x: {k: 1}}}, type: STATIC, name: a";
+    let one = layer(&[("a.yaml", &format!("resources: [{{{at}, {a}}}, {{{at}, name: b}}]\n"))]);
+    let b = r#"{"name": "b", "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster"}"#;
+    let many = layer(&[("z.yaml", &format!("# a comment\n---\n{{{a_reversed}, {at}}}\n")), ("y/b.json", b)]);
+    assert_eq!(one.n_resources(), 2);
+    assert_eq!(one, many);
 }

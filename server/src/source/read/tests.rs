@@ -81,11 +81,15 @@ fn what_cannot_be_read_is_a_fault_and_the_rest_goes_on() {
     symlink("nowhere", dir.path().join("dangling.yaml")).unwrap();
     symlink("nowhere", dir.path().join("NOTES.txt")).unwrap();
     fs::create_dir(dir.path().join("dir.yaml")).unwrap();
+    // Opening a pipe would wait for a writer.
+    let made = std::process::Command::new("mkfifo").arg(dir.path().join("pipe.yaml")).status();
+    assert!(made.unwrap().success());
     let found = scan(&dir);
+    assert_eq!(found["pipe.yaml"], Err("not a regular file".to_owned()));
     let limit = "the file has 101 bytes, the limit is 100 bytes (--max-file-bytes)";
     assert_eq!(found["big.yaml"], Err(limit.to_owned()));
     assert_eq!(found["dangling.yaml"], Err("there is no such file or directory".to_owned()));
-    assert_eq!(paths(&dir), ["a.yaml", "big.yaml", "dangling.yaml", "just.yaml"]);
+    assert_eq!(paths(&dir), ["a.yaml", "big.yaml", "dangling.yaml", "just.yaml", "pipe.yaml"]);
 }
 
 #[test]

@@ -332,6 +332,16 @@ async fn last_good_contents_are_served_after_a_restart_with_a_broken_file() {
     world.wait_for("a", 0).await;
 }
 
+#[tokio::test]
+async fn a_source_that_is_told_to_stop_ends_whoever_else_has_a_handle() {
+    let world = World::start().await;
+    let handle = world.handle.clone().unwrap();
+    handle.stop().await;
+    timeout(PATIENCE, world.task).await.unwrap().unwrap().unwrap();
+    assert!(matches!(handle.reload(Confirmation::Automatic).await, Err(WriteError::Closed)));
+    handle.look();
+}
+
 fn is_copy(entry: &fs::DirEntry) -> bool {
     entry.path().extension().is_some_and(|extension| extension == "copy")
 }

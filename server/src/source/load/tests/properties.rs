@@ -70,7 +70,7 @@ proptest! {
         prop_assert!(!files.due(&last).holds_removals);
         let before = (files.served(), files.errors());
         files.due(&last);
-        prop_assert_eq!(before.clone(), (files.served(), files.errors()));
+        prop_assert_eq!(&before, &(files.served(), files.errors()));
         files.held(&last);
         prop_assert_eq!(before, (files.served(), files.errors()));
     }
@@ -94,6 +94,28 @@ proptest! {
         let mut after = files.restarted();
         after.due(&scan_of(history.last().unwrap()));
         prop_assert_eq!(files.served(), after.served());
+    }
+
+    /// The real codec this time.
+    #[test]
+    fn arbitrary_files_never_panic(
+        before in vec(any::<u8>(), 0..64),
+        after in "[-a-z0-9:{}\\[\\]\"'@&*#|>! \n]{0,80}",
+        path in select(vec!["a.yaml", "a.json"]),
+    ) {
+        let mut state = State::default();
+        for bytes in [before.as_slice(), after.as_bytes(), before.as_slice()] {
+            let content = [(path.into(), Ok(FileContent::new(bytes)))].into();
+            let scan = Scan { files: content, faults: BTreeMap::new(), is_settled: true };
+            let options = Options { removals: Removals::Due, is_partial_start: true };
+            let limits = Limits::default();
+            let loaded = load(&state, &scan, options, UNIX_EPOCH, |path, content| {
+                codec().decode_file(path, &content.bytes, &limits)
+            });
+            let is_told = loaded.load.files.values().any(|file| !file.diagnostics.is_empty());
+            prop_assert!(is_told || loaded.load.layer.n_resources() > 0 || loaded.load.is_complete);
+            state = loaded.state;
+        }
     }
 
     #[test]
