@@ -23,7 +23,7 @@ use xds_session::{Contents, Entries, Entry, Request, Response};
 use crate::grpc::Grpc;
 use crate::grpc::client::{SharedClient, StreamKind, request_kind};
 use crate::grpc::convert::Incoming;
-use crate::grpc::encode::Frames;
+use crate::grpc::frames::Frames;
 use crate::grpc::pace::{Place, Waiting};
 use crate::grpc::requests::RequestFrames;
 use crate::grpc::serve::Peer;

@@ -1,14 +1,13 @@
 //! Responses as bytes: everything but the nonce is made once and shared by all streams that send it (D8).
 //!
 //! Protobuf takes fields in any order. So a message begins with the nonce, the only part that differs between streams,
-//! and goes on with a [`Body`] that is common to them.
+//! and goes on with a [`Body`] that is common to them (`frames`).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use xds_cache::{Name, Resource};
-use xds_session::{Contents, Entries, Entry, Form, Nonce, Response};
+use xds_session::{Contents, Entries, Entry, Form};
 
 use crate::grpc::wire::{
     ANY_TYPE_URL, ANY_VALUE, any_len, field_len, message, put_field, put_header, put_varint,
@@ -22,17 +21,6 @@ use crate::grpc::wire::{
 pub(crate) struct Body {
     segments: Box<[Bytes]>,
     len: usize,
-}
-
-/// What is written of one response, frame by frame.
-#[derive(Debug)]
-pub(crate) struct Frames {
-    first: Option<Bytes>,
-    body: Arc<Body>,
-    /// The next segment of `body`.
-    next: usize,
-    /// Where to begin in it.
-    offset: usize,
 }
 
 impl Body {
@@ -74,65 +62,6 @@ impl Body {
     /// The bytes, in order.
     pub(crate) fn segments(&self) -> &[Bytes] {
         &self.segments
-    }
-}
-
-impl Frames {
-    /// The message of one stream.
-    pub(crate) fn new(nonce: u64, body: Arc<Body>) -> Self {
-        let nonce = message(NONCE, Nonce::text(nonce).as_bytes());
-        Self::with_nonce_field(&nonce, body)
-    }
-
-    /// A message without nonce, for a call that is not a stream.
-    pub(crate) fn without_nonce(body: Arc<Body>) -> Self {
-        Self::with_nonce_field(&[], body)
-    }
-
-    fn with_nonce_field(nonce: &[u8], body: Arc<Body>) -> Self {
-        let len = nonce.len() + body.len;
-        let segment = body.segments.first().map(|segment| &segment[..]).unwrap_or_default();
-        let n_copied = if segment.len() <= MAX_COPIED { segment.len() } else { MIN_SEGMENT };
-        let mut first = BytesMut::with_capacity(GRPC_HEADER + nonce.len() + n_copied);
-        first.put_u8(0);
-        // A message of 4 GiB cannot be: what is published is far smaller.
-        first.put_u32(u32::try_from(len).unwrap_or(u32::MAX));
-        first.put_slice(nonce);
-        first.put_slice(&segment[..n_copied]);
-        let (next, offset) = if n_copied < segment.len() { (0, n_copied) } else { (1, 0) };
-        Self { first: Some(first.freeze()), body, next, offset }
-    }
-
-    /// How many bytes the whole message has, with the gRPC header.
-    pub(crate) fn message_len(response: &Response, body: &Body) -> usize {
-        GRPC_HEADER + 2 + Nonce::text(response.nonce).len() + body.len
-    }
-}
-
-impl Iterator for Frames {
-    type Item = Bytes;
-
-    fn next(&mut self) -> Option<Bytes> {
-        if let Some(first) = self.first.take() {
-            return Some(first);
-        }
-        let (index, offset) = (self.next, std::mem::take(&mut self.offset));
-        self.next += 1;
-        let body = (index < self.body.segments.len()).then(|| Arc::clone(&self.body))?;
-        Some(Bytes::from_owner(Part { body, index }).slice(offset..))
-    }
-}
-
-/// A segment on its way to a client. The transport holds it until it is sent, and with it the whole body, so that others
-/// can share it until then.
-struct Part {
-    body: Arc<Body>,
-    index: usize,
-}
-
-impl AsRef<[u8]> for Part {
-    fn as_ref(&self) -> &[u8] {
-        self.body.segments.get(self.index).map(|segment| &segment[..]).unwrap_or_default()
     }
 }
 
@@ -296,17 +225,11 @@ fn body_len(resource: &Resource) -> usize {
     any_len(resource.resource_type().type_url(), resource.value().len())
 }
 
-/// Compressed flag and length.
-const GRPC_HEADER: usize = 5;
 /// A value from this size on is chained instead of copied: then a copy costs more than a frame.
 const MIN_CHAINED: usize = 16 * 1024;
 /// Clients that are built on h2 count data frames below 256 bytes and close a connection that has many of them unread.
-const MIN_SEGMENT: usize = 512;
-/// A first segment up to this size is copied behind the nonce whole: one frame instead of two.
-const MAX_COPIED: usize = 4096;
+pub(crate) const MIN_SEGMENT: usize = 512;
 
-/// `nonce` of both messages.
-const NONCE: u32 = 5;
 /// `resources` of both messages.
 const RESOURCES: u32 = 2;
 /// `removed_resources` of `DeltaDiscoveryResponse`.
@@ -324,14 +247,18 @@ const NOT_FOUND: u64 = 5;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use envoy_types::pb::envoy::config::core::v3::ControlPlane;
     use envoy_types::pb::envoy::service::discovery::v3 as proto;
     use envoy_types::pb::google::protobuf::{Any, Duration as ProtoDuration};
     use envoy_types::pb::google::rpc::Status;
     use prost::Message;
     use xds_cache::{ResourceType, TypeTable};
+    use xds_session::Response;
 
     use super::*;
+    use crate::grpc::frames::Frames;
 
     fn resource(name: &str, n_bytes: usize) -> Arc<Resource> {
         let value: Vec<u8> = (0..n_bytes).map(|i| (i % 251) as u8).collect();

@@ -21,7 +21,7 @@ use crate::grpc::Grpc;
 use crate::grpc::body::trailers;
 use crate::grpc::client::request_kind;
 use crate::grpc::convert::Incoming;
-use crate::grpc::encode::Frames;
+use crate::grpc::frames::Frames;
 use crate::grpc::requests::RequestFrames;
 use crate::grpc::status::status_of;
 

@@ -1,9 +1,9 @@
 //! xDS over the wire: the gRPC services, REST-JSON polling, and client status.
 //!
 //! The way of a response: the publisher makes a view; every stream that follows it is woken and asks its session
-//! (`xds_session::Client`, driven by [`client`]) what it owes; [`encode`] makes bytes of it, which streams share
-//! ([`shared`]); [`body`] writes them behind a nonce. The way of a request: [`requests`] takes it out of the connection,
-//! [`convert`] makes it the session's.
+//! (`xds_session::Client`, driven by `client`) what it owes; `encode` makes bytes of it, which streams share
+//! (`shared`); `body` writes them behind a nonce. The way of a request: `requests` takes it out of the connection,
+//! `convert` makes it the session's.
 //!
 //! There is no task and no queue per stream. What a client can make grow has a limit in [`GrpcConfig`].
 
@@ -15,6 +15,7 @@ mod csds;
 mod discovery;
 mod encode;
 mod fetch;
+mod frames;
 mod identity;
 mod matcher;
 mod pace;

@@ -10,6 +10,7 @@ pub(crate) fn message(field: u32, value: &[u8]) -> Vec<u8> {
     message
 }
 
+/// A length-delimited field; nothing if it is empty, as proto3 has it for fields without presence.
 pub(crate) fn put_field(buffer: &mut impl BufMut, field: u32, value: &[u8]) {
     if !value.is_empty() {
         put_header(buffer, field, value.len());
@@ -17,11 +18,13 @@ pub(crate) fn put_field(buffer: &mut impl BufMut, field: u32, value: &[u8]) {
     }
 }
 
+/// What stands before the content of a length-delimited field.
 pub(crate) fn put_header(buffer: &mut impl BufMut, field: u32, len: usize) {
     encode_key(field, WireType::LengthDelimited, buffer);
     encode_varint(len as u64, buffer);
 }
 
+/// A field of a number; nothing if it is 0.
 pub(crate) fn put_varint(buffer: &mut impl BufMut, field: u32, value: u64) {
     if value != 0 {
         encode_key(field, WireType::Varint, buffer);
