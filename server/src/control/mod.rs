@@ -232,14 +232,9 @@ impl xds_api::handle::Control for Control {
             reasons.push("the server is shutting down".to_owned());
         }
         if !state.is_loaded {
-            let broken = state
-                .files
-                .values()
-                .filter(|file| file.diagnostics.iter().any(xds_codec::Diagnostic::is_error));
-            let broken: Vec<&str> = broken.map(|file| &*file.path).take(MAX_NAMED_FILES).collect();
-            reasons.push(match broken.as_slice() {
-                [] => "the files have not been read yet".to_owned(),
-                files => format!("the first load of the files has errors in {}", files.join(", ")),
+            reasons.push(match state.broken_files() {
+                None => "the files have not been read yet".to_owned(),
+                Some(files) => format!("the first load of the files has errors in {files}"),
             });
         }
         reasons
@@ -247,7 +242,9 @@ impl xds_api::handle::Control for Control {
 
     fn problems(&self) -> Vec<String> {
         let state = self.shared.state();
-        state.unreadable.values().chain(state.problems.values()).cloned().collect()
+        let broken = state.broken_files().filter(|_| state.is_loaded);
+        let broken = broken.map(|files| format!("there are errors in {files}; last good contents are served"));
+        state.unreadable.values().chain(state.problems.values()).cloned().chain(broken).collect()
     }
 
     fn events(&self) -> broadcast::Receiver<Event> {
@@ -294,9 +291,6 @@ impl Shared {
         self.state().problems.remove(subject);
     }
 }
-
-/// How many broken files a readiness reason names.
-const MAX_NAMED_FILES: usize = 10;
 
 /// The store's and the cache's revisions are the same numbers.
 fn revision_of(revision: xds_store::Revision) -> Revision {

@@ -78,6 +78,14 @@ impl State {
             files: Arc::clone(&self.files),
         }
     }
+
+    /// The places of the files' first errors, in words; `None` if there are none.
+    pub(crate) fn broken_files(&self) -> Option<String> {
+        let first = |file: &FileStatus| file.diagnostics.iter().find(|found| found.is_error()).cloned();
+        let errors = self.files.values().filter_map(first).take(MAX_NAMED_FILES);
+        let places: Vec<String> = errors.map(|error| error.place.to_string()).collect();
+        (!places.is_empty()).then(|| places.join(", "))
+    }
 }
 
 impl World {
@@ -214,3 +222,6 @@ impl Shared {
         Ok(())
     }
 }
+
+/// How many broken files a readiness reason names.
+const MAX_NAMED_FILES: usize = 10;

@@ -1,7 +1,9 @@
 //! Tests of the control against a store in memory, which can be made to fail, and against the real one.
 
+mod acked;
 mod files;
 mod model;
+mod rest;
 mod store;
 mod writes;
 

@@ -227,7 +227,7 @@ async fn with_strict_a_load_with_dangling_references_is_refused() {
         );
         let diagnostic = server.control.files()["routes/a.yaml"].diagnostics[0].clone();
         assert_eq!((diagnostic.place.line, diagnostic.is_error()), (9, strict));
-        assert_eq!(server.control.problems().len(), usize::from(strict));
+        assert_eq!(server.control.problems().is_empty(), !strict);
     }
 }
 

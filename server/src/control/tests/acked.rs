@@ -1,0 +1,249 @@
+//! `wait=acked`, `onNack=revert` and `/v1/acks`, with streams that answer as they are told.
+
+use std::sync::Weak;
+
+use serde_json::Value;
+use xds_cache::status::{
+    EventKind, Sent, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber, Variant,
+};
+use xds_cache::{Node, ViewChange, ViewReceiver};
+
+use super::rest::{Reply, Rest};
+use super::*;
+
+/// A connected client that wants all clusters.
+struct Client {
+    entry: Arc<StreamEntry>,
+    _view: ViewReceiver,
+    _wishes: Arc<AllClusters>,
+}
+
+struct AllClusters;
+
+impl Subscriber for AllClusters {
+    fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
+        change.changes.keys().filter(|changed| **changed == ResourceType::Cluster).cloned().collect()
+    }
+}
+
+impl Client {
+    fn connect(server: &Server, id: u64, node: &str) -> Self {
+        Self::connect_as(server, id, node, None)
+    }
+
+    fn connect_as(server: &Server, id: u64, node: &str, service: Option<ResourceType>) -> Self {
+        let node = Arc::new(Node::with_id(node));
+        let wishes = Arc::new(AllClusters);
+        let weak: Weak<AllClusters> = Arc::downgrade(&wishes);
+        let info = StreamInfo {
+            id: StreamId(id),
+            node: Arc::clone(&node),
+            address: "127.0.0.1:5".into(),
+            variant: Variant::Sotw,
+            service,
+            since: SystemTime::UNIX_EPOCH,
+        };
+        let entry = server.board.register(info, weak);
+        let mut view = server.publisher.follow(&node);
+        let key = view.take().unwrap().key().clone();
+        entry.record_view(key, false);
+        Self { entry, _view: view, _wishes: wishes }
+    }
+
+    fn sent(&self, revision: u64) -> Sent {
+        let sent = Sent {
+            nonce: revision,
+            version_info: format!("v{revision}").into(),
+            revision: Revision(revision),
+            is_final: true,
+        };
+        self.record(EventKind::Sent(sent.clone()));
+        sent
+    }
+
+    fn ack(&self, revision: u64) {
+        let sent = self.sent(revision);
+        self.record(EventKind::Acked(sent));
+    }
+
+    fn nack(&self, revision: u64) {
+        let sent = self.sent(revision);
+        self.record(EventKind::Nacked { sent, message: "no such filter".into() });
+    }
+
+    fn record(&self, kind: EventKind) {
+        self.entry
+            .record(&StreamEvent { resource_type: ResourceType::Cluster, kind }, SystemTime::UNIX_EPOCH);
+    }
+}
+
+fn rest() -> Rest {
+    Rest::new(Server::without_files(&MemoryStore::new()))
+}
+
+/// Puts a cluster into the default group and waits; `then` is done once it is published.
+async fn put_and(rest: &Rest, query: &str, text: &str, then: impl FnOnce()) -> (u16, Value) {
+    let before = rest.server.revision();
+    let body = json!({"name": "a", "alt_stat_name": text, "connect_timeout": "1s"});
+    let path = format!("/v1/groups/default/resources/clusters/a?wait=acked&{query}");
+    let published = async {
+        while rest.server.publisher.groups().0.0 == before {
+            tokio::task::yield_now().await;
+        }
+        then();
+    };
+    let (reply, ()) = futures_util::future::join(rest.put(&path, &body), published).await;
+    let Reply { status, .. } = reply;
+    (status, reply.json())
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_to_wait_for_is_answered_at_once() {
+    let rest = rest();
+    let (status, answer) = put_and(&rest, "timeout=300s", "1", || {}).await;
+    assert_eq!((status, &answer["total"], &answer["acked"]), (200, &json!(0), &json!(0)));
+    let client = Client::connect(&rest.server, 1, "n1");
+    let same = json!({"name": "a", "alt_stat_name": "1", "connect_timeout": "1s"});
+    let reply = rest.put("/v1/groups/default/resources/clusters/a?wait=acked", &same).await;
+    assert_eq!((reply.status, &reply.json()["total"]), (200, &json!(0)), "an equal write concerns nobody");
+    let reply = rest.put("/v1/groups/elsewhere/resources/clusters/a?wait=acked", &same).await;
+    assert_eq!((reply.status, &reply.json()["total"]), (200, &json!(0)), "nor does another group's");
+    drop(client);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pitfall_78_done_means_every_concerned_client_has_acked() {
+    let rest = rest();
+    let clients = [Client::connect(&rest.server, 1, "n1"), Client::connect(&rest.server, 2, "n2")];
+    let (status, answer) =
+        put_and(&rest, "timeout=10s", "1", || clients.iter().for_each(|client| client.ack(1))).await;
+    assert_eq!(
+        (status, &answer["total"], &answer["acked"], &answer["pending"]),
+        (200, &json!(2), &json!(2), &json!([]))
+    );
+    assert_eq!((&answer["committed"], &answer["revision"]), (&json!(true), &json!(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pitfall_78_stragglers_are_named_when_the_time_is_up() {
+    let rest = rest();
+    let clients = [Client::connect(&rest.server, 1, "n1"), Client::connect(&rest.server, 2, "n2")];
+    let (status, answer) = put_and(&rest, "timeout=500ms", "1", || clients[0].ack(1)).await;
+    assert_eq!((status, &answer["acked"], &answer["pending"]), (202, &json!(1), &json!(["n2"])));
+    clients[1].ack(1);
+    let report = rest.get("/v1/acks?revision=1").await.json();
+    assert_eq!((&report["total"], &report["acked"], &report["pending"]), (&json!(2), &json!(2), &json!([])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pitfall_78_a_nack_is_424_and_the_write_stays() {
+    let rest = rest();
+    let clients = [Client::connect(&rest.server, 1, "n1"), Client::connect(&rest.server, 2, "n2")];
+    let (status, problem) = put_and(&rest, "timeout=10s", "1", || clients[0].nack(1)).await;
+    assert_eq!((status, &problem["committed"], &problem["revision"]), (424, &json!(true), &json!(1)));
+    assert_eq!(problem["nacked"], json!([{"node": "n1", "message": "no such filter"}]));
+    assert_eq!((&problem["status"], &problem["total"]), (&json!(424), &json!(2)));
+    assert_eq!(rest.server.served("default"), pairs(&[("a", "1")]));
+    clients[0].ack(2);
+    clients[1].ack(1);
+    let report = rest.get("/v1/acks?revision=1").await.json();
+    assert_eq!((&report["nacked"], &report["acked"]), (&json!([]), &json!(2)), "a newer ACK heals it");
+    assert_eq!(report["superseded"], json!(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pitfall_79_only_if_asked_a_nack_takes_the_change_back() {
+    let rest = rest();
+    let client = Client::connect(&rest.server, 1, "n1");
+    put_and(&rest, "timeout=1s", "1", || client.ack(1)).await;
+    let (status, problem) = put_and(&rest, "timeout=10s&onNack=revert", "2", || client.nack(2)).await;
+    assert_eq!((status, &problem["revision"], &problem["reverted"]), (424, &json!(2), &json!(3)));
+    assert_eq!(rest.server.served("default"), pairs(&[("a", "1")]));
+    assert_eq!(rest.server.control.history(None, 1).unwrap()[0].source, "revert");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_failed_before_fails_nothing() {
+    let rest = rest();
+    let failing = Client::connect(&rest.server, 1, "n1");
+    let fine = Client::connect(&rest.server, 2, "n2");
+    failing.nack(0);
+    let (status, answer) = put_and(&rest, "timeout=10s", "1", || {
+        failing.nack(1);
+        fine.ack(1);
+    })
+    .await;
+    assert_eq!((status, &answer["acked"], &answer["total"]), (200, &json!(1), &json!(2)), "{answer}");
+    assert_eq!(answer["alreadyFailing"], json!([{"node": "n1", "message": "no such filter"}]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_is_not_waited_for() {
+    let rest = rest();
+    let client = Client::connect(&rest.server, 1, "n1");
+    let (status, answer) = put_and(&rest, "timeout=10s", "1", move || drop(client)).await;
+    assert_eq!((status, &answer["total"]), (200, &json!(0)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_ack_counts_and_an_older_one_does_not() {
+    let rest = rest();
+    let client = Client::connect(&rest.server, 1, "n1");
+    let (status, _) = put_and(&rest, "timeout=100ms", "1", || client.ack(0)).await;
+    assert_eq!(status, 202);
+    let (status, answer) = put_and(&rest, "timeout=100ms", "2", || client.ack(5)).await;
+    assert_eq!((status, &answer["superseded"]), (200, &json!(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_moves_to_a_new_group_is_concerned() {
+    let rest = rest();
+    let moved = Client::connect(&rest.server, 1, "n1");
+    let other = Client::connect(&rest.server, 2, "n2");
+    let body = json!({"resources": [{"@type": ResourceType::Cluster.type_url(), "name": "a"}]});
+    let reply = rest.put("/v1/groups/n1/resources", &body).await.json();
+    assert_eq!((&reply["revision"], &reply["total"]), (&json!(1), &json!(1)));
+    let version = reply["versions"][ResourceType::Cluster.type_url()].as_str().unwrap().to_owned();
+    let report = rest.get(&format!("/v1/acks?version={version}")).await.json();
+    assert_eq!((&report["revision"], &report["pending"]), (&json!(1), &json!(["n1"])));
+    drop((moved, other));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_per_type_streams_of_a_connection_are_one_client() {
+    let rest = rest();
+    let one = Client::connect_as(&rest.server, 1, "n1", Some(ResourceType::Cluster));
+    let two = Client::connect_as(&rest.server, 2, "n1", Some(ResourceType::ClusterLoadAssignment));
+    let ads = Client::connect(&rest.server, 3, "n1");
+    let (status, answer) = put_and(&rest, "timeout=100ms", "1", || one.ack(1)).await;
+    assert_eq!((status, &answer["total"], &answer["pending"]), (202, &json!(2), &json!(["n1", "n1"])));
+    two.ack(1);
+    ads.ack(1);
+    assert_eq!(rest.get("/v1/acks").await.json()["acked"], json!(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_are_listed_with_the_worst_of_their_streams() {
+    let rest = rest();
+    let clients: Vec<_> = (0..5).map(|n| Client::connect(&rest.server, n, &format!("n{}", n / 2))).collect();
+    clients[0].ack(1);
+    clients[1].nack(1);
+    clients[2].ack(1);
+    let list = rest.get("/v1/nodes?limit=2").await.json();
+    let ids: Vec<_> =
+        list["nodes"].as_array().unwrap().iter().map(|node| node["id"].as_str().unwrap()).collect();
+    assert_eq!((ids, &list["next"]), (vec!["n0", "n1"], &json!("n1")));
+    let rest_of = rest.get("/v1/nodes?limit=2&after=n1").await.json();
+    assert_eq!((&rest_of["nodes"][0]["id"], &rest_of["next"]), (&json!("n2"), &Value::Null));
+    let failing = rest.get("/v1/nodes?status=ERROR").await.json();
+    assert_eq!(failing["nodes"].as_array().map(Vec::len), Some(1));
+    assert_eq!(rest.get("/v1/nodes?group=none").await.json()["nodes"], json!([]));
+    let node = rest.get("/v1/nodes/n0").await.json();
+    let clusters = &node["types"][ResourceType::Cluster.type_url()];
+    assert_eq!((&clusters["status"], &clusters["versionSent"]), (&json!("ERROR"), &json!("v1")));
+    assert_eq!(clusters["lastNack"]["message"], json!("no such filter"));
+    assert_eq!(clusters["lastNack"]["at"], json!("1970-01-01T00:00:00.000Z"));
+    assert_eq!((&node["groups"], &node["profile"]), (&json!(["default"]), &json!("envoy")));
+    assert_eq!(node["streams"].as_array().map(Vec::len), Some(2));
+    assert_eq!(node["streams"][0]["types"][ResourceType::Cluster.type_url()]["versionAcked"], json!("v1"));
+}
