@@ -15,6 +15,7 @@ pub mod http;
 pub mod process;
 pub mod random;
 pub mod raw;
+pub mod seen;
 pub mod server;
 pub mod tools;
 pub mod wait;

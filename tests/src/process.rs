@@ -62,6 +62,12 @@ impl Process {
         kill_process(id, signal).with_context(|| format!("signal to {}", self.name))
     }
 
+    /// The process id, or `None` once it has ended.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// Returns how the process ended, or `None` if it runs.
     ///
     /// # Errors

@@ -135,14 +135,16 @@ impl Server {
         Ok(Self { setup, process, xds, admin, http: Http::new() })
     }
 
-    /// Kills the server and starts it anew with the same data; its xDS port is the same if it was
-    /// [fixed](Setup::fixed_xds_port).
+    /// Starts the server anew with the same data, and kills it first if it runs; its xDS port is the same if it
+    /// was [fixed](Setup::fixed_xds_port).
     ///
     /// # Errors
     ///
     /// As [`start_with`](Self::start_with).
     pub async fn restart(&mut self) -> Result<()> {
-        self.kill().await?;
+        if self.process.try_exit()?.is_none() {
+            self.kill().await?;
+        }
         *self = Self::start_with(self.setup.clone()).await?;
         Ok(())
     }
@@ -296,6 +298,12 @@ impl Server {
     /// If the command fails.
     pub async fn bootstrap_grpc(&self, node_id: &str) -> Result<String> {
         cli(&["bootstrap", "grpc", "--node-id", node_id, "--xds-address", &self.xds.to_string()]).await
+    }
+
+    /// The process id, or `None` once it has ended.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.process.id()
     }
 
     /// Where clients connect.

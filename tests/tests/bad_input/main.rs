@@ -1,0 +1,8 @@
+//! Bad input, by name: each kind gets its message, the last good state keeps serving, nothing is lost, the process lives.
+
+mod clients;
+mod data_dir;
+mod files;
+mod http;
+mod messages;
+mod secrets;
