@@ -18,14 +18,15 @@ use crate::grpc::wire::{
 /// Small things lie together in one segment; large resources are segments of their own, which share the memory of the
 /// resource. No segment is shorter than [`MIN_SEGMENT`] bytes, unless it is the only one.
 #[derive(Debug)]
-pub(crate) struct Body {
+pub struct Body {
     segments: Box<[Bytes]>,
     len: usize,
 }
 
 impl Body {
     /// Encodes `contents`; `identifier` is the instance's name (row A13).
-    pub(crate) fn new(contents: &Contents, identifier: &str) -> Self {
+    #[must_use]
+    pub fn new(contents: &Contents, identifier: &str) -> Self {
         let fields = Fields::of(contents.form);
         let mut segments = Segments::default();
         let type_url = contents.resource_type.type_url();
@@ -55,12 +56,15 @@ impl Body {
     }
 
     /// How many bytes it has.
-    pub(crate) fn len(&self) -> usize {
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a body always says its type")]
+    pub fn len(&self) -> usize {
         self.len
     }
 
     /// The bytes, in order.
-    pub(crate) fn segments(&self) -> &[Bytes] {
+    #[must_use]
+    pub fn segments(&self) -> &[Bytes] {
         &self.segments
     }
 }

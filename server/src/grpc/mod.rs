@@ -13,7 +13,7 @@ mod config;
 mod convert;
 mod csds;
 mod discovery;
-mod encode;
+pub mod encode;
 mod fetch;
 mod frames;
 mod identity;
