@@ -177,10 +177,11 @@ impl Shared {
         source: &'static str,
         summary: &str,
     ) -> Publication {
-        let publication = self.parts.acks.publish(revision, groups);
+        // Before it is published, so that the first acknowledgement finds when that was.
         if let Some(observer) = &self.parts.observer {
             observer.published(source, revision);
         }
+        let publication = self.parts.acks.publish(revision, groups);
         tracing::info!(
             revision = revision.0,
             source,
