@@ -155,8 +155,8 @@ impl TypeTable {
         virtual_host::domains(name).find_map(|domain| self.find_alias(&domain))
     }
 
-    /// The members of an `xdstp:` glob collection, sorted by name (row A154). Resources whose names are not in canonical form are
-    /// members of none.
+    /// The members of an `xdstp:` glob collection, sorted by name (row A154). Resources whose paths are not in canonical form
+    /// are members of none.
     pub fn members<'a>(&'a self, glob: &'a str) -> impl Iterator<Item = &'a Arc<Resource>> {
         let directory = xdstp::directory(glob);
         let first = self.resources.partition_point(|resource| **resource.name() < *directory);
@@ -166,8 +166,14 @@ impl TypeTable {
             .filter(move |resource| xdstp::glob_of(resource.name()).is_some_and(|of| of == glob))
     }
 
-    /// Whether names are matched to the domains of virtual hosts, so that what a name stands for can change without a change of
-    /// that resource.
+    /// Whether any resource can be asked for by another name than its own, so that what a name stands for can change without a
+    /// change of that resource.
+    #[must_use]
+    pub fn has_aliases(&self) -> bool {
+        !self.aliases.is_empty()
+    }
+
+    /// Whether names are matched to the domains of virtual hosts.
     #[must_use]
     pub fn has_virtual_hosts(&self) -> bool {
         self.has_virtual_hosts

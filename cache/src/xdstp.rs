@@ -26,13 +26,17 @@ pub fn is_glob(name: &str) -> bool {
 }
 
 /// The glob that has the resource of this name as a member: same directory, one level, same context parameters (rows A155, A157).
-/// `None` if it is no canonical `xdstp:` name, or a glob itself.
+/// `None` if it is no `xdstp:` name, a glob itself, or has a path with other escapes than the canonical ones.
 #[must_use]
 pub fn glob_of(name: &str) -> Option<String> {
     if !name.starts_with(SCHEME) || is_glob(name) {
         return None;
     }
-    let (path, parameters) = split_parameters(name);
+    let canonical = canonical(name);
+    let (path, parameters) = split_parameters(&canonical);
+    if path != split_parameters(name).0 {
+        return None;
+    }
     let (directory, _) = path.get(SCHEME.len()..)?.rsplit_once('/')?;
     let separator = if parameters.is_empty() { "" } else { "?" };
     directory.contains('/').then(|| format!("{SCHEME}{directory}/*{separator}{parameters}"))
@@ -145,7 +149,10 @@ mod tests {
         assert_eq!(glob("xdstp://a/T/foo/x/y").as_deref(), Some("xdstp://a/T/foo/x/*"));
         assert_eq!(glob("xdstp://a/T/foo/bar?k=v").as_deref(), Some("xdstp://a/T/foo/*?k=v"));
         assert_eq!(glob("xdstp://a/T/bar").as_deref(), Some("xdstp://a/T/*"));
-        for name in ["foo/bar", "xdstp://a/T", "xdstp://a/T/foo/*", "xdstp://", "xdstp://a"] {
+        assert_eq!(glob("xdstp://a/T/foo/bar?k=v&a=b").as_deref(), Some("xdstp://a/T/foo/*?a=b&k=v"));
+        for name in
+            ["foo/bar", "xdstp://a/T/%61/b", "xdstp://a/T", "xdstp://a/T/foo/*", "xdstp://", "xdstp://a"]
+        {
             assert_eq!(glob(name), None, "{name}");
         }
         assert!(is_glob("xdstp://a/T/*?k=v") && !is_glob("a/*") && !is_glob("xdstp://a/T/x*"));

@@ -222,8 +222,12 @@ impl Client {
                 self.streams.values().any(|stream| {
                     stream.find(resource_type).is_some_and(|state| {
                         let subscription = &state.subscription;
+                        let view = self.view.as_ref();
                         let covers = |resource: &Arc<Resource>| {
-                            subscription.covers(resource) || subscription.covers_host_of(resource)
+                            view.map(|view| view.table(resource_type)).is_some_and(|table| {
+                                subscription.covers(table, resource)
+                                    || subscription.covers_host_of(table, resource)
+                            })
                         };
                         changes.changed.iter().any(covers)
                             || changes.removed.iter().any(|name| subscription.covers_name(name))

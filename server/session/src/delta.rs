@@ -1,6 +1,6 @@
 //! Incremental: what a request means, and what a response holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xds_cache::status::EventKind;
@@ -82,6 +82,11 @@ pub(crate) fn compose(
     client: ClientTraits,
 ) -> Update {
     let table = view.table(&state.resource_type);
+    let hosts: BTreeSet<Name> = if state.resource_type == ResourceType::VirtualHost {
+        owed.missing.iter().filter(|name| state.subscription.is_unheld(name)).cloned().collect()
+    } else {
+        BTreeSet::new()
+    };
     let Part { mut sent, mut is_whole } = state.take_part(owed, table, client.max_response_bytes);
     if !later.is_empty() {
         state.subscription.mark_stale(later);
@@ -89,14 +94,12 @@ pub(crate) fn compose(
     }
     state.is_answer_owed = false;
     let mut entries = full_for_hosts(&sent.changed, &state.subscription.hosts(table));
-    if state.resource_type == ResourceType::VirtualHost {
-        let is_host = |name: &Name| state.subscription.names().contains(name);
-        let (hosts, others): (Vec<Name>, Vec<Name>) = sent.missing.into_iter().partition(is_host);
-        entries.extend(hosts.into_iter().map(Entry::Unpopulated));
-        sent.missing = others;
-    }
+    // An unknown host is told as a resource without content (row A117), unless the client may hold something of that name.
+    let (unknown, missing): (Vec<Name>, Vec<Name>) =
+        std::mem::take(&mut sent.missing).into_iter().partition(|name| hosts.contains(name));
+    entries.extend(unknown.into_iter().map(Entry::Unpopulated));
     let mut removed = sent.removed;
-    removed.extend(sent.missing);
+    removed.extend(missing);
     removed.sort();
     let form = form(&state.resource_type, client);
     let contents = Contents { removed, ..state.contents(view, form, Entries::Listed(entries)) };

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use xds_cache::{Name, Resource, TypeTable, Version, xdstp};
+use xds_cache::{Name, Resource, ResourceType, TypeTable, Version, xdstp};
+
+use crate::sotw::WILDCARD;
 
 /// What one stream wants of one resource type, and what its client may hold.
 ///
@@ -24,6 +26,8 @@ use xds_cache::{Name, Resource, TypeTable, Version, xdstp};
 pub(crate) struct Subscription {
     /// Names asked for one by one; never contains `*`.
     names: BTreeSet<Name>,
+    /// Whether names can be hosts: of the type VirtualHost.
+    has_hosts: bool,
     /// How many of the names are globs.
     n_globs: usize,
     /// Whether every resource of the type is wanted.
@@ -32,9 +36,9 @@ pub(crate) struct Subscription {
     settled: Arc<TypeTable>,
     /// … except for these. Names that are subscribed to, and names of resources.
     exceptions: BTreeMap<Name, Held>,
-    /// Resources that a wildcard, a glob or another name than their own brought to the client. It does not want them any more,
-    /// but will take them if it asks anew before it has seen what is on its way.
-    lingering: BTreeSet<Name>,
+    /// What the client does not want any more, but will take up again if it asks anew before it has seen what is on its way:
+    /// resources, each with what brought it, which may be `*`.
+    lingering: BTreeSet<(Name, Name)>,
 }
 
 /// What the client may hold under one name.
@@ -44,8 +48,10 @@ enum Held {
     Version(Version),
     /// Something that is out of date.
     Stale,
-    /// Anything.
+    /// Anything; it waits for an answer.
     Unknown,
+    /// Nothing; it waits for an answer.
+    Nothing,
     /// It was told that there is nothing.
     Gone,
 }
@@ -81,6 +87,13 @@ impl Owed {
     }
 }
 
+impl Subscription {
+    /// Nothing is wanted and nothing held.
+    pub(crate) fn new(resource_type: &ResourceType) -> Self {
+        Self { has_hosts: *resource_type == ResourceType::VirtualHost, ..Self::default() }
+    }
+}
+
 /// What is owed.
 impl Subscription {
     /// Returns what the client lacks of `table`. Calling it twice returns the same: only [`settle`](Self::settle),
@@ -88,16 +101,16 @@ impl Subscription {
     /// nothing here knows of rejections.
     ///
     /// Costs as much as there is different between `table` and what the client has; at most the number of names for named
-    /// subscriptions of a stream that fell behind, and for virtual hosts.
+    /// subscriptions of a stream that fell behind, and where resources have aliases.
     pub(crate) fn owed(&self, table: &TypeTable) -> Owed {
         let mut owed = Owed::default();
         if table.version() != self.settled.version() {
             let remembered = table.remembered_changes_since(&self.settled);
-            let derives = table.has_virtual_hosts() || self.settled.has_virtual_hosts();
+            let derives = table.has_aliases() || self.settled.has_aliases();
             let by_name = !self.is_wildcard && self.n_globs == 0 && (derives || remembered.is_none());
             if !by_name {
                 let changes = remembered.unwrap_or_else(|| table.changes_since(&self.settled));
-                changes.changed.iter().for_each(|resource| self.add_changed(resource, &mut owed));
+                changes.changed.iter().for_each(|resource| self.add_changed(table, resource, &mut owed));
                 changes.removed.iter().for_each(|name| self.add_removed(name, &mut owed));
             }
             if by_name || derives {
@@ -111,17 +124,18 @@ impl Subscription {
         owed
     }
 
-    fn add_changed(&self, resource: &Arc<Resource>, owed: &mut Owed) {
-        if !self.covers(resource) {
+    fn add_changed(&self, table: &TypeTable, resource: &Arc<Resource>, owed: &mut Owed) {
+        if !self.covers(table, resource) {
             // It may have left the wildcard, or lost the alias that it was wanted by.
             self.add_removed(resource.name(), owed);
-        } else if !self.has_exception(resource) {
+        } else if !self.exceptions.contains_key(resource.name()) {
             owed.changed.push(Arc::clone(resource));
         }
     }
 
     fn add_removed(&self, name: &Name, owed: &mut Owed) {
-        let was_covered = self.settled.find(name).is_some_and(|resource| self.covers(resource));
+        let was_covered =
+            self.settled.find(name).is_some_and(|resource| self.covers(&self.settled, resource));
         if was_covered && !self.exceptions.contains_key(name) {
             owed.removed.push(Arc::clone(name));
         }
@@ -149,29 +163,42 @@ impl Subscription {
             .filter_map(|name| table.resolve(name))
             .map(|resource| resource.name())
             .collect();
-        let is_wanted = |name: &Name| {
-            wanted.contains(name) || table.find(name).is_some_and(|resource| self.covers(resource))
-        };
-        let lost = lost.into_iter().map(|resource| resource.name()).filter(|name| !is_wanted(name));
-        owed.removed.extend(lost.cloned());
+        for name in lost.into_iter().map(|resource| resource.name()) {
+            match table.find(name) {
+                // It was sent with an alias that is another's now.
+                Some(resource) if wanted.contains(name) || self.covers(table, resource) => {
+                    owed.changed.push(Arc::clone(resource));
+                }
+                Some(_) | None => owed.removed.push(Arc::clone(name)),
+            }
+        }
     }
 
     fn add_exception(&self, table: &TypeTable, name: &Name, held: Held, owed: &mut Owed) {
         if self.has_glob(name) {
             let mut members = table.members(name).peekable();
-            if members.peek().is_none() && held == Held::Unknown {
+            if members.peek().is_none() && held != Held::Gone {
                 owed.missing.push(Arc::clone(name));
             }
-            owed.changed
-                .extend(members.filter(|member| !self.exceptions.contains_key(member.name())).cloned());
+            if held != Held::Stale {
+                let unknown = members.filter(|member| !self.exceptions.contains_key(member.name()));
+                owed.changed.extend(unknown.cloned());
+            }
             return;
         }
         match (held, self.lookup(table, name)) {
             (Held::Version(version), Some(resource)) if version == resource.version() => {}
-            (_, Some(resource)) => owed.changed.push(Arc::clone(resource)),
+            (Held::Stale, Some(resource)) if resource.name() != name => owed.removed.push(Arc::clone(name)),
+            (held, Some(resource)) => {
+                owed.changed.push(Arc::clone(resource));
+                if resource.name() != name && matches!(held, Held::Version(_) | Held::Unknown) {
+                    // What had this name of its own is gone.
+                    owed.removed.push(Arc::clone(name));
+                }
+            }
             (Held::Gone, None) => {}
             (Held::Version(_) | Held::Stale, None) => owed.removed.push(Arc::clone(name)),
-            (Held::Unknown, None) => owed.missing.push(Arc::clone(name)),
+            (Held::Unknown | Held::Nothing, None) => owed.missing.push(Arc::clone(name)),
         }
     }
 
@@ -221,34 +248,61 @@ impl Subscription {
     pub(crate) fn settle_part(&mut self, table: &Arc<TypeTable>, rest: &Owed) {
         let before = std::mem::take(&mut self.exceptions);
         self.settled = Arc::clone(table);
-        let mut keys: Vec<Name> = Vec::new();
-        for resource in &rest.changed {
-            keys.push(Arc::clone(resource.name()));
-            keys.extend(resource.aliases().iter().filter(|alias| self.names.contains(*alias)).cloned());
-        }
-        let hosts = self.hosts(table);
-        keys.extend(rest.changed.iter().filter_map(|resource| hosts.get(resource.name())).flatten().cloned());
-        for key in keys {
-            // What was never answered stays so; of anything else the client has an older version, if any.
-            let is_unknown = before.get(&key) == Some(&Held::Unknown);
-            self.exceptions.insert(key, if is_unknown { Held::Unknown } else { Held::Stale });
+        // Of what is not sent the client has an older version, if any.
+        let unsent: BTreeSet<&Name> = rest.changed.iter().map(|resource| resource.name()).collect();
+        self.exceptions.extend(unsent.iter().map(|name| (Arc::clone(name), Held::Stale)));
+        for (name, held) in &before {
+            // What was not answered yet stays so, whatever the resource is called.
+            let waits = matches!(held, Held::Unknown | Held::Nothing);
+            if waits && self.lookup(table, name).is_some_and(|resource| unsent.contains(resource.name())) {
+                self.exceptions.insert(Arc::clone(name), *held);
+            }
         }
         self.exceptions.extend(rest.removed.iter().map(|name| (Arc::clone(name), Held::Stale)));
-        self.exceptions.extend(rest.missing.iter().map(|name| (Arc::clone(name), Held::Unknown)));
+        for resource in rest.changed.iter().filter(|_| self.n_globs > 0) {
+            // Its members are owed one by one from now on; it is still owed that there are none, if they go before they are sent.
+            let glob = xdstp::glob_of(resource.name()).and_then(|glob| self.names.get(&*glob));
+            if let Some(glob) = glob.filter(|glob| before.contains_key(*glob)) {
+                self.exceptions.insert(Arc::clone(glob), Held::Stale);
+            }
+        }
+        for name in &rest.missing {
+            let held = before.get(name).copied().unwrap_or(Held::Unknown);
+            self.exceptions.insert(Arc::clone(name), held);
+        }
     }
 
     /// The client needs the resource again, whatever it holds. Tells whether it wants it at all.
     pub(crate) fn mark_unknown(&mut self, name: &str) -> bool {
         let name = xdstp::canonical(name);
-        let key = match self.names.get(&*name) {
-            Some(key) => Arc::clone(key),
-            None => match self.settled.find(&name).filter(|resource| self.covers(resource)) {
-                Some(resource) => Arc::clone(resource.name()),
-                None => return false,
-            },
+        if let Some(name) = self.names.get(&*name).cloned() {
+            self.doubt(name);
+            return true;
+        }
+        let is_held = self.settled.find(&name).is_some_and(|resource| self.covers(&self.settled, resource))
+            || (self.exceptions.contains_key(&*name) && self.covers_name(&name));
+        if is_held {
+            self.exceptions.insert(Name::from(&*name), Held::Unknown);
+        }
+        is_held
+    }
+
+    /// Forgets what the client holds by a subscribed name, also if the resource has another name; it waits for an answer.
+    fn doubt(&mut self, name: Name) {
+        if let Some(resource) = self.settled.resolve(&name).filter(|resource| *resource.name() != name) {
+            self.exceptions.entry(Arc::clone(resource.name())).or_insert(Held::Stale);
+        }
+        let may_hold = match self.exceptions.get(&name) {
+            Some(Held::Version(_) | Held::Stale | Held::Unknown) => true,
+            Some(Held::Nothing | Held::Gone) => false,
+            None => self.settled.find(&name).is_some(),
         };
-        self.exceptions.insert(key, Held::Unknown);
-        true
+        self.exceptions.insert(name, if may_hold { Held::Unknown } else { Held::Nothing });
+    }
+
+    /// Whether the client certainly holds nothing of this name, and waits for an answer.
+    pub(crate) fn is_unheld(&self, name: &Name) -> bool {
+        self.names.contains(name) && self.exceptions.get(name) == Some(&Held::Nothing)
     }
 
     /// The client may hold these, and they are gone; it was not told so.
@@ -259,10 +313,12 @@ impl Subscription {
     /// The client says that it holds a version from an earlier stream (row A92); counts if it wants the resource (row A95). A
     /// version of another server is out of date.
     pub(crate) fn mark_held(&mut self, name: &str, version: &str) {
-        let name = xdstp::canonical(name);
-        if self.covers_name(&name) {
-            let held = version.parse().map_or(Held::Stale, Held::Version);
-            self.exceptions.insert(Name::from(&*name), held);
+        let held = version.parse().map_or(Held::Stale, Held::Version);
+        let canonical = xdstp::canonical(name);
+        if self.names.contains(&*canonical) {
+            self.exceptions.insert(Name::from(&*canonical), held);
+        } else if self.covers_name(name) || self.names.iter().any(|asked| self.is_near(asked, name)) {
+            self.exceptions.insert(Name::from(name), held);
         }
     }
 }
@@ -283,8 +339,8 @@ impl Subscription {
                 names.contains(key) || *held == Held::Stale || xdstp::glob_of(key).as_deref() != Some(&*name)
             });
         }
-        self.exceptions.insert(name, Held::Unknown);
-        self.recall_lingering();
+        self.recall_lingering(&name);
+        self.doubt(name);
     }
 
     /// Unsubscribes from one name. If something else covers the resource, the client is owed an answer, because it has dropped
@@ -320,42 +376,39 @@ impl Subscription {
             ]
         };
         for resource in resources {
-            let is_own_name = resource == name;
-            let is_wanted = self.covers_name(&resource)
-                || self.settled.find(&resource).is_some_and(|resource| self.covers(resource));
+            let is_wanted = self.covers_name(&resource) || self.lookup(&self.settled, &resource).is_some();
             if is_wanted {
                 self.exceptions.insert(resource, Held::Unknown);
             } else {
                 self.exceptions.remove(&resource);
-                if !is_own_name {
-                    self.lingering.insert(resource);
-                }
+                self.lingering.insert((resource, Arc::clone(&name)));
             }
         }
     }
 
-    /// Subscribes to everything; what the client holds is unknown from now on, but for what it holds under its own name.
+    /// Subscribes to everything; what the client holds is unknown from now on.
     pub(crate) fn add_wildcard(&mut self) {
         if self.is_wildcard {
             let covered = self.settled.resources().iter().filter(|resource| resource.in_wildcard());
             let unknown: Vec<Name> = covered.map(|resource| Arc::clone(resource.name())).collect();
             self.exceptions.extend(unknown.into_iter().map(|name| (name, Held::Unknown)));
         } else {
-            let settled = std::mem::take(&mut self.settled);
-            for name in &self.names {
-                for resource in self.resources_of(&settled, name).filter(|resource| resource.name() != name) {
-                    self.exceptions.entry(Arc::clone(resource.name())).or_insert(Held::Stale);
+            let settled = Arc::clone(&self.settled);
+            for name in self.names.clone() {
+                let is_known = self.exceptions.contains_key(&name);
+                if !is_known && !self.has_glob(&name) && settled.resolve(&name).is_none() {
+                    self.exceptions.insert(name, Held::Gone);
+                    continue;
                 }
-                let held = match settled.find(name) {
-                    Some(resource) => Held::Version(resource.version()),
-                    None if settled.resolve(name).is_none() && !self.has_glob(name) => Held::Gone,
-                    None => Held::Unknown,
-                };
-                self.exceptions.entry(Arc::clone(name)).or_insert(held);
+                for member in self.resources_of(&settled, &name).filter(|resource| *resource.name() != name) {
+                    self.exceptions.entry(Arc::clone(member.name())).or_insert(Held::Stale);
+                }
+                self.doubt(name);
             }
+            self.settled = Arc::default();
             self.is_wildcard = true;
         }
-        self.recall_lingering();
+        self.recall_lingering(WILDCARD);
     }
 
     /// Ends the wildcard; names stay. The client drops the rest by itself (row A107).
@@ -364,13 +417,15 @@ impl Subscription {
             return;
         }
         let held = self.settled.resources().iter().filter(|resource| resource.in_wildcard());
-        let dropped = held.filter(|resource| !self.covers(resource)).map(|resource| resource.name());
+        let dropped =
+            held.filter(|resource| !self.covers(&self.settled, resource)).map(|resource| resource.name());
         let excepted = self.exceptions.keys().filter(|name| !self.covers_name(name));
         let lingering: Vec<Name> = dropped.chain(excepted).cloned().collect();
         for name in &lingering {
             self.exceptions.remove(name);
         }
-        self.lingering.extend(lingering);
+        let wildcard = Name::from(WILDCARD);
+        self.lingering.extend(lingering.into_iter().map(|name| (name, Arc::clone(&wildcard))));
     }
 
     /// Makes `names` the whole of what is asked for one by one (SotW). Names that are new become unknown (rows A46, A47).
@@ -395,19 +450,29 @@ impl Subscription {
         self.lingering = BTreeSet::new();
     }
 
-    /// The client asks anew while responses are on their way: it may take from them what it has dropped.
-    fn recall_lingering(&mut self) {
-        let lingering = std::mem::take(&mut self.lingering);
-        for name in lingering {
-            self.exceptions.entry(name).or_insert(Held::Stale);
+    /// The client asks for `name`, maybe while responses are on their way: it may take from them what it has dropped.
+    fn recall_lingering(&mut self, name: &str) {
+        let is_recalled = |(resource, by): &(Name, Name)| {
+            // Another host of the same route may be served by the same virtual host.
+            name == WILDCARD || **resource == *name || **by == *name || self.is_near(resource, name)
+        };
+        let (recalled, rest): (BTreeSet<_>, BTreeSet<_>) =
+            self.lingering.iter().cloned().partition(is_recalled);
+        self.lingering = rest;
+        for (resource, _) in recalled {
+            self.exceptions.entry(resource).or_insert(Held::Stale);
         }
     }
 
-    /// Whether a change of `resource` is a change for the client. Does not know hosts.
-    pub(crate) fn covers(&self, resource: &Resource) -> bool {
+    /// Whether the client wants `resource` of `table`. Does not know hosts.
+    pub(crate) fn covers(&self, table: &TypeTable, resource: &Resource) -> bool {
+        let stands_for_it = |alias: &Name| {
+            self.names.contains(alias)
+                && table.find_alias(alias).is_some_and(|found| found.name() == resource.name())
+        };
         (self.is_wildcard && resource.in_wildcard())
-            || self.names.contains(&**resource.name())
-            || resource.aliases().iter().any(|alias| self.names.contains(&**alias))
+            || self.names.contains(resource.name())
+            || resource.aliases().iter().any(stands_for_it)
             || self.is_member(resource.name())
     }
 
@@ -416,9 +481,8 @@ impl Subscription {
         self.is_wildcard || self.names.contains(name) || self.is_member(name)
     }
 
-    /// Whether the client gets `resource` for a host that it asked for.
-    pub(crate) fn covers_host_of(&self, resource: &Resource) -> bool {
-        let table = &self.settled;
+    /// Whether `table` has `resource` for a host that the client asked for.
+    pub(crate) fn covers_host_of(&self, table: &TypeTable, resource: &Resource) -> bool {
         let is_it = |found: &Arc<Resource>| found.name() == resource.name();
         table.has_virtual_hosts() && self.names.iter().any(|name| table.resolve(name).is_some_and(is_it))
     }
@@ -443,7 +507,7 @@ impl Subscription {
             match exception {
                 Held::Version(version) => held.insert(Arc::clone(name), Some(*version)),
                 Held::Stale | Held::Unknown => held.insert(Arc::clone(name), None),
-                Held::Gone => held.remove(name),
+                Held::Nothing | Held::Gone => held.remove(name),
             };
         }
         held
@@ -455,7 +519,9 @@ impl Subscription {
         if self.names.contains(name) {
             return table.resolve(name);
         }
-        table.find(name).filter(|resource| self.covers(resource))
+        table
+            .find(name)
+            .filter(|resource| self.covers(table, resource) || self.covers_host_of(table, resource))
     }
 
     /// The resources that a subscribed name stands for.
@@ -476,9 +542,9 @@ impl Subscription {
         self.n_globs > 0 && xdstp::glob_of(name).is_some_and(|glob| self.names.contains(&*glob))
     }
 
-    fn has_exception(&self, resource: &Resource) -> bool {
-        !self.exceptions.is_empty()
-            && (self.exceptions.contains_key(resource.name())
-                || resource.aliases().iter().any(|alias| self.exceptions.contains_key(alias)))
+    /// Whether two hosts are of one route, so that one virtual host may serve both (rows A116, A120).
+    fn is_near(&self, a: &str, b: &str) -> bool {
+        let route = |name: &str| name.rfind('/');
+        self.has_hosts && route(a).is_some_and(|end| route(b) == Some(end) && a[..end] == b[..end])
     }
 }

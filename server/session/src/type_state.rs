@@ -72,8 +72,8 @@ pub(crate) struct Update {
 impl TypeState {
     pub(crate) fn new(resource_type: ResourceType) -> Self {
         Self {
+            subscription: Subscription::new(&resource_type),
             resource_type,
-            subscription: Subscription::default(),
             named_once: false,
             is_known: false,
             is_dirty: false,
@@ -191,7 +191,7 @@ impl TypeState {
         if self.resource_type == ResourceType::VirtualHost {
             return None;
         }
-        let wanted = table.resources_with_ttl().filter(|resource| self.subscription.covers(resource));
+        let wanted = table.resources_with_ttl().filter(|resource| self.subscription.covers(table, resource));
         let shortest = wanted.filter_map(|resource| resource.ttl()).min()?;
         Some((shortest / 2).max(MIN_HEARTBEAT_INTERVAL))
     }
