@@ -58,18 +58,18 @@ pub struct LogFilterError(String);
 
 /// Sends the process's log events to standard error from now on. A second call changes nothing.
 pub fn init(config: &LogConfig) {
-    let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let is_set = subscriber(config, io::stderr, colour).try_init();
+    let is_set = subscriber(config, io::stderr).try_init();
     if is_set.is_err() {
         tracing::debug!("logging was set up before");
     }
 }
 
-fn subscriber<W>(config: &LogConfig, writer: W, colour: bool) -> Box<dyn tracing::Subscriber + Send + Sync>
+fn subscriber<W>(config: &LogConfig, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let filter = EnvFilter::new(&config.filter);
+    let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(colour);
     match config.format {
         LogFormat::Text => Box::new(tracing_subscriber::registry().with(filter).with(layer)),
@@ -78,6 +78,20 @@ where
             Box::new(tracing_subscriber::registry().with(filter).with(layer))
         }
     }
+}
+
+/// An error and its causes on one line; a cause that the line says already is left out.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let next = cause.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        source = cause.source();
+    }
+    text
 }
 
 #[cfg(test)]
@@ -105,7 +119,7 @@ mod tests {
         let buffer = Buffer::default();
         let writer = buffer.clone();
         let config = LogConfig::new(LogFormat::Json, "info").unwrap();
-        let subscriber = subscriber(&config, move || writer.clone(), false);
+        let subscriber = subscriber(&config, move || writer.clone());
         tracing::subscriber::with_default(subscriber, || {
             let addr: std::net::SocketAddr = "127.0.0.1:1".parse().unwrap();
             tracing::info!(service = "xds", %addr, "listening");

@@ -122,6 +122,18 @@ fn pitfall_74_dangling_references_are_warnings_unless_strict() {
 }
 
 #[test]
+fn a_reference_to_what_is_there_but_bad_is_no_second_fault() {
+    let cluster = format!(
+        "resources:\n- {CLUSTER}\n  name: a\n  type: EDS\n  eds_cluster_config: {{eds_config: {{ads: {{}}}}}}\n\
+         - '@type': type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment\n  cluster_name: a\n  endpoint: []\n"
+    );
+    let dir = directory(&[("a.yaml", &cluster)]);
+    let (code, stdout, _) = outcome(dir.path(), "validate a.yaml");
+    assert_eq!(code, 1);
+    assert!(stdout.contains("unknown-field") && !stdout.contains("dangling"), "{stdout}");
+}
+
+#[test]
 fn validate_for_a_node_refuses_groups_that_conflict_there() {
     let cluster = format!("resources:\n- {CLUSTER}\n  name: a\n  type: STATIC\n");
     let group = |name: &str| {

@@ -20,8 +20,9 @@ use xds_cache::{Resource, ResourceType};
 use xds_codec::Codec;
 
 use crate::cli::bootstrap::HostPort;
-use crate::cli::{Failure, chain, output};
+use crate::cli::{Failure, output};
 use crate::config::units::parse_duration;
+use crate::telemetry::chain;
 
 /// The flags of `get`.
 #[derive(Clone, Debug, clap::Args)]

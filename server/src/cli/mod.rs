@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::config::{self, Config, ConfigError, ServeArgs};
-use crate::telemetry;
+use crate::telemetry::{self, chain};
 
 mod admin;
 mod bootstrap;
@@ -182,20 +182,6 @@ fn with_default_command(mut args: Vec<OsString>) -> Vec<OsString> {
         args.insert(args.len().min(1), "serve".into());
     }
     args
-}
-
-/// An error and its causes on one line; a cause that the line says already is left out.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let next = cause.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use xds_store::JournalStore;
 
-use crate::cli::{Failure, chain};
+use crate::cli::Failure;
 use crate::config;
+use crate::telemetry::chain;
 
 /// The flags of `store`.
 #[derive(Clone, Debug, clap::Args)]

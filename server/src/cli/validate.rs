@@ -7,16 +7,17 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
-use xds_cache::{Layer, Node, Publisher, Revision, StatusBoard, layer};
+use xds_cache::{GroupName, Layer, Node, Publisher, Resource, ResourceKey, Revision, StatusBoard, layer};
 use xds_codec::{Codec, Diagnostic, Limits, Place, Severity};
 
-use crate::cli::{Failure, chain, output};
+use crate::cli::{Failure, output};
 use crate::config::units::parse_size;
 use crate::control::check;
 use crate::source::FileLoad;
 use crate::source::load::{Options, State, load};
 use crate::source::read::{Reader, Scan};
 use crate::source::timing::Removals;
+use crate::telemetry::chain;
 
 /// The flags of `validate`.
 #[derive(Clone, Debug, clap::Args)]
@@ -89,7 +90,7 @@ fn report(args: &ValidateArgs, scan: &Scan) -> Result<Report, Failure> {
     });
     let FileLoad { layer, files, .. } = loaded.load;
     let mut diagnostics: Vec<Diagnostic> = files.into_values().flat_map(|file| file.diagnostics).collect();
-    diagnostics.extend(doubts(args, &layer));
+    diagnostics.extend(doubts(args, &layer, loaded.state.unusable()));
     if scan.files.is_empty() && scan.faults.is_empty() {
         diagnostics.push(nothing_found(args));
     }
@@ -98,8 +99,17 @@ fn report(args: &ValidateArgs, scan: &Scan) -> Result<Report, Failure> {
 }
 
 /// What is doubtful about the groups together, as the server judges it before it publishes.
-fn doubts(args: &ValidateArgs, layer: &Layer) -> Vec<Diagnostic> {
-    let groups = layer::merge(layer, &Layer::default());
+///
+/// That a resource which is there has a fault is told already; that others name it, is no further one.
+fn doubts(args: &ValidateArgs, layer: &Layer, unusable: BTreeSet<ResourceKey>) -> Vec<Diagnostic> {
+    let mut present = Layer::default();
+    let default = present.groups.entry(GroupName::default_group()).or_default();
+    let placeholder = |key: ResourceKey| {
+        let resource = Resource::plain(key.resource_type.clone(), &key.name, Vec::new());
+        (key, Arc::new(resource))
+    };
+    default.resources.extend(unusable.into_iter().map(placeholder));
+    let groups = layer::merge(layer, &present);
     let touched: BTreeSet<_> = groups.keys().collect();
     let mut doubts = check::doubts(&BTreeMap::new(), &groups, &touched, &StatusBoard::new(), |_| true);
     if args.strict {

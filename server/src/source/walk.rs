@@ -94,7 +94,11 @@ impl Walker {
     pub fn walk(&mut self) -> Walk {
         let mut walk = Walk::default();
         for (index, root) in self.roots.iter().enumerate() {
-            if !self.roots.iter().enumerate().any(|(other, outer)| contains(outer, root, other < index)) {
+            let (before, after) = (self.roots.iter().take(index), self.roots.iter().skip(index + 1));
+            // Of two that are the same directory, the first one is walked.
+            let is_covered = before.clone().any(|outer| covers(outer, root))
+                || after.clone().any(|outer| covers(outer, root) && !covers(root, outer));
+            if !is_covered {
                 walk_root(root, &mut walk);
             }
         }
@@ -232,16 +236,11 @@ fn describe(error: &io::Error) -> String {
     error.to_string()
 }
 
-/// Whether the files of `inner` are found by walking `outer` anyway; of two equal ones, the first counts.
-fn contains(outer: &Path, inner: &Path, is_first: bool) -> bool {
-    if outer == inner {
-        return false;
-    }
+/// Whether the files of `inner`, another path, are found by walking `outer`.
+fn covers(outer: &Path, inner: &Path) -> bool {
     let (Ok(outer), Ok(inner)) = (fs::canonicalize(outer), fs::canonicalize(inner)) else { return false };
     let Ok(rest) = inner.strip_prefix(&outer) else { return false };
-    let is_same = rest.as_os_str().is_empty();
-    let is_visible = !rest.components().any(|part| is_ignored(&part.as_os_str().to_string_lossy()));
-    if is_same { is_first } else { is_visible }
+    rest.components().all(|part| !is_ignored(&part.as_os_str().to_string_lossy()))
 }
 
 fn without_dots(path: &Path) -> PathBuf {

@@ -18,6 +18,7 @@ use crate::source::read::Reader;
 use crate::source::timing::{Pace, Removals, Step, Timing};
 use crate::source::walk::Walk;
 use crate::source::{Confirmation, FileLoad};
+use crate::telemetry::chain;
 
 /// What the files are read with.
 #[derive(Debug)]
@@ -50,7 +51,10 @@ pub struct FileSource {
     saver: watch::Sender<Arc<State>>,
     /// Those who wait for an answer, and what was done for them so far.
     waiting: Vec<Waiting>,
-    last: Option<Delivered>,
+    /// What was delivered last.
+    delivered: Option<FileLoad>,
+    /// The diagnostics of the last load, which were logged.
+    logged: BTreeSet<String>,
 }
 
 /// Asks for a look at the files. Cheap to clone.
@@ -103,14 +107,6 @@ struct Waiting {
     answer: oneshot::Sender<Result<ReloadOutcome, WriteError>>,
     /// What the first load for this request gave.
     first: Option<ReloadOutcome>,
-}
-
-/// What was delivered last, as far as a difference matters.
-#[derive(Debug)]
-struct Delivered {
-    load: FileLoad,
-    /// Diagnostics that were logged.
-    logged: BTreeSet<String>,
 }
 
 impl FileSourceHandle {
@@ -171,7 +167,8 @@ impl FileSource {
         tokio::spawn(save_copies(parts.last_good, state, to_save));
         let (sender, requests) = mpsc::channel(MAX_REQUESTS);
         let pace = Pace::new(parts.timing, Instant::now());
-        let source = Self { work, pace, dirty, requests, saver, waiting: Vec::new(), last: None };
+        let (waiting, delivered, logged) = (Vec::new(), None, BTreeSet::new());
+        let source = Self { work, pace, dirty, requests, saver, waiting, delivered, logged };
         Ok((source, FileSourceHandle { requests: sender }))
     }
 
@@ -247,11 +244,15 @@ impl FileSource {
 
     /// Hands on a load that differs from the last one, or that somebody waits for.
     async fn deliver(&mut self, load: FileLoad, deliver: &mut Deliver) {
-        let is_same = self.last.as_ref().is_some_and(|last| is_same(&last.load, &load));
+        let is_same = self.delivered.as_ref().is_some_and(|last| is_same(last, &load));
         if is_same && self.waiting.is_empty() {
             return;
         }
-        self.log(&load, is_same);
+        self.log_news(&load);
+        if !is_same {
+            log_summary(&load);
+        }
+        self.delivered = Some(load.clone());
         let is_confirmed = |waiting: &Waiting| waiting.confirmation == Confirmation::Confirmed;
         let confirmation = match self.waiting.iter().any(is_confirmed) {
             true => Confirmation::Confirmed,
@@ -281,13 +282,12 @@ impl FileSource {
         }
     }
 
-    /// Logs what is new since the last load, once.
-    fn log(&mut self, load: &FileLoad, is_same: bool) {
-        let before = self.last.take().map(|last| last.logged).unwrap_or_default();
+    /// Logs the diagnostics that the last load did not have.
+    fn log_news(&mut self, load: &FileLoad) {
         let mut logged = BTreeSet::new();
         for one in load.files.values().flat_map(|file| &file.diagnostics) {
             let text = one.to_string();
-            if !before.contains(&text) {
+            if !self.logged.contains(&text) {
                 let (file, line, column, code) =
                     (&*one.place.file, one.place.line, one.place.column, one.code);
                 match one.severity {
@@ -298,13 +298,7 @@ impl FileSource {
             }
             logged.insert(text);
         }
-        if !is_same {
-            let (n_files, n_resources) = (load.files.len(), load.layer.n_resources());
-            let n_errors =
-                load.files.values().flat_map(|file| &file.diagnostics).filter(|one| one.is_error()).count();
-            tracing::info!(n_files, n_resources, n_errors, is_complete = load.is_complete, "files loaded");
-        }
-        self.last = Some(Delivered { load: load.clone(), logged });
+        self.logged = logged;
     }
 }
 
@@ -329,6 +323,13 @@ impl Work {
     }
 }
 
+fn log_summary(load: &FileLoad) {
+    let (n_files, n_resources) = (load.files.len(), load.layer.n_resources());
+    let n_errors =
+        load.files.values().flat_map(|file| &file.diagnostics).filter(|one| one.is_error()).count();
+    tracing::info!(n_files, n_resources, n_errors, is_complete = load.is_complete, "files loaded");
+}
+
 /// Saves what changed of the last good contents; of several states that wait, only the newest.
 async fn save_copies(last_good: LastGood, mut saved: Arc<State>, mut states: watch::Receiver<Arc<State>>) {
     let last_good = Arc::new(last_good);
@@ -343,7 +344,7 @@ async fn save_copies(last_good: LastGood, mut saved: Arc<State>, mut states: wat
                     None => store.remove(&path),
                 };
                 if let Err(error) = done {
-                    let error = crate::cli::chain(&error);
+                    let error = chain(&error);
                     tracing::error!(path = &*path, error, "the last good copy could not be saved");
                 }
             }

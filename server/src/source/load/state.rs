@@ -1,6 +1,6 @@
 //! What is known of the files from one load to the next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -84,6 +84,16 @@ pub(super) struct Served {
     pub(super) place: Place,
     /// Whether it is not what the file says now, because that is broken.
     pub(super) is_last_good: bool,
+}
+
+impl State {
+    /// The resources that files define and that are not served, because something is wrong with them.
+    #[must_use]
+    pub fn unusable(&self) -> BTreeSet<ResourceKey> {
+        let served: BTreeSet<&ResourceKey> = self.served.keys().map(|id| &id.key).collect();
+        let defined = self.files.values().flat_map(|file| file.parsed.keys());
+        defined.filter(|key| !served.contains(key)).cloned().collect()
+    }
 }
 
 impl FileState {
