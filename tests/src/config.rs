@@ -13,8 +13,6 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-/// What every type URL begins with.
-pub const TYPE_PREFIX: &str = "type.googleapis.com/";
 /// Type URL of listeners.
 pub const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 /// Type URL of route configurations.

@@ -1,9 +1,12 @@
 //! Real proxyless gRPC clients, set up by `xds-server bootstrap grpc`.
+//!
+//! C-core and grpc-go open a stream for each target; only grpc-js has one for all. What is to happen on one stream
+//! must therefore happen to one target.
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use xds_tests::backend::Backend;
-use xds_tests::config::{self, CLUSTER, ConfigDir, ENDPOINTS, LISTENER, ROUTE, TYPE_PREFIX};
+use xds_tests::config::{self, CLUSTER, ConfigDir, ENDPOINTS, LISTENER, ROUTE};
 use xds_tests::server::Server;
 use xds_tests::wait::{PATIENCE, wait_for};
 use xds_tests::worker::{Calls, Channel, Library, Worker};
@@ -30,7 +33,8 @@ macro_rules! with_each_library {
 with_each_library!(
     calls_follow_the_shipped_example,
     an_update_moves_traffic_without_an_error,
-    several_names_are_watched_and_unwatched,
+    several_clusters_are_watched_and_unwatched,
+    several_targets_are_watched_and_unwatched,
     giving_up_the_last_name_is_no_wildcard,
     a_change_while_the_server_was_away_arrives,
 );
@@ -84,12 +88,68 @@ async fn an_update_moves_traffic_without_an_error(library: Library) -> Result<()
     wait_who(&channel, "b1").await?;
 
     let counts = hold.stop().await?;
-    counts.ensure_no_errors()?;
+    // grpc-go takes new routes into use a moment before the load balancer knows their clusters.
+    let is_known = |error: &String| error.starts_with("unknown cluster selected for RPC");
+    let is_excused = library == Library::GrpcGo && counts.first_error.as_ref().is_some_and(is_known);
+    let n_excused = if is_excused { N_ROUTE_CHANGES } else { 0 };
+    assert!(counts.errors.values().sum::<u64>() <= n_excused, "{counts:?}");
     assert!(["b0", "b1", "b2"].iter().all(|name| counts.n_of(name) > 0), "{counts:?}");
     Ok(())
 }
 
-async fn several_names_are_watched_and_unwatched(library: Library) -> Result<()> {
+/// How often the test above turns to a cluster that is not in use yet.
+const N_ROUTE_CHANGES: u64 = 2;
+
+async fn several_clusters_are_watched_and_unwatched(library: Library) -> Result<()> {
+    let backends = [Backend::start("b0").await?, Backend::start("b1").await?, Backend::start("b2").await?];
+    let config = ConfigDir::new()?;
+    let write_cluster = |name: &str, backend: &Backend| {
+        let resources = [config::cluster(name), config::endpoints(name, &[backend.addr()])];
+        config.write_resources(&format!("cluster-{name}.yaml"), &resources)
+    };
+    let write_routes = |names: &[&str]| {
+        let prefixes: Vec<_> = names.iter().map(|name| format!("/{name}/")).collect();
+        let routes: Vec<_> =
+            prefixes.iter().map(String::as_str).zip(names.iter().map(|name| config::to(name))).collect();
+        config.write_resources(
+            "routes.yaml",
+            &[config::api_listener("x", "x"), config::route_config("x", &routes)],
+        )
+    };
+    for (name, backend) in ["a", "b", "c"].iter().zip(&backends) {
+        write_cluster(name, backend)?;
+    }
+    write_routes(&["a", "b", "c"])?;
+    let server = Server::start(config.path()).await?;
+    let Some(worker) = Worker::start(library, &server.bootstrap_grpc(NODE).await?).await? else {
+        return Ok(());
+    };
+    let channel = worker.open("xds:///x").await?;
+    wait_answers(&channel, [("/a/Who", "b0"), ("/b/Who", "b1"), ("/c/Who", "b2")]).await?;
+    wait_watched(&worker, CLUSTER, &["a", "b", "c"]).await?;
+    write_routes(&["a", "c"])?;
+    wait_watched(&worker, CLUSTER, &["a", "c"]).await?;
+
+    // What is not watched changes along with what is.
+    write_cluster("b", &backends[2])?;
+    write_cluster("c", &backends[0])?;
+    wait_answers(&channel, [("/a/Who", "b0"), ("/c/Who", "b0")]).await?;
+
+    // What is watched again is current from the first answer on.
+    write_routes(&["a", "b", "c"])?;
+    let first = wait_for("an answer", PATIENCE, async || {
+        let counts = channel.call(&Calls { method: "/b/Who".to_owned(), ..Calls::new(1) }).await?;
+        counts.ensure_no_errors()?;
+        Ok(counts)
+    });
+    assert_eq!(first.await?.n_of("b2"), 1);
+    write_cluster("b", &backends[1])?;
+    wait_answers(&channel, [("/a/Who", "b0"), ("/b/Who", "b1"), ("/c/Who", "b0")]).await?;
+    wait_synced(&server).await?;
+    Ok(())
+}
+
+async fn several_targets_are_watched_and_unwatched(library: Library) -> Result<()> {
     let backends = [Backend::start("b0").await?, Backend::start("b1").await?, Backend::start("b2").await?];
     let config = ConfigDir::new()?;
     for (name, backend) in ["a", "b", "c"].iter().zip(&backends) {
@@ -106,9 +166,8 @@ async fn several_names_are_watched_and_unwatched(library: Library) -> Result<()>
     }
     let [a, b, c] = channels;
     b.close().await?;
-    wait_names(&worker, &["a", "c"]).await?;
+    wait_watched(&worker, LISTENER, &["a", "c"]).await?;
 
-    // What is not watched changes along with what is.
     write_service(&config, "b", &backends[2])?;
     write_service(&config, "c", &backends[0])?;
     wait_who(&c, "b0").await?;
@@ -116,9 +175,7 @@ async fn several_names_are_watched_and_unwatched(library: Library) -> Result<()>
 
     let b = worker.open("xds:///b").await?;
     assert_eq!(b.who().await?, "b2", "what is watched again is current");
-    wait_names(&worker, &["a", "b", "c"]).await?;
-    write_service(&config, "b", &backends[1])?;
-    wait_who(&b, "b1").await?;
+    wait_watched(&worker, LISTENER, &["a", "b", "c"]).await?;
     wait_synced(&server).await?;
     Ok(())
 }
@@ -132,14 +189,19 @@ async fn giving_up_the_last_name_is_no_wildcard(library: Library) -> Result<()> 
     let Some(worker) = Worker::start(library, &server.bootstrap_grpc(NODE).await?).await? else {
         return Ok(());
     };
-    let a = worker.open("xds:///a").await?;
-    assert_eq!(a.who().await?, "b0");
-    // Keeps the stream alive and watches a listener that does not exist: nothing of the other types.
-    let idle = worker.open("xds:///nobody").await?;
-    idle.state(true).await?;
-    wait_names(&worker, &["a", "nobody"]).await?;
-    a.close().await?;
-    wait_names(&worker, &["nobody"]).await?;
+    let channel = worker.open("xds:///a").await?;
+    assert_eq!(channel.who().await?, "b0");
+    // A listener with routes of its own, none in fact: the client gives up its last route configuration, cluster
+    // and endpoints, on a stream that goes on.
+    let mut listener = config::api_listener("a", "a");
+    let manager = &mut listener["api_listener"]["api_listener"];
+    manager.as_object_mut().and_then(|manager| manager.remove("rds"));
+    manager["route_config"] = json!({"name": "none", "virtual_hosts": [{"name": "none", "domains": ["*"]}]});
+    let path = "/v1/groups/default/resources/listeners/a";
+    server.put(path, &listener).await?;
+    for type_url in [ROUTE, CLUSTER, ENDPOINTS] {
+        wait_watched(&worker, type_url, &[]).await?;
+    }
     let before = n_responses(&server).await?;
 
     // Everything changes. If an empty list meant all names, this would be sent.
@@ -152,12 +214,10 @@ async fn giving_up_the_last_name_is_no_wildcard(library: Library) -> Result<()> 
     };
     server.wait_json(&format!("/v1/nodes/{NODE}/snapshot"), is_published).await?;
     // The marker: what is asked for next is answered next, with nothing in between.
-    let b = worker.open("xds:///b").await?;
-    assert_eq!(b.who().await?, "b1");
-    let after = n_responses(&server).await?;
-    let n_sent = [CLUSTER, ROUTE, ENDPOINTS].map(|type_url| after(type_url) - before(type_url));
-    assert_eq!(n_sent, [1, 1, 1], "one response for each type that `b` needs");
-    idle.close().await
+    server.delete(path).await?;
+    wait_who(&channel, "b1").await?;
+    assert_eq!(before.map(|n| n + 1), n_responses(&server).await?, "one response for each type");
+    Ok(())
 }
 
 async fn a_change_while_the_server_was_away_arrives(library: Library) -> Result<()> {
@@ -203,12 +263,25 @@ async fn wait_who(channel: &Channel<'_>, backend: &str) -> Result<()> {
     .await
 }
 
-/// Waits until the client watches exactly these listeners.
-async fn wait_names(worker: &Worker, names: &[&str]) -> Result<()> {
-    wait_for("the listeners that are watched", PATIENCE, async || {
+/// Waits until calls to each method are answered by its backend.
+async fn wait_answers<const N: usize>(channel: &Channel<'_>, answers: [(&str, &str); N]) -> Result<()> {
+    wait_for("the backend of each method", PATIENCE, async || {
+        for (method, backend) in answers {
+            let counts = channel.call(&Calls { method: method.to_owned(), ..Calls::new(1) }).await?;
+            ensure!(counts.n_of(backend) == 1, "{method} is answered by {counts:?}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until the client watches exactly these resources of a type.
+async fn wait_watched(worker: &Worker, type_url: &str, names: &[&str]) -> Result<()> {
+    wait_for("the resources that are watched", PATIENCE, async || {
         let status = worker.client_status().await?;
+        // grpc-js leaves out the beginning of type URLs.
         let watched = status.config.iter().flat_map(|config| &config.generic_xds_configs);
-        let watched = watched.filter(|resource| resource.type_url == LISTENER);
+        let watched = watched.filter(|resource| type_url.ends_with(&resource.type_url));
         let mut watched: Vec<_> = watched.map(|resource| resource.name.as_str()).collect();
         watched.sort_unstable();
         ensure!(watched == names, "they are {watched:?}");
@@ -231,15 +304,13 @@ async fn wait_resource(server: &Server, resource: &str) -> Result<Value> {
     server.wait_json(&path, |snapshot| snapshot.to_string().contains(&format!("\"{name}\""))).await
 }
 
-/// Returns how many responses the server has sent, by type URL.
-async fn n_responses(server: &Server) -> Result<impl Fn(&str) -> u64> {
+/// Returns how many responses with routes, clusters and endpoints the server has sent.
+async fn n_responses(server: &Server) -> Result<[u64; 3]> {
     let metrics = server.get("/metrics").await?.success()?.text();
-    Ok(move |type_url: &str| {
-        let short = type_url.trim_start_matches(TYPE_PREFIX).to_owned();
-        let of_type = |line: &&str| line.starts_with("xds_responses_total{") && line.contains(&short);
-        let value = |line: &str| line.rsplit(' ').next()?.parse::<f64>().ok();
-        metrics.lines().filter(of_type).filter_map(value).map(|value| value as u64).sum()
-    })
+    Ok(["routes", "clusters", "endpoints"].map(|label| {
+        let prefix = format!("xds_responses_total{{type=\"{label}\"}} ");
+        metrics.lines().find_map(|line| line.strip_prefix(&prefix)?.parse().ok()).unwrap_or(0)
+    }))
 }
 
 /// Enough to tell 90/10 from 80/20 and 95/5.
