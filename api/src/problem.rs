@@ -26,10 +26,10 @@ pub enum ApiError {
     #[error("the admin API needs a bearer token")]
     Unauthorized,
     /// The request came from a page of another site.
-    #[error("requests from the origin {0:?} are refused; allow it with --admin-allowed-host")]
+    #[error("requests from the origin {0:?} are refused")]
     ForeignOrigin(String),
     /// The request is meant for another host.
-    #[error("this server is not {0:?}; allow the name with --admin-allowed-host")]
+    #[error("this server does not go by the name {0:?}; use an IP address or localhost")]
     ForeignHost(String),
     /// There is no such path.
     #[error("there is no such path; GET /openapi.json lists all")]

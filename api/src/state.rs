@@ -41,6 +41,14 @@ impl ApiState {
     }
 }
 
+/// Does what may take long on a thread of its own, so that streams are not delayed by it.
+pub(crate) async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| ApiError::Internal("the work for the answer was stopped".to_owned()))
+}
+
 /// Reads the name of a group from a path.
 pub(crate) fn group_name(text: &str) -> Result<GroupName, ApiError> {
     GroupName::new(text).map_err(|error| ApiError::BadRequest(error.to_string()))

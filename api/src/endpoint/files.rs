@@ -13,7 +13,7 @@ use crate::answer::{Answer, Form};
 use crate::handle::FileStatus;
 use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, read};
 use crate::problem::{ApiError, Fault};
-use crate::state::ApiState;
+use crate::state::{ApiState, aside};
 use crate::time::rfc3339;
 use crate::write::Difference;
 
@@ -142,8 +142,7 @@ pub(crate) async fn validate(
         Limits { max_bytes: MAX_RESOURCES_BYTES, ..Limits::default() },
     );
     let codec = state.codec.clone();
-    let decoded = tokio::task::spawn_blocking(move || codec.decode_file(name, &bytes, &limits)).await;
-    let decoded = decoded.map_err(|_| ApiError::Internal("the body could not be checked".to_owned()))?;
+    let decoded = aside(move || codec.decode_file(name, &bytes, &limits)).await?;
     let diagnostics = decoded.all_diagnostics();
     let is_readable = |content: &ObjectContent| match content {
         ObjectContent::Resource { outcome, .. } => outcome.is_ok(),

@@ -13,7 +13,7 @@ use crate::answer::Answer;
 use crate::handle::{ChangeKind, ChangedObject, Control, HistoryEntry, Write, WriteError};
 use crate::input::{MAX_BODY_BYTES, NoParams, Params, read_value};
 use crate::problem::{ApiError, Fault};
-use crate::state::ApiState;
+use crate::state::{ApiState, aside};
 use crate::tag;
 use crate::time::rfc3339;
 use crate::write::{self, Difference, WriteParams};
@@ -140,8 +140,7 @@ async fn blocking<T: Send + 'static>(
     read: impl FnOnce(&dyn Control) -> Result<T, WriteError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let control = Arc::clone(&state.control);
-    let read = tokio::task::spawn_blocking(move || read(&*control)).await;
-    Ok(read.map_err(|_| ApiError::Internal("the history could not be read".to_owned()))??)
+    Ok(aside(move || read(&*control)).await??)
 }
 
 fn entry(entry: &HistoryEntry) -> RevisionEntry {

@@ -18,7 +18,7 @@ use crate::endpoint::groups::no_group;
 use crate::handle::Write;
 use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, read_value};
 use crate::problem::{ApiError, Fault};
-use crate::state::{ApiState, group_name};
+use crate::state::{ApiState, aside, group_name};
 use crate::tag;
 use crate::write::{self, WriteParams};
 
@@ -45,12 +45,13 @@ pub(crate) async fn list(
         return Err(no_group(&name));
     }
     let group = overrides.groups.get(&name).cloned().unwrap_or_default();
-    let list = ResourceList {
+    let tag = tag::of_resources(&group.resources);
+    let list = aside(move || ResourceList {
         revision: revision.0,
         version: group.label.as_deref().map(str::to_owned),
         resources: group.resources.values().map(|resource| to_json(&state.codec, resource)).collect(),
-    };
-    Ok(Answer::ok(&list)?.tagged(tag::of_resources(&group.resources)))
+    });
+    Ok(Answer::ok(&list.await?)?.tagged(tag))
 }
 
 pub(crate) async fn replace(
@@ -62,7 +63,8 @@ pub(crate) async fn replace(
 ) -> Result<Answer, ApiError> {
     let group = group_name(&name)?;
     let body = read_value(&headers, body, MAX_RESOURCES_BYTES).await?;
-    let (label, resources) = read_publication(&state.codec, body)?;
+    let codec = state.codec.clone();
+    let (label, resources) = aside(move || read_publication(&codec, body)).await??;
     write::run(&state, &headers, params, Write::ReplaceResources { group, label, resources }).await
 }
 

@@ -6,14 +6,14 @@ use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
-use xds_cache::{Groups, Node, Origin, Profile, Resource, View};
+use xds_cache::{Groups, Layer, Node, Origin, Profile, Resource, View};
 
 use crate::acks::view_key_of_group;
 use crate::answer::Answer;
 use crate::endpoint::groups::no_group;
 use crate::input::{NoParams, Params};
 use crate::problem::ApiError;
-use crate::state::{ApiState, group_name};
+use crate::state::{ApiState, aside, group_name};
 
 /// What is served.
 #[derive(Debug, Serialize, ToSchema)]
@@ -28,7 +28,7 @@ pub(crate) struct Snapshot {
     /// Whether the node is connected; for snapshots of nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connected: Option<bool>,
-    /// By type URL, in the order in which changes reach clients.
+    /// By type URL.
     pub types: BTreeMap<String, TypeSnapshot>,
     /// Where groups of equal priority met, and whose resource is served.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -116,7 +116,7 @@ pub(crate) async fn of_group(
     };
     let view = state.publisher.view_at(&view_key_of_group(&name, profile));
     let view = view.ok_or_else(|| ApiError::NotReady(state.control.not_ready()))?;
-    Ok(Answer::ok(&snapshot(&state, &view, &groups, None))?.tagged_by_content())
+    Ok(Answer::ok(&aside(move || snapshot(&state, &view, &groups, None)).await?)?.tagged_by_content())
 }
 
 pub(crate) async fn of_node(
@@ -133,13 +133,15 @@ pub(crate) async fn of_node(
     // A node that is not connected is known by its id alone.
     let view = state.publisher.view_of(&node.map_or_else(|| Node::with_id(&id), |node| (*node).clone()));
     let view = view.ok_or_else(|| ApiError::NotReady(state.control.not_ready()))?;
-    Ok(Answer::ok(&snapshot(&state, &view, &groups, Some(connected)))?.tagged_by_content())
+    let snapshot = aside(move || snapshot(&state, &view, &groups, Some(connected)));
+    Ok(Answer::ok(&snapshot.await?)?.tagged_by_content())
 }
 
 fn snapshot(state: &ApiState, view: &View, groups: &Groups, connected: Option<bool>) -> Snapshot {
+    let base = state.control.base();
     let types = view.types().map(|served| {
         let resources = view.table(served).resources().iter();
-        let resources = resources.map(|resource| entry(state, view, groups, resource)).collect();
+        let resources = resources.map(|resource| entry(state, view, (groups, &base), resource)).collect();
         let version = view.version_info(served).to_string();
         (served.type_url().to_owned(), TypeSnapshot { version, resources })
     });
@@ -159,13 +161,17 @@ fn snapshot(state: &ApiState, view: &View, groups: &Groups, connected: Option<bo
     }
 }
 
-fn entry(state: &ApiState, view: &View, groups: &Groups, resource: &Resource) -> ResourceEntry {
+fn entry(
+    state: &ApiState,
+    view: &View,
+    (groups, base): (&Groups, &Layer),
+    resource: &Resource,
+) -> ResourceEntry {
     let owns = |name: &&xds_cache::GroupName| {
         groups.get(*name).is_some_and(|group| group.resources.contains_key(resource.key()))
     };
     let group =
         view.key().groups.iter().find(owns).cloned().unwrap_or_else(xds_cache::GroupName::default_group);
-    let base = state.control.base();
     let hidden = match resource.origin() {
         Origin::Api => base.resources(&group).and_then(|resources| resources.get(resource.key())).cloned(),
         Origin::File { .. } => None,

@@ -32,7 +32,11 @@ struct Step {
 
 impl Shared {
     /// Takes in a load; `is_confirmed` if it may remove whatever it wants.
-    pub(crate) async fn load(&self, load: FileLoad, is_confirmed: bool) -> Result<ReloadOutcome, WriteError> {
+    pub(crate) async fn load(
+        self: &Arc<Self>,
+        load: FileLoad,
+        is_confirmed: bool,
+    ) -> Result<ReloadOutcome, WriteError> {
         let _changing = self.changing.lock().await;
         let FileLoad { layer, files, is_complete } = load;
         let n_errors = files.values().flat_map(|file| &file.diagnostics).filter(|d| d.is_error()).count();
@@ -54,7 +58,7 @@ impl Shared {
                 self.problem("store", format!("the store cannot be read: {error}"));
             }
             let world = self.state().world();
-            let step = self.step(&world, &base);
+            let step = self.step_aside(&world, &base).await?;
             let doubts = self.doubts(&world, &step);
             if self.options.strict && !doubts.is_empty() {
                 outcome.n_errors += doubts.len();
@@ -142,6 +146,13 @@ impl Shared {
             }
             done => done,
         }
+    }
+
+    /// Computes the step on a thread of its own: the JSON of a hundred thousand resources takes seconds.
+    async fn step_aside(self: &Arc<Self>, world: &World, base: &Arc<Layer>) -> Result<Step, WriteError> {
+        let (shared, world, base) = (Arc::clone(self), world.clone(), Arc::clone(base));
+        let step = tokio::task::spawn_blocking(move || shared.step(&world, &base)).await;
+        step.map_err(|_| WriteError::Closed)
     }
 
     fn step(&self, world: &World, base: &Arc<Layer>) -> Step {

@@ -243,7 +243,8 @@ impl xds_api::handle::Control for Control {
     fn problems(&self) -> Vec<String> {
         let state = self.shared.state();
         let broken = state.broken_files().filter(|_| state.is_loaded);
-        let broken = broken.map(|files| format!("there are errors in {files}; last good contents are served"));
+        let broken =
+            broken.map(|files| format!("there are errors in {files}; last good contents are served"));
         state.unreadable.values().chain(state.problems.values()).cloned().chain(broken).collect()
     }
 

@@ -129,6 +129,9 @@ async fn a_publication_is_read_back_as_it_was_put() {
     assert_eq!(groups["groups"][0], json!({"name": "default", "selector": {"all": true}, "priority": 0}));
 }
 
+/// Method, path, headers, body and the status that is expected.
+type Asked<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], &'a str, u16);
+
 #[tokio::test]
 async fn every_status_has_its_problem() {
     let rest = rest();
@@ -138,7 +141,7 @@ async fn every_status_has_its_problem() {
     let twice = publication(&[("a", "1"), ("a", "2")]).to_string();
     let redacted = publication(&[("a", "[redacted]")]).to_string();
     let one = "/v1/groups/g/resources/clusters/a";
-    let table: &[(&str, &str, &[(&str, &str)], &str, u16)] = &[
+    let table: &[Asked<'_>] = &[
         ("GET", "/nowhere", &[], "", 404),
         ("GET", "/v1/groups/none", &[], "", 404),
         ("GET", "/v1/groups/none/resources", &[], "", 404),

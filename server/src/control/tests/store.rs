@@ -17,9 +17,12 @@ pub(super) struct MemoryStore {
     /// Refuses commits while set.
     pub(super) is_failing: AtomicBool,
     blobs: Mutex<HashMap<BlobHash, Bytes>>,
-    states: Mutex<Vec<(Option<Record>, BTreeMap<String, BlobHash>)>>,
+    states: Mutex<Vec<State>>,
     head: watch::Sender<Revision>,
 }
+
+/// The commit that made a state, and the state.
+type State = (Option<Record>, BTreeMap<String, BlobHash>);
 
 impl MemoryStore {
     pub(super) fn new() -> std::sync::Arc<Self> {

@@ -210,7 +210,13 @@ async fn what_cannot_be_is_refused() {
             }
             WriteError::BuiltIn { .. } => "built in",
             WriteError::NotFound { .. } => "not found",
-            error => panic!("{text}: {error}"),
+            error @ (WriteError::PreconditionFailed { .. }
+            | WriteError::Compacted { .. }
+            | WriteError::Store(_)
+            | WriteError::History(_)
+            | WriteError::NotReady
+            | WriteError::Closed
+            | _) => panic!("{text}: {error}"),
         };
         assert_eq!(found, expected, "{text}");
     }
