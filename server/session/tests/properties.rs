@@ -3,7 +3,7 @@
 //! P1: when nothing is left to send, the client holds exactly what it asked for and the server has. P2: without new input the
 //! session falls silent, even if every response is rejected. P3: nonces are unique on a stream. P4: no name is twice in a
 //! response. P5: on a stream that wants every cluster, no route is sent before the cluster that it goes to (D7). P6: no request
-//! panics. P7: every name that is subscribed to is answered (delta). Besides: only what was asked for is sent (A60); a changed
+//! panics (`garbage`). P7: every name that is subscribed to is answered (delta). Besides: only what was asked for is sent (A60); a changed
 //! cluster's endpoints follow it (R14); what the status board says was acknowledged is held; and a delta client ends with what a
 //! SotW client ends with.
 //!
@@ -13,16 +13,17 @@
 #![expect(clippy::expect_used, reason = "a test may fail")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, RandomState};
 use std::time::Instant;
 
+use check::check;
 use model::{TypeClient, is_below, same_name};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner};
 use world::{N_KINDS, World, aliases, asked_names, in_wildcard, resource_names};
 use xds_cache::status::Variant;
 
+mod check;
+mod garbage;
 mod model;
 mod world;
 
@@ -93,7 +94,7 @@ fn run(world: &mut World, step: &Step, now: Instant) -> Result<(), String> {
             }
         }
         Step::Reconnect { kind, is_legacy, tells_versions } => {
-            world.reconnect(*kind, *is_legacy, *tells_versions)
+            world.reconnect(*kind, *is_legacy, *tells_versions);
         }
         Step::Publish { puts, in_other } => {
             for (kind, name, content) in puts {
@@ -105,14 +106,20 @@ fn run(world: &mut World, step: &Step, now: Instant) -> Result<(), String> {
             world.switch_view();
             world.publish();
         }
-        Step::ToServer { pipe, n } => (0..*n).for_each(|_| drop(world.to_server(pipe % n_pipes))),
+        Step::ToServer { pipe, n } => {
+            for _ in 0..*n {
+                world.deliver_request(pipe % n_pipes);
+            }
+        }
         Step::Poll { pipe, n } => {
             for _ in 0..*n {
                 world.poll(pipe % n_pipes, now)?;
             }
         }
         Step::ToClient { pipe, n, nacks } => {
-            (0..*n).for_each(|_| drop(world.to_client(pipe % n_pipes, *nacks)));
+            for _ in 0..*n {
+                world.deliver_response(pipe % n_pipes, *nacks);
+            }
         }
     }
     acked_is_held(world)
@@ -129,9 +136,9 @@ fn drain(world: &mut World, now: Instant, nacks: bool) -> Result<(), String> {
     loop {
         let mut has_moved = false;
         for pipe in 0..world.pipes.len() {
-            has_moved |= world.to_server(pipe);
+            has_moved |= world.deliver_request(pipe);
             has_moved |= world.poll(pipe, now)?;
-            has_moved |= world.to_client(pipe, nacks);
+            has_moved |= world.deliver_response(pipe, nacks);
         }
         if !has_moved {
             return Ok(());
@@ -253,28 +260,6 @@ fn acked_is_held(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs a property over as many histories as asked for; a failure tells the seed that repeats it.
-fn check<S: Strategy>(strategy: &S, test: impl Fn(S::Value) -> Result<(), String>) {
-    let number = |key: &str| std::env::var(key).ok().and_then(|value| value.parse::<u64>().ok());
-    let seed = number("XDS_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
-    let cases = number("XDS_CASES").and_then(|cases| u32::try_from(cases).ok()).unwrap_or(4000);
-    let config = Config {
-        cases,
-        rng_seed: RngSeed::Fixed(seed),
-        failure_persistence: None,
-        max_shrink_iters: 50_000,
-        ..Config::default()
-    };
-    let result = TestRunner::new(config).run(strategy, |value| test(value).map_err(TestCaseError::fail));
-    match result {
-        Ok(()) => {}
-        Err(TestError::Fail(reason, input)) => {
-            panic!("{reason}\nXDS_SEED={seed} repeats it; the least input: {input:?}")
-        }
-        Err(TestError::Abort(reason)) => panic!("XDS_SEED={seed}: {reason}"),
-    }
-}
-
 fn history(variant: Variant, is_per_type: bool, max_bytes: usize, steps: &[Step]) -> Result<World, String> {
     let now = Instant::now();
     let mut world = World::new(variant, is_per_type, max_bytes);
@@ -324,13 +309,13 @@ fn both_variants_end_alike() {
         worlds.iter_mut().for_each(World::publish);
         for step in &steps {
             // Kinds that only delta has would make the two differ.
-            let step = match step.clone() {
-                Step::Change { kind, add, remove, .. } => {
-                    Step::Change { kind: kind % 4, add, remove, is_legacy: false }
-                }
-                Step::Repeat { kind, staleness } => Step::Repeat { kind: kind % 4, staleness },
-                other => other,
-            };
+            let mut step = step.clone();
+            if let Step::Change { kind, .. } | Step::Repeat { kind, .. } = &mut step {
+                *kind %= 4;
+            }
+            if let Step::Change { is_legacy, .. } = &mut step {
+                *is_legacy = false;
+            }
             worlds.iter_mut().try_for_each(|world| run(world, &step, now))?;
         }
         for world in &mut worlds {

@@ -8,107 +8,18 @@ use xds_cache::group::Glob;
 use xds_cache::layer::{EffectiveGroup, Groups};
 use xds_cache::status::{StreamEntry, StreamId, StreamInfo, Subscriber, Variant};
 use xds_cache::{
-    GroupName, Name, Node, NodeGroup, Origin, Publisher, Reference, Resource, ResourceDraft, ResourceKey,
-    ResourceType, Revision, StatusBoard, ViewChange, ViewReceiver,
+    GroupName, Node, NodeGroup, Publisher, Resource, ResourceType, Revision, StatusBoard, ViewChange,
+    ViewReceiver,
 };
 use xds_session::{Client, DeltaRequest, Entries, Entry, Limits, Nonce, Request, Response, SotwRequest};
 
+mod content;
+
+pub(crate) use content::{
+    N_KINDS, aliases, asked_names, in_wildcard, resource, resource_names, resource_type, target,
+};
+
 use crate::model::{Ask, TypeClient, Wire, WireResource};
-
-/// Cluster, endpoints, listener, route; then virtual host and one with `xdstp:` names, which only delta subscribes to.
-pub(crate) const N_KINDS: usize = 6;
-
-/// The type of a kind.
-pub(crate) fn resource_type(kind: usize) -> ResourceType {
-    match kind {
-        0 => ResourceType::Cluster,
-        1 => ResourceType::ClusterLoadAssignment,
-        2 => ResourceType::Listener,
-        3 => ResourceType::RouteConfiguration,
-        4 => ResourceType::VirtualHost,
-        _ => ResourceType::from_type_url("type.googleapis.com/T"),
-    }
-}
-
-/// What resources of a kind can be called.
-pub(crate) fn resource_names(kind: usize) -> &'static [&'static str] {
-    match kind {
-        0..=3 => &["a", "b", "c", "d"],
-        4 => &["r/v0", "r/v1", "r/v2", "q/v0"],
-        _ => &["xdstp://u/T/d/x?a=1&b=2", "xdstp://u/T/d/y", "xdstp://u/T/d/z?b=2&a=1", "xdstp://u/T/d/e/w"],
-    }
-}
-
-/// What can be asked for of a kind.
-pub(crate) fn asked_names(kind: usize) -> &'static [&'static str] {
-    match kind {
-        0..=3 => &["*", "a", "b", "c", "e"],
-        4 => &["*", "r/a.io", "r/b.io", "r/b.org", "r/v0", "q/A.io"],
-        _ => &[
-            "*",
-            "xdstp://u/T/d/x?b=2&a=1",
-            "xdstp://u/T/d/y",
-            "xdstp://u/T/d/*",
-            "xdstp://u/T/d/*?b=2&a=1",
-            "xdstp://u/T/d/e/*",
-        ],
-    }
-}
-
-/// The aliases of a virtual host with this content: its route and its domains.
-pub(crate) fn aliases(kind: usize, name: &str, content: u8) -> Vec<String> {
-    if kind != 4 {
-        return vec![];
-    }
-    // No two virtual hosts of a route have one domain: clients refuse that.
-    let domains: &[&str] = match (name.as_bytes().last(), content) {
-        (Some(b'0'), 1) => &["a.io"],
-        (Some(b'0'), 2) => &["*.io"],
-        (Some(b'0'), 3) => &["*"],
-        (Some(b'0'), _) => &["b.*"],
-        (Some(b'1'), 1) => &["b.io"],
-        (Some(b'1'), 2) => &["*o", "b.org"],
-        (Some(b'1'), 3) => &["b.o*"],
-        (Some(b'1'), _) => &["*a.io"],
-        (_, 1) => &["b.i*"],
-        (_, 2) => &["*.org"],
-        (_, 3) => &["a.*"],
-        (_, _) => &["c.io"],
-    };
-    let route = &name[..1];
-    domains.iter().map(|domain| format!("{route}/{domain}")).collect()
-}
-
-/// Whether a wildcard covers a resource of this content.
-pub(crate) fn in_wildcard(kind: usize, content: u8) -> bool {
-    kind == 3 || content != 4
-}
-
-/// The cluster that a route of this content goes to.
-pub(crate) fn target(content: u8) -> &'static str {
-    ["a", "b", "c", "d"][usize::from(content) % 4]
-}
-
-fn resource(kind: usize, name: &str, content: u8) -> Resource {
-    let reference = |kind: usize, name: &str| Reference {
-        to: ResourceKey { resource_type: resource_type(kind), name: name.into() },
-        path: "here".into(),
-    };
-    let references: Vec<Reference> = match kind {
-        0 => vec![reference(1, name)],
-        3 => vec![reference(0, target(content))],
-        _ => vec![],
-    };
-    Resource::new(ResourceDraft {
-        key: ResourceKey { resource_type: resource_type(kind), name: name.into() },
-        value: content.to_string().into(),
-        ttl: None,
-        aliases: aliases(kind, name, content).into_iter().map(Name::from).collect(),
-        references: references.into(),
-        origin: Origin::Api,
-        in_wildcard: in_wildcard(kind, content),
-    })
-}
 
 /// One stream with what is on its way.
 pub(crate) struct Pipe {
@@ -236,6 +147,9 @@ impl World {
         let position = self.pipe_of(kind);
         let id = self.pipes[position].id;
         self.client.handle_close(id);
+        // It asks for its endpoints anew, and tells what it has.
+        self.warming.clear();
+        self.sent_clusters.clear();
         let kinds = if self.is_per_type { kind..kind + 1 } else { 0..N_KINDS };
         self.pipes[position] = self.open(kind);
         for kind in kinds {
@@ -320,7 +234,7 @@ impl World {
     }
 
     /// Delivers the oldest request of a stream.
-    pub(crate) fn to_server(&mut self, position: usize) -> bool {
+    pub(crate) fn deliver_request(&mut self, position: usize) -> bool {
         let Some(ask) = self.pipes[position].to_server.pop_front() else { return false };
         self.process(position, &ask);
         self.pipes[position].is_silent = false;
@@ -412,7 +326,7 @@ impl World {
     }
 
     /// Delivers the oldest response of a stream; the answer is on its way then.
-    pub(crate) fn to_client(&mut self, position: usize, is_nack: bool) -> bool {
+    pub(crate) fn deliver_response(&mut self, position: usize, is_nack: bool) -> bool {
         let Some(wire) = self.pipes[position].to_client.pop_front() else { return false };
         self.has_nacked |= is_nack;
         let answer = self.types[wire.kind].receive(&wire, is_nack);
@@ -461,7 +375,7 @@ impl World {
                     pipe.clusters.clear();
                 }
                 pipe.clusters.extend(wire.resources.iter().map(|resource| resource.name.clone()));
-                wire.removed.iter().for_each(|name| drop(pipe.clusters.remove(name)));
+                pipe.clusters.retain(|name| !wire.removed.contains(name));
                 for resource in &wire.resources {
                     let before = self.sent_clusters.insert(resource.name.clone(), resource.version.clone());
                     if before.as_ref() != Some(&resource.version)
@@ -471,7 +385,7 @@ impl World {
                     }
                 }
             }
-            1 => wire.resources.iter().for_each(|resource| drop(self.warming.remove(&resource.name))),
+            1 => self.warming.retain(|name| !wire.resources.iter().any(|resource| resource.name == *name)),
             3 if pipe.processed.get(&0).is_some_and(|(wants_all, _)| *wants_all) => {
                 for resource in &wire.resources {
                     let content =

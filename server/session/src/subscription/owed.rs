@@ -1,0 +1,180 @@
+//! What a client lacks: the difference between what it wants of a table and what it may hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use xds_cache::{Name, Resource, TypeTable};
+
+use super::{Held, Subscription};
+
+/// What the client lacks. Names are sorted, and none is in two of the lists.
+#[derive(Debug, Default)]
+pub(crate) struct Owed {
+    /// Resources that it wants and does not hold in their present version.
+    pub(crate) changed: Vec<Arc<Resource>>,
+    /// Names that it may hold and that do not exist any more, or are not wanted by what brought them.
+    pub(crate) removed: Vec<Name>,
+    /// Names that it asked for and that do not exist; it was not told so.
+    pub(crate) missing: Vec<Name>,
+}
+
+impl Owed {
+    /// Whether nothing is owed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.removed.is_empty() && self.missing.is_empty()
+    }
+
+    fn tidy(&mut self) {
+        self.changed.sort_by(|a, b| a.name().cmp(b.name()));
+        self.changed.dedup_by(|a, b| a.name() == b.name());
+        let Self { changed, removed, missing } = self;
+        let is_sent = |name: &Name| changed.binary_search_by(|resource| resource.name().cmp(name)).is_ok();
+        for names in [&mut *removed, &mut *missing] {
+            names.sort();
+            names.dedup();
+            names.retain(|name| !is_sent(name));
+        }
+        removed.retain(|name| missing.binary_search(name).is_err());
+    }
+}
+
+impl Subscription {
+    /// Returns what the client lacks of `table`. Calling it twice returns the same: only [`settle`](Self::settle),
+    /// [`settle_part`](Self::settle_part) and changes of the subscription move on. A rejected response counts as sent (R6):
+    /// nothing here knows of rejections.
+    ///
+    /// Costs as much as there is different between `table` and what the client has; at most the number of names for named
+    /// subscriptions of a stream that fell behind, and where resources have aliases.
+    pub(crate) fn owed(&self, table: &TypeTable) -> Owed {
+        let mut owed = Owed::default();
+        if table.version() != self.settled.version() {
+            let remembered = table.remembered_changes_since(&self.settled);
+            let derives = table.has_aliases() || self.settled.has_aliases();
+            let by_name = !self.is_wildcard && self.n_globs == 0 && (derives || remembered.is_none());
+            if !by_name {
+                let changes = remembered.unwrap_or_else(|| table.changes_since(&self.settled));
+                changes.changed.iter().for_each(|resource| self.add_changed(table, resource, &mut owed));
+                changes.removed.iter().for_each(|name| self.add_removed(name, &mut owed));
+            }
+            if by_name || derives {
+                self.add_by_name(table, &mut owed);
+            }
+        }
+        for (name, held) in &self.exceptions {
+            self.add_exception(table, name, *held, &mut owed);
+        }
+        owed.tidy();
+        owed
+    }
+
+    fn add_changed(&self, table: &TypeTable, resource: &Arc<Resource>, owed: &mut Owed) {
+        if !self.covers(table, resource) {
+            // It may have left the wildcard, or lost the alias that it was wanted by.
+            self.add_removed(resource.name(), owed);
+        } else if !self.exceptions.contains_key(resource.name()) {
+            owed.changed.push(Arc::clone(resource));
+        }
+    }
+
+    fn add_removed(&self, name: &Name, owed: &mut Owed) {
+        let was_covered =
+            self.settled.find(name).is_some_and(|resource| self.covers(&self.settled, resource));
+        if was_covered && !self.exceptions.contains_key(name) {
+            owed.removed.push(Arc::clone(name));
+        }
+    }
+
+    /// Compares what each name stood for with what it stands for.
+    fn add_by_name(&self, table: &TypeTable, owed: &mut Owed) {
+        let mut lost = Vec::new();
+        for name in self.names.iter().filter(|name| !self.exceptions.contains_key(*name)) {
+            match (self.settled.resolve(name), table.resolve(name)) {
+                (Some(old), Some(new)) if old == new => {}
+                (old, Some(new)) => {
+                    owed.changed.push(Arc::clone(new));
+                    lost.extend(old.filter(|old| old.name() != new.name()));
+                }
+                (old, None) => lost.extend(old),
+            }
+        }
+        if lost.is_empty() {
+            return;
+        }
+        let wanted: BTreeSet<&Name> = self
+            .names
+            .iter()
+            .filter_map(|name| table.resolve(name))
+            .map(|resource| resource.name())
+            .collect();
+        for name in lost.into_iter().map(|resource| resource.name()) {
+            match table.find(name) {
+                // It was sent with an alias that is another's now.
+                Some(resource) if wanted.contains(name) || self.covers(table, resource) => {
+                    owed.changed.push(Arc::clone(resource));
+                }
+                Some(_) | None => owed.removed.push(Arc::clone(name)),
+            }
+        }
+    }
+
+    fn add_exception(&self, table: &TypeTable, name: &Name, held: Held, owed: &mut Owed) {
+        if self.has_glob(name) {
+            let mut members = table.members(name).peekable();
+            if members.peek().is_none() && held != Held::Gone {
+                owed.missing.push(Arc::clone(name));
+            }
+            if held != Held::Stale {
+                let unknown = members.filter(|member| !self.exceptions.contains_key(member.name()));
+                owed.changed.extend(unknown.cloned());
+            }
+            return;
+        }
+        match (held, self.lookup(table, name)) {
+            (Held::Version(version), Some(resource)) if version == resource.version() => {}
+            (Held::Stale, Some(resource)) if resource.name() != name => owed.removed.push(Arc::clone(name)),
+            (held, Some(resource)) => {
+                owed.changed.push(Arc::clone(resource));
+                if resource.name() != name && matches!(held, Held::Version(_) | Held::Unknown) {
+                    // What had this name of its own is gone.
+                    owed.removed.push(Arc::clone(name));
+                }
+            }
+            (Held::Gone, None) => {}
+            (Held::Version(_) | Held::Stale, None) => owed.removed.push(Arc::clone(name)),
+            (Held::Unknown | Held::Nothing, None) => owed.missing.push(Arc::clone(name)),
+        }
+    }
+
+    /// Every resource of `table` that the client wants, sorted by name.
+    pub(crate) fn wanted(&self, table: &TypeTable) -> Vec<Arc<Resource>> {
+        if self.is_wildcard && self.names.is_empty() {
+            return table.resources().iter().filter(|resource| resource.in_wildcard()).cloned().collect();
+        }
+        let all = table.resources().iter().filter(|resource| self.is_wildcard && resource.in_wildcard());
+        let named = self.names.iter().flat_map(|name| self.resources_of(table, name));
+        let by_name: BTreeMap<&Name, &Arc<Resource>> =
+            all.chain(named).map(|resource| (resource.name(), resource)).collect();
+        by_name.into_values().cloned().collect()
+    }
+
+    /// Whether every resource of `table` is wanted.
+    pub(crate) fn wants_all(&self, table: &TypeTable) -> bool {
+        self.is_wildcard && table.is_all_in_wildcard()
+    }
+
+    /// The hosts that are subscribed to and that `table`'s virtual hosts serve by a domain with a wildcard, by the name of the
+    /// virtual host. Empty for other types.
+    pub(crate) fn hosts(&self, table: &TypeTable) -> BTreeMap<Name, Vec<Name>> {
+        let mut hosts: BTreeMap<Name, Vec<Name>> = BTreeMap::new();
+        if !table.has_virtual_hosts() {
+            return hosts;
+        }
+        for name in &self.names {
+            let Some(resource) = table.resolve(name) else { continue };
+            if resource.name() != name && !resource.aliases().contains(name) {
+                hosts.entry(Arc::clone(resource.name())).or_default().push(Arc::clone(name));
+            }
+        }
+        hosts
+    }
+}
