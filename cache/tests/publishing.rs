@@ -1,0 +1,316 @@
+//! The publisher: equal input makes equal views, and a publication wakes whom it concerns and nobody else.
+
+#![expect(clippy::expect_used, reason = "a test may fail")]
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use xds_cache::group::Glob;
+use xds_cache::layer::{Groups, Layer, LayerGroup, merge};
+use xds_cache::{
+    GroupName, Node, NodeGroup, Publisher, Resource, ResourceDraft, ResourceType, Revision, Selector, View,
+    ViewReceiver,
+};
+
+fn name(name: &str) -> GroupName {
+    GroupName::new(name).expect("a name")
+}
+
+fn cluster(name: &str, content: &str) -> Arc<Resource> {
+    Arc::new(Resource::plain(ResourceType::Cluster, name, content.to_owned()))
+}
+
+fn layer(groups: &[(&str, &[(&str, &str)])]) -> Layer {
+    let mut layer = Layer::default();
+    for (group, resources) in groups {
+        let of_group = layer.groups.entry(name(group)).or_default();
+        for (name, content) in *resources {
+            let resource = cluster(name, content);
+            of_group.resources.insert(resource.key().clone(), resource);
+        }
+    }
+    layer
+}
+
+fn served(groups: &[(&str, &[(&str, &str)])]) -> Groups {
+    merge(&layer(groups), &Layer::default())
+}
+
+/// The groups of `before` with those of `changes` put in their places; the others stay the very same.
+fn replaced(before: &Groups, changes: &[(&str, &[(&str, &str)])]) -> Groups {
+    let mut groups = before.clone();
+    for (changed, group) in served(changes) {
+        if changes.iter().any(|(name, _)| *name == changed.as_str()) {
+            groups.insert(changed, group);
+        }
+    }
+    groups
+}
+
+fn node(id: &str) -> Node {
+    Node::with_id(id)
+}
+
+fn contents(view: &View) -> Vec<(String, String)> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    view.resources().map(|resource| (resource.name().to_string(), text(resource.value()))).collect()
+}
+
+fn followed(publisher: &Publisher, id: &str) -> ViewReceiver {
+    let mut receiver = publisher.follow(&node(id));
+    receiver.take();
+    receiver
+}
+
+fn is_woken(receiver: ViewReceiver) -> bool {
+    receiver.into_inner().has_changed().expect("the publisher lives")
+}
+
+#[test]
+fn a_publication_wakes_only_the_views_in_which_something_changed() {
+    let publisher = Publisher::new();
+    let first = served(&[("a", &[("x", "1")]), ("b", &[("x", "1")]), ("default", &[("d", "1")])]);
+    publisher.publish(Revision(1), first.clone());
+    let (a, b, other) = (followed(&publisher, "a"), followed(&publisher, "b"), followed(&publisher, "c"));
+    let publication = publisher.publish(Revision(2), replaced(&first, &[("a", &[("x", "2")])]));
+    assert_eq!(publication.views.len(), 1);
+    assert!(is_woken(a));
+    assert!(!is_woken(b) && !is_woken(other));
+}
+
+#[test]
+fn equal_content_wakes_nobody_though_it_is_published_anew() {
+    let publisher = Publisher::new();
+    publisher.publish(Revision(1), served(&[("a", &[("x", "1")])]));
+    let a = followed(&publisher, "a");
+    let publication = publisher.publish(Revision(2), served(&[("a", &[("x", "1")])]));
+    assert!(publication.views.is_empty());
+    assert!(!is_woken(a));
+    let view = publisher.view_of(&node("a")).expect("loaded");
+    assert_eq!(view.revision(), Revision(2), "who asks gets the newest revision");
+}
+
+#[test]
+fn who_follows_before_the_first_load_gets_it_and_resolves_anew() {
+    let publisher = Publisher::new();
+    let mut early = publisher.follow(&node("a"));
+    assert!(early.take().is_none() && !publisher.is_loaded());
+    publisher.publish(Revision(1), served(&[("a", &[("x", "1")])]));
+    let view = early.take().expect("loaded");
+    assert!(early.is_outdated_by(&view), "its groups were not known when it followed");
+    let view = publisher.follow(&node("a")).take().expect("loaded");
+    assert_eq!(contents(&view), [("x".to_owned(), "1".to_owned())]);
+}
+
+#[test]
+fn another_selection_of_groups_makes_every_client_resolve_anew() {
+    let publisher = Publisher::new();
+    let first = served(&[("default", &[("d", "1")])]);
+    publisher.publish(Revision(1), first.clone());
+    let mut receiver = publisher.follow(&node("a"));
+    let view = receiver.take().expect("loaded");
+    assert!(!receiver.is_outdated_by(&view));
+    publisher.publish(Revision(2), replaced(&first, &[("a", &[("x", "1")])]));
+    let view = receiver.take().expect("loaded");
+    assert!(receiver.is_outdated_by(&view));
+    // A change of content alone does not.
+    let mut receiver = publisher.follow(&node("a"));
+    receiver.take();
+    publisher.publish(Revision(3), replaced(&publisher.groups().1, &[("a", &[("x", "2")])]));
+    let view = receiver.take().expect("loaded");
+    assert!(!receiver.is_outdated_by(&view));
+}
+
+#[test]
+fn a_view_that_nobody_follows_is_dropped_at_the_second_call() {
+    let publisher = Publisher::new();
+    publisher.publish(Revision(1), served(&[("a", &[("x", "1")]), ("b", &[("x", "1")])]));
+    let kept = publisher.follow(&node("a"));
+    drop(publisher.follow(&node("b")));
+    assert_eq!(publisher.n_views(), 2);
+    publisher.retire_unused();
+    assert_eq!(publisher.n_views(), 2);
+    drop(publisher.follow(&node("c")));
+    publisher.retire_unused();
+    assert_eq!(publisher.n_views(), 2, "the one of `c` was followed since");
+    publisher.retire_unused();
+    assert_eq!(publisher.n_views(), 1);
+    drop(kept);
+}
+
+/// Pitfall 55: a publication for one node must not hide the one for another.
+#[tokio::test]
+async fn pitfall_55_back_to_back_publications_reach_both_nodes() {
+    let publisher = Publisher::new();
+    let mut groups = served(&[("a", &[]), ("b", &[])]);
+    publisher.publish(Revision(1), groups.clone());
+    let (mut a, mut b) = (followed(&publisher, "a"), followed(&publisher, "b"));
+    for round in 0..1000_u64 {
+        let content = round.to_string();
+        groups = replaced(&groups, &[("a", &[("x", &content)])]);
+        publisher.publish(Revision(2 * round + 2), groups.clone());
+        groups = replaced(&groups, &[("b", &[("x", &content)])]);
+        publisher.publish(Revision(2 * round + 3), groups.clone());
+        for receiver in [&mut a, &mut b] {
+            receiver.changed().await.expect("the publisher lives");
+            let view = receiver.take().expect("loaded");
+            assert_eq!(contents(&view), [("x".to_owned(), content.clone())]);
+        }
+    }
+}
+
+#[test]
+fn the_higher_priority_wins_then_the_name_and_the_default_group_is_below_all() {
+    let with_priority = |group: &str, priority: i64, content: &str| {
+        let mut layer = layer(&[(group, &[("x", content)])]);
+        let selector = Selector { node_ids: vec![Glob::new("n*")], ..Selector::nothing() };
+        let definition = NodeGroup { name: name(group), selector, priority, client: None };
+        layer.groups.entry(name(group)).or_default().definition = Some(definition);
+        layer
+    };
+    let winner = |layers: &[Layer]| {
+        let mut base = layer(&[("default", &[("x", "default"), ("only-default", "1")])]);
+        layers.iter().for_each(|layer| base.groups.extend(layer.groups.clone()));
+        let publisher = Publisher::new();
+        publisher.publish(Revision(1), merge(&base, &Layer::default()));
+        let view = publisher.view_of(&node("n1")).expect("loaded");
+        let conflicts: Vec<String> =
+            view.conflicts().iter().map(|conflict| conflict.loser.to_string()).collect();
+        (contents(&view).iter().find(|(name, _)| name == "x").expect("served").1.clone(), conflicts)
+    };
+    let (low, high) = (with_priority("a", -5, "low"), with_priority("z", 5, "high"));
+    assert_eq!(winner(&[low.clone(), high]), ("high".to_owned(), vec![]));
+    assert_eq!(winner(&[low.clone()]), ("low".to_owned(), vec![]));
+    let same = with_priority("b", -5, "same");
+    assert_eq!(winner(&[low, same]), ("low".to_owned(), vec!["b".to_owned()]));
+}
+
+#[test]
+fn overrides_lie_over_the_base_and_a_definition_of_the_base_wins() {
+    let mut base = layer(&[("g", &[("x", "file"), ("y", "file")])]);
+    let mut overrides = layer(&[("g", &[("x", "api")]), ("n", &[("z", "api")])]);
+    let definition = |priority| Some(NodeGroup { priority, ..NodeGroup::for_node_id(name("g")) });
+    base.groups.entry(name("g")).or_default().definition = definition(1);
+    overrides.groups.entry(name("g")).or_default().definition = definition(2);
+    let groups = merge(&base, &overrides);
+    let group = groups.get(&name("g")).expect("merged");
+    let texts: Vec<&[u8]> = group.resources.values().map(|resource| &resource.value()[..]).collect();
+    assert_eq!(texts, [b"api".as_slice(), b"file"]);
+    assert_eq!(group.definition.priority, 1);
+    let undefined = groups.get(&name("n")).expect("merged");
+    assert!(
+        undefined.definition.selector.selects(&node("n"))
+            && !undefined.definition.selector.selects(&node("m"))
+    );
+    assert!(groups.contains_key(&GroupName::default_group()), "always there");
+}
+
+#[test]
+fn a_label_shows_only_where_everything_of_a_type_comes_from_it() {
+    let mut overrides = layer(&[("n", &[("x", "1")])]);
+    overrides.groups.entry(name("n")).or_default().label = Some("v7".into());
+    let label = |base: &Layer| {
+        let publisher = Publisher::new();
+        publisher.publish(Revision(1), merge(base, &overrides));
+        let view = publisher.view_of(&node("n")).expect("loaded");
+        (
+            view.version_info(&ResourceType::Cluster).to_string(),
+            view.table(&ResourceType::Cluster).version().to_string(),
+        )
+    };
+    assert_eq!(label(&Layer::default()).0, "v7");
+    let (shown, hash) = label(&layer(&[("default", &[("d", "1")])]));
+    assert_eq!(shown, hash, "another group's cluster is among them");
+}
+
+#[test]
+fn what_leaves_the_wildcard_changes_its_version() {
+    let draft = Resource::plain(ResourceType::Cluster, "a", "1").to_draft();
+    let outside = Resource::new(ResourceDraft { in_wildcard: false, ..draft.clone() });
+    assert_ne!(Resource::new(draft).version(), outside.version());
+}
+
+#[test]
+fn names_are_looked_up_by_alias_domain_and_spelling() {
+    let virtual_host = |name: &str, aliases: &[&str]| {
+        let mut draft = Resource::plain(ResourceType::VirtualHost, name, "1").to_draft();
+        draft.aliases = aliases.iter().map(|alias| (*alias).into()).collect();
+        Arc::new(Resource::new(draft))
+    };
+    let endpoints = |name: &str| Arc::new(Resource::plain(ResourceType::ClusterLoadAssignment, name, "1"));
+    let mut group = LayerGroup::default();
+    let resources = [
+        virtual_host("r/exact", &["r/a.io"]),
+        virtual_host("r/suffix", &["r/*.io"]),
+        virtual_host("r/long", &["r/*.b.io", "r/c.*"]),
+        virtual_host("q/all", &["q/*"]),
+        endpoints("xdstp://u/T/x?b=2&a=1"),
+    ];
+    group.resources.extend(resources.map(|resource| (resource.key().clone(), resource)));
+    let base = Layer { groups: [(GroupName::default_group(), group)].into() };
+    let publisher = Publisher::new();
+    publisher.publish(Revision(1), merge(&base, &Layer::default()));
+    let view = publisher.view_of(&node("n")).expect("loaded");
+    let table = [
+        ("r/exact", Some("r/exact")),
+        ("r/a.io", Some("r/exact")),
+        ("r/A.IO", Some("r/exact")),
+        ("r/x.io", Some("r/suffix")),
+        ("r/x.b.io", Some("r/long")),
+        ("r/c.org", Some("r/long")),
+        ("r/c.io", Some("r/suffix")),
+        ("r/.io", None),
+        ("r/x.org", None),
+        ("q/x.org", Some("q/all")),
+        ("a.io", None),
+    ];
+    for (asked, expected) in table {
+        let found =
+            view.resolve(&ResourceType::VirtualHost, asked).map(|resource| resource.name().to_string());
+        assert_eq!(found.as_deref(), expected, "{asked}");
+    }
+    assert!(view.resolve(&ResourceType::ClusterLoadAssignment, "xdstp://u/T/x?a=1&b=2").is_some());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
+
+    /// The order in which groups, resources and publications come leaves no trace in any version.
+    #[test]
+    fn versions_do_not_depend_on_any_order(
+        items in prop::collection::vec((0..3_usize, 0..6_usize, 0..3_u8, any::<bool>()), 0..20),
+        keys in prop::collection::vec(any::<u32>(), 20),
+    ) {
+        let build = |order: &[usize]| {
+            let (mut base, mut overrides) = (Layer::default(), Layer::default());
+            for position in order {
+                let (group, resource, _, is_override) = items[*position];
+                // What an item says depends on its key only, so that order cannot matter by overwriting.
+                let content = items.iter().rev().find(|item| (item.0, item.1, item.3) == (group, resource, is_override));
+                let resource = cluster(&format!("c{resource}"), &content.map(|item| item.2).unwrap_or(0).to_string());
+                let layer = if is_override { &mut overrides } else { &mut base };
+                let group = layer.groups.entry(name(["default", "n", "m"][group])).or_default();
+                group.resources.insert(resource.key().clone(), resource);
+            }
+            merge(&base, &overrides)
+        };
+        let mut shuffled: Vec<usize> = (0..items.len()).collect();
+        shuffled.sort_by_key(|position| keys[*position]);
+        let straight: Vec<usize> = (0..items.len()).collect();
+        let (once, stepwise) = (Publisher::new(), Publisher::new());
+        once.publish(Revision(1), build(&straight));
+        let _follower = stepwise.follow(&node("n"));
+        for n in 0..=shuffled.len() {
+            stepwise.publish(Revision(n as u64 + 1), build(&shuffled[..n]));
+        }
+        for id in ["n", "m", "x"] {
+            let views = [&once, &stepwise].map(|publisher| publisher.view_of(&node(id)).expect("loaded"));
+            let versions = views.map(|view| {
+                let table = view.table(&ResourceType::Cluster);
+                let of_resources: Vec<_> = table.resources().iter().map(|resource| resource.version()).collect();
+                (table.version(), of_resources, view.version_info(&ResourceType::Cluster).clone())
+            });
+            prop_assert_eq!(&versions[0], &versions[1]);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The status board: what is said of a stream, from its events.
+
+use std::sync::{Arc, Weak};
+use std::time::SystemTime;
+
+use xds_cache::status::{
+    ConfigStatus, EventKind, News, Sent, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber,
+    TypeStatus, Variant,
+};
+use xds_cache::{Node, ResourceType, Revision, StatusBoard, ViewChange};
+
+struct Nobody;
+
+impl Subscriber for Nobody {
+    fn concerned(&self, _: &ViewChange) -> Vec<ResourceType> {
+        vec![]
+    }
+}
+
+fn register(board: &Arc<StatusBoard>, id: u64) -> Arc<StreamEntry> {
+    let info = StreamInfo {
+        id: StreamId(id),
+        node: Arc::new(Node::with_id("n")),
+        address: "here".into(),
+        variant: Variant::Delta,
+        service: None,
+        since: SystemTime::UNIX_EPOCH,
+    };
+    let nobody: Weak<dyn Subscriber> = Weak::<Nobody>::new();
+    board.register(info, nobody)
+}
+
+fn sent(nonce: u64, revision: u64, is_final: bool) -> Sent {
+    Sent { nonce, version_info: "v".into(), revision: Revision(revision), is_final }
+}
+
+fn status_after(events: &[EventKind]) -> TypeStatus {
+    let board = StatusBoard::new();
+    let entry = register(&board, 1);
+    for kind in events {
+        let event = StreamEvent { resource_type: ResourceType::Cluster, kind: kind.clone() };
+        entry.record(&event, SystemTime::UNIX_EPOCH);
+    }
+    entry.status().types.remove(&ResourceType::Cluster).unwrap_or_default()
+}
+
+fn nacked(sent: Sent) -> EventKind {
+    EventKind::Nacked { sent, message: "bad".into() }
+}
+
+#[test]
+fn the_status_follows_the_last_response_and_its_answer() {
+    use EventKind::{Acked, Current, Sent as SentKind, Subscribed};
+    let first = || sent(1, 1, true);
+    let second = || sent(2, 2, true);
+    let table = [
+        (vec![Subscribed, Current(Revision(1))], ConfigStatus::NotSent),
+        (vec![SentKind(first())], ConfigStatus::Stale),
+        (vec![SentKind(first()), Acked(first())], ConfigStatus::Synced),
+        (vec![SentKind(first()), nacked(first())], ConfigStatus::Error),
+        (vec![SentKind(first()), SentKind(second()), Acked(first())], ConfigStatus::Stale),
+        (vec![SentKind(first()), nacked(first()), SentKind(second())], ConfigStatus::Error),
+        (vec![SentKind(first()), nacked(first()), SentKind(second()), Acked(second())], ConfigStatus::Synced),
+    ];
+    for (events, expected) in table {
+        assert_eq!(status_after(&events).status(), expected, "{events:?}");
+    }
+}
+
+#[test]
+fn acknowledged_is_a_final_response_or_that_nothing_was_owed() {
+    use EventKind::{Acked, Current, Sent as SentKind};
+    let part = || sent(1, 3, false);
+    let last = || sent(2, 3, true);
+    let table = [
+        (vec![], false),
+        (vec![Current(Revision(2))], false),
+        (vec![Current(Revision(3))], true),
+        (vec![SentKind(part()), Acked(part())], false),
+        (vec![SentKind(part()), SentKind(last()), Acked(last())], true),
+        (vec![SentKind(last()), Current(Revision(3))], false),
+        (vec![SentKind(last()), nacked(last()), Current(Revision(4))], false),
+        (vec![SentKind(last()), Acked(last()), SentKind(sent(3, 4, true))], true),
+    ];
+    for (events, expected) in table {
+        assert_eq!(status_after(&events).has_acked(Revision(3)), expected, "{events:?}");
+    }
+}
+
+#[test]
+fn a_rejection_counts_for_its_publication_and_those_before_until_it_heals() {
+    let rejected = [EventKind::Sent(sent(1, 3, true)), nacked(sent(1, 3, true))];
+    let status = status_after(&rejected);
+    assert!(status.nack_since(Revision(3)).is_some() && status.nack_since(Revision(4)).is_none());
+    let healed = [EventKind::Sent(sent(2, 4, true)), EventKind::Acked(sent(2, 4, true))];
+    let status = status_after(&[&rejected[..], &healed[..]].concat());
+    assert!(status.nack_since(Revision(3)).is_none());
+    assert_eq!(
+        status.last_nack.map(|nack| nack.message.to_string()).as_deref(),
+        Some("bad"),
+        "it is remembered"
+    );
+}
+
+#[test]
+fn a_stream_leaves_the_board_when_its_entry_is_dropped() {
+    let board = StatusBoard::new();
+    let mut news = board.news();
+    let ticks = board.ticks();
+    let (first, second) = (register(&board, 1), register(&board, 2));
+    assert_eq!(board.n_streams(), 2);
+    assert_eq!(
+        board.streams().iter().map(|entry| entry.status().info.id).collect::<Vec<_>>(),
+        [StreamId(1), StreamId(2)]
+    );
+    drop(first);
+    assert!(board.stream(StreamId(1)).is_none() && board.stream(StreamId(2)).is_some());
+    assert!(ticks.has_changed().unwrap(), "who waits for its ACK looks again");
+    let seen: Vec<bool> = std::iter::from_fn(|| news.try_recv().ok())
+        .map(|news| matches!(news, News::Disconnected(info) if info.id == StreamId(1)))
+        .collect();
+    assert_eq!(seen, [false, false, true]);
+    drop(second);
+    assert_eq!(board.n_streams(), 0);
+}
+
+#[test]
+fn the_worst_type_is_the_streams_status() {
+    let board = StatusBoard::new();
+    let entry = register(&board, 1);
+    assert_eq!(entry.status().status(), ConfigStatus::NotSent);
+    let record = |resource_type: ResourceType, kind: EventKind| {
+        entry.record(&StreamEvent { resource_type, kind }, SystemTime::UNIX_EPOCH);
+    };
+    record(ResourceType::Listener, EventKind::Sent(sent(1, 1, true)));
+    record(ResourceType::Listener, EventKind::Acked(sent(1, 1, true)));
+    assert_eq!(entry.status().status(), ConfigStatus::Synced);
+    record(ResourceType::Cluster, EventKind::Sent(sent(2, 1, true)));
+    assert_eq!(entry.status().status(), ConfigStatus::Stale);
+    record(ResourceType::Cluster, nacked(sent(2, 1, true)));
+    assert_eq!(entry.status().status(), ConfigStatus::Error);
+}
