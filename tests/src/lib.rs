@@ -11,6 +11,7 @@
 pub mod backend;
 pub mod config;
 pub mod envoy;
+pub mod events;
 pub mod http;
 pub mod process;
 pub mod random;
