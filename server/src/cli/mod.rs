@@ -8,6 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
@@ -129,8 +130,14 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::Failed(format!("cannot start: {error}")))?;
-    runtime.block_on(crate::run::serve(config)).map_err(|error| Failure::Failed(format!("{error:#}")))
+    let served = runtime.block_on(crate::run::serve(config));
+    // What still blocks, such as a slow disk, must not keep the process from ending.
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+    served.map_err(|error| Failure::Failed(format!("{error:#}")))
 }
+
+/// How long blocking work may take to end after everything else has.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 enum ParseFailure {
     Clap(clap::Error),

@@ -338,20 +338,30 @@ async fn save_copies(last_good: LastGood, mut saved: Arc<State>, mut states: wat
         let (before, store) = (saved, Arc::clone(&last_good));
         saved = Arc::clone(&state);
         let saving = tokio::task::spawn_blocking(move || {
-            for (path, copy) in persist::changed_copies(&before, &state) {
-                let done = match copy {
-                    Some(copy) => store.save(&path, &copy),
-                    None => store.remove(&path),
-                };
-                if let Err(error) = done {
-                    let error = chain(&error);
-                    tracing::error!(path = &*path, error, "the last good copy could not be saved");
+            let changed: Vec<_> = persist::changed_copies(&before, &state).into_iter().collect();
+            // Each waits for the disk, which serves several at once.
+            std::thread::scope(|scope| {
+                for part in changed.chunks(changed.len().div_ceil(N_SAVERS).max(1)) {
+                    scope.spawn(|| {
+                        part.iter().for_each(|(path, copy)| save_copy(&store, path, copy.as_deref()))
+                    });
                 }
-            }
+            });
         });
         if saving.await.is_err() {
             tracing::error!("saving last good copies failed");
         }
+    }
+}
+
+fn save_copy(last_good: &LastGood, path: &str, copy: Option<&[u8]>) {
+    let done = match copy {
+        Some(copy) => last_good.save(path, copy),
+        None => last_good.remove(path),
+    };
+    if let Err(error) = done {
+        let error = chain(&error);
+        tracing::error!(path, error, "the last good copy could not be saved");
     }
 }
 
@@ -374,6 +384,8 @@ fn is_same(one: &FileLoad, other: &FileLoad) -> bool {
 
 /// Reloads are asked for by hand; more than that at once get their answer with the next one.
 const MAX_REQUESTS: usize = 16;
+/// How many copies are on their way to the disk at once.
+const N_SAVERS: usize = 8;
 /// How long the answer to a reload waits for removals while files go on changing.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 

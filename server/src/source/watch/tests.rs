@@ -280,9 +280,12 @@ async fn a_reload_waits_for_what_it_removes() {
     let mut world = World::start().await;
     fs::write(world.root().join("b.yaml"), text("b", 0)).unwrap();
     world.wait_for("b", 0).await;
+    let began = Instant::now();
     fs::remove_file(world.root().join("b.yaml")).unwrap();
     let handle = world.handle.clone().unwrap();
+    // Whether or not the kernel has told of it by now.
     handle.reload(Confirmation::Automatic).await.unwrap();
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
     assert_eq!(world.deliveries.borrow().last().map(|load| value_of(load, "b")), Some(None));
 }
 
