@@ -343,7 +343,9 @@ async fn save_copies(last_good: LastGood, mut saved: Arc<State>, mut states: wat
             std::thread::scope(|scope| {
                 for part in changed.chunks(changed.len().div_ceil(N_SAVERS).max(1)) {
                     scope.spawn(|| {
-                        part.iter().for_each(|(path, copy)| save_copy(&store, path, copy.as_deref()))
+                        for (path, copy) in part {
+                            save_copy(&store, path, copy.as_deref());
+                        }
                     });
                 }
             });
