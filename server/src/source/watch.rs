@@ -342,9 +342,10 @@ async fn save_copies(last_good: LastGood, mut saved: Arc<State>, mut states: wat
             // Each waits for the disk, which serves several at once.
             std::thread::scope(|scope| {
                 for part in changed.chunks(changed.len().div_ceil(N_SAVERS).max(1)) {
-                    scope.spawn(|| {
+                    let store = &store;
+                    scope.spawn(move || {
                         for (path, copy) in part {
-                            save_copy(&store, path, copy.as_deref());
+                            save_copy(store, path, copy.as_deref());
                         }
                     });
                 }
