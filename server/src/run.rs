@@ -51,6 +51,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     tokio::spawn(retire_views(Arc::clone(&parts.publisher)));
     let files = parts.watch(&config)?;
     let handle = files.as_ref().map(|(_, handle)| handle.clone());
+    let reader = handle.clone();
     if let Some((files, _)) = files {
         let deliver = parts.deliver();
         tasks.spawn(async move { files.run(deliver).await.context("the watched files") });
@@ -65,6 +66,9 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     parts.control.shut_down();
     parts.metrics.ready(false);
     shutdown.send_replace(true);
+    if let Some(reader) = reader {
+        reader.stop().await;
+    }
     let drained = async { while tasks.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(config.drain_timeout + LINGER, drained).await;
     outcome
