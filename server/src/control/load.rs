@@ -16,7 +16,7 @@ use super::key::{StoreKey, resource_name};
 use super::plan::{Plan, difference, plan};
 use super::state::{Patch, World};
 use super::write::{Label, MAX_ATTEMPTS};
-use super::{Shared, check};
+use super::{Shared, check, revision_of};
 use crate::source::FileLoad;
 
 /// A load that is ready to be committed.
@@ -54,11 +54,16 @@ impl Shared {
         }
         let base = Arc::new(layer);
         for _ in 0..MAX_ATTEMPTS {
-            if let Err(error) = self.catch_up() {
-                self.problem("store", format!("the store cannot be read: {error}"));
-            }
+            let caught_up = self.catch_up();
             let world = self.state().world();
-            let step = self.step_aside(&world, &base).await?;
+            let (head, keys) = self.parts.store.state();
+            match caught_up {
+                // Another server committed in between: what is stored is not what the world is of.
+                Ok(()) if revision_of(head) != world.revision => continue,
+                Ok(()) => {}
+                Err(error) => self.problem("store", format!("the store cannot be read: {error}")),
+            }
+            let step = self.step_aside(&world, &base, keys).await?;
             let doubts = self.doubts(&world, &step);
             if self.options.strict && !doubts.is_empty() {
                 outcome.n_errors += doubts.len();
@@ -149,17 +154,21 @@ impl Shared {
     }
 
     /// Computes the step on a thread of its own: the JSON of a hundred thousand resources takes seconds.
-    async fn step_aside(self: &Arc<Self>, world: &World, base: &Arc<Layer>) -> Result<Step, WriteError> {
+    async fn step_aside(
+        self: &Arc<Self>,
+        world: &World,
+        base: &Arc<Layer>,
+        keys: BTreeMap<String, BlobHash>,
+    ) -> Result<Step, WriteError> {
         let (shared, world, base) = (Arc::clone(self), world.clone(), Arc::clone(base));
-        let step = tokio::task::spawn_blocking(move || shared.step(&world, &base)).await;
+        let step = tokio::task::spawn_blocking(move || shared.step(&world, &base, &keys)).await;
         step.map_err(|_| WriteError::Closed)
     }
 
-    fn step(&self, world: &World, base: &Arc<Layer>) -> Step {
-        let (_, keys) = self.parts.store.state();
+    fn step(&self, world: &World, base: &Arc<Layer>, keys: &BTreeMap<String, BlobHash>) -> Step {
         let hash = content_hash(base);
         let is_known = keys.get(super::key::FILES_HASH) == Some(&BlobHash::of(hash.as_bytes()));
-        let contents = if is_known { Plan::new() } else { self.contents(world, base, &keys) };
+        let contents = if is_known { Plan::new() } else { self.contents(world, base, keys) };
         let (patch, dropped) = equal_overrides(world, base, &contents);
         let groups = world.rebased(base, &patch);
         let summary = summary(&contents);

@@ -85,7 +85,7 @@ async fn call(mut router: Router, method: &str, path: &str, headers: &[(&str, &s
     }
 }
 
-fn rest() -> Rest {
+pub(super) fn rest() -> Rest {
     Rest::new(Server::without_files(&MemoryStore::new()))
 }
 
@@ -93,7 +93,7 @@ fn body(name: &str, text: &str) -> Value {
     json!({"@type": ResourceType::Cluster.type_url(), "name": name, "alt_stat_name": text, "connect_timeout": "1s"})
 }
 
-fn publication(content: &[(&str, &str)]) -> Value {
+pub(super) fn publication(content: &[(&str, &str)]) -> Value {
     json!({"resources": content.iter().map(|(name, text)| body(name, text)).collect::<Vec<_>>()})
 }
 
@@ -472,34 +472,4 @@ async fn a_body_beyond_the_limit_is_refused() {
         format!("{{\"selector\": {{\"nodeIds\": [\"{}\"]}}}}", "x".repeat(xds_api::input::MAX_BODY_BYTES));
     let reply = rest.call("PUT", "/v1/groups/g", &[JSON], &long).await;
     assert_eq!(StatusCode::from_u16(reply.status).unwrap(), StatusCode::PAYLOAD_TOO_LARGE);
-}
-
-#[tokio::test]
-async fn events_are_numbered_and_can_be_resumed() {
-    let rest = rest();
-    rest.put("/v1/groups/g/resources", &publication(&[("a", "1")])).await;
-    let first = next_event(&rest, None, "publish").await;
-    rest.put("/v1/groups/g/resources", &publication(&[("a", "2")])).await;
-    let second = next_event(&rest, Some(&first.0), "publish").await;
-    assert!(second.1.contains("\"revision\":2"), "{second:?}");
-    let lost = next_event(&rest, Some("1-1"), "lagged").await;
-    assert!(lost.1.contains("missed"), "an id of another run: {lost:?}");
-}
-
-/// The id and the data of the first event of that name after `last`, or from the beginning.
-async fn next_event(rest: &Rest, last: Option<&str>, name: &str) -> (String, String) {
-    let request = Request::get("/v1/events").header("last-event-id", last.unwrap_or("0-0"));
-    let response = rest.router.clone().call(request.body(Body::empty()).unwrap()).await.unwrap();
-    assert_eq!(response.headers()["content-type"], "text/event-stream");
-    let mut body = response.into_body();
-    loop {
-        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
-        let text = String::from_utf8(frame.to_vec()).unwrap();
-        let field = |field: &str| {
-            text.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default().trim().to_owned()
-        };
-        if field("event:") == name {
-            return (field("id:"), field("data:"));
-        }
-    }
 }
