@@ -164,10 +164,14 @@ impl Subscription {
             self.n_globs += 1;
         }
         if is_glob {
-            // Every member is owed, so nothing is known of any; what may be gone must still be told.
+            // Every member is owed, whatever the client said that it holds; what may be gone must still be told.
             let Self { names, exceptions, .. } = self;
             exceptions.retain(|key, held| {
-                names.contains(key) || *held == Held::Stale || xdstp::glob_of(key).as_deref() != Some(&*name)
+                if !matches!(held, Held::Version(_)) || xdstp::glob_of(key).as_deref() != Some(&*name) {
+                    return true;
+                }
+                *held = Held::Unknown;
+                names.contains(key)
             });
         }
         self.recall_lingering(&name);

@@ -12,7 +12,8 @@
 //! Pitfalls that only a transport, a real client or the sources can show are tested elsewhere: 5 (an ACK within microseconds:
 //! by construction here, the nonce is remembered before the response is handed out; over sockets in `tests/`), 11's second half
 //! (the same name in two files: `server::source`), 38 (a removal that something still refers to: the codec's reference check),
-//! 39 (streams that do not read: paused here, over sockets in `tests/`), 54 (an abrupt disconnect: `tests/`).
+//! 39 (streams that do not read: paused here, over sockets in `tests/`), 54 (an abrupt disconnect: `tests/`;
+//! leaving the status board: `xds-cache`), 55 (publications back to back: `xds-cache`, `tests/publishing.rs`).
 
 #![expect(clippy::expect_used, reason = "a test may fail")]
 

@@ -185,6 +185,8 @@ impl TypeClient {
                 self.unanswered.retain(|asked| !same_name(asked, name) && !is_below(asked, name));
             }
             if !self.wants(&resource.name, &resource.aliases) {
+                // It may have had the alias that it was wanted for.
+                self.held.remove(&resource.name);
                 continue;
             }
             if let Some(content) = resource.content.clone() {

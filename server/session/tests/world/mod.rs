@@ -149,7 +149,9 @@ impl World {
         self.client.handle_close(id);
         // It asks for its endpoints anew, and tells what it has.
         self.warming.clear();
-        self.sent_clusters.clear();
+        if self.pipe_of(0) == position {
+            self.sent_clusters.clear();
+        }
         let kinds = if self.is_per_type { kind..kind + 1 } else { 0..N_KINDS };
         self.pipes[position] = self.open(kind);
         for kind in kinds {
