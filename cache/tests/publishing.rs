@@ -180,7 +180,7 @@ fn the_higher_priority_wins_then_the_name_and_the_default_group_is_below_all() {
     };
     let (low, high) = (with_priority("a", -5, "low"), with_priority("z", 5, "high"));
     assert_eq!(winner(&[low.clone(), high]), ("high".to_owned(), vec![]));
-    assert_eq!(winner(&[low.clone()]), ("low".to_owned(), vec![]));
+    assert_eq!(winner(std::slice::from_ref(&low)), ("low".to_owned(), vec![]));
     let same = with_priority("b", -5, "same");
     assert_eq!(winner(&[low, same]), ("low".to_owned(), vec!["b".to_owned()]));
 }

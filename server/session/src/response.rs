@@ -56,7 +56,8 @@ pub enum Entries {
 /// One resource of a response.
 #[derive(Clone, Debug)]
 pub enum Entry {
-    /// Name, version and body.
+    /// Name, version and body. A virtual host that was found by a domain has the hosts that were asked for among its aliases (row
+    /// A118).
     Full(Arc<Resource>),
     /// Name, version and time to live, no body: the client shall keep what it has (row A138).
     Heartbeat(Arc<Resource>),
