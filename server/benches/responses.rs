@@ -62,23 +62,31 @@ fn responses(c: &mut Criterion) {
         let [before, after] = views(n);
         for variant in [Variant::Sotw, Variant::Delta] {
             let name = variant.as_str();
-            group.bench_with_input(BenchmarkId::new(format!("{name}: owed for one change"), n), &n, |b, _| {
-                b.iter_batched_ref(
-                    || settled(variant, &before),
-                    |client| {
-                        client.handle_view(Arc::clone(&after));
-                        client.poll_response(STREAM, Instant::now()).unwrap()
-                    },
-                    BatchSize::SmallInput,
-                );
-            });
+            group.bench_with_input(
+                BenchmarkId::new(format!("{name}: owed for one change"), n),
+                &n,
+                |b, _| {
+                    b.iter_batched_ref(
+                        || settled(variant, &before),
+                        |client| {
+                            client.handle_view(Arc::clone(&after));
+                            client.poll_response(STREAM, Instant::now()).unwrap()
+                        },
+                        BatchSize::SmallInput,
+                    );
+                },
+            );
             let mut client = settled(variant, &before);
             client.handle_view(Arc::clone(&after));
             let contents = client.poll_response(STREAM, Instant::now()).unwrap().contents;
             group.throughput(Throughput::Bytes(Body::new(&contents, "bench").len() as u64));
-            group.bench_with_input(BenchmarkId::new(format!("{name}: encode"), n), &contents, |b, contents| {
-                b.iter(|| Body::new(black_box(contents), "bench"));
-            });
+            group.bench_with_input(
+                BenchmarkId::new(format!("{name}: encode"), n),
+                &contents,
+                |b, contents| {
+                    b.iter(|| Body::new(black_box(contents), "bench"));
+                },
+            );
         }
     }
     group.finish();

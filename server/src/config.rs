@@ -32,6 +32,8 @@ pub struct Config {
     pub log: LogConfig,
     /// The token that the admin API demands; `None` if it demands nothing.
     pub admin_token: Option<AdminToken>,
+    /// Names by which the admin API is reached, besides `localhost` and IP addresses; requests for others are refused.
+    pub admin_hosts: Vec<String>,
     /// The name of this server, for `control_plane.identifier`.
     pub instance_id: String,
     /// Bounds.
@@ -197,6 +199,7 @@ impl TryFrom<ServeArgs> for Config {
             data_dir: args.data_dir.map_or_else(default_data_dir, Ok)?,
             log: LogConfig::new(args.log_format, args.log_level.as_deref().unwrap_or("info"))?,
             admin_token,
+            admin_hosts: args.access.admin_host,
             instance_id: args.instance_id.unwrap_or_else(host_name),
             limits: Limits {
                 max_message_bytes: limits.max_message_bytes,

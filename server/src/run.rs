@@ -143,7 +143,7 @@ impl Parts {
             board: Arc::clone(&self.board),
             acks: Arc::clone(&self.acks),
             codec: self.codec.clone(),
-            access: Arc::new(Access { token, allowed_hosts: vec![] }),
+            access: Arc::new(Access { token, allowed_hosts: config.admin_hosts.clone() }),
             events: EventHub::start(&self.control, &self.board),
         })
     }

@@ -97,6 +97,10 @@ pub struct AccessArgs {
     /// File with the bearer token that the admin API demands
     #[arg(long, env = "XDS_SERVER_ADMIN_TOKEN_FILE", value_name = "FILE")]
     pub admin_token_file: Option<PathBuf>,
+    /// Name by which the admin API is reached, besides localhost and IP addresses; may be repeated. In the environment,
+    /// separated by commas
+    #[arg(long, env = "XDS_SERVER_ADMIN_HOST", value_name = "HOST", value_delimiter = ',')]
+    pub admin_host: Vec<String>,
 }
 
 /// Bounds on what clients can make the server do.
