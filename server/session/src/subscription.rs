@@ -165,14 +165,11 @@ impl Subscription {
         }
         if is_glob {
             // Every member is owed, whatever the client said that it holds; what may be gone must still be told.
-            let Self { names, exceptions, .. } = self;
-            exceptions.retain(|key, held| {
-                if !matches!(held, Held::Version(_)) || xdstp::glob_of(key).as_deref() != Some(&*name) {
-                    return true;
+            for (key, held) in &mut self.exceptions {
+                if matches!(held, Held::Version(_)) && xdstp::glob_of(key).as_deref() == Some(&*name) {
+                    *held = if self.names.contains(key) { Held::Unknown } else { Held::Stale };
                 }
-                *held = Held::Unknown;
-                names.contains(key)
-            });
+            }
         }
         self.recall_lingering(&name);
         self.doubt(name);
@@ -254,7 +251,11 @@ impl Subscription {
         let held = self.settled.resources().iter().filter(|resource| resource.in_wildcard());
         let dropped =
             held.filter(|resource| !self.covers(&self.settled, resource)).map(|resource| resource.name());
-        let excepted = self.exceptions.keys().filter(|name| !self.covers_name(name));
+        // A virtual host that came for a host which another one serves now is not known to be unwanted: that must be told.
+        let must_tell = |held: &Held| self.has_hosts && matches!(held, Held::Stale | Held::Version(_));
+        let excepted =
+            self.exceptions.iter().filter(|(name, held)| !self.covers_name(name) && !must_tell(held));
+        let excepted = excepted.map(|(name, _)| name);
         let lingering: Vec<Name> = dropped.chain(excepted).cloned().collect();
         for name in &lingering {
             self.exceptions.remove(name);
@@ -288,8 +289,12 @@ impl Subscription {
     /// The client asks for `name`, maybe while responses are on their way: it may take from them what it has dropped.
     fn recall_lingering(&mut self, name: &str) {
         let is_recalled = |(resource, by): &(Name, Name)| {
-            // Another host of the same route may be served by the same virtual host.
-            name == WILDCARD || **resource == *name || **by == *name || self.is_near(resource, name)
+            name == WILDCARD
+                || **resource == *name
+                || **by == *name
+                || xdstp::glob_of(resource).is_some_and(|glob| glob == name)
+                // Another host of the same route may be served by the same virtual host.
+                || self.is_near(resource, name)
         };
         let (recalled, rest): (BTreeSet<_>, BTreeSet<_>) =
             self.lingering.iter().cloned().partition(is_recalled);

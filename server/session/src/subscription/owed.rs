@@ -87,7 +87,9 @@ impl Subscription {
     /// Compares what each name stood for with what it stands for.
     fn add_by_name(&self, table: &TypeTable, owed: &mut Owed) {
         let mut lost = Vec::new();
-        for name in self.names.iter().filter(|name| !self.exceptions.contains_key(*name)) {
+        // What is out of date by its own name may still stand for something else.
+        let is_open = |name: &&Name| matches!(self.exceptions.get(*name), None | Some(Held::Stale));
+        for name in self.names.iter().filter(is_open) {
             match (self.settled.resolve(name), table.resolve(name)) {
                 (Some(old), Some(new)) if old == new => {}
                 (old, Some(new)) => {
