@@ -48,7 +48,7 @@ impl Variant {
 /// CSDS `ConfigStatus` of one type on one stream, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConfigStatus {
-    /// The last response was ACKed, or nothing was owed.
+    /// The last response was ACKed, or the client came with everything that it would have been sent.
     Synced,
     /// Nothing was sent: nothing that the client asks for exists.
     NotSent,
@@ -96,6 +96,8 @@ pub enum EventKind {
         /// The client's words, at most [`MAX_NACK_MESSAGE`] bytes of them.
         message: Arc<str>,
     },
+    /// The client showed that it holds, from an earlier stream, what it would have been sent.
+    Held,
     /// Everything that the view of this revision owes the client was sent.
     Current(Revision),
 }
@@ -142,6 +144,8 @@ pub struct TypeStatus {
     pub is_error: bool,
     /// Whether the last response was not answered.
     pub is_outstanding: bool,
+    /// Whether the client came with what it would have been sent.
+    pub is_held: bool,
     /// The publication up to which everything owed was sent.
     pub current: Revision,
     /// When something last happened.
@@ -154,6 +158,7 @@ impl TypeStatus {
     pub fn status(&self) -> ConfigStatus {
         match &self.sent {
             _ if self.is_error => ConfigStatus::Error,
+            None if self.is_held => ConfigStatus::Synced,
             None => ConfigStatus::NotSent,
             Some(_) if self.is_outstanding => ConfigStatus::Stale,
             Some(_) => ConfigStatus::Synced,
@@ -176,6 +181,7 @@ impl TypeStatus {
     fn record(&mut self, kind: &EventKind, at: SystemTime) {
         match kind {
             EventKind::Subscribed => {}
+            EventKind::Held => self.is_held = true,
             EventKind::Current(revision) => {
                 self.current = *revision;
                 return;
@@ -287,7 +293,7 @@ impl StreamEntry {
         let Some(board) = self.board.upgrade() else { return };
         match event.kind {
             EventKind::Acked(_) | EventKind::Nacked { .. } | EventKind::Current(_) => board.tick(),
-            EventKind::Subscribed | EventKind::Sent(_) => {}
+            EventKind::Subscribed | EventKind::Sent(_) | EventKind::Held => {}
         }
         // No receiver is no error: then nobody watches.
         let _ = board.news.send(News::Stream { id: self.id, event: event.clone() });

@@ -197,8 +197,10 @@ impl Stream {
         for (position, state) in self.types.iter_mut().enumerate().filter(|(_, state)| state.is_dirty) {
             let Some(owed) = state.owed(view) else {
                 state.is_dirty = false;
-                let kind = EventKind::Current(view.revision());
-                events.push(StreamEvent { resource_type: state.resource_type.clone(), kind });
+                let held = state.came_with_everything().then_some(EventKind::Held);
+                for kind in held.into_iter().chain([EventKind::Current(view.revision())]) {
+                    events.push(StreamEvent { resource_type: state.resource_type.clone(), kind });
+                }
                 continue;
             };
             if let Some(update) = &mut update {

@@ -131,6 +131,11 @@ impl Subscription {
         self.exceptions.insert(name, if may_hold { Held::Unknown } else { Held::Nothing });
     }
 
+    /// Whether the client said that it holds something.
+    pub(crate) fn shows_versions(&self) -> bool {
+        self.exceptions.values().any(|held| matches!(held, Held::Version(_)))
+    }
+
     /// Whether the client certainly holds nothing of this name, and waits for an answer.
     pub(crate) fn is_unheld(&self, name: &Name) -> bool {
         self.names.contains(name) && self.exceptions.get(name) == Some(&Held::Nothing)

@@ -110,6 +110,11 @@ impl TypeState {
         self.last.as_ref().is_none_or(|(_, fate)| *fate == Fate::Answered)
     }
 
+    /// Whether nothing was sent because the client said that it holds it already; asked when nothing is owed.
+    pub(crate) fn came_with_everything(&self) -> bool {
+        self.last.is_none() && self.subscription.shows_versions()
+    }
+
     /// Whether a response of this type that is waited for, or the last one, has this nonce.
     pub(crate) fn has_sent(&self, nonce: Nonce) -> bool {
         let Nonce::Ours(nonce) = nonce else { return false };

@@ -302,7 +302,7 @@ impl Member {
                 metrics.nacked(&event.resource_type);
                 self.nacks.log(node, &event.resource_type, &sent.version_info, message);
             }
-            EventKind::Subscribed | EventKind::Sent(_) | EventKind::Current(_) => {}
+            EventKind::Subscribed | EventKind::Held | EventKind::Sent(_) | EventKind::Current(_) => {}
         }
     }
 }

@@ -93,6 +93,7 @@ pub(crate) fn event(stream: &str, first_nonce: u64, event: &StreamEvent) -> Opti
         EventKind::Nacked { sent, message } => {
             Some(format!("{stream} nack #{} {resource_type} {message:?}", nonce(sent)))
         }
+        EventKind::Held => Some(format!("{stream} held {resource_type}")),
         EventKind::Subscribed | EventKind::Sent(_) | EventKind::Current(_) => None,
     }
 }
