@@ -13,6 +13,7 @@ pub mod config;
 pub mod envoy;
 pub mod events;
 pub mod http;
+pub mod pitfalls;
 pub mod process;
 pub mod random;
 pub mod raw;

@@ -71,6 +71,23 @@ async fn pitfall_03_a_nack_that_asks_for_one_more_name_is_answered_with_it() -> 
     silence.of_sotw(&mut stream).await
 }
 
+#[tokio::test]
+async fn pitfall_04_an_old_version_without_error_is_an_ack() -> Result<()> {
+    let world = World::serving(&[plain_cluster("a", 1)]).await?;
+    let (mut stream, mut silence) = (world.sotw("n"), Silence::default());
+    stream.subscribe(CLUSTER, &[]).await?;
+    let first = stream.expect_type(CLUSTER).await?;
+    stream.ack(&first, &[]).await?;
+    world.publish(&[plain_cluster("a", 2)]).await?;
+    let mut second = stream.expect_type(CLUSTER).await?;
+    let sent = std::mem::replace(&mut second.version_info, first.version_info);
+    stream.ack(&second, &[]).await?;
+    silence.of_sotw(&mut stream).await?;
+    let status = world.wait_type("n", CLUSTER, |status| status["status"] == "SYNCED").await?;
+    assert_eq!(status["versionAcked"], sent);
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pitfall_05_a_client_that_acks_within_microseconds_loses_no_change() -> Result<()> {
     const N_CHANGES: u64 = 400;

@@ -171,19 +171,25 @@ async fn pitfall_74_what_nobody_names_is_served_and_what_is_missing_is_a_warning
 }
 
 #[tokio::test]
-async fn pitfall_75_and_76_what_clients_would_reject_is_refused() -> Result<()> {
-    let server = Server::start_with(Setup::new()?).await?;
+async fn pitfall_75_an_address_that_is_there_twice_is_refused() -> Result<()> {
     let twice = endpoints("e", &[([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 1).into()]);
+    are_refused(&[(twice, "127.0.0.1")]).await
+}
+
+#[tokio::test]
+async fn pitfall_76_weights_that_clients_would_reject_are_refused() -> Result<()> {
     let weights = |weights: &[(&str, u32)]| route_config("r", &[("/", split(weights))]);
     let mut total = weights(&[("a", 1), ("b", 1)]);
     total["virtual_hosts"][0]["routes"][0]["route"]["weighted_clusters"]["total_weight"] = json!(3);
-    for (bad, words) in [
-        (twice, "127.0.0.1"),
-        (weights(&[("a", 0), ("b", 0)]), "weight"),
-        (weights(&[("a", u32::MAX), ("b", 1)]), "weight"),
-        (total, "total_weight"),
-    ] {
-        let body = resources(std::slice::from_ref(&bad)).to_string();
+    let zero = weights(&[("a", 0), ("b", 0)]);
+    let too_large = weights(&[("a", u32::MAX), ("b", 1)]);
+    are_refused(&[(zero, "weight"), (too_large, "weight"), (total, "total_weight")]).await
+}
+
+async fn are_refused(cases: &[(Value, &str)]) -> Result<()> {
+    let server = Server::start_with(Setup::new()?).await?;
+    for (bad, words) in cases {
+        let body = resources(std::slice::from_ref(bad)).to_string();
         let json = ("content-type", "application/json");
         let answer = server.request("PUT", "/v1/groups/default/resources", &[json], body).await?;
         assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", answer.text());

@@ -1,5 +1,7 @@
 //! Nodes, several streams, and the transport: pitfalls 49, 52 to 55, 58 and 60.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use xds_tests::config::{CLUSTER, ENDPOINTS, LISTENER, endpoints};
@@ -8,6 +10,32 @@ use xds_tests::seen::{names, plain_cluster, resources, timeout_of};
 use xds_tests::server::{Server, Setup};
 
 use crate::world::{Silence, World};
+
+#[tokio::test]
+async fn pitfall_39_a_stream_of_many_types_that_is_not_read_delays_no_publication() -> Result<()> {
+    let world = World::serving(&[plain_cluster("a", 1)]).await?;
+    let mut stuck = world.delta("stuck");
+    for (type_url, ..) in path::PER_TYPE {
+        stuck.subscribe(type_url, &["*"]).await?;
+    }
+    for i in 0..4 {
+        stuck.subscribe(&format!("type.googleapis.com/some.Type{i}"), &["x"]).await?;
+    }
+    let mut good = world.sotw("good");
+    good.subscribe(CLUSTER, &[]).await?;
+    good.expect_type(CLUSTER).await?;
+    let mut took = Vec::new();
+    for n in 2..52 {
+        let started = Instant::now();
+        world.publish(&[plain_cluster("a", n)]).await?;
+        took.push(started.elapsed());
+        assert_eq!(timeout_of(&good.expect_type(CLUSTER).await?, "a")?, n);
+    }
+    took.sort();
+    let median = took[took.len() / 2];
+    ensure!(median < Duration::from_millis(100), "{took:?}");
+    Ok(())
+}
 
 #[tokio::test]
 async fn pitfall_49_a_node_that_nothing_is_known_of_is_told_and_served_once_something_is() -> Result<()> {

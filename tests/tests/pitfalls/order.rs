@@ -28,6 +28,36 @@ async fn pitfall_18_a_cluster_of_weight_zero_is_asked_for_later() -> Result<()> 
     Ok(())
 }
 
+/// Without `--strict` it is a warning (pitfall 74); holding the removal until nobody refers to it is later work.
+#[tokio::test]
+async fn pitfall_38_with_strict_what_is_referred_to_cannot_be_removed() -> Result<()> {
+    let all = [route_config("r", &[("/", to("c"))]), cluster("c"), of("c", 1)];
+    let world = World::with(Setup::new()?.arg("--strict"), &all).await?;
+    let mut stream = world.delta("n");
+    stream.subscribe(CLUSTER, &["c"]).await?;
+    stream.expect_type(CLUSTER).await?;
+    let path = "/v1/groups/default/resources/clusters/c";
+    let answer = world.server.request("DELETE", path, &[], "").await?;
+    assert_eq!(answer.status.as_u16(), 422, "{}", answer.text());
+    assert!(answer.text().contains("\\\"c\\\"") || answer.text().contains("`c`"), "{}", answer.text());
+    Silence::default().of_delta(&mut stream).await
+}
+
+#[tokio::test]
+async fn pitfall_50_what_is_incoherent_is_published_and_starves_nobody() -> Result<()> {
+    let world = World::serving(&[]).await?;
+    let mut stream = world.sotw("n");
+    stream.subscribe(ROUTE, &["r"]).await?;
+    world.publish(&[route_config("r", &[("/", to("missing"))])]).await?;
+    let mut response = stream.expect_type(ROUTE).await?;
+    // There may have been an answer of nothing before.
+    if response.resources.is_empty() {
+        response = stream.expect_type(ROUTE).await?;
+    }
+    assert_eq!(names(&response)?, ["r"]);
+    Ok(())
+}
+
 #[tokio::test]
 async fn pitfall_40_one_change_of_all_leaves_in_the_order_of_references() -> Result<()> {
     let all = |n: u16| {
