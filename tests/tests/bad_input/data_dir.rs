@@ -48,7 +48,10 @@ async fn a_port_in_use_is_refused_with_flag_and_address() -> Result<()> {
 
 #[tokio::test]
 async fn a_full_disk_refuses_the_write_and_loses_nothing() -> Result<()> {
-    let Some(disk) = SmallDisk::mount()? else { return Ok(()) };
+    let Some(disk) = SmallDisk::mount()? else {
+        println!("{SKIPPED}");
+        return Ok(());
+    };
     let mut server = Started::start(disk.path()).await?;
     let big = "x".repeat(40_000);
     let mut n_acknowledged = 0;
@@ -86,7 +89,10 @@ async fn a_full_disk_refuses_the_write_and_loses_nothing() -> Result<()> {
 
 #[tokio::test]
 async fn a_read_only_data_directory_is_refused_with_advice() -> Result<()> {
-    let Some(disk) = SmallDisk::mount()? else { return Ok(()) };
+    let Some(disk) = SmallDisk::mount()? else {
+        println!("{SKIPPED}");
+        return Ok(());
+    };
     disk.remount("ro")?;
     let listen = ["--xds-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
     let (status, log) = end_of(disk.path(), &listen).await?;
@@ -217,6 +223,10 @@ async fn end_of(data_dir: &Path, args: &[&str]) -> Result<(Option<i32>, String)>
     Ok((status.code(), process.log().to_string()))
 }
 
+/// What is told where a file system cannot be mounted.
+const SKIPPED: &str =
+    "skipped: this user may not mount; store/src/fault_tests.rs has the same with failing calls";
+
 /// A server on a data directory of the test's own.
 struct Started {
     process: Process,
@@ -271,9 +281,6 @@ impl SmallDisk {
         if mount.output().is_ok_and(|output| output.status.success()) {
             return Ok(Some(disk));
         }
-        println!(
-            "skipped: this user may not mount; store/src/fault_tests.rs has the same with failing calls"
-        );
         Ok(None)
     }
 

@@ -47,6 +47,9 @@ async fn thousands_of_garbage_requests_at_both_ports_change_nothing() -> Result<
     Ok(())
 }
 
+/// Method, path, headers and body; the status, and words of the answer.
+type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], &'a str, u16, &'a str);
+
 #[tokio::test]
 async fn a_wrong_request_has_its_status_and_a_problem_and_changes_nothing() -> Result<()> {
     let server = serving().await?;
@@ -57,7 +60,7 @@ async fn a_wrong_request_has_its_status_and_a_problem_and_changes_nothing() -> R
     let good = plain_cluster("a", 7).to_string();
     let twice = format!("{{\"@type\":\"{CLUSTER}\",\"name\":\"a\",\"name\":\"a\"}}");
     let deep = "[".repeat(100_000);
-    let cases: [(&str, &str, &[(&str, &str)], &str, u16, &str); 26] = [
+    let cases: [Case<'_>; 26] = [
         ("PUT", one, &[("content-type", "text/plain")], &good, 415, "text/plain"),
         ("PUT", one, &[], &good, 415, "application/json or application/yaml"),
         ("PUT", one, &[json], "{", 400, "the body cannot be read"),
@@ -187,7 +190,7 @@ async fn serving() -> Result<Server> {
 fn noise(random: &mut Random) -> Vec<u8> {
     let n = random.within(1..600);
     let mut bytes = random.bytes(usize::try_from(n).unwrap_or_default());
-    if n % 2 == 0 {
+    if n.is_multiple_of(2) {
         bytes.splice(0..0, *b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     }
     bytes

@@ -58,21 +58,7 @@ async fn pitfall_68_a_private_key_is_in_no_log_answer_history_status_metric_or_e
     let one = format!("{group}/secrets/single");
     all.hear(&server, "PUT", &one, &secret("single", 1), StatusCode::OK).await?;
     all.hear(&server, "PUT", &one, &secret("single", 2), StatusCode::OK).await?;
-    let mut bad = secret("single", 3);
-    bad["tls_certificate"]["private_kye"] = bad["tls_certificate"]["private_key"].take();
-    all.hear(&server, "PUT", &one, &bad, StatusCode::UNPROCESSABLE_ENTITY).await?;
-    let mut bad = secret("single", 3);
-    bad["tls_certificate"]["private_key"] = json!({"inline_string": {"x": format!("{MARK}3")}});
-    all.hear(&server, "PUT", &one, &bad, StatusCode::UNPROCESSABLE_ENTITY).await?;
-    let mut bad = secret("single", 3);
-    bad["tls_certificate"]["private_key"] = json!(format!("{MARK}3"));
-    all.hear(&server, "PUT", &one, &bad, StatusCode::UNPROCESSABLE_ENTITY).await?;
-    let broken = format!("{{\"tls_certificate\": \"{MARK}\", ");
-    let json = [("content-type", "application/json")];
-    all.0.push(server.request("PUT", &one, &json, broken.clone()).await?.text());
-    all.0.push(server.request("POST", "/v1/validate", &json, broken).await?.text());
-    let valid = json!({"resources": [secret("v", 1), bad]});
-    all.0.push(server.request("POST", "/v1/validate", &json, valid.to_string()).await?.text());
+    let bad = write_badly(&server, &mut all, &one).await?;
     // Files that are broken around the key.
     dir.write_resources("secret.yaml", &[secret("by-file", 2), in_a_transport_socket("inner", 2)])?;
     dir.write(
@@ -102,6 +88,26 @@ async fn pitfall_68_a_private_key_is_in_no_log_answer_history_status_metric_or_e
     ensure!(all.0.iter().filter(|text| text.contains("certificate 2")).count() > 10, "{:?}", all.0);
     ensure!(all.0.len() > 60, "only {} answers were looked at", all.0.len());
     Ok(())
+}
+
+/// Writes keys in places where they do not belong, and gives the last such resource.
+async fn write_badly(server: &Server, all: &mut Heard, one: &str) -> Result<Value> {
+    let mut bad = secret("single", 3);
+    bad["tls_certificate"]["private_kye"] = bad["tls_certificate"]["private_key"].take();
+    all.hear(server, "PUT", one, &bad, StatusCode::UNPROCESSABLE_ENTITY).await?;
+    let mut bad = secret("single", 3);
+    bad["tls_certificate"]["private_key"] = json!({"inline_string": {"x": format!("{MARK}3")}});
+    all.hear(server, "PUT", one, &bad, StatusCode::UNPROCESSABLE_ENTITY).await?;
+    let mut bad = secret("single", 3);
+    bad["tls_certificate"]["private_key"] = json!(format!("{MARK}3"));
+    all.hear(server, "PUT", one, &bad, StatusCode::UNPROCESSABLE_ENTITY).await?;
+    let broken = format!("{{\"tls_certificate\": \"{MARK}\", ");
+    let json = [("content-type", "application/json")];
+    all.0.push(server.request("PUT", one, &json, broken.clone()).await?.text());
+    all.0.push(server.request("POST", "/v1/validate", &json, broken).await?.text());
+    let valid = json!({"resources": [secret("v", 1), bad]});
+    all.0.push(server.request("POST", "/v1/validate", &json, valid.to_string()).await?.text());
+    Ok(bad)
 }
 
 /// Asks every path of the API that can be read.

@@ -54,12 +54,15 @@ async fn pitfall_15_16_and_17_a_missing_name_neither_holds_back_nor_loops_and_co
     silence.of_sotw(&mut stream).await
 }
 
+/// The names of one request after the other.
+type Requests<'a> = &'a [&'a [&'a str]];
+
 #[tokio::test]
 async fn pitfall_19_the_wildcard_begins_and_ends_as_the_protocol_says() -> Result<()> {
     let world = World::serving(&[plain_cluster("a", 1), plain_cluster("b", 1)]).await?;
     let mut n = 1;
     // What is asked for in turn, and what a change of both is then answered with.
-    let table: [(&[&[&str]], Option<&[&str]>); 6] = [
+    let table: [(Requests<'_>, Option<&[&str]>); 6] = [
         (&[&[], &[]], Some(&["a", "b"])),
         (&[&["a"], &[]], None),
         (&[&["*"]], Some(&["a", "b"])),
@@ -81,7 +84,7 @@ async fn pitfall_19_the_wildcard_begins_and_ends_as_the_protocol_says() -> Resul
         world.publish(&[plain_cluster("a", n), plain_cluster("b", n)]).await?;
         match expected {
             Some(expected) => {
-                assert_eq!(names(&stream.expect_type(CLUSTER).await?)?, expected, "{requests:?}")
+                assert_eq!(names(&stream.expect_type(CLUSTER).await?)?, expected, "{requests:?}");
             }
             None => silence.of_sotw(&mut stream).await?,
         }
