@@ -3,7 +3,10 @@
 //! The harness starts real programs and talks to them: the server under test ([`server`]), a pinned Envoy
 //! ([`envoy`]), programs on three gRPC libraries ([`worker`]), and backends that say who they are ([`backend`]).
 //! [`tools`] installs what is not Rust. [`raw`] speaks xDS field by field, where a real client would be too
-//! polite. [`config`] writes the configuration.
+//! polite. [`config`] writes the configuration. [`seen`] and [`events`] put what a server says into short forms,
+//! [`random`] makes choices that can be made again.
+//!
+//! [`pitfalls`] lists the mistakes of peers and where each is tested here, or which later work brings it.
 //!
 //! Everything is asynchronous, ends when it is dropped, and has a time limit. Nothing sleeps for a fixed time:
 //! [`wait::wait_for`] asks again until the value is there, and tells the last answer when it gives up.
