@@ -248,19 +248,23 @@ impl Subscription {
         self.recall_lingering(WILDCARD);
     }
 
-    /// Ends the wildcard; names stay. The client drops the rest by itself (row A107).
+    /// Ends the wildcard; names stay. The client drops the rest by itself (row A107), but for virtual hosts, of which it is told.
     pub(crate) fn remove_wildcard(&mut self) {
         if !std::mem::take(&mut self.is_wildcard) {
             return;
         }
         let held = self.settled.resources().iter().filter(|resource| resource.in_wildcard());
+        if self.has_hosts {
+            // Which of them the client keeps for a host depends on the aliases that it was told, so it is told anew.
+            let held: Vec<Name> = held.map(|resource| Arc::clone(resource.name())).collect();
+            for name in held {
+                self.exceptions.entry(name).or_insert(Held::Stale);
+            }
+            return;
+        }
         let dropped =
             held.filter(|resource| !self.covers(&self.settled, resource)).map(|resource| resource.name());
-        // A virtual host that came for a host which another one serves now is not known to be unwanted: that must be told.
-        let must_tell = |held: &Held| self.has_hosts && matches!(held, Held::Stale | Held::Version(_));
-        let excepted =
-            self.exceptions.iter().filter(|(name, held)| !self.covers_name(name) && !must_tell(held));
-        let excepted = excepted.map(|(name, _)| name);
+        let excepted = self.exceptions.keys().filter(|name| !self.covers_name(name));
         let lingering: Vec<Name> = dropped.chain(excepted).cloned().collect();
         for name in &lingering {
             self.exceptions.remove(name);
