@@ -59,19 +59,22 @@ pub fn dangling<'a>(resources: impl Iterator<Item = &'a Resource>) -> Vec<Dangli
 /// What a message names, in the order of its fields.
 pub(crate) fn find(inner: &Inner, key: &ResourceKey, message: &DynamicMessage) -> Vec<Reference> {
     let mut found = Vec::new();
-    walk(inner, message, &mut |path, message| {
-        let descriptor = message.descriptor();
-        for row in rows_of(descriptor.full_name()) {
-            follow(row, message, path, &mut found);
-        }
-        match descriptor.full_name() {
-            "envoy.config.cluster.v3.Cluster" => found.extend(load_assignment(message, path)),
-            "envoy.config.route.v3.RouteConfiguration" => found.extend(virtual_hosts(message, path)),
-            _ => {}
-        }
-    });
+    walk(inner, message, &mut |path, message| of_message(message, path, &mut found));
     found.retain(|reference| reference.to != *key);
     found
+}
+
+/// What one message names, without those below it; the resource itself too if it does.
+pub(crate) fn of_message(message: &DynamicMessage, path: &Path<'_>, found: &mut Vec<Reference>) {
+    let descriptor = message.descriptor();
+    for row in rows_of(descriptor.full_name()) {
+        follow(row, message, path, found);
+    }
+    match descriptor.full_name() {
+        "envoy.config.cluster.v3.Cluster" => found.extend(load_assignment(message, path)),
+        "envoy.config.route.v3.RouteConfiguration" => found.extend(virtual_hosts(message, path)),
+        _ => {}
+    }
 }
 
 fn rows_of(message: &str) -> &'static [Row] {

@@ -7,8 +7,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
-use xds_cache::{GroupName, Layer, Node, Publisher, Resource, ResourceKey, Revision, StatusBoard, layer};
-use xds_codec::{Codec, Diagnostic, Limits, Place, Severity};
+use xds_cache::{
+    GroupName, Groups, Layer, Node, Origin, Profile, Publisher, Resource, ResourceKey, ResourceType,
+    Revision, StatusBoard, layer,
+};
+use xds_codec::document::Tree;
+use xds_codec::{Codec, Diagnostic, Effect, Limits, Place, ProfileFinding, Severity, Syntax};
 
 use crate::cli::{Failure, output};
 use crate::config::units::parse_size;
@@ -25,7 +29,8 @@ pub(crate) struct ValidateArgs {
     /// Files and directories, as given to --watch
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// For which clients; raw resources are judged alike for all of them
+    /// For which clients: what they refuse is an error, what they ignore or read differently a warning; with `all`, what
+    /// one kind of client refuses and the other may take is a warning too
     #[arg(long, value_enum, value_name = "CLIENT", default_value = "all")]
     target: Target,
     /// Treat what is doubtful of references and groups as errors
@@ -52,6 +57,26 @@ enum Target {
     Grpc,
     /// Both
     All,
+}
+
+impl Target {
+    fn profiles(self) -> &'static [Profile] {
+        match self {
+            Self::Envoy => &[Profile::Envoy],
+            Self::Grpc => &[Profile::Grpc],
+            Self::All => &[Profile::Envoy, Profile::Grpc],
+        }
+    }
+
+    /// A NACK is an error. With `all` it is none if the resource may be meant for other clients: a raw resource that gRPC
+    /// refuses may be for Envoys, and one that an Envoy refuses may be for gRPC clients if these come to it.
+    fn severity_of(self, finding: &ProfileFinding) -> Severity {
+        let is_for_others = self == Self::All && (finding.profile == Profile::Grpc || finding.is_shared);
+        match finding.effect {
+            Effect::Rejected if !is_for_others => Severity::Error,
+            Effect::Rejected | Effect::Fails | Effect::Ignored | Effect::Differs => Severity::Warning,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -91,6 +116,10 @@ fn report(args: &ValidateArgs, scan: &Scan) -> Result<Report, Failure> {
     let FileLoad { layer, files, .. } = loaded.load;
     let mut diagnostics: Vec<Diagnostic> = files.into_values().flat_map(|file| file.diagnostics).collect();
     diagnostics.extend(doubts(args, &layer, loaded.state.unusable()));
+    let found = lint_profiles(&codec, args.target, &layer);
+    let found = place(found, args.target, scan, &limits);
+    diagnostics.retain(|one| !is_told_by_profile(one, args.target, &found));
+    diagnostics.extend(found);
     if scan.files.is_empty() && scan.faults.is_empty() {
         diagnostics.push(nothing_found(args));
     }
@@ -121,12 +150,7 @@ fn doubts(args: &ValidateArgs, layer: &Layer, unusable: BTreeSet<ResourceKey>) -
     let view = publisher.view_of(&Node::with_id(id));
     for conflict in view.iter().flat_map(|view| view.conflicts()) {
         let resource = layer.resources(&conflict.loser).and_then(|resources| resources.get(&conflict.key));
-        let place = resource.map_or_else(nowhere, |resource| match resource.origin() {
-            xds_cache::Origin::File { path, line, column } => {
-                Place { file: Arc::clone(path), line: *line, column: *column }
-            }
-            xds_cache::Origin::Api => nowhere(),
-        });
+        let place = resource.map_or_else(nowhere, |resource| origin_of(resource.origin()));
         let (key, winner, loser) = (&conflict.key, &conflict.winner, &conflict.loser);
         let message = format!(
             "the node {id:?} is in the groups `{winner}` and `{loser}`, which have the same priority and both have {key}; \
@@ -135,6 +159,95 @@ fn doubts(args: &ValidateArgs, layer: &Layer, unusable: BTreeSet<ResourceKey>) -
         doubts.push(diagnostic(Severity::Error, "group-conflict", place, message));
     }
     doubts
+}
+
+/// What clients of the target make of the resources of each group, each finding once.
+///
+/// A group is judged as its nodes see it: over the default group, and for names that neither has, with what other groups have.
+/// A group whose nodes are all of one kind is not judged for the other.
+fn lint_profiles(codec: &Codec, target: Target, layer: &Layer) -> Vec<ProfileFinding> {
+    let groups = layer::merge(layer, &Layer::default());
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    for profile in target.profiles() {
+        for (name, group) in &groups {
+            if group.definition.client.is_some_and(|client| client != *profile) {
+                continue;
+            }
+            let resources = seen_by(&groups, name, *profile);
+            for mut finding in codec.lint_profile(resources.into_iter(), *profile) {
+                finding.is_shared &= group.definition.client.is_none();
+                let place = origin_of(&finding.origin);
+                let key = (place, finding.path.clone(), finding.code, finding.message.clone());
+                if seen.insert(key) {
+                    found.push(finding);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The resources that nodes of a group may be served: listeners only of their own groups, so that nobody else's count.
+fn seen_by<'g>(groups: &'g Groups, name: &GroupName, profile: Profile) -> Vec<&'g Resource> {
+    let default = GroupName::default_group();
+    let mut resources: BTreeMap<&ResourceKey, &Resource> = BTreeMap::new();
+    for own in [name, &default] {
+        for (key, resource) in groups.get(own).iter().flat_map(|group| &group.resources) {
+            resources.entry(key).or_insert(resource);
+        }
+    }
+    for other in
+        groups.values().filter(|group| group.definition.client.is_none_or(|client| client == profile))
+    {
+        for (key, resource) in &other.resources {
+            if key.resource_type != ResourceType::Listener {
+                resources.entry(key).or_insert(resource);
+            }
+        }
+    }
+    resources.into_values().collect()
+}
+
+/// Makes diagnostics of findings, with their places in the files.
+fn place(found: Vec<ProfileFinding>, target: Target, scan: &Scan, limits: &Limits) -> Vec<Diagnostic> {
+    let mut documents: BTreeMap<Arc<str>, Vec<Tree>> = BTreeMap::new();
+    let mut diagnostics = Vec::new();
+    for finding in found {
+        let Place { file, .. } = origin_of(&finding.origin);
+        let trees = documents.entry(Arc::clone(&file)).or_insert_with(|| {
+            let content = scan.files.get(&file).and_then(|read| read.as_ref().ok());
+            let bytes = content.map(|content| &*content.bytes).unwrap_or_default();
+            xds_codec::parse(&file, bytes, Syntax::of_file(&file), limits).unwrap_or_default()
+        });
+        let mut diagnostic = finding.to_diagnostic(target.severity_of(&finding), trees);
+        if target == Target::All && finding.effect == Effect::Rejected && finding.is_shared {
+            diagnostic.message.push_str(match finding.profile {
+                Profile::Grpc => " (no matter if only Envoys are to get it)",
+                Profile::Envoy => " (no matter if only gRPC clients are to get it)",
+            });
+        }
+        diagnostics.push(diagnostic);
+    }
+    diagnostics
+}
+
+/// Whether the lint of every resource says what the profile's says better, or what the target does not want to know.
+fn is_told_by_profile(diagnostic: &Diagnostic, target: Target, found: &[Diagnostic]) -> bool {
+    let better = match diagnostic.code {
+        "priority-gap" if target == Target::Envoy => return true,
+        "priority-gap" => "grpc-priority-gap",
+        "bad-regex" => "grpc-regex",
+        _ => return false,
+    };
+    found.iter().any(|one| one.code == better && one.place == diagnostic.place && one.path == diagnostic.path)
+}
+
+fn origin_of(origin: &Origin) -> Place {
+    match origin {
+        Origin::File { path, line, column } => Place { file: Arc::clone(path), line: *line, column: *column },
+        Origin::Api => nowhere(),
+    }
 }
 
 fn nothing_found(args: &ValidateArgs) -> Diagnostic {

@@ -1,0 +1,40 @@
+//! `Any`s: of which type they are, and what is in them.
+
+use prost_reflect::{DynamicMessage, Value};
+
+use crate::lint::text;
+
+/// Full name of the message in an `Any`; of a `TypedStruct`, of the message that it stands for (row B14).
+pub(super) fn type_of(inner: &crate::inner::Inner, any: &DynamicMessage) -> String {
+    let url = text(any, "type_url").unwrap_or_default();
+    let name = after_slash(&url).to_owned();
+    if !TYPED_STRUCTS.contains(&&*name) {
+        return name;
+    }
+    let content = crate::encode::decode_any(inner, any);
+    let url = content.and_then(|content| text(&content, "type_url"));
+    url.map_or(name, |url| after_slash(&url).to_owned())
+}
+
+/// The entries of a map from names to messages, sorted.
+pub(super) fn entries(message: &DynamicMessage, field: &str) -> Vec<(String, DynamicMessage)> {
+    let value = message.get_field_by_name(field);
+    let Some(map) = value.as_deref().and_then(Value::as_map) else { return Vec::new() };
+    let entry = |(key, value): (&prost_reflect::MapKey, &Value)| {
+        value.as_message().map(|message| (crate::walk::key_text(key), message.clone()))
+    };
+    let mut entries: Vec<_> = map.iter().filter_map(entry).collect();
+    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    entries
+}
+
+/// The last part of a type name, for messages.
+pub(super) fn short(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
+}
+
+fn after_slash(url: &str) -> &str {
+    url.rsplit('/').next().unwrap_or(url)
+}
+
+const TYPED_STRUCTS: [&str; 2] = ["udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct"];

@@ -1,0 +1,167 @@
+//! Cluster load assignments (B.8).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use prost_reflect::DynamicMessage;
+
+use super::super::Effect::{Differs, Ignored, Rejected};
+use super::super::rule::{Fault, Scope, enum_at, has, number_at, value_at};
+use crate::lint::{child, list, text};
+use crate::path::Path;
+
+pub(super) fn load_assignment(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    let ignored = Fault::new("B224", Ignored, "grpc-ignored-field");
+    for field in
+        ["policy.overprovisioning_factor", "policy.weighted_priority_health", "policy.endpoint_stale_after"]
+    {
+        if value_at(message, field).is_some() {
+            let name = field.rsplit('.').next().unwrap_or(field);
+            scope.report(ignored, path, field, format!("gRPC ignores `{name}`"));
+        }
+    }
+    if has(message, "named_endpoints") {
+        let fault = Fault::new("B229", Ignored, "grpc-ignored-field");
+        scope.report(fault, path, "named_endpoints", "gRPC ignores `named_endpoints`");
+    }
+    let path = path.field("endpoints");
+    let mut all = Localities::default();
+    for (index, locality) in list(message, "endpoints").iter().enumerate() {
+        all.locality(locality, index, &path.index(index), scope);
+    }
+    all.together(&path, scope);
+}
+
+/// What must hold of all localities together. Those without weight do not count.
+#[derive(Default)]
+struct Localities {
+    /// Sums of weights by priority.
+    sums: BTreeMap<u64, u64>,
+    places: HashMap<(u64, String), usize>,
+    addresses: HashMap<String, String>,
+}
+
+impl Localities {
+    fn locality(&mut self, locality: &DynamicMessage, index: usize, path: &Path<'_>, scope: &mut Scope<'_>) {
+        if has(locality, "leds_cluster_locality_config") {
+            let fault = Fault::new("B228", Ignored, "grpc-ignored-field");
+            let text = "released gRPC clients do not know LEDS and take the locality as empty (gRFC A95)";
+            scope.report(fault, path, "leds_cluster_locality_config", text);
+        }
+        let weight = number_at(locality, "load_balancing_weight").unwrap_or_default();
+        if weight == 0 {
+            let fault = Fault::new("B210", Ignored, "grpc-locality-weight");
+            let text = "gRPC leaves out a locality without a weight".to_owned();
+            let suggestion = Some("load_balancing_weight: 1".to_owned());
+            return scope.report_with(fault, path, "load_balancing_weight", text, suggestion);
+        }
+        let priority = number_at(locality, "priority").unwrap_or_default();
+        *self.sums.entry(priority).or_default() += weight;
+        match child(locality, "locality") {
+            None => {
+                let fault = Fault::new("B209", Rejected, "grpc-locality");
+                let text = "gRPC (go, C-core) refuses endpoints without a `locality`".to_owned();
+                scope.report_with(fault, path, "locality", text, Some("locality: {region: home}".to_owned()));
+            }
+            Some(place) => {
+                let name = |field| text(&place, field).unwrap_or_default();
+                let name = format!("{:?} {:?} {:?}", name("region"), name("zone"), name("sub_zone"));
+                if let Some(first) = self.places.insert((priority, name), index) {
+                    let fault = Fault::new("B214", Rejected, "grpc-locality");
+                    let text = format!(
+                        "gRPC refuses a locality that is there twice in one priority; endpoints[{first}] is the same"
+                    );
+                    scope.report(fault, path, "locality", text);
+                }
+            }
+        }
+        let list_path = path.field("lb_endpoints");
+        let mut sum = 0;
+        for (at, endpoint) in list(locality, "lb_endpoints").iter().enumerate() {
+            sum += number_at(endpoint, "load_balancing_weight").unwrap_or(1);
+            self.endpoint(endpoint, &list_path.index(at), scope);
+        }
+        if sum > u64::from(u32::MAX) {
+            let fault = Fault::new("B221", Rejected, "grpc-endpoint-weight");
+            let text =
+                format!("gRPC (go) refuses endpoint weights with a sum of {sum}, more than {}", u32::MAX);
+            scope.report(fault, path, "lb_endpoints", text);
+        }
+    }
+
+    /// Rows B216 to B222.
+    fn endpoint(&mut self, endpoint: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+        let status = enum_at(endpoint, "health_status");
+        if let Some((_, name)) = DROPPED.iter().find(|(number, _)| *number == status) {
+            let fault = Fault::new("B220", Differs, "grpc-health-status");
+            scope.report(
+                fault,
+                path,
+                "health_status",
+                format!("gRPC does not use an endpoint that is {name}"),
+            );
+        }
+        if number_at(endpoint, "load_balancing_weight") == Some(0) {
+            let fault = Fault::new("B221", Rejected, "grpc-endpoint-weight");
+            scope.report(fault, path, "load_balancing_weight", "gRPC (go, C-core) refuses a weight of 0");
+        }
+        let Some(host) = child(endpoint, "endpoint") else {
+            let fault = Fault::new("B216", Rejected, "grpc-address");
+            return scope.report(fault, path, "endpoint", "gRPC refuses an endpoint without an address");
+        };
+        let path = path.field("endpoint");
+        self.address(&host, &path, scope);
+        let more_path = path.field("additional_addresses");
+        for (index, more) in list(&host, "additional_addresses").iter().enumerate() {
+            self.address(more, &more_path.index(index), scope);
+        }
+    }
+
+    fn address(&mut self, host: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+        let socket = child(host, "address").and_then(|address| child(&address, "socket_address"));
+        let Some(socket) = socket else {
+            let fault = Fault::new("B216", Rejected, "grpc-address");
+            return scope.report(fault, path, "address", "gRPC refuses an address that is no socket address");
+        };
+        let ip = text(&socket, "address").unwrap_or_default();
+        if ip.parse::<IpAddr>().is_err() {
+            let fault = Fault::new("B217", Rejected, "grpc-address");
+            let text = "gRPC (java, C-core) refuses an address that is not an IP; go takes it";
+            scope.report(fault, path, "address.socket_address.address", text);
+        }
+        let Some(port) = number_at(&socket, "port_value") else {
+            let fault = Fault::new("B218", Rejected, "grpc-address");
+            let text = "gRPC refuses an address without a port number";
+            return scope.report(fault, path, "address.socket_address", text);
+        };
+        let at = path.field("address").to_string();
+        if let Some(first) = self.addresses.insert(format!("{ip} {port}"), at) {
+            let fault = Fault::new("B219", Rejected, "grpc-duplicate-endpoint");
+            let text = format!("gRPC (go, C-core) refuses an address that is there twice, first at {first}");
+            scope.report(fault, path, "address", text);
+        }
+    }
+
+    /// Rows B211 and B212.
+    fn together(&self, path: &Path<'_>, scope: &mut Scope<'_>) {
+        if let Some((priority, sum)) = self.sums.iter().find(|(_, sum)| **sum > u64::from(u32::MAX)) {
+            let fault = Fault::new("B211", Rejected, "grpc-locality-weight");
+            let text = format!(
+                "gRPC (go, C-core) refuses locality weights with a sum of {sum} in priority {priority}, more than {}",
+                u32::MAX
+            );
+            scope.report(fault, path, "", text);
+        }
+        let priorities: BTreeSet<u64> = self.sums.keys().copied().collect();
+        if let Some((missing, _)) = (0..).zip(&priorities).find(|(expected, found)| expected != *found) {
+            let fault = Fault::new("B212", Rejected, "grpc-priority-gap");
+            let text = format!(
+                "gRPC refuses priorities with a gap: none of the localities that have a weight has priority {missing}"
+            );
+            scope.report(fault, path, "", text);
+        }
+    }
+}
+
+/// What Envoy uses, if only for want of better, and gRPC does not.
+const DROPPED: [(i32, &str); 1] = [(5, "DEGRADED")];

@@ -1,0 +1,246 @@
+//! HTTP filters, and what routes say of them (B.2, B.6).
+
+use std::collections::HashMap;
+
+use prost_reflect::DynamicMessage;
+
+use super::super::Effect::{Differs, Ignored, Rejected};
+use super::super::any::{entries, short, type_of};
+use super::super::rule::{Fault, Rule, Scope, Side, When, has, value_at};
+use crate::encode::decode_any;
+use crate::lint::{child, list, text};
+use crate::path::Path;
+
+pub(super) const HTTP_FILTER: &str = "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter";
+pub(super) const STATEFUL_SESSION: &str = "envoy.extensions.filters.http.stateful_session.v3.StatefulSession";
+const FAULT: &str = "envoy.extensions.filters.http.fault.v3.HTTPFault";
+const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
+const RBAC: &str = "envoy.extensions.filters.http.rbac.v3.RBAC";
+const RBAC_PER_ROUTE: &str = "envoy.extensions.filters.http.rbac.v3.RBACPerRoute";
+const SESSION_PER_ROUTE: &str = "envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute";
+const FILTER_CONFIG: &str = "envoy.config.route.v3.FilterConfig";
+
+pub(super) const RULES: &[Rule] = &[
+    Rule::new(
+        "B37",
+        (Differs, "grpc-filter-disabled"),
+        HTTP_FILTER,
+        (When::True, &["disabled"]),
+        "released gRPC clients ignore `{}` and use the filter",
+    ),
+    Rule::new(
+        "B37",
+        (Differs, "grpc-filter-disabled"),
+        FILTER_CONFIG,
+        (When::True, &["disabled"]),
+        "released gRPC clients ignore `{}` and use the filter",
+    ),
+    Rule::new(
+        "B143",
+        (Ignored, "grpc-fault"),
+        FAULT,
+        (When::Set, &["upstream_cluster", "downstream_nodes", "headers"]),
+        "gRPC ignores `{}`: the fault hits all requests",
+    ),
+    Rule::new(
+        "B143",
+        (Ignored, "grpc-fault"),
+        FAULT,
+        (When::Set, &["response_rate_limit"]),
+        "gRPC ignores `{}`",
+    ),
+    Rule::new(
+        "B160",
+        (Ignored, "grpc-stateful-session"),
+        STATEFUL_SESSION,
+        (When::True, &["strict"]),
+        "gRPC ignores `{}`: a request goes elsewhere if its endpoint is gone",
+    ),
+    Rule::new(
+        "B161",
+        (Rejected, "grpc-gcp-authn"),
+        super::GCP_AUTHN,
+        (When::Zero, &["cache_config.cache_size"]),
+        "gRPC refuses a cache size of 0",
+    ),
+];
+
+/// On which side gRPC has a filter, and in which languages.
+struct Filter {
+    name: &'static str,
+    side: Option<Side>,
+    /// Which languages refuse it; empty if none does.
+    refused_by: &'static str,
+    /// The type of its override in routes, if it has one.
+    overridden_by: &'static str,
+}
+
+const FILTERS: &[Filter] = &[
+    Filter { name: ROUTER, side: None, refused_by: "", overridden_by: "" },
+    Filter { name: FAULT, side: Some(Side::Client), refused_by: "", overridden_by: FAULT },
+    Filter { name: RBAC, side: Some(Side::Server), refused_by: "", overridden_by: RBAC_PER_ROUTE },
+    Filter {
+        name: STATEFUL_SESSION,
+        side: Some(Side::Client),
+        refused_by: "go, java, js",
+        overridden_by: SESSION_PER_ROUTE,
+    },
+    Filter {
+        name: super::GCP_AUTHN,
+        side: Some(Side::Client),
+        refused_by: "",
+        overridden_by: super::GCP_AUTHN,
+    },
+];
+
+/// Rows B26, B27 and B29 to B35.
+pub(super) fn http_filters(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    let filters = list(message, "http_filters");
+    if filters.is_empty() {
+        let fault = Fault::new("B26", Rejected, "grpc-no-filters");
+        let text = "gRPC refuses a connection manager without HTTP filters; it needs the router".to_owned();
+        return scope.report_with(fault, path, "http_filters", text, Some(ROUTER.to_owned()));
+    }
+    let list_path = path.field("http_filters");
+    let mut names = HashMap::new();
+    let mut kept = Vec::new();
+    for (index, filter) in filters.iter().enumerate() {
+        let path = list_path.index(index);
+        if let Some(name) = text(filter, "name")
+            && let Some(first) = names.insert(name, index)
+        {
+            let fault = Fault::new("B27", Rejected, "grpc-duplicate-filter");
+            let text = format!("gRPC refuses two HTTP filters of one name; filter {first} has it too");
+            scope.report(fault, &path, "name", text);
+        }
+        let found = child(filter, "typed_config").map(|any| type_of(scope.inner, &any));
+        let is_optional = value_at(filter, "is_optional").is_some();
+        if is_kept(found.as_deref(), is_optional, &path, scope) {
+            kept.push((index, found.as_deref() == Some(ROUTER)));
+        }
+    }
+    let last = kept.last().map(|(index, _)| *index);
+    let misplaced = kept.iter().filter(|(index, is_router)| *is_router && Some(*index) != last);
+    for (index, _) in misplaced {
+        let fault = Fault::new("B34", Rejected, "grpc-router-place");
+        scope.report(
+            fault,
+            &list_path.index(*index),
+            "",
+            "gRPC refuses a router that is not the last filter",
+        );
+    }
+    if kept.last().is_none_or(|(_, is_router)| !is_router) {
+        let fault = Fault::new("B33", Rejected, "grpc-router-place");
+        let text = "gRPC refuses filters whose last one is not the router".to_owned();
+        scope.report_with(fault, path, "http_filters", text, Some(ROUTER.to_owned()));
+    } else if last.is_some_and(|last| last + 1 < filters.len()) {
+        let fault = Fault::new("B35", Rejected, "grpc-router-place");
+        let text = "gRPC (java) refuses filters after the router, also optional ones that it does not know";
+        scope.report(fault, &list_path.index(last.unwrap_or_default()), "", text);
+    }
+}
+
+/// Whether gRPC keeps a filter in the chain, for better or worse; says what it does with those that it has not.
+fn is_kept(found: Option<&str>, is_optional: bool, path: &Path<'_>, scope: &mut Scope<'_>) -> bool {
+    let Some(found) = found else {
+        if !is_optional {
+            let fault = Fault::new("B30", Rejected, "grpc-filter");
+            let text =
+                "gRPC refuses a filter without `typed_config`; it does not discover extensions".to_owned();
+            scope.report_with(fault, path, "", text, Some("is_optional: true".to_owned()));
+        }
+        return !is_optional;
+    };
+    let known = FILTERS.iter().find(|filter| filter.name == found);
+    let optional = Some("is_optional: true".to_owned());
+    match known {
+        Some(filter) if filter.side.is_none_or(|side| side == scope.side) => {
+            if !filter.refused_by.is_empty() && !is_optional {
+                let fault = Fault::new("B29", Rejected, "grpc-filter");
+                let text =
+                    format!("gRPC ({}) has no filter {} and refuses it", filter.refused_by, short(found));
+                scope.report_with(fault, path, "typed_config", text, optional);
+            }
+            true
+        }
+        Some(_) if !is_optional => {
+            let (has_not, has) = match scope.side {
+                Side::Client => ("clients", "servers"),
+                Side::Server => ("servers", "clients"),
+            };
+            let fault = Fault::new("B31", Rejected, "grpc-filter");
+            let text = format!("gRPC {has_not} refuse the filter {}, which only {has} have", short(found));
+            scope.report_with(fault, path, "typed_config", text, optional);
+            true
+        }
+        None if !is_optional => {
+            let fault = Fault::new("B29", Rejected, "grpc-filter");
+            let text = format!("gRPC has no filter {} and refuses it", short(found));
+            scope.report_with(fault, path, "typed_config", text, optional);
+            true
+        }
+        Some(_) | None => {
+            let fault = Fault::new("B29", Ignored, "grpc-filter-ignored");
+            let text = format!("gRPC has no filter {} here and goes on without it", short(found));
+            scope.report(fault, path, "typed_config", text);
+            false
+        }
+    }
+}
+
+/// Rows B134 and B169, for each entry of `typed_per_filter_config`.
+pub(super) fn overrides(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    let map_path = path.field("typed_per_filter_config");
+    for (key, any) in entries(message, "typed_per_filter_config") {
+        let path = map_path.key(&key);
+        if key.is_empty() {
+            let fault = Fault::new("B134", Rejected, "grpc-filter-override");
+            scope.report(fault, &path, "", "gRPC (C-core) refuses an override for a filter without a name");
+        }
+        let found = type_of(scope.inner, &any);
+        let (found, is_optional) = if found == FILTER_CONFIG {
+            let Some(config) = decode_any(scope.inner, &any) else { continue };
+            let inner = child(&config, "config").map(|any| type_of(scope.inner, &any));
+            // Without a config it only switches the filter on or off.
+            let Some(inner) = inner else { continue };
+            (inner, has(&config, "is_optional"))
+        } else {
+            (found, false)
+        };
+        if FILTERS.iter().any(|filter| filter.overridden_by == found) || is_optional {
+            continue;
+        }
+        let top_level = FILTERS.iter().find(|filter| filter.name == found);
+        let (row, text, suggestion) = match top_level {
+            Some(filter) if !filter.overridden_by.is_empty() => (
+                "B169",
+                format!("gRPC refuses {} as an override of a filter", short(&found)),
+                short(filter.overridden_by).to_owned(),
+            ),
+            Some(_) | None => (
+                "B134",
+                format!("gRPC has no filter that {} could override, and refuses it", short(&found)),
+                "a FilterConfig with is_optional: true".to_owned(),
+            ),
+        };
+        let fault = Fault::new(row, Rejected, "grpc-filter-override");
+        scope.report_with(fault, &path, "", text, Some(suggestion));
+    }
+}
+
+/// Row B155.
+pub(super) fn stateful_session(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    let Some(state) = child(message, "session_state").and_then(|state| child(&state, "typed_config")) else {
+        return;
+    };
+    let found = type_of(scope.inner, &state);
+    if found != COOKIE_STATE {
+        let fault = Fault::new("B155", Rejected, "grpc-stateful-session");
+        let text = format!("gRPC refuses a session state of type {}", short(&found));
+        let suggestion = Some(short(COOKIE_STATE).to_owned());
+        scope.report_with(fault, path, "session_state.typed_config", text, suggestion);
+    }
+}
+
+const COOKIE_STATE: &str = "envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState";

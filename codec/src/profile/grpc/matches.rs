@@ -1,0 +1,180 @@
+//! Route matches, header matchers and regular expressions (B.5).
+
+use prost_reflect::DynamicMessage;
+
+use super::super::Effect::{Differs, Ignored, Rejected};
+use super::super::rule::{Fault, Rule, Scope, Side, When, has, value_at};
+use crate::lint::{child, list, text};
+use crate::path::Path;
+
+pub(super) const MATCH: &str = "envoy.config.route.v3.RouteMatch";
+const HEADER: &str = "envoy.config.route.v3.HeaderMatcher";
+
+pub(super) const RULES: &[Rule] = &[
+    Rule::new(
+        "B89",
+        (Rejected, "grpc-path-match"),
+        MATCH,
+        (When::Set, &["path_separated_prefix", "connect_matcher", "path_match_policy"]),
+        "gRPC refuses `{}`; it takes `prefix`, `path` and `safe_regex`",
+    ),
+    Rule::new(
+        "B95",
+        (Ignored, "grpc-ignored-match"),
+        MATCH,
+        (When::Set, &["tls_context"]),
+        "gRPC ignores `{}`, so the route matches more than it says",
+    ),
+    Rule::new(
+        "B96",
+        (Ignored, "grpc-ignored-match"),
+        MATCH,
+        (When::Set, &["dynamic_metadata", "filter_state"]),
+        "gRPC ignores `{}`, so the route matches more than it says",
+    ),
+    Rule::new(
+        "B108",
+        (Ignored, "grpc-ignored-match"),
+        HEADER,
+        (When::True, &["treat_missing_header_as_empty"]),
+        "gRPC ignores `{}`",
+    ),
+    Rule::new(
+        "B105",
+        (Rejected, "grpc-string-match"),
+        "envoy.type.matcher.v3.StringMatcher",
+        (When::Set, &["custom"]),
+        "gRPC refuses `{}` as a string matcher",
+    ),
+];
+
+pub(super) fn route_match(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    if let Some(prefix) = text(message, "prefix")
+        && !is_prefix_of_methods(&prefix)
+    {
+        let fault = Fault::new("B92", Ignored, "grpc-path-match");
+        let text = "no gRPC method has a path with this prefix; C-core leaves the route out, the others never use it";
+        scope.report(fault, path, "prefix", text);
+    }
+    if let Some(exact) = text(message, "path")
+        && !is_method(&exact)
+    {
+        let fault = Fault::new("B92", Ignored, "grpc-path-match");
+        let text =
+            "no gRPC method has this path; C-core leaves the route out, the others never use it".to_owned();
+        scope.report_with(fault, path, "path", text, Some("/package.Service/Method".to_owned()));
+    }
+    let headers_path = path.field("headers");
+    for (index, header) in list(message, "headers").iter().enumerate() {
+        let name = text(header, "name").unwrap_or_default();
+        if name.starts_with(':') || name.ends_with("-bin") {
+            let fault = Fault::new("B107", Differs, "grpc-header-name");
+            let text =
+                "for gRPC this header is always absent: it matches custom metadata without `-bin` only";
+            scope.report(fault, &headers_path.index(index), "name", text);
+        }
+    }
+    if let Some(fraction) = child(message, "runtime_fraction")
+        && !has(&fraction, "default_value")
+    {
+        let fault = Fault::new("B98", Differs, "grpc-runtime-fraction");
+        let text = "gRPC (go, java) reads a missing default as 0, so the route never matches";
+        scope.report(fault, path, "runtime_fraction", text);
+    }
+}
+
+/// Row B100.
+pub(super) fn header_matcher(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    if !SPECIFIERS.iter().any(|field| has(message, field)) {
+        let fault = Fault::new("B100", Rejected, "grpc-header-match");
+        let text = "gRPC refuses a header matcher that says nothing but the name; for Envoy it means `present_match`";
+        scope.report_with(fault, path, "", text.to_owned(), Some("present_match: true".to_owned()));
+    }
+    let of_string = child(message, "string_match");
+    let strings = [("", Some(message)), ("string_match.", of_string.as_ref())];
+    for (at, matcher) in strings {
+        let Some(matcher) = matcher else { continue };
+        for field in EMPTY_REFUSED {
+            let field = if at.is_empty() { format!("{field}_match") } else { field.to_owned() };
+            if value_at(matcher, &field).is_some_and(|value| value.as_str() == Some("")) {
+                let fault = Fault::new("B101", Rejected, "grpc-string-match");
+                let text = "gRPC (go, java) refuses an empty text here";
+                scope.report(fault, path, &format!("{at}{field}"), text);
+            }
+        }
+    }
+}
+
+/// Rows B76, B90, B103, B125 and B152.
+pub(super) fn regex(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    let Some(pattern) = text(message, "regex").filter(|pattern| pattern.len() <= MAX_REGEX_LENGTH) else {
+        return;
+    };
+    // RE2 has these two and the crate has not.
+    let is_of_re2_alone = ["\\Q", "\\C"].iter().any(|escape| pattern.contains(escape));
+    if !is_of_re2_alone && regex::Regex::new(&pattern).is_err() {
+        let fault = Fault::new("B90", Rejected, "grpc-regex");
+        scope.report(fault, path, "regex", "gRPC refuses a regular expression that does not compile");
+    }
+}
+
+/// Row B93, once for a whole route configuration: nearly every route would have it.
+pub(super) fn case_sensitivity(configuration: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    if scope.side == Side::Server {
+        return;
+    }
+    let hosts_path = path.field("virtual_hosts");
+    for (index, host) in list(configuration, "virtual_hosts").iter().enumerate() {
+        let host_path = hosts_path.index(index);
+        let routes_path = host_path.field("routes");
+        for (at, route) in list(host, "routes").iter().enumerate() {
+            let Some(found) = child(route, "match") else { continue };
+            let has_letters = ["prefix", "path"]
+                .iter()
+                .filter_map(|field| text(&found, field))
+                .any(|text| text.contains(|c: char| c.is_ascii_alphabetic()));
+            if has_letters && !has(&found, "case_sensitive") {
+                let fault = Fault::new("B93", Differs, "grpc-case-sensitive");
+                let text = "gRPC (java) reads a missing `case_sensitive` as false, everybody else as true; the first of \
+                            possibly several";
+                let suggestion = Some("case_sensitive: true".to_owned());
+                return scope.report_with(
+                    fault,
+                    &routes_path.index(at),
+                    "match",
+                    text.to_owned(),
+                    suggestion,
+                );
+            }
+        }
+    }
+}
+
+/// `/service/method`.
+fn is_method(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    matches!(parts[..], ["", service, method] if !service.is_empty() && !method.is_empty())
+}
+
+/// The beginning of a path that a gRPC method can have.
+fn is_prefix_of_methods(prefix: &str) -> bool {
+    let Some(rest) = prefix.strip_prefix('/') else { return prefix.is_empty() };
+    rest.matches('/').count() <= 1 && !rest.starts_with('/')
+}
+
+/// What gRPC knows; `present_match: false` counts.
+const SPECIFIERS: [&str; 8] = [
+    "exact_match",
+    "safe_regex_match",
+    "range_match",
+    "present_match",
+    "prefix_match",
+    "suffix_match",
+    "contains_match",
+    "string_match",
+];
+
+const EMPTY_REFUSED: [&str; 3] = ["prefix", "suffix", "contains"];
+
+/// Longer ones are compiled by the client alone.
+const MAX_REGEX_LENGTH: usize = 4096;

@@ -1,0 +1,262 @@
+//! Route configurations, virtual hosts, routes and their actions (B.5).
+
+use std::collections::BTreeSet;
+
+use prost_reflect::{DynamicMessage, ReflectMessage};
+
+use super::super::Effect::{Differs, Fails, Ignored, Rejected};
+use super::super::any::type_of;
+use super::super::rule::{Fault, Rule, Scope, Side, When, duration_at, has, value_at};
+use super::{filters, matches};
+use crate::lint::{child, list, text, texts};
+use crate::path::Path;
+
+pub(super) const CONFIGURATION: &str = "envoy.config.route.v3.RouteConfiguration";
+pub(super) const VIRTUAL_HOST: &str = "envoy.config.route.v3.VirtualHost";
+pub(super) const ROUTE: &str = "envoy.config.route.v3.Route";
+pub(super) const ACTION: &str = "envoy.config.route.v3.RouteAction";
+pub(super) const HASH_POLICY: &str = "envoy.config.route.v3.RouteAction.HashPolicy";
+const CLUSTER_WEIGHT: &str = "envoy.config.route.v3.WeightedCluster.ClusterWeight";
+const RETRY: &str = "envoy.config.route.v3.RetryPolicy";
+
+pub(super) const RULES: &[Rule] = &[
+    Rule::new(
+        "B109",
+        (Rejected, "grpc-route-action"),
+        ROUTE,
+        (When::Set, &["redirect", "direct_response", "filter_action"]),
+        "gRPC (java) refuses a route configuration with `{}`; in other languages the requests of the route fail",
+    )
+    .on(Side::Client),
+    Rule::new(
+        "B109",
+        (Fails, "grpc-route-action"),
+        ROUTE,
+        (When::Set, &["non_forwarding_action"]),
+        "in a gRPC client the requests of a route with `{}` fail; it is for gRPC servers",
+    )
+    .on(Side::Client),
+    Rule::new(
+        "B55",
+        (Fails, "grpc-route-action"),
+        ROUTE,
+        (When::Set, &["route", "redirect", "direct_response", "filter_action"]),
+        "in a gRPC server the requests of a route with `{}` fail",
+    )
+    .on(Side::Server)
+    .suggest("non_forwarding_action: {}"),
+    Rule::new(
+        "B114",
+        (Rejected, "grpc-cluster-weight"),
+        CLUSTER_WEIGHT,
+        (When::Unset, &["weight"]),
+        "gRPC (C-core) refuses a weighted cluster without a weight",
+    ),
+    Rule::new(
+        "B114",
+        (Ignored, "grpc-cluster-weight"),
+        CLUSTER_WEIGHT,
+        (When::Zero, &["weight"]),
+        "gRPC (go, C-core) leaves out a cluster of weight 0, so no request can be bound to it",
+    ),
+    Rule::new(
+        "B115",
+        (Rejected, "grpc-cluster-weight"),
+        CLUSTER_WEIGHT,
+        (When::Unset, &["name"]),
+        "gRPC (C-core) refuses a weighted cluster without a name",
+    ),
+    Rule::new(
+        "B116",
+        (Ignored, "grpc-cluster-weight"),
+        CLUSTER_WEIGHT,
+        (When::Set, &["cluster_header"]),
+        "gRPC does not read `{}`",
+    ),
+    Rule::new(
+        "B122",
+        (Rejected, "grpc-duration"),
+        ACTION,
+        (When::BadDuration, &["max_stream_duration.max_stream_duration", "max_stream_duration.grpc_timeout_header_max"]),
+        "gRPC (C-core) refuses a duration that is negative or too long",
+    ),
+    Rule::new(
+        "B127",
+        (Rejected, "grpc-retry"),
+        RETRY,
+        (When::Zero, &["num_retries"]),
+        "gRPC (go, C-core) refuses a retry policy of no retries",
+    )
+    .suggest("no `retry_policy`"),
+    Rule::new(
+        "B127",
+        (Differs, "grpc-retry"),
+        RETRY,
+        (When::Above(4), &["num_retries"]),
+        "gRPC tries five times at most, which is 4 retries",
+    ),
+    Rule::new(
+        "B132",
+        (Ignored, "grpc-ignored-field"),
+        RETRY,
+        (
+            When::Set,
+            &["per_try_timeout", "retry_priority", "retry_host_predicate", "retriable_status_codes", "retriable_headers"],
+        ),
+        "gRPC ignores `{}`",
+    ),
+];
+
+/// Whether gRPC leaves the message out and reads nothing below it; says so (rows B94 and B110).
+pub(super) fn is_left_out(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) -> bool {
+    let descriptor = message.descriptor();
+    let (row, field) = match descriptor.full_name() {
+        ROUTE if has(message, "match.query_parameters") => ("B94", "match.query_parameters"),
+        ACTION if has(message, "cluster_header") => ("B110", "cluster_header"),
+        ACTION if has(message, "inline_cluster_specifier_plugin") => {
+            ("B110", "inline_cluster_specifier_plugin")
+        }
+        _ => return false,
+    };
+    let name = field.rsplit('.').next().unwrap_or(field);
+    let text = format!("gRPC leaves out a route with `{name}` and goes on with the next one");
+    scope.report(Fault::new(row, Ignored, "grpc-route-ignored"), path, field, text);
+    true
+}
+
+/// Rows B93 and B118.
+pub(super) fn route_configuration(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    matches::case_sensitivity(message, path, scope);
+    let plugins_path = path.field("cluster_specifier_plugins");
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    for (index, plugin) in list(message, "cluster_specifier_plugins").iter().enumerate() {
+        let path = plugins_path.index(index);
+        let Some(extension) = child(plugin, "extension") else { continue };
+        let found = child(&extension, "typed_config").map(|any| type_of(scope.inner, &any));
+        let is_optional = has(plugin, "is_optional");
+        if found.as_deref() != Some(LOOKUP) && !is_optional {
+            let fault = Fault::new("B118", Rejected, "grpc-cluster-specifier");
+            let text = "gRPC refuses a cluster specifier plugin other than route lookup".to_owned();
+            let suggestion = Some("is_optional: true".to_owned());
+            scope.report_with(fault, &path, "extension.typed_config", text, suggestion);
+        }
+        if !names.insert(text(&extension, "name").unwrap_or_default()) {
+            let fault = Fault::new("B118", Rejected, "grpc-cluster-specifier");
+            let text = "gRPC (C-core) refuses two cluster specifier plugins of one name";
+            scope.report(fault, &path, "extension.name", text);
+        }
+    }
+    let hosts_path = path.field("virtual_hosts");
+    for (index, host) in list(message, "virtual_hosts").iter().enumerate() {
+        let host_path = hosts_path.index(index);
+        let routes_path = host_path.field("routes");
+        for (at, route) in list(host, "routes").iter().enumerate() {
+            let plugin = child(route, "route").and_then(|action| text(&action, "cluster_specifier_plugin"));
+            if plugin.is_some_and(|plugin| !names.contains(&plugin)) && scope.side == Side::Client {
+                let fault = Fault::new("B118", Rejected, "grpc-cluster-specifier");
+                let text = "gRPC refuses a route whose cluster specifier plugin is not declared";
+                scope.report(fault, &routes_path.index(at), "route.cluster_specifier_plugin", text);
+            }
+        }
+    }
+}
+
+/// Rows B84, B133 and B134.
+pub(super) fn virtual_host(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    filters::overrides(message, path, scope);
+    let domains_path = path.field("domains");
+    for (index, domain) in texts(message, "domains").iter().enumerate() {
+        let inner = domain.strip_prefix('*').or_else(|| domain.strip_suffix('*')).unwrap_or(domain);
+        if domain.is_empty() || inner.contains('*') {
+            let fault = Fault::new("B84", Rejected, "grpc-domain");
+            let text = "gRPC (C-core) refuses a domain that is empty or has a `*` elsewhere than at one end";
+            scope.report(fault, &domains_path.index(index), "", text);
+        }
+    }
+    if has(message, "retry_policy") && scope.side == Side::Client {
+        let fault = Fault::new("B133", Differs, "grpc-retry");
+        let text = "gRPC (java) does not read the retry policy of a virtual host; put it on the routes";
+        scope.report(fault, path, "retry_policy", text);
+    }
+}
+
+/// Row B134.
+pub(super) fn route(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    filters::overrides(message, path, scope);
+}
+
+/// Row B121: Envoy's timeout is another field than gRPC's.
+pub(super) fn action(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    let has_limit = has(message, "max_stream_duration");
+    let is_limit = duration_at(message, "timeout").is_some_and(|timeout| timeout != 0);
+    if is_limit && !has_limit {
+        let fault = Fault::new("B121", Ignored, "grpc-ignored-field");
+        let text = "gRPC ignores `timeout`; its limit is `max_stream_duration`".to_owned();
+        let suggestion = Some("max_stream_duration".to_owned());
+        scope.report_with(fault, path, "timeout", text, suggestion);
+    }
+}
+
+/// Rows B128 and B130.
+pub(super) fn retry_policy(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    let conditions = text(message, "retry_on").unwrap_or_default();
+    let is_known = |condition: &str| CONDITIONS.contains(&condition);
+    let normal = |condition: &str| condition.trim().to_ascii_lowercase();
+    if !conditions.split(',').any(|condition| is_known(&normal(condition))) {
+        let fault = Fault::new("B128", Ignored, "grpc-retry");
+        let text = format!("gRPC retries nothing: of the conditions it knows only {}", CONDITIONS.join(", "));
+        scope.report(fault, path, "retry_on", text);
+    } else if conditions.split(',').any(|one| is_known(&normal(one)) && !is_known(one)) {
+        let fault = Fault::new("B128", Differs, "grpc-retry");
+        let text = "gRPC (C-core) knows conditions only in lower case and without blanks".to_owned();
+        let suggestion: Vec<_> = conditions.split(',').map(normal).collect();
+        scope.report_with(fault, path, "retry_on", text, Some(suggestion.join(",")));
+    }
+    let Some(backoff) = child(message, "retry_back_off") else { return };
+    if let (Some(base), Some(max)) =
+        (duration_at(&backoff, "base_interval"), duration_at(&backoff, "max_interval"))
+        && max < base
+    {
+        let fault = Fault::new("B130", Rejected, "grpc-retry");
+        let text = "gRPC (java) refuses a `max_interval` that is shorter than the `base_interval`";
+        scope.report(fault, path, "retry_back_off.max_interval", text);
+    }
+    if duration_at(&backoff, "base_interval").is_none_or(|base| base <= 0) {
+        let fault = Fault::new("B129", Rejected, "grpc-retry");
+        scope.report(
+            fault,
+            path,
+            "retry_back_off.base_interval",
+            "gRPC refuses a back-off without a base interval",
+        );
+    }
+}
+
+/// Rows B123 and B126.
+pub(super) fn hash_policy(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    let fault = Fault::new("B123", Ignored, "grpc-hash-policy");
+    for field in ["cookie", "connection_properties", "query_parameter"] {
+        if has(message, field) {
+            scope.report(fault, path, field, format!("gRPC leaves out a hash policy by `{field}`"));
+        }
+    }
+    let key = value_at(message, "filter_state.key");
+    if key.is_some_and(|key| key.as_str() != Some(CHANNEL_ID)) {
+        let text = "gRPC leaves out a hash policy by any filter state but one".to_owned();
+        scope.report_with(fault, path, "filter_state.key", text, Some(CHANNEL_ID.to_owned()));
+    }
+    let header = value_at(message, "header.header_name");
+    if header.is_some_and(|name| name.as_str().is_some_and(|name| name.ends_with("-bin"))) {
+        let fault = Fault::new("B126", Ignored, "grpc-hash-policy");
+        scope.report(fault, path, "header.header_name", "gRPC leaves out a hash policy by a binary header");
+    }
+}
+
+/// The conditions of gRFC A44.
+const CONDITIONS: [&str; 5] =
+    ["cancelled", "deadline-exceeded", "internal", "resource-exhausted", "unavailable"];
+
+/// gRFC A42.
+const CHANNEL_ID: &str = "io.grpc.channel_id";
+
+const LOOKUP: &str = "grpc.lookup.v1.RouteLookupClusterSpecifier";

@@ -1,0 +1,211 @@
+//! Transport sockets and TLS (B.3, B.4).
+
+use prost_reflect::DynamicMessage;
+
+use super::super::Effect::{Differs, Ignored, Rejected};
+use super::super::any::{short, type_of};
+use super::super::rule::{Fault, Rule, Scope, Side, When, has};
+use crate::lint::{child, text};
+use crate::path::Path;
+
+pub(super) const DOWNSTREAM: &str = "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
+pub(super) const UPSTREAM: &str = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
+pub(super) const COMMON: &str = "envoy.extensions.transport_sockets.tls.v3.CommonTlsContext";
+pub(super) const COMBINED: &str =
+    "envoy.extensions.transport_sockets.tls.v3.CommonTlsContext.CombinedCertificateValidationContext";
+pub(super) const VALIDATION: &str = "envoy.extensions.transport_sockets.tls.v3.CertificateValidationContext";
+pub(super) const PROXY: &str =
+    "envoy.extensions.transport_sockets.http_11_proxy.v3.Http11ProxyUpstreamTransport";
+
+pub(super) const RULES: &[Rule] = &[
+    Rule::new(
+        "B66",
+        (Rejected, "grpc-tls"),
+        COMMON,
+        (When::Set, &["tls_params"]),
+        "gRPC refuses a TLS context with `{}`",
+    ),
+    Rule::new(
+        "B67",
+        (Rejected, "grpc-tls"),
+        COMMON,
+        (When::Set, &["custom_handshaker"]),
+        "gRPC refuses a TLS context with `{}`",
+    ),
+    Rule::new(
+        "B71",
+        (Rejected, "grpc-tls"),
+        COMMON,
+        (
+            When::Set,
+            &["validation_context_sds_secret_config", "combined_validation_context.validation_context_sds_secret_config"],
+        ),
+        "gRPC gets no secrets: it refuses `validation_context_sds_secret_config` alone, and ignores it beside a default context",
+    )
+    .suggest("ca_certificate_provider_instance"),
+    Rule::new(
+        "B77",
+        (Differs, "grpc-tls-version"),
+        COMMON,
+        (
+            When::Set,
+            &[
+                "tls_certificate_certificate_provider_instance",
+                "validation_context_certificate_provider_instance",
+            ],
+        ),
+        "only old gRPC clients read `{}`; newer ones read the fields that replace it",
+    ),
+    Rule::new(
+        "B73",
+        (Rejected, "grpc-tls"),
+        VALIDATION,
+        (
+            When::Set,
+            &["verify_certificate_spki", "verify_certificate_hash", "crl", "custom_validator_config"],
+        ),
+        "gRPC refuses a validation context with `{}`",
+    ),
+    Rule::new(
+        "B74",
+        (Rejected, "grpc-tls"),
+        VALIDATION,
+        (When::Set, &["require_signed_certificate_timestamp"]),
+        "gRPC refuses a validation context with `{}`: java if it is there at all, go if it is true",
+    ),
+    Rule::new(
+        "B75",
+        (Ignored, "grpc-ignored-field"),
+        VALIDATION,
+        (When::Set, &["trusted_ca", "allow_expired_certificate", "trust_chain_verification"]),
+        "gRPC ignores `{}`",
+    ),
+    Rule::new(
+        "B64",
+        (Rejected, "grpc-tls"),
+        VALIDATION,
+        (When::Set, &["match_subject_alt_names"]),
+        "a gRPC server (go, java, C-core) refuses `{}`",
+    )
+    .on(Side::Server),
+    Rule::new(
+        "B65",
+        (Rejected, "grpc-tls"),
+        VALIDATION,
+        (When::Set, &["system_root_certs"]),
+        "a gRPC server refuses `{}`",
+    )
+    .on(Side::Server),
+    Rule::new(
+        "B61",
+        (Rejected, "grpc-tls"),
+        DOWNSTREAM,
+        (When::Set, &["require_sni"]),
+        "a gRPC server refuses `{}`: java if it is there at all, the others if it is true",
+    ),
+    Rule::new(
+        "B62",
+        (Rejected, "grpc-tls"),
+        DOWNSTREAM,
+        (When::Is(&[1, 2]), &["ocsp_staple_policy"]),
+        "a gRPC server refuses every `{}` but LENIENT_STAPLING",
+    ),
+    Rule::new(
+        "B79",
+        (Ignored, "grpc-tls-version"),
+        UPSTREAM,
+        (When::Set, &["auto_host_sni", "auto_sni_san_validation"]),
+        "released gRPC clients ignore `{}` (gRFC A101)",
+    ),
+    Rule::new(
+        "B78",
+        (Ignored, "grpc-tls-version"),
+        UPSTREAM,
+        (When::Set, &["sni"]),
+        "released gRPC clients ignore `{}` and use the name of the target (gRFC A101)",
+    ),
+];
+
+/// Rows B58, B198 and B200.
+pub(super) fn transport_socket(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    let found = child(message, "typed_config").map(|any| type_of(scope.inner, &any)).unwrap_or_default();
+    let (row, wanted) = match scope.side {
+        Side::Client => ("B198", UPSTREAM),
+        Side::Server => ("B58", DOWNSTREAM),
+    };
+    if found == PROXY && scope.side == Side::Client {
+        let fault = Fault::new("B200", Rejected, "grpc-transport-socket");
+        let text = "gRPC before gRFC A86 refuses a transport socket of type Http11ProxyUpstreamTransport";
+        return scope.report(fault, path, "typed_config", text);
+    }
+    let fault = Fault::new(row, Rejected, "grpc-transport-socket");
+    if found != wanted {
+        let text = format!("gRPC refuses a transport socket of type {}", short(&found));
+        return scope.report_with(fault, path, "typed_config", text, Some(short(wanted).to_owned()));
+    }
+    if text(message, "name").as_deref() != Some(SOCKET_NAME) {
+        let text = "gRPC refuses a TLS transport socket of another name".to_owned();
+        scope.report_with(fault, path, "name", text, Some(SOCKET_NAME.to_owned()));
+    }
+}
+
+/// Row B68.
+pub(super) fn common_tls_context(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    if has(message, "tls_certificate_provider_instance") {
+        return;
+    }
+    for field in ["tls_certificates", "tls_certificate_sds_secret_configs"] {
+        if has(message, field) {
+            let fault = Fault::new("B68", Rejected, "grpc-tls");
+            let text = format!("gRPC refuses `{field}`: its certificates come from its bootstrap");
+            let suggestion = Some("tls_certificate_provider_instance".to_owned());
+            scope.report_with(fault, path, field, text, suggestion);
+        }
+    }
+}
+
+/// Row B72: a client must know whom to trust.
+pub(super) fn upstream_tls_context(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    let context = child(message, "common_tls_context");
+    let validation = context.as_ref().and_then(validation);
+    let is_trusting = validation.is_some_and(|validation| {
+        has(&validation, "ca_certificate_provider_instance") || has(&validation, "system_root_certs")
+    });
+    let is_told =
+        context.as_ref().is_some_and(|context| has(context, "validation_context_sds_secret_config"));
+    if !is_trusting && !is_told {
+        let fault = Fault::new("B72", Rejected, "grpc-tls");
+        let text = "gRPC refuses a TLS context that says of no CA which it trusts".to_owned();
+        let suggestion = Some("ca_certificate_provider_instance".to_owned());
+        scope.report_with(fault, path, "common_tls_context", text, suggestion);
+    }
+}
+
+/// Rows B59 and B60.
+pub(super) fn downstream_tls_context(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    let context = child(message, "common_tls_context");
+    let has_identity =
+        context.as_ref().is_some_and(|context| has(context, "tls_certificate_provider_instance"));
+    if !has_identity {
+        let fault = Fault::new("B59", Rejected, "grpc-tls");
+        let text = "a gRPC server refuses a TLS context without an identity".to_owned();
+        let suggestion = Some("tls_certificate_provider_instance".to_owned());
+        scope.report_with(fault, path, "common_tls_context", text, suggestion);
+    }
+    let validation = context.as_ref().and_then(validation);
+    let has_ca = validation.is_some_and(|validation| has(&validation, "ca_certificate_provider_instance"));
+    let needs_certificate = super::super::rule::value_at(message, "require_client_certificate");
+    if !has_ca && needs_certificate.is_some_and(|value| value.as_bool() == Some(true)) {
+        let fault = Fault::new("B60", Rejected, "grpc-tls");
+        let text = "a gRPC server that demands certificates must be told which CA it trusts".to_owned();
+        let suggestion = Some("ca_certificate_provider_instance".to_owned());
+        scope.report_with(fault, path, "require_client_certificate", text, suggestion);
+    }
+}
+
+fn validation(context: &DynamicMessage) -> Option<DynamicMessage> {
+    child(context, "validation_context")
+        .or_else(|| child(&child(context, "combined_validation_context")?, "default_validation_context"))
+}
+
+const SOCKET_NAME: &str = "envoy.transport_sockets.tls";

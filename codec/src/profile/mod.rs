@@ -1,0 +1,134 @@
+//! A lint per kind of client: what an Envoy or a gRPC client makes of raw resources that are right by their types.
+//!
+//! Raw resources are served to both as they are (D3), and each kind of client refuses or ignores things that the other one
+//! takes. [`Codec::lint_profile`] judges what clients of one profile can come to, and nothing else: [`reach`] finds it,
+//! the modules of `grpc` and [`envoy`] hold the rules, each with the row of the protocol checklist that it is from.
+//!
+//! What `validate.rules` and the lints of every resource refuse for both is not told again here.
+
+use std::collections::HashSet;
+
+use xds_cache::{Origin, Profile, Resource, ResourceKey};
+
+use crate::Codec;
+use crate::diagnostic::{Diagnostic, Place, Severity};
+use crate::document::Tree;
+use crate::finding::Finding;
+use crate::path::{Step, format_steps};
+
+mod aggregate;
+mod any;
+mod envoy;
+mod grpc;
+mod locate;
+mod reach;
+mod rule;
+
+/// What clients of one profile do with a part of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProfileFinding {
+    /// The resource.
+    pub resource: ResourceKey,
+    /// Where it came from; tells resources of equal keys in several groups apart.
+    pub origin: Origin,
+    /// Which clients are meant.
+    pub profile: Profile,
+    /// What they do.
+    pub effect: Effect,
+    /// What kind of fault it is, in kebab-case; stable, for filters and tests.
+    pub code: &'static str,
+    /// The row of the protocol checklist that says so: `B23`.
+    pub row: &'static str,
+    /// The field, from the resource's message on; empty for the whole resource.
+    pub path: String,
+    /// Which client does what with it.
+    pub message: String,
+    /// What would be right.
+    pub suggestion: Option<String>,
+    /// Whether clients of the other profile can come to the resource too.
+    pub is_shared: bool,
+    steps: Vec<Step>,
+}
+
+/// What a client does with what a [`ProfileFinding`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Effect {
+    /// It refuses the resource with a NACK; where languages differ, at least one of them does.
+    Rejected,
+    /// It takes the resource, and requests fail.
+    Fails,
+    /// It goes on as if it were not there.
+    Ignored,
+    /// It does something else with it than clients of the other profile, or of another language.
+    Differs,
+}
+
+impl Codec {
+    /// What clients of `profile` would refuse, ignore or read differently in those of `resources` that they can come to,
+    /// in the order of resources and paths.
+    ///
+    /// gRPC clients come to listeners with an `api_listener`, gRPC servers to those with the name of a server template
+    /// (`grpc/server?…`, `xds.resource.listening_address`), Envoys to all others and to every cluster; each then to what
+    /// these name. Resources whose bytes cannot be decoded are left out.
+    #[must_use]
+    pub fn lint_profile<'a>(
+        &self,
+        resources: impl Iterator<Item = &'a Resource>,
+        profile: Profile,
+    ) -> Vec<ProfileFinding> {
+        let resources = reach::Resources::new(resources);
+        let by_grpc = grpc::lint(&self.inner, &resources);
+        let by_envoy = || envoy::reach(&self.inner, &resources);
+        let (mut findings, others) = match profile {
+            Profile::Grpc => (by_grpc.findings, by_envoy()),
+            Profile::Envoy => (envoy::lint(&self.inner, &resources), by_grpc.reached),
+        };
+        for finding in &mut findings {
+            finding.is_shared = others.contains(&finding.resource);
+        }
+        sorted(findings)
+    }
+}
+
+/// Each finding once: a resource that is reached as a client's and as a server's is judged as both.
+fn sorted(mut findings: Vec<ProfileFinding>) -> Vec<ProfileFinding> {
+    let mut seen = HashSet::new();
+    findings.retain(|finding| {
+        seen.insert((finding.resource.clone(), finding.path.clone(), finding.code, finding.message.clone()))
+    });
+    findings.sort_by(|a, b| {
+        (&a.resource, a.effect, &a.path, a.code).cmp(&(&b.resource, b.effect, &b.path, b.code))
+    });
+    findings
+}
+
+impl ProfileFinding {
+    /// The finding as a diagnostic of the file that the resource came from, whose documents are given: its place is that of
+    /// the nearest value on its path, or that of the resource if the documents do not have it.
+    #[must_use]
+    pub fn to_diagnostic(&self, severity: Severity, documents: &[Tree]) -> Diagnostic {
+        let (file, line, column) = match &self.origin {
+            Origin::File { path, line, column } => (path.clone(), *line, *column),
+            Origin::Api => ("".into(), 0, 0),
+        };
+        let finding = Finding {
+            severity,
+            code: self.code,
+            steps: self.steps.clone(),
+            position: None,
+            message: self.message.clone(),
+            suggestion: self.suggestion.clone(),
+            related: Vec::new(),
+            is_sensitive: self.path.contains("tls_certificate"),
+        };
+        match locate::resource_at(documents, line, column) {
+            Some(tree) => finding.locate(&file, tree),
+            None => {
+                let path = format_steps(&self.steps);
+                let place = Place { file: file.clone(), line, column };
+                let nowhere = Tree::from_json(&serde_json::Value::Null);
+                Diagnostic { place, path, ..finding.locate(&file, &nowhere) }
+            }
+        }
+    }
+}

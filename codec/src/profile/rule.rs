@@ -1,0 +1,243 @@
+//! Rules as data: which message, which fields, what is wrong with them, what a client does then.
+
+use std::collections::HashMap;
+
+use prost_reflect::{DynamicMessage, ReflectMessage, Value};
+use xds_cache::{Profile, Resource};
+
+use super::{Effect, ProfileFinding};
+use crate::inner::Inner;
+use crate::lint::child;
+use crate::path::{Path, Step, format_steps};
+
+/// As whose configuration a resource is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Side {
+    /// That of a client, or of an Envoy.
+    Client,
+    /// That of a gRPC server.
+    Server,
+}
+
+/// What is wrong with a field.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum When {
+    /// It is set, whatever it says.
+    Set,
+    /// It is not set, or empty.
+    Unset,
+    /// It is true.
+    True,
+    /// It is set to zero.
+    Zero,
+    /// It is a number above this one.
+    Above(u64),
+    /// It is an enum of one of these numbers.
+    Is(&'static [i32]),
+    /// It is a duration that is negative or out of bounds (row B16).
+    BadDuration,
+}
+
+/// One rule. A field may be a path of single messages, joined by dots.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rule {
+    pub(super) row: &'static str,
+    pub(super) message: &'static str,
+    pub(super) code: &'static str,
+    pub(super) effect: Effect,
+    pub(super) when: When,
+    pub(super) fields: &'static [&'static str],
+    /// What is told; `{}` stands for the field.
+    pub(super) text: &'static str,
+    pub(super) side: Option<Side>,
+    pub(super) suggestion: Option<&'static str>,
+}
+
+impl Rule {
+    pub(super) const fn new(
+        row: &'static str,
+        (effect, code): (Effect, &'static str),
+        message: &'static str,
+        (when, fields): (When, &'static [&'static str]),
+        text: &'static str,
+    ) -> Self {
+        Self { row, message, code, effect, when, fields, text, side: None, suggestion: None }
+    }
+
+    /// The rule for one side alone.
+    pub(super) const fn on(self, side: Side) -> Self {
+        Self { side: Some(side), ..self }
+    }
+
+    pub(super) const fn suggest(self, suggestion: &'static str) -> Self {
+        Self { suggestion: Some(suggestion), ..self }
+    }
+
+    fn applies(&self, message: &DynamicMessage, field: &str) -> bool {
+        let value = value_at(message, field);
+        match self.when {
+            When::Set => value.is_some(),
+            When::Unset => value.is_none(),
+            When::True => value.is_some_and(|value| value.as_bool() == Some(true)),
+            When::Zero => value.is_some_and(|value| number(&value) == Some(0)),
+            When::Above(limit) => value.is_some_and(|value| number(&value).is_some_and(|n| n > limit)),
+            When::Is(numbers) => numbers.contains(&enum_at(message, field)),
+            When::BadDuration => value.is_some_and(|value| is_bad_duration(&value)),
+        }
+    }
+}
+
+/// The rules of one kind of client, by message.
+pub(super) struct Rules(HashMap<&'static str, Vec<Rule>>);
+
+impl Rules {
+    pub(super) fn new(tables: &[&[Rule]]) -> Self {
+        let mut rules: HashMap<_, Vec<_>> = HashMap::new();
+        for rule in tables.iter().copied().flatten() {
+            rules.entry(rule.message).or_default().push(*rule);
+        }
+        Self(rules)
+    }
+
+    /// Reports each rule that the message breaks.
+    pub(super) fn check(&self, message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+        let descriptor = message.descriptor();
+        for rule in self.0.get(descriptor.full_name()).map(Vec::as_slice).unwrap_or_default() {
+            if rule.side.is_some_and(|side| side != scope.side) {
+                continue;
+            }
+            for field in rule.fields {
+                if rule.applies(message, field) {
+                    let text = rule.text.replace("{}", field);
+                    let suggestion = rule.suggestion.map(str::to_owned);
+                    let fault = Fault { row: rule.row, effect: rule.effect, code: rule.code };
+                    scope.report_with(fault, path, field, text, suggestion);
+                }
+            }
+        }
+    }
+}
+
+/// What kind of finding one is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fault {
+    pub(super) row: &'static str,
+    pub(super) effect: Effect,
+    pub(super) code: &'static str,
+}
+
+impl Fault {
+    pub(super) const fn new(row: &'static str, effect: Effect, code: &'static str) -> Self {
+        Self { row, effect, code }
+    }
+}
+
+/// What is known of the resource while it is judged, and where findings go.
+pub(super) struct Scope<'a> {
+    pub(super) inner: &'a Inner,
+    pub(super) profile: Profile,
+    pub(super) side: Side,
+    pub(super) resource: &'a Resource,
+    pub(super) findings: Vec<ProfileFinding>,
+}
+
+impl<'a> Scope<'a> {
+    pub(super) fn new(inner: &'a Inner, profile: Profile, side: Side, resource: &'a Resource) -> Self {
+        Self { inner, profile, side, resource, findings: Vec::new() }
+    }
+
+    /// Reports what is wrong at a field of what `path` leads to; with an empty field, at that itself.
+    pub(super) fn report(&mut self, fault: Fault, path: &Path<'_>, field: &str, text: impl Into<String>) {
+        self.report_with(fault, path, field, text.into(), None);
+    }
+
+    /// Like [`report`](Self::report), with what would be right.
+    pub(super) fn report_with(
+        &mut self,
+        fault: Fault,
+        path: &Path<'_>,
+        field: &str,
+        message: String,
+        suggestion: Option<String>,
+    ) {
+        if self.findings.len() >= MAX_FINDINGS {
+            return;
+        }
+        let mut steps = path.to_steps();
+        steps.extend(field.split('.').filter(|name| !name.is_empty()).map(|name| Step::Field(name.into())));
+        self.findings.push(ProfileFinding {
+            resource: self.resource.key().clone(),
+            origin: self.resource.origin().clone(),
+            profile: self.profile,
+            effect: fault.effect,
+            code: fault.code,
+            row: fault.row,
+            path: format_steps(&steps),
+            message,
+            suggestion,
+            is_shared: false,
+            steps,
+        });
+    }
+}
+
+/// The value of a field that is set, wrappers such as `UInt32Value` opened; follows dots.
+pub(super) fn value_at(message: &DynamicMessage, field: &str) -> Option<Value> {
+    let Some((first, rest)) = field.split_once('.') else {
+        let descriptor = message.descriptor().get_field_by_name(field)?;
+        let value = message.has_field(&descriptor).then(|| message.get_field(&descriptor).into_owned())?;
+        return Some(opened(value));
+    };
+    value_at(&child(message, first)?, rest)
+}
+
+/// Whether a field is set.
+pub(super) fn has(message: &DynamicMessage, field: &str) -> bool {
+    value_at(message, field).is_some()
+}
+
+/// A number that is set; wrappers opened.
+pub(super) fn number_at(message: &DynamicMessage, field: &str) -> Option<u64> {
+    number(&value_at(message, field)?)
+}
+
+/// The number of an enum; 0 if it is not set.
+pub(super) fn enum_at(message: &DynamicMessage, field: &str) -> i32 {
+    value_at(message, field).and_then(|value| value.as_enum_number()).unwrap_or_default()
+}
+
+/// Nanoseconds of a duration that is set.
+pub(super) fn duration_at(message: &DynamicMessage, field: &str) -> Option<i128> {
+    nanoseconds(&value_at(message, field)?)
+}
+
+fn opened(value: Value) -> Value {
+    let Value::Message(message) = &value else { return value };
+    let descriptor = message.descriptor();
+    let name = descriptor.full_name();
+    if name.starts_with("google.protobuf.") && name.ends_with("Value") && name != "google.protobuf.Value" {
+        return message.get_field_by_name("value").map_or(value.clone(), |inner| inner.into_owned());
+    }
+    value
+}
+
+fn number(value: &Value) -> Option<u64> {
+    value.as_u32().map(u64::from).or_else(|| value.as_u64())
+}
+
+fn is_bad_duration(value: &Value) -> bool {
+    nanoseconds(value).is_some_and(|nanos| !(0..=MAX_DURATION_SECONDS * 1_000_000_000).contains(&nanos))
+}
+
+fn nanoseconds(value: &Value) -> Option<i128> {
+    let message = value.as_message()?;
+    let seconds = message.get_field_by_name("seconds")?.as_i64()?;
+    let nanos = message.get_field_by_name("nanos")?.as_i32()?;
+    Some(i128::from(seconds) * 1_000_000_000 + i128::from(nanos))
+}
+
+/// Nobody reads more of one resource.
+const MAX_FINDINGS: usize = 100;
+
+/// The bound of `google.protobuf.Duration`: ten thousand years.
+const MAX_DURATION_SECONDS: i128 = 315_576_000_000;
