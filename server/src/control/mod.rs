@@ -5,7 +5,7 @@
 //! keeps the overrides, and of the files only a hash and contents for differences.
 //!
 //! [`candidate`] says what a write would make of the overrides, [`check`] whether that is valid, [`plan`] what has to be
-//! stored for it, [`write`] does it. [`load`] takes in what the files give, [`stored`] what the store holds, [`past`] what it
+//! stored for it, [`mod@write`] does it. [`load`] takes in what the files give, [`stored`] what the store holds, [`past`] what it
 //! held.
 
 mod candidate;

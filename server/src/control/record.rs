@@ -70,7 +70,7 @@ pub(crate) fn write(resource: &Resource) -> Bytes {
     record.into()
 }
 
-/// Reads what [`write`] wrote.
+/// Reads what [`write()`] wrote.
 ///
 /// # Errors
 ///
