@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use xds_tests::config::{CLUSTER, ConfigDir};
 use xds_tests::http::{Answer, Http};
 use xds_tests::process::Signal;
@@ -23,11 +23,18 @@ use xds_tests::wait::{PATIENCE, wait_for};
 
 /// Each kill is one more chance to hit the wrong moment; the issue asks for 50.
 const N_KILLS: u64 = 54;
+/// 90 seconds for all; half a second each is usual.
+const LIMIT_PER_KILL: Duration = Duration::from_millis(1_660);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_survives_kill_9_at_any_moment() -> Result<()> {
-    let mut random = Random::from_env()?;
     let n_kills = std::env::var("XDS_TESTS_KILLS").map_or(Ok(N_KILLS), |n| n.parse())?;
+    let limit = LIMIT_PER_KILL * u32::try_from(n_kills)?;
+    timeout(limit, kill_again_and_again(n_kills)).await.with_context(|| format!("longer than {limit:?}"))?
+}
+
+async fn kill_again_and_again(n_kills: u64) -> Result<()> {
+    let mut random = Random::from_env()?;
     let dir = ConfigDir::new()?;
     let setup = Setup::new()?.watch(dir.path());
     let mut files = Files::new(&dir)?;
@@ -58,8 +65,8 @@ async fn what_was_acknowledged_survives_kill_9_at_any_moment() -> Result<()> {
         }
     }
     let n_acknowledged: usize = writers.iter().map(|writer| writer.acknowledged.len()).sum();
-    println!("{n_kills} kills, {n_acknowledged} acknowledged writes, {} versions", past.versions.len());
-    ensure!(n_acknowledged > 10 * writers.len(), "only {n_acknowledged} writes were acknowledged");
+    let n_wanted = usize::try_from(n_kills)?;
+    ensure!(n_acknowledged >= n_wanted, "only {n_acknowledged} writes were acknowledged in {n_kills} lives");
     Ok(())
 }
 
