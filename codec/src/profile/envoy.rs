@@ -86,7 +86,7 @@ fn cluster(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
         let suggestion = Some("eds_config: {ads: {}}".to_owned());
         scope.report_with(fault, path, "eds_cluster_config.eds_config", text, suggestion);
     }
-    if !is_eds && eds.is_some() {
+    if !is_eds && custom.is_none() && eds.is_some() {
         let fault = Fault::new("D65", Rejected, "envoy-eds-config");
         let text = "Envoy refuses `eds_cluster_config` in a cluster that is not of type EDS".to_owned();
         scope.report_with(fault, path, "eds_cluster_config", text, Some("type: EDS".to_owned()));
@@ -140,8 +140,7 @@ fn lb_policy(
     let fault = Fault::new("D44", Rejected, "envoy-cluster-provided");
     match provides {
         Some(name) if !is_provided => {
-            let text =
-                format!("Envoy demands the load balancing that the cluster itself provides of type {name}");
+            let text = format!("Envoy demands CLUSTER_PROVIDED of a cluster of type {name}");
             scope.report_with(fault, path, field, text, Some("CLUSTER_PROVIDED".to_owned()));
         }
         None if is_provided && is_built_in => {

@@ -216,16 +216,20 @@ pub(super) fn overrides(message: &DynamicMessage, path: &Path<'_>, scope: &mut S
             Some(filter) if !filter.overridden_by.is_empty() => (
                 "B169",
                 format!("gRPC refuses {} as an override of a filter", short(&found)),
-                short(filter.overridden_by).to_owned(),
+                Some(short(filter.overridden_by).to_owned()),
             ),
             Some(_) | None => (
                 "B134",
-                format!("gRPC has no filter that {} could override, and refuses it", short(&found)),
-                "a FilterConfig with is_optional: true".to_owned(),
+                format!(
+                    "gRPC has no filter that {} could override, and refuses it unless a FilterConfig with `is_optional` \
+                     is around it",
+                    short(&found)
+                ),
+                None,
             ),
         };
         let fault = Fault::new(row, Rejected, "grpc-filter-override");
-        scope.report_with(fault, &path, "", text, Some(suggestion));
+        scope.report_with(fault, &path, "", text, suggestion);
     }
 }
 

@@ -85,9 +85,8 @@ pub(super) const RULES: &[Rule] = &[
         (Rejected, "grpc-retry"),
         RETRY,
         (When::Zero, &["num_retries"]),
-        "gRPC (go, C-core) refuses a retry policy of no retries",
-    )
-    .suggest("no `retry_policy`"),
+        "gRPC (go, C-core) refuses a retry policy of no retries; leave the policy out",
+    ),
     Rule::new(
         "B127",
         (Differs, "grpc-retry"),

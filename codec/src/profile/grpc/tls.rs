@@ -36,13 +36,17 @@ pub(super) const RULES: &[Rule] = &[
         "B71",
         (Rejected, "grpc-tls"),
         COMMON,
-        (
-            When::Set,
-            &["validation_context_sds_secret_config", "combined_validation_context.validation_context_sds_secret_config"],
-        ),
-        "gRPC gets no secrets: it refuses `validation_context_sds_secret_config` alone, and ignores it beside a default context",
+        (When::Set, &["validation_context_sds_secret_config"]),
+        "gRPC gets no secrets and refuses a TLS context with `{}`",
     )
-    .suggest("ca_certificate_provider_instance"),
+    .suggest("validation_context"),
+    Rule::new(
+        "B71",
+        (Ignored, "grpc-ignored-field"),
+        COMBINED,
+        (When::Set, &["validation_context_sds_secret_config"]),
+        "gRPC gets no secrets and ignores `{}` beside a default context",
+    ),
     Rule::new(
         "B77",
         (Differs, "grpc-tls-version"),
