@@ -170,7 +170,8 @@ pub(super) fn filter_chain(message: &DynamicMessage, path: &Path<'_>, scope: &mu
     let is_manager = |filter: &DynamicMessage| {
         child(filter, "typed_config").map(|any| type_of(scope.inner, &any)).as_deref() == Some(HCM)
     };
-    let others: Vec<usize> = (0..filters.len()).filter(|at| !is_manager(&filters[*at])).collect();
+    let others = filters.iter().enumerate().filter(|(_, filter)| !is_manager(filter));
+    let others: Vec<usize> = others.map(|(index, _)| index).collect();
     for index in &others {
         let text = "a gRPC server refuses every network filter but the HTTP connection manager";
         scope.report(rejected, &filters_path.index(*index), "typed_config", text);
