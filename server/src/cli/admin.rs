@@ -50,7 +50,7 @@ impl AdminArgs {
     pub(crate) fn connect(&self) -> Result<Admin, Failure> {
         let url = self.admin.trim_end_matches('/');
         if url.starts_with("https://") {
-            return Err(Failure::Usage(format!("--admin {url}: the admin API is plain http for now")));
+            return Err(Failure::Usage(format!("--admin {url}: the admin API is served by plain http")));
         }
         let url = if url.starts_with("http://") { url.to_owned() } else { format!("http://{url}") };
         let token = match &self.admin_token_file {

@@ -1,3 +1,5 @@
+//! Reading, against real files and directories.
+
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use tempfile::TempDir;

@@ -1,3 +1,5 @@
+//! What holds for every load: it is deterministic, and never loses what is good.
+
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::sample::select;
