@@ -10,7 +10,7 @@ pub enum Severity {
     Error,
     /// The object is used; clients may refuse it, or it may not do what was meant.
     Warning,
-    /// Nothing is wrong; something was left out on purpose.
+    /// Nothing is wrong; something was left out or filled in on purpose.
     Info,
 }
 

@@ -8,7 +8,7 @@ use xds_cache::{NodeGroup, Resource, ResourceKey};
 use crate::Codec;
 use crate::diagnostic::{Diagnostic, Place, Severity};
 use crate::document::{self, Limits, Position, Syntax, SyntaxProblem, Tree};
-use crate::form::{Piece, split};
+use crate::form::{Expected, Piece, split};
 use crate::node_group::read_node_group;
 use crate::resource::{Read, Surroundings};
 
@@ -173,9 +173,7 @@ struct Reader<'c> {
 impl Reader<'_> {
     fn read(&mut self, piece: Piece<'_>) -> Option<Object> {
         let (tree, content) = match piece {
-            Piece::Resource { tree, expected_type } => {
-                (tree, self.read_resource(tree, expected_type.as_ref()))
-            }
+            Piece::Resource { tree, expected } => (tree, self.read_resource(tree, &expected)),
             Piece::NodeGroup(tree) => {
                 let (name, outcome) = read_node_group(&self.file, tree);
                 (tree, ObjectContent::NodeGroup { name, outcome })
@@ -200,13 +198,9 @@ impl Reader<'_> {
         Some(Object { place: Place { file: Arc::clone(&self.file), line, column }, content })
     }
 
-    fn read_resource(
-        &mut self,
-        tree: &Tree,
-        expected_type: Option<&xds_cache::ResourceType>,
-    ) -> ObjectContent {
+    fn read_resource(&mut self, tree: &Tree, expected: &Expected) -> ObjectContent {
         let around =
-            Surroundings { file: &self.file, is_file: true, expected_type, deprecated: &mut self.deprecated };
+            Surroundings { file: &self.file, is_file: true, expected, deprecated: &mut self.deprecated };
         match self.codec.read_resource(tree, around) {
             Read::Keyed { key, outcome: Ok((resource, warnings)) } => {
                 self.diagnostics.extend(warnings);

@@ -10,8 +10,8 @@ use crate::resource::WRAPPER_TYPE;
 
 /// A part of a document that can be used, or fail, without the others.
 pub(crate) enum Piece<'t> {
-    /// A resource, wrapped or not; its type may be given by the list that it stands in.
-    Resource { tree: &'t Tree, expected_type: Option<ResourceType> },
+    /// A resource, wrapped or not.
+    Resource { tree: &'t Tree, expected: Expected },
     /// A document of kind `NodeGroup`.
     NodeGroup(&'t Tree),
     /// A document of another kind, or in the native form.
@@ -20,6 +20,27 @@ pub(crate) enum Piece<'t> {
     Bad { tree: &'t Tree, finding: Finding },
     /// Something to know about the document.
     Note { tree: &'t Tree, finding: Finding },
+}
+
+/// What the list that a resource stands in says of it.
+#[derive(Clone)]
+pub(crate) enum Expected {
+    /// Nothing, or there is no list: the resource says its type.
+    Nothing,
+    /// Its type.
+    Type(ResourceType),
+    /// Its type, and that it is one of a bootstrap's `static_resources`, where a listener needs no name.
+    Static(ResourceType),
+}
+
+impl Expected {
+    /// The type that the resource must have.
+    pub(crate) fn resource_type(&self) -> Option<&ResourceType> {
+        match self {
+            Self::Nothing => None,
+            Self::Type(resource_type) | Self::Static(resource_type) => Some(resource_type),
+        }
+    }
 }
 
 /// The API version of our own kinds.
@@ -45,7 +66,7 @@ fn split_object<'t>(tree: &'t Tree, entries: &'t [Entry], pieces: &mut Vec<Piece
             .iter()
             .any(|name| type_url.strip_suffix(name).is_some_and(|start| start.ends_with('/')));
         if !is_collection {
-            return pieces.push(Piece::Resource { tree, expected_type: None });
+            return pieces.push(Piece::Resource { tree, expected: Expected::Nothing });
         }
         return split_lists(tree, entries, pieces);
     }
@@ -57,7 +78,7 @@ fn split_object<'t>(tree: &'t Tree, entries: &'t [Entry], pieces: &mut Vec<Piece
         return pieces.push(Piece::Other { api_version, kind, tree });
     }
     if tree.get("resource").is_some() {
-        return pieces.push(Piece::Resource { tree, expected_type: None });
+        return pieces.push(Piece::Resource { tree, expected: Expected::Nothing });
     }
     split_lists(tree, entries, pieces);
 }
@@ -97,7 +118,8 @@ fn split_lists<'t>(tree: &'t Tree, entries: &'t [Entry], pieces: &mut Vec<Piece<
         }
         if key == "resources" {
             n_lists += 1;
-            split_list(tree, entry, list_type.as_ref(), pieces);
+            let expected = list_type.clone().map_or(Expected::Nothing, Expected::Type);
+            split_list(tree, entry, &expected, pieces);
         } else if key == "staticresources" {
             n_lists += 1;
             split_static(tree, entry, pieces);
@@ -105,7 +127,7 @@ fn split_lists<'t>(tree: &'t Tree, entries: &'t [Entry], pieces: &mut Vec<Piece<
             ignored.push(entry);
         } else if let Some(resource_type) = type_of_list(&key) {
             n_lists += 1;
-            split_list(tree, entry, Some(&resource_type), pieces);
+            split_list(tree, entry, &Expected::Type(resource_type), pieces);
         } else {
             n_lists += 1;
             pieces.push(Piece::Bad { tree, finding: unknown_key(entry) });
@@ -139,7 +161,7 @@ fn read_list_type<'t>(tree: &'t Tree, pieces: &mut Vec<Piece<'t>>) -> Option<Res
 fn split_static<'t>(tree: &'t Tree, entry: &'t Entry, pieces: &mut Vec<Piece<'t>>) {
     for list in entry.value.entries() {
         match type_of_list(&normal(&list.key)) {
-            Some(resource_type) => split_list(&entry.value, list, Some(&resource_type), pieces),
+            Some(resource_type) => split_list(&entry.value, list, &Expected::Static(resource_type), pieces),
             None => pieces.push(Piece::Bad { tree: &entry.value, finding: unknown_key(list) }),
         }
     }
@@ -150,12 +172,7 @@ fn split_static<'t>(tree: &'t Tree, entry: &'t Entry, pieces: &mut Vec<Piece<'t>
     }
 }
 
-fn split_list<'t>(
-    tree: &'t Tree,
-    entry: &'t Entry,
-    expected_type: Option<&ResourceType>,
-    pieces: &mut Vec<Piece<'t>>,
-) {
+fn split_list<'t>(tree: &'t Tree, entry: &'t Entry, expected: &Expected, pieces: &mut Vec<Piece<'t>>) {
     let Some(items) = entry.value.as_list() else {
         if entry.value.value != TreeValue::Null {
             let text = format!("expected a list, found {}", entry.value.kind());
@@ -171,8 +188,8 @@ fn split_list<'t>(
             Some(type_url) => type_url.ends_with(WRAPPER_TYPE),
             None => tree.get("resource").is_some(),
         };
-        let expected_type = expected_type.filter(|_| !is_wrapper).cloned();
-        pieces.push(Piece::Resource { tree, expected_type });
+        let expected = if is_wrapper { Expected::Nothing } else { expected.clone() };
+        pieces.push(Piece::Resource { tree, expected });
     }
 }
 

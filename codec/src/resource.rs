@@ -11,10 +11,12 @@ use xds_cache::{Name, Origin, Resource, ResourceDraft, ResourceKey, ResourceType
 use crate::Codec;
 use crate::convert::known::{opaque_value, parse_duration};
 use crate::convert::{Converter, UnknownFields};
-use crate::diagnostic::{Diagnostic, echo_name, nearest};
+use crate::diagnostic::{Diagnostic, Severity, echo_name, nearest};
 use crate::document::{Tree, TreeValue};
 use crate::finding::{Finding, Findings};
+use crate::form::Expected;
 use crate::inner::TYPE_PREFIX;
+use crate::lint::{child, text};
 use crate::path::Path;
 use crate::{checks, encode, references};
 
@@ -32,8 +34,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) file: &'a Arc<str>,
     /// Where the resource comes from, without its position.
     pub(crate) is_file: bool,
-    /// The type that the surrounding list has, if it has one.
-    pub(crate) expected_type: Option<&'a ResourceType>,
+    /// What the surrounding list says, if there is one.
+    pub(crate) expected: &'a Expected,
     /// Full names of the deprecated fields that the file's resources use.
     pub(crate) deprecated: &'a mut BTreeSet<String>,
 }
@@ -65,8 +67,8 @@ impl Codec {
     pub fn resource_from_tree(&self, tree: &Tree) -> Result<(Resource, Vec<Diagnostic>), Vec<Diagnostic>> {
         let mut deprecated = BTreeSet::new();
         let file = "".into();
-        let around =
-            Surroundings { file: &file, is_file: false, expected_type: None, deprecated: &mut deprecated };
+        let expected = &Expected::Nothing;
+        let around = Surroundings { file: &file, is_file: false, expected, deprecated: &mut deprecated };
         match self.read_resource(tree, around) {
             Read::Keyed { outcome, .. } => outcome,
             Read::Unreadable(diagnostics) => Err(diagnostics),
@@ -121,7 +123,7 @@ impl Codec {
         }
         let is_wrapper = match tree.get("@type").and_then(Tree::as_str) {
             Some(type_url) => type_url.ends_with(WRAPPER_TYPE),
-            None => tree.get("resource").is_some() && around.expected_type.is_none(),
+            None => tree.get("resource").is_some() && around.expected.resource_type().is_none(),
         };
         if !is_wrapper {
             return self.read_bare(tree, Wrapper::default(), around);
@@ -138,14 +140,21 @@ impl Codec {
     }
 
     fn read_bare(&self, tree: &Tree, wrapper: Wrapper, around: Surroundings<'_>) -> Read {
-        let resource_type = match self.read_type(tree, around.expected_type) {
+        let resource_type = match self.read_type(tree, around.expected.resource_type()) {
             Ok(resource_type) => resource_type,
             Err(findings) => return Read::Unreadable(findings.locate(around.file, tree)),
         };
-        let key = match read_key(resource_type, tree, &wrapper) {
-            Ok(key) => key,
-            Err(fault) => {
-                return Read::Unreadable(self.nameless(*fault, tree, &around));
+        let is_unnamed = is_unnamed_static_listener(tree, around.expected);
+        let derived = if is_unnamed { self.derived_name(tree) } else { None };
+        let key = match (read_key(resource_type, tree, &wrapper), &derived) {
+            (Ok(key), _) => key,
+            (Err(_), Some(name)) => {
+                ResourceKey { resource_type: ResourceType::Listener, name: name.as_str().into() }
+            }
+            (Err(fault), None) => {
+                let (resource_type, finding) = *fault;
+                let finding = finding.suggest(is_unnamed.then_some("name: listener_0"));
+                return Read::Unreadable(self.nameless((resource_type, finding), tree, &around));
             }
         };
         let origin = if around.is_file {
@@ -160,8 +169,17 @@ impl Codec {
             return Read::Keyed { key, outcome: Ok((Resource::new(draft), Vec::new())) };
         };
         let mut converter = Converter::new(&self.inner, UnknownFields::Refuse);
-        let message = converter.convert(&descriptor, tree);
+        let mut message = converter.convert(&descriptor, tree);
         let mut findings = converter.findings;
+        if let Some(name) = derived {
+            let text = format!(
+                "the listener has no `name` and gets {} from its address; a `name` makes it explicit",
+                echo_name(&name)
+            );
+            let finding = Finding::warning("derived-name", &Path::Root, text);
+            findings.push(Finding { severity: Severity::Info, ..finding });
+            message.set_field_by_name("name", Value::String(name));
+        }
         check_wrapper_name(&key, tree, &wrapper, &mut findings);
         if !findings.has_errors() {
             checks::check(&self.inner, &message, &mut findings);
@@ -174,6 +192,17 @@ impl Codec {
         }
         let resource = self.finish(key.clone(), &message, wrapper, origin);
         Read::Keyed { key, outcome: Ok((resource, diagnostics)) }
+    }
+
+    /// `{address}_{port}` of a listener. What else is wrong with its address is told when all of it is read.
+    fn derived_name(&self, tree: &Tree) -> Option<String> {
+        let descriptor = self.inner.message("envoy.config.core.v3.Address")?;
+        let mut converter = Converter::new(&self.inner, UnknownFields::Ignore);
+        let address = converter.convert(&descriptor, tree.get("address")?);
+        let socket = child(&address, "socket_address")?;
+        // Port 0 is one too: the system chooses.
+        let port = socket.has_field_by_name("port_value").then(|| socket.get_field_by_name("port_value"))?;
+        Some(format!("{}_{}", text(&socket, "address")?, port?.as_u32()?))
     }
 
     /// What else is wrong with a resource that has no name.
@@ -294,6 +323,12 @@ fn read_key(
         }
     };
     Err(Box::new((resource_type, finding)))
+}
+
+/// Whether it is a listener that a bootstrap may leave without a name: an empty name is none.
+fn is_unnamed_static_listener(tree: &Tree, expected: &Expected) -> bool {
+    matches!(expected, Expected::Static(ResourceType::Listener))
+        && tree.get("name").is_none_or(|name| name.as_str() == Some(""))
 }
 
 /// Where a wrapper gives a name, it must be that of the resource: clients look at the one, caches at the other.

@@ -139,6 +139,43 @@ fn documents_of_no_known_form() {
 }
 
 #[test]
+fn listeners_without_names() {
+    let socket = "address: {socket_address: {address: 0.0.0.0, port_value: 80}}";
+    let bootstrap = |listeners: &str| format!("static_resources:\n  listeners:\n{listeners}");
+    let cases = [
+        ("no address", bootstrap("  - stat_prefix: x\n")),
+        ("a pipe", bootstrap("  - address: {pipe: {path: /run/x}}\n")),
+        ("empty name and a pipe", bootstrap("  - name: ''\n    address: {pipe: {path: /run/x}}\n")),
+        ("a named port", bootstrap("  - address: {socket_address: {address: 0.0.0.0, named_port: http}}\n")),
+        ("no port", bootstrap("  - address: {socket_address: {address: 0.0.0.0}}\n")),
+        (
+            "a port that is none",
+            bootstrap("  - address: {socket_address: {address: 0.0.0.0, port_value: http}}\n"),
+        ),
+        ("an empty address", bootstrap("  - address: {socket_address: {address: '', port_value: 80}}\n")),
+        ("an address that is none", bootstrap("  - address: 0.0.0.0:80\n")),
+        ("a name that is no text", bootstrap(&format!("  - name: 5\n    {socket}\n"))),
+        ("a derived name and a fault", bootstrap(&format!("  - {socket}\n    typo: 1\n"))),
+        (
+            "two with one address",
+            bootstrap(&format!("  - {socket}\n  - {socket}\n  - {{name: 0.0.0.0_80, {socket}}}\n")),
+        ),
+        ("in a wrapper", bootstrap(&format!("  - resource: {{{LISTENER}, {socket}}}\n"))),
+        ("in a list by type", format!("listeners:\n- {socket}\n")),
+        ("in a resources list", format!("resources:\n- {LISTENER}\n  {socket}\n")),
+        (
+            "in a response",
+            format!(
+                "type_url: type.googleapis.com/envoy.config.listener.v3.Listener\nresources:\n- {socket}\n"
+            ),
+        ),
+        ("alone", format!("{LISTENER}\n{socket}\n")),
+        ("a cluster of a bootstrap", "static_resources: {clusters: [{type: STATIC}]}\n".to_owned()),
+    ];
+    report("listeners_without_names", &cases, "yaml");
+}
+
+#[test]
 fn fields_that_are_wrong() {
     let in_hcm = |fields: &str| {
         format!(

@@ -99,6 +99,53 @@ layered_runtime: {layers: []}
 }
 
 #[test]
+fn unnamed_listeners_of_a_bootstrap_get_names_from_their_addresses() {
+    let content = "
+static_resources:
+  listeners:
+  - address: {socket_address: {address: 0.0.0.0, port_value: 10000}}
+  - address: {socketAddress: {address: '::1', portValue: '10001'}}
+  - name: ''
+    address: {socket_address: {address: 127.0.0.1, port_value: 0}}
+  - name: l
+    address: {socket_address: {address: 0.0.0.0, port_value: 10000}}
+";
+    let expected = "Listener \"0.0.0.0_10000\" at dir/f.yaml:4:5
+Listener \"::1_10001\" at dir/f.yaml:5:5
+Listener \"127.0.0.1_0\" at dir/f.yaml:6:5
+Listener \"l\" at dir/f.yaml:8:5
+";
+    assert_eq!(list(content), expected);
+    let codec = Codec::new().unwrap();
+    let file = codec.decode_file("f.yaml", content.as_bytes(), &Limits::default());
+    let notes: Vec<_> = file.diagnostics.iter().map(ToString::to_string).collect();
+    let note = |line: u32, name: &str| {
+        format!(
+            "f.yaml:{line}:5: info[derived-name] the listener has no `name` and gets \"{name}\" from its address; \
+             a `name` makes it explicit"
+        )
+    };
+    assert_eq!(notes, [note(4, "0.0.0.0_10000"), note(5, "::1_10001"), note(6, "127.0.0.1_0")]);
+    for object in file.objects {
+        let ObjectContent::Resource { key, outcome: Ok(resource) } = object.content else { panic!() };
+        assert_eq!(codec.to_json(&resource)["name"], *key.name, "the name is in the message too");
+    }
+}
+
+#[test]
+fn a_derived_name_is_encoded_like_a_written_one() {
+    let address = "address: {socket_address: {address: 0.0.0.0, port_value: 80}}";
+    let encoded = |name: &str| {
+        let mut objects = objects(&format!("static_resources: {{listeners: [{{{name}{address}}}]}}"));
+        let ObjectContent::Resource { outcome: Ok(resource), .. } = objects.remove(0).content else {
+            panic!()
+        };
+        resource.value().clone()
+    };
+    assert_eq!(encoded(""), encoded("name: 0.0.0.0_80, "));
+}
+
+#[test]
 fn a_bootstrap_without_static_resources_holds_nothing() {
     let content = "node: {id: a}\ndynamic_resources: {lds_config: {ads: {}}}\n";
     let file = Codec::new().unwrap().decode_file("f.yaml", content.as_bytes(), &Limits::default());
