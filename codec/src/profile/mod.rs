@@ -45,7 +45,7 @@ pub struct ProfileFinding {
     pub message: String,
     /// What would be right.
     pub suggestion: Option<String>,
-    /// Whether clients of the other profile can come to the resource too.
+    /// Whether clients of the other profile can come to the resource too, among the resources that were judged with it.
     pub is_shared: bool,
     steps: Vec<Step>,
 }
@@ -87,6 +87,20 @@ impl Codec {
             finding.is_shared = others.contains(&finding.resource);
         }
         sorted(findings)
+    }
+
+    /// The resources that clients of `profile` can come to, in the sense of [`lint_profile`](Self::lint_profile).
+    #[must_use]
+    pub fn reached_by<'a>(
+        &self,
+        resources: impl Iterator<Item = &'a Resource>,
+        profile: Profile,
+    ) -> HashSet<ResourceKey> {
+        let resources = reach::Resources::new(resources);
+        match profile {
+            Profile::Grpc => grpc::lint(&self.inner, &resources).reached,
+            Profile::Envoy => envoy::reach(&self.inner, &resources),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `validate`: what the server would say of files, without a server.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -68,10 +68,10 @@ impl Target {
         }
     }
 
-    /// A NACK is an error. With `all` it is none if the resource may be meant for other clients: a raw resource that gRPC
-    /// refuses may be for Envoys, and one that an Envoy refuses may be for gRPC clients if these come to it.
+    /// A NACK is an error. With `all` it is none if clients of the other kind come to the resource too, for which it may be
+    /// meant: every cluster may be for Envoys, but a listener with an `api_listener` is of no use to them.
     fn severity_of(self, finding: &ProfileFinding) -> Severity {
-        let is_for_others = self == Self::All && (finding.profile == Profile::Grpc || finding.is_shared);
+        let is_for_others = self == Self::All && finding.is_shared;
         match finding.effect {
             Effect::Rejected if !is_for_others => Severity::Error,
             Effect::Rejected | Effect::Fails | Effect::Ignored | Effect::Differs => Severity::Warning,
@@ -170,14 +170,15 @@ fn lint_profiles(codec: &Codec, target: Target, layer: &Layer) -> Vec<ProfileFin
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
     for profile in target.profiles() {
-        for (name, group) in &groups {
-            if group.definition.client.is_some_and(|client| client != *profile) {
-                continue;
-            }
+        let others = match profile {
+            Profile::Envoy => reached_by(codec, &groups, Profile::Grpc),
+            Profile::Grpc => reached_by(codec, &groups, Profile::Envoy),
+        };
+        for name in names_for(&groups, *profile) {
             let resources = seen_by(&groups, name, *profile);
             for mut finding in codec.lint_profile(resources.into_iter(), *profile) {
-                finding.is_shared &= group.definition.client.is_none();
                 let place = origin_of(&finding.origin);
+                finding.is_shared = others.contains(&(finding.resource.clone(), place.clone()));
                 let key = (place, finding.path.clone(), finding.code, finding.message.clone());
                 if seen.insert(key) {
                     found.push(finding);
@@ -186,6 +187,28 @@ fn lint_profiles(codec: &Codec, target: Target, layer: &Layer) -> Vec<ProfileFin
         }
     }
     found
+}
+
+/// The groups that may have nodes of that kind.
+fn names_for(groups: &Groups, profile: Profile) -> impl Iterator<Item = &GroupName> {
+    let groups = groups.iter();
+    let groups =
+        groups.filter(move |(_, group)| group.definition.client.is_none_or(|client| client == profile));
+    groups.map(|(name, _)| name)
+}
+
+/// What clients of that kind come to in any group, and where each is from.
+///
+/// What one group's clients refuse may be there for another group's, so one group alone does not tell.
+fn reached_by(codec: &Codec, groups: &Groups, profile: Profile) -> HashSet<(ResourceKey, Place)> {
+    let mut reached = HashSet::new();
+    for name in names_for(groups, profile) {
+        let resources = seen_by(groups, name, profile);
+        let keys = codec.reached_by(resources.iter().copied(), profile);
+        let resources = resources.into_iter().filter(|resource| keys.contains(resource.key()));
+        reached.extend(resources.map(|resource| (resource.key().clone(), origin_of(resource.origin()))));
+    }
+    reached
 }
 
 /// The resources that nodes of a group may be served: listeners only of their own groups, so that nobody else's count.

@@ -47,6 +47,77 @@ fn validate_judges_for_the_target_and_points_at_the_field() {
     }
 }
 
+/// A listener with the given fields, in which `MANAGER` stands for a connection manager that asks for the routes `r`.
+fn with_routes(name: &str, listener: &str, filters: &str) -> String {
+    let hcm = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+    let manager = format!(
+        "{{'@type': {hcm}, stat_prefix: l, rds: {{route_config_name: r, config_source: {{ads: {{}}}}}}, http_filters: \
+         [{filters}]}}"
+    );
+    let listener = listener.replace("MANAGER", &manager);
+    format!(
+        "- {{'@type': type.googleapis.com/envoy.config.listener.v3.Listener, name: {name}, {listener}}}\n"
+    )
+}
+
+#[test]
+fn what_grpc_refuses_is_an_error_unless_envoys_come_to_it() {
+    let router = "{name: r, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}";
+    let (for_grpc, for_envoy) = (
+        "api_listener: {api_listener: MANAGER}",
+        "address: {socket_address: {address: 0.0.0.0, port_value: 80}}, filter_chains: [{filters: [{name: m, \
+         typed_config: MANAGER}]}]",
+    );
+    // gRPC refuses a retry policy of no retries, which an Envoy takes.
+    let routes = "- {'@type': type.googleapis.com/envoy.config.route.v3.RouteConfiguration, name: r, virtual_hosts: [{name: v, \
+                  domains: ['*'], routes: [{match: {prefix: ''}, route: {cluster: c, retry_policy: {retry_on: unavailable, \
+                  num_retries: 0}}}]}]}\n";
+    let cluster =
+        format!("- {{{CLUSTER}, name: c, type: EDS, eds_cluster_config: {{eds_config: {{ads: {{}}}}}}}}\n");
+    let group = |name: &str, client: &str| {
+        format!(
+            "apiVersion: xds-server.io/v1\nkind: NodeGroup\nmetadata: {{name: {name}}}\nspec: {{client: {client}, selector: \
+             {{nodeIds: [n]}}}}\n"
+        )
+    };
+    let file = |parts: &[&str]| format!("resources:\n{}", parts.concat());
+    let (good, bare) = (with_routes("g", for_grpc, router), with_routes("g", for_grpc, ""));
+    let proxy = with_routes("e", for_envoy, router);
+    let dir = directory(&[
+        ("listener/a.yaml", &file(&[&bare, &proxy, &cluster])),
+        ("routes/a.yaml", &file(&[&good, routes, &cluster])),
+        ("shared/a.yaml", &file(&[&good, &proxy, routes, &cluster])),
+        // An Envoy's listener in a group of its own comes to the routes of the default group.
+        ("layered/a.yaml", &file(&[&good, routes, &cluster])),
+        ("layered/edge/g.yaml", &group("edge", "envoy")),
+        ("layered/edge/a.yaml", &file(&[&proxy])),
+        // That a group of gRPC clients, judged first, comes to them too, changes nothing.
+        ("first/a.yaml", &file(&[&proxy, routes, &cluster])),
+        ("first/apps/g.yaml", &group("apps", "grpc")),
+        ("first/apps/a.yaml", &file(&[&good])),
+        // In a group of gRPC clients nothing is for Envoys.
+        ("own/apps/g.yaml", &group("apps", "grpc")),
+        ("own/apps/a.yaml", &file(&[&good, &proxy, routes, &cluster])),
+    ]);
+    let table = [
+        ("listener", 1, "error[grpc-no-filters] api_listener.api_listener.http_filters: "),
+        ("routes", 1, "error[grpc-retry] virtual_hosts[0].routes[0].route.retry_policy.num_retries: "),
+        ("shared", 0, "warning[grpc-retry] virtual_hosts[0].routes[0].route.retry_policy.num_retries: "),
+        ("layered", 0, "warning[grpc-retry]"),
+        ("first", 0, "warning[grpc-retry]"),
+        ("own", 1, "error[grpc-retry]"),
+        ("shared --target grpc", 1, "error[grpc-retry]"),
+        ("routes --target envoy", 0, " 0 errors, "),
+    ];
+    for (line, code, expected) in table {
+        let (found, stdout, _) = outcome(dir.path(), &format!("validate {line}"));
+        assert_eq!(found, code, "{line}: {stdout}");
+        assert!(stdout.contains(expected), "{line}: {stdout}");
+        let note = "(no matter if only Envoys are to get it)";
+        assert_eq!(stdout.contains(note), expected.starts_with("warning"), "{line}: {stdout}");
+    }
+}
+
 #[test]
 fn what_an_envoy_refuses_is_an_error_unless_grpc_clients_come_to_it() {
     let aggregate = "cluster_type: {name: envoy.clusters.aggregate, typed_config: {'@type': \
