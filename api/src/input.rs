@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Query};
+use axum::extract::{self, FromRequestParts, Query};
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -39,6 +39,53 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
         let query = Query::<T>::from_request_parts(parts, state).await;
         query.map(|Query(params)| Self(params)).map_err(|error| ApiError::BadRequest(error.body_text()))
+    }
+}
+
+/// The variable segments of a path, percent-decoded. Bad percent-encoding is told with its segment.
+#[derive(Debug)]
+pub(crate) struct Path<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        for segment in parts.uri.path().split('/') {
+            check_encoding(segment).map_err(|wrong| {
+                ApiError::BadRequest(format!("the path segment {segment:?} cannot be read: {wrong}"))
+            })?;
+        }
+        let path = extract::Path::<T>::from_request_parts(parts, state).await;
+        path.map(|extract::Path(segments)| Self(segments))
+            .map_err(|error| ApiError::BadRequest(error.body_text()))
+    }
+}
+
+/// Says what is wrong with the percent-encoding of a segment, and what would be right.
+fn check_encoding(segment: &str) -> Result<(), String> {
+    let mut bytes = Vec::with_capacity(segment.len());
+    let mut parts = segment.split('%');
+    bytes.extend(parts.next().unwrap_or_default().bytes());
+    for part in parts {
+        let digits = part.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) else {
+            let shown: String = part.chars().take(2).collect();
+            return Err(format!(
+                "\"%{shown}\" is no percent-encoding, which has two hexadecimal digits; a percent sign is written %25"
+            ));
+        };
+        bytes.push(byte);
+        bytes.extend(part.bytes().skip(2));
+    }
+    match std::str::from_utf8(&bytes) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let byte = bytes.get(error.valid_up_to()).copied().unwrap_or_default();
+            Err(format!(
+                "decoded it is not UTF-8, from the byte %{byte:02X} on; percent-encode the bytes of its UTF-8 form, \
+                 such as %C3%BC for \"ü\""
+            ))
+        }
     }
 }
 
@@ -221,6 +268,26 @@ mod tests {
         for text in ["", "10", "s", "10 s", "-1s", "1.5s", "301s", "6m", "1h", "99999999999999999999s", "ß"]
         {
             assert!(matches!(duration("timeout", text), Err(ApiError::BadRequest(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn bad_percent_encoding_is_told_with_what_is_wrong() {
+        for segment in ["", "a", "a%20b", "%C3%bc", "ü", "a%2Fb%25"] {
+            assert_eq!(check_encoding(segment), Ok(()), "{segment}");
+        }
+        for (segment, wrong) in [
+            ("%ff", "not UTF-8, from the byte %FF on"),
+            ("a%C3", "not UTF-8, from the byte %C3 on"),
+            ("100%", "\"%\" is no percent-encoding"),
+            ("%4", "\"%4\" is no percent-encoding"),
+            ("%zz9", "\"%zz\" is no percent-encoding"),
+            ("%+1", "\"%+1\" is no percent-encoding"),
+            ("%%25", "\"%\" is no percent-encoding"),
+            ("%aü", "\"%aü\" is no percent-encoding"),
+        ] {
+            let told = check_encoding(segment).unwrap_err();
+            assert!(told.contains(wrong) && (told.contains("%25") || told.contains("%C3%BC")), "{told}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! `/v1/groups`: node groups.
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use http::HeaderMap;
 use serde::Serialize;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use xds_cache::GroupName;
 use crate::answer::Answer;
 use crate::group::Group;
 use crate::handle::Write;
-use crate::input::{MAX_BODY_BYTES, NoParams, Params, read_value};
+use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, read_value};
 use crate::problem::{ApiError, Fault};
 use crate::state::{ApiState, group_name};
 use crate::tag;

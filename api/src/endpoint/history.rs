@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,7 +11,7 @@ use xds_cache::Revision;
 
 use crate::answer::Answer;
 use crate::handle::{ChangeKind, ChangedObject, Control, HistoryEntry, Write, WriteError};
-use crate::input::{MAX_BODY_BYTES, NoParams, Params, read_value};
+use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, read_value};
 use crate::problem::{ApiError, Fault};
 use crate::state::{ApiState, aside};
 use crate::tag;

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use xds_cache::status::{ConfigStatus, StreamEntry, StreamStatus, TypeStatus};
 use xds_cache::{Profile, ResourceType};
 
 use crate::answer::Answer;
-use crate::input::{NoParams, Params};
+use crate::input::{NoParams, Params, Path};
 use crate::problem::ApiError;
 use crate::state::ApiState;
 use crate::time::rfc3339;

@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use http::HeaderMap;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ use xds_codec::{Codec, Diagnostic};
 use crate::answer::Answer;
 use crate::endpoint::groups::no_group;
 use crate::handle::Write;
-use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, read_value};
+use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, Path, read_value};
 use crate::problem::{ApiError, Fault};
 use crate::state::{ApiState, aside, group_name};
 use crate::tag;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -11,7 +11,7 @@ use xds_cache::{Groups, Layer, Node, Origin, Profile, Resource, View};
 use crate::acks::view_key_of_group;
 use crate::answer::Answer;
 use crate::endpoint::groups::no_group;
-use crate::input::{NoParams, Params};
+use crate::input::{NoParams, Params, Path};
 use crate::problem::ApiError;
 use crate::state::{ApiState, aside, group_name};
 
