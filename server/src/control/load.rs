@@ -19,6 +19,9 @@ use super::write::{Label, MAX_ATTEMPTS};
 use super::{Shared, check, revision_of};
 use crate::source::FileLoad;
 
+/// The watched files by path.
+type Files = BTreeMap<Arc<str>, FileStatus>;
+
 /// A load that is ready to be committed.
 struct Step {
     base: Arc<Layer>,
@@ -40,19 +43,34 @@ impl Shared {
         let _changing = self.changing.lock().await;
         let FileLoad { layer, files, is_complete } = load;
         let n_errors = files.values().flat_map(|file| &file.diagnostics).filter(|d| d.is_error()).count();
-        self.take_files(files);
         let before = self.state().world();
         let mut outcome =
             ReloadOutcome { revision: before.revision, difference: vec![], n_errors, held: None };
         if !is_complete {
+            let held = self.state().held.clone();
+            self.show(&files, vec![], held);
             return Ok(outcome);
         }
         outcome.held = if is_confirmed { None } else { self.mass_removal(&before.base, &layer) };
-        self.hold(outcome.held.as_ref());
         if outcome.held.is_some() {
+            self.show(&files, vec![], outcome.held.clone());
             return Ok(outcome);
         }
-        let base = Arc::new(layer);
+        let served = self.serve(&before, Arc::new(layer), &files, &mut outcome).await;
+        if served.is_err() {
+            self.show(&files, vec![], None);
+        }
+        served.map(|()| outcome)
+    }
+
+    /// Makes a load the base and publishes it, unless it is refused, and shows the files as they are then.
+    async fn serve(
+        self: &Arc<Self>,
+        before: &World,
+        base: Arc<Layer>,
+        files: &Files,
+        outcome: &mut ReloadOutcome,
+    ) -> Result<(), WriteError> {
         for _ in 0..MAX_ATTEMPTS {
             let caught_up = self.catch_up();
             let world = self.state().world();
@@ -67,17 +85,18 @@ impl Shared {
             let doubts = self.doubts(&world, &step);
             if self.options.strict && !doubts.is_empty() {
                 outcome.n_errors += doubts.len();
-                self.refuse(doubts);
-                return Ok(outcome);
+                self.refuse(files, doubts);
+                return Ok(());
             }
-            if self.try_load(&world, step).await {
+            let show = || self.show(files, doubts.clone(), None);
+            if self.try_load(&world, step, show).await {
                 self.solved("files");
-                self.note(doubts);
+                self.note(files, &doubts);
                 outcome.revision = self.state().revision;
                 let groups = before.base.groups.keys().chain(base.groups.keys()).collect::<BTreeSet<_>>();
                 let compared = groups.into_iter().map(|g| (g, before.base.groups.get(g), base.groups.get(g)));
                 outcome.difference = difference(&self.parts.codec, compared);
-                return Ok(outcome);
+                return Ok(());
             }
         }
         Err(WriteError::Store(Arc::new(CommitError::Conflict { head: self.parts.store.head() })))
@@ -90,7 +109,9 @@ impl Shared {
     }
 
     /// Commits and publishes a step; false if another server was faster and it has to be built anew.
-    async fn try_load(&self, world: &World, step: Step) -> bool {
+    ///
+    /// `show` makes the status of the load visible: once it is published, and before that is told.
+    async fn try_load(&self, world: &World, step: Step, show: impl FnOnce()) -> bool {
         let Step { base, patch, dropped, groups, plan, summary } = step;
         let has_revision = !plan.is_empty();
         let (revision, patch, groups) = if has_revision {
@@ -125,7 +146,9 @@ impl Shared {
         let changes = is_first || has_revision || !is_same(&world.groups, &groups);
         self.apply(revision, patch, groups.clone());
         if changes {
-            self.publish(revision, groups, "file", &summary);
+            self.publish_and(revision, groups, "file", &summary, show);
+        } else {
+            show();
         }
         if is_recorded {
             for what in dropped {
@@ -219,19 +242,10 @@ impl Shared {
         check::doubts(&world.groups, &step.groups, &touched, &self.parts.board, is_of_file)
     }
 
-    /// Shows the doubts of a load beside the files that they are about, else as a problem.
-    fn note(&self, doubts: Vec<Diagnostic>) {
-        let mut general = Vec::new();
-        {
-            let mut state = self.state();
-            let files = Arc::make_mut(&mut state.files);
-            for doubt in doubts {
-                match files.get_mut(&doubt.place.file) {
-                    Some(file) => file.diagnostics.push(doubt),
-                    None => general.push(doubt.to_string()),
-                }
-            }
-        }
+    /// Notes the doubts of a load that are about no file in particular.
+    fn note(&self, files: &Files, doubts: &[Diagnostic]) {
+        let general = doubts.iter().filter(|doubt| !files.contains_key(&doubt.place.file));
+        let general: Vec<String> = general.map(ToString::to_string).collect();
         if general.is_empty() {
             self.solved("groups");
         } else {
@@ -239,26 +253,47 @@ impl Shared {
         }
     }
 
-    fn refuse(&self, doubts: Vec<Diagnostic>) {
+    fn refuse(&self, files: &Files, doubts: Vec<Diagnostic>) {
         let n_more = doubts.len().saturating_sub(1);
         let first = doubts.first().map(ToString::to_string).unwrap_or_default();
         self.problem(
             "files",
             format!("the load of the files is refused (--strict): {first}, and {n_more} more"),
         );
-        self.note(check::as_errors(doubts));
+        let errors = check::as_errors(doubts);
+        self.note(files, &errors);
+        self.show(files, errors, None);
     }
 
-    /// Shows the files as they are now, and tells of errors that were not there before.
-    fn take_files(&self, files: BTreeMap<Arc<str>, FileStatus>) {
-        let before = std::mem::replace(&mut self.state().files, Arc::new(files.clone()));
-        for (path, file) in &files {
-            let known = before.get(path).map(|file| file.diagnostics.as_slice()).unwrap_or_default();
+    /// Shows the files as a load left them, with its doubts beside what they are about, and tells of errors that were not
+    /// there before, and of a load that is held back.
+    ///
+    /// What is served of the load has been published by then: whoever sees the status finds it in a snapshot.
+    fn show(&self, files: &Files, doubts: Vec<Diagnostic>, held: Option<String>) {
+        let mut shown = files.clone();
+        for doubt in doubts {
+            if let Some(file) = shown.get_mut(&doubt.place.file) {
+                file.diagnostics.push(doubt);
+            }
+        }
+        let (files_before, held_before) = {
+            let mut state = self.state();
+            let files_before = std::mem::replace(&mut state.files, Arc::new(shown));
+            (files_before, std::mem::replace(&mut state.held, held.clone()))
+        };
+        for (path, file) in files {
+            let known = files_before.get(path).map(|file| file.diagnostics.as_slice()).unwrap_or_default();
             for diagnostic in file.diagnostics.iter().filter(|diagnostic| diagnostic.is_error()) {
                 if !known.contains(diagnostic) {
                     self.tell(Event::FileError(diagnostic.clone()));
                 }
             }
+        }
+        if let Some(reason) = held
+            && held_before.as_ref() != Some(&reason)
+        {
+            tracing::warn!(reason, "a load of the files is held back until it is confirmed");
+            self.tell(Event::Held { reason });
         }
     }
 
@@ -278,16 +313,6 @@ impl Shared {
                 )
             })
         })
-    }
-
-    fn hold(&self, reason: Option<&String>) {
-        let before = std::mem::replace(&mut self.state().held, reason.cloned());
-        if let Some(reason) = reason
-            && before.as_ref() != Some(reason)
-        {
-            tracing::warn!(reason, "a load of the files is held back until it is confirmed");
-            self.tell(Event::Held { reason: reason.clone() });
-        }
     }
 }
 

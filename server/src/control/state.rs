@@ -177,6 +177,18 @@ impl Shared {
         source: &'static str,
         summary: &str,
     ) -> Publication {
+        self.publish_and(revision, groups, source, summary, || {})
+    }
+
+    /// The same; `then` is done when it is published, before that is told.
+    pub(crate) fn publish_and(
+        &self,
+        revision: Revision,
+        groups: Groups,
+        source: &'static str,
+        summary: &str,
+        then: impl FnOnce(),
+    ) -> Publication {
         // Before it is published, so that the first acknowledgement finds when that was.
         if let Some(observer) = &self.parts.observer {
             observer.published(source, revision);
@@ -189,6 +201,7 @@ impl Shared {
             n_views = publication.views.len(),
             "published"
         );
+        then();
         self.tell(Event::Published { revision, source, summary: summary.to_owned() });
         publication
     }

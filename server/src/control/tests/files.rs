@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use xds_api::handle::{ChangeKind, EntityTags};
+use xds_codec::{Diagnostic, Place, Severity};
 use xds_store::JournalStore;
 
 use super::*;
@@ -147,6 +148,70 @@ async fn files_are_served_though_the_store_fails_and_recorded_when_it_works() {
     store.is_failing.store(false, Ordering::Relaxed);
     server.control.load_files(load(&[("g", &[("a", "1")])])).await.unwrap();
     assert_eq!((server.revision(), server.control.problems().len()), (1, 0));
+}
+
+/// A load whose one file has this diagnostic.
+fn load_with(text: &str, severity: Severity, groups: &[(&str, &[(&str, &str)])]) -> FileLoad {
+    let mut load = load(groups);
+    let diagnostic = Diagnostic {
+        severity,
+        code: "test",
+        place: Place { file: "routes/a.yaml".into(), line: 1, column: 1 },
+        path: String::new(),
+        message: text.to_owned(),
+        suggestion: None,
+        related: vec![],
+        is_sensitive: false,
+    };
+    load.files.values_mut().for_each(|file| file.diagnostics.push(diagnostic.clone()));
+    load
+}
+
+fn shown(server: &Server) -> String {
+    server.control.files()["routes/a.yaml"].diagnostics[0].message.clone()
+}
+
+#[tokio::test]
+async fn the_status_of_a_load_is_seen_only_once_the_load_is_published() {
+    let options = Options { watches_files: true, hold_mass_removal: Some(0.5), ..Options::default() };
+    let server = Server::open(MemoryStore::new(), options);
+    let mut events = server.control.events();
+    server.control.load_files(load_with("1", Severity::Warning, &[("g", &[("a", "1")])])).await.unwrap();
+    for text in ["2", "3", "4"] {
+        let control = server.control.clone();
+        let load = load_with(text, Severity::Error, &[("g", &[("a", text)])]);
+        told(&mut events);
+        // Both are on one thread, so the load is looked at wherever it waits.
+        let loading = tokio::spawn(async move { control.load_files(load).await });
+        let mut n_looks = 0;
+        while !loading.is_finished() {
+            let status = shown(&server);
+            assert_eq!(server.served("g")["a"], status);
+            n_looks += 1;
+            tokio::task::yield_now().await;
+        }
+        assert!(n_looks > 1, "it waits at least once");
+        loading.await.unwrap().unwrap();
+        assert_eq!(shown(&server), text);
+        let kinds: Vec<_> = told(&mut events)
+            .into_iter()
+            .map(|event| matches!(event, Event::FileError(found) if found.message == text))
+            .collect();
+        assert_eq!(kinds, [true, false], "the error, and the publication once the status shows it");
+    }
+}
+
+#[tokio::test]
+async fn the_status_of_a_load_that_is_held_is_seen_with_the_reason() {
+    let options = Options { watches_files: true, hold_mass_removal: Some(0.5), ..Options::default() };
+    let server = Server::open(MemoryStore::new(), options);
+    server.control.load_files(load(&[("g", &[("a", "1"), ("b", "1")])])).await.unwrap();
+    server.control.load_files(load_with("held", Severity::Warning, &[])).await.unwrap();
+    assert_eq!((shown(&server).as_str(), server.control.held().is_some()), ("held", true));
+    assert_eq!(server.served("g").len(), 2);
+    server.control.confirm_files(load_with("confirmed", Severity::Warning, &[])).await.unwrap();
+    assert_eq!((shown(&server).as_str(), server.control.held()), ("confirmed", None));
+    assert_eq!(server.served("g").len(), 0);
 }
 
 #[tokio::test]
