@@ -10,7 +10,7 @@ use xds_api::handle::{Event, FileStatus, ReloadOutcome, WriteError};
 use xds_cache::layer::Resources;
 use xds_cache::{GroupName, Groups, Layer, Origin, VersionHasher};
 use xds_codec::Diagnostic;
-use xds_store::{BlobHash, CommitError};
+use xds_store::{BlobHash, CommitError, StoreError};
 
 use super::key::{StoreKey, resource_name};
 use super::plan::{Plan, difference, plan};
@@ -108,12 +108,27 @@ impl Shared {
         ReloadOutcome { revision, difference: vec![], n_errors: 0, held: None }
     }
 
+    /// Makes up for a load that was served without being recorded. If that fails again, the problem stays.
+    pub(crate) async fn record_late(self: &Arc<Self>) {
+        if !self.state().is_record_due || self.catch_up().is_err() {
+            return;
+        }
+        let world = self.state().world();
+        let base = Arc::clone(&world.base);
+        let (_, keys) = self.parts.store.state();
+        if let Ok(step) = self.step_aside(&world, &base, keys).await {
+            // If another server was faster, the next write tries again.
+            self.try_load(&world, step, || {}).await;
+        }
+    }
+
     /// Commits and publishes a step; false if another server was faster and it has to be built anew.
     ///
     /// `show` makes the status of the load visible: once it is published, and before that is told.
     async fn try_load(&self, world: &World, step: Step, show: impl FnOnce()) -> bool {
         let Step { base, patch, dropped, groups, plan, summary } = step;
         let has_revision = !plan.is_empty();
+        let mut is_record_due = false;
         let (revision, patch, groups) = if has_revision {
             let label = Label { actor: "files", source: "file", summary: &summary };
             match self.commit_load(world, plan, label).await {
@@ -127,6 +142,7 @@ impl Shared {
                         "record",
                         format!("a load of the files could not be recorded: {}", chain(&error)),
                     );
+                    is_record_due = may_pass(&error);
                     (world.revision, Patch::new(), world.rebased(&base, &Patch::new()))
                 }
             }
@@ -141,9 +157,10 @@ impl Shared {
             let mut state = self.state();
             state.base = base;
             state.is_recorded = is_recorded;
+            state.is_record_due = is_record_due;
             !std::mem::replace(&mut state.is_loaded, true)
         };
-        let changes = is_first || has_revision || !is_same(&world.groups, &groups);
+        let changes = is_first || revision != world.revision || !is_same(&world.groups, &groups);
         self.apply(revision, patch, groups.clone());
         if changes {
             self.publish_and(revision, groups, "file", &summary, show);
@@ -335,6 +352,16 @@ fn equal_overrides(world: &World, base: &Layer, contents: &Plan) -> (Patch, Vec<
         dropped.push(resource_name(name, key));
     }
     (patch, dropped)
+}
+
+/// Whether what could not be stored may be stored later, without a restart and as it is.
+fn may_pass(error: &WriteError) -> bool {
+    let WriteError::Store(error) = error else { return false };
+    !matches!(
+        **error,
+        CommitError::TooLarge { .. }
+            | CommitError::Store(StoreError::BlobTooLarge { .. } | StoreError::ReadOnly(_))
+    )
 }
 
 fn is_content(key: &StoreKey) -> bool {

@@ -31,6 +31,8 @@ pub(crate) struct State {
     pub(crate) held: Option<String>,
     /// Whether the store knows the base as it is.
     pub(crate) is_recorded: bool,
+    /// Whether it does not, and the next write is to make up for that.
+    pub(crate) is_record_due: bool,
     /// Whether the first complete load was published.
     pub(crate) is_loaded: bool,
     /// Whether the server is shutting down.
@@ -64,6 +66,7 @@ impl State {
             files: Arc::default(),
             held: None,
             is_recorded: false,
+            is_record_due: false,
             is_loaded: false,
             is_closing: false,
         }

@@ -27,11 +27,15 @@ pub(crate) struct Label<'a> {
 impl Shared {
     /// Does a write, one at a time.
     pub(crate) async fn write(
-        &self,
+        self: &Arc<Self>,
         write: Write,
         options: WriteOptions,
     ) -> Result<WriteOutcome, WriteError> {
         let _changing = self.changing.lock().await;
+        if !options.dry_run {
+            // What is served already comes first in the history.
+            self.record_late().await;
+        }
         for _ in 0..MAX_ATTEMPTS {
             if !self.state().is_loaded {
                 return Err(WriteError::NotReady);

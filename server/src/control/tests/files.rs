@@ -150,6 +150,32 @@ async fn files_are_served_though_the_store_fails_and_recorded_when_it_works() {
     assert_eq!((server.revision(), server.control.problems().len()), (1, 0));
 }
 
+#[tokio::test]
+async fn a_load_that_was_not_recorded_is_recorded_before_the_next_write() {
+    let store = MemoryStore::new();
+    let server = Server::with_files(&store);
+    server.control.load_files(load(&[("g", &[("a", "1")])])).await.unwrap();
+    store.is_failing.store(true, Ordering::Relaxed);
+    server.control.load_files(load(&[("g", &[("a", "2")])])).await.unwrap();
+    let mut events = server.control.events();
+    server.write(put("g", "o", "1")).await.unwrap_err();
+    assert_eq!((server.revision(), server.control.problems().len()), (1, 1));
+    let published = |event: &Event| matches!(event, Event::Published { .. });
+    assert!(!told(&mut events).iter().any(published), "nothing changed");
+    store.is_failing.store(false, Ordering::Relaxed);
+    let dry_run = WriteOptions { dry_run: true, ..WriteOptions::default() };
+    server.control.write(put("g", "o", "1"), dry_run).await.unwrap();
+    assert_eq!(server.revision(), 1, "a dry run changes nothing");
+    let outcome = server.write(put("g", "o", "1")).await.unwrap();
+    assert_eq!((outcome.revision, server.control.problems().len()), (Revision(3), 0));
+    assert_eq!(server.served("g"), pairs(&[("a", "2"), ("o", "1")]));
+    let sources: Vec<_> =
+        server.control.history(None, 9).unwrap().into_iter().map(|entry| entry.source).collect();
+    assert_eq!(sources, ["api", "file", "file"]);
+    server.write(put("g", "o", "2")).await.unwrap();
+    assert_eq!(server.revision(), 4, "it is recorded once");
+}
+
 /// A load whose one file has this diagnostic.
 fn load_with(text: &str, severity: Severity, groups: &[(&str, &[(&str, &str)])]) -> FileLoad {
     let mut load = load(groups);
