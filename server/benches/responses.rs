@@ -56,41 +56,45 @@ fn settled(variant: Variant, view: &Arc<View>) -> Client {
     client
 }
 
-fn responses(c: &mut Criterion) {
-    let mut group = c.benchmark_group("responses");
-    for n in [100, 1_000, 10_000] {
+fn owed(c: &mut Criterion) {
+    let mut group = c.benchmark_group("owed for one change");
+    for n in SIZES {
         let [before, after] = views(n);
-        for variant in [Variant::Sotw, Variant::Delta] {
-            let name = variant.as_str();
-            group.bench_with_input(
-                BenchmarkId::new(format!("{name}: owed for one change"), n),
-                &n,
-                |b, _| {
-                    b.iter_batched_ref(
-                        || settled(variant, &before),
-                        |client| {
-                            client.handle_view(Arc::clone(&after));
-                            client.poll_response(STREAM, Instant::now()).unwrap()
-                        },
-                        BatchSize::SmallInput,
-                    );
-                },
-            );
-            let mut client = settled(variant, &before);
-            client.handle_view(Arc::clone(&after));
-            let contents = client.poll_response(STREAM, Instant::now()).unwrap().contents;
-            group.throughput(Throughput::Bytes(Body::new(&contents, "bench").len() as u64));
-            group.bench_with_input(
-                BenchmarkId::new(format!("{name}: encode"), n),
-                &contents,
-                |b, contents| {
-                    b.iter(|| Body::new(black_box(contents), "bench"));
-                },
-            );
+        for variant in VARIANTS {
+            group.bench_with_input(BenchmarkId::new(variant.as_str(), n), &n, |b, _| {
+                b.iter_batched_ref(
+                    || settled(variant, &before),
+                    |client| {
+                        client.handle_view(Arc::clone(&after));
+                        client.poll_response(STREAM, Instant::now()).unwrap()
+                    },
+                    BatchSize::SmallInput,
+                );
+            });
         }
     }
     group.finish();
 }
 
-criterion_group!(benches, responses);
+fn encode(c: &mut Criterion) {
+    let mut group = c.benchmark_group("encode");
+    for n in SIZES {
+        let [before, after] = views(n);
+        for variant in VARIANTS {
+            let mut client = settled(variant, &before);
+            client.handle_view(Arc::clone(&after));
+            let contents = client.poll_response(STREAM, Instant::now()).unwrap().contents;
+            group.throughput(Throughput::Bytes(Body::new(&contents, "bench").len() as u64));
+            group.bench_with_input(BenchmarkId::new(variant.as_str(), n), &contents, |b, contents| {
+                b.iter(|| Body::new(black_box(contents), "bench"));
+            });
+        }
+    }
+    group.finish();
+}
+
+const SIZES: [usize; 3] = [100, 1_000, 10_000];
+const VARIANTS: [Variant; 2] = [Variant::Sotw, Variant::Delta];
+
+criterion_group!(benches, owed, encode);
 criterion_main!(benches);
