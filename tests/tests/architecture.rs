@@ -1,0 +1,177 @@
+//! The rules of ARCHITECTURE.md and STYLE.md that Cargo and clippy do not hold: what a module may use, and what every file has.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Code below `path` must not contain `words`, because of `reason`.
+struct Rule {
+    path: &'static str,
+    words: &'static [&'static str],
+    reason: &'static str,
+}
+
+const RULES: [Rule; 8] = [
+    Rule {
+        path: "cache/src",
+        words: &[
+            "std::fs",
+            "TcpStream",
+            "ToSocketAddrs",
+            "Instant::now",
+            "SystemTime::now",
+            "tokio::spawn",
+            "println!",
+        ],
+        reason: "the cache does no I/O, reads no clock and starts no task (invariant 1)",
+    },
+    Rule {
+        path: "server/session/src",
+        words: &[
+            "std::fs",
+            "TcpStream",
+            "ToSocketAddrs",
+            "Instant::now",
+            "SystemTime::now",
+            "tokio",
+            "tonic",
+            "prost",
+        ],
+        reason: "the session is sans-I/O: time and messages are passed in (D13)",
+    },
+    Rule {
+        path: "codec/src",
+        words: &[
+            "std::fs",
+            "TcpStream",
+            "ToSocketAddrs",
+            "Instant::now",
+            "SystemTime::now",
+            "tokio",
+            "tonic::",
+        ],
+        reason: "the codec is pure (D1)",
+    },
+    Rule {
+        path: "api/src",
+        words: &["tonic", "xds_server", "xds_session", "std::fs"],
+        reason: "the API asks the server through its handle (D1), and knows nothing of gRPC (invariant 13)",
+    },
+    Rule {
+        path: "server/src/source",
+        words: &["crate::grpc", "crate::control", "crate::run", "tonic", "axum"],
+        reason: "files are a source: they give, and know nobody who takes (D2)",
+    },
+    Rule {
+        path: "server/src/control",
+        words: &["crate::grpc", "crate::run", "tonic", "StatusCode"],
+        reason: "changes become publications without knowing who is served, or how errors look on a wire",
+    },
+    Rule {
+        path: "server/src/grpc",
+        words: &["crate::source", "crate::control", "crate::run", "xds_store"],
+        reason: "what serves clients does not know where configuration comes from",
+    },
+    Rule {
+        path: "store/src",
+        words: &["xds_cache", "xds_codec", "prost"],
+        reason: "the store keeps bytes and knows no resources (D10)",
+    },
+];
+
+/// No file has more lines: then there is a second file in it.
+const MAX_LINES: usize = 500;
+
+#[test]
+fn modules_use_only_what_they_may() {
+    let mut broken = Vec::new();
+    for rule in &RULES {
+        let files = rust_files(&root().join(rule.path));
+        assert!(!files.is_empty(), "{} has no code; does it have another name now?", rule.path);
+        for file in files {
+            for (number, line) in code_lines(&file) {
+                if let Some(word) = rule.words.iter().find(|word| line.contains(**word)) {
+                    let place = file.strip_prefix(root()).unwrap_or(&file).display().to_string();
+                    broken.push(format!("{place}:{number}: `{word}`: {}", rule.reason));
+                }
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn every_file_says_what_it_is_and_is_short() {
+    let mut broken = Vec::new();
+    for file in all_files() {
+        let place = file.strip_prefix(root()).unwrap_or(&file).display().to_string();
+        let text = read(&file);
+        if !text.starts_with("//!") {
+            broken.push(format!("{place}: begins without `//!`"));
+        }
+        let n_lines = text.lines().count();
+        if n_lines > MAX_LINES {
+            broken.push(format!("{place}: {n_lines} lines"));
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn nothing_is_left_undone() {
+    // Put together, so that this file does not find itself.
+    let words = ["todo", "unimplemented", "dbg"].map(|word| format!("{word}!("));
+    let mut broken = Vec::new();
+    for file in all_files() {
+        for (number, line) in code_lines(&file) {
+            if words.iter().any(|word| line.contains(word)) {
+                broken.push(format!("{}:{number}: {}", file.display(), line.trim()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+fn all_files() -> Vec<PathBuf> {
+    let crates = ["api", "cache", "codec", "server", "store", "tests"];
+    let files: Vec<_> = crates.iter().flat_map(|name| rust_files(&root().join(name))).collect();
+    assert!(files.len() > 100, "only {} files were found", files.len());
+    files
+}
+
+/// The lines of a file that are code of the product: no comments, and nothing from a module of tests on.
+fn code_lines(file: &Path) -> Vec<(usize, String)> {
+    let inside = file.strip_prefix(root()).unwrap_or(file);
+    if inside.components().any(|part| part.as_os_str() == "tests") || inside.ends_with("tests.rs") {
+        return vec![];
+    }
+    let text = read(file);
+    let lines: Vec<&str> = text.lines().collect();
+    let begins_tests = |pair: &[&str]| pair[0].trim() == "#[cfg(test)]" && pair[1].ends_with('{');
+    let end = lines.windows(2).position(begins_tests).unwrap_or(lines.len());
+    let code = lines.into_iter().take(end).enumerate().map(|(index, line)| (index + 1, line.to_owned()));
+    code.filter(|(_, line)| !line.trim_start().starts_with("//")).collect()
+}
+
+fn rust_files(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        if path.is_dir() && name != "target" && name != "node_modules" {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+fn read(file: &Path) -> String {
+    fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+fn root() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().unwrap_or(tests).to_owned()
+}
