@@ -1,6 +1,5 @@
 //! Input: bodies and query parameters, read strictly.
 
-use std::fmt;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -9,13 +8,14 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use serde::de::{DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value};
-use xds_codec::REDACTED;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use xds_codec::document::{Entry, Position, TreeValue};
+use xds_codec::{Diagnostic, Limits, REDACTED, Syntax, Tree};
 
 use crate::answer::{Form, form_of};
 use crate::problem::{ApiError, Fault};
+use crate::state::aside;
 
 /// The longest body of a write of resources, in bytes: as much as a client takes in one message by default.
 pub const MAX_RESOURCES_BYTES: usize = 64 * 1024 * 1024;
@@ -104,131 +104,79 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Resul
 }
 
 /// Reads a body as JSON or YAML, in which no key may be there twice and no value be a placeholder for a secret.
-pub(crate) async fn read_value(headers: &HeaderMap, body: Body, limit: usize) -> Result<Value, ApiError> {
+pub(crate) async fn read_tree(headers: &HeaderMap, body: Body, limit: usize) -> Result<Tree, ApiError> {
     let (form, bytes) = read(headers, body, limit).await?;
-    let value = match form {
-        Form::Json => from_json(&bytes)?,
-        Form::Yaml => from_yaml(&bytes)?,
-    };
+    let tree = aside(move || parse(form, &bytes)).await??;
     let mut placeholders = Vec::new();
-    find_placeholders(&value, &mut String::new(), &mut placeholders);
-    if placeholders.is_empty() { Ok(value) } else { Err(ApiError::Invalid(placeholders)) }
+    find_placeholders(&tree, &mut String::new(), &mut placeholders);
+    if placeholders.is_empty() { Ok(tree) } else { Err(ApiError::Invalid(placeholders)) }
 }
 
-fn from_json(bytes: &[u8]) -> Result<Value, ApiError> {
-    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    Strict.deserialize(&mut deserializer).and_then(|value| deserializer.end().map(|()| value)).map_err(
-        |error| {
-            let known = |number: usize| u32::try_from(number).ok().filter(|number| *number > 0);
-            // Its text ends with the place, which has fields of its own.
-            let text = error.to_string();
-            let detail = text.rsplit_once(" at line ").map_or(text.as_str(), |(detail, _)| detail);
-            let fault = Fault::new(detail);
-            ApiError::BadBody(vec![Fault {
-                line: known(error.line()),
-                column: known(error.column()),
-                ..fault
-            }])
-        },
-    )
+/// Adds a text to an object of a body as its first field, unless it has that field: something that the path says already.
+pub(crate) fn add_first(body: &mut Tree, key: &str, text: &str) {
+    let position = body.position;
+    if let TreeValue::Object(entries) = &mut body.value
+        && entries.iter().all(|entry| entry.key != key)
+    {
+        let value = Tree { position, value: TreeValue::String(text.to_owned()) };
+        entries.insert(0, Entry { key: key.to_owned(), position, value });
+    }
 }
 
-fn from_yaml(bytes: &[u8]) -> Result<Value, ApiError> {
-    let fault = |detail: String| ApiError::BadBody(vec![Fault::new(detail)]);
-    let text = std::str::from_utf8(bytes).map_err(|error| fault(error.to_string()))?;
-    let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| fault(error.to_string()))
+fn parse(form: Form, bytes: &[u8]) -> Result<Tree, ApiError> {
+    let syntax = match form {
+        Form::Json => Syntax::Json,
+        Form::Yaml => Syntax::Yaml,
+    };
+    // It has been read, so it is not too long.
+    let limits = Limits { max_bytes: bytes.len(), ..Limits::default() };
+    let mut documents = match xds_codec::parse("", bytes, syntax, &limits) {
+        Ok(documents) => documents,
+        // The codec takes null for nothing; it can be read, and is of another shape than any body.
+        Err(found) if !bytes.trim_ascii().is_empty() && found.iter().all(|one| one.code == "empty-file") => {
+            return Ok(Tree { position: Position { line: 1, column: 1 }, value: TreeValue::Null });
+        }
+        Err(found) => return Err(ApiError::BadBody(found.iter().map(of_text).collect())),
+    };
+    let tree = documents.swap_remove(0);
+    match documents.first() {
+        None => Ok(tree),
+        Some(second) => Err(ApiError::BadBody(vec![Fault::at_tree(second, "", "a body is one document")])),
+    }
+}
+
+/// What is wrong with the text of a body; the codec speaks of files.
+fn of_text(diagnostic: &Diagnostic) -> Fault {
+    let detail = match diagnostic.code {
+        "empty-file" => "the body is empty".to_owned(),
+        "not-utf-8" => "the body is not UTF-8 text".to_owned(),
+        _ => diagnostic.message.clone(),
+    };
+    Fault { detail, ..Fault::of(diagnostic, "") }
 }
 
 /// Finds the text that stands for a secret in our answers: taking it in would overwrite the secret with it.
-fn find_placeholders(value: &Value, pointer: &mut String, found: &mut Vec<Fault>) {
-    let mut step = |key: &str, value: &Value| {
+fn find_placeholders(tree: &Tree, pointer: &mut String, found: &mut Vec<Fault>) {
+    let mut step = |key: &str, value: &Tree| {
         let length = pointer.len();
         pointer.push('/');
         pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
         find_placeholders(value, pointer, found);
         pointer.truncate(length);
     };
-    match value {
-        Value::String(text) if text == REDACTED => {
+    match &tree.value {
+        TreeValue::String(text) if text == REDACTED => {
             let detail = format!(
                 "{REDACTED:?} stands for a secret that answers do not show; send the secret itself, \
                  or leave this resource as it is"
             );
-            found.push(Fault::at(pointer, detail));
+            found.push(Fault::at_tree(tree, pointer, detail));
         }
-        Value::Array(items) => {
+        TreeValue::List(items) => {
             items.iter().enumerate().for_each(|(index, item)| step(&index.to_string(), item));
         }
-        Value::Object(object) => object.iter().for_each(|(key, value)| step(key, value)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
-/// Reads a JSON value and refuses a key that is there twice, which `serde_json` alone would take from its last place.
-struct Strict;
-
-impl<'de> DeserializeSeed<'de> for Strict {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Strict {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Self)? {
-            list.push(item);
-        }
-        Ok(Value::Array(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let mut object = Map::new();
-        while let Some(key) = entries.next_key::<String>()? {
-            let value = entries.next_value_seed(Self)?;
-            if object.contains_key(&key) {
-                return Err(serde::de::Error::custom(format_args!("the key {key:?} is there twice")));
-            }
-            object.insert(key, value);
-        }
-        Ok(Value::Object(object))
+        TreeValue::Object(entries) => entries.iter().for_each(|entry| step(&entry.key, &entry.value)),
+        TreeValue::Null | TreeValue::Bool(_) | TreeValue::Number(_) | TreeValue::String(_) => {}
     }
 }
 
@@ -292,32 +240,50 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_there_twice_is_refused_with_its_place() {
-        for text in ["{\n\"a\": 1, \"a\": 2}", "{\"b\": [{\n\"a\": 1, \"a\": 2}]}"] {
-            let Err(ApiError::BadBody(faults)) = from_json(text.as_bytes()) else {
+    fn what_is_wrong_with_a_text_is_told_with_its_place() {
+        for (form, text, place, wrong) in [
+            (Form::Json, "{\n\"a\": 1, \"a\": 2}", (2, 9), "twice"),
+            (Form::Json, "{\"b\": [{\n\"a\": 1, \"a\": 2}]}", (2, 9), "twice"),
+            (Form::Yaml, "a: 1\na: 2\n", (2, 1), "twice"),
+            (Form::Yaml, "a: 1\n---\na: 2\n", (3, 1), "one document"),
+            (Form::Json, "", (1, 1), "the body is empty"),
+            (Form::Yaml, " \n", (1, 1), "the body is empty"),
+        ] {
+            let Err(ApiError::BadBody(faults)) = parse(form, text.as_bytes()) else {
                 panic!("{text} was taken")
             };
-            assert_eq!(faults[0].line, Some(2), "{faults:?}");
-            assert!(faults[0].detail.contains("twice"), "{faults:?}");
+            let fault = &faults[0];
+            assert_eq!(fault.pointer.as_deref(), Some("#"), "{fault:?}");
+            assert_eq!((fault.line, fault.column), (Some(place.0), Some(place.1)), "{text}: {fault:?}");
+            assert!(fault.detail.contains(wrong), "{fault:?}");
         }
-        assert!(matches!(from_yaml(b"a: 1\na: 2\n"), Err(ApiError::BadBody(_))));
+    }
+
+    #[test]
+    fn null_is_read_as_what_it_is() {
+        for (form, text) in [(Form::Json, " null"), (Form::Yaml, "~"), (Form::Yaml, "# nothing")] {
+            assert!(parse(form, text.as_bytes()).unwrap().value == TreeValue::Null, "{text}");
+        }
     }
 
     #[test]
     fn json_reads_as_serde_reads_it() {
         let text = r#"{"a": [1, -2, 3.5, null, true, "x"], "b": {"c": 18446744073709551615}}"#;
-        assert_eq!(from_json(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(text).unwrap());
-        assert_eq!(from_yaml(b"a: yes\nb: 1\n").unwrap(), serde_json::json!({"a": "yes", "b": 1}));
-        assert!(from_json(b"{} x").is_err() && from_json(b"").is_err());
-        assert!(from_json("[".repeat(100_000).as_bytes()).is_err(), "depth is limited");
+        let expected: serde_json::Value = serde_json::from_str(text).unwrap();
+        assert_eq!(parse(Form::Json, text.as_bytes()).unwrap().to_json(), expected);
+        let yaml = parse(Form::Yaml, b"a: yes\nb: 1\n").unwrap().to_json();
+        assert_eq!(yaml, serde_json::json!({"a": "yes", "b": 1}));
+        assert!(parse(Form::Json, b"{} x").is_err() && parse(Form::Json, b"\xff").is_err());
+        assert!(parse(Form::Json, "[".repeat(100_000).as_bytes()).is_err(), "depth is limited");
     }
 
     #[test]
     fn a_placeholder_is_found_wherever_it_stands() {
         let mut found = Vec::new();
-        let value = serde_json::json!({"a": [{"b/c": "[redacted]"}], "d": "[redacted] or not"});
-        find_placeholders(&value, &mut String::new(), &mut found);
-        let pointers: Vec<_> = found.iter().map(|fault| fault.pointer.as_deref()).collect();
-        assert_eq!(pointers, [Some("#/a/0/b~1c")]);
+        let text = "{\"a\": [{\"b/c\":\n \"[redacted]\"}], \"d\": \"[redacted] or not\"}";
+        find_placeholders(&parse(Form::Json, text.as_bytes()).unwrap(), &mut String::new(), &mut found);
+        let places: Vec<_> =
+            found.iter().map(|fault| (fault.pointer.as_deref(), fault.line, fault.column)).collect();
+        assert_eq!(places, [(Some("#/a/0/b~1c"), Some(2), Some(2))]);
     }
 }

@@ -6,7 +6,8 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
-use xds_codec::Diagnostic;
+use xds_codec::document::Position;
+use xds_codec::{Diagnostic, Tree};
 
 use crate::answer::Rendered;
 use crate::handle::WriteError;
@@ -130,6 +131,14 @@ impl Fault {
     #[must_use]
     pub fn at(pointer: &str, detail: impl Into<String>) -> Self {
         Self { pointer: Some(format!("#{pointer}")), detail: detail.into(), ..Self::default() }
+    }
+
+    /// A fault at a value of the body.
+    #[must_use]
+    pub fn at_tree(tree: &Tree, pointer: &str, detail: impl Into<String>) -> Self {
+        let known = |number: u32| (number > 0).then_some(number);
+        let Position { line, column } = tree.position;
+        Self { line: known(line), column: known(column), ..Self::at(pointer, detail) }
     }
 
     /// What the codec found in the part of the body that `pointer` leads to.

@@ -4,14 +4,13 @@ use axum::body::Body;
 use axum::extract::State;
 use http::HeaderMap;
 use serde::Serialize;
-use serde_json::Value;
 use utoipa::ToSchema;
 use xds_cache::GroupName;
 
 use crate::answer::Answer;
 use crate::group::Group;
 use crate::handle::Write;
-use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, read_value};
+use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, add_first, read_tree};
 use crate::problem::{ApiError, Fault};
 use crate::state::{ApiState, group_name};
 use crate::tag;
@@ -51,17 +50,19 @@ pub(crate) async fn put(
     body: Body,
 ) -> Result<Answer, ApiError> {
     let name = group_name(&name)?;
-    let mut body = read_value(&headers, body, MAX_BODY_BYTES).await?;
-    if let Value::Object(fields) = &mut body {
-        fields.entry("name").or_insert_with(|| name.as_str().into());
-    }
+    let mut body = read_tree(&headers, body, MAX_BODY_BYTES).await?;
+    add_first(&mut body, "name", name.as_str());
     let definition = state
         .codec
-        .node_group_from_json(&body)
+        .node_group_from_tree(&body)
         .map_err(|faults| ApiError::Invalid(faults.iter().map(|fault| Fault::of(fault, "")).collect()))?;
     if definition.name != name {
         let detail = format!("the body names the group {}, the path {name}", definition.name);
-        return Err(ApiError::Invalid(vec![Fault::at("/name", detail)]));
+        return Err(ApiError::Invalid(vec![Fault::at_tree(
+            body.get("name").unwrap_or(&body),
+            "/name",
+            detail,
+        )]));
     }
     write::run(&state, &headers, params, Write::PutGroup(definition)).await
 }

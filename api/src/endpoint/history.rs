@@ -11,7 +11,7 @@ use xds_cache::Revision;
 
 use crate::answer::Answer;
 use crate::handle::{ChangeKind, ChangedObject, Control, HistoryEntry, Write, WriteError};
-use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, read_value};
+use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, read_tree};
 use crate::problem::{ApiError, Fault};
 use crate::state::{ApiState, aside};
 use crate::tag;
@@ -128,9 +128,9 @@ pub(crate) async fn rollback(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Answer, ApiError> {
-    let body = read_value(&headers, body, MAX_BODY_BYTES).await?;
-    let body: RollbackBody = serde_json::from_value(body)
-        .map_err(|error| ApiError::Invalid(vec![Fault::at("", error.to_string())]))?;
+    let body = read_tree(&headers, body, MAX_BODY_BYTES).await?;
+    let body: RollbackBody = serde_json::from_value(body.to_json())
+        .map_err(|error| ApiError::Invalid(vec![Fault::at_tree(&body, "", error.to_string())]))?;
     write::run(&state, &headers, params, Write::Rollback { to: Revision(body.revision) }).await
 }
 

@@ -11,12 +11,13 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 use xds_cache::layer::Resources;
 use xds_cache::{Resource, ResourceKey, ResourceType};
-use xds_codec::{Codec, Diagnostic};
+use xds_codec::document::TreeValue;
+use xds_codec::{Codec, Diagnostic, Tree};
 
 use crate::answer::Answer;
 use crate::endpoint::groups::no_group;
 use crate::handle::Write;
-use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, Path, read_value};
+use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, Path, add_first, read_tree};
 use crate::problem::{ApiError, Fault};
 use crate::state::{ApiState, aside, group_name};
 use crate::tag;
@@ -62,9 +63,9 @@ pub(crate) async fn replace(
     body: Body,
 ) -> Result<Answer, ApiError> {
     let group = group_name(&name)?;
-    let body = read_value(&headers, body, MAX_RESOURCES_BYTES).await?;
+    let body = read_tree(&headers, body, MAX_RESOURCES_BYTES).await?;
     let codec = state.codec.clone();
-    let (label, resources) = aside(move || read_publication(&codec, body)).await??;
+    let (label, resources) = aside(move || read_publication(&codec, &body)).await??;
     write::run(&state, &headers, params, Write::ReplaceResources { group, label, resources }).await
 }
 
@@ -98,21 +99,16 @@ pub(crate) async fn put(
     body: Body,
 ) -> Result<Answer, ApiError> {
     let (group, key) = (group_name(&name)?, resource_key(&slug, &resource)?);
-    let mut body = read_value(&headers, body, MAX_RESOURCES_BYTES).await?;
-    if let Value::Object(fields) = &mut body
-        && !fields.contains_key("@type")
-        && !fields.contains_key("resource")
-    {
-        // The type is in the path; first, as the codec writes it.
-        let mut typed = Map::from_iter([("@type".to_owned(), Value::from(key.resource_type.type_url()))]);
-        typed.append(fields);
-        *fields = typed;
+    let mut body = read_tree(&headers, body, MAX_RESOURCES_BYTES).await?;
+    if body.entry("resource").is_none() {
+        // The type is in the path.
+        add_first(&mut body, "@type", key.resource_type.type_url());
     }
-    let resource =
-        state.codec.resource_from_json(&body).map_err(|found| ApiError::Invalid(faults(&found, "")))?;
+    let (resource, _) =
+        state.codec.resource_from_tree(&body).map_err(|found| ApiError::Invalid(faults(&found, "")))?;
     if *resource.key() != key {
         let detail = format!("the body is {}, the path {key}", resource.key());
-        return Err(ApiError::Invalid(vec![Fault::at("", detail)]));
+        return Err(ApiError::Invalid(vec![Fault::at_tree(&body, "", detail)]));
     }
     write::run(&state, &headers, params, Write::PutResource { group, resource: Arc::new(resource) }).await
 }
@@ -151,37 +147,45 @@ pub(crate) fn to_json(codec: &Codec, resource: &Resource) -> Value {
 const WRAPPER_TYPE: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 
 /// Reads `{"version": label, "resources": […]}`; all faults of all resources are told.
-fn read_publication(codec: &Codec, body: Value) -> Result<(Option<Arc<str>>, Resources), ApiError> {
-    let refuse = |pointer: &str, detail: String| Err(ApiError::Invalid(vec![Fault::at(pointer, detail)]));
-    let Value::Object(mut fields) = body else {
-        return refuse("", "expected an object with \"resources\"".to_owned());
+fn read_publication(codec: &Codec, body: &Tree) -> Result<(Option<Arc<str>>, Resources), ApiError> {
+    let refuse = |tree: &Tree, pointer: &str, detail: String| {
+        Err(ApiError::Invalid(vec![Fault::at_tree(tree, pointer, detail)]))
     };
-    let label = match fields.remove("version") {
-        None | Some(Value::Null) => None,
-        Some(Value::String(label)) if !label.is_empty() && label.len() <= MAX_LABEL_BYTES => {
-            Some(label.into())
-        }
-        Some(_) => {
-            return refuse("/version", format!("a label is a text of 1 to {MAX_LABEL_BYTES} bytes"));
-        }
+    if !matches!(body.value, TreeValue::Object(_)) {
+        return refuse(body, "", "expected an object with \"resources\"".to_owned());
+    }
+    let label = match body.get("version") {
+        None => None,
+        Some(version) => match version.as_str() {
+            Some(label) if !label.is_empty() && label.len() <= MAX_LABEL_BYTES => Some(label.into()),
+            _ => {
+                return refuse(
+                    version,
+                    "/version",
+                    format!("a label is a text of 1 to {MAX_LABEL_BYTES} bytes"),
+                );
+            }
+        },
     };
-    let Some(Value::Array(list)) = fields.remove("resources") else {
-        return refuse("/resources", "expected a list of resources".to_owned());
+    let list = body.entry("resources").map_or(body, |entry| &entry.value);
+    let Some(list) = list.as_list() else {
+        return refuse(list, "/resources", "expected a list of resources".to_owned());
     };
-    // What an answer has besides can be sent back with it; it says nothing here.
-    fields.remove("revision");
-    if let Some(other) = fields.keys().next() {
-        return refuse(&format!("/{other}"), format!("unknown field {other:?}"));
+    // What an answer has besides can be sent back with it; `revision` says nothing here.
+    let is_known = |key: &str| matches!(key, "version" | "resources" | "revision");
+    if let Some(other) = body.entries().iter().find(|entry| !is_known(&entry.key)) {
+        let (key, place) = (&other.key, Tree { position: other.position, value: TreeValue::Null });
+        return refuse(&place, &format!("/{key}"), format!("unknown field {key:?}"));
     }
     let mut resources = Resources::new();
     let mut found = Vec::new();
     for (index, body) in list.iter().enumerate() {
         let pointer = format!("/resources/{index}");
-        match codec.resource_from_json(body) {
-            Ok(resource) => match resources.entry(resource.key().clone()) {
+        match codec.resource_from_tree(body) {
+            Ok((resource, _)) => match resources.entry(resource.key().clone()) {
                 Entry::Vacant(entry) => _ = entry.insert(Arc::new(resource)),
                 Entry::Occupied(entry) => {
-                    found.push(Fault::at(&pointer, format!("{} is there twice", entry.key())));
+                    found.push(Fault::at_tree(body, &pointer, format!("{} is there twice", entry.key())));
                 }
             },
             Err(diagnostics) => found.extend(faults(&diagnostics, &pointer)),

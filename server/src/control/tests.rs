@@ -4,6 +4,7 @@ mod acked;
 mod events;
 mod files;
 mod model;
+mod places;
 mod rest;
 mod store;
 mod writes;

@@ -420,25 +420,6 @@ async fn a_snapshot_tells_where_everything_comes_from() {
 }
 
 #[tokio::test]
-async fn a_path_segment_with_bad_percent_encoding_is_named() {
-    let rest = rest();
-    for (path, segment, wrong) in [
-        ("/v1/groups/g/resources/clusters/%ff", "\"%ff\"", "not UTF-8"),
-        ("/v1/groups/g%zz/resources/clusters/a", "\"g%zz\"", "no percent-encoding"),
-        ("/v1/groups/%ff", "\"%ff\"", "not UTF-8"),
-        ("/v1/nodes/a%/snapshot", "\"a%\"", "no percent-encoding"),
-        ("/v1/history/%c3", "\"%c3\"", "not UTF-8"),
-    ] {
-        let reply = rest.get(path).await;
-        let problem = reply.json();
-        let detail = problem["detail"].as_str().unwrap();
-        assert_eq!((reply.status, &problem["instance"]), (400, &json!(path)), "{detail}");
-        assert!(detail.contains(segment) && detail.contains(wrong), "{detail}");
-    }
-    assert_eq!(rest.get("/v1/groups/a%25").await.status, 404, "what is well encoded is looked up");
-}
-
-#[tokio::test]
 async fn history_tells_who_changed_what() {
     let rest = rest();
     let headers = [JSON, ("x-actor", "ci/42")];
