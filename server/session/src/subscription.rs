@@ -260,6 +260,9 @@ impl Subscription {
             for name in held {
                 self.exceptions.entry(name).or_insert(Held::Stale);
             }
+            for held in self.exceptions.values_mut().filter(|held| matches!(held, Held::Version(_))) {
+                *held = Held::Stale;
+            }
             return;
         }
         let dropped =
