@@ -110,12 +110,14 @@ impl fmt::Display for Diagnostic {
 }
 
 /// Quotes a value for a message: at most [`MAX_ECHO`] characters, control characters escaped.
-pub(crate) fn echo(value: &str) -> String {
+#[must_use]
+pub fn echo(value: &str) -> String {
     shorten(value, MAX_ECHO)
 }
 
 /// Quotes a name (a field, a type, a resource) for a message; names are never secret and may be longer than values.
-pub(crate) fn echo_name(name: &str) -> String {
+#[must_use]
+pub fn echo_name(name: &str) -> String {
     shorten(name, MAX_NAME_ECHO)
 }
 
@@ -132,7 +134,8 @@ const MAX_ECHO: usize = 40;
 const MAX_NAME_ECHO: usize = 160;
 
 /// The candidate that `wrong` most likely stands for, if one is near enough to be a misspelling of it.
-pub(crate) fn nearest<'a>(wrong: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(wrong: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let wrong: String = wrong.chars().take(MAX_NAME_ECHO).collect::<String>().to_lowercase();
     candidates
         .map(|candidate| (strsim::damerau_levenshtein(&wrong, &candidate.to_lowercase()), candidate))

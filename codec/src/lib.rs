@@ -35,7 +35,7 @@ mod walk;
 pub use codec::{Codec, CodecError, MessageError, PgvLevel};
 pub use convert::UnknownFields;
 pub use descriptors::ENVOY_TYPES_VERSION;
-pub use diagnostic::{Diagnostic, Place, Severity};
+pub use diagnostic::{Diagnostic, Place, Severity, echo, echo_name, nearest};
 pub use diff::{Change, json_diff};
 pub use document::{Limits, Syntax, Tree};
 pub use file::{DecodedFile, Object, ObjectContent, parse};

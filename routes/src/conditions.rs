@@ -1,0 +1,100 @@
+//! Conditions: what became of every object, in the words of the Gateway API.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::model::DocumentKey;
+
+/// The conditions of all objects that have any. Deterministic: everything is sorted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conditions {
+    /// By object.
+    pub objects: BTreeMap<DocumentKey, ObjectStatus>,
+}
+
+/// The status of one object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ObjectStatus {
+    /// The generation that was judged: 1 for an object that is new, one more for each change of its content.
+    pub observed_generation: u64,
+    /// The conditions of the object itself: of a Gateway, a GatewayClass, a TrafficSplit.
+    pub conditions: Vec<Condition>,
+    /// Of a route or policy: one for each of its parents or ancestors, in the order of the document.
+    pub parents: Vec<ParentStatus>,
+    /// Of a Gateway: one for each listener, in the order of the document.
+    pub listeners: Vec<ListenerStatus>,
+}
+
+/// What a route is to one of its parents.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParentStatus {
+    /// The parent: kind, namespace and name as text, such as `Gateway prod/edge`.
+    pub parent: String,
+    /// `sectionName` of the reference.
+    pub section: Option<String>,
+    /// `port` of the reference.
+    pub port: Option<u16>,
+    /// The conditions.
+    pub conditions: Vec<Condition>,
+}
+
+/// The status of one listener.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListenerStatus {
+    /// Its name.
+    pub name: String,
+    /// How many routes it accepted.
+    pub attached_routes: usize,
+    /// The kinds of routes that it takes, of those that are known.
+    pub supported_kinds: Vec<String>,
+    /// The conditions.
+    pub conditions: Vec<Condition>,
+}
+
+/// One condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// Its type: `Accepted`, `ResolvedRefs`, `Programmed`, `Conflicted`, `PartiallyInvalid` …
+    pub kind: &'static str,
+    /// Whether it holds.
+    pub status: Truth,
+    /// Why, in one CamelCase word of the Gateway API, or of ours where that has none.
+    pub reason: &'static str,
+    /// For people; empty if the reason says it all.
+    pub message: String,
+}
+
+/// Whether a condition holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Truth {
+    /// It holds.
+    True,
+    /// It does not.
+    False,
+    /// It cannot be told yet.
+    Unknown,
+}
+
+impl fmt::Display for Truth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        })
+    }
+}
+
+impl Condition {
+    /// A condition that holds.
+    #[must_use]
+    pub fn holds(kind: &'static str, reason: &'static str) -> Self {
+        Self { kind, status: Truth::True, reason, message: String::new() }
+    }
+
+    /// A condition that does not hold.
+    #[must_use]
+    pub fn fails(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { kind, status: Truth::False, reason, message: message.into() }
+    }
+}

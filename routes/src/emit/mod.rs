@@ -1,0 +1,45 @@
+//! Plans as resources, for each profile what its clients take (D3).
+
+use serde_json::Value as Json;
+use xds_cache::Origin;
+
+use crate::model::DocumentKey;
+use crate::plan::Plan;
+use crate::translate::Options;
+
+/// A resource before it is encoded.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Emitted {
+    /// The message, with `@type` and snake_case fields.
+    pub(crate) message: Json,
+    /// Where it is from.
+    pub(crate) origin: Origin,
+    /// Whether its name is a pattern of hosts (`*.example.com`, `*`), to be found by the names that it matches and not by a
+    /// wildcard subscription.
+    pub(crate) is_pattern: bool,
+}
+
+/// What gRPC clients cannot have of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct GrpcLoss {
+    /// The route's document.
+    pub(crate) document: DocumentKey,
+    /// The index of the rule.
+    pub(crate) rule: usize,
+    /// Whether the route is left out for gRPC clients (`Dropped Rule`), or only a part of it is ignored (`Fall Back`).
+    pub(crate) is_dropped: bool,
+    /// What they cannot have and why, without full stop: `gRPC clients ignore the filter RequestMirror`.
+    pub(crate) reason: String,
+}
+
+/// The resources of a plan for Envoys.
+pub(crate) fn envoy(plan: &Plan, options: &Options) -> Vec<Emitted> {
+    let _ = (plan, options);
+    Vec::new()
+}
+
+/// The resources of a plan for proxyless gRPC clients, and what they cannot have, sorted and unique.
+pub(crate) fn grpc(plan: &Plan, options: &Options) -> (Vec<Emitted>, Vec<GrpcLoss>) {
+    let _ = (plan, options);
+    (Vec::new(), Vec::new())
+}

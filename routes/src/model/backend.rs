@@ -1,0 +1,83 @@
+//! Backends that are no Service: Envoy Gateway's `Backend` and the backends of the native form.
+
+use std::net::IpAddr;
+
+use super::{ObjectRef, Spot};
+
+/// A backend.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Backend {
+    /// Whether it speaks HTTP/2 (`protocol: grpc` or `http2`; `appProtocols: [kubernetes.io/h2c]`); GRPCRoutes use that anyway.
+    pub is_http2: bool,
+    /// What it stands for.
+    pub source: BackendSource,
+    /// TLS towards it (native form).
+    pub tls: Option<NativeTls>,
+    /// How requests are spread over its endpoints (native form).
+    pub lb_policy: LbPolicy,
+}
+
+/// What a backend stands for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BackendSource {
+    /// Addresses and host names; at least one.
+    Endpoints(Vec<StaticEndpoint>),
+    /// Other backends, of which the first that has healthy endpoints is used (gRFC A37); at least one.
+    Fallback(Vec<BackendMember>),
+}
+
+/// One endpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StaticEndpoint {
+    /// An address.
+    Ip {
+        /// The address.
+        address: IpAddr,
+        /// The port, from 1.
+        port: u16,
+        /// The zone; empty if none is given.
+        zone: String,
+        /// The weight among its zone's endpoints, from 1; `None` means all are equal.
+        weight: Option<u32>,
+    },
+    /// A host name that the client resolves.
+    Dns {
+        /// The name.
+        host: String,
+        /// The port, from 1.
+        port: u16,
+    },
+    /// A Unix socket; Envoy only.
+    Unix {
+        /// Its path.
+        path: String,
+    },
+}
+
+/// A member of a fallback.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackendMember {
+    /// The backend or service, in the same namespace unless it says another.
+    pub object: ObjectRef,
+}
+
+/// TLS towards a backend of the native form.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NativeTls {
+    /// Where it is.
+    pub spot: Spot,
+    /// The name sent as SNI and looked for in the certificate.
+    pub sni: String,
+    /// The certificates that are trusted, in PEM; `None` means those of the system.
+    pub ca_pem: Option<String>,
+}
+
+/// How requests are spread over endpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LbPolicy {
+    /// In turn.
+    #[default]
+    RoundRobin,
+    /// To the one with fewer requests of two; in turn for clients that cannot.
+    LeastRequest,
+}

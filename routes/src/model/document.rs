@@ -1,0 +1,302 @@
+//! A document: its identity, where it stands, and what it says.
+
+use std::fmt;
+use std::sync::Arc;
+
+use xds_cache::Origin;
+use xds_codec::{Diagnostic, Place, Severity};
+
+use super::{
+    Backend, BackendTlsPolicy, ConfigMap, EndpointSlice, Gateway, HttpRouteGroup, Namespace, ReferenceGrant,
+    Route, Secret, Service, TrafficSplit,
+};
+
+/// The kinds that are read. The native form is read into them: its listeners are [`Gateway`](Kind::Gateway)s, its backends
+/// [`Backend`](Kind::Backend)s, its routes [`Route`](Kind::Route)s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// `gateway.networking.k8s.io` GatewayClass.
+    GatewayClass,
+    /// `gateway.networking.k8s.io` Gateway, or a listener of the native form.
+    Gateway,
+    /// `gateway.networking.k8s.io` GRPCRoute.
+    GrpcRoute,
+    /// `gateway.networking.k8s.io` HTTPRoute.
+    HttpRoute,
+    /// A route of the native form.
+    Route,
+    /// `gateway.networking.k8s.io` ReferenceGrant.
+    ReferenceGrant,
+    /// `gateway.networking.k8s.io` BackendTLSPolicy.
+    BackendTlsPolicy,
+    /// `gateway.envoyproxy.io` Backend, or a backend of the native form.
+    Backend,
+    /// Core Service.
+    Service,
+    /// `discovery.k8s.io` EndpointSlice.
+    EndpointSlice,
+    /// Core Endpoints.
+    Endpoints,
+    /// Core Namespace.
+    Namespace,
+    /// Core Secret.
+    Secret,
+    /// Core ConfigMap.
+    ConfigMap,
+    /// `split.smi-spec.io` TrafficSplit.
+    TrafficSplit,
+    /// `specs.smi-spec.io` HTTPRouteGroup.
+    HttpRouteGroup,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 16] = [
+        Self::GatewayClass,
+        Self::Gateway,
+        Self::GrpcRoute,
+        Self::HttpRoute,
+        Self::Route,
+        Self::ReferenceGrant,
+        Self::BackendTlsPolicy,
+        Self::Backend,
+        Self::Service,
+        Self::EndpointSlice,
+        Self::Endpoints,
+        Self::Namespace,
+        Self::Secret,
+        Self::ConfigMap,
+        Self::TrafficSplit,
+        Self::HttpRouteGroup,
+    ];
+
+    /// The kind as documents and URLs write it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::GatewayClass => "GatewayClass",
+            Self::Gateway => "Gateway",
+            Self::GrpcRoute => "GRPCRoute",
+            Self::HttpRoute => "HTTPRoute",
+            Self::Route => "Route",
+            Self::ReferenceGrant => "ReferenceGrant",
+            Self::BackendTlsPolicy => "BackendTLSPolicy",
+            Self::Backend => "Backend",
+            Self::Service => "Service",
+            Self::EndpointSlice => "EndpointSlice",
+            Self::Endpoints => "Endpoints",
+            Self::Namespace => "Namespace",
+            Self::Secret => "Secret",
+            Self::ConfigMap => "ConfigMap",
+            Self::TrafficSplit => "TrafficSplit",
+            Self::HttpRouteGroup => "HTTPRouteGroup",
+        }
+    }
+
+    /// The kind of that name, exactly as documents write it.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+
+    /// The API group that references to the kind name; empty for core kinds.
+    #[must_use]
+    pub fn api_group(self) -> &'static str {
+        match self {
+            Self::GatewayClass
+            | Self::Gateway
+            | Self::GrpcRoute
+            | Self::HttpRoute
+            | Self::ReferenceGrant
+            | Self::BackendTlsPolicy => "gateway.networking.k8s.io",
+            Self::Backend => "gateway.envoyproxy.io",
+            Self::Route => "xds-server.io",
+            Self::EndpointSlice => "discovery.k8s.io",
+            Self::Service | Self::Endpoints | Self::Namespace | Self::Secret | Self::ConfigMap => "",
+            Self::TrafficSplit => "split.smi-spec.io",
+            Self::HttpRouteGroup => "specs.smi-spec.io",
+        }
+    }
+
+    /// Whether objects of the kind belong to no namespace; theirs is empty in a [`DocumentKey`].
+    #[must_use]
+    pub fn is_cluster_scoped(self) -> bool {
+        matches!(self, Self::GatewayClass | Self::Namespace)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What identifies a document, in all files and the API together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DocumentKey {
+    /// The kind.
+    pub kind: Kind,
+    /// The namespace: `default` if the document names none; empty for a kind without.
+    pub namespace: Arc<str>,
+    /// The name; never empty.
+    pub name: Arc<str>,
+}
+
+impl DocumentKey {
+    /// The key of a document; `namespace` is ignored for kinds without.
+    #[must_use]
+    pub fn new(kind: Kind, namespace: &str, name: &str) -> Self {
+        let namespace = match kind.is_cluster_scoped() {
+            true => "",
+            false if namespace.is_empty() => DEFAULT_NAMESPACE,
+            false => namespace,
+        };
+        Self { kind, namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for DocumentKey {
+    /// `GRPCRoute prod/greeter`; without a namespace `GatewayClass xds`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            return write!(f, "{} {}", self.kind, self.name);
+        }
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// The namespace of documents that name none.
+pub(crate) const DEFAULT_NAMESPACE: &str = "default";
+
+/// A field of a document and where it stands in its file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spot {
+    /// The field path from the document's root: `spec.rules[0].backendRefs[1].port`. Empty for the document itself.
+    pub path: Arc<str>,
+    /// The line, from 1; 0 if there is none, as in a JSON body.
+    pub line: u32,
+    /// The column in characters, from 1; 0 if there is none.
+    pub column: u32,
+}
+
+/// What every document has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// `metadata.labels`, in order of the keys.
+    pub labels: Vec<(String, String)>,
+    /// `metadata.annotations`, in order of the keys.
+    pub annotations: Vec<(String, String)>,
+    /// `metadata.creationTimestamp` in seconds since 1970; documents without one count as of equal age.
+    pub created: Option<i64>,
+}
+
+impl Meta {
+    /// The value of a label.
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// The value of an annotation.
+    #[must_use]
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+}
+
+/// One document that is valid by itself.
+#[derive(Clone, PartialEq)]
+pub struct Document {
+    /// Its identity.
+    pub key: DocumentKey,
+    /// Where it begins; the file is empty for a document of the API.
+    pub place: Place,
+    /// Its metadata.
+    pub meta: Meta,
+    /// What it says.
+    pub spec: Spec,
+    /// The document as it was written, without `status` and `metadata.managedFields`: what is stored and shown, and what
+    /// gives the same document when it is read again. Of the native form, a document of its own with only this part in it.
+    /// **Holds secrets** if it is a Secret.
+    pub source: Arc<serde_json::Value>,
+}
+
+/// What a document says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Spec {
+    /// A GatewayClass; its `controllerName`.
+    GatewayClass {
+        /// The controller that the class belongs to.
+        controller: String,
+    },
+    /// A Gateway.
+    Gateway(Gateway),
+    /// A GRPCRoute, HTTPRoute or native route.
+    Route(Route),
+    /// A ReferenceGrant.
+    ReferenceGrant(ReferenceGrant),
+    /// A BackendTLSPolicy.
+    BackendTlsPolicy(BackendTlsPolicy),
+    /// A Backend.
+    Backend(Backend),
+    /// A Service.
+    Service(Service),
+    /// An EndpointSlice.
+    EndpointSlice(EndpointSlice),
+    /// An Endpoints: what its subsets would be as slices of the service of the same name.
+    Endpoints(Vec<EndpointSlice>),
+    /// A Namespace.
+    Namespace(Namespace),
+    /// A Secret.
+    Secret(Secret),
+    /// A ConfigMap.
+    ConfigMap(ConfigMap),
+    /// A TrafficSplit.
+    TrafficSplit(TrafficSplit),
+    /// An HTTPRouteGroup.
+    HttpRouteGroup(HttpRouteGroup),
+}
+
+impl Document {
+    /// Where resources that are made of the document come from.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        let Place { file, line, column } = &self.place;
+        if file.is_empty() {
+            return Origin::Api;
+        }
+        Origin::File { path: Arc::clone(file), line: *line, column: *column }
+    }
+
+    /// A diagnostic at a spot of this document.
+    #[must_use]
+    pub fn diagnostic(
+        &self,
+        severity: Severity,
+        code: &'static str,
+        spot: &Spot,
+        message: String,
+    ) -> Diagnostic {
+        let place = match spot.line {
+            0 => self.place.clone(),
+            line => Place { file: Arc::clone(&self.place.file), line, column: spot.column },
+        };
+        Diagnostic {
+            severity,
+            code,
+            place,
+            path: spot.path.to_string(),
+            message,
+            suggestion: None,
+            related: Vec::new(),
+            is_sensitive: false,
+        }
+    }
+}
+
+impl fmt::Debug for Document {
+    /// Key and place; never the content, which may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.key, self.place)
+    }
+}

@@ -1,0 +1,85 @@
+//! Host names of listeners and routes.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A host name of the Gateway API: RFC 1123 in lower case, at most 253 characters, no IP address; or `*.` and such a name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hostname(Arc<str>);
+
+/// A text that is no [`Hostname`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct InvalidHostname {
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+impl Hostname {
+    /// Checks the text.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidHostname`] says which rule it breaks.
+    pub fn new(text: &str) -> Result<Self, InvalidHostname> {
+        let fail = |reason| Err(InvalidHostname { reason });
+        if text.is_empty() || text.len() > 253 {
+            return fail("a host name has 1 to 253 characters");
+        }
+        if text.parse::<std::net::IpAddr>().is_ok() {
+            return fail("IP addresses are no host names");
+        }
+        let name = text.strip_prefix("*.").unwrap_or(text);
+        if name.contains('*') {
+            return fail("the wildcard `*` can only be the whole first label");
+        }
+        let is_edge =
+            |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        let is_label = |label: &str| {
+            let bytes = label.as_bytes();
+            let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
+            bytes.len() <= 63 && is_edge(bytes.first()) && is_edge(bytes.last()) && bytes.iter().all(inner)
+        };
+        if !name.split('.').all(is_label) {
+            return fail(
+                "a host name is made of lower-case letters, digits, `-` and `.`, as RFC 1123 has it",
+            );
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The part behind `*.`, if it is a wildcard.
+    #[must_use]
+    pub fn wildcard_suffix(&self) -> Option<&str> {
+        self.0.strip_prefix("*.")
+    }
+}
+
+impl fmt::Display for Hostname {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_names_are_those_of_the_gateway_api() {
+        for name in ["a", "a.b", "*.a", "a-b.c1", "0.example.com", "*.example.com"] {
+            assert!(Hostname::new(name).is_ok(), "{name}");
+        }
+        let long = format!("{}.com", "a".repeat(64));
+        for name in ["", "A.b", "*", "*a.b", "a.*.b", "1.2.3.4", "::1", "a..b", "-a.b", "a_b", "a.b.", &long]
+        {
+            assert!(Hostname::new(name).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! What documents say, once they are read: typed, checked, with defaults filled in, and with the spot of everything
+//! that another document can prove wrong.
+
+mod backend;
+mod document;
+mod filter;
+mod gateway;
+mod hostname;
+mod policy;
+mod route;
+mod service;
+mod split;
+
+pub use backend::{Backend, BackendMember, BackendSource, LbPolicy, NativeTls, StaticEndpoint};
+pub use document::{Document, DocumentKey, Kind, Meta, Spec, Spot};
+pub use filter::{Cors, Filter, FilterKind, Fraction, HeaderEdits, PathRewrite, Redirect};
+pub use gateway::{AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, LabelSelector, Protocol};
+pub use hostname::{Hostname, InvalidHostname};
+pub use policy::{BackendTlsPolicy, GrantFrom, GrantTo, ReferenceGrant};
+pub use route::{
+    BackendRef, HeaderMatch, HeaderValue, HttpMethod, Match, MatchType, MethodMatch, ObjectRef, ParentRef,
+    PathMatch, QueryMatch, Retry, Route, RouteKind, Rule, SessionKind, SessionLifetime, SessionPersistence,
+    Timeouts,
+};
+pub use service::{
+    AddressType, ConfigMap, EndpointSlice, Namespace, Secret, Service, ServicePort, SliceEndpoint, SlicePort,
+    TargetPort,
+};
+pub use split::{GroupMatch, HttpRouteGroup, SplitBackend, TrafficSplit};

@@ -1,0 +1,51 @@
+//! What permits references, and how backends are spoken to.
+
+use super::{ObjectRef, Spot};
+
+/// A ReferenceGrant: what may refer to objects of its namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReferenceGrant {
+    /// Who may refer; 1 to 16.
+    pub from: Vec<GrantFrom>,
+    /// To what; 1 to 16.
+    pub to: Vec<GrantTo>,
+}
+
+/// Who may refer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantFrom {
+    /// The API group.
+    pub group: String,
+    /// The kind.
+    pub kind: String,
+    /// The namespace.
+    pub namespace: String,
+}
+
+/// To what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantTo {
+    /// The API group; empty for core.
+    pub group: String,
+    /// The kind.
+    pub kind: String,
+    /// The name; `None` means all.
+    pub name: Option<String>,
+}
+
+/// A BackendTLSPolicy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackendTlsPolicy {
+    /// The Services, with the port's name if it holds for one port only. Their namespace is the policy's.
+    pub targets: Vec<(ObjectRef, Option<String>)>,
+    /// The ConfigMaps or Secrets with `ca.crt`; empty if the system's certificates are meant.
+    pub ca_certificates: Vec<ObjectRef>,
+    /// Whether `wellKnownCACertificates: System` is given. Exactly one of both is.
+    pub uses_system_certificates: bool,
+    /// The name sent as SNI, and looked for in the certificate unless there are others.
+    pub hostname: String,
+    /// Other names to look for in the certificate, host names and URIs.
+    pub alt_names: Vec<String>,
+    /// Where the validation is.
+    pub spot: Spot,
+}

@@ -1,0 +1,251 @@
+//! Routes: GRPCRoute, HTTPRoute and the routes of the native form, in one shape.
+
+use std::time::Duration;
+
+use super::{Filter, Fraction, Hostname, Spot};
+
+/// A route.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Route {
+    /// Which kind it was written as.
+    pub kind: RouteKind,
+    /// To what it attaches, at most 32; empty means the implicit gateway.
+    pub parents: Vec<ParentRef>,
+    /// The hosts, at most 16; empty means those of the listener.
+    pub hostnames: Vec<Hostname>,
+    /// The rules, at most 16. A GRPCRoute may have none: then it is accepted and serves nothing.
+    pub rules: Vec<Rule>,
+}
+
+/// The kind that a route was written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RouteKind {
+    /// GRPCRoute.
+    Grpc,
+    /// HTTPRoute.
+    Http,
+    /// The native form, which may mix both.
+    Native,
+}
+
+/// A reference to a parent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParentRef {
+    /// Where it is.
+    pub spot: Spot,
+    /// The API group; its default filled in.
+    pub group: String,
+    /// The kind; its default filled in.
+    pub kind: String,
+    /// The namespace; that of the route filled in.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// `sectionName`.
+    pub section: Option<String>,
+    /// The port.
+    pub port: Option<u16>,
+}
+
+/// A rule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// Where it is.
+    pub spot: Spot,
+    /// Its name, unique in the route.
+    pub name: Option<String>,
+    /// The matches, of which one must hold; never empty: what is left out is one match of everything.
+    pub matches: Vec<Match>,
+    /// The filters, in order; at most 16.
+    pub filters: Vec<Filter>,
+    /// The backends, at most 16; no two of the native form are equal.
+    pub backends: Vec<BackendRef>,
+    /// Time limits.
+    pub timeouts: Timeouts,
+    /// Retries.
+    pub retry: Option<Retry>,
+    /// Session persistence.
+    pub session: Option<SessionPersistence>,
+}
+
+/// One match: everything in it must hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Match {
+    /// Where it is.
+    pub spot: Spot,
+    /// The path.
+    pub path: PathMatch,
+    /// Headers: lower-case names, each once (the first entry of a name counts).
+    pub headers: Vec<HeaderMatch>,
+    /// Query parameters, each once.
+    pub query: Vec<QueryMatch>,
+    /// The HTTP method.
+    pub method: Option<HttpMethod>,
+    /// The share of requests that are taken (native form; `runtime_fraction` of gRFC A28).
+    pub fraction: Option<Fraction>,
+    /// Whether the case of the path counts; always true but in the native form.
+    pub case_sensitive: bool,
+}
+
+/// How a path or a value is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MatchType {
+    /// Equal, case included.
+    Exact,
+    /// An RE2 expression for the whole.
+    RegularExpression,
+}
+
+/// What a path must be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PathMatch {
+    /// Anything.
+    Any,
+    /// Exactly this path.
+    Exact(String),
+    /// This path, or one below it: `/a` takes `/a`, `/a/` and `/a/b` but not `/ab`. Begins with `/`; ends with none, so `/`
+    /// itself is [`Any`](Self::Any).
+    Prefix(String),
+    /// Every path that begins with this text (native form only).
+    TextPrefix(String),
+    /// An RE2 expression for the whole path. Valid RE2.
+    Regex(String),
+    /// The method of a gRPC call.
+    Method(MethodMatch),
+}
+
+/// What a gRPC method must be; at least one of both is given.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MethodMatch {
+    /// How both are compared. Regular expressions are valid RE2.
+    pub match_type: MatchType,
+    /// The service with its package.
+    pub service: Option<String>,
+    /// The method.
+    pub method: Option<String>,
+}
+
+/// What a header must be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeaderMatch {
+    /// Where it is.
+    pub spot: Spot,
+    /// The name in lower case; may be a pseudo-header only in the native form and in SMI.
+    pub name: String,
+    /// What its value must be.
+    pub value: HeaderValue,
+}
+
+/// What the value of a header must be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HeaderValue {
+    /// Equal.
+    Exact(String),
+    /// An RE2 expression for the whole value. Valid RE2.
+    Regex(String),
+    /// Anything (native form only).
+    Present,
+}
+
+/// What a query parameter must be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueryMatch {
+    /// The name, case-sensitive.
+    pub name: String,
+    /// How the value is compared.
+    pub match_type: MatchType,
+    /// The value.
+    pub value: String,
+}
+
+/// An HTTP method, such as `GET`; in capitals.
+pub type HttpMethod = String;
+
+/// A reference to an object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObjectRef {
+    /// Where it is.
+    pub spot: Spot,
+    /// The API group; its default filled in; empty for core.
+    pub group: String,
+    /// The kind; its default filled in.
+    pub kind: String,
+    /// The namespace; that of the referring object filled in.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// The port, where the kind has one.
+    pub port: Option<u16>,
+}
+
+/// A backend of a rule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackendRef {
+    /// The object.
+    pub object: ObjectRef,
+    /// The weight, 0 to 1,000,000.
+    pub weight: u32,
+    /// Filters for requests that go to this backend.
+    pub filters: Vec<Filter>,
+}
+
+/// Time limits of a rule; `Some(ZERO)` means none, `None` leaves the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For the whole request.
+    pub request: Option<Duration>,
+    /// For one attempt at a backend; never longer than `request`.
+    pub backend_request: Option<Duration>,
+}
+
+/// Retries of a rule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Retry {
+    /// HTTP status codes to retry, 400 to 599.
+    pub codes: Vec<u16>,
+    /// gRPC conditions to retry: `cancelled`, `deadline-exceeded`, `internal`, `resource-exhausted`, `unavailable`.
+    pub grpc_on: Vec<String>,
+    /// How many retries, from 1.
+    pub attempts: u32,
+    /// The least time between two.
+    pub backoff: Option<Duration>,
+}
+
+/// Session persistence (GEP-1619).
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionPersistence {
+    /// Where it is.
+    pub spot: Spot,
+    /// The longest that a session lasts.
+    pub absolute_timeout: Option<Duration>,
+    /// By what a session is known.
+    pub kind: SessionKind,
+}
+
+/// By what a session is known.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SessionKind {
+    /// A cookie.
+    Cookie {
+        /// Its name, if the user gives one.
+        name: Option<String>,
+        /// Its path; `/` unless given.
+        path: String,
+        /// How long it lives.
+        lifetime: SessionLifetime,
+    },
+    /// A header of that name.
+    Header {
+        /// The name in lower case.
+        name: String,
+    },
+}
+
+/// How long a session cookie lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionLifetime {
+    /// As long as the browser.
+    Session,
+    /// `absolute_timeout`, which is given then.
+    Permanent,
+}

@@ -1,0 +1,377 @@
+//! The parts of a plan.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use xds_cache::Origin;
+
+use crate::model::{
+    Cors, DocumentKey, Fraction, HeaderEdits, Hostname, LbPolicy, Match, PathRewrite, Redirect, Retry,
+    SessionPersistence, Timeouts,
+};
+
+/// What one node group is to be served.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The ports of gateways, sorted by name.
+    pub ports: Vec<Port>,
+    /// The services of the mesh that have routes, sorted by namespace, name and port.
+    pub services: Vec<MeshService>,
+    /// Every cluster that a route or another cluster names, by backend name.
+    pub clusters: BTreeMap<String, Cluster>,
+    /// The endpoints of clusters, by name.
+    pub assignments: BTreeMap<String, Assignment>,
+    /// The secrets that listeners and clusters name, by name.
+    pub secrets: BTreeMap<String, TlsSecret>,
+}
+
+/// A port on which a gateway listens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    /// `namespace/gateway/port`: the name of the Envoy listener.
+    pub name: String,
+    /// Where it listens; `None` means every address, of IPv4 and IPv6.
+    pub address: Option<IpAddr>,
+    /// The port.
+    pub port: u16,
+    /// HTTP: exactly one chain, without TLS. HTTPS: one for each listener, with distinct server names.
+    pub chains: Vec<Chain>,
+    /// The Gateway.
+    pub origin: Origin,
+}
+
+/// What answers on a port for a server name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chain {
+    /// The name of its RouteConfiguration: `namespace/gateway/port`, with `/listener` behind it if there is TLS.
+    pub name: String,
+    /// How TLS ends here.
+    pub tls: Option<TlsTermination>,
+    /// Sorted by host, each host once. May be empty, or have hosts without routes: these answer "not found".
+    pub hosts: Vec<VirtualHost>,
+}
+
+/// How TLS ends at a chain.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TlsTermination {
+    /// The server name; `None` takes every one.
+    pub server_name: Option<Hostname>,
+    /// Names of [`TlsSecret`]s with a certificate; at least one.
+    pub certificates: Vec<String>,
+}
+
+/// A host and its routes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VirtualHost {
+    /// The host.
+    pub host: Host,
+    /// In order of precedence: the first that matches is used. Those of less specific hosts of the same listener are at the
+    /// end (the cascade).
+    pub routes: Vec<PlannedRoute>,
+}
+
+/// The host of a virtual host.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Host {
+    /// Every host.
+    Any,
+    /// A name, or `*.` and the end of names.
+    Name(Hostname),
+}
+
+impl Host {
+    /// As xDS writes it: `*`, `*.example.com`, `example.com`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Any => "*",
+            Self::Name(name) => name.as_str(),
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A port of a service of the mesh, and the routes to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeshService {
+    /// The service's namespace.
+    pub namespace: String,
+    /// The service's name.
+    pub name: String,
+    /// The port's number.
+    pub port: u16,
+    /// The names under which it is called, without port, the shortest first: `svc` (only if no other service of the plan has
+    /// that name), `svc.ns`, `svc.ns.svc`, `svc.ns.svc.cluster.local`.
+    pub hosts: Vec<String>,
+    /// In order of precedence.
+    pub routes: Vec<PlannedRoute>,
+    /// The Service.
+    pub origin: Origin,
+}
+
+/// From which document a route is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RouteId {
+    /// The document.
+    pub document: DocumentKey,
+    /// The rule's index.
+    pub rule: usize,
+    /// The rule's name.
+    pub rule_name: Option<String>,
+    /// The match's index.
+    pub match_index: usize,
+}
+
+impl fmt::Display for RouteId {
+    /// `GRPCRoute/prod/greeter/0/1`: kind, namespace, name, rule (its name, or its index) and match.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DocumentKey { kind, namespace, name } = &self.document;
+        write!(f, "{kind}/{namespace}/{name}/")?;
+        match &self.rule_name {
+            Some(rule) => write!(f, "{rule}")?,
+            None => write!(f, "{}", self.rule)?,
+        }
+        write!(f, "/{}", self.match_index)
+    }
+}
+
+/// One match of one rule, with everything that its requests need.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedRoute {
+    /// Where it is from. Unique within a virtual host; its text is the xDS route's name.
+    pub id: RouteId,
+    /// Whether its requests are gRPC: it then fails with UNAVAILABLE instead of 500, and has no time limit by default.
+    pub is_grpc: bool,
+    /// Which requests it takes.
+    pub matches: Match,
+    /// What becomes of them.
+    pub action: Action,
+    /// Changes of request headers, for every backend.
+    pub request_edits: HeaderEdits,
+    /// Changes of response headers, for every backend.
+    pub response_edits: HeaderEdits,
+    /// Where copies go.
+    pub mirrors: Vec<Mirror>,
+    /// The new host.
+    pub host_rewrite: Option<String>,
+    /// The new path.
+    pub path_rewrite: Option<PathRewrite>,
+    /// Cross-origin requests.
+    pub cors: Option<Cors>,
+    /// Time limits.
+    pub timeouts: Timeouts,
+    /// Retries.
+    pub retry: Option<Retry>,
+    /// Session persistence.
+    pub session: Option<Session>,
+}
+
+/// What becomes of the requests of a route.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// They go to the targets by weight. At least one; the weights' sum is from 1 to 2^32-1; the order is the document's;
+    /// targets of weight 0 stay in the list, and no two forward to the same backend.
+    Forward(Vec<Weighted>),
+    /// They are redirected.
+    Redirect(Redirect),
+    /// All of them fail: UNAVAILABLE if the route is gRPC, else 500.
+    Fail,
+}
+
+/// A target with its weight.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Weighted {
+    /// Where to.
+    pub target: Target,
+    /// How much, compared with the others.
+    pub weight: u32,
+    /// Changes of request headers for this target only.
+    pub request_edits: HeaderEdits,
+    /// Changes of response headers for this target only.
+    pub response_edits: HeaderEdits,
+}
+
+/// Where requests go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A backend.
+    Backend(Backend),
+    /// Nowhere: the reference is invalid, and its share fails.
+    Broken,
+}
+
+/// A backend, spoken to by one protocol.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Backend {
+    /// The key in [`Plan::clusters`]: `namespace/service/port` or `namespace/backend`.
+    pub name: String,
+    /// The protocol.
+    pub protocol: Protocol,
+}
+
+/// The protocol towards a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+/// A copy of requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mirror {
+    /// Where to.
+    pub backend: Backend,
+    /// Which share; never 0.
+    pub fraction: Fraction,
+}
+
+/// Session persistence of a rule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Session {
+    /// The cookie's or header's name: as given, else made of the rule's identity, so that no two rules share one.
+    pub name: String,
+    /// What the document says.
+    pub persistence: SessionPersistence,
+}
+
+/// A backend as a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cluster {
+    /// The protocols that its routes use, sorted; at least one.
+    pub protocols: Vec<Protocol>,
+    /// Where its endpoints come from.
+    pub discovery: Discovery,
+    /// TLS towards it.
+    pub tls: Option<UpstreamTls>,
+    /// How requests are spread.
+    pub lb_policy: LbPolicy,
+    /// Whether a route with session persistence reaches it.
+    pub has_sessions: bool,
+    /// Whether it is a member of an aggregate, so that dead endpoints must be found out.
+    pub is_fallback_member: bool,
+    /// The Service or Backend.
+    pub origin: Origin,
+}
+
+/// Where the endpoints of a cluster come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Discovery {
+    /// An assignment of that name in [`Plan::assignments`].
+    Eds {
+        /// Its name.
+        assignment: String,
+    },
+    /// Host names and ports that the client resolves; at least one.
+    Dns(Vec<(String, u16)>),
+    /// Addresses that only Envoy can reach this way: Unix sockets, or host names and addresses mixed.
+    Static(Vec<Address>),
+    /// Other clusters, the first with healthy endpoints is used: keys of [`Plan::clusters`], at least one, no two equal, no
+    /// cycle, at most 16 clusters on a path.
+    Aggregate(Vec<String>),
+}
+
+/// Where an endpoint is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Address {
+    /// An address and port.
+    Ip(IpAddr, u16),
+    /// A host name and port.
+    Dns(String, u16),
+    /// A Unix socket.
+    Unix(String),
+}
+
+/// TLS towards a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub enum UpstreamTls {
+    /// As described.
+    Verified {
+        /// The name sent as SNI.
+        sni: String,
+        /// Names of which the certificate must have one: host names and URIs; at least one.
+        alt_names: Vec<String>,
+        /// The name of a [`TlsSecret`] with trusted certificates; `None` means those of the system.
+        trusted: Option<String>,
+    },
+    /// The policy cannot be used, and plaintext would be wrong: every request fails.
+    Invalid,
+}
+
+/// A secret that clients are served.
+#[derive(Clone, PartialEq)]
+pub enum TlsSecret {
+    /// A certificate chain and its key, in PEM. **Secret.**
+    Certificate {
+        /// The chain.
+        chain_pem: String,
+        /// The key.
+        key_pem: String,
+        /// The Secret.
+        origin: Origin,
+    },
+    /// Trusted certificates, in PEM.
+    Trusted {
+        /// The certificates.
+        ca_pem: String,
+        /// The ConfigMap or Secret.
+        origin: Origin,
+    },
+}
+
+impl fmt::Debug for TlsSecret {
+    /// Which it is; never the content.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Certificate { .. } => "Certificate",
+            Self::Trusted { .. } => "Trusted",
+        })
+    }
+}
+
+/// The endpoints of a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assignment {
+    /// By zone, sorted; no two of the same zone. May be empty.
+    pub localities: Vec<Locality>,
+    /// The Service or Backend.
+    pub origin: Origin,
+}
+
+/// The endpoints of one zone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Locality {
+    /// The zone; empty if unknown.
+    pub zone: String,
+    /// Sorted by address; no address is in the assignment twice.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// One endpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Endpoint {
+    /// The address.
+    pub address: IpAddr,
+    /// The port.
+    pub port: u16,
+    /// How it is.
+    pub health: Health,
+    /// Its weight, from 1; `None` means as the others.
+    pub weight: Option<u32>,
+}
+
+/// How an endpoint is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It takes requests.
+    Healthy,
+    /// It serves what it has, and takes no new sessions.
+    Draining,
+}

@@ -1,0 +1,368 @@
+//! Reading the fields of a document: every fault with its place and path, unknown fields with what was probably meant.
+//!
+//! A [`Reader`] collects what is wrong. A [`Value`] is a tree and where it is; an [`Object`] hands out the values of its
+//! keys and notes which were asked for, so that [`Object::finish`] can warn about the others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use xds_codec::document::{Number, TreeValue};
+use xds_codec::{Diagnostic, Place, Severity, Tree, echo, echo_name, nearest};
+
+use crate::model::Spot;
+
+/// What was found wrong with one document.
+pub(crate) struct Reader {
+    file: Arc<str>,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl Reader {
+    pub(crate) fn new(file: &Arc<str>) -> Self {
+        Self { file: Arc::clone(file), diagnostics: Vec::new() }
+    }
+
+    /// The document cannot be used.
+    pub(crate) fn error(&mut self, code: &'static str, spot: &Spot, message: impl Into<String>) {
+        self.push(Severity::Error, code, spot, message.into(), None);
+    }
+
+    /// The document is used; what is said may not do what was meant.
+    pub(crate) fn warn(&mut self, code: &'static str, spot: &Spot, message: impl Into<String>) {
+        self.push(Severity::Warning, code, spot, message.into(), None);
+    }
+
+    /// An error with what would be right.
+    pub(crate) fn suggest(
+        &mut self,
+        code: &'static str,
+        spot: &Spot,
+        message: impl Into<String>,
+        suggestion: Option<&str>,
+    ) {
+        self.push(Severity::Error, code, spot, message.into(), suggestion);
+    }
+
+    fn push(
+        &mut self,
+        severity: Severity,
+        code: &'static str,
+        spot: &Spot,
+        message: String,
+        suggestion: Option<&str>,
+    ) {
+        if self.diagnostics.len() >= MAX_DIAGNOSTICS && severity != Severity::Error {
+            return;
+        }
+        self.diagnostics.push(Diagnostic {
+            severity,
+            code,
+            place: Place { file: Arc::clone(&self.file), line: spot.line, column: spot.column },
+            path: spot.path.to_string(),
+            message,
+            suggestion: suggestion.map(str::to_owned),
+            related: Vec::new(),
+            is_sensitive: false,
+        });
+    }
+
+    /// Marks everything found since there were `since` findings as lying in a secret.
+    pub(crate) fn make_sensitive(&mut self, since: usize) {
+        self.diagnostics.iter_mut().skip(since).for_each(|diagnostic| diagnostic.is_sensitive = true);
+    }
+
+    /// How many findings there are.
+    pub(crate) fn n_findings(&self) -> usize {
+        self.diagnostics.len()
+    }
+
+    pub(crate) fn has_errors(&self) -> bool {
+        self.diagnostics.iter().any(Diagnostic::is_error)
+    }
+
+    /// Everything, in the order of the text; at most [`MAX_DIAGNOSTICS`], and at least one error if there is one.
+    pub(crate) fn into_diagnostics(mut self) -> Vec<Diagnostic> {
+        if self.diagnostics.len() > MAX_DIAGNOSTICS {
+            self.diagnostics.sort_by_key(|diagnostic| !diagnostic.is_error());
+            self.diagnostics.truncate(MAX_DIAGNOSTICS);
+        }
+        self.diagnostics.sort_by_key(|diagnostic| (diagnostic.place.line, diagnostic.place.column));
+        self.diagnostics
+    }
+}
+
+/// A value and where it is.
+#[derive(Clone)]
+pub(crate) struct Value<'t> {
+    pub(crate) tree: &'t Tree,
+    pub(crate) spot: Spot,
+}
+
+impl<'t> Value<'t> {
+    /// A whole document.
+    pub(crate) fn root(tree: &'t Tree) -> Self {
+        Self { tree, spot: spot(tree, "".into()) }
+    }
+
+    /// The value as an object; an error if it is none.
+    pub(crate) fn object(&self, reader: &mut Reader) -> Option<Object<'t>> {
+        if !self.is_object() {
+            self.wrong("an object", reader);
+            return None;
+        }
+        Some(Object { value: self.clone(), known: Vec::new() })
+    }
+
+    /// The items of a list of at most `max`; an error, and what is there up to `max`, if there are more; an error and
+    /// nothing if it is no list.
+    pub(crate) fn list(&self, max: usize, reader: &mut Reader) -> Vec<Self> {
+        let Some(items) = self.tree.as_list() else {
+            self.wrong("a list", reader);
+            return Vec::new();
+        };
+        if items.len() > max {
+            let message = format!("there are {} items, at most {max} are allowed", items.len());
+            reader.error("too-many-items", &self.spot, message);
+        }
+        let item =
+            |(index, tree)| Self { tree, spot: spot(tree, format!("{}[{index}]", self.spot.path).into()) };
+        items.iter().take(max).enumerate().map(item).collect()
+    }
+
+    /// The text; an error if it is no string.
+    pub(crate) fn text(&self, reader: &mut Reader) -> Option<&'t str> {
+        let text = self.tree.as_str();
+        if text.is_none() {
+            self.wrong("a string", reader);
+        }
+        text
+    }
+
+    /// The text, of `least` to `most` characters.
+    pub(crate) fn bounded_text(&self, least: usize, most: usize, reader: &mut Reader) -> Option<&'t str> {
+        let text = self.text(reader)?;
+        let length = text.chars().count();
+        if length < least || length > most {
+            let message = format!("{} has {length} characters, {least} to {most} are allowed", echo(text));
+            reader.error("bad-length", &self.spot, message);
+            return None;
+        }
+        Some(text)
+    }
+
+    /// One of `choices`, exactly as written there; else an error with the nearest.
+    pub(crate) fn choice(&self, choices: &[&'static str], reader: &mut Reader) -> Option<&'static str> {
+        let text = self.text(reader)?;
+        if let Some(choice) = choices.iter().find(|choice| **choice == text) {
+            return Some(choice);
+        }
+        let message = format!("{} is none of {}", echo(text), choices.join(", "));
+        reader.suggest("unknown-value", &self.spot, message, nearest(text, choices.iter().copied()));
+        None
+    }
+
+    /// A whole number from `least` to `most`. `10.0` is one; text is none.
+    pub(crate) fn integer(&self, least: i64, most: i64, reader: &mut Reader) -> Option<i64> {
+        let number = match self.tree.value {
+            TreeValue::Number(Number::Integer(number)) => i64::try_from(number).ok(),
+            #[expect(clippy::cast_possible_truncation, reason = "whole and far inside the bounds of i64")]
+            TreeValue::Number(Number::Float(number)) if number.fract() == 0.0 && number.abs() < 1e15 => {
+                Some(number as i64)
+            }
+            TreeValue::Number(Number::Float(_)) => None,
+            TreeValue::Null
+            | TreeValue::Bool(_)
+            | TreeValue::String(_)
+            | TreeValue::List(_)
+            | TreeValue::Object(_) => {
+                self.wrong("a whole number", reader);
+                return None;
+            }
+        };
+        let fits = number.filter(|number| (least..=most).contains(number));
+        if fits.is_none() {
+            let message = format!("expected a whole number from {least} to {most}, found {}", self.shown());
+            reader.error("out-of-range", &self.spot, message);
+        }
+        fits
+    }
+
+    /// A port, 1 to 65535.
+    pub(crate) fn port(&self, reader: &mut Reader) -> Option<u16> {
+        self.integer(1, 65_535, reader).and_then(|port| u16::try_from(port).ok())
+    }
+
+    /// `true` or `false`.
+    pub(crate) fn truth(&self, reader: &mut Reader) -> Option<bool> {
+        if let TreeValue::Bool(truth) = self.tree.value {
+            return Some(truth);
+        }
+        self.wrong("true or false", reader);
+        None
+    }
+
+    /// A duration of the Gateway API (GEP-2257): `1h30m`, `10s`, `500ms`; one to four parts of at most five digits.
+    pub(crate) fn duration(&self, reader: &mut Reader) -> Option<Duration> {
+        let text = self.text(reader)?;
+        let duration = parse_duration(text);
+        if duration.is_none() {
+            let message = format!("{} is no duration; write it as in `1h30m`, `10s` or `500ms`", echo(text));
+            reader.error("bad-duration", &self.spot, message);
+        }
+        duration
+    }
+
+    /// Whether it is an object.
+    pub(crate) fn is_object(&self) -> bool {
+        matches!(self.tree.value, TreeValue::Object(_))
+    }
+
+    /// Whether it is a list.
+    pub(crate) fn is_list(&self) -> bool {
+        self.tree.as_list().is_some()
+    }
+
+    /// Says that something else was expected.
+    pub(crate) fn wrong(&self, expected: &str, reader: &mut Reader) {
+        let message = format!("expected {expected}, found {}", self.shown());
+        reader.error("wrong-type", &self.spot, message);
+    }
+
+    /// The value for a message: short values themselves, others by their kind.
+    fn shown(&self) -> String {
+        match &self.tree.value {
+            TreeValue::Number(number) => number.to_string(),
+            TreeValue::String(text) => echo(text),
+            TreeValue::Bool(truth) => truth.to_string(),
+            TreeValue::Null | TreeValue::List(_) | TreeValue::Object(_) => self.tree.kind().to_owned(),
+        }
+    }
+}
+
+/// An object whose fields are asked for one by one.
+pub(crate) struct Object<'t> {
+    value: Value<'t>,
+    known: Vec<&'static str>,
+}
+
+impl<'t> Object<'t> {
+    /// Where the object is.
+    pub(crate) fn spot(&self) -> &Spot {
+        &self.value.spot
+    }
+
+    /// The value of a field; `None` if it is absent or null.
+    pub(crate) fn take(&mut self, name: &'static str) -> Option<Value<'t>> {
+        self.known.push(name);
+        let tree = self.value.tree.get(name)?;
+        Some(Value { tree, spot: spot(tree, join(&self.value.spot.path, name)) })
+    }
+
+    /// The value of a field; an error if it is absent or null.
+    pub(crate) fn need(&mut self, name: &'static str, reader: &mut Reader) -> Option<Value<'t>> {
+        let value = self.take(name);
+        if value.is_none() {
+            reader.error("missing-field", self.spot(), format!("the field `{name}` is missing"));
+        }
+        value
+    }
+
+    /// Whether the field is there and not null.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.value.tree.get(name).is_some()
+    }
+
+    /// Fields that may be there and are not looked at.
+    pub(crate) fn ignore(&mut self, names: &[&'static str]) {
+        self.known.extend(names);
+    }
+
+    /// Every entry as a value with its key, for maps whose keys are the user's.
+    pub(crate) fn entries(&self) -> Vec<(&'t str, Value<'t>)> {
+        let entries = self.value.tree.entries().iter();
+        entries
+            .map(|entry| {
+                let path = format!("{}[{:?}]", self.value.spot.path, entry.key).into();
+                let position = entry.position;
+                let spot = Spot { path, line: position.line, column: position.column };
+                (entry.key.as_str(), Value { tree: &entry.value, spot })
+            })
+            .collect()
+    }
+
+    /// Warns of every field that was not asked for, with the one that was probably meant.
+    pub(crate) fn finish(self, reader: &mut Reader) {
+        for entry in self.value.tree.entries() {
+            if self.known.contains(&entry.key.as_str()) {
+                continue;
+            }
+            let path = join(&self.value.spot.path, &entry.key);
+            let spot = Spot { path, line: entry.position.line, column: entry.position.column };
+            let message = format!("unknown field {}, which is left out", echo_name(&entry.key));
+            let suggestion = nearest(&entry.key, self.known.iter().copied());
+            reader.push(Severity::Warning, "unknown-field", &spot, message, suggestion);
+        }
+    }
+}
+
+/// `1h30m` and the like; `None` for anything else.
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    let mut n_parts = 0;
+    while !rest.is_empty() {
+        let n_digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let (digits, after) = rest.split_at_checked(n_digits)?;
+        if n_digits == 0 || n_digits > 5 || n_parts == 4 {
+            return None;
+        }
+        let number: u64 = digits.parse().ok()?;
+        let (part, after) = [("ms", 1), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)]
+            .into_iter()
+            .find_map(|(unit, ms)| after.strip_prefix(unit).map(|after| (number * ms, after)))?;
+        total += Duration::from_millis(part);
+        rest = after;
+        n_parts += 1;
+    }
+    (n_parts > 0).then_some(total)
+}
+
+fn spot(tree: &Tree, path: Arc<str>) -> Spot {
+    Spot { path, line: tree.position.line, column: tree.position.column }
+}
+
+fn join(path: &str, name: &str) -> Arc<str> {
+    let is_plain =
+        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' || byte == b'@');
+    match (path.is_empty(), is_plain) {
+        (true, true) => name.into(),
+        (false, true) => format!("{path}.{name}").into(),
+        (_, false) => format!("{path}[{name:?}]").into(),
+    }
+}
+
+/// Nobody reads more of one document.
+const MAX_DIAGNOSTICS: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_those_of_gep_2257() {
+        let same = [
+            ("0h", "0s"),
+            ("150m", "2h30m"),
+            ("7230s", "2h30s"),
+            ("10s30m1h", "1h30m10s"),
+            ("100ms200ms300ms", "600ms"),
+        ];
+        for (one, other) in same {
+            assert!(parse_duration(one).is_some(), "{one}");
+            assert_eq!(parse_duration(one), parse_duration(other), "{one}");
+        }
+        for bad in ["", "1", "1m1", "1d", "1h30m10s20ms50h", "999999h", "1.5h", "-15m", "h", " 1s", "1µs"] {
+            assert_eq!(parse_duration(bad), None, "{bad}");
+        }
+    }
+}

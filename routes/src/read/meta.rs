@@ -1,0 +1,151 @@
+//! `metadata`: name, namespace, labels, annotations, age.
+
+use std::sync::Arc;
+
+use super::fields::{Object, Reader, Value};
+use crate::model::{DocumentKey, Kind, Meta};
+
+/// Reads identity and metadata of a Kubernetes-shaped document; `None`, with an error, if it has no usable name.
+pub(crate) fn read_meta(
+    kind: Kind,
+    document: &mut Object<'_>,
+    reader: &mut Reader,
+) -> Option<(DocumentKey, Meta)> {
+    let metadata = document.need("metadata", reader)?;
+    let mut metadata = metadata.object(reader)?;
+    let name = metadata.need("name", reader).and_then(|name| read_name(&name, reader));
+    let namespace = match metadata.take("namespace") {
+        Some(namespace) => read_name(&namespace, reader),
+        None => Some(Arc::from("")),
+    };
+    let mut meta = Meta::default();
+    if let Some(labels) = metadata.take("labels") {
+        meta.labels = read_map(&labels, reader);
+    }
+    if let Some(annotations) = metadata.take("annotations") {
+        meta.annotations = read_map(&annotations, reader);
+    }
+    if let Some(created) = metadata.take("creationTimestamp") {
+        meta.created = created.text(reader).and_then(|text| {
+            let seconds = parse_timestamp(text);
+            if seconds.is_none() {
+                reader.error("bad-timestamp", &created.spot, "expected a time such as 2024-05-01T12:00:00Z");
+            }
+            seconds
+        });
+    }
+    metadata.ignore(&[
+        "generation",
+        "resourceVersion",
+        "uid",
+        "managedFields",
+        "selfLink",
+        "ownerReferences",
+        "finalizers",
+        "generateName",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ]);
+    metadata.finish(reader);
+    Some((DocumentKey::new(kind, &namespace?, &name?), meta))
+}
+
+/// A name of an object or namespace: 1 to 253 characters, no `/`, no blanks, no control characters.
+///
+/// Kubernetes allows less; what names cannot hold here is what would make resource names ambiguous.
+pub(crate) fn read_name(value: &Value<'_>, reader: &mut Reader) -> Option<Arc<str>> {
+    let text = value.bounded_text(1, 253, reader)?;
+    if text.chars().any(|one| one == '/' || one.is_whitespace() || one.is_control()) {
+        let message = format!("{text:?} is no name: `/`, blanks and control characters are not allowed");
+        reader.error("bad-name", &value.spot, message);
+        return None;
+    }
+    Some(text.into())
+}
+
+/// A map of texts, sorted by key.
+pub(crate) fn read_map(value: &Value<'_>, reader: &mut Reader) -> Vec<(String, String)> {
+    let Some(object) = value.object(reader) else { return Vec::new() };
+    let mut pairs = Vec::new();
+    for (key, value) in object.entries() {
+        if let Some(text) = value.text(reader) {
+            pairs.push((key.to_owned(), text.to_owned()));
+        }
+    }
+    pairs.sort();
+    pairs
+}
+
+/// Seconds since 1970 of an RFC 3339 time; fractions of a second are dropped.
+pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
+    let number = |from: usize, to: usize| -> Option<i64> {
+        let part = text.get(from..to)?;
+        if part.bytes().all(|byte| byte.is_ascii_digit()) { part.parse().ok() } else { None }
+    };
+    let is = |at: usize, allowed: &str| text.get(at..=at).is_some_and(|one| allowed.contains(one));
+    if !(is(4, "-") && is(7, "-") && is(10, "Tt ") && is(13, ":") && is(16, ":")) {
+        return None;
+    }
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    let rest = text.get(19..)?;
+    let rest = match rest.strip_prefix('.') {
+        Some(fraction) => fraction.trim_start_matches(|digit: char| digit.is_ascii_digit()),
+        None => rest,
+    };
+    let offset = match rest {
+        "Z" | "z" => 0,
+        _ => {
+            let sign = if rest.starts_with('+') {
+                1
+            } else if rest.starts_with('-') {
+                -1
+            } else {
+                return None;
+            };
+            let (hours, minutes) = rest.get(1..)?.split_once(':')?;
+            if hours.len() != 2 || minutes.len() != 2 {
+                return None;
+            }
+            sign * (hours.parse::<i64>().ok()? * 3_600 + minutes.parse::<i64>().ok()? * 60)
+        }
+    };
+    let is_valid =
+        (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && minute < 60 && second <= 60;
+    if !is_valid {
+        return None;
+    }
+    Some(days_since_1970(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second - offset)
+}
+
+/// Days of the Gregorian calendar, counted in years that begin in March so that the leap day is their last.
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let month = (month + 9) % 12;
+    let before = year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    before + (153 * month + 2) / 5 + day - 1 - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_are_those_of_rfc_3339() {
+        let table = [
+            ("1970-01-01T00:00:00Z", Some(0)),
+            ("2000-03-01T00:00:00Z", Some(951_868_800)),
+            ("2024-02-29T12:00:00.123Z", Some(1_709_208_000)),
+            ("2024-02-29T13:00:00+01:00", Some(1_709_208_000)),
+            ("1969-12-31T23:59:59Z", Some(-1)),
+            ("2024-02-29", None),
+            ("2024-13-01T00:00:00Z", None),
+            ("2024-01-01T00:00:00", None),
+            ("2024-01-01T00:00:00+1:00", None),
+            ("ääää-01-01T00:00:00Z", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(parse_timestamp(text), expected, "{text}");
+        }
+    }
+}
