@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use xds_cache::layer::{LayerGroup, merge};
+use xds_cache::layer::{Generated, LayerGroup, merge};
 use xds_cache::{GroupName, Layer, Node, Publisher, Resource, ResourceType, Revision};
 
 /// A layer of clusters with their endpoints in the default group.
@@ -45,9 +45,9 @@ fn build(c: &mut Criterion) {
         let overrides = Layer::default();
         let base = layer(n, 0);
         group.bench_with_input(BenchmarkId::new("merge", n), &base, |b, base| {
-            b.iter(|| merge(black_box(base), &overrides));
+            b.iter(|| merge(black_box(base), &overrides, &Generated::new()));
         });
-        let groups = merge(&base, &overrides);
+        let groups = merge(&base, &overrides, &Generated::new());
         group.bench_with_input(BenchmarkId::new("first view", n), &groups, |b, groups| {
             b.iter_batched(
                 || {
@@ -59,7 +59,8 @@ fn build(c: &mut Criterion) {
                 BatchSize::SmallInput,
             );
         });
-        let generations = [merge(&sharing(&base, layer(n, 1)), &overrides), groups.clone()];
+        let generations =
+            [merge(&sharing(&base, layer(n, 1)), &overrides, &Generated::new()), groups.clone()];
         group.bench_with_input(BenchmarkId::new("publish one change", n), &generations, |b, generations| {
             let publisher = Publisher::new();
             publisher.publish(Revision(0), groups.clone());

@@ -1,9 +1,12 @@
 //! Layers: the groups and resources of each source, and the effective groups that they make together (D6).
+//!
+//! What is generated from documents about routes is no layer: it differs by profile, and lies below both layers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::group::{GroupName, NodeGroup};
+use crate::node::Profile;
 use crate::resource::{Origin, Resource, ResourceKey};
 
 /// Resources by type and name.
@@ -41,6 +44,18 @@ impl Layer {
     }
 }
 
+/// What documents about routes give one group: resources that differ by kind of client (D3).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GeneratedGroup {
+    /// The definition, if documents call for the group and no source defines it.
+    pub definition: Option<NodeGroup>,
+    /// The resources for each kind of client; a profile that is absent gets none.
+    pub profiles: BTreeMap<Profile, Resources>,
+}
+
+/// What documents about routes give, by group name; every group that is named here exists.
+pub type Generated = BTreeMap<GroupName, GeneratedGroup>;
+
 /// One group as it is served.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EffectiveGroup {
@@ -48,40 +63,63 @@ pub struct EffectiveGroup {
     pub definition: NodeGroup,
     /// The label of the API's publication, shown where everything of a type comes from it.
     pub label: Option<Arc<str>>,
-    /// Its resources: those of the API over those of the files.
+    /// Its resources for every kind of client: those of the API over those of the files.
     pub resources: Resources,
+    /// Its resources for one kind of client, of documents; [`resources`](Self::resources) lie over them.
+    pub generated: BTreeMap<Profile, Resources>,
 }
 
 /// All groups as they are served. Always has the default group.
 pub type Groups = BTreeMap<GroupName, Arc<EffectiveGroup>>;
 
-/// Lays the overrides over the base.
+/// Lays the overrides over the base, and both over what documents give.
 ///
-/// A group's definition comes from the base if it is defined there. A group that has resources and no definition selects the
-/// node whose id is the group's name. A resource of the overrides shadows the base's of the same type and name.
+/// Groups are made as by [`effective_group`]; the default group is always there.
 #[must_use]
-pub fn merge(base: &Layer, overrides: &Layer) -> Groups {
-    let mut groups = Groups::new();
-    let names = base.groups.keys().chain(overrides.groups.keys());
-    for name in names.chain([&GroupName::default_group()]) {
-        if groups.contains_key(name) {
-            continue;
-        }
+pub fn merge(base: &Layer, overrides: &Layer, generated: &Generated) -> Groups {
+    let default = GroupName::default_group();
+    let names = base.groups.keys().chain(overrides.groups.keys()).chain(generated.keys()).chain([&default]);
+    let names: BTreeSet<&GroupName> = names.collect();
+    let group = |name| {
         let (under, over) = (base.groups.get(name), overrides.groups.get(name));
-        let definition = [under, over]
-            .into_iter()
-            .flatten()
-            .find_map(|group| group.definition.clone())
-            .unwrap_or_else(|| undefined(name));
-        let mut resources = under.map(|group| group.resources.clone()).unwrap_or_default();
-        if let Some(over) = over {
+        effective_group(name, under, over, generated.get(name))
+    };
+    names.into_iter().map(|name| (name.clone(), Arc::new(group(name)))).collect()
+}
+
+/// One group of what each source says of it.
+///
+/// Its definition comes from the base if it is defined there, else from the overrides, else from documents. A group that has
+/// resources and no definition selects the node whose id is the group's name. A resource of the overrides shadows the base's of
+/// the same type and name; either of them shadows a generated one.
+#[must_use]
+pub fn effective_group(
+    name: &GroupName,
+    base: Option<&LayerGroup>,
+    overrides: Option<&LayerGroup>,
+    generated: Option<&GeneratedGroup>,
+) -> EffectiveGroup {
+    let layers = [base, overrides].into_iter().flatten();
+    let definition = layers
+        .clone()
+        .find_map(|group| group.definition.clone())
+        .or_else(|| generated.and_then(|group| group.definition.clone()))
+        .unwrap_or_else(|| undefined(name));
+    let mut resources = Resources::new();
+    for layer in layers {
+        if resources.is_empty() {
+            resources = layer.resources.clone();
+        } else {
             resources
-                .extend(over.resources.iter().map(|(key, resource)| (key.clone(), Arc::clone(resource))));
+                .extend(layer.resources.iter().map(|(key, resource)| (key.clone(), Arc::clone(resource))));
         }
-        let label = over.and_then(|group| group.label.clone());
-        groups.insert(name.clone(), Arc::new(EffectiveGroup { definition, label, resources }));
     }
-    groups
+    EffectiveGroup {
+        definition,
+        label: overrides.and_then(|group| group.label.clone()),
+        resources,
+        generated: generated.map(|group| group.profiles.clone()).unwrap_or_default(),
+    }
 }
 
 fn undefined(name: &GroupName) -> NodeGroup {
@@ -89,8 +127,35 @@ fn undefined(name: &GroupName) -> NodeGroup {
 }
 
 impl EffectiveGroup {
-    /// The label to show for `resource`, if it is part of a labelled publication.
+    /// What clients of a profile get from the group, each key once: first the resources for all of them, then those generated
+    /// for the profile. Both parts are sorted.
+    pub fn resources_for(&self, profile: Profile) -> impl Iterator<Item = (&ResourceKey, &Arc<Resource>)> {
+        let generated = self.generated.get(&profile).into_iter().flatten();
+        self.resources.iter().chain(generated.filter(|(key, _)| !self.resources.contains_key(*key)))
+    }
+
+    /// Whether clients of a profile get a resource of this type and name from the group.
+    #[must_use]
+    pub fn has(&self, profile: Profile, key: &ResourceKey) -> bool {
+        self.resources.contains_key(key)
+            || self.generated.get(&profile).is_some_and(|resources| resources.contains_key(key))
+    }
+
+    /// The kinds of clients that its nodes can be.
+    #[must_use]
+    pub fn profiles(&self) -> &'static [Profile] {
+        match self.definition.client {
+            Some(Profile::Envoy) => &[Profile::Envoy],
+            Some(Profile::Grpc) => &[Profile::Grpc],
+            None => &Profile::ALL,
+        }
+    }
+
+    /// The label to show for `resource`, which the group serves, if it is part of a labelled publication. What documents give is
+    /// part of none.
     pub(crate) fn label_of(&self, resource: &Resource) -> Option<&Arc<str>> {
-        self.label.as_ref().filter(|_| *resource.origin() == Origin::Api)
+        let label = self.label.as_ref()?;
+        let is_published = *resource.origin() == Origin::Api && self.resources.contains_key(resource.key());
+        is_published.then_some(label)
     }
 }

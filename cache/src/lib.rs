@@ -22,7 +22,7 @@ mod virtual_host;
 pub mod xdstp;
 
 pub use group::{GroupName, NodeGroup, Selector};
-pub use layer::{Groups, Layer};
+pub use layer::{Generated, Groups, Layer};
 pub use node::{Locality, Node, Profile, Scalar};
 pub use publisher::{Publication, Publisher, ViewChange, ViewReceiver};
 pub use resource::{Name, Origin, Reference, Resource, ResourceDraft, ResourceKey};

@@ -13,6 +13,9 @@ pub enum Profile {
 }
 
 impl Profile {
+    /// Every profile.
+    pub const ALL: [Self; 2] = [Self::Envoy, Self::Grpc];
+
     /// The profile's name in files, REST and logs: `envoy` or `grpc`.
     #[must_use]
     pub fn as_str(self) -> &'static str {

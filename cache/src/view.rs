@@ -132,7 +132,7 @@ pub(crate) fn compile(
     let mut merged: BTreeMap<&ResourceKey, (&EffectiveGroup, &Arc<Resource>)> = BTreeMap::new();
     let mut conflicts = Vec::new();
     for group in &members {
-        for (resource_key, resource) in &group.resources {
+        for (resource_key, resource) in group.resources_for(key.profile) {
             match merged.entry(resource_key) {
                 Entry::Vacant(entry) => {
                     entry.insert((group, resource));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use xds_cache::group::Glob;
-use xds_cache::layer::{Groups, Layer, LayerGroup, merge};
+use xds_cache::layer::{Generated, Groups, Layer, LayerGroup, merge};
 use xds_cache::{
     GroupName, Node, NodeGroup, Publisher, Resource, ResourceDraft, ResourceType, Revision, Selector, View,
     ViewReceiver,
@@ -33,7 +33,7 @@ fn layer(groups: &[(&str, &[(&str, &str)])]) -> Layer {
 }
 
 fn served(groups: &[(&str, &[(&str, &str)])]) -> Groups {
-    merge(&layer(groups), &Layer::default())
+    merge(&layer(groups), &Layer::default(), &Generated::new())
 }
 
 /// The groups of `before` with those of `changes` put in their places; the others stay the very same.
@@ -172,7 +172,7 @@ fn the_higher_priority_wins_then_the_name_and_the_default_group_is_below_all() {
         let mut base = layer(&[("default", &[("x", "default"), ("only-default", "1")])]);
         layers.iter().for_each(|layer| base.groups.extend(layer.groups.clone()));
         let publisher = Publisher::new();
-        publisher.publish(Revision(1), merge(&base, &Layer::default()));
+        publisher.publish(Revision(1), merge(&base, &Layer::default(), &Generated::new()));
         let view = publisher.view_of(&node("n1")).expect("loaded");
         let conflicts: Vec<String> =
             view.conflicts().iter().map(|conflict| conflict.loser.to_string()).collect();
@@ -192,7 +192,7 @@ fn overrides_lie_over_the_base_and_a_definition_of_the_base_wins() {
     let definition = |priority| Some(NodeGroup { priority, ..NodeGroup::for_node_id(name("g")) });
     base.groups.entry(name("g")).or_default().definition = definition(1);
     overrides.groups.entry(name("g")).or_default().definition = definition(2);
-    let groups = merge(&base, &overrides);
+    let groups = merge(&base, &overrides, &Generated::new());
     let group = groups.get(&name("g")).expect("merged");
     let texts: Vec<&[u8]> = group.resources.values().map(|resource| &resource.value()[..]).collect();
     assert_eq!(texts, [b"api".as_slice(), b"file"]);
@@ -211,7 +211,7 @@ fn a_label_shows_only_where_everything_of_a_type_comes_from_it() {
     overrides.groups.entry(name("n")).or_default().label = Some("v7".into());
     let label = |base: &Layer| {
         let publisher = Publisher::new();
-        publisher.publish(Revision(1), merge(base, &overrides));
+        publisher.publish(Revision(1), merge(base, &overrides, &Generated::new()));
         let view = publisher.view_of(&node("n")).expect("loaded");
         (
             view.version_info(&ResourceType::Cluster).to_string(),
@@ -249,7 +249,7 @@ fn names_are_looked_up_by_alias_domain_and_spelling() {
     group.resources.extend(resources.map(|resource| (resource.key().clone(), resource)));
     let base = Layer { groups: [(GroupName::default_group(), group)].into() };
     let publisher = Publisher::new();
-    publisher.publish(Revision(1), merge(&base, &Layer::default()));
+    publisher.publish(Revision(1), merge(&base, &Layer::default(), &Generated::new()));
     let view = publisher.view_of(&node("n")).expect("loaded");
     let table = [
         ("r/exact", Some("r/exact")),
@@ -292,7 +292,7 @@ proptest! {
                 let group = layer.groups.entry(name(["default", "n", "m"][group])).or_default();
                 group.resources.insert(resource.key().clone(), resource);
             }
-            merge(&base, &overrides)
+            merge(&base, &overrides, &Generated::new())
         };
         let mut shuffled: Vec<usize> = (0..items.len()).collect();
         shuffled.sort_by_key(|position| keys[*position]);

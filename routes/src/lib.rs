@@ -20,4 +20,4 @@ mod translate;
 pub use conditions::{Condition, Conditions};
 pub use model::{Document, DocumentKey, Kind};
 pub use read::{ReadOutcome, read};
-pub use translate::{Documents, Options, Placed, Translation, translate};
+pub use translate::{Documents, Generated, GeneratedGroup, Options, Placed, Translation, translate};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use xds_cache::layer::Resources;
-use xds_cache::{GroupName, NodeGroup, Profile};
+use xds_cache::GroupName;
+pub use xds_cache::layer::{Generated, GeneratedGroup};
 use xds_codec::{Codec, Diagnostic};
 
 use crate::conditions::Conditions;
@@ -59,22 +59,13 @@ impl Default for Options {
 /// What documents give.
 #[derive(Clone, Debug, Default)]
 pub struct Translation {
-    /// By group.
-    pub groups: BTreeMap<GroupName, GeneratedGroup>,
+    /// By group. A group is defined here if it exists only because of documents: consumer routes of a namespace.
+    pub groups: Generated,
     /// What became of every object.
     pub conditions: Conditions,
     /// What is doubtful between documents, in the order of files and lines. None of it is an error: one bad object never
     /// takes down another.
     pub diagnostics: Vec<Diagnostic>,
-}
-
-/// What documents give for one group.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct GeneratedGroup {
-    /// The definition, if the group exists only because of documents: consumer routes of a namespace.
-    pub definition: Option<NodeGroup>,
-    /// The resources for each kind of client.
-    pub profiles: BTreeMap<Profile, Resources>,
 }
 
 /// Translates all documents.

@@ -25,6 +25,7 @@ fn views(n: usize) -> [Arc<View>; 2] {
         definition: NodeGroup::default_group(),
         label: None,
         resources: (0..n).map(|i| cluster(i, 0)).map(|resource| (resource.key().clone(), resource)).collect(),
+        generated: std::collections::BTreeMap::new(),
     };
     let mut publish = |revision| {
         let changed = cluster(0, revision);

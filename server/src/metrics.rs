@@ -313,7 +313,7 @@ mod tests {
         let mut base = Layer::default();
         let resources: Resources = [(resource.key().clone(), Arc::clone(&resource))].into();
         base.groups.entry(xds_cache::GroupName::default_group()).or_default().resources = resources;
-        publisher.publish(Revision(1), layer::merge(&base, &Layer::default()));
+        publisher.publish(Revision(1), layer::merge(&base, &Layer::default(), &layer::Generated::new()));
         let text = metrics.render();
         let name = "xds_snapshot_resources{group=\"default\",type=\"clusters\"}";
         assert_eq!(line(&text, name), Some("1"), "{text}");

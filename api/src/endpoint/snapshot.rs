@@ -168,7 +168,7 @@ fn entry(
     resource: &Resource,
 ) -> ResourceEntry {
     let owns = |name: &&xds_cache::GroupName| {
-        groups.get(*name).is_some_and(|group| group.resources.contains_key(resource.key()))
+        groups.get(*name).is_some_and(|group| group.has(view.key().profile, resource.key()))
     };
     let group =
         view.key().groups.iter().find(owns).cloned().unwrap_or_else(xds_cache::GroupName::default_group);

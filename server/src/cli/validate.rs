@@ -8,8 +8,8 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use xds_cache::{
-    GroupName, Groups, Layer, Node, Origin, Profile, Publisher, Resource, ResourceKey, ResourceType,
-    Revision, StatusBoard, layer,
+    Generated, GroupName, Groups, Layer, Node, Origin, Profile, Publisher, Resource, ResourceKey,
+    ResourceType, Revision, StatusBoard, layer,
 };
 use xds_codec::document::Tree;
 use xds_codec::{Codec, Diagnostic, Effect, Limits, Place, ProfileFinding, Severity, Syntax};
@@ -138,7 +138,7 @@ fn doubts(args: &ValidateArgs, layer: &Layer, unusable: BTreeSet<ResourceKey>) -
         (key, Arc::new(resource))
     };
     default.resources.extend(unusable.into_iter().map(placeholder));
-    let groups = layer::merge(layer, &present);
+    let groups = layer::merge(layer, &present, &Generated::new());
     let touched: BTreeSet<_> = groups.keys().collect();
     let mut doubts = check::doubts(&BTreeMap::new(), &groups, &touched, &StatusBoard::new(), |_| true);
     if args.strict {
@@ -166,7 +166,7 @@ fn doubts(args: &ValidateArgs, layer: &Layer, unusable: BTreeSet<ResourceKey>) -
 /// A group is judged as its nodes see it: over the default group, and for names that neither has, with what other groups have.
 /// A group whose nodes are all of one kind is not judged for the other.
 fn lint_profiles(codec: &Codec, target: Target, layer: &Layer) -> Vec<ProfileFinding> {
-    let groups = layer::merge(layer, &Layer::default());
+    let groups = layer::merge(layer, &Layer::default(), &Generated::new());
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
     for profile in target.profiles() {
@@ -216,14 +216,14 @@ fn seen_by<'g>(groups: &'g Groups, name: &GroupName, profile: Profile) -> Vec<&'
     let default = GroupName::default_group();
     let mut resources: BTreeMap<&ResourceKey, &Resource> = BTreeMap::new();
     for own in [name, &default] {
-        for (key, resource) in groups.get(own).iter().flat_map(|group| &group.resources) {
+        for (key, resource) in groups.get(own).iter().flat_map(|group| group.resources_for(profile)) {
             resources.entry(key).or_insert(resource);
         }
     }
     for other in
         groups.values().filter(|group| group.definition.client.is_none_or(|client| client == profile))
     {
-        for (key, resource) in &other.resources {
+        for (key, resource) in other.resources_for(profile) {
             if key.resource_type != ResourceType::Listener {
                 resources.entry(key).or_insert(resource);
             }

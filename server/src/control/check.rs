@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xds_cache::layer::EffectiveGroup;
-use xds_cache::{GroupName, Groups, Origin, Resource, ResourceKey, StatusBoard};
+use xds_cache::{GroupName, Groups, Origin, Profile, Resource, ResourceKey, StatusBoard};
 use xds_codec::{Diagnostic, Place, Severity};
 
 use super::candidate::warning;
@@ -55,14 +55,24 @@ fn dangling<'a>(
 ) -> Vec<Diagnostic> {
     let reachable: Vec<&EffectiveGroup> =
         groups.values().map(|g| &**g).filter(|g| may_meet(group, g)).collect();
-    let exists = |key: &ResourceKey| reachable.iter().any(|group| group.resources.contains_key(key));
+    let exists = |profiles: &[Profile], key: &ResourceKey| {
+        reachable.iter().any(|group| profiles.iter().any(|profile| group.has(*profile, key)))
+    };
+    // What every kind of client gets is fine if one kind makes something of it.
+    let raw = group.resources.values().map(|resource| (resource, group.profiles()));
+    let generated = group.generated.iter().flat_map(|(profile, resources)| {
+        let served = resources.iter().filter(|(key, _)| !group.resources.contains_key(*key));
+        served.map(move |(_, resource)| (resource, std::slice::from_ref(profile)))
+    });
     let mut found = Vec::new();
-    for resource in group.resources.values() {
+    let mut told = BTreeSet::new();
+    for (resource, profiles) in raw.chain(generated) {
         for reference in resource.references() {
             if found.len() >= MAX_DOUBTS {
                 return found;
             }
-            if counts(resource, &reference.to) && !exists(&reference.to) {
+            let is_dangling = counts(resource, &reference.to) && !exists(profiles, &reference.to);
+            if is_dangling && told.insert((resource.key(), reference)) {
                 let message = format!(
                     "{} of {} names {}, which does not exist",
                     resource.key(),
@@ -104,9 +114,11 @@ fn removed(before: &Groups, after: &Groups, touched: &BTreeSet<&GroupName>) -> B
     let mut removed = BTreeSet::new();
     for name in touched {
         let Some(old) = before.get(*name) else { continue };
-        let new = after.get(*name).map(|group| &group.resources);
-        let gone = old.resources.keys().filter(|key| !new.is_some_and(|new| new.contains_key(*key)));
-        removed.extend(gone.cloned());
+        let new = after.get(*name);
+        for profile in Profile::ALL {
+            let gone = old.resources_for(profile).map(|(key, _)| key);
+            removed.extend(gone.filter(|key| !new.is_some_and(|new| new.has(profile, key))).cloned());
+        }
     }
     removed
 }
@@ -124,7 +136,9 @@ pub(crate) fn conflicts(groups: &Groups, group: &EffectiveGroup, board: &StatusB
                 && rival.definition.priority == group.definition.priority
         })
         .filter_map(|(name, rival)| {
-            let shared = rival.resources.keys().find(|key| group.resources.contains_key(*key))?;
+            let shared = Profile::ALL.iter().find_map(|profile| {
+                rival.resources_for(*profile).map(|(key, _)| key).find(|key| group.has(*profile, key))
+            })?;
             Some((name, (&**rival, shared)))
         })
         .collect();

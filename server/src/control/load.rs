@@ -143,7 +143,7 @@ impl Shared {
                         format!("a load of the files could not be recorded: {}", chain(&error)),
                     );
                     is_record_due = may_pass(&error);
-                    (world.revision, Patch::new(), world.rebased(&base, &Patch::new()))
+                    (world.revision, Patch::new(), world.rebased(&base, &Patch::new(), &world.generated))
                 }
             }
         } else {
@@ -210,7 +210,7 @@ impl Shared {
         let is_known = keys.get(super::key::FILES_HASH) == Some(&BlobHash::of(hash.as_bytes()));
         let contents = if is_known { Plan::new() } else { self.contents(world, base, keys) };
         let (patch, dropped) = equal_overrides(world, base, &contents);
-        let groups = world.rebased(base, &patch);
+        let groups = world.rebased(base, &patch, &world.generated);
         let summary = summary(&contents);
         let mut plan = plan(&world.overrides, &patch);
         if !is_known {

@@ -1,11 +1,11 @@
-//! What is served and why: the two layers, the groups made of them, and what is known of the files.
+//! What is served and why: the two layers, what documents give, the groups made of them, and what is known of the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xds_api::handle::{Event, FileStatus};
-use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, merge};
-use xds_cache::{GroupName, Groups, Layer, Publication, Revision};
+use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group, merge};
+use xds_cache::{Generated, GroupName, Groups, Layer, Publication, Revision};
 
 use super::stored::Stored;
 use super::{Shared, stored, stored_revision};
@@ -19,7 +19,9 @@ pub(crate) struct State {
     pub(crate) base: Arc<Layer>,
     /// What the API owns.
     pub(crate) overrides: Arc<Layer>,
-    /// The two merged.
+    /// What the documents of both give.
+    pub(crate) generated: Arc<Generated>,
+    /// All of it merged.
     pub(crate) groups: Groups,
     /// The stored records that could not be read: why, by key.
     pub(crate) unreadable: BTreeMap<String, String>,
@@ -48,6 +50,7 @@ pub(crate) struct World {
     pub(crate) revision: Revision,
     pub(crate) base: Arc<Layer>,
     pub(crate) overrides: Arc<Layer>,
+    pub(crate) generated: Arc<Generated>,
     pub(crate) groups: Groups,
     pub(crate) files: Arc<BTreeMap<Arc<str>, FileStatus>>,
 }
@@ -56,11 +59,13 @@ impl State {
     pub(crate) fn new(revision: Revision, stored: Stored) -> Self {
         let base = Arc::new(Layer::default());
         let overrides = Arc::new(stored.overrides);
+        let generated = Arc::new(Generated::new());
         Self {
             revision,
-            groups: merge(&base, &overrides),
+            groups: merge(&base, &overrides, &generated),
             base,
             overrides,
+            generated,
             unreadable: stored.unreadable,
             problems: BTreeMap::new(),
             files: Arc::default(),
@@ -77,6 +82,7 @@ impl State {
             revision: self.revision,
             base: Arc::clone(&self.base),
             overrides: Arc::clone(&self.overrides),
+            generated: Arc::clone(&self.generated),
             groups: self.groups.clone(),
             files: Arc::clone(&self.files),
         }
@@ -113,25 +119,34 @@ impl World {
         self.overrides.groups.get(name).cloned().unwrap_or_default()
     }
 
-    /// The groups as they are after `base` and `overrides` were patched.
-    pub(crate) fn patched(&self, base: &Layer, patch: &Patch) -> Groups {
-        let touched = |name: &GroupName| patch.contains_key(name);
-        let of_base = base.groups.iter().filter(|(name, _)| touched(name));
-        let part = Layer { groups: of_base.map(|(name, group)| (name.clone(), group.clone())).collect() };
-        let over = patch.iter().filter_map(|(name, group)| Some((name.clone(), group.clone()?))).collect();
-        let mut merged = merge(&part, &Layer { groups: over });
+    /// The groups as they are after `base` and `overrides` were patched, and with what the documents then give.
+    ///
+    /// `base` may differ from the world's only in groups that `patch` names. A group that would be the same as it is stays the
+    /// very same.
+    pub(crate) fn patched(&self, base: &Layer, patch: &Patch, generated: &Arc<Generated>) -> Groups {
+        let mut names: BTreeSet<&GroupName> = patch.keys().collect();
+        if !Arc::ptr_eq(&self.generated, generated) {
+            names.extend(self.generated.keys().chain(generated.keys()));
+        }
         let mut groups = self.groups.clone();
-        for name in patch.keys() {
-            match merged.remove(name) {
-                Some(group) => insert(&mut groups, name, group),
-                None => _ = groups.remove(name),
+        for name in names {
+            let under = base.groups.get(name);
+            let over = match patch.get(name) {
+                Some(patched) => patched.as_ref(),
+                None => self.overrides.groups.get(name),
+            };
+            let generated = generated.get(name);
+            if under.is_some() || over.is_some() || generated.is_some() || name.is_default() {
+                insert(&mut groups, name, effective_group(name, under, over, generated));
+            } else {
+                groups.remove(name);
             }
         }
         groups
     }
 
-    /// The groups as they are with another base, and the overrides patched.
-    pub(crate) fn rebased(&self, base: &Layer, patch: &Patch) -> Groups {
+    /// The groups as they are with another base, the overrides patched, and what the documents then give.
+    pub(crate) fn rebased(&self, base: &Layer, patch: &Patch, generated: &Arc<Generated>) -> Groups {
         let mut everything: Patch =
             self.overrides.groups.iter().map(|(name, group)| (name.clone(), Some(group.clone()))).collect();
         everything.extend(patch.iter().map(|(name, group)| (name.clone(), group.clone())));
@@ -139,19 +154,25 @@ impl World {
         for name in names {
             everything.entry(name.clone()).or_insert(None);
         }
-        self.patched(base, &everything)
+        self.patched(base, &everything, generated)
     }
 }
 
 /// Keeps the very group that is there if it would be the same in every respect: then its views need not be compiled again.
-fn insert(groups: &mut Groups, name: &GroupName, group: Arc<EffectiveGroup>) {
+fn insert(groups: &mut Groups, name: &GroupName, group: EffectiveGroup) {
     let is_same = groups.get(name).is_some_and(|old| {
         old.definition == group.definition
             && old.label == group.label
             && have_same_places(&old.resources, &group.resources)
+            && old.generated.len() == group.generated.len()
+            && old
+                .generated
+                .iter()
+                .zip(&group.generated)
+                .all(|((profile, old), (other, new))| profile == other && have_same_places(old, new))
     });
     if !is_same {
-        groups.insert(name.clone(), group);
+        groups.insert(name.clone(), Arc::new(group));
     }
 }
 
@@ -224,7 +245,7 @@ impl Shared {
             names.filter(|name| world.overrides.groups.get(*name) != stored.overrides.groups.get(*name));
         let patch: Patch =
             changed.map(|name| (name.clone(), stored.overrides.groups.get(name).cloned())).collect();
-        let groups = world.patched(&world.base, &patch);
+        let groups = world.patched(&world.base, &patch, &world.generated);
         let is_loaded = {
             let mut state = self.state();
             state.revision = revision;

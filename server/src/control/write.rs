@@ -75,7 +75,7 @@ impl Shared {
         options: &WriteOptions,
     ) -> Result<WriteOutcome, WriteError> {
         let Candidate { patch, mut warnings, source, summary, is_whole } = candidate;
-        let groups = world.patched(&world.base, &patch);
+        let groups = world.patched(&world.base, &patch, &world.generated);
         let touched: BTreeSet<_> = patch.keys().collect();
         let doubts = check::doubts(&world.groups, &groups, &touched, &self.parts.board, |resource| {
             *resource.origin() == Origin::Api

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
-use xds_cache::{GroupName, Publisher, Revision, StatusBoard};
+use xds_cache::{GroupName, Publisher, ResourceKey, Revision, StatusBoard};
 
 use super::{OTHER, type_name};
 
@@ -55,7 +55,10 @@ impl Scrape {
         let mut counts: BTreeMap<(String, &'static str), u64> = BTreeMap::new();
         for (name, group) in &groups {
             let label = if named.contains(name) { name.as_str() } else { OTHER };
-            for key in group.resources.keys() {
+            // A name that each kind of client gets something else for counts once.
+            let generated = group.generated.values().flat_map(|resources| resources.keys());
+            let keys: BTreeSet<&ResourceKey> = group.resources.keys().chain(generated).collect();
+            for key in keys {
                 *counts.entry((label.to_owned(), type_name(&key.resource_type))).or_default() += 1;
             }
         }

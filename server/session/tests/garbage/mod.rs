@@ -1,5 +1,6 @@
 //! Calls of a client's public interface with anything in them (P6).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -172,5 +173,8 @@ fn groups(resources: &[(usize, String, u8)]) -> Groups {
     };
     let resources = resources.iter().map(resource).collect();
     let name = definition.name.clone();
-    Groups::from([(name, Arc::new(EffectiveGroup { definition, label: None, resources }))])
+    Groups::from([(
+        name,
+        Arc::new(EffectiveGroup { definition, label: None, resources, generated: BTreeMap::new() }),
+    )])
 }

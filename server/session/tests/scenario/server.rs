@@ -66,7 +66,12 @@ fn first_nonce(id: StreamId) -> u64 {
 impl Server {
     pub(crate) fn new() -> Self {
         let default = NodeGroup::default_group();
-        let group = EffectiveGroup { definition: default.clone(), label: None, resources: BTreeMap::new() };
+        let group = EffectiveGroup {
+            definition: default.clone(),
+            label: None,
+            resources: BTreeMap::new(),
+            generated: BTreeMap::new(),
+        };
         Self {
             publisher: Publisher::new(),
             board: StatusBoard::new(),
@@ -164,7 +169,10 @@ impl Server {
         };
         let label = words.option("label").map(Into::into);
         let resources = self.groups.get(&name).map(|group| group.resources.clone()).unwrap_or_default();
-        self.groups.insert(name, Arc::new(EffectiveGroup { definition, label, resources }));
+        self.groups.insert(
+            name,
+            Arc::new(EffectiveGroup { definition, label, resources, generated: BTreeMap::new() }),
+        );
         Ok(())
     }
 

@@ -180,7 +180,10 @@ impl World {
             // So that the node is never one that the server knows nothing of.
             let always = Resource::plain(ResourceType::Runtime, "always", "1");
             let resources = resources.chain([always]).map(|r| (r.key().clone(), Arc::new(r))).collect();
-            (definition.name.clone(), Arc::new(EffectiveGroup { definition, label: None, resources }))
+            (
+                definition.name.clone(),
+                Arc::new(EffectiveGroup { definition, label: None, resources, generated: BTreeMap::new() }),
+            )
         };
         let mut groups = Groups::from([group(NodeGroup::default_group(), &self.default)]);
         let name = GroupName::new("other").expect("a name");

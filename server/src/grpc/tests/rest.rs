@@ -66,7 +66,10 @@ async fn d4_a_label_decides_nothing() {
         let resource = std::sync::Arc::new(cluster("a", text));
         group.label = Some("1.2.3".into());
         group.resources = [(resource.key().clone(), resource)].into();
-        world.publisher.publish(Revision(revision), layer::merge(&Layer::default(), &overrides));
+        world.publisher.publish(
+            Revision(revision),
+            layer::merge(&Layer::default(), &overrides, &layer::Generated::new()),
+        );
     };
     publish(1, "1");
     let (_, first) = poll(&world, "clusters", json!({"node": {"id": "n"}})).await;

@@ -61,7 +61,7 @@ impl World {
         group.resources =
             resources.into_iter().map(|resource| (resource.key().clone(), Arc::new(resource))).collect();
         let revision = Revision(self.revision.fetch_add(1, Ordering::Relaxed) + 1);
-        self.publisher.publish(revision, layer::merge(&base, &Layer::default()));
+        self.publisher.publish(revision, layer::merge(&base, &Layer::default(), &layer::Generated::new()));
         self.metrics.published(PublicationSource::Files, revision);
         revision
     }
