@@ -53,7 +53,7 @@ pub enum ObjectContent {
     },
     /// A document of another kind, for another reader.
     Other {
-        /// Its `apiVersion`; of the native form, its `version`.
+        /// Its `apiVersion`; of the native form, its `version`; empty for a kind that needs none and has none.
         api_version: String,
         /// Its `kind`; empty for the native form.
         kind: String,

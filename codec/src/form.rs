@@ -14,7 +14,7 @@ pub(crate) enum Piece<'t> {
     Resource { tree: &'t Tree, expected: Expected },
     /// A document of kind `NodeGroup`.
     NodeGroup(&'t Tree),
-    /// A document of another kind, or in the native form.
+    /// A document of another kind, or in the native form. The API version is empty if a kind that needs none has none.
     Other { api_version: String, kind: String, tree: &'t Tree },
     /// Something that cannot be told to be any of these; the tree is where the finding's path begins.
     Bad { tree: &'t Tree, finding: Finding },
@@ -45,6 +45,9 @@ impl Expected {
 
 /// The API version of our own kinds.
 pub(crate) const OWN_API_VERSION: &str = "xds-server.io/v1";
+
+/// The kinds of SMI, whose specification shows them without an `apiVersion`; no other API has kinds of these names.
+const KINDS_WITHOUT_VERSION: [&str; 2] = ["TrafficSplit", "HTTPRouteGroup"];
 
 /// Splits a document into its pieces, in the order of the text.
 pub(crate) fn split<'t>(tree: &'t Tree, pieces: &mut Vec<Piece<'t>>) {
@@ -85,6 +88,12 @@ fn split_object<'t>(tree: &'t Tree, entries: &'t [Entry], pieces: &mut Vec<Piece
 
 fn split_kind<'t>(tree: &'t Tree, pieces: &mut Vec<Piece<'t>>) {
     let text = |key| tree.get(key).and_then(Tree::as_str).filter(|text| !text.is_empty());
+    if let Some(kind) = text("kind").filter(|kind| KINDS_WITHOUT_VERSION.contains(kind))
+        && tree.entry("apiVersion").is_none()
+    {
+        let (api_version, kind) = (String::new(), kind.to_owned());
+        return pieces.push(Piece::Other { api_version, kind, tree });
+    }
     let (Some(api_version), Some(kind)) = (text("apiVersion"), text("kind")) else {
         let missing = if text("apiVersion").is_none() { "apiVersion" } else { "kind" };
         let finding = Finding::error("missing-kind", &Path::Root, format!("the document has no `{missing}`"));

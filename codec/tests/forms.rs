@@ -220,6 +220,17 @@ Cluster \"a\" at dir/f.yaml:14:3
 }
 
 #[test]
+fn kinds_of_smi_need_no_api_version() {
+    let content = "kind: TrafficSplit\nmetadata: {name: t}\n---\nkind: HTTPRouteGroup\nmetadata: {name: h, namespace: n}\n";
+    assert_eq!(list(content), " TrafficSplit /t at dir/f.yaml:1:1\n HTTPRouteGroup n/h at dir/f.yaml:4:1\n");
+    for text in ["kind: Service\n", "kind: TrafficSplit\napiVersion: ''\n"] {
+        let file = Codec::new().unwrap().decode_file("f.yaml", text.as_bytes(), &Limits::default());
+        let codes: Vec<_> = file.all_diagnostics().iter().map(|found| found.code).collect();
+        assert_eq!(codes, ["missing-kind"], "{text}");
+    }
+}
+
+#[test]
 fn node_groups_read_the_same_in_files_and_bodies() {
     let content = "
 apiVersion: xds-server.io/v1
