@@ -1,27 +1,38 @@
 //! A backend that says who it is, over plain HTTP and over gRPC, on one port.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Empty, StreamBody, combinators::BoxBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
+
+/// The request header that asks a backend to show the request.
+pub const SHOW: &str = "x-show-request";
+
+/// The answer's header that shows it.
+pub const SHOWN: &str = "x-request";
 
 /// An echo server in this process: HTTP/1.1, HTTP/2 and gRPC without TLS.
 ///
 /// Every answer names the backend: the body and the header `x-backend` over HTTP, the message of a unary call
-/// (any method) over gRPC. Dropping it stops it.
+/// (any method) over gRPC. A request with the header [`SHOW`] is answered with itself in the header [`SHOWN`].
+/// Dropping it stops it.
 pub struct Backend {
     name: String,
     addr: SocketAddr,
@@ -203,13 +214,47 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     let (head, body) = request.into_parts();
     body.collect().await?;
     let content_type = head.headers.get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    if let Some(delay) = delay(&head) {
+        tokio::time::sleep(delay).await;
+    }
     let mut response = if content_type.starts_with(b"application/grpc") {
         grpc_answer(&shared)
     } else {
         http_answer(&shared)
     };
+    if head.headers.contains_key(SHOW)
+        && let Ok(shown) = HeaderValue::from_str(&show(&head))
+    {
+        response.headers_mut().insert(SHOWN, shown);
+    }
     response.headers_mut().insert("x-backend", shared.name.clone());
     Ok(response)
+}
+
+/// How long the request wants its answer to take: `?delay_ms=500`.
+fn delay(head: &Parts) -> Option<Duration> {
+    let query = head.uri.query()?;
+    let ms = query.split('&').find_map(|pair| pair.strip_prefix("delay_ms="))?;
+    ms.parse().ok().map(Duration::from_millis)
+}
+
+/// A request as JSON: `method`, `path` with the query, `authority`, and `headers` by name, of which equal ones are joined
+/// with commas.
+fn show(head: &Parts) -> String {
+    let mut headers = BTreeMap::<&str, String>::new();
+    for (name, value) in &head.headers {
+        let value = String::from_utf8_lossy(value.as_bytes());
+        let joined = headers.entry(name.as_str()).or_default();
+        if !joined.is_empty() {
+            joined.push(',');
+        }
+        joined.push_str(&value);
+    }
+    let host = || headers.get("host").cloned().unwrap_or_default();
+    let authority = head.uri.authority().map_or_else(host, ToString::to_string);
+    let path = head.uri.path_and_query().map(ToString::to_string);
+    let method = head.method.as_str();
+    json!({"method": method, "path": path, "authority": authority, "headers": headers}).to_string()
 }
 
 fn http_answer(shared: &Shared) -> Response<Body> {
@@ -253,8 +298,6 @@ const GRPC_STATUS: http::HeaderName = http::HeaderName::from_static("grpc-status
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use anyhow::ensure;
 
     use super::*;

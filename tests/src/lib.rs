@@ -3,7 +3,8 @@
 //! The harness starts real programs and talks to them: the server under test ([`server`]), a pinned Envoy
 //! ([`envoy`]), programs on three gRPC libraries ([`worker`]), and backends that say who they are ([`backend`]).
 //! [`tools`] installs what is not Rust. [`raw`] speaks xDS field by field, where a real client would be too
-//! polite. [`config`] writes the configuration. [`seen`] and [`events`] put what a server says into short forms,
+//! polite. [`config`] writes the configuration, [`documents`] route documents and what is
+//! needed to try them. [`rpc`] makes single requests, HTTP and gRPC, to any host. [`seen`] and [`events`] put what a server says into short forms,
 //! [`random`] makes choices that can be made again.
 //!
 //! [`pitfalls`] lists the mistakes of peers and where each is tested here, or which later work brings it.
@@ -13,6 +14,7 @@
 
 pub mod backend;
 pub mod config;
+pub mod documents;
 pub mod envoy;
 pub mod events;
 pub mod http;
@@ -20,6 +22,7 @@ pub mod pitfalls;
 pub mod process;
 pub mod random;
 pub mod raw;
+pub mod rpc;
 pub mod seen;
 pub mod server;
 pub mod tools;

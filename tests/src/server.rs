@@ -396,7 +396,12 @@ fn listening(line: &str, service: &str) -> Option<SocketAddr> {
 /// Returns an address that nobody uses now, and that the kernel gives to nobody who asks for port 0 or connects.
 ///
 /// A client that tries again and again to connect to a dead port of the ephemeral range may meet itself.
-fn free_addr() -> Result<SocketAddr> {
+/// A loopback address that nobody listens at now, for what must know its port beforehand.
+///
+/// # Errors
+///
+/// If there is none.
+pub fn free_addr() -> Result<SocketAddr> {
     // Processes start at different ports, so that they seldom want the same.
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = u16::try_from(std::process::id() % 500)? * 20;
