@@ -7,6 +7,7 @@
 
 pub mod acks;
 mod answer;
+pub mod document;
 pub mod endpoint;
 mod endpoints;
 pub mod group;

@@ -41,7 +41,7 @@ impl Shared {
         is_confirmed: bool,
     ) -> Result<ReloadOutcome, WriteError> {
         let _changing = self.changing.lock().await;
-        let FileLoad { layer, files, is_complete } = load;
+        let FileLoad { layer, documents: _, files, is_complete } = load;
         let n_errors = files.values().flat_map(|file| &file.diagnostics).filter(|d| d.is_error()).count();
         let before = self.state().world();
         let mut outcome =

@@ -164,7 +164,12 @@ fn load_at(groups: &[(&str, &[(&str, &str)])], first_line: u32) -> FileLoad {
         diagnostics: vec![],
         is_last_good: false,
     };
-    FileLoad { layer, files: BTreeMap::from([("routes/a.yaml".into(), status)]), is_complete: true }
+    FileLoad {
+        layer,
+        documents: BTreeMap::new(),
+        files: BTreeMap::from([("routes/a.yaml".into(), status)]),
+        is_complete: true,
+    }
 }
 
 fn pairs(content: &[(&str, &str)]) -> BTreeMap<String, String> {

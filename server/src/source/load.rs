@@ -3,7 +3,8 @@
 //! A function of its arguments: it does no I/O and reads no clock, and no order of files changes what it gives.
 //!
 //! - A file that is broken as a whole keeps its last good contents, a bad object its last good version.
-//! - A resource belongs to a group and to one file. Two files that define it are an error; the owner keeps it.
+//! - A resource belongs to a group and to one file, a route document to one file of all. Two files that define it are an
+//!   error; the owner keeps it.
 //! - What is missing stays while removals are [held](Removals::Held).
 //! - Nothing is complete before one load without an error, unless there are last good contents of a run before.
 
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use xds_api::document::{GroupedDocument, GroupedDocuments};
 use xds_api::handle::{FileObject, FileStatus};
 use xds_cache::{GroupName, Layer, NodeGroup};
 use xds_codec::{DecodedFile, Diagnostic, Place};
@@ -32,7 +34,7 @@ pub use state::State;
 
 use groups::Assignment;
 use parsed::{Parsed, diagnostic};
-use state::{FileState, Files, ObjectId, Served};
+use state::{Content, FileState, Files, Key, ObjectId, Served};
 
 /// How a load is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +98,8 @@ pub fn load(
     // With nothing readable at all, a partial start would tell every client that there is nothing.
     let is_partial = options.is_partial_start && files.values().any(|file| !file.parsed.is_broken);
     let is_complete = previous.is_complete || is_clean || is_partial;
-    let load = FileLoad { layer: layer(&definitions, &served), files: statuses, is_complete };
+    let (layer, documents) = contents(&definitions, &served);
+    let load = FileLoad { layer, documents, files: statuses, is_complete };
     let state = State { files, directories: assignment.directories, definitions, served, is_complete };
     Loaded { state, load, holds_removals }
 }
@@ -150,7 +153,7 @@ fn is_something_missing(files: &Files, assignment: &Assignment, served: &BTreeMa
         let file = files.get(&object.path).filter(|file| !file.is_missing);
         let is_claimed =
             file.is_some_and(|file| file.good.contains_key(&id.key) || file.parsed.keys().contains(&id.key));
-        !is_claimed || assignment.group_of(&object.path).as_ref() != Some(&id.group)
+        !is_claimed || assignment.group_of(&object.path).as_ref() != Some(&object.group)
     };
     files.values().any(|file| file.is_missing)
         || assignment.directories.values().any(|group| group.is_leaving)
@@ -165,16 +168,28 @@ fn definitions(assignment: &Assignment) -> BTreeMap<GroupName, NodeGroup> {
     groups.into_iter().map(|group| (group.definition.name.clone(), group.definition.clone())).collect()
 }
 
-fn layer(definitions: &BTreeMap<GroupName, NodeGroup>, served: &BTreeMap<ObjectId, Served>) -> Layer {
-    let mut layer = Layer::default();
+/// What is served: groups and resources, and documents.
+fn contents(
+    definitions: &BTreeMap<GroupName, NodeGroup>,
+    served: &BTreeMap<ObjectId, Served>,
+) -> (Layer, GroupedDocuments) {
+    let (mut layer, mut documents) = (Layer::default(), GroupedDocuments::new());
     for (name, definition) in definitions {
         layer.groups.entry(name.clone()).or_default().definition = Some(definition.clone());
     }
-    for (id, object) in served {
-        let group = layer.groups.entry(id.group.clone()).or_default();
-        group.resources.insert(id.key.clone(), Arc::clone(&object.resource));
+    for object in served.values() {
+        match &object.content {
+            Content::Resource(resource) => {
+                let group = layer.groups.entry(object.group.clone()).or_default();
+                group.resources.insert(resource.key().clone(), Arc::clone(resource));
+            }
+            Content::Document(document) => {
+                let (document, group) = (Arc::clone(document), object.group.clone());
+                documents.insert(document.key.clone(), GroupedDocument { document, group });
+            }
+        }
     }
-    layer
+    (layer, documents)
 }
 
 fn statuses(
@@ -236,8 +251,12 @@ fn objects_by_file(
         add(&group.path, name, "NodeGroup", name.as_str(), &group.place, false);
     }
     for (id, object) in served {
-        let kind = id.key.resource_type.slug();
-        add(&object.path, &id.group, kind, &id.key.name, &object.place, object.is_last_good);
+        let (kind, name) = match &id.key {
+            Key::Resource(key) => (key.resource_type.slug(), key.name.to_string()),
+            Key::Document(key) if key.namespace.is_empty() => (key.kind.as_str(), key.name.to_string()),
+            Key::Document(key) => (key.kind.as_str(), format!("{}/{}", key.namespace, key.name)),
+        };
+        add(&object.path, &object.group, kind, &name, &object.place, object.is_last_good);
     }
     by_file
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use xds_api::document::GroupedDocuments;
 use xds_api::handle::FileStatus;
 use xds_cache::Layer;
 
@@ -22,6 +23,8 @@ pub mod watch;
 pub struct FileLoad {
     /// Groups and resources: the base layer (D6).
     pub layer: Layer,
+    /// The route documents, each with the group of its directory. They have one name in all groups.
+    pub documents: GroupedDocuments,
     /// The watched files by path, and besides them the roots and directories that cannot be read.
     pub files: BTreeMap<Arc<str>, FileStatus>,
     /// Whether this may be served: false until the first load that is clean or has last good contents for what is not.

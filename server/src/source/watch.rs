@@ -324,10 +324,18 @@ impl Work {
 }
 
 fn log_summary(load: &FileLoad) {
-    let (n_files, n_resources) = (load.files.len(), load.layer.n_resources());
+    let (n_files, n_resources, n_documents) =
+        (load.files.len(), load.layer.n_resources(), load.documents.len());
     let n_errors =
         load.files.values().flat_map(|file| &file.diagnostics).filter(|one| one.is_error()).count();
-    tracing::info!(n_files, n_resources, n_errors, is_complete = load.is_complete, "files loaded");
+    tracing::info!(
+        n_files,
+        n_resources,
+        n_documents,
+        n_errors,
+        is_complete = load.is_complete,
+        "files loaded"
+    );
 }
 
 /// Saves what changed of the last good contents; of several states that wait, only the newest.
@@ -383,6 +391,7 @@ fn is_same(one: &FileLoad, other: &FileLoad) -> bool {
             .into_iter()
             .all(|((path, one), (other_path, other))| path == other_path && is_same_file(one, other))
         && one.layer == other.layer
+        && one.documents == other.documents
 }
 
 /// Reloads are asked for by hand; more than that at once get their answer with the next one.

@@ -1,23 +1,24 @@
-//! Which resources are served: one owner for each, the last good version of what is bad.
+//! Which objects are served: one owner for each, the last good version of what is bad.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use xds_cache::{Resource, ResourceKey};
+use xds_cache::GroupName;
 use xds_codec::{Diagnostic, Place};
 
 use super::Findings;
 use super::groups::Assignment;
 use super::parsed::{ParsedObject, diagnostic};
-use super::state::{FileState, Files, ObjectId, Served};
+use super::state::{Content, FileState, Files, Key, ObjectId, Served};
 use crate::source::timing::Removals;
 
-/// One file's claim to a resource of a group.
+/// One file's claim to an object.
 struct Claim {
     path: Arc<str>,
+    group: GroupName,
     place: Place,
     /// What the file says, or said when it last was good.
-    resource: Option<Arc<Resource>>,
+    content: Option<Content>,
     is_last_good: bool,
 }
 
@@ -31,8 +32,8 @@ pub(super) fn resolve(
 ) -> BTreeMap<ObjectId, Served> {
     let mut claims: BTreeMap<ObjectId, Vec<Claim>> = BTreeMap::new();
     for (path, file) in files.iter().filter(|(_, file)| !file.is_missing) {
-        let claims_of_file = claims_of(path, file);
         let Some(group) = assignment.group_of(path) else {
+            let claims_of_file = claims_of(path, file, &GroupName::default_group());
             if let Some((_, first)) = claims_of_file.into_iter().next() {
                 let message =
                     "the node group of the directory cannot be used, so nothing of this file is served";
@@ -40,8 +41,8 @@ pub(super) fn resolve(
             }
             continue;
         };
-        for (key, claim) in claims_of_file {
-            claims.entry(ObjectId { group: group.clone(), key }).or_default().push(claim);
+        for (key, claim) in claims_of(path, file, &group) {
+            claims.entry(ObjectId::new(&group, key)).or_default().push(claim);
         }
     }
     let mut served = BTreeMap::new();
@@ -60,18 +61,20 @@ pub(super) fn resolve(
 }
 
 /// What a file claims: what it defines, and what it defined when it last was good and may still.
-fn claims_of(path: &Arc<str>, file: &FileState) -> BTreeMap<ResourceKey, Claim> {
+fn claims_of(path: &Arc<str>, file: &FileState, group: &GroupName) -> BTreeMap<Key, Claim> {
+    let claim = |place: &Place, content, is_last_good| {
+        let (path, group, place) = (Arc::clone(path), group.clone(), place.clone());
+        Claim { path, group, place, content, is_last_good }
+    };
     let mut claims = BTreeMap::new();
     for (key, good) in &file.good {
-        let (place, resource) = (good.place.clone(), Some(Arc::clone(&good.resource)));
-        claims.insert(key.clone(), Claim { path: Arc::clone(path), place, resource, is_last_good: true });
+        claims.insert(key.clone(), claim(&good.place, Some(good.content.clone()), true));
     }
     for object in &file.parsed.objects {
-        let ParsedObject::Resource(key, place, resource) = object else { continue };
-        let last_good = || file.good.get(key).map(|good| Arc::clone(&good.resource));
-        let is_last_good = resource.is_none();
-        let (path, place, resource) = (Arc::clone(path), place.clone(), resource.clone().or_else(last_good));
-        claims.insert(key.clone(), Claim { path, place, resource, is_last_good });
+        let ParsedObject::Keyed(key, place, content) = object else { continue };
+        let last_good = || file.good.get(key).map(|good| good.content.clone());
+        let is_last_good = content.is_none();
+        claims.insert(key.clone(), claim(place, content.clone().or_else(last_good), is_last_good));
     }
     claims
 }
@@ -91,27 +94,30 @@ fn choose(
     }
     let last_good = || before.map(|before| Served { is_last_good: true, ..before.clone() });
     let Some(owner) = owner else { return last_good() };
-    let (path, place) = (Arc::clone(&owner.path), owner.place.clone());
-    match &owner.resource {
-        Some(resource) => {
-            Some(Served { resource: Arc::clone(resource), path, place, is_last_good: owner.is_last_good })
+    let (path, group, place) = (Arc::clone(&owner.path), owner.group.clone(), owner.place.clone());
+    match &owner.content {
+        Some(content) => {
+            Some(Served { content: content.clone(), group, path, place, is_last_good: owner.is_last_good })
         }
-        None => last_good().map(|last_good| Served { path, place, ..last_good }),
+        None => last_good().map(|last_good| Served { group, path, place, ..last_good }),
     }
 }
 
 fn report(id: &ObjectId, claims: &[Claim], owner: Option<&Claim>, findings: &mut Findings) {
-    let ObjectId { group, key } = id;
+    let (code, of_group) = match &id.group {
+        Some(group) => ("duplicate-resource", format!(" of the group `{group}`")),
+        None => ("duplicate-document", String::new()),
+    };
     for claim in claims {
         let effect = match owner {
             Some(owner) if owner.path == claim.path => "this one was there first and is served".to_owned(),
             Some(owner) => format!("the one in {} was there first and is served", owner.path),
             None => "none of them is served".to_owned(),
         };
-        let message = format!("{key} is defined in {} files of the group `{group}`; {effect}", claims.len());
+        let message = format!("{} is defined in {} files{of_group}; {effect}", id.key, claims.len());
         let others = claims.iter().filter(|other| other.path != claim.path);
         let related = others.take(MAX_RELATED).map(|other| other.place.clone()).collect();
-        let error = diagnostic("duplicate-resource", claim.place.clone(), message);
+        let error = diagnostic(code, claim.place.clone(), message);
         findings.add(&claim.path, Diagnostic { related, ..error });
     }
 }

@@ -1,11 +1,13 @@
 //! What one file says, in the form in which it is kept from load to load.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use xds_cache::{NodeGroup, Resource, ResourceKey};
-use xds_codec::{DecodedFile, Diagnostic, ObjectContent, Place, Severity};
+use xds_cache::NodeGroup;
+use xds_codec::{DecodedFile, Diagnostic, ObjectContent, Place, Severity, Tree};
+use xds_routes::{DocumentKey, ReadOutcome};
 
+use super::state::{Content, Key};
 use crate::source::read::FileFault;
 
 /// What a file says.
@@ -24,8 +26,8 @@ pub(super) struct Parsed {
 /// One object, good or bad. What is wrong with it is among the diagnostics of the file.
 #[derive(Clone, Debug)]
 pub(super) enum ParsedObject {
-    /// A resource; `None` if it is bad.
-    Resource(ResourceKey, Place, Option<Arc<Resource>>),
+    /// A resource or a document; `None` if it is bad.
+    Keyed(Key, Place, Option<Content>),
     /// A node group; `None` if it is bad.
     Group(Place, Option<NodeGroup>),
 }
@@ -39,7 +41,8 @@ impl Parsed {
             let place = object.place;
             match object.content {
                 ObjectContent::Resource { key, outcome } => {
-                    parsed.objects.push(ParsedObject::Resource(key, place, outcome.ok().map(Arc::new)));
+                    let content = outcome.ok().map(|resource| Content::Resource(Arc::new(resource)));
+                    parsed.objects.push(ParsedObject::Keyed(Key::Resource(key), place, content));
                 }
                 ObjectContent::NodeGroup { outcome, .. } => {
                     let mut group = outcome.ok();
@@ -56,16 +59,70 @@ impl Parsed {
                     parsed.objects.push(ParsedObject::Group(place, group));
                 }
                 ObjectContent::Unreadable(_) => parsed.has_unreadable = true,
-                ObjectContent::Other { api_version, kind, .. } => {
-                    let what = if kind.is_empty() { api_version } else { kind };
-                    let message =
-                        format!("documents of the kind {what:?} are not served; the document is left out");
-                    let diagnostic = diagnostic("unsupported-kind", place, message);
-                    parsed.diagnostics.push(Diagnostic { severity: Severity::Warning, ..diagnostic });
+                ObjectContent::Other { api_version, kind, tree, .. } => {
+                    let kind = if kind.is_empty() { api_version } else { kind };
+                    parsed.read_document(&kind, place, &tree);
                 }
             }
         }
+        parsed.refuse_duplicates();
         parsed
+    }
+
+    /// Reads the objects of a document of another kind.
+    fn read_document(&mut self, kind: &str, place: Place, tree: &Tree) {
+        match xds_routes::read(&place.file, tree) {
+            ReadOutcome::NotOurs => {
+                let message =
+                    format!("documents of the kind {kind:?} are not served; the document is left out");
+                let diagnostic = diagnostic("unsupported-kind", place, message);
+                self.tell(vec![Diagnostic { severity: Severity::Info, ..diagnostic }], 0);
+            }
+            ReadOutcome::Unreadable(found) => {
+                self.has_unreadable = true;
+                self.tell(found, 1);
+            }
+            ReadOutcome::Objects(objects) => {
+                for object in objects {
+                    let content = match object.outcome {
+                        Ok((document, warnings)) => {
+                            self.tell(warnings, 0);
+                            Some(Content::Document(document))
+                        }
+                        Err(found) => {
+                            self.tell(found, 1);
+                            None
+                        }
+                    };
+                    self.objects.push(ParsedObject::Keyed(Key::Document(object.key), object.place, content));
+                }
+            }
+        }
+    }
+
+    /// Notes what is wrong with a document: at most [`MAX_DIAGNOSTICS`] in a file, but `least` of each document.
+    fn tell(&mut self, found: Vec<Diagnostic>, least: usize) {
+        let left = MAX_DIAGNOSTICS.saturating_sub(self.diagnostics.len()).max(least);
+        self.diagnostics.extend(found.into_iter().take(left));
+    }
+
+    /// Refuses every document that the file has more than once: none of them is more right than the others.
+    fn refuse_duplicates(&mut self) {
+        let mut places: BTreeMap<DocumentKey, Vec<Place>> = BTreeMap::new();
+        for object in &self.objects {
+            if let ParsedObject::Keyed(Key::Document(key), place, _) = object {
+                places.entry(key.clone()).or_default().push(place.clone());
+            }
+        }
+        for object in &mut self.objects {
+            let ParsedObject::Keyed(Key::Document(key), place, content) = object else { continue };
+            let Some(places) = places.get(key).filter(|places| places.len() > 1) else { continue };
+            *content = None;
+            let message = format!("{key} is defined {} times", places.len());
+            let related = places.iter().filter(|other| *other != place).take(MAX_RELATED).cloned().collect();
+            let error = diagnostic("duplicate-document", place.clone(), message);
+            self.diagnostics.push(Diagnostic { related, ..error });
+        }
     }
 
     /// What is known of a file that has no content.
@@ -75,11 +132,11 @@ impl Parsed {
         Self { is_broken: true, diagnostics, ..Self::default() }
     }
 
-    /// The resources that the file defines, well or badly.
-    pub(super) fn keys(&self) -> BTreeSet<&ResourceKey> {
-        fn key(object: &ParsedObject) -> Option<&ResourceKey> {
+    /// The resources and documents that the file defines, well or badly.
+    pub(super) fn keys(&self) -> BTreeSet<&Key> {
+        fn key(object: &ParsedObject) -> Option<&Key> {
             match object {
-                ParsedObject::Resource(key, _, _) => Some(key),
+                ParsedObject::Keyed(key, _, _) => Some(key),
                 ParsedObject::Group(..) => None,
             }
         }
@@ -90,7 +147,7 @@ impl Parsed {
     pub(super) fn groups(&self) -> impl Iterator<Item = (&Place, Option<&NodeGroup>)> {
         self.objects.iter().filter_map(|object| match object {
             ParsedObject::Group(place, group) => Some((place, group.as_ref())),
-            ParsedObject::Resource(..) => None,
+            ParsedObject::Keyed(..) => None,
         })
     }
 }
@@ -113,3 +170,9 @@ pub(super) fn diagnostic(code: &'static str, place: Place, message: String) -> D
         is_sensitive: false,
     }
 }
+
+/// How much is said of the documents of one file; more helps nobody.
+const MAX_DIAGNOSTICS: usize = 100;
+
+/// More places do not help.
+const MAX_RELATED: usize = 10;

@@ -1,7 +1,7 @@
 //! Last good copies: what of a state outlives the process.
 //!
-//! One copy per file, under the file's path: its last good node group and resources, and which of them are served. Copies
-//! hold secrets; [`LastGood`](xds_store::LastGood) keeps them from others.
+//! One copy per file, under the file's path: its last good node group, resources and route documents, and which of them are
+//! served. Copies hold secrets; [`LastGood`](xds_store::LastGood) keeps them from others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,21 +10,28 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use xds_cache::group::Glob;
 use xds_cache::{
     GroupName, NodeGroup, Origin, Profile, Reference, Resource, ResourceDraft, ResourceKey, ResourceType,
     Scalar, Selector,
 };
-use xds_codec::Place;
+use xds_codec::{Place, Tree};
+use xds_routes::{Document, Kind, ReadOutcome};
 
 use super::parsed::Parsed;
-use super::state::{DirectoryGroup, FileState, GoodGroup, GoodResource, ObjectId, Served, State, parent};
+use super::state::{
+    Content, DirectoryGroup, FileState, Good, GoodGroup, Key, ObjectId, Served, State, parent,
+};
 
 /// The copy of one file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct FileCopy {
     group: Option<GroupCopy>,
     resources: Vec<ResourceCopy>,
+    /// Absent in copies of versions that knew no documents.
+    #[serde(default)]
+    documents: Vec<DocumentCopy>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -66,6 +73,19 @@ struct ResourceCopy {
     served_in: Option<String>,
 }
 
+/// A document as it was written; it is read again when it is restored.
+#[derive(Debug, Serialize, Deserialize)]
+struct DocumentCopy {
+    kind: String,
+    namespace: String,
+    name: String,
+    source: Value,
+    line: u32,
+    column: u32,
+    /// The group in which it is served, if it is.
+    served_in: Option<String>,
+}
+
 /// What differs between the copies of two states: new content by path, `None` for copies that go.
 pub(crate) fn changed_copies(saved: &State, state: &State) -> BTreeMap<Arc<str>, Option<Vec<u8>>> {
     let (before, after) = (served_by_file(saved), served_by_file(state));
@@ -74,7 +94,8 @@ pub(crate) fn changed_copies(saved: &State, state: &State) -> BTreeMap<Arc<str>,
         let is_same_file = saved.files.get(path).is_some_and(|other| Arc::ptr_eq(other, file));
         let is_same_group = used_group(saved, path) == used_group(state, path);
         if !(is_same_file && is_same_group && before.get(path) == after.get(path)) {
-            let served = after.get(path).map(Vec::as_slice).unwrap_or_default();
+            let nothing = Owned::new();
+            let served = after.get(path).unwrap_or(&nothing);
             let copy = FileCopy::new(file, used_group(state, path), served);
             changed.insert(Arc::clone(path), serde_json::to_vec(&copy).ok());
         }
@@ -101,13 +122,13 @@ pub(crate) fn restore(copies: &BTreeMap<String, bytes::Bytes>, now: SystemTime) 
     (state, damaged)
 }
 
-/// A resource that a file owns, and the group in which it is served.
-type Owned<'a> = (&'a ObjectId, &'a Arc<Resource>);
+/// Objects that a file owns.
+type Owned<'a> = BTreeMap<&'a ObjectId, (&'a GroupName, &'a Content)>;
 
-fn served_by_file(state: &State) -> BTreeMap<&Arc<str>, Vec<Owned<'_>>> {
-    let mut by_file: BTreeMap<&Arc<str>, Vec<Owned<'_>>> = BTreeMap::new();
+fn served_by_file(state: &State) -> BTreeMap<&Arc<str>, Owned<'_>> {
+    let mut by_file: BTreeMap<&Arc<str>, Owned<'_>> = BTreeMap::new();
     for (id, object) in &state.served {
-        by_file.entry(&object.path).or_default().push((id, &object.resource));
+        by_file.entry(&object.path).or_default().insert(id, (&object.group, &object.content));
     }
     by_file
 }
@@ -117,24 +138,36 @@ fn used_group<'a>(state: &'a State, path: &Arc<str>) -> Option<&'a DirectoryGrou
 }
 
 impl FileCopy {
-    fn new(file: &FileState, used_group: Option<&DirectoryGroup>, served: &[Owned<'_>]) -> Self {
+    fn new(file: &FileState, used_group: Option<&DirectoryGroup>, served: &Owned<'_>) -> Self {
         let owned: BTreeMap<_, _> =
-            served.iter().map(|(id, resource)| (&id.key, (&id.group, *resource))).collect();
-        let good = file.good.iter().map(|(key, good)| {
+            served.iter().map(|(id, (group, content))| (&id.key, (*group, *content))).collect();
+        let mut copy = Self::default();
+        for (key, good) in &file.good {
             let served_in = owned.get(key).map(|(group, _)| group.as_str().to_owned());
-            ResourceCopy::new(&good.resource, &good.place, served_in)
-        });
+            copy.push(&good.content, &good.place, served_in);
+        }
         // What the file took over from another one, and never had a good version of.
         let nowhere = Place { file: "".into(), line: 0, column: 0 };
-        let adopted = owned.iter().filter(|(key, _)| !file.good.contains_key(**key));
-        let adopted = adopted
-            .map(|(_, (group, resource))| ResourceCopy::new(resource, &nowhere, Some(group.to_string())));
-        let group = match (used_group, &file.group) {
+        for (_, (group, content)) in owned.iter().filter(|(key, _)| !file.good.contains_key(**key)) {
+            copy.push(content, &nowhere, Some(group.to_string()));
+        }
+        copy.group = match (used_group, &file.group) {
             (Some(used), _) => Some(GroupCopy::new(&used.definition, &used.place, true)),
             (None, Some(group)) => Some(GroupCopy::new(&group.definition, &group.place, false)),
             (None, None) => None,
         };
-        Self { group, resources: good.chain(adopted).collect() }
+        copy
+    }
+
+    fn push(&mut self, content: &Content, place: &Place, served_in: Option<String>) {
+        match content {
+            Content::Resource(resource) => {
+                self.resources.push(ResourceCopy::new(resource, place, served_in));
+            }
+            Content::Document(document) => {
+                self.documents.push(DocumentCopy::new(document, place, served_in));
+            }
+        }
     }
 
     fn restore(self, path: &Arc<str>, now: SystemTime, state: &mut State) {
@@ -150,18 +183,56 @@ impl FileCopy {
                 state.directories.insert(parent(path).into(), group);
             }
         }
-        for resource in self.resources {
-            let served_in = resource.served_in.as_deref().and_then(|name| GroupName::new(name).ok());
-            let Some(good) = resource.restore(path) else { continue };
-            let key = good.resource.key().clone();
-            if let Some(group) = served_in {
-                let GoodResource { resource, place } = good.clone();
-                let served = Served { resource, path: Arc::clone(path), place, is_last_good: true };
-                state.served.insert(ObjectId { group, key: key.clone() }, served);
+        let resources = self.resources.into_iter().filter_map(|copy| {
+            let served_in = copy.served_in.clone();
+            let (resource, place) = copy.restore(path)?;
+            Some((Key::Resource(resource.key().clone()), Content::Resource(resource), place, served_in))
+        });
+        let documents = self.documents.into_iter().filter_map(|copy| {
+            let served_in = copy.served_in.clone();
+            let (document, place) = copy.restore(path)?;
+            Some((Key::Document(document.key.clone()), Content::Document(document), place, served_in))
+        });
+        for (key, content, place, served_in) in resources.chain(documents) {
+            if let Some(group) = served_in.and_then(|name| GroupName::new(&name).ok()) {
+                let id = ObjectId::new(&group, key.clone());
+                let (content, path, place) = (content.clone(), Arc::clone(path), place.clone());
+                state.served.insert(id, Served { content, group, path, place, is_last_good: true });
             }
-            file.good.insert(key, good);
+            file.good.insert(key, Good { content, place });
         }
         state.files.insert(Arc::clone(path), Arc::new(file));
+    }
+}
+
+impl DocumentCopy {
+    fn new(document: &Document, place: &Place, served_in: Option<String>) -> Self {
+        Self {
+            kind: document.key.kind.as_str().to_owned(),
+            namespace: document.key.namespace.to_string(),
+            name: document.key.name.to_string(),
+            source: (*document.source).clone(),
+            line: place.line,
+            column: place.column,
+            served_in,
+        }
+    }
+
+    /// `None` if this version reads it otherwise than the one that wrote it.
+    fn restore(self, path: &Arc<str>) -> Option<(Arc<Document>, Place)> {
+        let place = Place { file: Arc::clone(path), line: self.line, column: self.column };
+        let ReadOutcome::Objects(objects) = xds_routes::read(path, &Tree::from_json(&self.source)) else {
+            return None;
+        };
+        let kind = Kind::of_name(&self.kind)?;
+        let is_it = |document: &Document| {
+            let key = &document.key;
+            key.kind == kind && *key.namespace == *self.namespace && *key.name == *self.name
+        };
+        let documents = objects.into_iter().filter_map(|object| object.outcome.ok());
+        let document = documents.map(|(document, _)| document).find(|document| is_it(document))?;
+        let document = Document { place: place.clone(), ..(*document).clone() };
+        Some((Arc::new(document), place))
     }
 }
 
@@ -185,7 +256,7 @@ impl ResourceCopy {
         }
     }
 
-    fn restore(self, path: &Arc<str>) -> Option<GoodResource> {
+    fn restore(self, path: &Arc<str>) -> Option<(Arc<Resource>, Place)> {
         let (line, column) = (self.line, self.column);
         let key = |type_url: &str, name: &str| ResourceKey {
             resource_type: ResourceType::from_type_url(type_url),
@@ -205,7 +276,7 @@ impl ResourceCopy {
             in_wildcard: self.in_wildcard,
         };
         let place = Place { file: Arc::clone(path), line, column };
-        Some(GoodResource { resource: Arc::new(Resource::new(draft)), place })
+        Some((Arc::new(Resource::new(draft)), place))
     }
 }
 

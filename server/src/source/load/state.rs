@@ -1,11 +1,13 @@
 //! What is known of the files from one load to the next.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use xds_cache::{GroupName, NodeGroup, Resource, ResourceKey, Version};
 use xds_codec::Place;
+use xds_routes::{Document, DocumentKey};
 
 use super::parsed::{Parsed, ParsedObject};
 
@@ -35,18 +37,36 @@ pub(super) struct FileState {
     pub(super) loaded_at: SystemTime,
     /// What it says.
     pub(super) parsed: Arc<Parsed>,
-    /// The last good version of each resource that is, or may be, in the file.
-    pub(super) good: BTreeMap<ResourceKey, GoodResource>,
+    /// The last good version of each resource and document that is, or may be, in the file.
+    pub(super) good: BTreeMap<Key, Good>,
     /// The last good node group of the file, if one is, or may be, in it.
     pub(super) group: Option<GoodGroup>,
     /// Whether the file was missing in the last scan, and its removal is held.
     pub(super) is_missing: bool,
 }
 
-/// A resource as it was when it last was good.
+/// What identifies an object in its file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Key {
+    /// A resource, of the group that the file belongs to.
+    Resource(ResourceKey),
+    /// A route document. Documents have one name in all groups, because they refer to each other across them.
+    Document(DocumentKey),
+}
+
+/// What an object says.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Content {
+    /// A resource.
+    Resource(Arc<Resource>),
+    /// A route document. Holds secrets if it is a Secret.
+    Document(Arc<Document>),
+}
+
+/// An object as it was when it last was good.
 #[derive(Clone, Debug)]
-pub(super) struct GoodResource {
-    pub(super) resource: Arc<Resource>,
+pub(super) struct Good {
+    pub(super) content: Content,
     pub(super) place: Place,
 }
 
@@ -68,17 +88,20 @@ pub(super) struct DirectoryGroup {
     pub(super) is_leaving: bool,
 }
 
-/// A resource of a group.
+/// What identifies an object in all files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ObjectId {
-    pub(super) group: GroupName,
-    pub(super) key: ResourceKey,
+    /// The group of a resource; `None` for a document.
+    pub(super) group: Option<GroupName>,
+    pub(super) key: Key,
 }
 
-/// A resource that is served.
+/// An object that is served.
 #[derive(Clone, Debug)]
 pub(super) struct Served {
-    pub(super) resource: Arc<Resource>,
+    pub(super) content: Content,
+    /// The group of the directory.
+    pub(super) group: GroupName,
     /// The file that owns it.
     pub(super) path: Arc<str>,
     pub(super) place: Place,
@@ -90,9 +113,34 @@ impl State {
     /// The resources that files define and that are not served, because something is wrong with them.
     #[must_use]
     pub fn unusable(&self) -> BTreeSet<ResourceKey> {
-        let served: BTreeSet<&ResourceKey> = self.served.keys().map(|id| &id.key).collect();
+        let served: BTreeSet<&Key> = self.served.keys().map(|id| &id.key).collect();
         let defined = self.files.values().flat_map(|file| file.parsed.keys());
-        defined.filter(|key| !served.contains(key)).cloned().collect()
+        let unusable = defined.filter(|key| !served.contains(key));
+        let resource = |key: &Key| match key {
+            Key::Resource(key) => Some(key.clone()),
+            Key::Document(_) => None,
+        };
+        unusable.filter_map(resource).collect()
+    }
+}
+
+impl ObjectId {
+    /// The identity of an object in a file of that group.
+    pub(super) fn new(group: &GroupName, key: Key) -> Self {
+        let group = match &key {
+            Key::Resource(_) => Some(group.clone()),
+            Key::Document(_) => None,
+        };
+        Self { group, key }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Resource(key) => key.fmt(f),
+            Self::Document(key) => key.fmt(f),
+        }
     }
 }
 
@@ -123,15 +171,15 @@ impl FileState {
             }
             for object in &parsed.objects {
                 match object {
-                    ParsedObject::Resource(key, place, Some(resource)) => {
-                        let good = GoodResource { resource: Arc::clone(resource), place: place.clone() };
+                    ParsedObject::Keyed(key, place, Some(content)) => {
+                        let good = Good { content: content.clone(), place: place.clone() };
                         self.good.insert(key.clone(), good);
                     }
                     ParsedObject::Group(place, Some(definition)) if n_groups == 1 => {
                         let (definition, place) = (definition.clone(), place.clone());
                         self.group = Some(GoodGroup { definition, place });
                     }
-                    ParsedObject::Resource(_, _, None) | ParsedObject::Group(..) => {}
+                    ParsedObject::Keyed(_, _, None) | ParsedObject::Group(..) => {}
                 }
             }
         }
