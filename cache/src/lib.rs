@@ -9,6 +9,7 @@
 //! nor what a resource means (`xds-codec`): a resource here is a name, a type, encoded bytes and a content version.
 
 pub mod group;
+mod host;
 pub mod layer;
 mod node;
 mod publisher;
@@ -28,6 +29,6 @@ pub use publisher::{Publication, Publisher, ViewChange, ViewReceiver};
 pub use resource::{Name, Origin, Reference, Resource, ResourceDraft, ResourceKey};
 pub use resource_type::ResourceType;
 pub use status::StatusBoard;
-pub use table::{Changes, TypeTable};
+pub use table::{Changes, Found, TypeTable};
 pub use version::{ForeignVersion, Revision, Version, VersionHasher};
 pub use view::{Conflict, View, ViewKey};

@@ -80,6 +80,11 @@ pub struct ResourceDraft {
     pub origin: Origin,
     /// Whether a wildcard subscription covers it (row A57).
     pub in_wildcard: bool,
+    /// Whether the name is a pattern of hosts, under which clients find the resource by other names too: `host`, `host:port`,
+    /// `*.suffix` for one or more labels before the suffix, or `*`. A client that asks for `a.suffix:80`, or for an `xdstp:` name
+    /// that ends in it, gets the resource under that very name, unless there is one of that name. Counts for Listeners only, and
+    /// is part of the version.
+    pub host_pattern: bool,
 }
 
 /// One resource, immutable. Everything a client could see of it is in [`version`](Self::version).
@@ -112,6 +117,9 @@ impl Resource {
         if !draft.in_wildcard {
             hasher.update(b"not in the wildcard");
         }
+        if draft.host_pattern {
+            hasher.update(b"a pattern of hosts");
+        }
         Self { version: hasher.finish(), draft }
     }
 
@@ -126,6 +134,7 @@ impl Resource {
             references: Box::default(),
             origin: Origin::Api,
             in_wildcard: true,
+            host_pattern: false,
         })
     }
 
@@ -193,6 +202,12 @@ impl Resource {
     #[must_use]
     pub fn in_wildcard(&self) -> bool {
         self.draft.in_wildcard
+    }
+
+    /// Whether the name is a pattern of hosts, so that the resource is found by other names too.
+    #[must_use]
+    pub fn is_host_pattern(&self) -> bool {
+        self.draft.host_pattern && self.draft.key.resource_type == ResourceType::Listener
     }
 
     /// The names of one type that the resource refers to, in the order in which it names them.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::host::{self, Authority};
 use crate::resource::{Name, Resource};
 use crate::resource_type::ResourceType;
 use crate::version::{Version, VersionHasher};
@@ -20,6 +21,8 @@ pub struct TypeTable {
     aliases: BTreeMap<Name, usize>,
     /// Positions of the resources that have a time to live.
     with_ttl: Box<[usize]>,
+    /// Position in `resources` by the key of a pattern of hosts; of two resources with one key the first by name has it.
+    host_patterns: BTreeMap<String, usize>,
     is_all_in_wildcard: bool,
     has_virtual_hosts: bool,
     /// What changed from the table that this one replaced in its view.
@@ -33,6 +36,36 @@ pub struct Changes {
     pub changed: Vec<Arc<Resource>>,
     /// The names that are gone.
     pub removed: Vec<Name>,
+}
+
+/// What a table has for a name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Found<'a> {
+    /// A resource that is given as it is: its name, or an alias, or a domain of it is what was asked for.
+    AsItIs(&'a Arc<Resource>),
+    /// A pattern of hosts: the resource is given under the name that was asked for.
+    Template(&'a Arc<Resource>),
+}
+
+impl<'a> Found<'a> {
+    /// The name of the resource that a client gets which asked for `asked`.
+    #[must_use]
+    pub fn name(self, asked: &'a Name) -> &'a Name {
+        match self {
+            Self::AsItIs(resource) => resource.name(),
+            Self::Template(_) => asked,
+        }
+    }
+
+    /// The resource that a client gets which asked for `asked`. What is made of a template is made anew each time: equal names of
+    /// equal templates give equal resources.
+    #[must_use]
+    pub fn under(self, asked: &str) -> Arc<Resource> {
+        match self {
+            Self::AsItIs(resource) => Arc::clone(resource),
+            Self::Template(template) => Arc::new(host::derived(template, asked)),
+        }
+    }
 }
 
 impl PartialEq for Resource {
@@ -63,11 +96,15 @@ impl TypeTable {
         let mut hasher = VersionHasher::new();
         let mut aliases = BTreeMap::new();
         let mut with_ttl = Vec::new();
+        let mut host_patterns = BTreeMap::new();
         for (position, resource) in resources.iter().enumerate() {
             hasher.update(resource.name().as_bytes());
             hasher.update(resource.version().to_string().as_bytes());
             for alias in resource.aliases() {
                 aliases.entry(Arc::clone(alias)).or_insert(position);
+            }
+            if resource.is_host_pattern() {
+                host_patterns.entry(host::key(resource.name())).or_insert(position);
             }
             if resource.ttl().is_some() {
                 with_ttl.push(position);
@@ -81,6 +118,7 @@ impl TypeTable {
                 .is_some_and(|resource| *resource.resource_type() == ResourceType::VirtualHost),
             resources: resources.into(),
             aliases,
+            host_patterns,
             with_ttl: with_ttl.into(),
             since: None,
         }
@@ -144,15 +182,49 @@ impl TypeTable {
         self.aliases.get(alias).and_then(|position| self.resources.get(*position))
     }
 
-    /// The resource that a client gets for a name (D15): the one of that name, the one with that alias, or the virtual host whose
-    /// domains match best (row A118).
+    /// What a client gets for a name (D15): the resource of that name, the one with that alias, the virtual host whose domains
+    /// match best (row A118), or what is made of the pattern of hosts that matches best.
     #[must_use]
-    pub fn resolve(&self, name: &str) -> Option<&Arc<Resource>> {
+    pub fn look_up(&self, name: &str) -> Option<Found<'_>> {
         let found = self.find(name).or_else(|| self.find_alias(name));
         if found.is_some() || !self.has_virtual_hosts {
-            return found;
+            return found.map(Found::AsItIs).or_else(|| self.template(name).map(Found::Template));
         }
-        virtual_host::domains(name).find_map(|domain| self.find_alias(&domain))
+        virtual_host::domains(name).find_map(|domain| self.find_alias(&domain)).map(Found::AsItIs)
+    }
+
+    /// The resource that a client gets for a name; see [`look_up`](Self::look_up).
+    #[must_use]
+    pub fn resolve(&self, name: &str) -> Option<Arc<Resource>> {
+        self.look_up(name).map(|found| found.under(name))
+    }
+
+    /// The resource that is meant by an `xdstp:` name, or the pattern of hosts that matches a name best. None of that without
+    /// patterns: then names are what they are.
+    fn template(&self, name: &str) -> Option<&Arc<Resource>> {
+        if self.host_patterns.is_empty() {
+            return None;
+        }
+        let authority = Authority::of(name)?;
+        let plain = authority.plain().and_then(|plain| self.find(plain));
+        plain.or_else(|| {
+            let position = authority.keys().find_map(|key| self.host_patterns.get(key))?;
+            self.resources.get(*position)
+        })
+    }
+
+    /// Whether a name that no resource of the table has would be served by the pattern of hosts `pattern`, if the table had it:
+    /// it matches, and nothing that the table has matches better. Says yes for what the table has and serves the name by.
+    #[must_use]
+    pub fn may_derive(&self, pattern: &str, name: &str) -> bool {
+        let Some(authority) = Authority::of(name) else { return false };
+        if authority.plain() == Some(pattern) {
+            return true;
+        }
+        let wanted = host::key(pattern);
+        let best = authority.keys().find(|key| *key == wanted || self.host_patterns.contains_key(*key));
+        best == Some(&*wanted)
+            && ![Some(name), authority.plain()].into_iter().flatten().any(|name| self.find(name).is_some())
     }
 
     /// The members of an `xdstp:` glob collection, sorted by name (row A154). Resources whose paths are not in canonical form
@@ -167,10 +239,16 @@ impl TypeTable {
     }
 
     /// Whether any resource can be asked for by another name than its own, so that what a name stands for can change without a
-    /// change of that resource.
+    /// change of a resource of that name.
     #[must_use]
-    pub fn has_aliases(&self) -> bool {
-        !self.aliases.is_empty()
+    pub fn has_other_names(&self) -> bool {
+        !self.aliases.is_empty() || !self.host_patterns.is_empty()
+    }
+
+    /// Whether names are matched to patterns of hosts.
+    #[must_use]
+    pub fn has_host_patterns(&self) -> bool {
+        !self.host_patterns.is_empty()
     }
 
     /// Whether names are matched to the domains of virtual hosts.
@@ -224,8 +302,10 @@ fn compare(older: &[Arc<Resource>], newer: &[Arc<Resource>]) -> Changes {
 }
 
 #[cfg(test)]
+#[expect(clippy::expect_used, reason = "a test may fail")]
 mod tests {
     use super::*;
+    use crate::resource::ResourceDraft;
 
     fn table(content: &[(&str, &'static str)]) -> TypeTable {
         TypeTable::new(resources(content))
@@ -260,6 +340,81 @@ mod tests {
         let content = resources(&[("b", "2"), ("c", "1")]);
         let successor = TypeTable::succeeding(&older, content.clone());
         assert_eq!(successor.changes_since(&older), TypeTable::new(content).changes_since(&older));
+    }
+
+    fn listener(name: &str, content: &'static str, host_pattern: bool) -> Arc<Resource> {
+        let draft = Resource::plain(ResourceType::Listener, name, content).to_draft();
+        let in_wildcard = !name.starts_with('*');
+        Arc::new(Resource::new(ResourceDraft { host_pattern, in_wildcard, ..draft }))
+    }
+
+    #[test]
+    fn a_host_is_served_by_the_pattern_that_matches_best() {
+        let patterns = ["*", "*.b.io", "*.io", "A.b.io", "a.b.io:80", "raw.io", "x.b.io"];
+        let listeners = patterns.map(|name| listener(name, "1", name != "raw.io"));
+        let table = TypeTable::new(listeners.to_vec());
+        let urn = |rest: &str| format!("xdstp://any/envoy.config.listener.v3.Listener/{rest}");
+        let rows = [
+            ("a.b.io:80", Some("a.b.io:80")),
+            ("a.b.io:81", Some("A.b.io")),
+            ("a.b.io", Some("A.b.io")),
+            ("A.b.io", Some("A.b.io")),
+            ("x.B.io:80", Some("x.b.io")),
+            ("y.b.io", Some("*.b.io")),
+            ("z.y.b.io:80", Some("*.b.io")),
+            ("b.io", Some("*.io")),
+            ("io", Some("*")),
+            ("[::1]:80", Some("*")),
+            ("raw.io", Some("raw.io")),
+            ("raw.io:80", Some("*.io")),
+            ("*.io", Some("*.io")),
+            ("*.b.org", None),
+            ("a/b", None),
+            (&urn("y.b.io"), Some("*.b.io")),
+            (&urn("a.b.io:80?k=v"), Some("a.b.io:80")),
+            (&urn("raw.io"), Some("raw.io")),
+            (&urn("%5B::1%5D"), Some("*")),
+            (&urn("*"), None),
+            ("xdstp://any/envoy.config.cluster.v3.Cluster/y.b.io", None),
+        ];
+        for (asked, expected) in rows {
+            let found = table.look_up(asked);
+            let source = found.map(|found| match found {
+                Found::AsItIs(resource) | Found::Template(resource) => &**resource.name(),
+            });
+            assert_eq!(source, expected, "{asked}");
+            let is_itself = expected == Some(asked);
+            assert_eq!(matches!(found, Some(Found::AsItIs(_))), is_itself, "{asked}");
+            if let Some(expected) = expected.filter(|_| !is_itself) {
+                assert!(table.may_derive(expected, asked), "{asked} by {expected}");
+                assert!(expected == "*" || !table.may_derive("*", asked), "{asked} by *");
+            }
+        }
+        assert!(table.may_derive("*.y.b.io", "z.y.b.io:80"), "it would match better than what there is");
+        assert!(!table.may_derive("*.y.b.io", "y.b.io"), "it would not match");
+    }
+
+    #[test]
+    fn what_is_made_of_a_pattern_has_the_name_that_was_asked_for() {
+        let table = |content| TypeTable::new(vec![listener("*.io", content, true)]);
+        let (first, second) = (table("\x0a\x04*.io\x1a\x01x"), table("\x0a\x04*.io\x1a\x01y"));
+        let derived = first.resolve("a.io:80").expect("derived");
+        assert_eq!((&**derived.name(), &**derived.value()), ("a.io:80", &b"\x0a\x07a.io:80\x1a\x01x"[..]));
+        assert!(!derived.in_wildcard() && !derived.is_host_pattern());
+        assert_eq!(first.resolve("a.io:80").as_ref(), Some(&derived), "every time the same");
+        assert_ne!(second.resolve("a.io:80").as_ref(), Some(&derived), "it follows the template");
+        assert_ne!(first.resolve("b.io").map(|other| other.version()), Some(derived.version()));
+    }
+
+    #[test]
+    fn without_patterns_and_for_other_types_names_are_what_they_are() {
+        let table = |resource| TypeTable::new(vec![resource]);
+        let raw = table(listener("a.io", "1", false));
+        let urn = "xdstp://any/envoy.config.listener.v3.Listener/a.io";
+        assert!(raw.resolve("a.io:80").is_none() && raw.resolve(urn).is_none() && !raw.has_host_patterns());
+        let draft = Resource::plain(ResourceType::Cluster, "*", "1").to_draft();
+        let cluster = table(Arc::new(Resource::new(ResourceDraft { host_pattern: true, ..draft })));
+        assert!(cluster.resolve("a.io").is_none() && !cluster.has_host_patterns());
     }
 
     #[test]

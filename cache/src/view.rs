@@ -100,9 +100,9 @@ impl View {
         self.version_infos.get(resource_type).unwrap_or(&EMPTY_VERSION_INFO)
     }
 
-    /// The resource that a client gets for a name (D15); see [`TypeTable::resolve`].
+    /// The resource that a client gets for a name (D15); see [`TypeTable::look_up`].
     #[must_use]
-    pub fn resolve(&self, resource_type: &ResourceType, name: &str) -> Option<&Arc<Resource>> {
+    pub fn resolve(&self, resource_type: &ResourceType, name: &str) -> Option<Arc<Resource>> {
         self.table(resource_type).resolve(&xdstp::canonical(name))
     }
 

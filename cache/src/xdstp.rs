@@ -42,6 +42,29 @@ pub fn glob_of(name: &str) -> Option<String> {
     directory.contains('/').then(|| format!("{SCHEME}{directory}/*{separator}{parameters}"))
 }
 
+/// The type and the id of a name, escaped as they are; `None` if it is no `xdstp:` name, and two empty texts if it is an invalid
+/// one: without an id, or with a directive.
+pub(crate) fn id(name: &str) -> Option<(&str, &str)> {
+    let (path, _) = split_parameters(name.strip_prefix(SCHEME)?);
+    let (_, typed) = path.split_once('/').unwrap_or_default();
+    let is_urn = !name.contains('#');
+    Some(typed.split_once('/').filter(|_| is_urn).unwrap_or_default())
+}
+
+/// A component with every percent-escape decoded; `None` if that is no text.
+pub(crate) fn decoded(component: &str) -> Option<String> {
+    let mut decoded = Vec::with_capacity(component.len());
+    let mut bytes = component.as_bytes().iter();
+    while let Some(&byte) = bytes.next() {
+        let escaped = (byte == b'%').then(|| hexadecimal(bytes.as_slice())).flatten();
+        if escaped.is_some() {
+            bytes.nth(1);
+        }
+        decoded.push(escaped.unwrap_or(byte));
+    }
+    String::from_utf8(decoded).ok()
+}
+
 /// What the names of a glob's members begin with; a member has no further `/` in its path.
 pub(crate) fn directory(glob: &str) -> &str {
     let path = split_parameters(glob).0;

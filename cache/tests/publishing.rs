@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use xds_cache::group::Glob;
-use xds_cache::layer::{Generated, Groups, Layer, LayerGroup, merge};
+use xds_cache::layer::{Generated, GeneratedGroup, Groups, Layer, LayerGroup, merge};
 use xds_cache::{
-    GroupName, Node, NodeGroup, Publisher, Resource, ResourceDraft, ResourceType, Revision, Selector, View,
-    ViewReceiver,
+    GroupName, Node, NodeGroup, Profile, Publisher, Resource, ResourceDraft, ResourceType, Revision,
+    Selector, View, ViewReceiver,
 };
 
 fn name(name: &str) -> GroupName {
@@ -223,11 +223,97 @@ fn a_label_shows_only_where_everything_of_a_type_comes_from_it() {
     assert_eq!(shown, hash, "another group's cluster is among them");
 }
 
+/// What documents give the groups: for each profile, clusters with their contents.
+fn generated(groups: &[(&str, Profile, &[(&str, &str)])]) -> Generated {
+    let mut generated = Generated::new();
+    for (group, profile, resources) in groups {
+        let of_profile = generated.entry(name(group)).or_default().profiles.entry(*profile).or_default();
+        let resources = resources.iter().map(|(name, content)| cluster(name, content));
+        of_profile.extend(resources.map(|resource| (resource.key().clone(), resource)));
+    }
+    generated
+}
+
+/// What a node and a gRPC client of the same id are served.
+fn both(publisher: &Publisher, id: &str) -> [Vec<(String, String)>; 2] {
+    let grpc = Node { user_agent_name: "gRPC Go".to_owned(), ..node(id) };
+    [node(id), grpc].map(|node| contents(&publisher.view_of(&node).expect("loaded")))
+}
+
+fn owned(contents: &[(&str, &str)]) -> Vec<(String, String)> {
+    contents.iter().map(|(name, content)| ((*name).to_owned(), (*content).to_owned())).collect()
+}
+
 #[test]
-fn what_leaves_the_wildcard_changes_its_version() {
-    let draft = Resource::plain(ResourceType::Cluster, "a", "1").to_draft();
+fn what_documents_give_lies_below_everything_else_of_its_group_and_differs_by_profile() {
+    let base = layer(&[("default", &[("file", "f"), ("both", "f")])]);
+    let overrides = layer(&[("default", &[("both", "a"), ("api", "a")])]);
+    let generated = generated(&[
+        ("default", Profile::Envoy, &[("both", "e"), ("file", "e"), ("api", "e"), ("own", "e"), ("up", "e")]),
+        ("default", Profile::Grpc, &[("own", "g")]),
+        ("n", Profile::Envoy, &[("up", "n"), ("api", "n")]),
+    ]);
+    let groups = merge(&base, &overrides, &generated);
+    let default = groups.get(&name("default")).expect("always there");
+    assert!(default.has(Profile::Grpc, cluster("own", "").key()));
+    assert!(!default.has(Profile::Grpc, cluster("up", "").key()));
+    let publisher = Publisher::new();
+    publisher.publish(Revision(1), groups);
+    let [envoy, grpc] = both(&publisher, "m");
+    assert_eq!(envoy, owned(&[("api", "a"), ("both", "a"), ("file", "f"), ("own", "e"), ("up", "e")]));
+    assert_eq!(grpc, owned(&[("api", "a"), ("both", "a"), ("file", "f"), ("own", "g")]));
+    // A group that only documents call for is a group like any other.
+    let [envoy, grpc] = both(&publisher, "n");
+    assert_eq!(envoy, owned(&[("api", "n"), ("both", "a"), ("file", "f"), ("own", "e"), ("up", "n")]));
+    assert_eq!(grpc, owned(&[("api", "a"), ("both", "a"), ("file", "f"), ("own", "g")]));
+}
+
+#[test]
+fn a_definition_comes_from_the_files_then_the_api_then_documents() {
+    let defined = |priority| Some(NodeGroup { priority, ..NodeGroup::for_node_id(name("g")) });
+    let of = |priority| {
+        let group = LayerGroup { definition: defined(priority), ..LayerGroup::default() };
+        Layer { groups: [(name("g"), group)].into() }
+    };
+    let generated = Generated::from([(
+        name("g"),
+        GeneratedGroup { definition: defined(3), ..GeneratedGroup::default() },
+    )]);
+    let nothing = Layer::default();
+    for (base, overrides, expected) in
+        [(of(1), of(2), 1), (nothing.clone(), of(2), 2), (nothing.clone(), nothing, 3)]
+    {
+        let groups = merge(&base, &overrides, &generated);
+        assert_eq!(groups.get(&name("g")).expect("defined").definition.priority, expected);
+    }
+}
+
+#[test]
+fn a_label_does_not_show_where_documents_gave_a_resource() {
+    let mut overrides = layer(&[("n", &[("x", "1")])]);
+    overrides.groups.entry(name("n")).or_default().label = Some("v7".into());
+    let publisher = Publisher::new();
+    publisher.publish(
+        Revision(1),
+        merge(&Layer::default(), &overrides, &generated(&[("n", Profile::Grpc, &[("y", "1")])])),
+    );
+    let label = |user_agent_name: &str| {
+        let node = Node { user_agent_name: user_agent_name.to_owned(), ..node("n") };
+        let view = publisher.view_of(&node).expect("loaded");
+        (view.version_info(&ResourceType::Cluster).to_string(), view.table(&ResourceType::Cluster).version())
+    };
+    assert_eq!(label("envoy").0, "v7");
+    let (shown, hash) = label("gRPC Go");
+    assert_eq!(shown, hash.to_string(), "one of its clusters is no part of the publication");
+}
+
+#[test]
+fn what_leaves_the_wildcard_or_becomes_a_pattern_changes_its_version() {
+    let draft = Resource::plain(ResourceType::Listener, "a", "1").to_draft();
     let outside = Resource::new(ResourceDraft { in_wildcard: false, ..draft.clone() });
-    assert_ne!(Resource::new(draft).version(), outside.version());
+    let pattern = Resource::new(ResourceDraft { host_pattern: true, ..draft.clone() });
+    let plain = Resource::new(draft);
+    assert!(plain != outside && plain != pattern && outside != pattern);
 }
 
 #[test]

@@ -273,7 +273,16 @@ fn draft(
     origin: Origin,
 ) -> ResourceDraft {
     let aliases = wrapper.aliases.into();
-    ResourceDraft { key, value, ttl: wrapper.ttl, aliases, references, origin, in_wildcard: true }
+    ResourceDraft {
+        key,
+        value,
+        ttl: wrapper.ttl,
+        aliases,
+        references,
+        origin,
+        in_wildcard: true,
+        host_pattern: false,
+    }
 }
 
 /// The field that names a resource of the type; `None` if only the wrapper can.

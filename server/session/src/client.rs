@@ -221,16 +221,20 @@ impl Client {
             changes.is_some_and(|changes| {
                 self.streams.values().any(|stream| {
                     stream.find(resource_type).is_some_and(|state| {
-                        let subscription = &state.subscription;
-                        let view = self.view.as_ref();
+                        let Some(view) = &self.view else { return false };
+                        let (table, subscription) = (view.table(resource_type), &state.subscription);
+                        let derives = table.has_host_patterns() || subscription.has_host_patterns();
                         let covers = |resource: &Arc<Resource>| {
-                            view.map(|view| view.table(resource_type)).is_some_and(|table| {
-                                subscription.covers(table, resource)
-                                    || subscription.covers_host_of(table, resource)
-                            })
+                            subscription.covers(table, resource)
+                                || subscription.covers_host_of(table, resource)
+                                || ((derives || resource.is_host_pattern())
+                                    && subscription.may_derive_from(table, resource.name()))
                         };
-                        changes.changed.iter().any(covers)
-                            || changes.removed.iter().any(|name| subscription.covers_name(name))
+                        let covers_name = |name: &Name| {
+                            subscription.covers_name(name)
+                                || (derives && subscription.may_derive_from(table, name))
+                        };
+                        changes.changed.iter().any(covers) || changes.removed.iter().any(covers_name)
                     })
                 })
             })
@@ -249,7 +253,7 @@ impl Client {
             }
             for (name, version) in versions {
                 let view = self.view.as_ref();
-                let resource = view.and_then(|view| view.resolve(&state.resource_type, &name)).cloned();
+                let resource = view.and_then(|view| view.resolve(&state.resource_type, &name));
                 holdings.push(Holding {
                     resource_type: state.resource_type.clone(),
                     name,

@@ -5,7 +5,7 @@ mod owed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use xds_cache::{Name, Resource, ResourceType, TypeTable, Version, xdstp};
+use xds_cache::{Found, Name, Resource, ResourceType, TypeTable, Version, xdstp};
 
 pub(crate) use owed::Owed;
 
@@ -20,8 +20,9 @@ use crate::sotw::WILDCARD;
 /// name whose subscription changes becomes [`Held::Unknown`], because responses may still be on their way: what is unknown and
 /// wanted is owed to the client, whether or not it changed (R13).
 ///
-/// A name may be a resource's own, an alias, a host that a virtual host's domains cover, or (incremental only) a glob. `xdstp:`
-/// names are kept in canonical form (rows A144, A145).
+/// A name may be a resource's own, an alias, a host that a virtual host's domains cover, a host that a Listener's pattern matches,
+/// or (incremental only) a glob. `xdstp:` names are kept in canonical form (rows A144, A145). What is made of a pattern has the name
+/// that was asked for, so the client holds it as a resource of its own; there is one as long as the name is subscribed to.
 ///
 /// See [How the client specifies what resources to return][spec].
 ///
@@ -120,13 +121,15 @@ impl Subscription {
 
     /// Forgets what the client holds by a subscribed name, also if the resource has another name; it waits for an answer.
     fn doubt(&mut self, name: Name) {
-        if let Some(resource) = self.settled.resolve(&name).filter(|resource| *resource.name() != name) {
-            self.exceptions.entry(Arc::clone(resource.name())).or_insert(Held::Stale);
+        let found = self.settled.look_up(&name).map(|found| Arc::clone(found.name(&name)));
+        let has_its_name = found.as_ref() == Some(&name);
+        if let Some(other) = found.filter(|_| !has_its_name) {
+            self.exceptions.entry(other).or_insert(Held::Stale);
         }
         let may_hold = match self.exceptions.get(&name) {
             Some(Held::Version(_) | Held::Stale | Held::Unknown) => true,
             Some(Held::Nothing | Held::Gone) => false,
-            None => self.settled.find(&name).is_some(),
+            None => has_its_name,
         };
         self.exceptions.insert(name, if may_hold { Held::Unknown } else { Held::Nothing });
     }
@@ -208,9 +211,8 @@ impl Subscription {
                 self.exceptions.keys().filter(|key| xdstp::glob_of(key).as_deref() == Some(&*name));
             members.chain(excepted.cloned()).collect()
         } else {
-            vec![
-                self.settled.resolve(&name).map_or(Arc::clone(&name), |resource| Arc::clone(resource.name())),
-            ]
+            let found = self.settled.look_up(&name);
+            vec![found.map_or(Arc::clone(&name), |found| Arc::clone(found.name(&name)))]
         };
         for resource in resources {
             let is_wanted = self.covers_name(&resource) || self.lookup(&self.settled, &resource).is_some();
@@ -233,7 +235,7 @@ impl Subscription {
             let settled = Arc::clone(&self.settled);
             for name in self.names.clone() {
                 let is_known = self.exceptions.contains_key(&name);
-                if !is_known && !self.has_glob(&name) && settled.resolve(&name).is_none() {
+                if !is_known && !self.has_glob(&name) && settled.look_up(&name).is_none() {
                     self.exceptions.insert(name, Held::Gone);
                     continue;
                 }
@@ -335,8 +337,25 @@ impl Subscription {
 
     /// Whether `table` has `resource` for a host that the client asked for.
     pub(crate) fn covers_host_of(&self, table: &TypeTable, resource: &Resource) -> bool {
-        let is_it = |found: &Arc<Resource>| found.name() == resource.name();
-        table.has_virtual_hosts() && self.names.iter().any(|name| table.resolve(name).is_some_and(is_it))
+        let is_it =
+            |name: &Name| table.look_up(name).is_some_and(|found| found.name(name) == resource.name());
+        table.has_virtual_hosts() && self.names.iter().any(is_it)
+    }
+
+    /// Whether `resource` of `table` is what something that the client asked for is made of.
+    pub(crate) fn derives_from(&self, table: &TypeTable, resource: &Arc<Resource>) -> bool {
+        let template = Some(Found::Template(resource));
+        table.has_host_patterns() && self.names.iter().any(|name| table.look_up(name) == template)
+    }
+
+    /// Whether a resource called `name` that came to `table` or left it would change what the client is given for a host.
+    pub(crate) fn may_derive_from(&self, table: &TypeTable, name: &str) -> bool {
+        self.names.iter().any(|asked| table.may_derive(name, asked))
+    }
+
+    /// Whether the client was sent a table that has patterns of hosts.
+    pub(crate) fn has_host_patterns(&self) -> bool {
+        self.settled.has_host_patterns()
     }
 
     /// Whether every resource is asked for.
@@ -367,13 +386,14 @@ impl Subscription {
 
     /// The resource for a name: whatever it stands for if it is subscribed to, else the resource of that name if something
     /// covers it.
-    fn lookup<'a>(&self, table: &'a TypeTable, name: &str) -> Option<&'a Arc<Resource>> {
+    fn lookup(&self, table: &TypeTable, name: &str) -> Option<Arc<Resource>> {
         if self.names.contains(name) {
             return table.resolve(name);
         }
         table
             .find(name)
             .filter(|resource| self.covers(table, resource) || self.covers_host_of(table, resource))
+            .cloned()
     }
 
     /// The resources that a subscribed name stands for.
@@ -381,8 +401,8 @@ impl Subscription {
         &self,
         table: &'a TypeTable,
         name: &'a str,
-    ) -> impl Iterator<Item = &'a Arc<Resource>> + use<'a> {
-        let members = self.has_glob(name).then(|| table.members(name));
+    ) -> impl Iterator<Item = Arc<Resource>> + use<'a> {
+        let members = self.has_glob(name).then(|| table.members(name).cloned());
         table.resolve(name).into_iter().chain(members.into_iter().flatten())
     }
 

@@ -196,7 +196,9 @@ impl TypeState {
         if self.resource_type == ResourceType::VirtualHost {
             return None;
         }
-        let wanted = table.resources_with_ttl().filter(|resource| self.subscription.covers(table, resource));
+        let wanted = table.resources_with_ttl().filter(|resource| {
+            self.subscription.covers(table, resource) || self.subscription.derives_from(table, resource)
+        });
         let shortest = wanted.filter_map(|resource| resource.ttl()).min()?;
         Some((shortest / 2).max(MIN_HEARTBEAT_INTERVAL))
     }

@@ -19,7 +19,7 @@ use check::check;
 use model::{TypeClient, is_below, same_name};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use world::{N_KINDS, World, aliases, asked_names, in_wildcard, resource_names};
+use world::{N_KINDS, World, aliases, asked_names, in_wildcard, is_pattern, resource_names};
 use xds_cache::status::Variant;
 
 mod check;
@@ -157,7 +157,7 @@ fn expected(client: &TypeClient, served: &BTreeMap<String, u8>) -> BTreeMap<Stri
     let mut wanted = BTreeSet::new();
     for (name, content) in served {
         let is_named = client.names.iter().any(|asked| same_name(asked, name) || is_below(asked, name));
-        if is_named || (client.wants_all && in_wildcard(client.kind, *content)) {
+        if is_named || (client.wants_all && in_wildcard(client.kind, name, *content)) {
             wanted.insert(name.clone());
         }
     }
@@ -167,7 +167,42 @@ fn expected(client: &TypeClient, served: &BTreeMap<String, u8>) -> BTreeMap<Stri
         let content = served.get(&name).map(ToString::to_string).unwrap_or_default();
         (name, content)
     };
-    wanted.into_iter().map(content).collect()
+    let dialled = client.names.iter().filter(|asked| client.kind == 2 && !served.contains_key(*asked));
+    let made = dialled.filter_map(|asked| Some((canonical(asked), listener(asked, served)?.to_string())));
+    wanted.into_iter().map(content).chain(made).collect()
+}
+
+/// The content of the listener that is made for an authority that was dialled: of the pattern that matches best.
+fn listener(asked: &str, served: &BTreeMap<String, u8>) -> Option<u8> {
+    let path = asked.strip_prefix("xdstp://").map(|path| path.split('?').next().unwrap_or_default());
+    let plain = path
+        .map_or(Some(asked), |path| path.split_once("/envoy.config.listener.v3.Listener/").map(|id| id.1))?;
+    if plain.contains(['/', '*']) {
+        return None;
+    }
+    // Without any pattern, names are only names.
+    if !served.values().any(|content| is_pattern(2, *content)) {
+        return None;
+    }
+    let authority = plain.to_lowercase();
+    let host = authority.split(':').next().unwrap_or_default();
+    let rank = |name: &str, content: u8| -> Option<usize> {
+        let is_meant = path.is_some() && name == plain;
+        if !is_pattern(2, content) && !is_meant {
+            return None;
+        }
+        let suffix = name.strip_prefix('*').unwrap_or("nothing");
+        let best = [is_meant, name == authority, name == host].iter().position(|is_so| *is_so);
+        let matches = host.ends_with(suffix) && host.len() > suffix.len();
+        best.map(|best| 1000 - best).or_else(|| matches.then_some(suffix.len()))
+    };
+    let ranked = served.iter().filter_map(|(name, content)| Some((rank(name, *content)?, *content)));
+    ranked.max().map(|(_, content)| content)
+}
+
+/// The name under which an `xdstp:` name with its parameters in another order is given.
+fn canonical(asked: &str) -> String {
+    asked.replace("?b=2&a=1", "?a=1&b=2")
 }
 
 /// The virtual host that serves a host: the domain that matches best, then the first name.
@@ -208,9 +243,9 @@ fn held(client: &TypeClient, served: &BTreeMap<String, u8>) -> BTreeMap<String, 
     let knows_deletions = client.is_delta || client.is_complete;
     let known = client.held.iter().filter(|(name, _)| {
         knows_deletions
-            || served
-                .get(*name)
-                .is_some_and(|content| client.names.contains(*name) || in_wildcard(client.kind, *content))
+            || served.get(*name).is_some_and(|content| {
+                client.names.contains(*name) || in_wildcard(client.kind, name, *content)
+            })
     });
     known.map(|(name, held)| (name.clone(), held.content.clone())).collect()
 }

@@ -170,3 +170,61 @@ pub(crate) fn conflicts(groups: &Groups, group: &EffectiveGroup, board: &StatusB
 
 /// How many doubts are told of one change.
 const MAX_DOUBTS: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use xds_cache::layer::{Generated, GeneratedGroup, LayerGroup, Resources, merge};
+    use xds_cache::{Layer, Reference, ResourceDraft, ResourceType};
+
+    use super::*;
+
+    fn cluster(name: &str) -> ResourceKey {
+        ResourceKey { resource_type: ResourceType::Cluster, name: name.into() }
+    }
+
+    fn resource(key: ResourceKey, references: &[&str]) -> Resources {
+        let reference = |name: &&str| Reference { to: cluster(name), path: "here".into() };
+        let draft = ResourceDraft {
+            references: references.iter().map(reference).collect(),
+            ..Resource::plain(key.resource_type.clone(), &key.name, "1").to_draft()
+        };
+        [(key, Arc::new(Resource::new(draft)))].into()
+    }
+
+    fn route(name: &str, references: &[&str]) -> Resources {
+        resource(
+            ResourceKey { resource_type: ResourceType::RouteConfiguration, name: name.into() },
+            references,
+        )
+    }
+
+    #[test]
+    fn a_reference_must_lead_somewhere_for_the_clients_that_get_it() {
+        let mut raw = route("raw", &["of-grpc", "of-nobody"]);
+        raw.extend(route("shadowed", &[]));
+        let group = LayerGroup { resources: raw, ..LayerGroup::default() };
+        let base = Layer { groups: [(GroupName::default_group(), group)].into() };
+        let mut of_envoy = route("generated", &["of-grpc"]);
+        of_envoy.extend(route("shadowed", &["of-nobody"]));
+        let mut of_grpc = route("generated", &["of-grpc"]);
+        of_grpc.extend(resource(cluster("of-grpc"), &[]));
+        let profiles = [(Profile::Envoy, of_envoy), (Profile::Grpc, of_grpc)].into();
+        let group = GeneratedGroup { definition: None, profiles };
+        let generated = Generated::from([(GroupName::default_group(), group)]);
+        let before = merge(&base, &Layer::default(), &generated);
+        let told = |before: &Groups, after: &Groups, counts: bool| {
+            let touched: BTreeSet<&GroupName> = after.keys().collect();
+            let doubts = doubts(before, after, &touched, &StatusBoard::new(), |_| counts);
+            doubts.into_iter().map(|doubt| doubt.message).collect::<Vec<_>>()
+        };
+        let of_envoy =
+            "RouteConfiguration \"generated\" of default names Cluster \"of-grpc\", which does not exist";
+        let of_nobody =
+            "RouteConfiguration \"raw\" of default names Cluster \"of-nobody\", which does not exist";
+        assert_eq!(told(&Groups::new(), &before, true), [of_nobody, of_envoy]);
+        // What goes for one kind of client is missed by what names it.
+        let after = merge(&base, &Layer::default(), &Generated::new());
+        let of_raw = "RouteConfiguration \"raw\" of default names Cluster \"of-grpc\", which does not exist";
+        assert_eq!(told(&before, &after, false), [of_raw]);
+    }
+}

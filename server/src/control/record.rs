@@ -97,6 +97,7 @@ pub(crate) fn read(record: &Bytes) -> Result<Resource, RecordError> {
             .collect(),
         origin: Origin::Api,
         in_wildcard: header.in_wildcard,
+        host_pattern: false,
     }))
 }
 
@@ -127,6 +128,7 @@ mod tests {
                     .collect(),
                 origin: Origin::Api,
                 in_wildcard,
+                host_pattern: false,
             });
             let read = read(&write(&written)).unwrap();
             prop_assert_eq!(&read, &written);

@@ -263,3 +263,84 @@ impl Shared {
 
 /// How many broken files a readiness reason names.
 const MAX_NAMED_FILES: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use xds_cache::layer::GeneratedGroup;
+    use xds_cache::{Profile, Resource, ResourceType};
+
+    use super::*;
+
+    fn name(name: &str) -> GroupName {
+        GroupName::new(name).unwrap()
+    }
+
+    fn resources(content: &str) -> Resources {
+        let resource = Resource::plain(ResourceType::Cluster, "c", content.to_owned());
+        [(resource.key().clone(), Arc::new(resource))].into()
+    }
+
+    fn layer(groups: &[&str]) -> Arc<Layer> {
+        let group =
+            |group: &&str| (name(group), LayerGroup { resources: resources("raw"), ..LayerGroup::default() });
+        Arc::new(Layer { groups: groups.iter().map(group).collect() })
+    }
+
+    fn generated(groups: &[(&str, Profile, &str)]) -> Arc<Generated> {
+        let mut generated = Generated::new();
+        for (group, profile, content) in groups {
+            let group: &mut GeneratedGroup = generated.entry(name(group)).or_default();
+            group.profiles.insert(*profile, resources(content));
+        }
+        Arc::new(generated)
+    }
+
+    fn world(base: &Arc<Layer>, overrides: &Arc<Layer>, generated: &Arc<Generated>) -> World {
+        World {
+            revision: Revision(1),
+            base: Arc::clone(base),
+            overrides: Arc::clone(overrides),
+            generated: Arc::clone(generated),
+            groups: merge(base, overrides, generated),
+            files: Arc::default(),
+        }
+    }
+
+    /// The groups that are not the very same, or are not there any more.
+    fn touched(before: &Groups, after: &Groups) -> Vec<String> {
+        let names: BTreeSet<&GroupName> = before.keys().chain(after.keys()).collect();
+        let pointer = |groups: &Groups, name: &GroupName| groups.get(name).map(Arc::as_ptr);
+        let touched = names.into_iter().filter(|name| pointer(before, name) != pointer(after, name));
+        touched.map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_group_of_which_nothing_changed_stays_the_very_same() {
+        let (base, overrides) = (layer(&["file", "n"]), layer(&["api"]));
+        let first = [("api", Profile::Grpc, "1"), ("gone", Profile::Envoy, "1"), ("n", Profile::Envoy, "1")];
+        let world = world(&base, &overrides, &generated(&first));
+        let expect = |generated: &Arc<Generated>, patch: &Patch, expected: &[&str]| {
+            for groups in [world.patched(&base, patch, generated), world.rebased(&base, patch, generated)] {
+                let mut overrides = (*overrides).clone();
+                for (name, group) in patch {
+                    match group {
+                        Some(group) => _ = overrides.groups.insert(name.clone(), group.clone()),
+                        None => _ = overrides.groups.remove(name),
+                    }
+                }
+                assert_eq!(groups, merge(&base, &overrides, generated));
+                assert_eq!(touched(&world.groups, &groups), expected);
+            }
+        };
+        let same = generated(&first);
+        expect(&world.generated, &Patch::new(), &[]);
+        expect(&same, &Patch::new(), &[]);
+        let other_profile = generated(&[("api", Profile::Envoy, "1"), first[1], first[2]]);
+        expect(&other_profile, &Patch::new(), &["api"]);
+        let other_content = generated(&[first[0], ("new", Profile::Envoy, "1"), ("n", Profile::Envoy, "2")]);
+        expect(&other_content, &Patch::new(), &["gone", "n", "new"]);
+        let patch = Patch::from([(name("api"), None), (name("gone"), Some(LayerGroup::default()))]);
+        expect(&world.generated, &patch, &["api"]);
+        expect(&generated(&first[1..]), &patch, &["api"]);
+    }
+}

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use xds_cache::{Name, Resource, TypeTable};
+use xds_cache::{Found, Name, Resource, TypeTable};
 
 use super::{Held, Subscription};
 
@@ -44,12 +44,12 @@ impl Subscription {
     /// nothing here knows of rejections.
     ///
     /// Costs as much as there is different between `table` and what the client has; at most the number of names for named
-    /// subscriptions of a stream that fell behind, and where resources have aliases.
+    /// subscriptions of a stream that fell behind, and where resources are found by other names than their own.
     pub(crate) fn owed(&self, table: &TypeTable) -> Owed {
         let mut owed = Owed::default();
         if table.version() != self.settled.version() {
             let remembered = table.remembered_changes_since(&self.settled);
-            let derives = table.has_aliases() || self.settled.has_aliases();
+            let derives = table.has_other_names() || self.settled.has_other_names();
             let by_name = !self.is_wildcard && self.n_globs == 0 && (derives || remembered.is_none());
             if !by_name {
                 let changes = remembered.unwrap_or_else(|| table.changes_since(&self.settled));
@@ -90,25 +90,21 @@ impl Subscription {
         // What is out of date by its own name may still stand for something else.
         let is_open = |name: &&Name| matches!(self.exceptions.get(*name), None | Some(Held::Stale));
         for name in self.names.iter().filter(is_open) {
-            match (self.settled.resolve(name), table.resolve(name)) {
-                (Some(old), Some(new)) if old == new => {}
-                (old, Some(new)) => {
-                    owed.changed.push(Arc::clone(new));
-                    lost.extend(old.filter(|old| old.name() != new.name()));
-                }
-                (old, None) => lost.extend(old),
+            let (old, new) = (self.settled.look_up(name), table.look_up(name));
+            // Equal templates make equal resources.
+            if old == new {
+                continue;
             }
+            owed.changed.extend(new.map(|new| new.under(name)));
+            let is_kept = |old: &&Name| new.is_some_and(|new| new.name(name) == *old);
+            lost.extend(old.map(|old| old.name(name)).filter(|old| !is_kept(old)));
         }
         if lost.is_empty() {
             return;
         }
-        let wanted: BTreeSet<&Name> = self
-            .names
-            .iter()
-            .filter_map(|name| table.resolve(name))
-            .map(|resource| resource.name())
-            .collect();
-        for name in lost.into_iter().map(|resource| resource.name()) {
+        let wanted: BTreeSet<&Name> =
+            self.names.iter().filter_map(|name| Some(table.look_up(name)?.name(name))).collect();
+        for name in lost {
             match table.find(name) {
                 // It was sent with an alias that is another's now.
                 Some(resource) if wanted.contains(name) || self.covers(table, resource) => {
@@ -135,11 +131,11 @@ impl Subscription {
             (Held::Version(version), Some(resource)) if version == resource.version() => {}
             (Held::Stale, Some(resource)) if resource.name() != name => owed.removed.push(Arc::clone(name)),
             (held, Some(resource)) => {
-                owed.changed.push(Arc::clone(resource));
                 if resource.name() != name && matches!(held, Held::Version(_) | Held::Unknown) {
                     // What had this name of its own is gone.
                     owed.removed.push(Arc::clone(name));
                 }
+                owed.changed.push(resource);
             }
             (Held::Gone, None) => {}
             (Held::Version(_) | Held::Stale, None) => owed.removed.push(Arc::clone(name)),
@@ -154,14 +150,17 @@ impl Subscription {
         }
         let all = table.resources().iter().filter(|resource| self.is_wildcard && resource.in_wildcard());
         let named = self.names.iter().flat_map(|name| self.resources_of(table, name));
-        let by_name: BTreeMap<&Name, &Arc<Resource>> =
-            all.chain(named).map(|resource| (resource.name(), resource)).collect();
-        by_name.into_values().cloned().collect()
+        let by_name: BTreeMap<Name, Arc<Resource>> =
+            all.cloned().chain(named).map(|resource| (Arc::clone(resource.name()), resource)).collect();
+        by_name.into_values().collect()
     }
 
-    /// Whether every resource of `table` is wanted.
+    /// Whether every resource of `table` is wanted, and nothing that is made of them.
     pub(crate) fn wants_all(&self, table: &TypeTable) -> bool {
-        self.is_wildcard && table.is_all_in_wildcard()
+        let is_derived = |name: &Name| matches!(table.look_up(name), Some(Found::Template(_)));
+        self.is_wildcard
+            && table.is_all_in_wildcard()
+            && !(table.has_host_patterns() && self.names.iter().any(is_derived))
     }
 
     /// The hosts that are subscribed to and that `table`'s virtual hosts serve by a domain with a wildcard, by the name of the

@@ -2,9 +2,10 @@
 //!
 //! Commands, one a line; a line that begins with two spaces continues the one before:
 //!
-//! * `set TYPE NAME=CONTENT… [group=G] [ttl=5s] [alias=N,…] [refs=TYPE/NAME,…] [size=BYTES] [outside]`,
+//! * `set TYPE NAME=CONTENT… [group=G] [ttl=5s] [alias=N,…] [refs=TYPE/NAME,…] [size=BYTES] [outside] [hosts]`,
 //!   `remove TYPE NAME… [group=G]`, `group NAME [ids=GLOB,…] [agents=GLOB,…] [meta=PATH:TEXT] [priority=N] [client=grpc]
 //!   [label=V]`, `ungroup NAME`: change what will be published. `outside`: no part of the wildcard.
+//!   `hosts`: the name is a pattern of hosts; with a `*` in it, it is no part of the wildcard either.
 //! * `publish [as for set]`: the same as `set` if there is anything behind it, then publishes.
 //! * `connect STREAM sotw|delta [node=ID] [agent=NAME] [features=F,…] [meta=PATH:TEXT] [service=TYPE] [client=NAME]`: opens a
 //!   stream. Streams of one client name are one client. Nonces are counted from 1 on every stream.
@@ -18,7 +19,7 @@
 //!
 //! Output: `STREAM #NONCE TYPE VERSION: NAME@CONTENT… removed=… not_found=…`, with `wrapped` or `ttl` before the colon where the
 //! form has it, and `ack` and `nack` as the status board hears of them. A version is `v1`, `v2`, … by first appearance within its
-//! type, or the publisher's label. `(silent)`: nothing happened.
+//! type, or the publisher's label. A content is followed by the name in it where that is not the resource's. `(silent)`: nothing happened.
 
 mod server;
 mod show;

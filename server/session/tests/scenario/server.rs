@@ -29,7 +29,7 @@ pub(crate) struct Server {
     latest: String,
     n_connected: u64,
     changes: Vec<ViewChange>,
-    /// Every resource that ever was, so that a request can name its version by its content.
+    /// Every resource that ever was or was sent, so that a request can name its version by its content.
     known: BTreeMap<(ResourceType, String, String), String>,
     versions: Versions,
 }
@@ -131,11 +131,16 @@ impl Server {
     fn set(&mut self, mut words: Words) -> Result<(), String> {
         let resource_type = resource_type(&words.shift()?)?;
         let in_wildcard = !words.take_flag("outside");
+        let host_pattern = words.take_flag("hosts");
         for word in words.plain.clone() {
             let (name, content) = word.rsplit_once('=').ok_or_else(|| format!("{word}: NAME=CONTENT"))?;
-            let resource = resource(resource_type.clone(), name, content, in_wildcard, &words)?;
-            let known = (resource_type.clone(), name.to_owned(), content.to_owned());
-            self.known.insert(known, resource.version().to_string());
+            let resource = resource(resource_type.clone(), name, content, &words)?;
+            let in_wildcard = in_wildcard && !(host_pattern && name.contains('*'));
+            let value =
+                if host_pattern { show::named(name, resource.value()) } else { resource.value().clone() };
+            let resource =
+                Resource::new(ResourceDraft { value, in_wildcard, host_pattern, ..resource.to_draft() });
+            self.known.insert(known(&resource), resource.version().to_string());
             self.group_mut(&words)?.resources.insert(resource.key().clone(), Arc::new(resource));
         }
         Ok(())
@@ -371,6 +376,8 @@ impl Server {
         let response = client.client.poll_response(side.id, self.now);
         if let Some(response) = &response {
             output.push(show::response(stream, first_nonce(side.id), response, &mut self.versions));
+            let sent = show::sent(response);
+            self.known.extend(sent.map(|resource| (known(resource), resource.version().to_string())));
         }
         self.tell_events(output);
         Ok(response.is_some())
@@ -461,7 +468,6 @@ fn resource(
     resource_type: ResourceType,
     name: &str,
     content: &str,
-    in_wildcard: bool,
     words: &Words,
 ) -> Result<Resource, String> {
     let mut value = content.as_bytes().to_vec();
@@ -478,6 +484,12 @@ fn resource(
         aliases: words.list("alias").into_iter().map(Name::from).collect(),
         references: words.list("refs").iter().map(reference).collect::<Result<_, _>>()?,
         origin: Origin::Api,
-        in_wildcard,
+        in_wildcard: true,
+        host_pattern: false,
     }))
+}
+
+/// The key under which a resource's version is remembered.
+fn known(resource: &Resource) -> (ResourceType, String, String) {
+    (resource.resource_type().clone(), resource.name().to_string(), show::content(resource))
 }

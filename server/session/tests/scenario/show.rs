@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use bytes::Bytes;
 use xds_cache::status::{EventKind, Sent, StreamEvent};
 use xds_cache::{Resource, ResourceType};
 use xds_session::{Entries, Entry, Form, Response};
@@ -78,10 +79,35 @@ fn full(line: &mut String, resource: &Resource, has_ttl: bool) {
     }
 }
 
-/// The content of a scenario's resource: its bytes up to the padding.
+/// The content of a scenario's resource: its bytes up to the padding, and the name before them if it is another's.
 pub(crate) fn content(resource: &Resource) -> String {
     let bytes = resource.value().split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(bytes).into_owned()
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let Some((length, rest)) = bytes.strip_prefix(b"\n").and_then(|rest| rest.split_first()) else {
+        return text(bytes);
+    };
+    let (name, content) = rest.split_at(usize::from(*length));
+    if *name == *resource.name().as_bytes() { text(content) } else { text(content) + "(" + &text(name) + ")" }
+}
+
+/// A content with a name before it, as the first field of an encoded Listener; short names only.
+pub(crate) fn named(name: &str, content: &[u8]) -> Bytes {
+    let length = u8::try_from(name.len()).expect("a short name");
+    assert!(length < 0x80, "a short name");
+    [b"\n", &[length][..], name.as_bytes(), content].concat().into()
+}
+
+/// The resources of a response that are there in full.
+pub(crate) fn sent(response: &Response) -> impl Iterator<Item = &Resource> {
+    let (table, listed) = match &response.contents.entries {
+        Entries::Table(table) => (table.resources(), &[][..]),
+        Entries::Listed(entries) => (&[][..], entries.as_slice()),
+    };
+    let listed = listed.iter().filter_map(|entry| match entry {
+        Entry::Full(resource) => Some(resource),
+        Entry::Heartbeat(_) | Entry::Unpopulated(_) => None,
+    });
+    table.iter().chain(listed).map(|resource| &**resource)
 }
 
 /// An event as a line, if it is one that matters.

@@ -16,7 +16,8 @@ use xds_session::{Client, DeltaRequest, Entries, Entry, Limits, Nonce, Request, 
 mod content;
 
 pub(crate) use content::{
-    N_KINDS, aliases, asked_names, in_wildcard, resource, resource_names, resource_type, target,
+    N_KINDS, aliases, asked_names, content_of, in_wildcard, is_pattern, resource, resource_names,
+    resource_type, target,
 };
 
 use crate::model::{Ask, TypeClient, Wire, WireResource};
@@ -396,7 +397,7 @@ impl World {
                     let content =
                         resource.content.as_deref().and_then(|content| content.parse().ok()).unwrap_or(0);
                     let cluster = target(content);
-                    let exists = served.get(cluster).is_some_and(|content| in_wildcard(0, *content));
+                    let exists = served.get(cluster).is_some_and(|content| in_wildcard(0, cluster, *content));
                     if exists && !pipe.clusters.contains(cluster) {
                         return Err(format!(
                             "P5: route {} goes to {cluster}, which was not sent",
@@ -414,10 +415,11 @@ impl World {
 /// A response as the client sees it.
 fn wire(response: &Response) -> Wire {
     let contents = &response.contents;
+    let kind = (0..N_KINDS).find(|kind| resource_type(*kind) == contents.resource_type).unwrap_or(N_KINDS);
     let full = |resource: &Arc<Resource>| WireResource {
         name: resource.name().to_string(),
         version: resource.version().to_string(),
-        content: Some(String::from_utf8_lossy(resource.value()).into_owned()),
+        content: Some(content_of(kind, resource.name(), resource.value())),
         aliases: resource.aliases().iter().map(ToString::to_string).collect(),
     };
     let resources = match &contents.entries {
@@ -437,7 +439,7 @@ fn wire(response: &Response) -> Wire {
             .collect(),
     };
     Wire {
-        kind: (0..N_KINDS).find(|kind| resource_type(*kind) == contents.resource_type).unwrap_or(N_KINDS),
+        kind,
         nonce: response.nonce,
         version: contents.version_info.to_string(),
         resources,

@@ -274,6 +274,7 @@ impl ResourceCopy {
             references: references.collect(),
             origin: Origin::File { path: Arc::clone(path), line, column },
             in_wildcard: self.in_wildcard,
+            host_pattern: false,
         };
         let place = Place { file: Arc::clone(path), line, column };
         Some((Arc::new(Resource::new(draft)), place))
