@@ -223,8 +223,11 @@ fn a_label_shows_only_where_everything_of_a_type_comes_from_it() {
     assert_eq!(shown, hash, "another group's cluster is among them");
 }
 
-/// What documents give the groups: for each profile, clusters with their contents.
-fn generated(groups: &[(&str, Profile, &[(&str, &str)])]) -> Generated {
+/// Names and contents.
+type Clusters<'a> = &'a [(&'a str, &'a str)];
+
+/// What documents give the groups, by profile.
+fn generated(groups: &[(&str, Profile, Clusters<'_>)]) -> Generated {
     let mut generated = Generated::new();
     for (group, profile, resources) in groups {
         let of_profile = generated.entry(name(group)).or_default().profiles.entry(*profile).or_default();
