@@ -1,11 +1,16 @@
 //! Plans as resources, for each profile what its clients take (D3).
 
+mod envoy;
+mod grpc;
+mod shared;
+
 use serde_json::Value as Json;
 use xds_cache::Origin;
 
 use crate::model::DocumentKey;
-use crate::plan::Plan;
-use crate::translate::Options;
+
+pub(crate) use envoy::envoy;
+pub(crate) use grpc::grpc;
 
 /// A resource before it is encoded.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,16 +35,4 @@ pub(crate) struct GrpcLoss {
     pub(crate) is_dropped: bool,
     /// What they cannot have and why, without full stop: `gRPC clients ignore the filter RequestMirror`.
     pub(crate) reason: String,
-}
-
-/// The resources of a plan for Envoys.
-pub(crate) fn envoy(plan: &Plan, options: &Options) -> Vec<Emitted> {
-    let _ = (plan, options);
-    Vec::new()
-}
-
-/// The resources of a plan for proxyless gRPC clients, and what they cannot have, sorted and unique.
-pub(crate) fn grpc(plan: &Plan, options: &Options) -> (Vec<Emitted>, Vec<GrpcLoss>) {
-    let _ = (plan, options);
-    (Vec::new(), Vec::new())
 }

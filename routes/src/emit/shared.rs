@@ -1,0 +1,1 @@
+//! JSON that both profiles write alike.
