@@ -4,6 +4,8 @@ mod envoy;
 mod grpc;
 mod shared;
 
+use std::fmt;
+
 use serde_json::Value as Json;
 use xds_cache::Origin;
 
@@ -12,8 +14,8 @@ use crate::model::DocumentKey;
 pub(crate) use envoy::envoy;
 pub(crate) use grpc::grpc;
 
-/// A resource before it is encoded.
-#[derive(Clone, Debug, PartialEq)]
+/// A resource before it is encoded. Its `Debug` shows no content.
+#[derive(Clone, PartialEq)]
 pub(crate) struct Emitted {
     /// The message, with `@type` and snake_case fields.
     pub(crate) message: Json,
@@ -22,6 +24,14 @@ pub(crate) struct Emitted {
     /// Whether its name is a pattern of hosts (`*.example.com`, `*`), to be found by the names that it matches and not by a
     /// wildcard subscription.
     pub(crate) is_pattern: bool,
+}
+
+impl fmt::Debug for Emitted {
+    /// Type and name; never the rest, which may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |field| self.message.get(field).and_then(Json::as_str).unwrap_or_default();
+        write!(f, "{} {}{} from {}", text("@type"), text("name"), text("cluster_name"), self.origin)
+    }
 }
 
 /// What gRPC clients cannot have of a rule.

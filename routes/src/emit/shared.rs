@@ -59,7 +59,8 @@ pub(super) fn load_assignment(name: &str, assignment: &Assignment) -> Json {
     let total: u64 = filled.iter().flat_map(|locality| &locality.endpoints).map(weight).sum();
     // Rounding down never brings the sum over the bound but where a weight would be 0; there are fewer endpoints than that.
     let divisor = total.div_ceil(u64::from(u32::MAX / 2)).max(1);
-    let localities: Vec<Json> = filled.into_iter().map(|locality| locality_endpoints(locality, divisor)).collect();
+    let localities: Vec<Json> =
+        filled.into_iter().map(|locality| locality_endpoints(locality, divisor)).collect();
     with(message, "endpoints", localities)
 }
 
@@ -148,7 +149,11 @@ mod tests {
         ];
         for ((numerator, denominator), (expected, name)) in cases {
             let percent = fractional_percent(Fraction { numerator, denominator });
-            assert_eq!(percent, json!({"numerator": expected, "denominator": name}), "{numerator}/{denominator}");
+            assert_eq!(
+                percent,
+                json!({"numerator": expected, "denominator": name}),
+                "{numerator}/{denominator}"
+            );
         }
     }
 
