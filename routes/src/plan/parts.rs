@@ -31,7 +31,7 @@ pub struct Plan {
 pub struct Port {
     /// `namespace/gateway/port`: the name of the Envoy listener.
     pub name: String,
-    /// Where it listens; `None` means every address, of IPv4 and IPv6.
+    /// Where it listens; `None` means every address of IPv4, because where IPv6 is off nobody could listen to both.
     pub address: Option<IpAddr>,
     /// The port.
     pub port: u16,
