@@ -122,4 +122,4 @@ fn mirror(scene: &Scene<'_>, mirror: &Mirror) -> Json {
 }
 
 /// A cluster that does not exist: what goes there fails as the route says, with 500.
-const ERROR: &str = "xds-server/error";
+pub(super) const ERROR: &str = "xds-server/error";
