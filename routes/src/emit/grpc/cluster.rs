@@ -9,15 +9,14 @@ use std::net::IpAddr;
 use serde_json::{Value as Json, json};
 use xds_cache::Origin;
 
-use super::{Emitted, ads, endpoints, type_of};
+use super::{Emitted, endpoints};
+use crate::emit::shared::{UNAVAILABLE, ads, load_assignment, no_endpoints, type_of, with};
 use crate::plan::{Address, Cluster, Discovery, Plan, UpstreamTls};
 
 /// The clusters that routes reach.
 pub(super) struct Clusters<'p> {
     plan: &'p Plan,
-    /// The name of the cluster without endpoints.
-    unavailable: String,
-    /// Who was the first to need it.
+    /// Who was the first to need the cluster without endpoints.
     unavailable_for: Option<Origin>,
     /// The clusters that routes name, with what gRPC clients cannot have of each.
     roots: BTreeMap<&'p str, Root<'p>>,
@@ -52,12 +51,7 @@ enum Source<'p> {
 
 impl<'p> Clusters<'p> {
     pub(super) fn new(plan: &'p Plan) -> Self {
-        let mut unavailable = UNAVAILABLE.to_owned();
-        // Namespaces and names are the user's, who may have given just these.
-        while plan.clusters.contains_key(&unavailable) || plan.assignments.contains_key(&unavailable) {
-            unavailable.push('-');
-        }
-        Self { plan, unavailable, unavailable_for: None, roots: BTreeMap::new() }
+        Self { plan, unavailable_for: None, roots: BTreeMap::new() }
     }
 
     /// The name of the cluster for a backend; none if the plan has no such cluster.
@@ -76,9 +70,9 @@ impl<'p> Clusters<'p> {
     }
 
     /// The name of a cluster whose requests fail as UNAVAILABLE (C48).
-    pub(super) fn unavailable(&mut self, origin: &Origin) -> String {
+    pub(super) fn unavailable(&mut self, origin: &Origin) -> &'static str {
         self.unavailable_for.get_or_insert_with(|| origin.clone());
-        self.unavailable.clone()
+        UNAVAILABLE
     }
 
     /// The clusters whose names were taken and their endpoints, each sorted by name.
@@ -105,34 +99,33 @@ impl<'p> Clusters<'p> {
             clusters.insert(name, emitted);
         }
         if let Some(origin) = &self.unavailable_for {
-            let name = self.unavailable.as_str();
-            clusters.insert(name.to_owned(), Emitted::plain(eds(name, name), origin));
-            assignments.insert(name.to_owned(), Emitted::plain(endpoints::none(name), origin));
+            let cluster = Emitted::plain(eds(UNAVAILABLE, UNAVAILABLE), origin);
+            clusters.insert(UNAVAILABLE.to_owned(), cluster);
+            assignments.insert(UNAVAILABLE.to_owned(), Emitted::plain(no_endpoints(), origin));
         }
         clusters.into_values().chain(assignments.into_values()).collect()
     }
 
-    fn leaf(&mut self, leaf: &Leaf<'_>, assignments: &mut BTreeMap<String, Emitted>) -> Json {
+    fn leaf(&self, leaf: &Leaf<'_>, assignments: &mut BTreeMap<String, Emitted>) -> Json {
         let origin = &leaf.cluster.origin;
         match &leaf.source {
             Source::Assignment(name) => {
-                let emitted = match self.plan.assignments.get(*name) {
-                    Some(found) => Emitted::plain(endpoints::assignment(name, found), &found.origin),
-                    // Without one, clients would wait for 15 seconds before each first call.
-                    None => Emitted::plain(endpoints::none(name), origin),
-                };
+                // Without an assignment, clients would wait for 15 seconds before the first call fails.
+                let none = endpoints::none(origin);
+                let found = self.plan.assignments.get(*name).unwrap_or(&none);
+                let emitted = Emitted::plain(load_assignment(name, found), &found.origin);
                 assignments.insert((*name).to_owned(), emitted);
                 eds(&leaf.name, name)
             }
             Source::Addresses(name, addresses) => {
-                let message = endpoints::of_addresses(name, addresses);
+                let message = load_assignment(name, &endpoints::of_addresses(addresses, origin));
                 assignments.insert((*name).to_owned(), Emitted::plain(message, origin));
                 eds(&leaf.name, name)
             }
             Source::Name(host, port) => logical_dns(&leaf.name, host, *port),
             Source::Nowhere => {
-                let nowhere = self.unavailable(origin);
-                eds(&leaf.name, &nowhere)
+                assignments.insert(UNAVAILABLE.to_owned(), Emitted::plain(no_endpoints(), origin));
+                eds(&leaf.name, UNAVAILABLE)
             }
         }
     }
@@ -150,6 +143,11 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, BTreeSet<String>
     let mut left = vec![root];
     while let Some(name) = left.pop() {
         let Some(cluster) = plan.clusters.get(name).filter(|_| seen.insert(name)) else { continue };
+        // Ours wins over a backend that has this name of all names: what must fail, fails.
+        if name == UNAVAILABLE {
+            leaves.push(Leaf { name: name.to_owned(), source: Source::Nowhere, cluster });
+            continue;
+        }
         match (&cluster.tls, &cluster.discovery) {
             (None, Discovery::Aggregate(members)) => left.extend(members.iter().rev().map(String::as_str)),
             (None, Discovery::Eds { assignment }) => {
@@ -297,18 +295,15 @@ fn aggregate(name: &str, leaves: &[Leaf<'_>]) -> Json {
 }
 
 /// By default endpoints that are drained lose their sessions (C86).
-fn with_sessions(mut cluster: Json, has_sessions: bool) -> Json {
-    if let (true, Some(fields)) = (has_sessions, cluster.as_object_mut()) {
-        let statuses = json!({"override_host_status": {"statuses": ["UNKNOWN", "HEALTHY", "DRAINING"]}});
-        fields.insert("common_lb_config".to_owned(), statuses);
+fn with_sessions(cluster: Json, has_sessions: bool) -> Json {
+    if !has_sessions {
+        return cluster;
     }
-    cluster
+    let statuses = json!({"override_host_status": {"statuses": ["UNKNOWN", "HEALTHY", "DRAINING"]}});
+    with(cluster, "common_lb_config", statuses)
 }
 
 const CLUSTER: &str = "config.cluster.v3.Cluster";
 
 /// C-core refuses LEAST_REQUEST, Go and Java refuse CLUSTER_PROVIDED (rows B182 and B189).
 const ROUND_ROBIN: &str = "ROUND_ROBIN";
-
-/// The cluster without endpoints.
-const UNAVAILABLE: &str = "xds-server/unavailable";

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use super::duration;
+use crate::emit::shared::{duration, with};
 use crate::model::{Retry, Timeouts};
 
 /// The limit of a whole call as `max_stream_duration`.
@@ -57,17 +57,12 @@ pub(super) fn retry_policy(retry: &Retry) -> (Option<Json>, Vec<String>) {
         lost.push(format!("gRPC clients retry a call {MAX_RETRIES} times at most"));
     }
     // C-core takes no blanks and no capitals (row B128).
-    let mut policy =
-        json!({"retry_on": conditions.join(","), "num_retries": retry.attempts.min(MAX_RETRIES)});
-    if let Some(base) = retry.backoff.filter(|base| !base.is_zero())
-        && let Some(fields) = policy.as_object_mut()
-    {
-        // Ten times as much is also what is taken where it is left out; Java refuses less than the base (row B130).
-        let base = base.clamp(MIN_BACKOFF, MAX_BACKOFF);
-        let back_off = json!({"base_interval": duration(base), "max_interval": duration(base * 10)});
-        fields.insert("retry_back_off".to_owned(), back_off);
-    }
-    (Some(policy), lost)
+    let policy = json!({"retry_on": conditions.join(","), "num_retries": retry.attempts.min(MAX_RETRIES)});
+    let Some(base) = retry.backoff else { return (Some(policy), lost) };
+    // Ten times as much is also what is taken where it is left out; Java refuses less than the base (row B130).
+    let base = base.clamp(MIN_BACKOFF, MAX_BACKOFF);
+    let back_off = json!({"base_interval": duration(base), "max_interval": duration(base * 10)});
+    (Some(with(policy, "retry_back_off", back_off)), lost)
 }
 
 /// What gRFC A44 retries.
@@ -80,7 +75,7 @@ const UNAVAILABLE_CODES: [u16; 4] = [429, 502, 503, 504];
 /// A call is tried five times at most (row B127).
 const MAX_RETRIES: u32 = 4;
 
-/// Shorter ones act as this (row B129).
+/// Shorter ones act as this, but nothing at all is refused (row B129).
 const MIN_BACKOFF: Duration = Duration::from_millis(1);
 
 /// Keeps ten times as much inside the bounds of a Duration (row B16); longer than any document can say.

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value as Json, json};
 use xds_cache::Origin;
 
-use super::{ads, session, type_of};
+use super::session;
+use crate::emit::shared::{ads, type_of};
 use crate::plan::{Chain, Host, Plan, PlannedRoute};
 
 /// The routes of one host, as one RouteConfiguration.

@@ -8,7 +8,8 @@ use regex::Regex;
 use serde_json::{Map, Value as Json, json};
 use xds_codec::{echo, echo_name};
 
-use crate::model::{Fraction, HeaderMatch, HeaderValue, Match, MatchType, MethodMatch, PathMatch};
+use crate::emit::shared::{fractional_percent, quote};
+use crate::model::{HeaderMatch, HeaderValue, Match, MatchType, MethodMatch, PathMatch};
 
 /// The match as a `RouteMatch`; or why gRPC cannot have it.
 pub(super) fn route_match(matches: &Match) -> Result<Json, String> {
@@ -16,7 +17,10 @@ pub(super) fn route_match(matches: &Match) -> Result<Json, String> {
         return Err("gRPC calls have no query parameters to match".to_owned());
     }
     if let Some(method) = matches.method.as_ref().filter(|method| *method != "POST") {
-        return Err(format!("every gRPC call is a POST request, a match of {} takes none", echo_name(method)));
+        return Err(format!(
+            "every gRPC call is a POST request, a match of {} takes none",
+            echo_name(method)
+        ));
     }
     let mut fields = Map::new();
     let (specifier, value) = match path(&matches.path)? {
@@ -91,7 +95,7 @@ fn method_path(method: &MethodMatch) -> Result<Path, String> {
             let inside = format!("/{service}/");
             if is_beginning(&inside) { Ok(Path::Prefix(inside)) } else { Err(no_method(&inside)) }
         }
-        (MatchType::Exact, None, Some(method)) => Ok(Path::Regex(format!("/[^/]+/{}", regex::escape(method)))),
+        (MatchType::Exact, None, Some(method)) => Ok(Path::Regex(format!("/[^/]+/{}", quote(method)))),
         (MatchType::RegularExpression, Some(service), Some(method)) => {
             Ok(Path::Regex(format!("/(?:{service})/(?:{method})")))
         }
@@ -136,7 +140,8 @@ fn header_matcher(header: &HeaderMatch) -> Result<Option<Json>, String> {
             false => Err(format!("the header {name} of every gRPC call is {actual}, which is not matched")),
         };
     }
-    let is_hidden = name.is_empty() || name.starts_with(':') || name.starts_with("grpc-") || name.ends_with("-bin");
+    let is_hidden =
+        name.is_empty() || name.starts_with(':') || name.starts_with("grpc-") || name.ends_with("-bin");
     if is_hidden || TRANSPORT_HEADERS.contains(&name) {
         let name = echo_name(name);
         return Err(format!("gRPC clients cannot see the header {name} when they choose a route"));
@@ -160,20 +165,6 @@ fn takes(value: &HeaderValue, actual: &str) -> bool {
         }
     }
 }
-
-/// A share over one of the three denominators there are, exactly if possible, else to the nearest millionth below, but not to
-/// nothing (C11).
-fn fractional_percent(fraction: Fraction) -> Json {
-    let (numerator, denominator) = (u64::from(fraction.numerator), u64::from(fraction.denominator.max(1)));
-    let exactly = DENOMINATORS.iter().find(|(_, size)| (numerator * size).is_multiple_of(denominator));
-    let (name, numerator) = match exactly {
-        Some((name, size)) => (*name, numerator * size / denominator),
-        None => ("MILLION", (numerator * 1_000_000 / denominator).max(1)),
-    };
-    json!({"numerator": numerator, "denominator": name})
-}
-
-const DENOMINATORS: [(&str, u64); 3] = [("HUNDRED", 100), ("TEN_THOUSAND", 10_000), ("MILLION", 1_000_000)];
 
 /// Headers of the transport, which is below the choice of a route.
 const TRANSPORT_HEADERS: [&str; 11] = [

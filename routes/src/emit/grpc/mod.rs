@@ -25,9 +25,8 @@ mod checker;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use xds_cache::Origin;
 
 use self::cluster::Clusters;
@@ -85,23 +84,5 @@ impl Emission<'_> {
 
     fn loses(&mut self, id: &RouteId, is_dropped: bool, reason: String) {
         self.losses.insert(GrpcLoss { document: id.document.clone(), rule: id.rule, is_dropped, reason });
-    }
-}
-
-/// The `@type` of a message of Envoy's API.
-fn type_of(name: &str) -> String {
-    format!("type.googleapis.com/envoy.{name}")
-}
-
-/// The server that the client has asked anyway (rows B15, B20 and B171).
-fn ads() -> Json {
-    json!({"ads": {}, "resource_api_version": "V3"})
-}
-
-/// A `google.protobuf.Duration`.
-fn duration(duration: Duration) -> Json {
-    match duration.subsec_nanos() {
-        0 => format!("{}s", duration.as_secs()).into(),
-        nanos => format!("{}.{nanos:09}s", duration.as_secs()).into(),
     }
 }

@@ -6,7 +6,8 @@ use serde_json::{Map, Value as Json, json};
 use xds_cache::Origin;
 
 use super::listener::Table;
-use super::{Emission, Emitted, limits, matcher, session, type_of};
+use super::{Emission, Emitted, limits, matcher, session};
+use crate::emit::shared::type_of;
 use crate::model::HeaderEdits;
 use crate::plan::{Action, PlannedRoute, Target, Weighted};
 
@@ -122,22 +123,17 @@ fn forward(
     origin: &Origin,
     emission: &mut Emission<'_>,
 ) -> Map<String, Json> {
-    let mut names: Vec<String> = Vec::new();
-    let mut weights: Vec<u64> = Vec::new();
+    let mut clusters: Vec<(String, u64)> = Vec::new();
     for target in targets {
         let name = match &target.target {
             Target::Backend(backend) => emission.clusters.backend(&backend.name),
             Target::Broken => None,
         };
-        let name = name.unwrap_or_else(|| emission.clusters.unavailable(origin));
+        let name = name.unwrap_or_else(|| emission.clusters.unavailable(origin).to_owned());
         let weight = u64::from(target.weight);
-        let known = names.iter().position(|known| *known == name).and_then(|index| weights.get_mut(index));
-        match known {
-            Some(sum) => *sum += weight,
-            None => {
-                names.push(name);
-                weights.push(weight);
-            }
+        match clusters.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum += weight,
+            None => clusters.push((name, weight)),
         }
     }
     let backends = targets.iter().filter_map(|target| match &target.target {
@@ -147,20 +143,19 @@ fn forward(
     let reasons: BTreeSet<String> = backends.flat_map(|name| emission.clusters.losses(name)).collect();
     reasons.into_iter().for_each(|reason| emission.lacks(&planned.id, reason));
     // All weights 0 would be refused (row B113, C49).
-    if weights.iter().all(|weight| *weight == 0) {
+    if clusters.iter().all(|(_, weight)| *weight == 0) {
         return nowhere(origin, emission);
     }
-    if let [name] = names.as_slice() {
+    if let [(name, _)] = clusters.as_slice() {
         return Map::from_iter([("cluster".to_owned(), name.as_str().into())]);
     }
-    if keeps_sessions(planned) && session::keep_drained(&mut weights) {
+    if keeps_sessions(planned) && session::keep_drained(&mut clusters) {
         let reason = "gRPC clients keep the sessions of a backend of weight 0 only if it gets some calls, so it gets the \
                       smallest possible share";
         emission.lacks(&planned.id, reason.to_owned());
     }
     // A weight is always there: C-core refuses an entry without (row B114).
-    let clusters =
-        names.iter().zip(weights).map(|(name, weight)| json!({"name": name, "weight": weight})).collect();
+    let clusters = clusters.iter().map(|(name, weight)| json!({"name": name, "weight": weight})).collect();
     Map::from_iter([("weighted_clusters".to_owned(), json!({"clusters": Json::Array(clusters)}))])
 }
 

@@ -4,7 +4,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::{duration, type_of};
+use crate::emit::shared::{UNAVAILABLE, duration, type_of, with};
 use crate::model::{SessionKind, SessionLifetime};
 use crate::plan::Session;
 
@@ -34,10 +34,11 @@ pub(super) fn per_route(session: &Session) -> Result<Json, String> {
     if session.name.is_empty() {
         return Err("gRPC clients keep no session by a cookie without a name".to_owned());
     }
-    let mut cookie = json!({"name": session.name, "path": path});
-    if let (Some(ttl), Some(fields)) = (ttl, cookie.as_object_mut()) {
-        fields.insert("ttl".to_owned(), duration(ttl));
-    }
+    let cookie = json!({"name": session.name, "path": path});
+    let cookie = match ttl {
+        Some(ttl) => with(cookie, "ttl", duration(ttl)),
+        None => cookie,
+    };
     let state = json!({
         "name": "envoy.http.stateful_session.cookie",
         "typed_config": {
@@ -55,28 +56,31 @@ pub(super) fn per_route(session: &Session) -> Result<Json, String> {
     }))
 }
 
-/// Gives every target of weight 0 a weight so small that hardly a new call goes there; says whether there was one.
+/// Gives every backend of weight 0 a weight so small that hardly a new call goes there; says whether there was one.
 ///
 /// A session is kept only while its cluster is in the route, and C-core takes an entry of weight 0 out (C84), though its
 /// sessions must go on (GEP-1619). The others are made larger to keep their relation.
-pub(super) fn keep_drained(weights: &mut [u64]) -> bool {
-    let n_drained = count(weights.iter().filter(|weight| **weight == 0));
-    let sum: u64 = weights.iter().sum();
+pub(super) fn keep_drained(targets: &mut [(String, u64)]) -> bool {
+    let is_drained = |(name, weight): &&(String, u64)| *weight == 0 && name != UNAVAILABLE;
+    let n_drained = targets.iter().filter(is_drained).fold(0, |n, _| n + 1);
+    let sum: u64 = targets.iter().map(|(_, weight)| weight).sum();
     if n_drained == 0 || sum == 0 {
         return false;
     }
     let room = u64::from(u32::MAX).saturating_sub(n_drained);
     let scale = (room / sum).clamp(1, MAX_SCALE);
-    let excess = (sum * scale).saturating_sub(room);
-    weights.iter_mut().for_each(|weight| *weight = (*weight * scale).max(1));
-    if let Some(largest) = weights.iter_mut().max() {
-        *largest = largest.saturating_sub(excess).max(1);
+    // Above 0 only if the sum left no room even before.
+    let mut excess = (sum * scale).saturating_sub(room);
+    for (name, weight) in targets.iter_mut() {
+        *weight *= scale;
+        if *weight == 0 && name != UNAVAILABLE {
+            *weight = 1;
+        } else if *weight > excess {
+            *weight -= excess;
+            excess = 0;
+        }
     }
     true
-}
-
-fn count<T>(items: impl Iterator<Item = T>) -> u64 {
-    items.fold(0, |n, _| n + 1)
 }
 
 /// A target of weight 0 beside one of weight 100 then gets one call in a million.

@@ -7,7 +7,15 @@ impl All {
         self.only(
             "B205",
             at,
-            &["name", "type", "cluster_type", "eds_cluster_config", "load_assignment", "lb_policy", "common_lb_config"],
+            &[
+                "name",
+                "type",
+                "cluster_type",
+                "eds_cluster_config",
+                "load_assignment",
+                "lb_policy",
+                "common_lb_config",
+            ],
         );
         match (at.get("cluster_type"), at.text("type")) {
             (Some(custom), "") => self.aggregate(custom, at),
@@ -43,7 +51,8 @@ impl All {
             self.fault("B176", at, custom.text("name"));
         }
         let members = config.list("clusters");
-        let members: Vec<String> = members.iter().filter_map(|it| it.value.as_str().map(str::to_owned)).collect();
+        let members: Vec<String> =
+            members.iter().filter_map(|it| it.value.as_str().map(str::to_owned)).collect();
         if members.is_empty() {
             self.fault("B177", at, "no members");
         }
@@ -53,7 +62,8 @@ impl All {
 
     fn logical_dns(&mut self, at: At<'_>) {
         let localities = at.get("load_assignment").map(|it| it.list("endpoints")).unwrap_or_default();
-        let endpoints: Vec<_> = localities.iter().flat_map(|locality| locality.list("lb_endpoints")).collect();
+        let endpoints: Vec<_> =
+            localities.iter().flat_map(|locality| locality.list("lb_endpoints")).collect();
         let ([_], [endpoint]) = (localities.as_slice(), endpoints.as_slice()) else {
             return self.fault("B173", at, "not one endpoint");
         };

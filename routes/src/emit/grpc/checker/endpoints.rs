@@ -31,7 +31,8 @@ impl All {
             if endpoints.is_empty() {
                 self.fault("B215", at, "no endpoints in a locality");
             }
-            let weights = endpoints.iter().map(|endpoint| endpoint.number("load_balancing_weight").unwrap_or(1));
+            let weights =
+                endpoints.iter().map(|endpoint| endpoint.number("load_balancing_weight").unwrap_or(1));
             if weights.sum::<u64>() > u64::from(u32::MAX) {
                 self.fault("B221", at, "sum of weights");
             }

@@ -21,7 +21,17 @@ impl All {
         if manager.get("original_ip_detection_extensions").is_some() {
             self.fault("B24", at, "original_ip_detection_extensions");
         }
-        self.only("B1", manager, &["stat_prefix", "rds", "http_filters", "xff_num_trusted_hops", "original_ip_detection_extensions"]);
+        self.only(
+            "B1",
+            manager,
+            &[
+                "stat_prefix",
+                "rds",
+                "http_filters",
+                "xff_num_trusted_hops",
+                "original_ip_detection_extensions",
+            ],
+        );
         let configuration = match manager.get("rds") {
             None => return self.fault("B19", at, "no rds"),
             Some(rds) => {
@@ -58,7 +68,9 @@ impl All {
             let is_last = index + 1 == filters.len();
             match filter.get("typed_config").map(At::type_name) {
                 Some("envoy.extensions.filters.http.router.v3.Router") if is_last => {}
-                Some("envoy.extensions.filters.http.router.v3.Router") => self.fault("B34", *filter, "router"),
+                Some("envoy.extensions.filters.http.router.v3.Router") => {
+                    self.fault("B34", *filter, "router")
+                }
                 Some("envoy.extensions.filters.http.stateful_session.v3.StatefulSession") if is_optional => {
                     has_sessions = filter.text("name") == "envoy.filters.http.stateful_session";
                     if let Some(config) = filter.get("typed_config") {
@@ -69,7 +81,10 @@ impl All {
                 Some(_) => self.fault("B29", *filter, "unknown filter"),
                 None => self.fault("B30", *filter, "no config"),
             }
-            if is_last && filter.get("typed_config").map(At::type_name) != Some("envoy.extensions.filters.http.router.v3.Router") {
+            if is_last
+                && filter.get("typed_config").map(At::type_name)
+                    != Some("envoy.extensions.filters.http.router.v3.Router")
+            {
                 self.fault("B33", *filter, "no router at the end");
             }
         }

@@ -82,12 +82,21 @@ impl All {
         self.only(
             "B96",
             at,
-            &["prefix", "path", "safe_regex", "case_sensitive", "headers", "runtime_fraction", "query_parameters"],
+            &[
+                "prefix",
+                "path",
+                "safe_regex",
+                "case_sensitive",
+                "headers",
+                "runtime_fraction",
+                "query_parameters",
+            ],
         );
         if at.get("query_parameters").is_some() {
             self.fault("B94", at, "query_parameters");
         }
-        let path = ["prefix", "path", "safe_regex"].into_iter().find_map(|field| Some((field, at.get(field)?)));
+        let path =
+            ["prefix", "path", "safe_regex"].into_iter().find_map(|field| Some((field, at.get(field)?)));
         match path {
             None => self.fault("B86", at, "no path specifier"),
             Some(("safe_regex", regex)) => self.regex("B90", regex),
