@@ -1,14 +1,21 @@
 //! Plans as resources, for each profile what its clients take (D3).
 
+mod envoy;
+mod grpc;
+mod shared;
+
+use std::fmt;
+
 use serde_json::Value as Json;
 use xds_cache::Origin;
 
 use crate::model::DocumentKey;
-use crate::plan::Plan;
-use crate::translate::Options;
 
-/// A resource before it is encoded.
-#[derive(Clone, Debug, PartialEq)]
+pub(crate) use envoy::envoy;
+pub(crate) use grpc::grpc;
+
+/// A resource before it is encoded. Its `Debug` shows no content.
+#[derive(Clone, PartialEq)]
 pub(crate) struct Emitted {
     /// The message, with `@type` and snake_case fields.
     pub(crate) message: Json,
@@ -17,6 +24,14 @@ pub(crate) struct Emitted {
     /// Whether its name is a pattern of hosts (`*.example.com`, `*`), to be found by the names that it matches and not by a
     /// wildcard subscription.
     pub(crate) is_pattern: bool,
+}
+
+impl fmt::Debug for Emitted {
+    /// Type and name; never the rest, which may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |field| self.message.get(field).and_then(Json::as_str).unwrap_or_default();
+        write!(f, "{} {}{} from {}", text("@type"), text("name"), text("cluster_name"), self.origin)
+    }
 }
 
 /// What gRPC clients cannot have of a rule.
@@ -30,16 +45,4 @@ pub(crate) struct GrpcLoss {
     pub(crate) is_dropped: bool,
     /// What they cannot have and why, without full stop: `gRPC clients ignore the filter RequestMirror`.
     pub(crate) reason: String,
-}
-
-/// The resources of a plan for Envoys.
-pub(crate) fn envoy(plan: &Plan, options: &Options) -> Vec<Emitted> {
-    let _ = (plan, options);
-    Vec::new()
-}
-
-/// The resources of a plan for proxyless gRPC clients, and what they cannot have, sorted and unique.
-pub(crate) fn grpc(plan: &Plan, options: &Options) -> (Vec<Emitted>, Vec<GrpcLoss>) {
-    let _ = (plan, options);
-    (Vec::new(), Vec::new())
 }

@@ -1,0 +1,125 @@
+//! What becomes of the requests of a route.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::{Scene, cluster, filters, limits, path, session};
+use crate::emit::shared::{UNAVAILABLE, fractional_percent};
+use crate::model::HeaderEdits;
+use crate::plan::{Action, Mirror, PlannedRoute, Target, Weighted};
+
+/// The action of a route that forwards nothing: its field and value. All requests of a route that forwards, too, fail.
+pub(super) fn ending(scene: &Scene<'_>, route: &PlannedRoute) -> (&'static str, Json) {
+    match &route.action {
+        Action::Redirect(redirect) => ("redirect", path::redirect(scene, &route.matches, redirect)),
+        // Envoys make UNAVAILABLE of 503 for gRPC, but UNKNOWN of 500 (§1.8).
+        Action::Fail | Action::Forward(_) => {
+            ("direct_response", json!({"status": if route.is_grpc { 503 } else { 500 }}))
+        }
+    }
+}
+
+/// A `RouteAction` that sends requests to the targets by weight; new sessions are marked with their backend.
+pub(super) fn forward(
+    scene: &Scene<'_>,
+    route: &PlannedRoute,
+    targets: &[Weighted],
+    marks: Option<&session::Marks<'_>>,
+) -> Json {
+    let mut action = Map::new();
+    let mut shares = shares(scene, route, targets, marks);
+    let (specifier, value) = match shares.as_mut_slice() {
+        [share] if share.fields.is_empty() => ("cluster", share.name.as_str().into()),
+        shares => {
+            let entries: Vec<Json> = shares.iter_mut().map(Share::to_json).collect();
+            ("weighted_clusters", json!({"clusters": entries}))
+        }
+    };
+    action.insert(specifier.to_owned(), value);
+    if !route.is_grpc && targets.iter().any(|weighted| weighted.target == Target::Broken) {
+        action.insert("cluster_not_found_response_code".to_owned(), "INTERNAL_SERVER_ERROR".into());
+    }
+    let path = route.path_rewrite.as_ref().and_then(|rewrite| path::rewrite(&route.matches, rewrite));
+    action.extend(path.map(|(field, value)| (field.to_owned(), value)));
+    let new_host = route.host_rewrite.as_deref().or_else(|| filters::new_host(&route.request_edits));
+    if let Some(host) = new_host {
+        action.insert("host_rewrite_literal".to_owned(), host.into());
+        action.insert("append_x_forwarded_host".to_owned(), true.into());
+    }
+    action.extend(limits::timeouts(route).into_iter().map(|(field, value)| (field.to_owned(), value)));
+    if let Some(retry) = &route.retry {
+        action.insert("retry_policy".to_owned(), limits::retry_policy(route, retry));
+    }
+    if !route.mirrors.is_empty() {
+        let mirrors: Vec<Json> = route.mirrors.iter().map(|copy| mirror(scene, copy)).collect();
+        action.insert("request_mirror_policies".to_owned(), mirrors.into());
+    }
+    Json::Object(action)
+}
+
+/// A cluster's part of the requests.
+struct Share {
+    name: String,
+    weight: u32,
+    /// What a `ClusterWeight` says besides.
+    fields: Map<String, Json>,
+}
+
+impl Share {
+    fn to_json(&mut self) -> Json {
+        let mut entry = Map::new();
+        entry.insert("name".to_owned(), self.name.as_str().into());
+        entry.insert("weight".to_owned(), self.weight.into());
+        entry.append(&mut self.fields);
+        Json::Object(entry)
+    }
+}
+
+/// The shares in the document's order. What is broken fails as its part of the weight says (C47); it is one share, however many
+/// references are broken.
+fn shares(
+    scene: &Scene<'_>,
+    route: &PlannedRoute,
+    targets: &[Weighted],
+    marks: Option<&session::Marks<'_>>,
+) -> Vec<Share> {
+    let broken = if route.is_grpc { UNAVAILABLE } else { ERROR };
+    let mut shares: Vec<Share> = Vec::new();
+    for Weighted { target, weight, request_edits, response_edits } in targets {
+        let Target::Backend(backend) = target else {
+            match shares.iter_mut().find(|share| share.name == broken) {
+                Some(share) => share.weight = share.weight.saturating_add(*weight),
+                None => shares.push(Share { name: broken.to_owned(), weight: *weight, fields: Map::new() }),
+            }
+            continue;
+        };
+        let name = cluster::name(scene.plan, backend);
+        let mark = marks.map(|marks| marks.set_cookie(&name));
+        let response_edits = HeaderEdits {
+            add: response_edits.add.iter().cloned().chain(mark).collect(),
+            ..response_edits.clone()
+        };
+        let edits = filters::edits(request_edits, &response_edits).into_iter();
+        let mut fields: Map<String, Json> = edits.map(|(field, value)| (field.to_owned(), value)).collect();
+        if let Some(host) = filters::new_host(request_edits) {
+            fields.insert("host_rewrite_literal".to_owned(), host.into());
+        }
+        shares.push(Share { name, weight: *weight, fields });
+    }
+    shares
+}
+
+/// A `RequestMirrorPolicy`.
+fn mirror(scene: &Scene<'_>, mirror: &Mirror) -> Json {
+    let mut policy = Map::new();
+    policy.insert("cluster".to_owned(), cluster::name(scene.plan, &mirror.backend).into());
+    if mirror.fraction.numerator < mirror.fraction.denominator {
+        let share = json!({"default_value": fractional_percent(mirror.fraction)});
+        policy.insert("runtime_fraction".to_owned(), share);
+    }
+    // The copy's host is that of the request, not `host-shadow`.
+    policy.insert("disable_shadow_host_suffix_append".to_owned(), true.into());
+    Json::Object(policy)
+}
+
+/// A cluster that does not exist: what goes there fails as the route says, with 500.
+pub(super) const ERROR: &str = "xds-server/error";

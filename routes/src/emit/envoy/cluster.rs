@@ -1,0 +1,254 @@
+//! Clusters.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Map, Value as Json, json};
+
+use super::{Emitted, resource};
+use crate::emit::shared::{UNAVAILABLE, ads, duration, type_of, with};
+use crate::model::LbPolicy;
+use crate::plan::{Address, Backend, Cluster, Discovery, Plan, Protocol, UpstreamTls};
+
+/// Every cluster of the plan, once for each protocol.
+pub(super) fn clusters(plan: &Plan) -> Vec<Emitted> {
+    let mut emitted = Vec::new();
+    for (name, cluster) in &plan.clusters {
+        for protocol in &cluster.protocols {
+            let backend = Backend { name: name.clone(), protocol: *protocol };
+            emitted.push(resource(message(plan, &backend, cluster), &cluster.origin));
+        }
+    }
+    emitted
+}
+
+/// The name of the cluster for a backend: the backend's own, with `/h2` behind it for HTTP/2 if HTTP/1.1 is spoken there too.
+pub(super) fn name(plan: &Plan, backend: &Backend) -> String {
+    let speaks_http1 =
+        plan.clusters.get(&backend.name).is_some_and(|cluster| cluster.protocols.contains(&Protocol::Http1));
+    match backend.protocol {
+        Protocol::Http2 if speaks_http1 => format!("{}/h2", backend.name),
+        Protocol::Http1 | Protocol::Http2 => backend.name.clone(),
+    }
+}
+
+/// The cluster to which the broken part of a gRPC route goes: it has no endpoints (C48).
+pub(super) fn unavailable() -> Json {
+    let (discovery, common) = (eds(UNAVAILABLE), common(UNAVAILABLE, CONNECT_TIMEOUT));
+    merged(common, discovery)
+}
+
+fn message(plan: &Plan, backend: &Backend, cluster: &Cluster) -> Json {
+    let name = name(plan, backend);
+    let timeout = if cluster.is_fallback_member { MEMBER_CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
+    let common = common(&name, timeout);
+    let tls = match &cluster.tls {
+        // The policy asks for TLS that cannot be had, so requests fail rather than go out in plaintext (§1.10).
+        Some(UpstreamTls::Invalid) => return merged(common, eds(UNAVAILABLE)),
+        Some(UpstreamTls::Verified { sni, alt_names, trusted }) => {
+            Some(transport_socket(sni, alt_names, trusted.as_deref(), backend.protocol))
+        }
+        None => None,
+    };
+    let discovery = match &cluster.discovery {
+        Discovery::Eds { assignment } => eds(assignment),
+        Discovery::Dns(names) => dns(&name, names),
+        Discovery::Static(addresses) => fixed(&name, addresses),
+        Discovery::Aggregate(_) => return merged(common, aggregate(plan, backend)),
+    };
+    let mut message = merged(common, discovery);
+    let lb_policy = match cluster.lb_policy {
+        LbPolicy::RoundRobin => "ROUND_ROBIN",
+        LbPolicy::LeastRequest => "LEAST_REQUEST",
+    };
+    message = with(message, "lb_policy", lb_policy);
+    message = with(message, "common_lb_config", common_lb_config(cluster));
+    if backend.protocol == Protocol::Http2 {
+        message = with(message, "typed_extension_protocol_options", http2());
+    }
+    if let Some(tls) = tls {
+        message = with(message, "transport_socket", tls);
+    }
+    match cluster.is_fallback_member {
+        true => with(message, "outlier_detection", outlier_detection()),
+        false => message,
+    }
+}
+
+fn common(name: &str, connect_timeout: Duration) -> Json {
+    json!({
+        "@type": type_of("config.cluster.v3.Cluster"),
+        "name": name,
+        "connect_timeout": duration(connect_timeout),
+    })
+}
+
+fn merged(object: Json, fields: Map<String, Json>) -> Json {
+    fields.into_iter().fold(object, |object, (field, value)| with(object, &field, value))
+}
+
+fn fields<const N: usize>(fields: [(&str, Json); N]) -> Map<String, Json> {
+    fields.into_iter().map(|(field, value)| (field.to_owned(), value)).collect()
+}
+
+fn eds(assignment: &str) -> Map<String, Json> {
+    let config = json!({"eds_config": ads(), "service_name": assignment});
+    fields([("type", "EDS".into()), ("eds_cluster_config", config)])
+}
+
+/// One name is one logical host, over whichever of its addresses answers first; of several, each address is an endpoint, so
+/// that one family must be enough: where IPv6 is off, its addresses would only fail.
+fn dns(cluster: &str, names: &[(String, u16)]) -> Map<String, Json> {
+    let (discovery, family) = match names {
+        [_] => ("LOGICAL_DNS", "ALL"),
+        _ => ("STRICT_DNS", "V4_PREFERRED"),
+    };
+    let endpoints = names.iter().map(|(host, port)| socket_address(host, *port));
+    fields([
+        ("type", discovery.into()),
+        ("dns_lookup_family", family.into()),
+        ("load_assignment", inline_assignment(cluster, endpoints.collect())),
+    ])
+}
+
+/// Names need a resolver, which takes addresses as well but no sockets of Unix: beside names, these are left out.
+fn fixed(cluster: &str, addresses: &[Address]) -> Map<String, Json> {
+    let has_names = addresses.iter().any(|address| matches!(address, Address::Dns(..)));
+    let endpoints = addresses.iter().filter_map(|address| match address {
+        Address::Ip(ip, port) => Some(socket_address(&ip.to_string(), *port)),
+        Address::Dns(host, port) => Some(socket_address(host, *port)),
+        Address::Unix(_) if has_names => None,
+        Address::Unix(path) => Some(json!({"pipe": {"path": path}})),
+    });
+    let assignment = inline_assignment(cluster, endpoints.collect());
+    match has_names {
+        true => fields([
+            ("type", "STRICT_DNS".into()),
+            ("dns_lookup_family", "V4_PREFERRED".into()),
+            ("load_assignment", assignment),
+        ]),
+        false => fields([("type", "STATIC".into()), ("load_assignment", assignment)]),
+    }
+}
+
+fn socket_address(address: &str, port: u16) -> Json {
+    json!({"socket_address": {"address": address, "port_value": port}})
+}
+
+fn inline_assignment(cluster: &str, addresses: Vec<Json>) -> Json {
+    let endpoints: Vec<Json> =
+        addresses.into_iter().map(|address| json!({"endpoint": {"address": address}})).collect();
+    json!({"cluster_name": cluster, "endpoints": [{"lb_endpoints": endpoints}]})
+}
+
+/// Envoys demand the policy that gRPC refuses (clients §7.4), and see no endpoints in an aggregate of aggregates, so
+/// that members which are aggregates are replaced by theirs, each cluster where it comes first.
+fn aggregate(plan: &Plan, backend: &Backend) -> Map<String, Json> {
+    let (mut leaves, mut seen) = (Vec::new(), BTreeSet::new());
+    let mut open = vec![backend.name.as_str()];
+    while let Some(member) = open.pop() {
+        if !seen.insert(member) {
+            continue;
+        }
+        match plan.clusters.get(member) {
+            Some(Cluster { discovery: Discovery::Aggregate(members), tls, .. })
+                if *tls != Some(UpstreamTls::Invalid) =>
+            {
+                open.extend(members.iter().rev().map(String::as_str));
+            }
+            Some(_) | None => {
+                leaves.push(name(plan, &Backend { name: member.to_owned(), protocol: backend.protocol }));
+            }
+        }
+    }
+    let config = json!({
+        "name": "envoy.clusters.aggregate",
+        "typed_config": {
+            "@type": type_of("extensions.clusters.aggregate.v3.ClusterConfig"), "clusters": leaves,
+        },
+    });
+    fields([("cluster_type", config), ("lb_policy", "CLUSTER_PROVIDED".into())])
+}
+
+/// Panic is when requests go to endpoints that are not healthy because too few are. A member of a fallback never does that,
+/// or nothing would be left for the next one. Elsewhere it is for when none is healthy: endpoints that are going away still
+/// serve then, but a rollout, where most of them are, must not send new requests to them.
+fn common_lb_config(cluster: &Cluster) -> Json {
+    let threshold = if cluster.is_fallback_member { 0 } else { 1 };
+    let config = json!({"healthy_panic_threshold": {"value": threshold}});
+    match cluster.has_sessions {
+        // The default lacks draining endpoints, with which sessions stay until they are gone (C86).
+        true => {
+            let statuses = ["UNKNOWN", "HEALTHY", "DEGRADED", "DRAINING"];
+            with(config, "override_host_status", json!({"statuses": statuses}))
+        }
+        false => config,
+    }
+}
+
+fn http2() -> Json {
+    json!({"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+        "@type": type_of("extensions.upstreams.http.v3.HttpProtocolOptions"),
+        "explicit_http_config": {"http2_protocol_options": {}},
+    }})
+}
+
+/// Finds out dead endpoints by failing connections only, as gRPC does (A37): what an application answers is no reason to
+/// leave it. All of them may be found dead, or nothing would move on.
+fn outlier_detection() -> Json {
+    json!({
+        "split_external_local_origin_errors": true,
+        "consecutive_local_origin_failure": 2,
+        "enforcing_consecutive_local_origin_failure": 100,
+        "enforcing_local_origin_success_rate": 0,
+        "enforcing_consecutive_5xx": 0,
+        "enforcing_consecutive_gateway_failure": 0,
+        "enforcing_success_rate": 0,
+        "max_ejection_percent": 100,
+        "interval": "1s",
+        "base_ejection_time": "5s",
+        "max_ejection_time": "60s",
+    })
+}
+
+fn transport_socket(sni: &str, alt_names: &[String], trusted: Option<&str>, protocol: Protocol) -> Json {
+    let alpn = match protocol {
+        Protocol::Http1 => "http/1.1",
+        Protocol::Http2 => "h2",
+    };
+    let matchers: Vec<Json> = alt_names
+        .iter()
+        .map(|name| {
+            let san_type = if name.contains("://") { "URI" } else { "DNS" };
+            json!({"san_type": san_type, "matcher": {"exact": name}})
+        })
+        .collect();
+    let names = json!({"match_typed_subject_alt_names": matchers});
+    let validation = match trusted {
+        Some(secret) => (
+            "combined_validation_context",
+            json!({
+                "default_validation_context": names,
+                "validation_context_sds_secret_config": {"name": secret, "sds_config": ads()},
+            }),
+        ),
+        None => ("validation_context", with(names, "trusted_ca", json!({"filename": SYSTEM_CERTIFICATES}))),
+    };
+    json!({
+        "name": "envoy.transport_sockets.tls",
+        "typed_config": {
+            "@type": type_of("extensions.transport_sockets.tls.v3.UpstreamTlsContext"),
+            "sni": sni,
+            "common_tls_context": with(json!({"alpn_protocols": [alpn]}), validation.0, validation.1),
+        },
+    })
+}
+
+/// Where Debian and those who follow it, Envoy's own images among them, keep trusted certificates.
+const SYSTEM_CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// Envoy's default, written out.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Shorter, because requests wait for it until a dead endpoint is found out.
+const MEMBER_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,0 +1,119 @@
+//! HTTP filters, what routes say to them, and the changes of headers, which need no filter.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::{Scene, session};
+use crate::emit::shared::{quote, type_of, with};
+use crate::model::{Cors, HeaderEdits};
+use crate::plan::PlannedRoute;
+
+/// The filters of a listener: those that some route needs, then the router.
+pub(super) fn http_filters<'p>(routes: impl Iterator<Item = &'p PlannedRoute>) -> Vec<Json> {
+    let (mut has_cors, mut has_sessions) = (false, false);
+    for route in routes {
+        has_cors |= route.cors.is_some();
+        has_sessions |= route.session.is_some();
+    }
+    let filter = |name: &str, config: &str| json!({"name": name, "typed_config": {"@type": type_of(config)}});
+    let mut filters = Vec::new();
+    if has_cors {
+        filters.push(filter(CORS, "extensions.filters.http.cors.v3.Cors"));
+    }
+    if has_sessions {
+        // Without a state of its own it does nothing but on routes that override it (C78).
+        filters.push(filter(session::FILTER, "extensions.filters.http.stateful_session.v3.StatefulSession"));
+    }
+    filters.push(filter("envoy.filters.http.router", "extensions.filters.http.router.v3.Router"));
+    filters
+}
+
+/// What a route says to filters, by their names.
+pub(super) fn overrides(scene: &Scene<'_>, route: &PlannedRoute) -> Option<Json> {
+    let mut overrides = Map::new();
+    if let Some(cors) = &route.cors {
+        overrides.insert(CORS.to_owned(), cors_policy(cors));
+    }
+    if let Some(session) = &route.session {
+        overrides.insert(session::FILTER.to_owned(), session::per_route(session, scene.is_tls));
+    }
+    (!overrides.is_empty()).then_some(Json::Object(overrides))
+}
+
+fn cors_policy(cors: &Cors) -> Json {
+    let origins: Vec<Json> = cors.allow_origins.iter().map(|origin| allowed_origin(origin)).collect();
+    let mut policy = json!({
+        "@type": type_of("extensions.filters.http.cors.v3.CorsPolicy"),
+        "allow_origin_string_match": origins,
+        "allow_credentials": cors.allow_credentials,
+        "max_age": cors.max_age_seconds.to_string(),
+    });
+    let lists = [
+        ("allow_methods", &cors.allow_methods),
+        ("allow_headers", &cors.allow_headers),
+        ("expose_headers", &cors.expose_headers),
+    ];
+    for (field, values) in lists.into_iter().filter(|(_, values)| !values.is_empty()) {
+        policy = with(policy, field, values.join(", "));
+    }
+    policy
+}
+
+fn allowed_origin(origin: &str) -> Json {
+    match origin {
+        "*" => json!({"safe_regex": {"regex": ".*"}}),
+        origin if origin.contains('*') => {
+            let parts: Vec<String> = origin.split('*').map(quote).collect();
+            // A wildcard may stand for several labels, but for nothing that ends the host.
+            json!({"safe_regex": {"regex": parts.join("[^/]+")}})
+        }
+        origin => json!({"exact": origin}),
+    }
+}
+
+/// The fields of a route or of a cluster's weight that change headers.
+pub(super) fn edits(request: &HeaderEdits, response: &HeaderEdits) -> Vec<(&'static str, Json)> {
+    let fields = [
+        ("request_headers_to_add", additions(request)),
+        ("request_headers_to_remove", removals(request)),
+        ("response_headers_to_add", additions(response)),
+        ("response_headers_to_remove", removals(response)),
+    ];
+    fields
+        .into_iter()
+        .filter(|(_, values)| !values.is_empty())
+        .map(|(field, values)| (field, values.into()))
+        .collect()
+}
+
+/// What a change of the request's headers makes of the host. Envoys refuse it among the headers.
+pub(super) fn new_host(request: &HeaderEdits) -> Option<&str> {
+    request.set.iter().find(|(name, _)| name.eq_ignore_ascii_case("host")).map(|(_, value)| value.as_str())
+}
+
+fn additions(edits: &HeaderEdits) -> Vec<Json> {
+    let set = edits.set.iter().map(|header| (header, "OVERWRITE_IF_EXISTS_OR_ADD"));
+    let add = edits.add.iter().map(|header| (header, "APPEND_IF_EXISTS_OR_ADD"));
+    let editable = set.chain(add).filter(|((name, _), _)| is_editable(name));
+    editable.map(|((name, value), append_action)| addition(name, value, append_action)).collect()
+}
+
+fn removals(edits: &HeaderEdits) -> Vec<Json> {
+    edits.remove.iter().filter(|name| is_editable(name)).map(|name| name.as_str().into()).collect()
+}
+
+/// A `HeaderValueOption`. The value is taken literally: Envoys would read `%` as the beginning of a command.
+pub(super) fn addition(name: &str, value: &str, append_action: &str) -> Json {
+    let option = json!({
+        "header": {"key": name, "value": value.replace('%', "%%")},
+        "append_action": append_action,
+    });
+    // Else the header would not be sent at all.
+    if value.is_empty() { with(option, "keep_empty_value", true) } else { option }
+}
+
+/// Envoys refuse a RouteConfiguration that changes host or pseudo-headers this way.
+fn is_editable(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with(':') && !name.eq_ignore_ascii_case("host")
+}
+
+const CORS: &str = "envoy.filters.http.cors";

@@ -1,0 +1,74 @@
+//! Listeners.
+
+use serde_json::{Value as Json, json};
+
+use super::{Served, Table, filters};
+use crate::emit::shared::{ads, type_of, with};
+use crate::plan::TlsTermination;
+
+/// A Listener with a filter chain for each table.
+pub(super) fn listener(served: &Served<'_>) -> Json {
+    let chains: Vec<Json> = served.tables.iter().map(|table| filter_chain(served, table)).collect();
+    let listener = json!({
+        "@type": type_of("config.listener.v3.Listener"),
+        "name": served.name,
+        "address": {"socket_address": {"address": served.address.to_string(), "port_value": served.port}},
+        "filter_chains": chains,
+    });
+    if served.tables.iter().all(|table| table.tls.is_none()) {
+        return listener;
+    }
+    // Without it the server name is not known when a chain is chosen.
+    let inspector = json!({
+        "name": "envoy.filters.listener.tls_inspector",
+        "typed_config": {"@type": type_of("extensions.filters.listener.tls_inspector.v3.TlsInspector")},
+    });
+    with(listener, "listener_filters", vec![inspector])
+}
+
+fn filter_chain(served: &Served<'_>, table: &Table<'_>) -> Json {
+    let chain = json!({
+        "name": table.name,
+        "filters": [{
+            "name": "envoy.filters.network.http_connection_manager",
+            "typed_config": connection_manager(served, table),
+        }],
+    });
+    let Some(tls) = table.tls else { return chain };
+    let chain = with(chain, "transport_socket", transport_socket(tls));
+    match &tls.server_name {
+        Some(name) => with(chain, "filter_chain_match", json!({"server_names": [name.as_str()]})),
+        None => chain,
+    }
+}
+
+fn connection_manager(served: &Served<'_>, table: &Table<'_>) -> Json {
+    let manager = json!({
+        "@type": type_of("extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"),
+        "stat_prefix": table.name,
+        // HTTP/1.1, and HTTP/2 by ALPN or with prior knowledge, which GRPCRoutes need (C57).
+        "codec_type": "AUTO",
+        "rds": {"route_config_name": table.name, "config_source": ads()},
+        "normalize_path": true,
+        "http_filters": filters::http_filters(table.routes()),
+    });
+    match served.is_edge {
+        // Else anybody could set `x-envoy-` headers, which change time limits and retries.
+        true => with(manager, "use_remote_address", true),
+        false => manager,
+    }
+}
+
+fn transport_socket(tls: &TlsTermination) -> Json {
+    let certificates = tls.certificates.iter().map(|name| json!({"name": name, "sds_config": ads()}));
+    json!({
+        "name": "envoy.transport_sockets.tls",
+        "typed_config": {
+            "@type": type_of("extensions.transport_sockets.tls.v3.DownstreamTlsContext"),
+            "common_tls_context": {
+                "alpn_protocols": ["h2", "http/1.1"],
+                "tls_certificate_sds_secret_configs": certificates.collect::<Vec<_>>(),
+            },
+        },
+    })
+}

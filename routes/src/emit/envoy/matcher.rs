@@ -1,0 +1,113 @@
+//! Which requests a route takes.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::Scene;
+use crate::emit::shared::{fractional_percent, quote, with};
+use crate::model::{HeaderMatch, HeaderValue, Match, MatchType, MethodMatch, PathMatch, QueryMatch};
+use crate::plan::PlannedRoute;
+
+/// A `RouteMatch`; `headers` must hold besides those of the route.
+pub(super) fn route_match(scene: &Scene<'_>, route: &PlannedRoute, headers: Vec<Json>) -> Json {
+    let matches = &route.matches;
+    let (specifier, value) = path_specifier(matches);
+    // Always written, also where it is the default: clients differ in theirs (D26, C31).
+    let mut fields = Map::new();
+    fields.insert(specifier.to_owned(), value);
+    fields.insert("case_sensitive".to_owned(), matches.case_sensitive.into());
+    let method = matches.method.iter().map(|method| exact_header(":method", method));
+    let headers: Vec<Json> =
+        method.chain(matches.headers.iter().map(header_matcher)).chain(headers).collect();
+    if !headers.is_empty() {
+        fields.insert("headers".to_owned(), headers.into());
+    }
+    let query: Vec<Json> = matches.query.iter().map(query_matcher).collect();
+    if !query.is_empty() {
+        fields.insert("query_parameters".to_owned(), query.into());
+    }
+    // The share of all requests needs no draw.
+    if let Some(fraction) = matches.fraction.filter(|fraction| fraction.numerator < fraction.denominator) {
+        fields.insert("runtime_fraction".to_owned(), json!({"default_value": fractional_percent(fraction)}));
+    }
+    // Where both kinds share a host, a GRPCRoute must not take what is none of gRPC (§1.7).
+    if scene.options.merges_route_kinds && route.is_grpc {
+        fields.insert("grpc".to_owned(), json!({}));
+    }
+    Json::Object(fields)
+}
+
+/// The path specifier: its field and value (§1.4, §1.10).
+fn path_specifier(matches: &Match) -> (&'static str, Json) {
+    let expression = |text: String| {
+        // `case_sensitive` does not count for expressions.
+        let text = if matches.case_sensitive { text } else { format!("(?i:{text})") };
+        ("safe_regex", regex(&text))
+    };
+    match &matches.path {
+        PathMatch::Any => ("prefix", "/".into()),
+        PathMatch::Exact(path) => ("path", path.as_str().into()),
+        PathMatch::Prefix(prefix) if is_separable(prefix) => {
+            ("path_separated_prefix", prefix.as_str().into())
+        }
+        PathMatch::Prefix(prefix) => expression(format!("{}(?:/.*)?", quote(prefix))),
+        PathMatch::TextPrefix(prefix) => ("prefix", prefix.as_str().into()),
+        PathMatch::Regex(text) => expression(text.clone()),
+        PathMatch::Method(MethodMatch { match_type, service, method }) => {
+            match (match_type, service, method) {
+                (_, None, None) => ("prefix", "/".into()),
+                (MatchType::Exact, Some(service), Some(method)) => {
+                    ("path", format!("/{service}/{method}").into())
+                }
+                (MatchType::Exact, Some(service), None) => ("prefix", format!("/{service}/").into()),
+                // The method is a literal (C28), and the service is one segment.
+                (MatchType::Exact, None, Some(method)) => expression(format!("/[^/]+/{}", quote(method))),
+                // Grouped, or `a|b` would reach beyond its part (C29).
+                (MatchType::RegularExpression, Some(service), Some(method)) => {
+                    expression(format!("/(?:{service})/(?:{method})"))
+                }
+                (MatchType::RegularExpression, Some(service), None) => {
+                    expression(format!("/(?:{service})/[^/]+"))
+                }
+                (MatchType::RegularExpression, None, Some(method)) => {
+                    expression(format!("/[^/]+/(?:{method})"))
+                }
+            }
+        }
+    }
+}
+
+/// Whether Envoys take it as `path_separated_prefix`.
+fn is_separable(prefix: &str) -> bool {
+    prefix.len() > 1 && !prefix.ends_with('/') && !prefix.contains(['?', '#'])
+}
+
+fn header_matcher(header: &HeaderMatch) -> Json {
+    let name = header.name.as_str();
+    match &header.value {
+        HeaderValue::Exact(value) => exact_header(name, value),
+        HeaderValue::Regex(text) => header_regex(name, text),
+        HeaderValue::Present => json!({"name": name, "present_match": true}),
+    }
+}
+
+fn exact_header(name: &str, value: &str) -> Json {
+    json!({"name": name, "string_match": {"exact": value}})
+}
+
+/// A matcher of a header whose whole value must match.
+pub(super) fn header_regex(name: &str, text: &str) -> Json {
+    json!({"name": name, "string_match": {"safe_regex": regex(text)}})
+}
+
+fn query_matcher(query: &QueryMatch) -> Json {
+    let value = match query.match_type {
+        MatchType::Exact => json!({"exact": query.value}),
+        MatchType::RegularExpression => json!({"safe_regex": regex(&query.value)}),
+    };
+    with(json!({"name": query.name}), "string_match", value)
+}
+
+/// A `RegexMatcher`. An expression for the empty text is written so that it is not empty itself, which Envoys refuse.
+pub(super) fn regex(text: &str) -> Json {
+    json!({"regex": if text.is_empty() { "(?:)" } else { text }})
+}

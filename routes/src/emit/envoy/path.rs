@@ -1,0 +1,90 @@
+//! New paths: of requests that are forwarded, and of redirects.
+
+use serde_json::{Value as Json, json};
+
+use super::Scene;
+use crate::emit::shared::{quote, with};
+use crate::model::{Match, PathMatch, PathRewrite, Redirect};
+
+/// The field of a `RouteAction` that rewrites the path; nothing if the path stays as it is.
+pub(super) fn rewrite(matches: &Match, rewrite: &PathRewrite) -> Option<(&'static str, Json)> {
+    match rewrite {
+        PathRewrite::Full(path) => Some(("regex_rewrite", substitution("^/.*$", path))),
+        PathRewrite::Prefix(prefix) => prefix_rewrite(matches, prefix),
+    }
+}
+
+/// Puts `replacement` in the place of the matched prefix, so that exactly one `/` is between it and the rest (§1.10).
+fn prefix_rewrite(matches: &Match, replacement: &str) -> Option<(&'static str, Json)> {
+    let trimmed = replacement.strip_suffix('/').unwrap_or(replacement);
+    match &matches.path {
+        PathMatch::Any if trimmed.is_empty() => None,
+        // The prefix that Envoys replace is the `/` itself.
+        PathMatch::Any => Some(("prefix_rewrite", format!("{trimmed}/").into())),
+        PathMatch::TextPrefix(_) if !replacement.is_empty() => Some(("prefix_rewrite", replacement.into())),
+        PathMatch::Prefix(prefix) | PathMatch::TextPrefix(prefix) if trimmed.is_empty() => {
+            let case = if matches.case_sensitive { "" } else { "(?i)" };
+            Some(("regex_rewrite", substitution(&format!("{case}^{}/*", quote(prefix)), "/")))
+        }
+        PathMatch::Prefix(_)
+        | PathMatch::TextPrefix(_)
+        | PathMatch::Exact(_)
+        | PathMatch::Regex(_)
+        | PathMatch::Method(_) => {
+            Some(("prefix_rewrite", if trimmed.is_empty() { "/" } else { trimmed }.into()))
+        }
+    }
+}
+
+fn substitution(pattern: &str, text: &str) -> Json {
+    // A backslash would begin the number of a group.
+    json!({"pattern": {"regex": pattern}, "substitution": text.replace('\\', r"\\")})
+}
+
+/// A `RedirectAction`.
+pub(super) fn redirect(scene: &Scene<'_>, matches: &Match, redirect: &Redirect) -> Json {
+    let code = match redirect.status {
+        301 => "MOVED_PERMANENTLY",
+        303 => "SEE_OTHER",
+        307 => "TEMPORARY_REDIRECT",
+        308 => "PERMANENT_REDIRECT",
+        // 302, the default of the Gateway API; there are no others.
+        _ => "FOUND",
+    };
+    let mut action = json!({"response_code": code});
+    if let Some(scheme) = &redirect.scheme {
+        action = with(action, "scheme_redirect", scheme.as_str());
+    }
+    if let Some(host) = &redirect.host {
+        action = with(action, "host_redirect", host.as_str());
+    }
+    if let Some(port) = redirect_port(scene, redirect) {
+        action = with(action, "port_redirect", port);
+    }
+    match &redirect.path {
+        Some(PathRewrite::Full(path)) => with(action, "path_redirect", path.as_str()),
+        Some(PathRewrite::Prefix(prefix)) => match prefix_rewrite(matches, prefix) {
+            Some((field, value)) => with(action, field, value),
+            None => action,
+        },
+        None => action,
+    }
+}
+
+/// The port to write into the location; `None` writes none, or that of the request's host if the host is kept.
+///
+/// Without a port the redirect goes to that of its scheme, or of the listener if it names no scheme. The port of a scheme is not
+/// written, but where the request's host names another, which would stay there.
+fn redirect_port(scene: &Scene<'_>, redirect: &Redirect) -> Option<u16> {
+    let own_scheme = if scene.is_tls { "https" } else { "http" };
+    let scheme = redirect.scheme.as_deref().unwrap_or(own_scheme);
+    let default_port = |scheme: &str| if scheme == "https" { 443 } else { 80 };
+    let port = match (redirect.port, &redirect.scheme) {
+        (Some(port), _) => port,
+        (None, Some(scheme)) => default_port(scheme),
+        (None, None) => scene.port,
+    };
+    let is_understood = port == default_port(scheme);
+    let keeps_other = redirect.host.is_none() && scene.port != default_port(own_scheme);
+    (!is_understood || keeps_other).then_some(port)
+}

@@ -1,0 +1,176 @@
+//! Session persistence.
+//!
+//! Envoy's filter keeps a session with an endpoint of the cluster that was chosen before, by weight, so with several backends
+//! the cluster must be chosen by the session too (§6.3). A cookie session has a second cookie `<name>-backend`, which is set
+//! where the weights choose and which routes before that one look for. A header session has no second header that clients
+//! would send back, but its value is the endpoint's address, by which these routes know the backend. Either way a session
+//! stays while its backend is in the route and has endpoints, whatever its weight.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value as Json, json};
+
+use super::{Scene, cluster, matcher};
+use crate::emit::shared::{duration, quote, type_of, with};
+use crate::model::{SessionKind, SessionLifetime, SessionPersistence};
+use crate::plan::{Backend, Discovery, Plan, PlannedRoute, Session, Target, UpstreamTls, Weighted};
+
+/// The name of the filter, by which routes override it.
+pub(super) const FILTER: &str = "envoy.filters.http.stateful_session";
+
+/// What a route says to the filter (§6.2). An endpoint that is gone is replaced by another, and the client told.
+pub(super) fn per_route(session: &Session, is_tls: bool) -> Json {
+    let state = match &session.persistence.kind {
+        SessionKind::Header { .. } => json!({
+            "name": "envoy.http.stateful_session.header",
+            "typed_config": {
+                "@type": type_of("extensions.http.stateful_session.header.v3.HeaderBasedSessionState"),
+                "name": session.name,
+            },
+        }),
+        SessionKind::Cookie { path, .. } => {
+            let attributes = attributes(is_tls).into_iter().map(|(name, value)| match value {
+                Some(value) => json!({"name": name, "value": value}),
+                None => json!({"name": name}),
+            });
+            let cookie = json!({
+                "name": session.name, "path": path, "attributes": attributes.collect::<Vec<_>>(),
+            });
+            let cookie = match max_age(&session.persistence) {
+                Some(age) => with(cookie, "ttl", duration(age)),
+                None => cookie,
+            };
+            json!({
+                "name": "envoy.http.stateful_session.cookie",
+                "typed_config": {
+                    "@type": type_of("extensions.http.stateful_session.cookie.v3.CookieBasedSessionState"),
+                    "cookie": cookie,
+                },
+            })
+        }
+    };
+    json!({
+        "@type": type_of("extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute"),
+        "stateful_session": {"session_state": state},
+    })
+}
+
+/// How long the browser keeps the cookie; `None` as long as it runs.
+fn max_age(persistence: &SessionPersistence) -> Option<Duration> {
+    match &persistence.kind {
+        SessionKind::Cookie { lifetime: SessionLifetime::Permanent, .. } => persistence.absolute_timeout,
+        SessionKind::Cookie { lifetime: SessionLifetime::Session, .. } | SessionKind::Header { .. } => None,
+    }
+}
+
+/// A browser would never send a secure cookie back over plaintext.
+fn attributes(is_tls: bool) -> Vec<(&'static str, Option<&'static str>)> {
+    let mut attributes = vec![("SameSite", Some("Strict")), ("HttpOnly", None)];
+    if is_tls {
+        attributes.push(("Secure", None));
+    }
+    attributes
+}
+
+/// How requests of a session are told that belong to a backend.
+pub(super) struct Pin<'p> {
+    /// The name of the backend's cluster.
+    pub(super) name: String,
+    /// The backend.
+    pub(super) target: &'p Weighted,
+    /// The matcher of their header.
+    pub(super) header: Json,
+}
+
+/// The pins of a route, one for each backend with which sessions can be; none if there is only one target, or no session.
+pub(super) fn pins<'p>(plan: &Plan, route: &'p PlannedRoute, targets: &'p [Weighted]) -> Vec<Pin<'p>> {
+    let Some(session) = route.session.as_ref().filter(|_| targets.len() > 1) else { return Vec::new() };
+    let mut pins = Vec::new();
+    for target in targets {
+        let Target::Backend(backend) = &target.target else { continue };
+        let name = cluster::name(plan, backend);
+        let header = match &session.persistence.kind {
+            SessionKind::Cookie { .. } => may_have_endpoints(plan, backend).then(|| {
+                let (cookie, value) = (quote(&backend_cookie(session)), quote(&name));
+                matcher::header_regex("cookie", &format!(r"(?:.*;\s*)?{cookie}={value}(?:;.*)?"))
+            }),
+            SessionKind::Header { .. } => {
+                endpoints_regex(plan, backend).map(|regex| matcher::header_regex(&session.name, &regex))
+            }
+        };
+        pins.extend(header.map(|header| Pin { name, target, header }));
+    }
+    pins
+}
+
+/// Whether a session can go on there. A backend whose last endpoint is gone lets its sessions go elsewhere.
+fn may_have_endpoints(plan: &Plan, backend: &Backend) -> bool {
+    let Some(cluster) = plan.clusters.get(&backend.name) else { return false };
+    if cluster.tls == Some(UpstreamTls::Invalid) {
+        return false;
+    }
+    match &cluster.discovery {
+        Discovery::Eds { assignment } => plan.assignments.get(assignment).is_some_and(|assignment| {
+            assignment.localities.iter().any(|locality| !locality.endpoints.is_empty())
+        }),
+        Discovery::Dns(_) | Discovery::Static(_) | Discovery::Aggregate(_) => true,
+    }
+}
+
+/// The values of a session header for the endpoints of a backend, as an expression; nothing if they are not known here, or too
+/// many.
+fn endpoints_regex(plan: &Plan, backend: &Backend) -> Option<String> {
+    let Discovery::Eds { assignment } = &plan.clusters.get(&backend.name)?.discovery else { return None };
+    let endpoints =
+        plan.assignments.get(assignment)?.localities.iter().flat_map(|locality| &locality.endpoints);
+    let values: Vec<String> = endpoints
+        .map(|endpoint| SocketAddr::new(endpoint.address, endpoint.port).to_string())
+        .map(|address| quote(&BASE64_STANDARD.encode(address)))
+        .collect();
+    (1..=MAX_PINNED_ENDPOINTS).contains(&values.len()).then(|| values.join("|"))
+}
+
+/// More would make routes large, which change with every endpoint.
+const MAX_PINNED_ENDPOINTS: usize = 256;
+
+/// Marks new sessions with the backend that the weights chose.
+pub(super) struct Marks<'p> {
+    session: &'p Session,
+    path: &'p str,
+    is_tls: bool,
+}
+
+impl<'p> Marks<'p> {
+    /// Nothing if there is only one target, or no session by cookie.
+    pub(super) fn new(scene: &Scene<'_>, route: &'p PlannedRoute, targets: &[Weighted]) -> Option<Self> {
+        let session = route.session.as_ref().filter(|_| targets.len() > 1)?;
+        match &session.persistence.kind {
+            SessionKind::Cookie { path, .. } => Some(Self { session, path, is_tls: scene.is_tls }),
+            SessionKind::Header { .. } => None,
+        }
+    }
+
+    /// The header that a response of the cluster gets.
+    pub(super) fn set_cookie(&self, cluster: &str) -> (String, String) {
+        let mut cookie = format!("{}={cluster}; Path={}", backend_cookie(self.session), self.path);
+        if let Some(age) = max_age(&self.session.persistence) {
+            cookie.push_str(&format!("; Max-Age={}", age.as_secs()));
+        }
+        for (name, value) in attributes(self.is_tls) {
+            cookie.push_str("; ");
+            cookie.push_str(name);
+            if let Some(value) = value {
+                cookie.push('=');
+                cookie.push_str(value);
+            }
+        }
+        ("set-cookie".to_owned(), cookie)
+    }
+}
+
+fn backend_cookie(session: &Session) -> String {
+    format!("{}-backend", session.name)
+}

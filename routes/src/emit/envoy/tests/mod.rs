@@ -1,0 +1,72 @@
+//! Resources for Envoys: what comes out for each feature, and what holds for every plan.
+
+mod goldens;
+mod plans;
+mod properties;
+mod random;
+mod rules;
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use serde_json::Value as Json;
+use xds_cache::{Profile, Resource};
+use xds_codec::{Codec, Tree, dangling};
+
+use super::action::ERROR;
+use super::envoy;
+use crate::plan::Plan;
+use crate::translate::Options;
+
+static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().expect("built in"));
+
+/// The resources of a plan, which the codec takes without a word.
+fn emit(plan: &Plan, options: &Options) -> Vec<Resource> {
+    let encode = |message: &Json| {
+        let (resource, warnings) =
+            CODEC.resource_from_tree(&Tree::from_json(message)).unwrap_or_else(|faults| {
+                let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+                panic!("{}\n{message:#}", faults.join("\n"))
+            });
+        assert!(warnings.is_empty(), "{warnings:?}\n{message:#}");
+        resource
+    };
+    envoy(plan, options).iter().map(|emitted| encode(&emitted.message)).collect()
+}
+
+/// What is wrong with them together: names that are there twice, names that lead nowhere, and what the codec's lint says.
+fn faults(resources: &[Resource]) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut names = BTreeSet::new();
+    for resource in resources {
+        let key = format!("{:?}", resource.key());
+        if !names.insert(key.clone()) {
+            faults.push(format!("twice: {key}"));
+        }
+    }
+    // One cluster is meant to be missing.
+    let dangling = dangling(resources.iter()).into_iter().filter(|it| *it.reference.to.name != *ERROR);
+    faults.extend(dangling.map(|dangling| format!("{dangling:?}")));
+    faults
+        .extend(CODEC.lint_profile(resources.iter(), Profile::Envoy).into_iter().map(|it| format!("{it:?}")));
+    faults
+}
+
+/// As YAML, with what the codec made of it.
+fn text(resources: &[Resource]) -> String {
+    let texts: Vec<String> = resources.iter().map(|resource| CODEC.to_yaml(resource)).collect();
+    texts.join("---\n")
+}
+
+/// The messages of a type, by the end of its type URL.
+fn messages(resources: &[Resource], type_name: &str) -> Vec<Json> {
+    let messages = resources.iter().map(|resource| CODEC.to_json_with_secrets(resource));
+    messages.filter(|message| message["@type"].as_str().is_some_and(|it| it.ends_with(type_name))).collect()
+}
+
+/// The routes of the first virtual host of the first RouteConfiguration.
+fn routes(resources: &[Resource]) -> Vec<Json> {
+    let configurations = messages(resources, "RouteConfiguration");
+    let routes = &configurations[0]["virtual_hosts"][0]["routes"];
+    routes.as_array().cloned().unwrap_or_default()
+}

@@ -1,0 +1,34 @@
+//! Endpoints of EDS clusters, where they are not simply those of the plan.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use xds_cache::Origin;
+
+use crate::plan::{Assignment, Endpoint, Health, Locality};
+
+/// Endpoints by address alone, in one locality without a name.
+pub(super) fn of_addresses(addresses: &BTreeSet<(IpAddr, u16)>, origin: &Origin) -> Assignment {
+    let plain = |(address, port): &_| Endpoint {
+        address: *address,
+        port: *port,
+        health: Health::Healthy,
+        weight: None,
+    };
+    let locality = Locality { zone: String::new(), endpoints: addresses.iter().map(plain).collect() };
+    Assignment { localities: vec![locality], origin: origin.clone() }
+}
+
+/// No endpoints: requests fail at once.
+pub(super) fn none(origin: &Origin) -> Assignment {
+    Assignment { localities: Vec::new(), origin: origin.clone() }
+}
+
+/// Whether endpoints of a zone differ in weight, which gRPC's round robin does not heed.
+pub(super) fn has_uneven_weights(assignment: &Assignment) -> bool {
+    let is_uneven = |locality: &Locality| {
+        let weights: BTreeSet<_> = locality.endpoints.iter().map(|it| it.weight.unwrap_or(1)).collect();
+        weights.len() > 1
+    };
+    assignment.localities.iter().any(is_uneven)
+}

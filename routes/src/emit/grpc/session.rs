@@ -1,0 +1,87 @@
+//! Session persistence by gRFCs A55 and A60.
+//!
+//! Only C-core has it; others take the filter and its overrides because both are optional, and ignore them (C93).
+
+use serde_json::{Value as Json, json};
+
+use crate::emit::shared::{UNAVAILABLE, duration, type_of, with};
+use crate::model::{SessionKind, SessionLifetime};
+use crate::plan::Session;
+
+/// The name of the filter, by which routes override it.
+pub(super) const FILTER: &str = "envoy.filters.http.stateful_session";
+
+/// The filter. Without a state of its own it does nothing but on routes that override it.
+pub(super) fn filter() -> Json {
+    json!({
+        "name": FILTER,
+        "typed_config": {"@type": type_of("extensions.filters.http.stateful_session.v3.StatefulSession")},
+        "is_optional": true,
+    })
+}
+
+/// What a route says to the filter; or why gRPC clients cannot have it.
+pub(super) fn per_route(session: &Session) -> Result<Json, String> {
+    let absolute_timeout = session.persistence.absolute_timeout;
+    let (path, ttl) = match &session.persistence.kind {
+        // C-core refuses every state but the cookie (row B155).
+        SessionKind::Header { .. } => {
+            return Err("gRPC clients keep no sessions by header, only by cookie".to_owned());
+        }
+        SessionKind::Cookie { path, lifetime: SessionLifetime::Session, .. } => (path, None),
+        SessionKind::Cookie { path, lifetime: SessionLifetime::Permanent, .. } => (path, absolute_timeout),
+    };
+    if session.name.is_empty() {
+        return Err("gRPC clients keep no session by a cookie without a name".to_owned());
+    }
+    let cookie = json!({"name": session.name, "path": path});
+    let cookie = match ttl {
+        Some(ttl) => with(cookie, "ttl", duration(ttl)),
+        None => cookie,
+    };
+    let state = json!({
+        "name": "envoy.http.stateful_session.cookie",
+        "typed_config": {
+            "@type": type_of("extensions.http.stateful_session.cookie.v3.CookieBasedSessionState"),
+            "cookie": cookie,
+        },
+    });
+    Ok(json!({
+        "@type": type_of("config.route.v3.FilterConfig"),
+        "is_optional": true,
+        "config": {
+            "@type": type_of("extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute"),
+            "stateful_session": {"session_state": state},
+        },
+    }))
+}
+
+/// Gives every backend of weight 0 a weight so small that hardly a new call goes there; says whether there was one.
+///
+/// A session is kept only while its cluster is in the route, and C-core takes an entry of weight 0 out (C84), though its
+/// sessions must go on (GEP-1619). The others are made larger to keep their relation.
+pub(super) fn keep_drained(targets: &mut [(String, u64)]) -> bool {
+    let is_drained = |(name, weight): &&(String, u64)| *weight == 0 && name != UNAVAILABLE;
+    let n_drained = targets.iter().filter(is_drained).fold(0, |n, _| n + 1);
+    let sum: u64 = targets.iter().map(|(_, weight)| weight).sum();
+    if n_drained == 0 || sum == 0 {
+        return false;
+    }
+    let room = u64::from(u32::MAX).saturating_sub(n_drained);
+    let scale = (room / sum).clamp(1, MAX_SCALE);
+    // Above 0 only if the sum left no room even before.
+    let mut excess = (sum * scale).saturating_sub(room);
+    for (name, weight) in targets.iter_mut() {
+        *weight *= scale;
+        if *weight == 0 && name != UNAVAILABLE {
+            *weight = 1;
+        } else if *weight > excess {
+            *weight -= excess;
+            excess = 0;
+        }
+    }
+    true
+}
+
+/// A target of weight 0 beside one of weight 100 then gets one call in a million.
+const MAX_SCALE: u64 = 10_000;

@@ -1,0 +1,64 @@
+//! Resources for gRPC clients: what comes out for each feature, what holds for every plan, and that the judges judge.
+
+mod checks;
+mod goldens;
+mod plans;
+mod properties;
+
+use std::sync::LazyLock;
+
+use serde_json::Value as Json;
+use xds_cache::{Profile, Resource};
+use xds_codec::{Codec, Effect};
+
+use super::checker;
+use crate::emit::{Emitted, GrpcLoss, grpc};
+use crate::plan::Plan;
+use crate::translate::Options;
+
+static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().expect("built in"));
+
+/// What became of a plan.
+struct Outcome {
+    emitted: Vec<Emitted>,
+    /// The same, encoded.
+    resources: Vec<Resource>,
+    losses: Vec<GrpcLoss>,
+}
+
+/// Emits the plan and encodes it.
+fn emit(plan: &Plan, options: &Options) -> Outcome {
+    let (emitted, losses) = grpc(plan, options);
+    let encode = |emitted: &Emitted| match CODEC.resource_from_json(&emitted.message) {
+        Ok(resource) => resource,
+        Err(diagnostics) => {
+            let diagnostics: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
+            panic!("{}\n{:#}", diagnostics.join("\n"), emitted.message)
+        }
+    };
+    let resources = emitted.iter().map(encode).collect();
+    Outcome { emitted, resources, losses }
+}
+
+impl Outcome {
+    /// The messages as the codec understood them.
+    fn messages(&self) -> Vec<Json> {
+        self.resources.iter().map(|resource| CODEC.to_json(resource)).collect()
+    }
+
+    /// What the checker and the codec's lint have against it.
+    fn faults(&self) -> Vec<String> {
+        let mut faults = checker::faults(&self.messages());
+        let findings = CODEC.lint_profile(self.resources.iter(), Profile::Grpc);
+        let is_meant = |row, effect| match effect {
+            // An entry of weight 0 stays so that the clusters stay the same (C15).
+            Effect::Ignored => row == "B114",
+            Effect::Rejected | Effect::Fails | Effect::Differs => false,
+        };
+        let told = findings.into_iter().filter(|finding| !is_meant(finding.row, finding.effect));
+        faults.extend(
+            told.map(|finding| format!("lint {} {}: {}", finding.row, finding.resource, finding.message)),
+        );
+        faults
+    }
+}

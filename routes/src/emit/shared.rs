@@ -1,0 +1,165 @@
+//! JSON that both profiles write alike.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value as Json, json};
+
+use crate::model::Fraction;
+use crate::plan::{Assignment, Endpoint, Health, Locality};
+
+/// The name of the cluster without endpoints, and of its assignment: what goes there fails with UNAVAILABLE (C48).
+pub(super) const UNAVAILABLE: &str = "xds-server/unavailable";
+
+/// The `@type` of a message of Envoy's API: `type_of("config.cluster.v3.Cluster")`.
+pub(super) fn type_of(name: &str) -> String {
+    format!("type.googleapis.com/envoy.{name}")
+}
+
+/// A `ConfigSource`: the stream on which the client asks anyway.
+pub(super) fn ads() -> Json {
+    json!({"ads": {}, "resource_api_version": "V3"})
+}
+
+/// A `google.protobuf.Duration`: `5s`, `0.250s`.
+pub(super) fn duration(duration: Duration) -> Json {
+    let (secs, nanos) = (duration.as_secs(), duration.subsec_nanos());
+    match (nanos, nanos % 1_000_000) {
+        (0, _) => format!("{secs}s").into(),
+        (_, 0) => format!("{secs}.{:03}s", nanos / 1_000_000).into(),
+        _ => format!("{secs}.{nanos:09}s").into(),
+    }
+}
+
+/// A `FractionalPercent`, exact if one of its three denominators allows it, else to the nearest millionth; what is not
+/// nothing does not become nothing (C11).
+pub(super) fn fractional_percent(fraction: Fraction) -> Json {
+    let (numerator, denominator) = (u64::from(fraction.numerator), u64::from(fraction.denominator.max(1)));
+    let exact = DENOMINATORS.into_iter().find(|(_, size)| (numerator * size).is_multiple_of(denominator));
+    let (name, numerator) = match exact {
+        Some((name, size)) => (name, numerator * size / denominator),
+        None => ("MILLION", ((numerator * 2_000_000 + denominator) / (denominator * 2)).max(1)),
+    };
+    json!({"numerator": numerator, "denominator": name})
+}
+
+const DENOMINATORS: [(&str, u64); 3] = [("HUNDRED", 100), ("TEN_THOUSAND", 10_000), ("MILLION", 1_000_000)];
+
+/// A `ClusterLoadAssignment`.
+///
+/// Every locality has a weight from 1: gRPC skips those without (D52). It is the sum of the weights of the endpoints that take
+/// new requests, so that an endpoint gets as much as one of another zone, for Envoys, which look at endpoints, and for gRPC,
+/// which looks at localities first. The weights of all fit into 32 bits.
+pub(super) fn load_assignment(name: &str, assignment: &Assignment) -> Json {
+    let message = json!({"@type": type_of("config.endpoint.v3.ClusterLoadAssignment"), "cluster_name": name});
+    let filled: Vec<&Locality> =
+        assignment.localities.iter().filter(|locality| !locality.endpoints.is_empty()).collect();
+    if filled.is_empty() {
+        return message;
+    }
+    let total: u64 = filled.iter().flat_map(|locality| &locality.endpoints).map(weight).sum();
+    // Rounding down never brings the sum over the bound but where a weight would be 0; there are fewer endpoints than that.
+    let divisor = total.div_ceil(u64::from(u32::MAX / 2)).max(1);
+    let localities: Vec<Json> =
+        filled.into_iter().map(|locality| locality_endpoints(locality, divisor)).collect();
+    with(message, "endpoints", localities)
+}
+
+/// The assignment [`UNAVAILABLE`].
+pub(super) fn no_endpoints() -> Json {
+    json!({"@type": type_of("config.endpoint.v3.ClusterLoadAssignment"), "cluster_name": UNAVAILABLE})
+}
+
+fn locality_endpoints(locality: &Locality, divisor: u64) -> Json {
+    let has_weights = locality.endpoints.iter().any(|endpoint| endpoint.weight.is_some());
+    let mut sum = 0;
+    let mut endpoints = Vec::new();
+    for endpoint in &locality.endpoints {
+        let weight = (weight(endpoint) / divisor).max(1);
+        let health = match endpoint.health {
+            Health::Healthy => "HEALTHY",
+            Health::Draining => "DRAINING",
+        };
+        if endpoint.health == Health::Healthy {
+            sum += weight;
+        }
+        let address = json!({"socket_address": {
+            "address": endpoint.address.to_string(), "port_value": endpoint.port,
+        }});
+        let entry = json!({"endpoint": {"address": address}, "health_status": health});
+        endpoints.push(if has_weights { with(entry, "load_balancing_weight", weight) } else { entry });
+    }
+    let zone = match locality.zone.as_str() {
+        "" => json!({}),
+        zone => json!({"zone": zone}),
+    };
+    json!({"locality": zone, "lb_endpoints": endpoints, "load_balancing_weight": sum.max(1)})
+}
+
+fn weight(endpoint: &Endpoint) -> u64 {
+    endpoint.weight.unwrap_or(1).max(1).into()
+}
+
+/// The object with one more field.
+pub(super) fn with(object: Json, field: &str, value: impl Into<Json>) -> Json {
+    let mut fields = match object {
+        Json::Object(fields) => fields,
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Array(_) => Map::new(),
+    };
+    fields.insert(field.to_owned(), value.into());
+    Json::Object(fields)
+}
+
+/// The text as an RE2 expression that matches nothing else (C28). Escapes no more than it must, so that it stays readable.
+pub(super) fn quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len());
+    for char in text.chars() {
+        if r"\.+*?()|[]{}^$".contains(char) {
+            quoted.push('\\');
+        }
+        quoted.push(char);
+    }
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_as_many_digits_as_they_need() {
+        let cases = [(0, "0s"), (5_000, "5s"), (250, "0.250s"), (1_500, "1.500s"), (90_061_000, "90061s")];
+        for (millis, text) in cases {
+            assert_eq!(duration(Duration::from_millis(millis)), text);
+        }
+        assert_eq!(duration(Duration::from_nanos(1)), "0.000000001s");
+    }
+
+    #[test]
+    fn a_share_is_exact_or_the_nearest_millionth_but_never_nothing() {
+        let cases = [
+            ((5, 100), (5, "HUNDRED")),
+            ((1, 4), (25, "HUNDRED")),
+            ((1, 1_000), (10, "TEN_THOUSAND")),
+            ((7, 1_000_000), (7, "MILLION")),
+            ((1, 3), (333_333, "MILLION")),
+            ((2, 3), (666_667, "MILLION")),
+            ((1, u32::MAX), (1, "MILLION")),
+            ((0, 3), (0, "HUNDRED")),
+            ((u32::MAX, u32::MAX), (100, "HUNDRED")),
+        ];
+        for ((numerator, denominator), (expected, name)) in cases {
+            let percent = fractional_percent(Fraction { numerator, denominator });
+            assert_eq!(
+                percent,
+                json!({"numerator": expected, "denominator": name}),
+                "{numerator}/{denominator}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_quoted_text_matches_itself_only() {
+        assert_eq!(quote("foo.Bar/a-b_c"), r"foo\.Bar/a-b_c");
+        assert_eq!(quote(r"a|b(c)*\d$"), r"a\|b\(c\)\*\\d\$");
+    }
+}
