@@ -2,6 +2,9 @@
 //!
 //! A [`Plan`] has no references left to look up: every route knows its hosts, its order and the clusters it reaches.
 
+mod grants;
+mod lookup;
+mod mesh;
 mod parts;
 mod statuses;
 
@@ -12,6 +15,8 @@ use xds_codec::Diagnostic;
 
 use crate::translate::{Documents, Options};
 
+pub(crate) use lookup::{Lookup, RefProblem, RoutePlan};
+pub(crate) use mesh::mesh;
 pub use parts::{
     Action, Address, Assignment, Backend, Chain, Cluster, Discovery, Endpoint, Health, Host, Locality,
     MeshService, Mirror, Plan, PlannedRoute, Port, Protocol, RouteId, Session, Target, TlsSecret,
