@@ -48,6 +48,9 @@ pub struct Chain {
     pub name: String,
     /// How TLS ends here.
     pub tls: Option<TlsTermination>,
+    /// Whether Envoys are served it. A chain with TLS and without a valid certificate is not: it is only there for gRPC
+    /// clients, which go straight to the backends. A port may have no other chain; then Envoys do not listen there.
+    pub is_programmed: bool,
     /// Sorted by host, each host once. May be empty, or have hosts without routes: these answer "not found".
     pub hosts: Vec<VirtualHost>,
 }
@@ -57,7 +60,7 @@ pub struct Chain {
 pub struct TlsTermination {
     /// The server name; `None` takes every one.
     pub server_name: Option<Hostname>,
-    /// Names of [`TlsSecret`]s with a certificate; at least one.
+    /// Names of [`TlsSecret`]s with a certificate, each once; at least one if the chain is programmed, else none.
     pub certificates: Vec<String>,
 }
 
