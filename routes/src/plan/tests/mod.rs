@@ -1,0 +1,1 @@
+//! Plans of documents that are made by hand.
