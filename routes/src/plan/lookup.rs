@@ -2,17 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use xds_codec::Diagnostic;
-
-use super::parts::{Plan, PlannedRoute, TlsSecret};
-use crate::model::{Document, Kind, ObjectRef, ReferenceGrant, Route, Spot};
-use crate::translate::{Documents, Options, Placed};
+use super::fallback::{self, Verdict};
+use super::parts::PlannedRoute;
+use super::policies::Policies;
+use crate::model::{Document, DocumentKey, EndpointSlice, Kind, ReferenceGrant, Spec, Spot};
+use crate::translate::{Documents, Options};
 
 /// All documents, indexed by what refers to them.
 pub(crate) struct Lookup<'d> {
     pub(super) documents: &'d Documents,
     /// By the namespace that they stand in.
     pub(super) grants: BTreeMap<&'d str, Vec<&'d ReferenceGrant>>,
+    /// By namespace and service, in order of their names.
+    pub(super) slices: BTreeMap<&'d str, BTreeMap<&'d str, Vec<&'d EndpointSlice>>>,
+    /// Which policy holds for which backend.
+    pub(super) policies: Policies<'d>,
+    /// Every fallback, and whether it can be used.
+    pub(super) fallbacks: BTreeMap<&'d DocumentKey, Verdict>,
+    /// Whether paths of SMI must match as a whole.
+    pub(super) matches_whole_paths: bool,
 }
 
 /// What the rules of a route come to, wherever it is attached.
@@ -38,38 +46,45 @@ pub(crate) struct RefProblem {
 }
 
 impl<'d> Lookup<'d> {
-    /// Indexes the documents.
+    /// Indexes the documents, and judges the fallbacks among them.
     pub(crate) fn new(documents: &'d Documents, options: &Options) -> Self {
-        let _ = options;
-        Self { documents, grants: BTreeMap::new() }
-    }
-
-    /// Every rule × match of a route, in the order of the document, with actions resolved; and what is wrong with its
-    /// references.
-    pub(crate) fn route_plan(&self, placed: &'d Placed, route: &'d Route) -> RoutePlan {
-        let _ = (placed, route);
-        RoutePlan::default()
-    }
-
-    /// The secret of a certificateRef of a Gateway listener: its name in [`Plan::secrets`] and its content.
-    pub(crate) fn certificate(
-        &self,
-        gateway: &Document,
-        reference: &ObjectRef,
-    ) -> Result<(String, TlsSecret), RefProblem> {
-        let _ = gateway;
-        let message = "not read".to_owned();
-        Err(RefProblem { reason: "InvalidCertificateRef", message, spot: reference.spot.clone() })
-    }
-
-    /// Fills clusters, assignments and secrets of everything that the plan's routes reach; warnings go to `diagnostics`.
-    pub(crate) fn fill(&self, plan: &mut Plan, diagnostics: &mut Vec<Diagnostic>) {
-        let _ = (plan, diagnostics);
+        let mut lookup = Self {
+            documents,
+            grants: BTreeMap::new(),
+            slices: BTreeMap::new(),
+            policies: Policies::of(documents),
+            fallbacks: BTreeMap::new(),
+            matches_whole_paths: options.matches_whole_paths,
+        };
+        for (key, placed) in documents {
+            match &placed.document.spec {
+                Spec::ReferenceGrant(grant) => lookup.grants.entry(&key.namespace).or_default().push(grant),
+                Spec::EndpointSlice(slice) => {
+                    let Some(service) = &slice.service else { continue };
+                    let services = lookup.slices.entry(&key.namespace).or_default();
+                    services.entry(service.as_str()).or_default().push(slice);
+                }
+                Spec::GatewayClass { .. }
+                | Spec::Gateway(_)
+                | Spec::Route(_)
+                | Spec::BackendTlsPolicy(_)
+                | Spec::Backend(_)
+                | Spec::Service(_)
+                | Spec::Endpoints(_)
+                | Spec::Namespace(_)
+                | Spec::Secret(_)
+                | Spec::ConfigMap(_)
+                | Spec::TrafficSplit(_)
+                | Spec::HttpRouteGroup(_) => {}
+            }
+        }
+        lookup.fallbacks = fallback::verdicts(&lookup);
+        lookup
     }
 
     /// A document by its identity.
     pub(super) fn document(&self, kind: Kind, namespace: &str, name: &str) -> Option<&'d Document> {
-        let key = crate::model::DocumentKey::new(kind, namespace, name);
-        self.documents.get(&key).map(|placed| &*placed.document)
+        let placed = self.documents.get(&DocumentKey::new(kind, namespace, name))?;
+        Some(&placed.document)
     }
 }

@@ -3,6 +3,10 @@
 //! A [`Plan`] has no references left to look up: every route knows its hosts, its order and the clusters it reaches.
 
 mod attach;
+mod backends;
+mod clusters;
+mod endpoints;
+mod fallback;
 mod gateways;
 mod grants;
 mod hostnames;
@@ -12,8 +16,14 @@ mod listeners;
 mod lookup;
 mod mesh;
 mod parts;
+mod policies;
 mod precedence;
+mod rules;
+mod split;
+mod split_matches;
 mod statuses;
+mod tls;
+mod weights;
 #[cfg(test)]
 mod tests;
 
