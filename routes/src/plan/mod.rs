@@ -22,10 +22,10 @@ mod rules;
 mod split;
 mod split_matches;
 mod statuses;
-mod tls;
-mod weights;
 #[cfg(test)]
 mod tests;
+mod tls;
+mod weights;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
