@@ -2,16 +2,44 @@
 //!
 //! A [`Plan`] has no references left to look up: every route knows its hosts, its order and the clusters it reaches.
 
+mod attach;
+mod backends;
+mod clusters;
+mod endpoints;
+mod fallback;
+mod gateways;
+mod grants;
+mod hostnames;
+mod hosts;
+mod kinds;
+mod listeners;
+mod lookup;
+mod mesh;
 mod parts;
+mod policies;
+mod precedence;
+mod rules;
+mod split;
+mod split_matches;
 mod statuses;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod weights;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use xds_cache::{GroupName, NodeGroup};
-use xds_codec::Diagnostic;
+use xds_codec::{Diagnostic, Place};
 
 use crate::translate::{Documents, Options};
 
+use attach::{attach, attachable_routes};
+use gateways::Gateways;
+
+pub(crate) use lookup::{Lookup, RefProblem, RoutePlan};
+pub(crate) use mesh::mesh;
 pub use parts::{
     Action, Address, Assignment, Backend, Chain, Cluster, Discovery, Endpoint, Health, Host, Locality,
     MeshService, Mirror, Plan, PlannedRoute, Port, Protocol, RouteId, Session, Target, TlsSecret,
@@ -41,6 +69,47 @@ pub(crate) struct PlannedGroup {
 
 /// Plans everything. Depends on nothing but its arguments.
 pub(crate) fn plan(documents: &Documents, options: &Options) -> Planned {
-    let _ = (documents, options);
-    Planned::default()
+    let lookup = Lookup::new(documents, options);
+    let Planned { mut groups, mut statuses, mut diagnostics } = Planned::default();
+    let mut gateways = Gateways::of(&lookup, documents, options, &mut diagnostics);
+    let routes = attachable_routes(&lookup, documents);
+    attach(&lookup, &routes, &mut gateways, options, &mut statuses, &mut diagnostics);
+    gateways.diagnose(&mut diagnostics);
+    gateways.report(documents, options, &mut statuses);
+    for gateway in &gateways.list {
+        hosts::diagnose(gateway, &routes, &mut diagnostics);
+        let ports = hosts::ports(gateway, &routes, options);
+        if ports.is_empty() {
+            continue;
+        }
+        let plan = &mut groups.entry(gateway.group.clone()).or_default().plan;
+        plan.ports.extend(ports);
+        let accepted = gateway.listeners.iter().filter(|listener| listener.is_accepted());
+        plan.secrets.extend(accepted.flat_map(|listener| listener.certificates.iter().cloned()));
+    }
+    for (name, (definition, services)) in mesh(&lookup, documents, options, &mut statuses, &mut diagnostics) {
+        let group = groups.entry(name).or_default();
+        group.definition = definition;
+        group.plan.services = services;
+    }
+    for PlannedGroup { plan, .. } in groups.values_mut() {
+        plan.ports.sort_by(|one, other| one.name.cmp(&other.name));
+        lookup.fill(plan, &mut diagnostics);
+    }
+    sort(&mut diagnostics);
+    Planned { groups, statuses, diagnostics }
+}
+
+/// Puts diagnostics in the order of files and lines, each once: a route with parents of several kinds is looked at for each.
+fn sort(diagnostics: &mut Vec<Diagnostic>) {
+    diagnostics.sort_by(|one, other| {
+        let key = |diagnostic: &'_ Diagnostic| {
+            let Place { file, line, column } = &diagnostic.place;
+            (Arc::clone(file), *line, *column, diagnostic.path.clone(), diagnostic.message.clone())
+        };
+        key(one).cmp(&key(other))
+    });
+    diagnostics.dedup_by(|one, other| {
+        (&one.place, &one.path, &one.message) == (&other.place, &other.path, &other.message)
+    });
 }

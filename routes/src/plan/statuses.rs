@@ -2,9 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use crate::conditions::{Condition, Conditions, ListenerStatus, ObjectStatus, ParentStatus};
+use crate::conditions::{Condition, Conditions, ListenerStatus, ObjectStatus, ParentStatus, Truth};
 use crate::model::DocumentKey;
 use crate::translate::Documents;
+
+/// Why something is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// The reason of the condition.
+    pub(crate) reason: &'static str,
+    /// Its message.
+    pub(crate) message: String,
+}
+
+impl Fault {
+    /// A fault.
+    pub(crate) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+}
 
 /// The conditions found so far.
 #[derive(Debug, Default)]
@@ -31,13 +47,14 @@ impl Statuses {
         self.parts(key).parents.insert(index, status);
     }
 
-    /// Adds a condition to every parent that was told of, and to the object itself if it has none.
+    /// Adds a condition to every parent that was told of, and to the object itself if it has none. If a condition of this
+    /// type and status is there, its reason stays and the message is added to its own.
     pub(crate) fn every_parent(&mut self, key: &DocumentKey, condition: &Condition) {
         let parts = self.parts(key);
         if parts.parents.is_empty() {
-            parts.conditions.push(condition.clone());
+            add(&mut parts.conditions, condition);
         }
-        parts.parents.values_mut().for_each(|parent| parent.conditions.push(condition.clone()));
+        parts.parents.values_mut().for_each(|parent| add(&mut parent.conditions, condition));
     }
 
     /// Adds the status of a Gateway's next listener.
@@ -58,5 +75,42 @@ impl Statuses {
 
     fn parts(&mut self, key: &DocumentKey) -> &mut Parts {
         self.objects.entry(key.clone()).or_default()
+    }
+}
+
+fn add(conditions: &mut Vec<Condition>, condition: &Condition) {
+    let same = |one: &&mut Condition| one.kind == condition.kind && one.status == condition.status;
+    match conditions.iter_mut().find(same) {
+        Some(one) if one.message.is_empty() => one.message.clone_from(&condition.message),
+        Some(one) if condition.message.is_empty() || one.message.contains(&condition.message) => {}
+        Some(one) => one.message = format!("{}; {}", one.message, condition.message),
+        None => conditions.push(condition.clone()),
+    }
+}
+
+/// The condition `PartiallyInvalid`, from texts that each begin with `Dropped Rule` or `Fall Back`; at least one.
+pub(crate) fn partially_invalid(messages: &[String]) -> Condition {
+    let message = messages.join("; ");
+    Condition { kind: "PartiallyInvalid", status: Truth::True, reason: "UnsupportedValue", message }
+}
+
+/// The code of the diagnostic that says what a condition with this reason says.
+pub(crate) fn code_of(reason: &str) -> &'static str {
+    match reason {
+        "BackendNotFound" => "backend-not-found",
+        "HostnameConflict" => "hostname-conflict",
+        "InvalidCertificateRef" => "invalid-certificate-ref",
+        "InvalidKind" => "invalid-kind",
+        "InvalidRouteKinds" => "invalid-route-kinds",
+        "NoMatchingListenerHostname" => "no-matching-listener-hostname",
+        "NoMatchingParent" => "no-matching-parent",
+        "NoReadyListeners" => "no-ready-listeners",
+        "NotAllowedByListeners" => "not-allowed-by-listeners",
+        "PortUnavailable" => "port-unavailable",
+        "ProtocolConflict" => "protocol-conflict",
+        "RefNotPermitted" => "ref-not-permitted",
+        "UnsupportedProtocol" => "unsupported-protocol",
+        "UnsupportedValue" => "unsupported-value",
+        _ => "unresolved-reference",
     }
 }

@@ -1,0 +1,198 @@
+//! What a reference to a backend leads to: the port of a Service, or a Backend.
+
+use super::lookup::{Lookup, RefProblem};
+use super::parts::Protocol;
+use crate::model::{Backend, Document, DocumentKey, Kind, ObjectRef, Service, ServicePort, Spec};
+
+/// What a reference leads to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Referent<'d> {
+    /// A port of a Service.
+    Port { document: &'d Document, service: &'d Service, port: &'d ServicePort },
+    /// A Backend.
+    Backend { document: &'d Document, backend: &'d Backend },
+}
+
+impl<'d> Referent<'d> {
+    /// The name of its cluster: `namespace/service/port` or `namespace/backend`. Names have no slash in them, so that no two
+    /// backends share one.
+    pub(super) fn cluster_name(&self) -> String {
+        let DocumentKey { namespace, name, .. } = &self.document().key;
+        match self {
+            Self::Port { port, .. } => format!("{namespace}/{name}/{}", port.port),
+            Self::Backend { .. } => format!("{namespace}/{name}"),
+        }
+    }
+
+    /// The Service or Backend.
+    pub(super) fn document(&self) -> &'d Document {
+        match self {
+            Self::Port { document, .. } | Self::Backend { document, .. } => document,
+        }
+    }
+}
+
+impl<'d> Lookup<'d> {
+    /// What a backendRef leads to, or why it cannot be used: `InvalidKind`, `RefNotPermitted` or `BackendNotFound`.
+    ///
+    /// A fallback that cannot be used as a whole counts as not found (C63).
+    pub(super) fn backend(&self, from: &DocumentKey, to: &ObjectRef) -> Result<Referent<'d>, RefProblem> {
+        let found = self.referent(from, to)?;
+        if let Some(Err(fault)) = self.fallbacks.get(&found.document().key) {
+            let message = format!("the Backend {}/{} cannot be used: {fault}", to.namespace, to.name);
+            return Err(RefProblem { reason: fault.reason, message, spot: to.spot.clone() });
+        }
+        Ok(found)
+    }
+
+    /// The same without a look at what is behind a fallback.
+    ///
+    /// What is not permitted is not looked up, so that the answer does not tell whether it exists (C52).
+    pub(super) fn referent(&self, from: &DocumentKey, to: &ObjectRef) -> Result<Referent<'d>, RefProblem> {
+        let problem = |reason, message| RefProblem { reason, message, spot: to.spot.clone() };
+        let kind = match (to.group.as_str(), to.kind.as_str()) {
+            ("", "Service") => Kind::Service,
+            (group, "Backend") if group == Kind::Backend.api_group() => Kind::Backend,
+            (group, kind) => {
+                let hint = self.hint(from, to);
+                let message = format!("{} is no kind of backend{hint}", shown_kind(group, kind));
+                return Err(problem("InvalidKind", message));
+            }
+        };
+        if !self.is_granted(from.kind, &from.namespace, to) {
+            let message = format!(
+                "the namespace {} has no ReferenceGrant that lets a {} of {} refer to the {kind} {}",
+                to.namespace, from.kind, from.namespace, to.name,
+            );
+            return Err(problem("RefNotPermitted", message));
+        }
+        let Some(document) = self.document(kind, &to.namespace, &to.name) else {
+            let hint = if kind == Kind::Service { self.hint(from, to) } else { String::new() };
+            let message = format!("there is no {kind} {}/{}{hint}", to.namespace, to.name);
+            return Err(problem("BackendNotFound", message));
+        };
+        match &document.spec {
+            Spec::Service(service) => {
+                let port =
+                    service_port(service, to).map_err(|message| problem("BackendNotFound", message))?;
+                Ok(Referent::Port { document, service, port })
+            }
+            Spec::Backend(backend) => Ok(Referent::Backend { document, backend }),
+            Spec::GatewayClass { .. }
+            | Spec::Gateway(_)
+            | Spec::Route(_)
+            | Spec::ReferenceGrant(_)
+            | Spec::BackendTlsPolicy(_)
+            | Spec::EndpointSlice(_)
+            | Spec::Endpoints(_)
+            | Spec::Namespace(_)
+            | Spec::Secret(_)
+            | Spec::ConfigMap(_)
+            | Spec::TrafficSplit(_)
+            | Spec::HttpRouteGroup(_) => {
+                Err(problem("BackendNotFound", format!("{} is no {kind}", document.key)))
+            }
+        }
+    }
+
+    /// A port of a Service by its number.
+    pub(super) fn port_of(&self, namespace: &str, name: &str, number: u16) -> Option<Referent<'d>> {
+        let document = self.document(Kind::Service, namespace, name)?;
+        let Spec::Service(service) = &document.spec else { return None };
+        let port = service.ports.iter().find(|port| port.port == number)?;
+        Some(Referent::Port { document, service, port })
+    }
+
+    /// The backend whose cluster has that name.
+    pub(super) fn of_cluster_name(&self, name: &str) -> Option<Referent<'d>> {
+        let mut parts = name.split('/');
+        let (namespace, name) = (parts.next()?, parts.next()?);
+        if let Some(port) = parts.next() {
+            return self.port_of(namespace, name, port.parse().ok()?);
+        }
+        let document = self.document(Kind::Backend, namespace, name)?;
+        let Spec::Backend(backend) = &document.spec else { return None };
+        Some(Referent::Backend { document, backend })
+    }
+
+    /// Whether a backend says that it speaks HTTP/2. A fallback does so too if all its members do.
+    pub(super) fn speaks_http2(&self, referent: &Referent<'d>) -> bool {
+        match referent {
+            Referent::Port { port, .. } => is_http2_name(port.app_protocol.as_deref().unwrap_or_default()),
+            Referent::Backend { document, backend } => {
+                let fallback = self.fallbacks.get(&document.key).and_then(|verdict| verdict.as_ref().ok());
+                fallback.map_or(backend.is_http2, |fallback| fallback.is_http2)
+            }
+        }
+    }
+
+    /// The protocol towards a backend: what it says, and HTTP/2 for gRPC in any case.
+    pub(super) fn protocol(&self, referent: &Referent<'d>, is_grpc: bool) -> Protocol {
+        match is_grpc || self.speaks_http2(referent) {
+            true => Protocol::Http2,
+            false => Protocol::Http1,
+        }
+    }
+
+    /// Whether routes can speak the `appProtocol` of a port; the `kubernetes.io/` names are the ones with a fixed meaning.
+    pub(super) fn check_protocol(
+        &self,
+        referent: &Referent<'d>,
+        is_grpc: bool,
+        to: &ObjectRef,
+    ) -> Result<(), RefProblem> {
+        let Referent::Port { document, port, .. } = referent else { return Ok(()) };
+        let name = port.app_protocol.as_deref().unwrap_or_default();
+        let why = match name {
+            "kubernetes.io/ws" | "kubernetes.io/wss" if is_grpc => "gRPC cannot be spoken over WebSocket",
+            "kubernetes.io/wss" if self.policy(referent).is_none() => "it needs a BackendTLSPolicy",
+            "kubernetes.io/h2c" | "kubernetes.io/ws" | "kubernetes.io/wss" => return Ok(()),
+            _ if name.starts_with("kubernetes.io/") => "it is not known",
+            _ => return Ok(()),
+        };
+        let message =
+            format!("the port {} of the {} has the appProtocol {name}: {why}", port.port, document.key);
+        Err(RefProblem { reason: "UnsupportedProtocol", message, spot: to.spot.clone() })
+    }
+
+    /// That a Backend of the same name exists, if the referring object may know.
+    fn hint(&self, from: &DocumentKey, to: &ObjectRef) -> String {
+        let group = Kind::Backend.api_group();
+        let backend = ObjectRef { group: group.to_owned(), kind: "Backend".to_owned(), ..to.clone() };
+        let exists = self.document(Kind::Backend, &to.namespace, &to.name).is_some();
+        if !exists || !self.is_granted(from.kind, &from.namespace, &backend) {
+            return String::new();
+        }
+        format!("; there is a Backend of that name, which takes `group: {group}` and `kind: Backend`")
+    }
+}
+
+/// Whether a port's `appProtocol` or name says HTTP/2: `kubernetes.io/h2c`, and by common use `grpc…`, `http2…`, `h2c…`.
+pub(super) fn is_http2_name(name: &str) -> bool {
+    name == "kubernetes.io/h2c" || ["grpc", "http2", "h2c"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The port that a reference means: the only one if it names none (§1.3).
+fn service_port<'d>(service: &'d Service, to: &ObjectRef) -> Result<&'d ServicePort, String> {
+    let name = format!("{}/{}", to.namespace, to.name);
+    let Some(number) = to.port else {
+        return match service.ports.as_slice() {
+            [port] => Ok(port),
+            ports => Err(format!("no port is given, and the Service {name} has {}", ports.len())),
+        };
+    };
+    service.ports.iter().find(|port| port.port == number).ok_or_else(|| {
+        let ports: Vec<String> = service.ports.iter().map(|port| port.port.to_string()).collect();
+        match ports.is_empty() {
+            true => format!("the Service {name} has no port {number}, nor any other"),
+            false => format!("the Service {name} has no port {number}; it has {}", ports.join(", ")),
+        }
+    })
+}
+
+fn shown_kind(group: &str, kind: &str) -> String {
+    match group {
+        "" => xds_codec::echo_name(kind),
+        group => xds_codec::echo_name(&format!("{group}/{kind}")),
+    }
+}

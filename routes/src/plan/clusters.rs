@@ -1,0 +1,126 @@
+//! The clusters that routes reach, with their endpoints and secrets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use xds_codec::{Diagnostic, Severity};
+
+use super::backends::Referent;
+use super::endpoints;
+use super::lookup::Lookup;
+use super::parts::{Action, Backend, Cluster, Plan, PlannedRoute, Protocol, Target, UpstreamTls};
+use crate::model::{BackendSource, LbPolicy, Spot};
+
+/// How routes use a cluster.
+#[derive(Clone, Default, PartialEq)]
+struct Usage {
+    protocols: BTreeSet<Protocol>,
+    has_sessions: bool,
+    is_fallback_member: bool,
+}
+
+impl Lookup<'_> {
+    /// Fills clusters, assignments and secrets of everything that the plan's routes reach; warnings go to `diagnostics`.
+    pub(crate) fn fill(&self, plan: &mut Plan, diagnostics: &mut Vec<Diagnostic>) {
+        for (name, usage) in self.usages(plan) {
+            let Some(referent) = self.of_cluster_name(&name) else { continue };
+            let found = endpoints::find(self, &referent);
+            if let Some(message) = found.warning {
+                warn("no-endpoints", &referent, message, diagnostics);
+            }
+            if let Some(assignment) = found.assignment {
+                plan.assignments.insert(name.clone(), assignment);
+            }
+            let tls = self.upstream_tls(&referent).map(|(tls, secret)| {
+                plan.secrets.extend(secret);
+                tls
+            });
+            if tls == Some(UpstreamTls::Invalid) {
+                let message = "TLS has no CA certificate that can be used, so every request to it fails";
+                warn("invalid-tls", &referent, message.to_owned(), diagnostics);
+            }
+            let lb_policy = match &referent {
+                Referent::Port { .. } => LbPolicy::default(),
+                Referent::Backend { backend, .. } => backend.lb_policy,
+            };
+            let cluster = Cluster {
+                protocols: usage.protocols.into_iter().collect(),
+                discovery: found.discovery,
+                tls,
+                lb_policy,
+                has_sessions: usage.has_sessions,
+                is_fallback_member: usage.is_fallback_member,
+                origin: referent.document().origin(),
+            };
+            warn_of_idle_tls(&referent, diagnostics);
+            plan.clusters.insert(name, cluster);
+        }
+    }
+
+    /// Every cluster that the plan's routes reach, by themselves and as members of fallbacks.
+    fn usages(&self, plan: &Plan) -> BTreeMap<String, Usage> {
+        let mut usages: BTreeMap<String, Usage> = BTreeMap::new();
+        let mut rest: Vec<(String, Usage)> = routes(plan).flat_map(uses).collect();
+        while let Some((name, usage)) = rest.pop() {
+            let known = usages.entry(name.clone()).or_default();
+            let before = known.clone();
+            known.protocols.extend(&usage.protocols);
+            known.has_sessions |= usage.has_sessions;
+            known.is_fallback_member |= usage.is_fallback_member;
+            let is_new = before.protocols.is_empty();
+            if *known == before && !is_new {
+                continue;
+            }
+            let below = Usage { is_fallback_member: true, ..known.clone() };
+            let key = self.of_cluster_name(&name).map(|referent| &referent.document().key);
+            let fallback =
+                key.and_then(|key| self.fallbacks.get(key)).and_then(|verdict| verdict.as_ref().ok());
+            let members = fallback.map(|fallback| fallback.members.clone()).unwrap_or_default();
+            rest.extend(members.into_iter().map(|member| (member, below.clone())));
+        }
+        usages
+    }
+}
+
+fn routes(plan: &Plan) -> impl Iterator<Item = &PlannedRoute> {
+    let chains = plan.ports.iter().flat_map(|port| &port.chains);
+    let hosts = chains.flat_map(|chain| &chain.hosts);
+    hosts.flat_map(|host| &host.routes).chain(plan.services.iter().flat_map(|service| &service.routes))
+}
+
+/// The clusters that a route names.
+fn uses(route: &PlannedRoute) -> Vec<(String, Usage)> {
+    let usage = |backend: &Backend, has_sessions| {
+        let protocols = BTreeSet::from([backend.protocol]);
+        (backend.name.clone(), Usage { protocols, has_sessions, is_fallback_member: false })
+    };
+    let mut uses: Vec<_> = route.mirrors.iter().map(|mirror| usage(&mirror.backend, false)).collect();
+    if let Action::Forward(targets) = &route.action {
+        uses.extend(targets.iter().filter_map(|weighted| match &weighted.target {
+            Target::Backend(backend) => Some(usage(backend, route.session.is_some())),
+            Target::Broken => None,
+        }));
+    }
+    uses
+}
+
+/// A fallback has no connections of its own that could use TLS.
+fn warn_of_idle_tls(referent: &Referent<'_>, diagnostics: &mut Vec<Diagnostic>) {
+    let Referent::Backend { backend, .. } = referent else { return };
+    match &backend.source {
+        BackendSource::Fallback(_) if backend.tls.is_some() => {
+            let message = "a fallback has no connections of its own: TLS is what its members say";
+            warn("unused-tls", referent, message.to_owned(), diagnostics);
+        }
+        BackendSource::Fallback(_) | BackendSource::Endpoints(_) => {}
+    }
+}
+
+fn warn(code: &'static str, referent: &Referent<'_>, message: String, diagnostics: &mut Vec<Diagnostic>) {
+    let spot = match referent {
+        Referent::Port { port, .. } => port.spot.clone(),
+        Referent::Backend { backend, .. } => {
+            backend.tls.as_ref().map_or_else(Spot::default, |tls| tls.spot.clone())
+        }
+    };
+    diagnostics.push(referent.document().diagnostic(Severity::Warning, code, &spot, message));
+}

@@ -1,0 +1,41 @@
+//! Who may refer to what: namespaces and ReferenceGrants.
+
+use super::lookup::Lookup;
+use crate::model::{Kind, ObjectRef};
+
+/// The label that every namespace has, with its name as value.
+const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+impl Lookup<'_> {
+    /// Whether `to` may be referred to from an object of `from_kind` in `from_namespace`: it is of the same namespace, or a
+    /// ReferenceGrant of its namespace says so. Whether it exists does not matter (C52).
+    pub(crate) fn is_granted(&self, from_kind: Kind, from_namespace: &str, to: &ObjectRef) -> bool {
+        if to.namespace == from_namespace {
+            return true;
+        }
+        let Some(grants) = self.grants.get(to.namespace.as_str()) else { return false };
+        grants.iter().any(|grant| {
+            let from = grant.from.iter().any(|from| {
+                from.group == from_kind.api_group()
+                    && from.kind == from_kind.as_str()
+                    && from.namespace == from_namespace
+            });
+            let is_meant = |name: &Option<String>| name.as_ref().is_none_or(|name| *name == to.name);
+            from && grant
+                .to
+                .iter()
+                .any(|one| one.group == to.group && one.kind == to.kind && is_meant(&one.name))
+        })
+    }
+
+    /// The labels of a namespace, in order of the keys: those of its document if there is one, and
+    /// `kubernetes.io/metadata.name`. A namespace without a document exists.
+    pub(crate) fn namespace_labels(&self, namespace: &str) -> Vec<(String, String)> {
+        let document = self.document(Kind::Namespace, "", namespace);
+        let mut labels = document.map(|document| document.meta.labels.clone()).unwrap_or_default();
+        labels.retain(|(key, _)| key != NAMESPACE_NAME_LABEL);
+        labels.push((NAMESPACE_NAME_LABEL.to_owned(), namespace.to_owned()));
+        labels.sort();
+        labels
+    }
+}

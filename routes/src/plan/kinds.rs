@@ -1,0 +1,68 @@
+//! GRPCRoutes and HTTPRoutes on the same host of a listener: one of both must go.
+//!
+//! The Gateway API lets either of them in and not both (C46). Who comes first stays: by `creationTimestamp`, then by
+//! `namespace/name`; the order in which documents arrive is no criterion (C143). Native routes may mix both kinds and are no
+//! party to it.
+
+use std::collections::BTreeMap;
+
+use super::Host;
+use super::hostnames::rungs;
+use super::precedence::Seniority;
+use crate::model::RouteKind;
+
+/// A route that a listener would take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Contender<'a> {
+    /// Its kind.
+    pub(crate) kind: RouteKind,
+    /// Its place among the others.
+    pub(crate) seniority: &'a Seniority,
+    /// What it has in common with the listener.
+    pub(crate) hosts: &'a [Host],
+}
+
+/// Which contenders, by index, must leave a listener, and to which one each of them loses.
+///
+/// Only who stays makes others leave.
+pub(crate) fn losers(contenders: &[Contender<'_>]) -> BTreeMap<usize, usize> {
+    let mut in_order: Vec<(usize, &Contender<'_>)> = contenders.iter().enumerate().collect();
+    in_order.retain(|(_, contender)| contender.kind != RouteKind::Native);
+    in_order.sort_by_key(|(_, contender)| contender.seniority);
+    let mut taken = [Taken::default(), Taken::default()];
+    let mut losers = BTreeMap::new();
+    for (place, (index, contender)) in in_order.iter().enumerate() {
+        let [grpc, http] = &mut taken;
+        let (own, other) = if contender.kind == RouteKind::Grpc { (grpc, http) } else { (http, grpc) };
+        let winner = contender.hosts.iter().filter_map(|host| other.first_on(host)).min();
+        match winner.and_then(|winner| in_order.get(winner)) {
+            Some((winner, _)) => _ = losers.insert(*index, *winner),
+            None => contender.hosts.iter().for_each(|host| own.take(host, place)),
+        }
+    }
+    losers
+}
+
+/// The hosts that routes of one kind have, and the place of the first route on each.
+#[derive(Default)]
+struct Taken {
+    /// By the host itself.
+    exactly: BTreeMap<String, usize>,
+    /// By the host and all that cover it.
+    within: BTreeMap<String, usize>,
+}
+
+impl Taken {
+    fn take(&mut self, host: &Host, place: usize) {
+        self.exactly.entry(host.to_string()).or_insert(place);
+        for rung in rungs(host) {
+            self.within.entry(rung).or_insert(place);
+        }
+    }
+
+    /// The first route with a host that has a name in common with this one.
+    fn first_on(&self, host: &Host) -> Option<usize> {
+        let above = rungs(host).into_iter().filter_map(|rung| self.exactly.get(&rung));
+        above.chain(self.within.get(host.as_str())).min().copied()
+    }
+}

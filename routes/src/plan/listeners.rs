@@ -1,0 +1,296 @@
+//! The listeners of one Gateway: which of them are valid, what they take, and their conditions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::hostnames::{host_of, overlaps};
+use super::statuses::Fault;
+use super::{Host, Lookup, RefProblem, TlsSecret};
+use crate::conditions::{Condition, ListenerStatus, Truth};
+use crate::model::{Document, Gateway, GatewayListener, Kind, Protocol, RouteKind};
+
+/// A listener and what became of it.
+#[derive(Clone, Debug)]
+pub(crate) struct PlannedListener {
+    /// What the document says.
+    pub(crate) spec: GatewayListener,
+    /// Its host.
+    pub(crate) host: Host,
+    /// The kinds of routes that it takes.
+    pub(crate) kinds: Vec<RouteKind>,
+    /// Why it is not accepted. Then it takes no routes.
+    pub(crate) fault: Option<Fault>,
+    /// In what it is like other listeners of the Gateway on its port.
+    pub(crate) conflict: Option<Fault>,
+    /// What it refers to in vain.
+    pub(crate) problems: Vec<RefProblem>,
+    /// Its certificates, each once; only if its protocol is HTTPS.
+    pub(crate) certificates: Vec<(String, TlsSecret)>,
+    /// The routes that it took, by their index, and the hosts that they have in common with it.
+    pub(crate) attached: BTreeMap<usize, BTreeSet<Host>>,
+    /// With which other HTTPS listeners of its port it shares hosts; empty for none.
+    shares_hosts_with: Vec<String>,
+}
+
+impl PlannedListener {
+    /// A listener by itself, without conflicts and certificates.
+    pub(crate) fn new(spec: GatewayListener) -> Self {
+        let (kinds, unknown) = route_kinds(&spec);
+        let mut problems = Vec::new();
+        if !unknown.is_empty() {
+            let message = format!("this listener cannot take routes of the kind {}", unknown.join(", "));
+            problems.push(RefProblem {
+                reason: "InvalidRouteKinds",
+                message,
+                spot: spec.allowed.kinds_spot.clone(),
+            });
+        }
+        let fault = match &spec.protocol {
+            Protocol::Http | Protocol::Https => None,
+            Protocol::Other(name) => {
+                let message = format!("the protocol {name} is not supported; HTTP and HTTPS are");
+                Some(Fault::new("UnsupportedProtocol", message))
+            }
+        };
+        Self {
+            host: host_of(spec.hostname.as_ref()),
+            spec,
+            kinds,
+            fault,
+            conflict: None,
+            problems,
+            certificates: Vec::new(),
+            attached: BTreeMap::new(),
+            shares_hosts_with: Vec::new(),
+        }
+    }
+
+    /// Whether it takes routes.
+    pub(crate) fn is_accepted(&self) -> bool {
+        self.fault.is_none()
+    }
+
+    /// Whether Envoys listen for it.
+    pub(crate) fn is_programmed(&self) -> bool {
+        let can_listen = match &self.spec.protocol {
+            Protocol::Http => true,
+            Protocol::Https => !self.certificates.is_empty(),
+            Protocol::Other(_) => false,
+        };
+        self.is_accepted() && can_listen
+    }
+
+    /// Its status. `is_native` is said of listeners that were not written as a Gateway of the Gateway API.
+    pub(crate) fn status(&self, is_native: bool) -> ListenerStatus {
+        ListenerStatus {
+            name: self.spec.name.clone(),
+            attached_routes: self.attached.len(),
+            supported_kinds: self.supported_kinds(is_native),
+            conditions: self.conditions(),
+        }
+    }
+
+    /// Native routes are no kind of the Gateway API: they are told of only where they are written or at home.
+    fn supported_kinds(&self, is_native: bool) -> Vec<String> {
+        let is_shown =
+            |kind: &RouteKind| *kind != RouteKind::Native || is_native || !self.spec.allowed.kinds.is_empty();
+        let kinds = self.kinds.iter().copied().filter(is_shown);
+        kinds.map(|kind| document_kind(kind).as_str().to_owned()).collect()
+    }
+
+    fn conditions(&self) -> Vec<Condition> {
+        let mut conditions = vec![
+            match &self.fault {
+                Some(fault) => Condition::fails("Accepted", fault.reason, fault.message.clone()),
+                None => Condition::holds("Accepted", "Accepted"),
+            },
+            match &self.conflict {
+                Some(Fault { reason, message }) => {
+                    let message = message.clone();
+                    Condition { kind: "Conflicted", status: Truth::True, reason, message }
+                }
+                None => Condition::fails("Conflicted", "NoConflicts", ""),
+            },
+            resolved_refs(&self.problems),
+            self.programmed(),
+        ];
+        if !self.shares_hosts_with.is_empty() {
+            let message = format!(
+                "a client may send requests for hosts of {} on a connection that it opened for this listener",
+                self.shares_hosts_with.join(", ")
+            );
+            conditions.push(Condition {
+                kind: "OverlappingTLSConfig",
+                status: Truth::True,
+                reason: "OverlappingHostnames",
+                message,
+            });
+        }
+        conditions
+    }
+
+    fn programmed(&self) -> Condition {
+        if self.is_programmed() {
+            return Condition::holds("Programmed", "Programmed");
+        }
+        let message = match self.is_accepted() {
+            true => {
+                "there is no certificate: Envoys do not listen, and only gRPC clients are served the routes"
+            }
+            false => "the listener is not accepted",
+        };
+        Condition::fails("Programmed", "Invalid", message)
+    }
+}
+
+/// The listeners of a Gateway document, in its order.
+pub(crate) fn listeners(lookup: &Lookup<'_>, document: &Document, gateway: &Gateway) -> Vec<PlannedListener> {
+    let mut listeners: Vec<PlannedListener> =
+        gateway.listeners.iter().cloned().map(PlannedListener::new).collect();
+    for listener in &mut listeners {
+        resolve_certificates(lookup, document, listener);
+    }
+    find_conflicts(&mut listeners);
+    find_overlaps(&mut listeners);
+    listeners
+}
+
+/// The condition `ResolvedRefs`: the reason is that of the first problem, the message tells of all.
+pub(crate) fn resolved_refs(problems: &[RefProblem]) -> Condition {
+    let Some(first) = problems.first() else { return Condition::holds("ResolvedRefs", "ResolvedRefs") };
+    let messages: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+    Condition::fails("ResolvedRefs", first.reason, messages.join("; "))
+}
+
+/// The kind of document that a kind of route is written as.
+pub(crate) fn document_kind(kind: RouteKind) -> Kind {
+    match kind {
+        RouteKind::Grpc => Kind::GrpcRoute,
+        RouteKind::Http => Kind::HttpRoute,
+        RouteKind::Native => Kind::Route,
+    }
+}
+
+/// The kinds that a listener takes, and the names of those that it names and cannot take.
+fn route_kinds(spec: &GatewayListener) -> (Vec<RouteKind>, Vec<String>) {
+    let all = [RouteKind::Http, RouteKind::Grpc, RouteKind::Native];
+    let mut kinds = Vec::new();
+    let mut unknown = Vec::new();
+    for (group, name) in &spec.allowed.kinds {
+        let known = all.into_iter().find(|kind| {
+            let kind = document_kind(*kind);
+            kind.as_str() == name && kind.api_group() == group
+        });
+        match known {
+            Some(kind) if kinds.contains(&kind) => {}
+            Some(kind) => kinds.push(kind),
+            None => unknown.push(format!("{group}/{name}")),
+        }
+    }
+    match &spec.protocol {
+        Protocol::Http | Protocol::Https if spec.allowed.kinds.is_empty() => (all.to_vec(), unknown),
+        Protocol::Http | Protocol::Https => (kinds, unknown),
+        Protocol::Other(_) => (Vec::new(), Vec::new()),
+    }
+}
+
+fn resolve_certificates(lookup: &Lookup<'_>, document: &Document, listener: &mut PlannedListener) {
+    if listener.spec.protocol != Protocol::Https {
+        return;
+    }
+    for reference in &listener.spec.certificates {
+        match lookup.certificate(document, reference) {
+            Ok((name, _)) if listener.certificates.iter().any(|(other, _)| *other == name) => {}
+            Ok(certificate) => listener.certificates.push(certificate),
+            Err(problem) => listener.problems.push(problem),
+        }
+    }
+    if listener.spec.certificates.is_empty() {
+        let message = "an HTTPS listener needs a certificate".to_owned();
+        let spot = listener.spec.spot.clone();
+        listener.problems.push(RefProblem { reason: "InvalidCertificateRef", message, spot });
+    }
+}
+
+/// Listeners that a request cannot tell apart are all refused, whichever comes first.
+fn find_conflicts(listeners: &mut [PlannedListener]) {
+    let conflicts: Vec<Option<Fault>> = listeners
+        .iter()
+        .map(|one| {
+            let others = listeners.iter().filter(|other| other.spec.name != one.spec.name);
+            let mut found = others.filter_map(|other| Some((conflict(&one.spec, &other.spec)?, other)));
+            let (reason, other) = found.next()?;
+            let same = if reason == "HostnameConflict" { "host name" } else { "port by another protocol" };
+            let message = format!("listener {} has the same {same}", other.spec.name);
+            Some(Fault::new(reason, message))
+        })
+        .collect();
+    for (listener, conflict) in listeners.iter_mut().zip(conflicts) {
+        if listener.fault.is_none() {
+            listener.fault.clone_from(&conflict);
+        }
+        listener.conflict = conflict;
+    }
+}
+
+/// Why two listeners of one Gateway cannot both be had.
+fn conflict(one: &GatewayListener, other: &GatewayListener) -> Option<&'static str> {
+    let (transport, other_transport) = (Transport::of(&one.protocol)?, Transport::of(&other.protocol)?);
+    if one.port != other.port {
+        return None;
+    }
+    if transport != other_transport {
+        return Some("ProtocolConflict");
+    }
+    if transport == Transport::Tcp || one.hostname != other.hostname {
+        return None;
+    }
+    Some(if one.protocol == other.protocol { "HostnameConflict" } else { "ProtocolConflict" })
+}
+
+/// What tells connections to a TCP port apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Transport {
+    /// The host of each request.
+    Http,
+    /// The server name of each connection.
+    Tls,
+    /// Nothing.
+    Tcp,
+}
+
+impl Transport {
+    /// `None` if the protocol is not of TCP, or unknown.
+    fn of(protocol: &Protocol) -> Option<Self> {
+        match protocol {
+            Protocol::Http => Some(Self::Http),
+            Protocol::Https => Some(Self::Tls),
+            Protocol::Other(name) => match name.as_str() {
+                "TLS" => Some(Self::Tls),
+                "TCP" => Some(Self::Tcp),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// HTTP/2 clients reuse a connection for every host of its certificate, whatever server name it was opened with.
+fn find_overlaps(listeners: &mut [PlannedListener]) {
+    let is_https =
+        |listener: &PlannedListener| listener.is_accepted() && listener.spec.protocol == Protocol::Https;
+    let shared: Vec<Vec<String>> = listeners
+        .iter()
+        .map(|one| {
+            let others = listeners.iter().filter(|other| {
+                is_https(one)
+                    && is_https(other)
+                    && one.spec.port == other.spec.port
+                    && one.spec.name != other.spec.name
+                    && overlaps(&one.host, &other.host)
+            });
+            others.map(|other| other.spec.name.clone()).collect()
+        })
+        .collect();
+    for (listener, shared) in listeners.iter_mut().zip(shared) {
+        listener.shares_hosts_with = shared;
+    }
+}

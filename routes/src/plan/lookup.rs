@@ -1,0 +1,90 @@
+//! Everything that references lead to, indexed.
+
+use std::collections::BTreeMap;
+
+use super::fallback::{self, Verdict};
+use super::parts::PlannedRoute;
+use super::policies::Policies;
+use crate::model::{Document, DocumentKey, EndpointSlice, Kind, ReferenceGrant, Spec, Spot};
+use crate::translate::{Documents, Options};
+
+/// All documents, indexed by what refers to them.
+pub(crate) struct Lookup<'d> {
+    pub(super) documents: &'d Documents,
+    /// By the namespace that they stand in.
+    pub(super) grants: BTreeMap<&'d str, Vec<&'d ReferenceGrant>>,
+    /// By namespace and service, in order of their names.
+    pub(super) slices: BTreeMap<&'d str, BTreeMap<&'d str, Vec<&'d EndpointSlice>>>,
+    /// Which policy holds for which backend.
+    pub(super) policies: Policies<'d>,
+    /// Every fallback, and whether it can be used.
+    pub(super) fallbacks: BTreeMap<&'d DocumentKey, Verdict>,
+    /// Whether paths of SMI must match as a whole.
+    pub(super) matches_whole_paths: bool,
+}
+
+/// What the rules of a route come to, wherever it is attached.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct RoutePlan {
+    /// Every match of every rule, in the order of the document.
+    pub(crate) routes: Vec<PlannedRoute>,
+    /// The references that cannot be followed, in the order of the document.
+    pub(crate) problems: Vec<RefProblem>,
+    /// What is not done of what the rules say; each begins with `Dropped Rule` or `Fall Back`.
+    pub(crate) partly_invalid: Vec<String>,
+}
+
+/// A reference that cannot be followed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RefProblem {
+    /// Why, in the words of the condition `ResolvedRefs`.
+    pub(crate) reason: &'static str,
+    /// Why, for people.
+    pub(crate) message: String,
+    /// The reference.
+    pub(crate) spot: Spot,
+}
+
+impl<'d> Lookup<'d> {
+    /// Indexes the documents, and judges the fallbacks among them.
+    pub(crate) fn new(documents: &'d Documents, options: &Options) -> Self {
+        let mut lookup = Self {
+            documents,
+            grants: BTreeMap::new(),
+            slices: BTreeMap::new(),
+            policies: Policies::of(documents),
+            fallbacks: BTreeMap::new(),
+            matches_whole_paths: options.matches_whole_paths,
+        };
+        for (key, placed) in documents {
+            match &placed.document.spec {
+                Spec::ReferenceGrant(grant) => lookup.grants.entry(&key.namespace).or_default().push(grant),
+                Spec::EndpointSlice(slice) => {
+                    let Some(service) = &slice.service else { continue };
+                    let services = lookup.slices.entry(&key.namespace).or_default();
+                    services.entry(service.as_str()).or_default().push(slice);
+                }
+                Spec::GatewayClass { .. }
+                | Spec::Gateway(_)
+                | Spec::Route(_)
+                | Spec::BackendTlsPolicy(_)
+                | Spec::Backend(_)
+                | Spec::Service(_)
+                | Spec::Endpoints(_)
+                | Spec::Namespace(_)
+                | Spec::Secret(_)
+                | Spec::ConfigMap(_)
+                | Spec::TrafficSplit(_)
+                | Spec::HttpRouteGroup(_) => {}
+            }
+        }
+        lookup.fallbacks = fallback::verdicts(&lookup);
+        lookup
+    }
+
+    /// A document by its identity.
+    pub(super) fn document(&self, kind: Kind, namespace: &str, name: &str) -> Option<&'d Document> {
+        let placed = self.documents.get(&DocumentKey::new(kind, namespace, name))?;
+        Some(&placed.document)
+    }
+}

@@ -1,0 +1,440 @@
+//! Services as parents (§1.9): GRPCRoutes, HTTPRoutes, native routes and TrafficSplits of the mesh.
+//!
+//! A route in the Service's own namespace is the producer's and holds for every client of the route's group. A route of another
+//! namespace is a consumer's: it holds for the clients of that namespace only, who are in a group of their own, and there in
+//! place of what the producer says.
+//!
+//! Of several kinds on one port the first of GRPCRoute, HTTPRoute (or native route), TrafficSplit holds alone. A Service with the
+//! annotation [`MESH_ANNOTATION`] has a route to itself where nothing else is, so that deleting the last route leaves no hole.
+
+use std::collections::BTreeMap;
+
+use xds_cache::{GroupName, NodeGroup, Scalar, Selector};
+use xds_codec::{Diagnostic, Severity};
+
+use super::backends::Referent;
+use super::listeners::resolved_refs;
+use super::lookup::{Lookup, RefProblem, RoutePlan};
+use super::parts::{Action, Backend, MeshService, PlannedRoute, RouteId, Target, Weighted};
+use super::precedence::{Rank, Seniority};
+use super::split::{self, PlannedSplit};
+use super::split_matches;
+use super::statuses::{Fault, Statuses, partially_invalid};
+use crate::conditions::{Condition, ParentStatus};
+use crate::model::{
+    Document, DocumentKey, HeaderEdits, Kind, ParentRef, RouteKind, Service, ServicePort, Spec, Spot,
+};
+use crate::translate::{Documents, Options, Placed};
+
+/// Says `"true"` on Services that clients of the mesh reach without any route too.
+const MESH_ANNOTATION: &str = "xds-server.io/mesh";
+
+/// The metadata in which a node says of which namespace it is (Istio's convention).
+const NAMESPACE_METADATA: &str = "NAMESPACE";
+
+/// The mesh services of each group, with definitions for the groups that only consumer routes make.
+pub(crate) fn mesh(
+    lookup: &Lookup<'_>,
+    documents: &Documents,
+    options: &Options,
+    statuses: &mut Statuses,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> BTreeMap<GroupName, (Option<NodeGroup>, Vec<MeshService>)> {
+    let routes = mesh_routes(lookup, documents);
+    let splits = split::plan_splits(lookup, diagnostics);
+    let requests: Vec<Request<'_>> =
+        routes.iter().flat_map(|route| requests_of_route(lookup, route)).collect();
+    let mut claims = Claims::new();
+    for request in &requests {
+        for place in request.places.iter().flatten() {
+            claims.entry(place.clone()).or_default().entry(request.claim.key()).or_insert(request.claim);
+        }
+    }
+    for split in &splits {
+        for place in places_of_split(split) {
+            claims.entry(place).or_default().entry(&split.document.key).or_insert(Claim::Split(split));
+        }
+    }
+    for placed in documents.values() {
+        for place in places_of_service(placed) {
+            let key = &placed.document.key;
+            claims.entry(place).or_default().entry(key).or_insert(Claim::Own(&placed.document));
+        }
+    }
+    let lost = settle(&mut claims, options);
+    for request in &requests {
+        report_route(request, &lost, statuses, diagnostics);
+    }
+    for split in &splits {
+        report_split(split, &lost, statuses, diagnostics);
+    }
+    services(lookup, claims)
+}
+
+/// A port of a Service, for the clients of a group.
+type Place<'d> = (GroupName, &'d DocumentKey, u16);
+
+/// Who wants to route the requests to a port, each once.
+type Claims<'p> = BTreeMap<Place<'p>, BTreeMap<&'p DocumentKey, Claim<'p>>>;
+
+/// Who lost a port to whom.
+type Lost<'p> = BTreeMap<(&'p DocumentKey, Place<'p>), &'p DocumentKey>;
+
+/// A route that has a Service as a parent.
+struct MeshRoute<'d> {
+    document: &'d Document,
+    group: &'d GroupName,
+    kind: RouteKind,
+    parents: &'d [ParentRef],
+    plan: RoutePlan,
+}
+
+/// What wants to route requests to a Service.
+#[derive(Clone, Copy)]
+enum Claim<'p> {
+    Route(&'p MeshRoute<'p>),
+    Split(&'p PlannedSplit<'p>),
+    Own(&'p Document),
+}
+
+/// The kinds that exclude each other; the first wins.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    Grpc,
+    Http,
+    Split,
+    Own,
+}
+
+/// One reference of a route to a Service.
+struct Request<'p> {
+    route: &'p MeshRoute<'p>,
+    claim: Claim<'p>,
+    /// Its position in the status.
+    index: usize,
+    parent: &'p ParentRef,
+    /// The Service, if it is there.
+    service: Option<&'p Service>,
+    places: Result<Vec<Place<'p>>, Fault>,
+}
+
+impl<'p> Claim<'p> {
+    fn class(&self) -> Class {
+        match self {
+            Self::Route(route) => match route.kind {
+                RouteKind::Grpc => Class::Grpc,
+                RouteKind::Http | RouteKind::Native => Class::Http,
+            },
+            Self::Split(_) => Class::Split,
+            Self::Own(_) => Class::Own,
+        }
+    }
+
+    fn document(&self) -> &'p Document {
+        match self {
+            Self::Route(route) => route.document,
+            Self::Split(split) => split.document,
+            Self::Own(document) => document,
+        }
+    }
+
+    fn key(&self) -> &'p DocumentKey {
+        &self.document().key
+    }
+}
+
+fn mesh_routes<'d>(lookup: &Lookup<'d>, documents: &'d Documents) -> Vec<MeshRoute<'d>> {
+    let mut routes = Vec::new();
+    for placed in documents.values() {
+        let Spec::Route(route) = &placed.document.spec else { continue };
+        if route.parents.iter().any(is_service) {
+            let (document, group, parents) = (&*placed.document, &placed.group, route.parents.as_slice());
+            let plan = lookup.route_plan(placed, route);
+            routes.push(MeshRoute { document, group, kind: route.kind, parents, plan });
+        }
+    }
+    routes
+}
+
+fn is_service(parent: &ParentRef) -> bool {
+    parent.kind == Kind::Service.as_str() && parent.group == Kind::Service.api_group()
+}
+
+/// The ports that a route wants by each of its parents.
+fn requests_of_route<'p>(lookup: &Lookup<'p>, route: &'p MeshRoute<'p>) -> Vec<Request<'p>> {
+    let parents = route.parents.iter().enumerate().filter(|(_, parent)| is_service(parent));
+    let request = |(index, parent): (usize, &'p ParentRef)| {
+        let found = service(lookup, &parent.namespace, &parent.name);
+        let places = found.ok_or_else(|| missing(parent)).and_then(|(document, service)| {
+            let group = group_of(route, parent)?;
+            let ports = ports(&document.key, service, parent)?;
+            Ok(ports.into_iter().map(|port| (group.clone(), &document.key, port)).collect())
+        });
+        let service = found.map(|(_, service)| service);
+        Request { route, claim: Claim::Route(route), index, parent, service, places }
+    };
+    parents.map(request).collect()
+}
+
+fn service<'d>(lookup: &Lookup<'d>, namespace: &str, name: &str) -> Option<(&'d Document, &'d Service)> {
+    let document = lookup.document(Kind::Service, namespace, name)?;
+    let Spec::Service(service) = &document.spec else { return None };
+    Some((document, service))
+}
+
+fn missing(parent: &ParentRef) -> Fault {
+    Fault::new("NoMatchingParent", format!("there is no Service {}/{}", parent.namespace, parent.name))
+}
+
+/// For whom a route is: that of the producer for its own group, that of a consumer for its namespace.
+fn group_of(route: &MeshRoute<'_>, parent: &ParentRef) -> Result<GroupName, Fault> {
+    let namespace = &*route.document.key.namespace;
+    if namespace == parent.namespace {
+        return Ok(route.group.clone());
+    }
+    let invalid =
+        |error: xds_cache::group::InvalidGroupName| Fault::new("UnsupportedValue", error.to_string());
+    GroupName::new(&format!("namespace/{namespace}")).map_err(invalid)
+}
+
+/// The ports of a Service that a parent means: all, unless it gives a number or, as `sectionName`, a name.
+fn ports(key: &DocumentKey, service: &Service, parent: &ParentRef) -> Result<Vec<u16>, Fault> {
+    let is_meant = |port: &&ServicePort| {
+        parent.port.is_none_or(|number| number == port.port)
+            && parent.section.as_ref().is_none_or(|name| *name == port.name)
+    };
+    let mut ports: Vec<u16> = service.ports.iter().filter(is_meant).map(|port| port.port).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    if ports.is_empty() {
+        let section = parent.section.as_ref().map(|name| format!(" named {name}")).unwrap_or_default();
+        let number = parent.port.map(|number| format!(" {number}")).unwrap_or_default();
+        return Err(Fault::new("NoMatchingParent", format!("the {key} has no port{number}{section}")));
+    }
+    Ok(ports)
+}
+
+fn places_of_split<'p>(split: &'p PlannedSplit<'p>) -> Vec<Place<'p>> {
+    let Some(root) = split.root else { return Vec::new() };
+    split.ports.iter().map(|(port, _)| (split.group.clone(), &root.key, *port)).collect()
+}
+
+/// The ports of a Service that is reached without a route too.
+fn places_of_service(placed: &Placed) -> Vec<Place<'_>> {
+    let document = &placed.document;
+    let Spec::Service(service) = &document.spec else { return Vec::new() };
+    if document.meta.annotation(MESH_ANNOTATION) != Some("true") {
+        return Vec::new();
+    }
+    service.ports.iter().map(|port| (placed.group.clone(), &document.key, port.port)).collect()
+}
+
+/// Leaves the claims of the first kind only. Gateways' option to let both kinds of routes in holds here too.
+fn settle<'p>(claims: &mut Claims<'p>, options: &Options) -> Lost<'p> {
+    let mut lost = Lost::new();
+    for (place, rivals) in claims {
+        let first =
+            rivals.values().min_by_key(|claim| (claim.class(), Seniority::of(claim.document()))).copied();
+        let Some(first) = first else { continue };
+        let merges = options.merges_route_kinds && first.class() == Class::Grpc;
+        let last_class = if merges { Class::Http } else { first.class() };
+        rivals.retain(|key, claim| {
+            let stays = claim.class() <= last_class;
+            if !stays {
+                lost.insert((key, place.clone()), first.key());
+            }
+            stays
+        });
+    }
+    lost
+}
+
+/// Says what a route is to one parent.
+fn report_route(
+    request: &Request<'_>,
+    lost: &Lost<'_>,
+    statuses: &mut Statuses,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
+    let Request { route, parent, .. } = request;
+    let document = route.document;
+    let accepted = match &request.places {
+        Ok(places) => accepted(document, places, lost, None),
+        Err(fault) => Err(fault.clone()),
+    };
+    let mut warn = |code, spot: &Spot, message: String| {
+        diagnostics.push(document.diagnostic(Severity::Warning, code, spot, message));
+    };
+    let mut conditions = Vec::new();
+    match accepted {
+        Ok(message) => {
+            let partly = &route.plan.partly_invalid;
+            if !message.is_empty() {
+                warn(split::code("Conflicted"), &parent.spot, message.clone());
+            }
+            conditions.push(Condition { message, ..Condition::holds("Accepted", "Accepted") });
+            conditions.extend((!partly.is_empty()).then(|| partially_invalid(partly)));
+        }
+        Err(Fault { reason, message }) => {
+            warn(split::code(reason), &parent.spot, message.clone());
+            conditions.push(Condition::fails("Accepted", reason, message));
+        }
+    }
+    conditions.insert(1, resolved_refs(&route.plan.problems));
+    for RefProblem { reason, message, spot } in &route.plan.problems {
+        warn(split::code(reason), spot, message.clone());
+    }
+    let name = format!("{} {}/{}", parent.kind, parent.namespace, parent.name);
+    if request.service.is_some_and(|service| service.external_name.is_some()) {
+        let message =
+            format!("the {name} is another host's name; routes for it hold only for clients of the mesh");
+        warn("external-name-parent", &parent.spot, message);
+    }
+    let (section, port) = (parent.section.clone(), parent.port);
+    statuses.parent(&document.key, request.index, ParentStatus { parent: name, section, port, conditions });
+}
+
+fn report_split(
+    split: &PlannedSplit<'_>,
+    lost: &Lost<'_>,
+    statuses: &mut Statuses,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
+    let document = split.document;
+    let accepted = accepted(document, &places_of_split(split), lost, split.fault.as_ref());
+    let told = match &accepted {
+        Ok(message) => message,
+        Err(fault) => &fault.message,
+    };
+    let is_new = split.fault.as_ref().is_none_or(|fault| fault.message != *told);
+    if let Spec::TrafficSplit(spec) = &document.spec
+        && is_new
+        && !told.is_empty()
+    {
+        let (code, message) = (split::code("Conflicted"), told.clone());
+        diagnostics.push(document.diagnostic(Severity::Warning, code, &spec.service_spot, message));
+    }
+    let accepted = match accepted {
+        Ok(message) => Condition { message, ..Condition::holds("Accepted", "Accepted") },
+        Err(Fault { reason, message }) => Condition::fails("Accepted", reason, message),
+    };
+    statuses.object(&document.key, accepted);
+    statuses.object(&document.key, resolved_refs(&split.problems));
+}
+
+/// Whether an object got any of the ports that it wants, with a message about those that it did not get; else why not.
+fn accepted(
+    document: &Document,
+    places: &[Place<'_>],
+    lost: &Lost<'_>,
+    fault: Option<&Fault>,
+) -> Result<String, Fault> {
+    let told = |place: &Place<'_>| {
+        let (group, service, port) = place;
+        let winner = lost.get(&(&document.key, (group.clone(), service, *port)))?;
+        Some(format!("{winner} has the port {port} of the {service} for itself"))
+    };
+    let messages: Vec<String> = places.iter().filter_map(told).collect();
+    let message = messages.join("; ");
+    match fault {
+        _ if !places.is_empty() && messages.len() == places.len() => Err(Fault::new("Conflicted", message)),
+        Some(fault) => Err(fault.clone()),
+        None => Ok(message),
+    }
+}
+
+/// The services of each group, sorted by namespace, name and port.
+fn services(
+    lookup: &Lookup<'_>,
+    claims: Claims<'_>,
+) -> BTreeMap<GroupName, (Option<NodeGroup>, Vec<MeshService>)> {
+    let mut namespaces: BTreeMap<(GroupName, &str), Vec<&str>> = BTreeMap::new();
+    for (group, service, _) in claims.keys() {
+        let named = namespaces.entry((group.clone(), &*service.name)).or_default();
+        if !named.contains(&&*service.namespace) {
+            named.push(&service.namespace);
+        }
+    }
+    let mut groups: BTreeMap<GroupName, (Option<NodeGroup>, Vec<MeshService>)> = BTreeMap::new();
+    for ((group, service, port), claims) in claims {
+        let DocumentKey { namespace, name, .. } = service;
+        let Some(referent) = lookup.port_of(namespace, name, port) else { continue };
+        let is_unique = namespaces.get(&(group.clone(), &**name)).is_none_or(|named| named.len() == 1);
+        let mut owners = claims.keys().map(|key| &*key.namespace);
+        let consumer = owners.find(|owner| *owner != &**namespace);
+        let planned = MeshService {
+            namespace: namespace.to_string(),
+            name: name.to_string(),
+            port,
+            hosts: hosts(namespace, name, is_unique),
+            routes: routes(lookup, port, &referent, claims.into_values().collect()),
+            origin: referent.document().origin(),
+        };
+        let group = groups
+            .entry(group)
+            .or_insert_with_key(|group| (consumer.map(|name| consumers(group, name)), Vec::new()));
+        group.1.push(planned);
+    }
+    groups
+}
+
+/// The group of the clients of a namespace.
+fn consumers(group: &GroupName, namespace: &str) -> NodeGroup {
+    let value = vec![Scalar::String(namespace.to_owned())];
+    let metadata = BTreeMap::from([(NAMESPACE_METADATA.to_owned(), value)]);
+    let selector = Selector { metadata, ..Selector::nothing() };
+    NodeGroup { name: group.clone(), selector, priority: 0, client: None }
+}
+
+/// The names under which a Service is called, the shortest first.
+fn hosts(namespace: &str, name: &str, is_unique: bool) -> Vec<String> {
+    let long = [
+        format!("{name}.{namespace}"),
+        format!("{name}.{namespace}.svc"),
+        format!("{name}.{namespace}.svc.cluster.local"),
+    ];
+    is_unique.then(|| name.to_owned()).into_iter().chain(long).collect()
+}
+
+/// The routes of all who hold a port, in order of precedence: routes of a kind are mixed, kinds are not.
+fn routes(
+    lookup: &Lookup<'_>,
+    port: u16,
+    own: &Referent<'_>,
+    mut claims: Vec<Claim<'_>>,
+) -> Vec<PlannedRoute> {
+    claims.sort_by_key(Claim::class);
+    let mut routes = Vec::new();
+    for claims in claims.chunk_by(|one, other| one.class() == other.class()) {
+        let mut ranked: Vec<(Rank, &PlannedRoute)> = Vec::new();
+        for claim in claims {
+            match claim {
+                Claim::Route(route) => {
+                    let seniority = Seniority::of(route.document);
+                    let ranks = route.plan.routes.iter().map(|route| (Rank::of(route, &seniority), route));
+                    ranked.extend(ranks);
+                }
+                Claim::Split(split) => {
+                    let of_port = split.ports.iter().filter(|(number, _)| *number == port);
+                    routes.extend(of_port.flat_map(|(_, routes)| routes).cloned());
+                }
+                Claim::Own(document) => routes.extend(route_to_itself(lookup, document, own)),
+            }
+        }
+        ranked.sort_by(|(one, _), (other, _)| one.cmp(other));
+        routes.extend(ranked.into_iter().map(|(_, route)| route.clone()));
+    }
+    routes
+}
+
+/// The route that a port of a Service has if there is no other.
+fn route_to_itself(lookup: &Lookup<'_>, document: &Document, own: &Referent<'_>) -> Option<PlannedRoute> {
+    let Referent::Port { port, .. } = own else { return None };
+    let is_grpc = split::is_grpc(port);
+    let backend = Backend { name: own.cluster_name(), protocol: lookup.protocol(own, is_grpc) };
+    let (request_edits, response_edits) = (HeaderEdits::default(), HeaderEdits::default());
+    let weighted = Weighted { target: Target::Backend(backend), weight: 1, request_edits, response_edits };
+    let id = RouteId { document: document.key.clone(), rule: 0, rule_name: None, match_index: 0 };
+    let everything = split_matches::everything(&Spot::default());
+    Some(split::plain_route(id, is_grpc, everything, Action::Forward(vec![weighted])))
+}

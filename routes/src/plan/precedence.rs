@@ -1,0 +1,113 @@
+//! The order of routes: which of those that match a request takes it.
+//!
+//! Both kinds of routes have an order of their own in the Gateway API (C38). GRPCRoute: characters of the service, then of the
+//! method, then the number of headers. HTTPRoute: an exact path, then the longest prefix, then a method, then headers, then
+//! query parameters. [`Rank`] is one order that is both, because no route of one kind has what the other kind looks at; so
+//! hosts on which native routes, or both kinds, stand beside each other have a total order too:
+//!
+//! 1. by path: gRPC methods (service, then method), exact paths, prefixes (the longest first), regular expressions (the
+//!    longest first), anything;
+//! 2. with an HTTP method; more headers; more query parameters; with a fraction;
+//! 3. the older document, then `namespace/name`, kind, rule, match (C38, C39: each match has a place of its own).
+//!
+//! Lengths are counted in characters of the text, also of a regular expression (C40). That prefixes go before expressions
+//! is a choice that the Gateway API leaves open, and Istio's; a prefix of everything is no prefix here, else no
+//! expression could ever match.
+//!
+//! The criteria of host names are no part of the rank: they are the order in which the hosts of a virtual host follow each other.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use super::PlannedRoute;
+use crate::model::{Document, DocumentKey, Kind, PathMatch};
+
+/// The place of an object among others: the lower was there first.
+///
+/// Age is `creationTimestamp`. An object without one is younger than all that have one, and as old as the others without:
+/// in files, where nobody writes it, names alone decide, and a new file takes nothing from an object that shows its age.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Seniority {
+    created: i64,
+    /// `namespace/name`, compared as one text.
+    name: Arc<str>,
+    kind: Kind,
+}
+
+impl Seniority {
+    /// That of a document.
+    pub(crate) fn of(document: &Document) -> Self {
+        Self::new(&document.key, document.meta.created)
+    }
+
+    /// That of an object with this `creationTimestamp`.
+    pub(crate) fn new(key: &DocumentKey, created: Option<i64>) -> Self {
+        let name = format!("{}/{}", key.namespace, key.name).into();
+        Self { created: created.unwrap_or(i64::MAX), name, kind: key.kind }
+    }
+}
+
+/// The place of a route among those of the same host: the lower is asked first. No two routes have the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    path: PathRank,
+    has_method: Reverse<bool>,
+    n_headers: Reverse<usize>,
+    n_query: Reverse<usize>,
+    has_fraction: Reverse<bool>,
+    ignores_case: bool,
+    seniority: Seniority,
+    rule: usize,
+    match_index: usize,
+}
+
+impl Rank {
+    /// That of a route of a document with this seniority.
+    pub(crate) fn of(route: &PlannedRoute, seniority: &Seniority) -> Self {
+        let matches = &route.matches;
+        Self {
+            path: PathRank::of(&matches.path),
+            has_method: Reverse(matches.method.is_some()),
+            n_headers: Reverse(matches.headers.len()),
+            n_query: Reverse(matches.query.len()),
+            has_fraction: Reverse(matches.fraction.is_some()),
+            ignores_case: !matches.case_sensitive,
+            seniority: seniority.clone(),
+            rule: route.id.rule,
+            match_index: route.id.match_index,
+        }
+    }
+}
+
+/// The place of a path.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum PathRank {
+    /// Characters of the service and of the method.
+    Method(Reverse<usize>, Reverse<usize>),
+    /// How long an exact path is tells nothing: no request matches two.
+    Exact,
+    /// Characters of the prefix, and whether it ends anywhere in a segment: of equal text, that is the wider one.
+    Prefix(Reverse<usize>, bool),
+    /// Characters of the expression.
+    Regex(Reverse<usize>),
+    Any,
+}
+
+impl PathRank {
+    fn of(path: &PathMatch) -> Self {
+        let characters = |text: &str| Reverse(text.chars().count());
+        match path {
+            PathMatch::Method(method) => {
+                let service = characters(method.service.as_deref().unwrap_or_default());
+                let method = characters(method.method.as_deref().unwrap_or_default());
+                if service.0 + method.0 == 0 { Self::Any } else { Self::Method(service, method) }
+            }
+            PathMatch::Exact(_) => Self::Exact,
+            PathMatch::Prefix(prefix) | PathMatch::TextPrefix(prefix) if prefix.len() < 2 => Self::Any,
+            PathMatch::Prefix(prefix) => Self::Prefix(characters(prefix), false),
+            PathMatch::TextPrefix(prefix) => Self::Prefix(characters(prefix), true),
+            PathMatch::Regex(regex) => Self::Regex(characters(regex)),
+            PathMatch::Any => Self::Any,
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Certificates: those that listeners show, and those that are trusted of backends.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use xds_cache::Origin;
+
+use super::backends::Referent;
+use super::lookup::{Lookup, RefProblem};
+use super::parts::{TlsSecret, UpstreamTls};
+use crate::model::{
+    BackendSource, BackendTlsPolicy, Document, DocumentKey, Kind, NativeTls, ObjectRef, Secret, Spec,
+};
+
+/// TLS towards a backend, with the secret that it names.
+pub(super) type Upstream = (UpstreamTls, Option<(String, TlsSecret)>);
+
+/// Trusted certificates: the name of their secret, their text, and where they are from.
+pub(super) struct Trusted {
+    name: String,
+    pem: String,
+    origin: Origin,
+}
+
+impl Lookup<'_> {
+    /// The secret of a certificateRef of a Gateway listener: its name in [`Plan::secrets`](super::Plan::secrets), and its
+    /// content. A problem is `RefNotPermitted` or `InvalidCertificateRef`.
+    pub(crate) fn certificate(
+        &self,
+        gateway: &Document,
+        reference: &ObjectRef,
+    ) -> Result<(String, TlsSecret), RefProblem> {
+        let problem = |reason, message| RefProblem { reason, message, spot: reference.spot.clone() };
+        let invalid = |message| problem("InvalidCertificateRef", message);
+        let ObjectRef { group, kind, namespace, name, .. } = reference;
+        if (group.as_str(), kind.as_str()) != ("", "Secret") {
+            return Err(invalid(format!(
+                "{} is no kind of certificate: use a Secret",
+                xds_codec::echo_name(kind)
+            )));
+        }
+        if !self.is_granted(gateway.key.kind, &gateway.key.namespace, reference) {
+            let message = format!(
+                "the namespace {namespace} has no ReferenceGrant that lets a {} of {} refer to the Secret {name}",
+                gateway.key.kind, gateway.key.namespace,
+            );
+            return Err(problem("RefNotPermitted", message));
+        }
+        let Some((document, secret)) = self.secret(namespace, name) else {
+            return Err(invalid(format!("there is no Secret {namespace}/{name}")));
+        };
+        let text = |key: &str, is_label: fn(&str) -> bool| {
+            let text = secret.value(key).and_then(|value| str::from_utf8(value).ok());
+            let text = text.filter(|text| has_pem(text, is_label));
+            text.map(str::to_owned).ok_or_else(|| {
+                invalid(format!("the Secret {namespace}/{name} has no PEM of the right kind as {key}"))
+            })
+        };
+        let chain_pem = text("tls.crt", is_certificate)?;
+        let key_pem = text("tls.key", is_private_key)?;
+        let origin = document.origin();
+        Ok((format!("{namespace}/{name}"), TlsSecret::Certificate { chain_pem, key_pem, origin }))
+    }
+
+    /// TLS towards a backend, if a policy or the backend itself asks for it. Fails closed: what cannot be done as it was asked
+    /// for is [`UpstreamTls::Invalid`], never plaintext.
+    pub(super) fn upstream_tls(&self, referent: &Referent<'_>) -> Option<Upstream> {
+        if let Some((document, policy)) = self.policy(referent) {
+            return Some(self.tls_of_policy(document, policy));
+        }
+        let Referent::Backend { document, backend } = referent else { return None };
+        match (&backend.source, &backend.tls) {
+            (BackendSource::Endpoints(_), Some(tls)) => Some(native_tls(document, tls)),
+            (BackendSource::Endpoints(_), None) | (BackendSource::Fallback(_), _) => None,
+        }
+    }
+
+    fn tls_of_policy(&self, document: &Document, policy: &BackendTlsPolicy) -> Upstream {
+        let (trusted, _) = self.trusted(document, policy);
+        if trusted.is_none() && !policy.uses_system_certificates {
+            return (UpstreamTls::Invalid, None);
+        }
+        let sni = policy.hostname.clone();
+        let alt_names = match policy.alt_names.is_empty() {
+            true => vec![sni.clone()],
+            false => policy.alt_names.clone(),
+        };
+        verified(sni, alt_names, trusted)
+    }
+
+    /// The certificates that a policy trusts, those of the references that can be used; and what is wrong with the others:
+    /// `InvalidKind` or `InvalidCACertificateRef`.
+    pub(super) fn trusted(
+        &self,
+        document: &Document,
+        policy: &BackendTlsPolicy,
+    ) -> (Option<Trusted>, Vec<RefProblem>) {
+        let (mut found, mut problems) = (Vec::new(), Vec::new());
+        for reference in &policy.ca_certificates {
+            match self.ca_certificate(reference) {
+                Ok(trusted) => found.push(trusted),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        let DocumentKey { namespace, name, .. } = &document.key;
+        let trusted = match found.len() {
+            0 | 1 => found.pop(),
+            _ => {
+                let pem: Vec<&str> = found.iter().map(|one| one.pem.trim_end()).collect();
+                let pem = pem.join("\n") + "\n";
+                Some(Trusted {
+                    name: format!("{namespace}/{name}/policy-ca"),
+                    pem,
+                    origin: document.origin(),
+                })
+            }
+        };
+        (trusted, problems)
+    }
+
+    /// Trusted certificates of a ConfigMap or a Secret. The last part of the name keeps objects of equal names apart.
+    fn ca_certificate(&self, reference: &ObjectRef) -> Result<Trusted, RefProblem> {
+        let ObjectRef { group, kind, namespace, name, spot, .. } = reference;
+        let problem = |reason, message| RefProblem { reason, message, spot: spot.clone() };
+        let (found, last) = match (group.as_str(), kind.as_str()) {
+            ("", "ConfigMap") => {
+                let document = self.document(Kind::ConfigMap, namespace, name);
+                let text = document.and_then(|document| {
+                    let Spec::ConfigMap(map) = &document.spec else { return None };
+                    Some((document, map.value("ca.crt")?))
+                });
+                (text, "ca")
+            }
+            ("", "Secret") => {
+                let text = self.secret(namespace, name).and_then(|(document, secret)| {
+                    Some((document, str::from_utf8(secret.value("ca.crt")?).ok()?))
+                });
+                (text, "secret-ca")
+            }
+            (_, kind) => {
+                let message = format!(
+                    "{} is no kind of certificate: use a ConfigMap or a Secret",
+                    xds_codec::echo_name(kind)
+                );
+                return Err(problem("InvalidKind", message));
+            }
+        };
+        match found {
+            Some((document, text)) if has_pem(text, is_certificate) => Ok(Trusted {
+                name: format!("{namespace}/{name}/{last}"),
+                pem: text.to_owned(),
+                origin: document.origin(),
+            }),
+            Some(_) | None => {
+                let message =
+                    format!("there is no {kind} {namespace}/{name} with a certificate in PEM as ca.crt");
+                Err(problem("InvalidCACertificateRef", message))
+            }
+        }
+    }
+
+    fn secret(&self, namespace: &str, name: &str) -> Option<(&Document, &Secret)> {
+        let document = self.document(Kind::Secret, namespace, name)?;
+        let Spec::Secret(secret) = &document.spec else { return None };
+        Some((document, secret))
+    }
+}
+
+/// What a backend of the native form says about TLS.
+fn native_tls(document: &Document, tls: &NativeTls) -> Upstream {
+    let DocumentKey { namespace, name, .. } = &document.key;
+    let trusted = match &tls.ca_pem {
+        Some(pem) if !has_pem(pem, is_certificate) => return (UpstreamTls::Invalid, None),
+        Some(pem) => Some(Trusted {
+            name: format!("{namespace}/{name}/backend-ca"),
+            pem: pem.clone(),
+            origin: document.origin(),
+        }),
+        None => None,
+    };
+    verified(tls.sni.clone(), vec![tls.sni.clone()], trusted)
+}
+
+fn verified(sni: String, alt_names: Vec<String>, trusted: Option<Trusted>) -> Upstream {
+    let name = trusted.as_ref().map(|trusted| trusted.name.clone());
+    let secret =
+        trusted.map(|Trusted { name, pem, origin }| (name, TlsSecret::Trusted { ca_pem: pem, origin }));
+    (UpstreamTls::Verified { sni, alt_names, trusted: name }, secret)
+}
+
+/// Whether the first PEM block of a text has such a label, and is complete. Text before it is allowed, as OpenSSL does.
+///
+/// This is no more than a check of form: a client that cannot read what is in it says so by itself.
+fn has_pem(text: &str, is_label: fn(&str) -> bool) -> bool {
+    let mut lines = text.lines().map(str::trim).skip_while(|line| !line.starts_with("-----BEGIN "));
+    let label = lines.next().and_then(|line| line.strip_prefix("-----BEGIN ")?.strip_suffix("-----"));
+    let Some(label) = label.filter(|label| is_label(label)) else { return false };
+    let end = format!("-----END {label}-----");
+    let mut body = String::new();
+    for line in lines {
+        if line == end {
+            return !body.is_empty() && STANDARD.decode(body).is_ok();
+        }
+        body.push_str(line);
+    }
+    false
+}
+
+fn is_certificate(label: &str) -> bool {
+    label == "CERTIFICATE"
+}
+
+/// `PRIVATE KEY`, `RSA PRIVATE KEY`, `EC PRIVATE KEY`; an encrypted one could not be used.
+fn is_private_key(label: &str) -> bool {
+    label.ends_with("PRIVATE KEY") && !label.starts_with("ENCRYPTED")
+}
