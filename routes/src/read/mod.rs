@@ -6,6 +6,7 @@
 mod fields;
 mod kinds;
 mod meta;
+mod regex;
 
 use std::sync::Arc;
 
