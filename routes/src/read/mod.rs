@@ -3,10 +3,20 @@
 //! [`read()`] finds the kind and hands the document to the reader of that kind, which takes field by field out of an
 //! [`Object`] and leaves what is wrong with a [`Reader`]. Documents of the native form go their own way.
 
+mod backend_ref;
 mod fields;
+mod filters;
+mod gateway;
+mod grpc_route;
+mod http_filters;
+mod http_route;
 mod kinds;
+mod matches;
 mod meta;
+mod policy;
 mod regex;
+mod route;
+mod session;
 
 use std::sync::Arc;
 
@@ -152,13 +162,13 @@ fn read_object(
 /// Reads what a kind says beyond its metadata; `None` only with an error.
 fn read_spec(object: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<Spec> {
     match context.kind {
-        Kind::GatewayClass
-        | Kind::Gateway
-        | Kind::GrpcRoute
-        | Kind::HttpRoute
-        | Kind::ReferenceGrant
-        | Kind::BackendTlsPolicy
-        | Kind::Backend
+        Kind::GatewayClass => policy::read_gateway_class(object, context, reader),
+        Kind::Gateway => gateway::read_gateway(object, context, reader),
+        Kind::GrpcRoute => grpc_route::read_grpc_route(object, context, reader),
+        Kind::HttpRoute => http_route::read_http_route(object, context, reader),
+        Kind::ReferenceGrant => policy::read_reference_grant(object, context, reader),
+        Kind::BackendTlsPolicy => policy::read_backend_tls_policy(object, context, reader),
+        Kind::Backend
         | Kind::Service
         | Kind::EndpointSlice
         | Kind::Endpoints
@@ -169,7 +179,6 @@ fn read_spec(object: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader
         | Kind::Route => None,
         Kind::Namespace => {
             object.ignore(&["spec"]);
-            let _ = reader;
             Some(Spec::Namespace(Namespace))
         }
     }
