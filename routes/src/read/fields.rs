@@ -129,6 +129,14 @@ impl<'t> Value<'t> {
         items.iter().take(max).enumerate().map(item).collect()
     }
 
+    /// The items of a list of at least one and at most `max`, as [`list`](Self::list) has them.
+    pub(crate) fn list_of_some(&self, max: usize, reader: &mut Reader) -> Vec<Self> {
+        if self.tree.as_list().is_some_and(<[_]>::is_empty) {
+            reader.error("too-few-items", &self.spot, "there has to be at least one item");
+        }
+        self.list(max, reader)
+    }
+
     /// The text; an error if it is no string.
     pub(crate) fn text(&self, reader: &mut Reader) -> Option<&'t str> {
         let text = self.tree.as_str();

@@ -1,9 +1,11 @@
-//! `metadata`: name, namespace, labels, annotations, age.
+//! `metadata`: name, namespace, labels, annotations, age; and names of every sort.
 
 use std::sync::Arc;
 
+use xds_codec::echo;
+
 use super::fields::{Object, Reader, Value};
-use crate::model::{DocumentKey, Kind, Meta};
+use crate::model::{DocumentKey, Hostname, Kind, Meta};
 
 /// Reads identity and metadata of a Kubernetes-shaped document; `None`, with an error, if it has no usable name.
 pub(crate) fn read_meta(
@@ -56,11 +58,84 @@ pub(crate) fn read_meta(
 pub(crate) fn read_name(value: &Value<'_>, reader: &mut Reader) -> Option<Arc<str>> {
     let text = value.bounded_text(1, 253, reader)?;
     if text.chars().any(|one| one == '/' || one.is_whitespace() || one.is_control()) {
-        let message = format!("{text:?} is no name: `/`, blanks and control characters are not allowed");
+        let message =
+            format!("{} is no name: `/`, blanks and control characters are not allowed", echo(text));
         reader.error("bad-name", &value.spot, message);
         return None;
     }
     Some(text.into())
+}
+
+/// A `SectionName`: 1 to 253 characters of what DNS names are made of, in lower case.
+pub(crate) fn read_section_name(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
+    let text = value.bounded_text(1, 253, reader)?;
+    if !is_dns_name(text) {
+        let message =
+            format!("{} is no name: lower-case letters, digits, `-` and `.` are allowed", echo(text));
+        let lower = text.to_ascii_lowercase();
+        reader.suggest("bad-name", &value.spot, message, Some(&*lower).filter(|lower| is_dns_name(lower)));
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+/// An API group, which is empty for core kinds.
+pub(crate) fn read_group(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
+    let text = value.bounded_text(0, 253, reader)?;
+    if !text.is_empty() && !is_dns_name(text) {
+        reader.error("bad-name", &value.spot, format!("{} is no API group", echo(text)));
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+/// A kind, known or not.
+pub(crate) fn read_kind(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
+    let text = value.bounded_text(1, 63, reader)?;
+    let is_kind = text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.ends_with(|last: char| last.is_ascii_alphanumeric())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if !is_kind {
+        reader.error("bad-name", &value.spot, format!("{} is no kind", echo(text)));
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+/// A host name, with or without a wildcard in front (C41).
+pub(crate) fn read_hostname(value: &Value<'_>, reader: &mut Reader) -> Option<Hostname> {
+    let text = value.text(reader)?;
+    match Hostname::new(text) {
+        Ok(hostname) => Some(hostname),
+        Err(invalid) => {
+            let message = format!("{}: {invalid}", echo(text));
+            let lower = text.to_ascii_lowercase();
+            let suggestion = Some(&*lower).filter(|lower| Hostname::new(lower).is_ok());
+            reader.suggest("bad-hostname", &value.spot, message, suggestion);
+            None
+        }
+    }
+}
+
+/// A host name without a wildcard.
+pub(crate) fn read_precise_hostname(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
+    let hostname = read_hostname(value, reader)?;
+    if hostname.wildcard_suffix().is_some() {
+        reader.error("bad-hostname", &value.spot, format!("{hostname}: a wildcard is not allowed here"));
+        return None;
+    }
+    Some(hostname.as_str().to_owned())
+}
+
+/// Labels of lower-case letters, digits and inner `-`, joined by dots; no label is empty.
+fn is_dns_name(text: &str) -> bool {
+    let is_edge =
+        |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    text.split('.').all(|label| {
+        let bytes = label.as_bytes();
+        let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
+        is_edge(bytes.first()) && is_edge(bytes.last()) && bytes.iter().all(inner)
+    })
 }
 
 /// A map of texts, sorted by key.

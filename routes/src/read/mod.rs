@@ -1,13 +1,30 @@
 //! One document: what it says, and what is wrong with it by itself.
+//!
+//! [`read()`] finds the kind and hands the document to the reader of that kind, which takes field by field out of an
+//! [`Object`] and leaves what is wrong with a [`Reader`]. Documents of the native form go their own way.
 
+mod backend_ref;
 mod fields;
+mod filters;
+mod gateway;
+mod grpc_route;
+mod http_filters;
+mod http_route;
+mod kinds;
+mod matches;
 mod meta;
+mod policy;
+mod regex;
+mod route;
+mod session;
 
 use std::sync::Arc;
 
-use xds_codec::{Diagnostic, Place, Tree};
+use xds_codec::{Diagnostic, Place, Tree, echo_name};
 
-use crate::model::{Document, DocumentKey};
+use crate::model::{Document, DocumentKey, Kind, Namespace, Spec, Spot};
+use fields::{Object, Reader, Value};
+use kinds::{Age, Named};
 
 /// What was read of one document of a file or body.
 #[derive(Debug)]
@@ -31,12 +48,163 @@ pub struct ReadObject {
     pub outcome: Result<(Arc<Document>, Vec<Diagnostic>), Vec<Diagnostic>>,
 }
 
+/// What the reader of a kind knows of the document besides its fields.
+pub(crate) struct Context<'a> {
+    /// The kind.
+    pub(crate) kind: Kind,
+    /// `apiVersion` as written, one that the kind has; empty only for an SMI document without it.
+    pub(crate) api_version: &'a str,
+    /// The identity; its namespace is that of references which name none.
+    pub(crate) key: &'a DocumentKey,
+}
+
+impl Context<'_> {
+    /// The version without its group: `v1`, `v1alpha2`; empty if the document names none.
+    pub(crate) fn version(&self) -> &str {
+        self.api_version.rsplit('/').next().unwrap_or_default()
+    }
+}
+
 /// Reads a document.
 ///
 /// `file` is shown in places and empty for a body. `tree` is the whole document: with `apiVersion` and `kind`, or of the native
 /// form with `version: xds-server/v1`.
 #[must_use]
 pub fn read(file: &Arc<str>, tree: &Tree) -> ReadOutcome {
-    let _ = (file, tree);
-    ReadOutcome::NotOurs
+    let has_kind = tree.get("apiVersion").is_some() || tree.get("kind").is_some();
+    let version = tree.get("version").and_then(Tree::as_str).unwrap_or_default();
+    if !has_kind && version.starts_with("xds-server/") {
+        return read_native(file, tree, version);
+    }
+    if !has_kind {
+        return ReadOutcome::NotOurs;
+    }
+    let mut reader = Reader::new(file);
+    let Some(mut object) = Value::root(tree).object(&mut reader) else {
+        return ReadOutcome::Unreadable(reader.into_diagnostics());
+    };
+    let api_version = object.take("apiVersion");
+    let version_spot = api_version.as_ref().map_or_else(|| object.spot().clone(), |value| value.spot.clone());
+    let api_version = api_version.and_then(|value| value.text(&mut reader)).unwrap_or_default();
+    let kind = object.need("kind", &mut reader);
+    let kind_spot = kind.as_ref().map_or_else(Spot::default, |value| value.spot.clone());
+    let Some(kind) = kind.and_then(|value| value.text(&mut reader)) else {
+        return ReadOutcome::Unreadable(reader.into_diagnostics());
+    };
+    match kinds::look_up(api_version, kind) {
+        _ if reader.has_errors() => {}
+        Named::Ours(kind, age) => {
+            if age == Age::Removed {
+                let newest = kinds::newest(kind);
+                let message =
+                    format!("{} is deprecated; the API has {newest} in its place", echo_name(api_version));
+                reader.warn("deprecated-version", &version_spot, message);
+            }
+            return read_object(file, tree, kind, api_version, object, reader);
+        }
+        Named::BadVersion(kind, message) => {
+            reader.error("unknown-version", &version_spot, message);
+            if let Some((key, _)) = meta::read_meta(kind, &mut object, &mut reader) {
+                return one(file, tree, key, Err(reader.into_diagnostics()));
+            }
+        }
+        Named::Misspelt(near) => {
+            let message = format!("the kind {} is not known", echo_name(kind));
+            reader.suggest("unknown-kind", &kind_spot, message, Some(near.as_str()));
+        }
+        Named::NotOurs if api_version.is_empty() => {
+            reader.error("missing-kind", &version_spot, "the document has no `apiVersion`");
+        }
+        Named::NotOurs => return ReadOutcome::NotOurs,
+    }
+    ReadOutcome::Unreadable(reader.into_diagnostics())
+}
+
+/// Reads a document in a version of the native form.
+fn read_native(file: &Arc<str>, tree: &Tree, version: &str) -> ReadOutcome {
+    let mut reader = Reader::new(file);
+    let spot = Spot { path: "version".into(), ..Value::root(tree).spot };
+    let message = format!("the native form has no version {}", echo_name(version));
+    reader.suggest("unknown-version", &spot, message, Some("xds-server/v1"));
+    ReadOutcome::Unreadable(reader.into_diagnostics())
+}
+
+/// Reads a document of a known kind and version.
+fn read_object(
+    file: &Arc<str>,
+    tree: &Tree,
+    kind: Kind,
+    api_version: &str,
+    mut object: Object<'_>,
+    mut reader: Reader,
+) -> ReadOutcome {
+    object.ignore(&["status"]);
+    let Some((key, meta)) = meta::read_meta(kind, &mut object, &mut reader) else {
+        return ReadOutcome::Unreadable(reader.into_diagnostics());
+    };
+    let spec = read_spec(&mut object, &Context { kind, api_version, key: &key }, &mut reader);
+    object.finish(&mut reader);
+    if kind == Kind::Secret {
+        // A misspelt `data` has what it would have; no line of the document is to be shown.
+        reader.make_sensitive(0);
+    }
+    if spec.is_none() && !reader.has_errors() {
+        reader.error("unreadable", &Value::root(tree).spot, format!("the {kind} cannot be read"));
+    }
+    let has_errors = reader.has_errors();
+    let diagnostics = reader.into_diagnostics();
+    let Some(spec) = spec.filter(|_| !has_errors) else { return one(file, tree, key, Err(diagnostics)) };
+    let source = Arc::new(source_of(tree));
+    let document = Document { key: key.clone(), place: place_of(file, tree), meta, spec, source };
+    one(file, tree, key, Ok((Arc::new(document), diagnostics)))
+}
+
+/// Reads what a kind says beyond its metadata; `None` only with an error.
+fn read_spec(object: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<Spec> {
+    match context.kind {
+        Kind::GatewayClass => policy::read_gateway_class(object, context, reader),
+        Kind::Gateway => gateway::read_gateway(object, context, reader),
+        Kind::GrpcRoute => grpc_route::read_grpc_route(object, context, reader),
+        Kind::HttpRoute => http_route::read_http_route(object, context, reader),
+        Kind::ReferenceGrant => policy::read_reference_grant(object, context, reader),
+        Kind::BackendTlsPolicy => policy::read_backend_tls_policy(object, context, reader),
+        Kind::Backend
+        | Kind::Service
+        | Kind::EndpointSlice
+        | Kind::Endpoints
+        | Kind::Secret
+        | Kind::ConfigMap
+        | Kind::TrafficSplit
+        | Kind::HttpRouteGroup
+        | Kind::Route => None,
+        Kind::Namespace => {
+            object.ignore(&["spec"]);
+            Some(Spec::Namespace(Namespace))
+        }
+    }
+}
+
+fn one(
+    file: &Arc<str>,
+    tree: &Tree,
+    key: DocumentKey,
+    outcome: Result<(Arc<Document>, Vec<Diagnostic>), Vec<Diagnostic>>,
+) -> ReadOutcome {
+    ReadOutcome::Objects(vec![ReadObject { key, place: place_of(file, tree), outcome }])
+}
+
+fn place_of(file: &Arc<str>, tree: &Tree) -> Place {
+    Place { file: Arc::clone(file), line: tree.position.line, column: tree.position.column }
+}
+
+/// The document without what a cluster adds to it, in the order of the text.
+fn source_of(tree: &Tree) -> serde_json::Value {
+    let mut source = tree.to_json();
+    if let Some(document) = source.as_object_mut() {
+        document.shift_remove("status");
+        if let Some(metadata) = document.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
+            metadata.shift_remove("managedFields");
+        }
+    }
+    source
 }

@@ -1,0 +1,114 @@
+//! References to other objects, and the backends of rules.
+
+use super::Context;
+use super::fields::{Object, Reader, Value};
+use super::filters::read_filters;
+use super::meta::{read_group, read_kind, read_name};
+use crate::model::{BackendRef, ObjectRef};
+
+/// Reads `backendRefs`; at most 16.
+pub(crate) fn read_backend_refs(
+    list: &Value<'_>,
+    context: &Context<'_>,
+    reader: &mut Reader,
+) -> Vec<BackendRef> {
+    let mut backends = Vec::new();
+    for value in list.list(16, reader) {
+        let Some(mut backend) = value.object(reader) else { continue };
+        let object = read_backend_object(&mut backend, context, reader);
+        let weight = match backend.take("weight") {
+            Some(weight) => weight.integer(0, 1_000_000, reader),
+            None => Some(1),
+        };
+        let filters = match backend.take("filters") {
+            Some(filters) => read_filters(&filters, context, reader),
+            None => Vec::new(),
+        };
+        backend.finish(reader);
+        if let (Some(object), Some(weight)) = (object, weight.and_then(|weight| u32::try_from(weight).ok())) {
+            backends.push(BackendRef { object, weight, filters });
+        }
+    }
+    backends
+}
+
+/// Reads the fields of a reference to a backend: a Service unless it says otherwise.
+///
+/// Only the text of GEP-1016 leaves out ports of Services; there, the port is left to the Service (inputs §1.3).
+pub(crate) fn read_backend_object(
+    object: &mut Object<'_>,
+    context: &Context<'_>,
+    reader: &mut Reader,
+) -> Option<ObjectRef> {
+    let port_value = object.take("port");
+    let has_port = port_value.is_some();
+    let port = port_value.and_then(|port| port.port(reader));
+    let reference = read_with_defaults(object, ("", "Service"), context, reader)?;
+    if !has_port && reference.group.is_empty() && reference.kind == "Service" {
+        if context.version() == "v1alpha2" {
+            let message = "the reference has no port; that of the Service is taken if it has only one";
+            reader.warn("missing-port", object.spot(), message);
+        } else {
+            reader.error("missing-port", object.spot(), "Must have port for Service reference");
+            return None;
+        }
+    }
+    Some(ObjectRef { port, ..reference })
+}
+
+/// Reads the fields of a reference to an object with certificates: a Secret unless it says otherwise.
+pub(crate) fn read_secret_object(
+    object: &mut Object<'_>,
+    context: &Context<'_>,
+    reader: &mut Reader,
+) -> Option<ObjectRef> {
+    read_with_defaults(object, ("", "Secret"), context, reader)
+}
+
+/// Reads the fields of a reference within the namespace, which has to name group and kind.
+pub(crate) fn read_local_object(
+    object: &mut Object<'_>,
+    context: &Context<'_>,
+    reader: &mut Reader,
+) -> Option<ObjectRef> {
+    let group = object.need("group", reader).and_then(|group| read_group(&group, reader));
+    let kind = object.need("kind", reader).and_then(|kind| read_kind(&kind, reader));
+    let name = object.need("name", reader).and_then(|name| read_name(&name, reader));
+    Some(ObjectRef {
+        spot: object.spot().clone(),
+        group: group?,
+        kind: kind?,
+        namespace: context.key.namespace.to_string(),
+        name: name?.to_string(),
+        port: None,
+    })
+}
+
+fn read_with_defaults(
+    object: &mut Object<'_>,
+    (group, kind): (&str, &str),
+    context: &Context<'_>,
+    reader: &mut Reader,
+) -> Option<ObjectRef> {
+    let group = match object.take("group") {
+        Some(group) => read_group(&group, reader),
+        None => Some(group.to_owned()),
+    };
+    let kind = match object.take("kind") {
+        Some(kind) => read_kind(&kind, reader),
+        None => Some(kind.to_owned()),
+    };
+    let namespace = match object.take("namespace") {
+        Some(namespace) => read_name(&namespace, reader),
+        None => Some(context.key.namespace.clone()),
+    };
+    let name = object.need("name", reader).and_then(|name| read_name(&name, reader));
+    Some(ObjectRef {
+        spot: object.spot().clone(),
+        group: group?,
+        kind: kind?,
+        namespace: namespace?.to_string(),
+        name: name?.to_string(),
+        port: None,
+    })
+}

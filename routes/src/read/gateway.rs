@@ -1,0 +1,279 @@
+//! Gateway: listeners, their TLS, and which routes may attach.
+
+use std::net::IpAddr;
+
+use xds_codec::echo;
+
+use super::Context;
+use super::backend_ref::read_secret_object;
+use super::fields::{Object, Reader, Value};
+use super::meta::{read_group, read_hostname, read_kind, read_map, read_name, read_section_name};
+use crate::model::{
+    AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, LabelSelector, ObjectRef, Protocol, Spec,
+    Spot,
+};
+
+/// Reads a Gateway.
+pub(crate) fn read_gateway(
+    document: &mut Object<'_>,
+    context: &Context<'_>,
+    reader: &mut Reader,
+) -> Option<Spec> {
+    let mut spec = document.need("spec", reader)?.object(reader)?;
+    let class = spec.need("gatewayClassName", reader);
+    let class_spot = class.as_ref().map_or_else(Spot::default, |class| class.spot.clone());
+    let class = class.and_then(|class| read_name(&class, reader));
+    let listeners = match spec.need("listeners", reader) {
+        Some(list) => read_listeners(&list, context, reader),
+        None => Vec::new(),
+    };
+    let address = spec.take("addresses").and_then(|list| read_addresses(&list, reader));
+    for (field, message) in UNSUPPORTED {
+        if let Some(value) = spec.take(field) {
+            reader.warn("unsupported", &value.spot, message);
+        }
+    }
+    spec.ignore(&["infrastructure"]);
+    spec.finish(reader);
+    Some(Spec::Gateway(Gateway { class: class?.to_string(), class_spot, address, listeners }))
+}
+
+/// Reads `listeners`: 1 to 64, with distinct names. Whether they get in each other's way is told in their conditions.
+fn read_listeners(list: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<GatewayListener> {
+    let mut listeners: Vec<GatewayListener> = Vec::new();
+    for value in list.list_of_some(64, reader) {
+        let Some(listener) = read_listener(&value, context, reader) else { continue };
+        if listeners.iter().any(|other| other.name == listener.name) {
+            let message =
+                format!("Listener name must be unique within the Gateway: {}", echo(&listener.name));
+            reader.error("duplicate-listener", &value.spot, message);
+        }
+        listeners.push(listener);
+    }
+    listeners
+}
+
+fn read_listener(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<GatewayListener> {
+    let mut object = value.object(reader)?;
+    let name = object.need("name", reader).and_then(|name| read_section_name(&name, reader));
+    let port = object.need("port", reader).and_then(|port| port.port(reader));
+    let protocol = object.need("protocol", reader).and_then(|protocol| read_protocol(&protocol, reader));
+    let hostname_value = object.take("hostname");
+    let hostname = hostname_value.as_ref().and_then(|hostname| read_hostname(hostname, reader));
+    let tls = object.take("tls");
+    let allowed = object.take("allowedRoutes");
+    object.finish(reader);
+    let protocol = protocol?;
+    if let Some(hostname) = hostname_value.filter(|_| matches!(name_of(&protocol), "TCP" | "UDP")) {
+        let message = "hostname must not be specified for protocols ['TCP', 'UDP']";
+        reader.error("misplaced-field", &hostname.spot, message);
+    }
+    let certificates = match &tls {
+        Some(tls) => read_tls(tls, name_of(&protocol), context, reader),
+        None => Vec::new(),
+    };
+    if tls.is_none() && name_of(&protocol) == "TLS" {
+        reader.error("missing-field", &value.spot, "tls mode must be set for protocol TLS");
+    }
+    let allowed = match allowed {
+        Some(allowed) => read_allowed(&allowed, reader)?,
+        None => AllowedRoutes {
+            namespaces: AllowedNamespaces::Same,
+            kinds: Vec::new(),
+            kinds_spot: value.spot.clone(),
+        },
+    };
+    let (name, port, spot) = (name?, port?, value.spot.clone());
+    Some(GatewayListener { spot, name, port, protocol, hostname, certificates, allowed })
+}
+
+fn read_protocol(value: &Value<'_>, reader: &mut Reader) -> Option<Protocol> {
+    let text = value.bounded_text(1, 255, reader)?;
+    Some(match text {
+        "HTTP" => Protocol::Http,
+        "HTTPS" => Protocol::Https,
+        other => Protocol::Other(other.to_owned()),
+    })
+}
+
+/// Reads `tls` of a listener; the references to certificates.
+fn read_tls(value: &Value<'_>, protocol: &str, context: &Context<'_>, reader: &mut Reader) -> Vec<ObjectRef> {
+    if ["HTTP", "TCP", "UDP"].contains(&protocol) {
+        let message = "tls must not be specified for protocols ['HTTP', 'TCP', 'UDP']";
+        reader.error("misplaced-field", &value.spot, message);
+    }
+    let Some(mut object) = value.object(reader) else { return Vec::new() };
+    let mode = object.take("mode");
+    let terminates = match &mode {
+        Some(mode) => mode.choice(&["Terminate", "Passthrough"], reader) != Some("Passthrough"),
+        None => true,
+    };
+    if let (Some(mode), "HTTPS", false) = (&mode, protocol, terminates) {
+        reader.error("misplaced-field", &mode.spot, "tls mode must be Terminate for protocol HTTPS");
+    }
+    let list = object.take("certificateRefs");
+    let items = list.map_or_else(Vec::new, |list| list.list(64, reader));
+    let mut certificates = Vec::new();
+    for value in &items {
+        let Some(mut object) = value.object(reader) else { continue };
+        certificates.extend(read_secret_object(&mut object, context, reader));
+        object.finish(reader);
+    }
+    let options = object.take("options");
+    if let Some(options) = &options {
+        reader.warn("unsupported", &options.spot, "options of TLS are not supported; they are left out");
+    }
+    if let Some(frontend) = object.take("frontendValidation") {
+        reader.warn("unsupported", &frontend.spot, NO_CLIENT_CERTIFICATES);
+    }
+    let has_options = options.is_some_and(|options| !options.tree.entries().is_empty());
+    if terminates && items.is_empty() && !has_options {
+        let message = "certificateRefs or options must be specified when mode is Terminate";
+        reader.error("missing-field", &value.spot, message);
+    }
+    object.finish(reader);
+    certificates
+}
+
+fn read_allowed(value: &Value<'_>, reader: &mut Reader) -> Option<AllowedRoutes> {
+    let mut object = value.object(reader)?;
+    let namespaces = match object.take("namespaces") {
+        Some(namespaces) => read_namespaces(&namespaces, reader),
+        None => Some(AllowedNamespaces::Same),
+    };
+    let list = object.take("kinds");
+    let kinds_spot = list.as_ref().map_or_else(|| value.spot.clone(), |list| list.spot.clone());
+    let mut kinds = Vec::new();
+    for value in list.map_or_else(Vec::new, |list| list.list(8, reader)) {
+        let Some(mut object) = value.object(reader) else { continue };
+        let group = match object.take("group") {
+            Some(group) => read_group(&group, reader),
+            None => Some("gateway.networking.k8s.io".to_owned()),
+        };
+        let kind = object.need("kind", reader).and_then(|kind| read_kind(&kind, reader));
+        object.finish(reader);
+        kinds.extend(group.zip(kind));
+    }
+    object.finish(reader);
+    Some(AllowedRoutes { namespaces: namespaces?, kinds, kinds_spot })
+}
+
+fn read_namespaces(value: &Value<'_>, reader: &mut Reader) -> Option<AllowedNamespaces> {
+    let mut object = value.object(reader)?;
+    let from = match object.take("from") {
+        Some(from) => from.choice(&["All", "Selector", "Same", "None"], reader),
+        None => Some("Same"),
+    };
+    let selector_value = object.take("selector");
+    let selector = selector_value.as_ref().and_then(|selector| read_selector(selector, reader));
+    object.finish(reader);
+    Some(match from? {
+        "All" => AllowedNamespaces::All,
+        "None" => AllowedNamespaces::None,
+        "Selector" if selector_value.is_none() => {
+            let message = "`from: Selector` without `selector` allows no namespace";
+            reader.warn("missing-field", &value.spot, message);
+            AllowedNamespaces::None
+        }
+        "Selector" => AllowedNamespaces::Selector(selector?),
+        _ => AllowedNamespaces::Same,
+    })
+}
+
+/// Reads a selector of labels; an empty one selects everything.
+fn read_selector(value: &Value<'_>, reader: &mut Reader) -> Option<LabelSelector> {
+    let mut object = value.object(reader)?;
+    let mut selector = LabelSelector::default();
+    if let Some(labels) = object.take("matchLabels") {
+        let labels = read_map(&labels, reader);
+        selector.values.extend(labels.into_iter().map(|(key, value)| (key, vec![value], true)));
+    }
+    if let Some(list) = object.take("matchExpressions") {
+        for value in list.list(MAX_EXPRESSIONS, reader) {
+            read_expression(&value, &mut selector, reader);
+        }
+    }
+    object.finish(reader);
+    Some(selector)
+}
+
+fn read_expression(value: &Value<'_>, selector: &mut LabelSelector, reader: &mut Reader) {
+    let Some(mut object) = value.object(reader) else { return };
+    let key = object.need("key", reader).and_then(|key| key.bounded_text(1, 317, reader));
+    let operator = object.need("operator", reader);
+    let operator =
+        operator.and_then(|operator| operator.choice(&["In", "NotIn", "Exists", "DoesNotExist"], reader));
+    let list = object.take("values");
+    object.finish(reader);
+    let items = list.map_or_else(Vec::new, |list| list.list(MAX_EXPRESSIONS, reader));
+    let values: Vec<_> = items.iter().filter_map(|item| item.text(reader)).map(str::to_owned).collect();
+    let (Some(key), Some(operator)) = (key, operator) else { return };
+    let takes_values = matches!(operator, "In" | "NotIn");
+    if takes_values == items.is_empty() {
+        let needs = if takes_values { "needs" } else { "takes no" };
+        reader.error("bad-selector", &value.spot, format!("the operator {operator} {needs} `values`"));
+        return;
+    }
+    if takes_values {
+        selector.values.push((key.to_owned(), values, operator == "In"));
+    } else {
+        selector.keys.push((key.to_owned(), operator == "Exists"));
+    }
+}
+
+/// Reads `addresses`, at most 16: the first IP address, which is all that a listener can have.
+fn read_addresses(list: &Value<'_>, reader: &mut Reader) -> Option<IpAddr> {
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for value in list.list(16, reader) {
+        let Some(mut object) = value.object(reader) else { continue };
+        let kind = object.take("type");
+        let is_ip = kind.as_ref().is_none_or(|kind| kind.tree.as_str() == Some("IPAddress"));
+        let text = object.take("value").filter(|text| text.tree.as_str() != Some(""));
+        object.finish(reader);
+        if !is_ip {
+            reader.warn("unsupported", &value.spot, "only addresses of type IPAddress are supported");
+            continue;
+        }
+        let Some(text) = text else {
+            reader.warn("unsupported", &value.spot, "no address can be assigned; give one as `value`");
+            continue;
+        };
+        let Some(address) = text.text(reader) else { continue };
+        let Ok(address) = address.parse() else {
+            reader.error("bad-address", &text.spot, format!("{} is no IP address", echo(address)));
+            continue;
+        };
+        if addresses.contains(&address) {
+            reader.error("duplicate-address", &text.spot, "IPAddress values must be unique");
+        } else if !addresses.is_empty() {
+            reader.warn("unsupported", &value.spot, "a listener has one address; only the first counts");
+        }
+        addresses.push(address);
+    }
+    addresses.first().copied()
+}
+
+/// A protocol as documents write it.
+fn name_of(protocol: &Protocol) -> &str {
+    match protocol {
+        Protocol::Http => "HTTP",
+        Protocol::Https => "HTTPS",
+        Protocol::Other(name) => name,
+    }
+}
+
+const NO_CLIENT_CERTIFICATES: &str =
+    "certificates of clients are not asked for: everyone who reaches the listener is served";
+
+/// Fields of a Gateway that are read by nobody here, and what follows.
+const UNSUPPORTED: [(&str, &str); 3] = [
+    (
+        "tls",
+        "TLS of a whole Gateway is not supported; certificates of clients are not asked for, and none is shown to backends",
+    ),
+    ("allowedListeners", "ListenerSets are not read"),
+    ("defaultScope", "default Gateways are not supported; name the Gateway in `parentRefs`"),
+];
+
+/// More requirements or values are hardly meant.
+const MAX_EXPRESSIONS: usize = 1_000;

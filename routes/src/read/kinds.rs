@@ -1,0 +1,154 @@
+//! Which kinds are read, and in which versions.
+
+use xds_codec::echo_name;
+
+use crate::model::Kind;
+
+/// What a pair of `apiVersion` and `kind` names.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Named {
+    /// Nothing that is read here.
+    NotOurs,
+    /// Nearly a kind of ours: it differs only in upper and lower case.
+    Misspelt(Kind),
+    /// A kind of ours in a version that it does not have. The text says which there are.
+    BadVersion(Kind, String),
+    /// A kind of ours; whether the version is one that the Gateway API has removed.
+    Ours(Kind, Age),
+}
+
+/// Whether a version is still one of the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Age {
+    /// It is.
+    Current,
+    /// It was removed; documents in it are still read.
+    Removed,
+}
+
+/// Looks up what a document says it is. `api_version` is empty if the document has none.
+pub(crate) fn look_up(api_version: &str, kind: &str) -> Named {
+    let (group, version) = match api_version.split_once('/') {
+        Some(parts) => parts,
+        None if api_version.contains('.') => (api_version, ""),
+        None => ("", api_version),
+    };
+    let ours = ACCEPTED.iter().find(|(ours, _)| {
+        ours.as_str() == kind && (ours.api_group() == group || (api_version.is_empty() && is_smi(*ours)))
+    });
+    let Some((kind, versions)) = ours else {
+        let is_near = |ours: &Kind| ours.as_str().eq_ignore_ascii_case(kind) && ours.api_group() == group;
+        let near = ACCEPTED.iter().map(|(ours, _)| *ours).find(is_near);
+        return near.filter(|_| !api_version.is_empty()).map_or(Named::NotOurs, Named::Misspelt);
+    };
+    if api_version.is_empty() && is_smi(*kind) {
+        return Named::Ours(*kind, Age::Current);
+    }
+    if !versions.contains(&version) {
+        let accepted: Vec<_> = versions.iter().map(|version| full(*kind, version)).collect();
+        let message =
+            format!("{kind} is not read in {}; write {}", echo_name(api_version), accepted.join(" or "));
+        return Named::BadVersion(*kind, message);
+    }
+    let is_removed = kind.api_group() == GATEWAY_GROUP && version == "v1alpha2";
+    Named::Ours(*kind, if is_removed { Age::Removed } else { Age::Current })
+}
+
+/// The newest `apiVersion` of a kind.
+pub(crate) fn newest(kind: Kind) -> String {
+    let versions = ACCEPTED.iter().find(|(ours, _)| *ours == kind).map(|(_, versions)| *versions);
+    full(kind, versions.and_then(<[_]>::first).copied().unwrap_or_default())
+}
+
+/// Whether documents of the kind may have no `apiVersion`: the examples of SMI have none.
+fn is_smi(kind: Kind) -> bool {
+    matches!(kind, Kind::TrafficSplit | Kind::HttpRouteGroup)
+}
+
+fn full(kind: Kind, version: &str) -> String {
+    match kind.api_group() {
+        "" => version.to_owned(),
+        group => format!("{group}/{version}"),
+    }
+}
+
+const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+
+/// The kinds that documents can have, each with its versions, the newest first (inputs §1.1, §1.10, §3.1).
+///
+/// BackendTLSPolicy changed its shape after `v1alpha2`, and no release had a GRPCRoute `v1beta1`.
+const ACCEPTED: [(Kind, &[&str]); 15] = [
+    (Kind::GatewayClass, &["v1", "v1beta1", "v1alpha2"]),
+    (Kind::Gateway, &["v1", "v1beta1", "v1alpha2"]),
+    (Kind::GrpcRoute, &["v1", "v1alpha2"]),
+    (Kind::HttpRoute, &["v1", "v1beta1", "v1alpha2"]),
+    (Kind::ReferenceGrant, &["v1", "v1beta1", "v1alpha2"]),
+    (Kind::BackendTlsPolicy, &["v1", "v1alpha3"]),
+    (Kind::Backend, &["v1alpha1"]),
+    (Kind::Service, &["v1"]),
+    (Kind::EndpointSlice, &["v1"]),
+    (Kind::Endpoints, &["v1"]),
+    (Kind::Namespace, &["v1"]),
+    (Kind::Secret, &["v1"]),
+    (Kind::ConfigMap, &["v1"]),
+    (Kind::TrafficSplit, &["v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"]),
+    (Kind::HttpRouteGroup, &["v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"]),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_is_of_the_kind_that_group_kind_and_version_name() {
+        let current = |kind| Named::Ours(kind, Age::Current);
+        let table = [
+            ("gateway.networking.k8s.io/v1", "GRPCRoute", current(Kind::GrpcRoute)),
+            ("gateway.networking.k8s.io/v1alpha2", "GRPCRoute", Named::Ours(Kind::GrpcRoute, Age::Removed)),
+            ("gateway.networking.k8s.io/v1beta1", "HTTPRoute", current(Kind::HttpRoute)),
+            ("gateway.networking.k8s.io/v1beta1", "ReferenceGrant", current(Kind::ReferenceGrant)),
+            ("gateway.networking.k8s.io/v1alpha3", "BackendTLSPolicy", current(Kind::BackendTlsPolicy)),
+            ("gateway.networking.k8s.io/v1", "TLSRoute", Named::NotOurs),
+            ("gateway.networking.k8s.io/v1", "GrpcRoute", Named::Misspelt(Kind::GrpcRoute)),
+            ("example.org/v1", "GRPCRoute", Named::NotOurs),
+            ("gateway.envoyproxy.io/v1alpha1", "Backend", current(Kind::Backend)),
+            ("v1", "Service", current(Kind::Service)),
+            ("v1", "Pod", Named::NotOurs),
+            ("serving.knative.dev/v1", "Service", Named::NotOurs),
+            ("discovery.k8s.io/v1", "EndpointSlice", current(Kind::EndpointSlice)),
+            ("split.smi-spec.io/v1alpha1", "TrafficSplit", current(Kind::TrafficSplit)),
+            ("specs.smi-spec.io/v1alpha4", "HTTPRouteGroup", current(Kind::HttpRouteGroup)),
+            ("", "TrafficSplit", current(Kind::TrafficSplit)),
+            ("", "HTTPRouteGroup", current(Kind::HttpRouteGroup)),
+            ("xds-server.io/v1", "Route", Named::NotOurs),
+        ];
+        for (api_version, kind, expected) in table {
+            assert_eq!(look_up(api_version, kind), expected, "{api_version} {kind}");
+        }
+    }
+
+    #[test]
+    fn a_version_that_a_kind_does_not_have_is_answered_with_those_that_it_has() {
+        let table = [
+            (
+                "gateway.networking.k8s.io/v2",
+                "GRPCRoute",
+                "GRPCRoute is not read in \"gateway.networking.k8s.io/v2\"; \
+                 write gateway.networking.k8s.io/v1 or gateway.networking.k8s.io/v1alpha2",
+            ),
+            (
+                "gateway.networking.k8s.io",
+                "BackendTLSPolicy",
+                "BackendTLSPolicy is not read in \"gateway.networking.k8s.io\"; \
+                 write gateway.networking.k8s.io/v1 or gateway.networking.k8s.io/v1alpha3",
+            ),
+            ("v1beta1", "Service", "Service is not read in \"v1beta1\"; write v1"),
+        ];
+        for (api_version, kind, expected) in table {
+            let Named::BadVersion(_, message) = look_up(api_version, kind) else {
+                panic!("{api_version} {kind}");
+            };
+            assert_eq!(message, expected);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What GRPCRoute and HTTPRoute have in common: parents, host names, and most of a rule.
+
+use xds_codec::echo;
+
+use super::Context;
+use super::backend_ref::read_backend_refs;
+use super::fields::{Object, Reader, Value};
+use super::filters::read_filters;
+use super::meta::{read_group, read_hostname, read_kind, read_name, read_section_name};
+use super::session::read_session;
+use crate::model::{Hostname, Match, ParentRef, PathMatch, Rule, Spot, Timeouts};
+
+/// The most matches of one rule.
+pub(crate) const MAX_MATCHES_OF_RULE: usize = 64;
+
+/// The most matches of all rules together; the API's own text says "less than", its rule "at most" (C33).
+const MAX_MATCHES: usize = 128;
+
+/// Reads `parentRefs`, at most 32 and distinct, and `useDefaultGateways`.
+pub(crate) fn read_parents(
+    spec: &mut Object<'_>,
+    context: &Context<'_>,
+    reader: &mut Reader,
+) -> Vec<ParentRef> {
+    let mut parents: Vec<ParentRef> = Vec::new();
+    if let Some(list) = spec.take("parentRefs") {
+        for value in list.list(32, reader) {
+            let Some(parent) = read_parent(&value, context, reader) else { continue };
+            if let Some(reason) = parents.iter().find_map(|other| conflict_of(other, &parent)) {
+                reader.error("duplicate-parent", &parent.spot, reason);
+            }
+            parents.push(parent);
+        }
+    }
+    if let Some(scope) = spec.take("useDefaultGateways") {
+        let choice = scope.choice(&["All", "None"], reader);
+        if choice == Some("All") && !parents.is_empty() {
+            let message = "`useDefaultGateways` counts only for a route without `parentRefs`";
+            reader.warn("unsupported", &scope.spot, message);
+        }
+    }
+    parents
+}
+
+fn read_parent(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<ParentRef> {
+    let mut object = value.object(reader)?;
+    let group = match object.take("group") {
+        Some(group) => read_group(&group, reader),
+        None => Some("gateway.networking.k8s.io".to_owned()),
+    };
+    let kind = match object.take("kind") {
+        Some(kind) => read_kind(&kind, reader),
+        None => Some("Gateway".to_owned()),
+    };
+    let namespace = match object.take("namespace") {
+        Some(namespace) => read_name(&namespace, reader),
+        None => Some(context.key.namespace.clone()),
+    };
+    let name = object.need("name", reader).and_then(|name| read_name(&name, reader));
+    let section = object.take("sectionName").map(|section| read_section_name(&section, reader));
+    let port = object.take("port").map(|port| port.port(reader));
+    object.finish(reader);
+    Some(ParentRef {
+        spot: value.spot.clone(),
+        group: group?,
+        kind: kind?,
+        namespace: namespace?.to_string(),
+        name: name?.to_string(),
+        section: section.flatten(),
+        port: port.flatten(),
+    })
+}
+
+/// Why two references to the same parent are not distinct (inputs §1.2): both have to have a section of their own, or, in the
+/// experimental channel, both the same of `sectionName` and `port` with values of their own.
+fn conflict_of(one: &ParentRef, other: &ParentRef) -> Option<String> {
+    let parent = |parent: &ParentRef| {
+        let ParentRef { group, kind, namespace, name, .. } = parent;
+        (group.clone(), kind.clone(), namespace.clone(), name.clone())
+    };
+    if parent(one) != parent(other) {
+        return None;
+    }
+    if one.section.is_some() && other.section.is_some() && one.section != other.section {
+        return None;
+    }
+    let is_alike =
+        one.section.is_some() == other.section.is_some() && one.port.is_some() == other.port.is_some();
+    if is_alike && one.port != other.port {
+        return None;
+    }
+    let fields = match (one.port, other.port) {
+        (None, None) => "sectionName",
+        (Some(_), _) | (_, Some(_)) => "sectionName or port",
+    };
+    let problem = if is_alike { "unique" } else { "specified" };
+    Some(format!(
+        "{fields} must be {problem} when parentRefs includes 2 or more references to the same parent"
+    ))
+}
+
+/// Reads `hostnames`; at most 16.
+pub(crate) fn read_hostnames(spec: &mut Object<'_>, reader: &mut Reader) -> Vec<Hostname> {
+    let Some(list) = spec.take("hostnames") else { return Vec::new() };
+    let mut hostnames = Vec::new();
+    for value in list.list(16, reader) {
+        let Some(hostname) = read_hostname(&value, reader) else { continue };
+        if hostnames.contains(&hostname) {
+            reader.warn(
+                "duplicate-hostname",
+                &value.spot,
+                format!("the host name {hostname} is there twice"),
+            );
+            continue;
+        }
+        hostnames.push(hostname);
+    }
+    hostnames
+}
+
+/// Reads what rules of both kinds have; matches, timeouts and retries are still to be added.
+pub(crate) fn read_common(object: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader) -> Rule {
+    let name = object.take("name").and_then(|name| read_section_name(&name, reader));
+    let filters = match object.take("filters") {
+        Some(filters) => read_filters(&filters, context, reader),
+        None => Vec::new(),
+    };
+    let backends = match object.take("backendRefs") {
+        Some(backends) => read_backend_refs(&backends, context, reader),
+        None => Vec::new(),
+    };
+    let session = object.take("sessionPersistence").and_then(|session| read_session(&session, reader));
+    Rule {
+        spot: object.spot().clone(),
+        name,
+        matches: Vec::new(),
+        filters,
+        backends,
+        timeouts: Timeouts::default(),
+        retry: None,
+        session,
+    }
+}
+
+/// Checks what concerns all rules of a route together. `n_matches` are those that count for the limit.
+pub(crate) fn check_rules(spot: &Spot, rules: &[Rule], n_matches: usize, reader: &mut Reader) {
+    if n_matches > MAX_MATCHES {
+        let message = "While 16 rules and 64 matches per rule are allowed, the total number of matches across all \
+                       rules in a route must be less than 128";
+        reader.error("too-many-matches", spot, message);
+    }
+    for (index, rule) in rules.iter().enumerate() {
+        let Some(name) = &rule.name else { continue };
+        if rules.iter().take(index).any(|other| other.name.as_ref() == Some(name)) {
+            let message = format!("Rule name must be unique within the route: {}", echo(name));
+            reader.error("duplicate-rule", &rule.spot, message);
+        }
+    }
+}
+
+/// A match of a path and nothing else.
+pub(crate) fn match_of(spot: &Spot, path: PathMatch) -> Match {
+    Match {
+        spot: spot.clone(),
+        path,
+        headers: Vec::new(),
+        query: Vec::new(),
+        method: None,
+        fraction: None,
+        case_sensitive: true,
+    }
+}
