@@ -12,6 +12,7 @@
 
 pub mod conditions;
 pub mod emit;
+mod encode;
 pub mod model;
 pub mod plan;
 pub mod read;

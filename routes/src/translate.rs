@@ -1,15 +1,19 @@
 //! All documents together: plans, resources, conditions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use xds_cache::GroupName;
-pub use xds_cache::layer::{Generated, GeneratedGroup};
-use xds_codec::{Codec, Diagnostic};
+use xds_cache::{GroupName, Profile};
+use xds_codec::{Codec, Diagnostic, Place, Severity};
 
-use crate::conditions::Conditions;
-use crate::model::{Document, DocumentKey};
+pub use xds_cache::layer::{Generated, GeneratedGroup};
+
+use crate::conditions::{Condition, Conditions, ParentStatus, Truth};
+use crate::emit::{self, GrpcLoss};
+use crate::encode::{Encoded, Encoder, Refused};
+use crate::model::{Document, DocumentKey, Kind, Spot};
+use crate::plan::{Planned, PlannedGroup, Statuses, plan};
 
 /// All documents by key: of the files and the API, one for each key.
 pub type Documents = BTreeMap<DocumentKey, Placed>;
@@ -66,6 +70,7 @@ pub struct Translation {
     /// What is doubtful between documents, in the order of files and lines. None of it is an error: one bad object never
     /// takes down another.
     pub diagnostics: Vec<Diagnostic>,
+    encoded: Encoded,
 }
 
 /// Translates all documents.
@@ -78,6 +83,84 @@ pub fn translate(
     options: &Options,
     previous: Option<&Translation>,
 ) -> Translation {
-    let _ = (codec, documents, options, previous);
-    Translation::default()
+    let Planned { groups: planned, mut statuses, mut diagnostics } = plan(documents, options);
+    let mut encoder = Encoder::new(codec, previous.map(|previous| &previous.encoded));
+    let mut groups = Generated::new();
+    let mut losses = BTreeSet::new();
+    for (name, PlannedGroup { definition, plan }) in planned {
+        let last = previous.and_then(|previous| previous.groups.get(&name));
+        let last = |profile| last.and_then(|group: &GeneratedGroup| group.profiles.get(&profile));
+        let envoy = encoder.resources(Profile::Envoy, emit::envoy(&plan, options), last(Profile::Envoy));
+        let (emitted, lost) = emit::grpc(&plan, options);
+        let grpc = encoder.resources(Profile::Grpc, emitted, last(Profile::Grpc));
+        losses.extend(lost);
+        let profiles = BTreeMap::from([(Profile::Envoy, envoy), (Profile::Grpc, grpc)]);
+        groups.insert(name, GeneratedGroup { definition, profiles });
+    }
+    tell_losses(documents, &losses, &mut statuses, &mut diagnostics);
+    diagnostics.extend(encoder.refused.iter().map(refused));
+    let key =
+        |one: &Diagnostic| (one.place.clone(), one.path.clone(), one.severity, one.code, one.message.clone());
+    diagnostics.sort_by_cached_key(key);
+    diagnostics.dedup();
+    Translation { groups, conditions: statuses.finish(documents), diagnostics, encoded: encoder.finish() }
+}
+
+/// What gRPC clients cannot have shows as a parent of its own (section 1.11 of the inputs paper), so that a route that is fine
+/// for Envoys stays fine; and as a note at routes that are written for gRPC.
+fn tell_losses(
+    documents: &Documents,
+    losses: &BTreeSet<GrpcLoss>,
+    statuses: &mut Statuses,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
+    let mut by_document: BTreeMap<&DocumentKey, Vec<&GrpcLoss>> = BTreeMap::new();
+    for loss in losses {
+        by_document.entry(&loss.document).or_default().push(loss);
+    }
+    for (key, losses) in by_document {
+        let listed = |is_dropped| {
+            let texts: BTreeSet<String> = losses
+                .iter()
+                .filter(|loss| loss.is_dropped == is_dropped)
+                .map(|loss| format!("rules[{}]: {}", loss.rule, loss.reason))
+                .collect();
+            texts.into_iter().collect::<Vec<_>>().join("; ")
+        };
+        let message = match (listed(true), listed(false)) {
+            (dropped, ignored) if ignored.is_empty() => format!("Dropped Rule: {dropped}"),
+            (dropped, ignored) if dropped.is_empty() => format!("Fall Back: {ignored}"),
+            (dropped, ignored) => format!("Dropped Rule: {dropped}. Fall Back: {ignored}"),
+        };
+        let is_for_grpc = matches!(key.kind, Kind::GrpcRoute | Kind::Route);
+        if let Some(placed) = documents.get(key).filter(|_| is_for_grpc) {
+            let text = format!("not all of the route is served to gRPC clients: {message}");
+            let spot = Spot::default();
+            diagnostics.push(placed.document.diagnostic(Severity::Info, "not-for-grpc", &spot, text));
+        }
+        let condition =
+            Condition { kind: "PartiallyInvalid", status: Truth::True, reason: "UnsupportedValue", message };
+        let parent = "gRPC clients".to_owned();
+        let status = ParentStatus { parent, section: None, port: None, conditions: vec![condition] };
+        statuses.parent(key, usize::MAX, status);
+    }
+}
+
+/// A resource that our own codec refuses is our fault; the text must lead to it.
+fn refused(refused: &Refused) -> Diagnostic {
+    let faults: Vec<String> = refused.diagnostics.iter().map(ToString::to_string).collect();
+    Diagnostic {
+        severity: Severity::Warning,
+        code: "generated-resource",
+        place: Place { file: "".into(), line: 0, column: 0 },
+        path: String::new(),
+        message: format!(
+            "{} cannot be made of the documents and is left out: {}",
+            refused.what,
+            faults.join("; ")
+        ),
+        suggestion: None,
+        related: Vec::new(),
+        is_sensitive: false,
+    }
 }
