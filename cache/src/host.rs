@@ -143,7 +143,6 @@ const NAME_TAG: u8 = 0x0a;
 const MAX_AUTHORITY: usize = 261;
 
 #[cfg(test)]
-#[expect(clippy::expect_used, reason = "a test may fail")]
 mod tests {
     use super::*;
 

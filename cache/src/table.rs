@@ -302,7 +302,6 @@ fn compare(older: &[Arc<Resource>], newer: &[Arc<Resource>]) -> Changes {
 }
 
 #[cfg(test)]
-#[expect(clippy::expect_used, reason = "a test may fail")]
 mod tests {
     use super::*;
     use crate::resource::ResourceDraft;
