@@ -1,0 +1,125 @@
+//! From text to a translation, and back to text.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::fmt::Write as _;
+use std::sync::{Arc, LazyLock};
+
+use xds_cache::{GroupName, Profile};
+use xds_codec::{Codec, Diagnostic, Limits, Syntax};
+use xds_routes::{Documents, Options, Placed, ReadOutcome, Translation, read, translate};
+
+pub(crate) static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().expect("a codec"));
+
+/// What was read of a text.
+#[derive(Clone, Default)]
+pub(crate) struct Reading {
+    pub(crate) documents: Documents,
+    pub(crate) diagnostics: Vec<Diagnostic>,
+}
+
+impl Reading {
+    /// Reads the documents of a text, all into the group `default`. Of equal keys the last counts.
+    pub(crate) fn of(file: &str, text: &str) -> Self {
+        let trees = xds_codec::parse(file, text.as_bytes(), Syntax::Yaml, &Limits::default()).expect("YAML");
+        let mut reading = Self::default();
+        for tree in &trees {
+            match read(&file.into(), tree) {
+                ReadOutcome::NotOurs => panic!("not ours: {}", tree.to_json()),
+                ReadOutcome::Unreadable(diagnostics) => reading.diagnostics.extend(diagnostics),
+                ReadOutcome::Objects(objects) => {
+                    for object in objects {
+                        match object.outcome {
+                            Ok((document, warnings)) => {
+                                reading.diagnostics.extend(warnings);
+                                let group = GroupName::default_group();
+                                let placed = Placed { document, group, generation: 1 };
+                                reading.documents.insert(object.key, placed);
+                            }
+                            Err(diagnostics) => reading.diagnostics.extend(diagnostics),
+                        }
+                    }
+                }
+            }
+        }
+        reading
+    }
+
+    pub(crate) fn translate(&self, options: &Options) -> Translation {
+        translate(&CODEC, &self.documents, options, None)
+    }
+}
+
+/// The resources of the group `default` for a profile, as YAML documents in order of type and name.
+pub(crate) fn resources_text(translation: &Translation, profile: Profile) -> String {
+    let mut text = String::new();
+    for (name, group) in &translation.groups {
+        if !name.is_default() {
+            let _ = writeln!(text, "# group {name}");
+        }
+        for resource in group.profiles.get(&profile).into_iter().flat_map(|resources| resources.values()) {
+            let _ = write!(text, "---\n{}", CODEC.to_yaml(resource));
+        }
+    }
+    text
+}
+
+/// One line for each condition, one for each diagnostic.
+pub(crate) fn conditions_text(translation: &Translation) -> String {
+    let mut text = String::new();
+    for (key, object) in &translation.conditions.objects {
+        let mut line = |of: &str, conditions: &[xds_routes::Condition]| {
+            for one in conditions {
+                let of = if of.is_empty() { String::new() } else { format!(" [{of}]") };
+                let _ = write!(text, "{key}{of}: {}={} {}", one.kind, one.status, one.reason);
+                let _ =
+                    if one.message.is_empty() { writeln!(text) } else { writeln!(text, ": {}", one.message) };
+            }
+        };
+        line("", &object.conditions);
+        for listener in &object.listeners {
+            line(
+                &format!("listener {}, {} routes", listener.name, listener.attached_routes),
+                &listener.conditions,
+            );
+        }
+        for parent in &object.parents {
+            let section = parent.section.as_ref().map(|section| format!("#{section}")).unwrap_or_default();
+            let port = parent.port.map(|port| format!(":{port}")).unwrap_or_default();
+            line(&format!("{}{section}{port}", parent.parent), &parent.conditions);
+        }
+    }
+    text
+}
+
+/// What is said of the documents by themselves and together.
+pub(crate) fn diagnostics_text(reading: &Reading, translation: &Translation) -> String {
+    let mut text = String::new();
+    for diagnostic in reading.diagnostics.iter().chain(&translation.diagnostics) {
+        let _ = writeln!(text, "{diagnostic}");
+    }
+    text
+}
+
+/// The whole outcome as one text, to compare.
+pub(crate) fn outcome_text(translation: &Translation) -> String {
+    let envoy = resources_text(translation, Profile::Envoy);
+    let grpc = resources_text(translation, Profile::Grpc);
+    format!("{envoy}\n=====\n{grpc}\n=====\n{}", conditions_text(translation))
+}
+
+/// A shared codec for tests that need their own resources.
+pub(crate) fn codec() -> &'static Codec {
+    &CODEC
+}
+
+/// The same value behind another pointer, so that nothing can depend on identity.
+pub(crate) fn copied(documents: &Documents) -> Documents {
+    documents
+        .iter()
+        .map(|(key, placed)| {
+            let document = Arc::new((*placed.document).clone());
+            (key.clone(), Placed { document, ..placed.clone() })
+        })
+        .collect()
+}
