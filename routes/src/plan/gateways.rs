@@ -160,8 +160,7 @@ impl<'d> Gateways<'d> {
 
     /// Of Gateways of one group on the same port and address, the oldest keeps it.
     fn share_ports(&mut self) {
-        let seniority =
-            |gateway: &PlannedGateway<'_>| gateway.document.map(|document| Seniority::of(document));
+        let seniority = |gateway: &PlannedGateway<'_>| gateway.document.map(Seniority::of);
         self.list.sort_by_key(seniority);
         for index in 1..self.list.len() {
             let (older, rest) = self.list.split_at_mut(index);

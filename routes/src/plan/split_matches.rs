@@ -115,11 +115,11 @@ mod tests {
         for written in ["/a", "^/a$", "/a|/b$", "/a$|/b", ".*b$", "/(a|m)", ""] {
             let expected = regex::Regex::new(&format!("^(?:{written})")).unwrap();
             for path in paths {
-                let is_taken = match beginning_of_path(written) {
-                    PathMatch::Regex(regex) => {
-                        regex::Regex::new(&format!("^(?:{regex})$")).unwrap().is_match(path)
-                    }
-                    other => other == PathMatch::Any,
+                let translated = beginning_of_path(written);
+                let is_taken = if let PathMatch::Regex(regex) = &translated {
+                    regex::Regex::new(&format!("^(?:{regex})$")).unwrap().is_match(path)
+                } else {
+                    translated == PathMatch::Any
                 };
                 assert_eq!(is_taken, expected.is_match(path), "{written} on {path}");
             }

@@ -1,11 +1,17 @@
 //! Plans of documents that are made by hand.
 
-#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "helpers of tests")]
-
+pub(crate) mod backends_support;
 pub(crate) mod support;
 
 mod attachment;
 mod conditions;
 mod conformance;
+mod endpoints;
+mod fallbacks;
 mod hosts;
+mod mesh;
+mod model;
 mod precedence;
+mod references;
+mod splits;
+mod tls;

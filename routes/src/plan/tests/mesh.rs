@@ -1,0 +1,186 @@
+//! Routes whose parents are Services (§1.9).
+
+use super::backends_support::{external, service, shown, to};
+use super::support::{created, documents, grpc, in_groups, one, planned, route, web};
+use crate::model::{Document, RouteKind, Rule};
+use crate::plan::{Planned, plan};
+use crate::translate::{Documents, Options};
+use xds_cache::{Node, Scalar};
+
+fn services() -> Vec<Document> {
+    vec![
+        service("a/s", "http:80 grpc:90"),
+        service("a/v1", "x:80"),
+        service("b/v2", "x:80"),
+        service("b/s", "x:80"),
+    ]
+}
+
+fn with(more: impl IntoIterator<Item = Document>) -> Documents {
+    documents(services().into_iter().chain(more))
+}
+
+/// The services of a group with their routes: `namespace/name:port = route; route`.
+fn of_group(planned: &Planned, group: &str) -> Vec<String> {
+    let group = planned.groups.iter().find(|(name, _)| name.as_str() == group);
+    let services = group.map(|(_, group)| group.plan.services.as_slice()).unwrap_or_default();
+    let show = |service: &crate::plan::MeshService| {
+        let routes = service.routes.iter().map(|route| format!("{} {}", route.id, shown(&route.action)));
+        format!(
+            "{}/{}:{} = {}",
+            service.namespace,
+            service.name,
+            service.port,
+            routes.collect::<Vec<_>>().join("; ")
+        )
+    };
+    services.iter().map(show).collect()
+}
+
+fn default_group(documents: &Documents) -> Vec<String> {
+    of_group(&plan(documents, &Options::default()), "default")
+}
+
+#[test]
+fn a_producers_route_is_for_everybody_on_every_port_or_on_one() {
+    let to_v1 = || vec![to("a/v1:80")];
+    let table = [
+        ("Service=a/s", vec!["80", "90"]),
+        ("Service=a/s:90", vec!["90"]),
+        ("Service=a/s#http", vec!["80"]),
+        ("Service=a/s:80 Service=a/s#http", vec!["80"]),
+        ("Service=a/s:80 Service=a/s:90", vec!["80", "90"]),
+    ];
+    for (parents, ports) in table {
+        let expected: Vec<String> =
+            ports.iter().map(|port| format!("a/s:{port} = GRPCRoute/a/r/0/0 a/v1/80*1")).collect();
+        assert_eq!(default_group(&with([grpc("a/r", parents, "", to_v1())])), expected, "{parents}");
+    }
+}
+
+#[test]
+fn a_parent_that_is_not_there_is_told() {
+    for (parent, message) in [
+        ("Service=a/none", "there is no Service a/none"),
+        ("Service=a/s:81", "the Service a/s has no port 81"),
+        ("Service=a/s#grpc:80", "the Service a/s has no port 80 named grpc"),
+    ] {
+        let found = planned(&with([grpc("a/r", parent, "", vec![to("a/v1:80")])]));
+        let conditions = found.of_parent("GRPCRoute a/r", 0);
+        assert_eq!(conditions, "Accepted=False/NoMatchingParent ResolvedRefs=True/ResolvedRefs", "{parent}");
+        assert!(found.diagnostic("no-matching-parent").ends_with(message), "{parent}");
+    }
+}
+
+#[test]
+fn references_and_parents_have_conditions_of_their_own() {
+    let found = planned(&with([grpc("a/r", "Service=a/s Service=a/none", "", vec![to("b/v2:80")])]));
+    assert_eq!(
+        found.of_parent("GRPCRoute a/r", 0),
+        "Accepted=True/Accepted ResolvedRefs=False/RefNotPermitted"
+    );
+    assert_eq!(
+        found.of_parent("GRPCRoute a/r", 1),
+        "Accepted=False/NoMatchingParent ResolvedRefs=False/RefNotPermitted",
+    );
+    let told = found.diagnostics.iter().filter(|line| line.starts_with("ref-not-permitted")).count();
+    assert_eq!(told, 1, "{:?}", found.diagnostics);
+    let documents = with([external("a/out", "x:80", "example.com"), web("a/r", "Service=a/out", "", vec![])]);
+    assert!(planned(&documents).diagnostic("external-name-parent").contains("Service a/out"));
+}
+
+#[test]
+fn a_consumers_route_is_for_its_namespace_only() {
+    let documents = with([
+        grpc("a/producer", "Service=a/s:80", "", vec![to("a/v1:80")]),
+        grpc("b/consumer", "Service=a/s:80", "", vec![to("b/v2:80")]),
+    ]);
+    let planned = plan(&documents, &Options::default());
+    assert_eq!(of_group(&planned, "default"), ["a/s:80 = GRPCRoute/a/producer/0/0 a/v1/80*1"]);
+    assert_eq!(of_group(&planned, "namespace/b"), ["a/s:80 = GRPCRoute/b/consumer/0/0 b/v2/80*1"]);
+    let (_, group) = planned.groups.iter().find(|(name, _)| name.as_str() == "namespace/b").unwrap();
+    assert!(group.plan.clusters.contains_key("b/v2/80") && group.plan.clusters.len() == 1);
+    let definition = group.definition.as_ref().unwrap();
+    let node = |namespace: &str| {
+        let mut node = Node::with_id("n");
+        node.metadata.insert("NAMESPACE".to_owned(), Scalar::String(namespace.to_owned()));
+        node
+    };
+    assert!(definition.selector.selects(&node("b")) && !definition.selector.selects(&node("a")));
+    assert_eq!((definition.priority, definition.name.as_str()), (0, "namespace/b"));
+    let (_, default) = planned.groups.iter().find(|(name, _)| name.is_default()).unwrap();
+    assert_eq!(default.definition, None);
+}
+
+#[test]
+fn a_producers_route_is_for_the_group_of_its_directory() {
+    let list = services().into_iter().map(|one| ("default", one));
+    let route = grpc("a/r", "Service=a/s:80", "", vec![to("a/v1:80")]);
+    let planned = plan(&in_groups(list.chain([("edge", route)])), &Options::default());
+    assert!(of_group(&planned, "default").is_empty());
+    assert_eq!(of_group(&planned, "edge").len(), 1);
+}
+
+/// §1.7: GRPCRoute before HTTPRoute; who loses every port is told `Conflicted`.
+#[test]
+fn of_several_kinds_on_a_port_the_first_holds_alone() {
+    let list = || {
+        [
+            web("a/old", "Service=a/s", "", vec![to("a/v1:80")]),
+            route(RouteKind::Native, "a/native", "Service=a/s:80", "", vec![Rule { ..to("a/s:80") }]),
+            grpc("a/new", "Service=a/s:80", "", vec![to("a/v1:80")]),
+        ]
+    };
+    let documents = with(list().map(|one| if &*one.key.name == "old" { created(1, one) } else { one }));
+    let expected = ["a/s:80 = GRPCRoute/a/new/0/0 a/v1/80*1", "a/s:90 = HTTPRoute/a/old/0/0 a/v1/80*1"];
+    assert_eq!(default_group(&documents), expected);
+    let found = planned(&documents);
+    assert_eq!(
+        found.of_parent("HTTPRoute a/old", 0),
+        "Accepted=True/Accepted ResolvedRefs=True/ResolvedRefs"
+    );
+    assert_eq!(
+        found.of_parent("Route a/native", 0),
+        "Accepted=False/Conflicted ResolvedRefs=True/ResolvedRefs"
+    );
+    assert!(
+        found
+            .diagnostic("mesh-conflict")
+            .contains("GRPCRoute a/new has the port 80 of the Service a/s for itself")
+    );
+    let options = Options { merges_route_kinds: true, ..Options::default() };
+    let merged = of_group(&plan(&documents, &options), "default");
+    let expected =
+        "a/s:80 = GRPCRoute/a/new/0/0 a/v1/80*1; HTTPRoute/a/old/0/0 a/v1/80*1; Route/a/native/0/0 a/s/80*1";
+    assert_eq!(merged[0], expected);
+}
+
+#[test]
+fn routes_of_a_kind_are_merged_by_precedence() {
+    let matching = |text: &str| Rule { matches: vec![one(text)], ..to("a/v1:80") };
+    let documents = with([
+        grpc("a/r1", "Service=a/s:80", "", vec![matching("*"), matching("rpc:a.B/")]),
+        grpc("a/r2", "Service=a/s:80", "", vec![matching("rpc:a.B/C"), matching("*")]),
+    ]);
+    let found = default_group(&documents);
+    let order: Vec<&str> = found[0].split([' ', ';']).filter(|word| word.starts_with("GRPCRoute")).collect();
+    let expected = ["GRPCRoute/a/r2/0/0", "GRPCRoute/a/r1/1/0", "GRPCRoute/a/r1/0/0", "GRPCRoute/a/r2/1/0"];
+    assert_eq!(order, expected);
+}
+
+#[test]
+fn a_route_without_rules_leaves_nothing_to_call() {
+    assert_eq!(default_group(&with([grpc("a/r", "Service=a/s:80", "", vec![])])), ["a/s:80 = "]);
+}
+
+#[test]
+fn the_short_name_is_for_services_that_are_alone_with_it() {
+    let hosts = |documents: &Documents| -> Vec<String> {
+        let planned = plan(documents, &Options::default());
+        let services = planned.groups.values().flat_map(|group| group.plan.services.clone());
+        services.map(|service| service.hosts[0].clone()).collect()
+    };
+    let a = || grpc("a/r", "Service=a/s:80 Service=a/s:90", "", vec![]);
+    assert_eq!(hosts(&with([a()])), ["s", "s"]);
+    assert_eq!(hosts(&with([a(), grpc("b/r", "Service=b/s", "", vec![])])), ["s.a", "s.a", "s.b"]);
+}
