@@ -30,7 +30,7 @@ fn outcome(yaml: &str) -> Result<(Arc<Document>, Vec<Diagnostic>), Vec<Diagnosti
     match read_yaml(yaml) {
         ReadOutcome::Objects(mut objects) if objects.len() == 1 => objects.remove(0).outcome,
         ReadOutcome::Unreadable(diagnostics) => Err(diagnostics),
-        other => panic!("{yaml}\n{other:?}"),
+        other @ (ReadOutcome::NotOurs | ReadOutcome::Objects(_)) => panic!("{yaml}\n{other:?}"),
     }
 }
 
