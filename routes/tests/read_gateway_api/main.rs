@@ -6,6 +6,7 @@ mod dispatch;
 mod filters;
 mod gateway;
 mod grpc_route;
+mod hostile;
 mod http_route;
 mod parents;
 mod policy;
