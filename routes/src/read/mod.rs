@@ -3,6 +3,8 @@
 //! [`read()`] finds the kind and hands the document to the reader of that kind, which takes field by field out of an
 //! [`Object`] and leaves what is wrong with a [`Reader`]. Documents of the native form go their own way.
 
+mod address;
+mod backend;
 mod backend_ref;
 mod fields;
 mod filters;
@@ -13,10 +15,17 @@ mod http_route;
 mod kinds;
 mod matches;
 mod meta;
+mod native;
 mod policy;
 mod regex;
 mod route;
+mod secret;
+mod service;
 mod session;
+mod slice;
+mod smi;
+#[cfg(test)]
+mod testing;
 
 use std::sync::Arc;
 
@@ -73,8 +82,11 @@ impl Context<'_> {
 pub fn read(file: &Arc<str>, tree: &Tree) -> ReadOutcome {
     let has_kind = tree.get("apiVersion").is_some() || tree.get("kind").is_some();
     let version = tree.get("version").and_then(Tree::as_str).unwrap_or_default();
+    if !has_kind && version == native::VERSION {
+        return native::read(file, tree);
+    }
     if !has_kind && version.starts_with("xds-server/") {
-        return read_native(file, tree, version);
+        return refuse_native(file, tree, version);
     }
     if !has_kind {
         return ReadOutcome::NotOurs;
@@ -120,12 +132,12 @@ pub fn read(file: &Arc<str>, tree: &Tree) -> ReadOutcome {
     ReadOutcome::Unreadable(reader.into_diagnostics())
 }
 
-/// Reads a document in a version of the native form.
-fn read_native(file: &Arc<str>, tree: &Tree, version: &str) -> ReadOutcome {
+/// Refuses a document in another version of the native form.
+fn refuse_native(file: &Arc<str>, tree: &Tree, version: &str) -> ReadOutcome {
     let mut reader = Reader::new(file);
     let spot = Spot { path: "version".into(), ..Value::root(tree).spot };
     let message = format!("the native form has no version {}", echo_name(version));
-    reader.suggest("unknown-version", &spot, message, Some("xds-server/v1"));
+    reader.suggest("unknown-version", &spot, message, Some(native::VERSION));
     ReadOutcome::Unreadable(reader.into_diagnostics())
 }
 
@@ -168,15 +180,15 @@ fn read_spec(object: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader
         Kind::HttpRoute => http_route::read_http_route(object, context, reader),
         Kind::ReferenceGrant => policy::read_reference_grant(object, context, reader),
         Kind::BackendTlsPolicy => policy::read_backend_tls_policy(object, context, reader),
-        Kind::Backend
-        | Kind::Service
-        | Kind::EndpointSlice
-        | Kind::Endpoints
-        | Kind::Secret
-        | Kind::ConfigMap
-        | Kind::TrafficSplit
-        | Kind::HttpRouteGroup
-        | Kind::Route => None,
+        Kind::Backend => backend::read_backend(object, context, reader),
+        Kind::Service => service::read_service(object, context, reader),
+        Kind::EndpointSlice => slice::read_endpoint_slice(object, context, reader),
+        Kind::Endpoints => slice::read_endpoints(object, context, reader),
+        Kind::Secret => secret::read_secret(object, context, reader),
+        Kind::ConfigMap => secret::read_config_map(object, context, reader),
+        Kind::TrafficSplit => smi::read_traffic_split(object, context, reader),
+        Kind::HttpRouteGroup => smi::read_http_route_group(object, context, reader),
+        Kind::Route => None,
         Kind::Namespace => {
             object.ignore(&["spec"]);
             Some(Spec::Namespace(Namespace))

@@ -6,6 +6,7 @@ mod dispatch;
 mod filters;
 mod gateway;
 mod grpc_route;
+mod hostile;
 mod http_route;
 mod parents;
 mod policy;
@@ -30,7 +31,7 @@ fn outcome(yaml: &str) -> Result<(Arc<Document>, Vec<Diagnostic>), Vec<Diagnosti
     match read_yaml(yaml) {
         ReadOutcome::Objects(mut objects) if objects.len() == 1 => objects.remove(0).outcome,
         ReadOutcome::Unreadable(diagnostics) => Err(diagnostics),
-        other => panic!("{yaml}\n{other:?}"),
+        other @ (ReadOutcome::NotOurs | ReadOutcome::Objects(_)) => panic!("{yaml}\n{other:?}"),
     }
 }
 

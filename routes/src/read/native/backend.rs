@@ -1,0 +1,230 @@
+//! Backends of the native form.
+
+use xds_codec::document::TreeValue;
+use xds_codec::echo;
+
+use super::target::{one_or_list, read_target};
+use crate::model::{
+    Backend, BackendMember, BackendSource, Kind, LbPolicy, NativeTls, ObjectRef, Spec, StaticEndpoint,
+};
+use crate::read::Context;
+use crate::read::address::{Host, read_dns_name, read_host_port};
+use crate::read::backend::{Endpoints, read_unix_path, single_host};
+use crate::read::fields::{Object, Reader, Value};
+
+/// Reads a backend: one endpoint, a list of endpoints, or an object.
+///
+/// The object has `endpoints`, `dns` and `unix`, of which at least one is there, or `fallback` alone; and `protocol`, `tls`
+/// and `lb`.
+pub(super) fn read_backend(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<Spec> {
+    let mut endpoints = Endpoints::default();
+    if !value.is_object() {
+        read_endpoints(value, &mut endpoints, reader);
+        let source = BackendSource::Endpoints(endpoints.list);
+        let lb_policy = LbPolicy::default();
+        return Some(Spec::Backend(Backend { is_http2: false, source, tls: None, lb_policy }));
+    }
+    let mut fields = value.object(reader)?;
+    let is_http2 = match fields.take("protocol") {
+        Some(protocol) => protocol.choice(&["grpc", "http2", "http"], reader) != Some("http"),
+        None => false,
+    };
+    if let Some(list) = fields.take("endpoints") {
+        read_endpoints(&list, &mut endpoints, reader);
+    }
+    if let Some(names) = fields.take("dns") {
+        read_dns(&names, &mut endpoints, reader);
+    }
+    if let Some(paths) = fields.take("unix") {
+        for value in one_or_list(&paths, MAX_ENDPOINTS, reader) {
+            if let Some(path) = read_unix_path(&value, reader) {
+                endpoints.add(StaticEndpoint::Unix { path }, &value, reader);
+            }
+        }
+    }
+    let fallback = fields.take("fallback").map(|list| read_fallback(&list, context, reader));
+    let tls = match fields.take("tls") {
+        Some(tls) => read_tls(&tls, &endpoints.list, reader),
+        None => None,
+    };
+    let lb_policy =
+        match fields.take("lb").and_then(|lb| lb.choice(&["round_robin", "least_request"], reader)) {
+            Some("least_request") => LbPolicy::LeastRequest,
+            Some(_) | None => LbPolicy::RoundRobin,
+        };
+    let source = match fallback {
+        Some(members) => {
+            check_fallback(&fields, reader);
+            BackendSource::Fallback(members)
+        }
+        None => {
+            let has_any = fields.has("endpoints") || fields.has("dns") || fields.has("unix");
+            if !has_any {
+                let message = "a backend has `endpoints`, `dns`, `unix` or `fallback`";
+                reader.error("missing-field", &value.spot, message);
+            }
+            BackendSource::Endpoints(endpoints.list)
+        }
+    };
+    fields.finish(reader);
+    Some(Spec::Backend(Backend { is_http2, source, tls, lb_policy }))
+}
+
+fn read_endpoints(value: &Value<'_>, endpoints: &mut Endpoints, reader: &mut Reader) {
+    for item in one_or_list(value, MAX_ENDPOINTS, reader) {
+        let endpoint = if item.is_object() {
+            read_endpoint_object(&item, reader)
+        } else {
+            read_host_port(&item, reader).map(|(host, port)| endpoint_of(host, port, String::new(), None))
+        };
+        if let Some(endpoint) = endpoint {
+            endpoints.add(endpoint, &item, reader);
+        }
+    }
+}
+
+/// `{ addr: "10.0.0.4:50051", zone: b, weight: 2 }`.
+fn read_endpoint_object(value: &Value<'_>, reader: &mut Reader) -> Option<StaticEndpoint> {
+    let mut fields = value.object(reader)?;
+    let address = fields.need("addr", reader).and_then(|address| read_host_port(&address, reader));
+    let zone = match fields.take("zone") {
+        Some(zone) => zone.bounded_text(0, 253, reader)?.to_owned(),
+        None => String::new(),
+    };
+    let weight = match fields.take("weight") {
+        Some(weight) => u32::try_from(weight.integer(1, MAX_WEIGHT, reader)?).ok(),
+        None => None,
+    };
+    fields.finish(reader);
+    let (host, port) = address?;
+    if matches!(host, Host::Dns(_)) && (!zone.is_empty() || weight.is_some()) {
+        let message = "only endpoints with an address have a zone and a weight";
+        reader.warn("unsupported", &value.spot, message);
+    }
+    Some(endpoint_of(host, port, zone, weight))
+}
+
+fn endpoint_of(host: Host, port: u16, zone: String, weight: Option<u32>) -> StaticEndpoint {
+    match host {
+        Host::Ip(address) => StaticEndpoint::Ip { address, port, zone, weight },
+        Host::Dns(host) => StaticEndpoint::Dns { host, port },
+    }
+}
+
+/// Names with ports, to be resolved by the clients. An address is no name.
+fn read_dns(value: &Value<'_>, endpoints: &mut Endpoints, reader: &mut Reader) {
+    for item in one_or_list(value, MAX_ENDPOINTS, reader) {
+        match read_host_port(&item, reader) {
+            Some((Host::Dns(host), port)) => endpoints.add(StaticEndpoint::Dns { host, port }, &item, reader),
+            Some((Host::Ip(address), _)) => {
+                let message = format!("{address} is no host name; addresses go under `endpoints`");
+                reader.error("bad-address", &item.spot, message);
+            }
+            None => {}
+        }
+    }
+}
+
+/// The members, each once: the first mention counts, as in gRFC A37.
+fn read_fallback(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<BackendMember> {
+    let mut members: Vec<BackendMember> = Vec::new();
+    for item in one_or_list(value, MAX_MEMBERS, reader) {
+        let object = item.text(reader).and_then(|text| read_target(text, &item.spot, context, reader));
+        let Some(object) = object else { continue };
+        if object.kind == Kind::Backend.as_str()
+            && *object.namespace == *context.key.namespace
+            && *object.name == *context.key.name
+        {
+            reader.error("fallback-cycle", &item.spot, "a backend cannot be its own fallback");
+        }
+        if members.iter().any(|member| is_same(&member.object, &object)) {
+            reader.warn("duplicate-name", &item.spot, "the backend is there twice; the first counts");
+            continue;
+        }
+        members.push(BackendMember { object });
+    }
+    members
+}
+
+/// Whether two references mean the same object and port.
+pub(super) fn is_same(one: &ObjectRef, other: &ObjectRef) -> bool {
+    let ObjectRef { spot: _, group, kind, namespace, name, port } = one;
+    (group, kind, namespace, name, port)
+        == (&other.group, &other.kind, &other.namespace, &other.name, &other.port)
+}
+
+/// What a backend that is only a list of others cannot have.
+fn check_fallback(fields: &Object<'_>, reader: &mut Reader) {
+    for field in ["endpoints", "dns", "unix", "tls"] {
+        if fields.has(field) {
+            let message = format!("a backend with `fallback` has no `{field}`; its members have");
+            reader.error("misplaced-field", fields.spot(), message);
+        }
+    }
+    if fields.has("lb") {
+        reader.warn("misplaced-field", fields.spot(), "the members of a `fallback` have their own `lb`");
+    }
+}
+
+/// `tls: true`, or an object with `sni` and `ca`.
+fn read_tls(value: &Value<'_>, endpoints: &[StaticEndpoint], reader: &mut Reader) -> Option<NativeTls> {
+    let (mut sni, mut ca_pem) = (single_host(endpoints), None);
+    if let TreeValue::Bool(is_on) = value.tree.value {
+        if !is_on {
+            return None;
+        }
+    } else {
+        let mut fields = value.object(reader)?;
+        if let Some(own) = fields.take("sni") {
+            sni = Some(read_dns_name(&own, reader)?);
+        }
+        let (ca, pem) = (fields.take("ca"), fields.take("ca_pem"));
+        if let (Some(_), Some(pem)) = (&ca, &pem) {
+            reader.error(
+                "duplicate-field",
+                &pem.spot,
+                "`ca` and `ca_pem` are the same; only one can be given",
+            );
+        }
+        if let Some(ca) = ca.or(pem) {
+            ca_pem = Some(read_certificates(&ca, reader)?);
+        }
+        fields.finish(reader);
+    }
+    let Some(sni) = sni else {
+        let message = "without `sni` the name to look for in the certificate is not known";
+        reader.error("missing-field", &value.spot, message);
+        return None;
+    };
+    Some(NativeTls { spot: value.spot.clone(), sni, ca_pem })
+}
+
+/// Certificates in PEM. Files other than the document are never read, and no key belongs here.
+fn read_certificates(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
+    let text = value.text(reader)?;
+    if text.contains("PRIVATE KEY-----") {
+        let since = reader.n_findings();
+        reader.error("private-key", &value.spot, "this is a private key, where only certificates belong");
+        reader.make_sensitive(since);
+        return None;
+    }
+    if !text.contains("-----BEGIN CERTIFICATE-----") {
+        let message = format!(
+            "{} is no certificate in PEM; no other file is read from here, so write the certificate itself, or put it into \
+             a ConfigMap that a BackendTLSPolicy names",
+            echo(text)
+        );
+        reader.error("bad-certificate", &value.spot, message);
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+/// As many endpoints as Kubernetes has in a slice.
+const MAX_ENDPOINTS: usize = 1_000;
+
+/// As many as clients follow one below the other (A37).
+const MAX_MEMBERS: usize = 16;
+
+/// As with the weights of routes.
+const MAX_WEIGHT: i64 = 1_000_000;

@@ -1,0 +1,95 @@
+//! Changes of headers.
+
+use std::collections::BTreeSet;
+
+use xds_codec::echo;
+
+use super::target::one_or_list;
+use crate::model::{HeaderEdits, Spot};
+use crate::read::fields::{Object, Reader, Value};
+use crate::read::matches::check_header_name;
+
+/// The fields for requests: what is set, added, removed.
+pub(super) const REQUEST_FIELDS: [&str; 3] = ["set_headers", "add_headers", "remove_headers"];
+
+/// The fields for responses.
+pub(super) const RESPONSE_FIELDS: [&str; 3] =
+    ["set_response_headers", "add_response_headers", "remove_response_headers"];
+
+/// Reads changes of headers and where the first of them is; `None` if there are none.
+///
+/// A header is in one of the fields at most, because the order of the changes is not the same in every client.
+pub(super) fn read_edits(
+    fields: &mut Object<'_>,
+    [set, add, remove]: [&'static str; 3],
+    reader: &mut Reader,
+) -> Option<(Spot, HeaderEdits)> {
+    let mut names = Names::default();
+    let mut first = None;
+    let mut edits = HeaderEdits::default();
+    for (field, pairs) in [(set, &mut edits.set), (add, &mut edits.add)] {
+        let Some(map) = fields.take(field) else { continue };
+        first.get_or_insert_with(|| map.spot.clone());
+        let entries = map.object(reader).map(|map| map.entries()).unwrap_or_default();
+        check_count(entries.len(), &map, reader);
+        for (name, value) in entries {
+            names.check(name, &value.spot, reader);
+            if let Some(text) = read_value(&value, reader) {
+                pairs.push((name.to_owned(), text));
+            }
+        }
+    }
+    if let Some(list) = fields.take(remove) {
+        first.get_or_insert_with(|| list.spot.clone());
+        for item in one_or_list(&list, MAX_EDITS, reader) {
+            let Some(name) = item.text(reader) else { continue };
+            names.check(name, &item.spot, reader);
+            edits.remove.push(name.to_owned());
+        }
+    }
+    first.map(|spot| (spot, edits))
+}
+
+fn check_count(count: usize, map: &Value<'_>, reader: &mut Reader) {
+    if count > MAX_EDITS {
+        let message = format!("there are {count} items, at most {MAX_EDITS} are allowed");
+        reader.error("too-many-items", &map.spot, message);
+    }
+}
+
+/// The names that were changed, in lower case.
+#[derive(Default)]
+struct Names(BTreeSet<String>);
+
+impl Names {
+    /// Checks a name. Clients refuse changes of `host` and of what is a header only in HTTP/2.
+    fn check(&mut self, name: &str, spot: &Spot, reader: &mut Reader) {
+        let lower = name.to_ascii_lowercase();
+        if lower == "host" || lower == ":authority" {
+            let message = "the host is changed by `rewrite`, not as a header";
+            reader.error("bad-header-name", spot, message);
+        } else {
+            check_header_name(name, spot, reader);
+        }
+        if !self.0.insert(lower) {
+            reader.error("duplicate-name", spot, format!("the header {} is there twice", echo(name)));
+        }
+    }
+}
+
+/// A value as HTTP allows it: no control characters, so that none ends the header.
+fn read_value(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
+    let text = value.bounded_text(0, 4_096, reader)?;
+    if text.chars().any(|one| one.is_control() && one != '\t') || text.trim() != text {
+        let message = format!(
+            "{} is no value of a header: it has no control characters, and no blanks at its ends",
+            echo(text)
+        );
+        reader.error("bad-header-value", &value.spot, message);
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+/// As the Gateway API has it.
+const MAX_EDITS: usize = 16;

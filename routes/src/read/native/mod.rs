@@ -1,0 +1,164 @@
+//! The native form, `version: xds-server/v1`: listeners, routes and backends of one document, by name.
+//!
+//! ```yaml
+//! version: xds-server/v1
+//! listeners:
+//!   edge: { port: 8080 }
+//! routes:
+//!   greeter:
+//!     hosts: [greeter.example.com]
+//!     rules:
+//!     - match: { grpc: helloworld.Greeter/SayHello }
+//!       to: { greeter-v1: 90, greeter-v2: 10 }
+//!     - to: greeter-v1
+//! backends:
+//!   greeter-v1: [10.0.0.4:50051]
+//!   greeter-v2: { dns: greeter-v2.internal:50051, tls: true }
+//! ```
+//!
+//! Every listener becomes a Gateway, every route a Route, every backend a Backend, each with faults of its own: a bad one
+//! takes no other down. What is wrong with the document as a whole takes down all of it, because nothing tells then which objects
+//! it was meant to have. The meaning is that of the Gateway API, its order of precedence included; the order of rules
+//! and matches in the text decides nothing else.
+
+mod backend;
+mod edits;
+mod filters;
+mod listener;
+mod matches;
+mod route;
+mod rule;
+mod share;
+mod target;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use serde_json::json;
+use xds_codec::{Diagnostic, Place, Tree, echo_name};
+
+use super::fields::{Object, Reader, Value};
+use super::meta::read_name;
+use super::{Context, ReadObject, ReadOutcome};
+use crate::model::{Document, DocumentKey, Kind, Meta, Spec, Spot};
+
+/// Reads a document of the native form into its objects, in the order of the text.
+pub(crate) fn read(file: &Arc<str>, tree: &Tree) -> ReadOutcome {
+    let mut reader = Reader::new(file);
+    let Some(mut document) = Value::root(tree).object(&mut reader) else {
+        return ReadOutcome::Unreadable(reader.into_diagnostics());
+    };
+    let spot = document.spot().clone();
+    document.ignore(&["version"]);
+    let namespace = document.take("namespace").and_then(|namespace| read_name(&namespace, &mut reader));
+    if let Some(nodes) = document.take("nodes") {
+        let message = "which clients get a document is said by the NodeGroup document of its directory";
+        reader.error("unsupported", &nodes.spot, message);
+    }
+    let mut objects = Vec::new();
+    for section in &SECTIONS {
+        let map = document.take(section.field).and_then(|map| map.object(&mut reader));
+        for (name, value) in map.iter().flat_map(Object::entries) {
+            if name.is_empty() {
+                reader.error("bad-name", &value.spot, "a name has at least one character");
+                continue;
+            }
+            objects.push(read_object(file, section, namespace.as_deref(), name, &value));
+        }
+    }
+    document.finish(&mut reader);
+    if objects.is_empty() && !reader.has_errors() {
+        let message = "the document has no listeners, routes and backends; delete it to remove what it had";
+        reader.error("empty-document", &spot, message);
+    }
+    let is_broken = reader.has_errors();
+    let of_document = reader.into_diagnostics();
+    if is_broken {
+        let of_objects = objects.into_iter().filter_map(|object| object.outcome.err()).flatten();
+        return ReadOutcome::Unreadable(of_document.into_iter().chain(of_objects).collect());
+    }
+    add_warnings(&mut objects, of_document);
+    objects.sort_by_key(|object| (object.place.line, object.place.column));
+    ReadOutcome::Objects(objects)
+}
+
+fn read_object(
+    file: &Arc<str>,
+    section: &Section,
+    namespace: Option<&str>,
+    name: &str,
+    value: &Value<'_>,
+) -> ReadObject {
+    let mut reader = Reader::new(file);
+    let key = DocumentKey::new(section.kind, namespace.unwrap_or_default(), name);
+    check_name(section, name, &value.spot, &mut reader);
+    let context = Context { kind: section.kind, api_version: VERSION, key: &key };
+    let spec = (section.read)(value, &context, &mut reader);
+    if spec.is_none() && !reader.has_errors() {
+        reader.error("unreadable", &value.spot, format!("the {} cannot be read", section.kind));
+    }
+    let place = Place { file: Arc::clone(file), line: value.spot.line, column: value.spot.column };
+    let has_errors = reader.has_errors();
+    let diagnostics = reader.into_diagnostics();
+    let Some(spec) = spec.filter(|_| !has_errors) else {
+        return ReadObject { key, place, outcome: Err(diagnostics) };
+    };
+    let mut source = serde_json::Map::new();
+    source.insert("version".to_owned(), json!(VERSION));
+    if let Some(namespace) = namespace {
+        source.insert("namespace".to_owned(), json!(namespace));
+    }
+    source.insert(section.field.to_owned(), json!({ name: value.tree.to_json() }));
+    let document = Document {
+        key: key.clone(),
+        place: place.clone(),
+        meta: Meta::default(),
+        spec,
+        source: Arc::new(source.into()),
+    };
+    ReadObject { key, place, outcome: Ok((Arc::new(document), diagnostics)) }
+}
+
+/// Checks the name of an object. References to it must not be read as something else.
+fn check_name(section: &Section, name: &str, spot: &Spot, reader: &mut Reader) {
+    let (tree, spot) = (target::text_tree(name), spot.clone());
+    read_name(&Value { tree: &tree, spot: spot.clone() }, reader);
+    if section.kind == Kind::Backend && name.contains(':') {
+        let message = format!("{}: a name with `:` would be that of a service and its port", echo_name(name));
+        reader.error("bad-name", &spot, message);
+    }
+    if section.kind == Kind::Gateway && name == route::ALL_GRPC {
+        reader.error("bad-name", &spot, "`grpc` is a word of its own and no name of a listener");
+    }
+}
+
+/// Adds the warnings about the document as a whole to its first object.
+fn add_warnings(objects: &mut [ReadObject], warnings: Vec<Diagnostic>) {
+    let Some(first) = objects.iter_mut().min_by_key(|object| (object.place.line, object.place.column)) else {
+        return;
+    };
+    match &mut first.outcome {
+        Ok((_, diagnostics)) | Err(diagnostics) => {
+            diagnostics.extend(warnings);
+            diagnostics.sort_by_key(|diagnostic| (diagnostic.place.line, diagnostic.place.column));
+        }
+    }
+}
+
+/// One of the maps of a document.
+struct Section {
+    field: &'static str,
+    kind: Kind,
+    read: fn(&Value<'_>, &Context<'_>, &mut Reader) -> Option<Spec>,
+}
+
+const SECTIONS: [Section; 3] = [
+    Section { field: "listeners", kind: Kind::Gateway, read: listener::read_listener },
+    Section { field: "routes", kind: Kind::Route, read: route::read_route },
+    Section { field: "backends", kind: Kind::Backend, read: backend::read_backend },
+];
+
+/// The one version that there is.
+pub(super) const VERSION: &str = "xds-server/v1";

@@ -1,0 +1,78 @@
+//! What routes and fallbacks name: backends of the native form, and services with their ports.
+
+use xds_codec::document::{Position, TreeValue};
+use xds_codec::{Tree, echo};
+
+use crate::model::{Kind, ObjectRef, Spot};
+use crate::read::Context;
+use crate::read::address::parse_port;
+use crate::read::fields::{Reader, Value};
+use crate::read::meta::read_name;
+
+/// `backend`, `service:port`, and either with `namespace/` in front. The port makes the difference: backends have theirs
+/// in their endpoints.
+pub(super) fn read_target(
+    text: &str,
+    spot: &Spot,
+    context: &Context<'_>,
+    reader: &mut Reader,
+) -> Option<ObjectRef> {
+    let (namespace, rest) = match text.split_once('/') {
+        Some((namespace, rest)) => (check_part(namespace, spot, reader)?, rest),
+        None => (context.key.namespace.to_string(), text),
+    };
+    let (kind, name, port) = match rest.rsplit_once(':') {
+        Some((service, port)) => match parse_port(port) {
+            Ok(port) => (Kind::Service, service, Some(port)),
+            Err(message) => {
+                reader.error("bad-port", spot, format!("{}: {message}", echo(text)));
+                return None;
+            }
+        },
+        None => (Kind::Backend, rest, None),
+    };
+    if name.contains(':') {
+        let message = format!("{} is neither a backend nor a service with its port", echo(text));
+        reader.error("bad-name", spot, message);
+        return None;
+    }
+    let name = check_part(name, spot, reader)?;
+    let (group, kind) = (kind.api_group().to_owned(), kind.as_str().to_owned());
+    Some(ObjectRef { spot: spot.clone(), group, kind, namespace, name, port })
+}
+
+/// `name` or `namespace/name`.
+pub(super) fn read_qualified(
+    value: &Value<'_>,
+    context: &Context<'_>,
+    reader: &mut Reader,
+) -> Option<(String, String)> {
+    let text = value.text(reader)?;
+    let (namespace, name) = match text.split_once('/') {
+        Some((namespace, name)) => (check_part(namespace, &value.spot, reader)?, name),
+        None => (context.key.namespace.to_string(), text),
+    };
+    Some((namespace, check_part(name, &value.spot, reader)?))
+}
+
+/// The items of a list, or the value itself where a list of one may be written without brackets.
+pub(super) fn one_or_list<'t>(value: &Value<'t>, max: usize, reader: &mut Reader) -> Vec<Value<'t>> {
+    if !value.is_list() {
+        return vec![value.clone()];
+    }
+    let items = value.list(max, reader);
+    if items.is_empty() {
+        reader.error("missing-field", &value.spot, "the list has at least one item");
+    }
+    items
+}
+
+fn check_part(text: &str, spot: &Spot, reader: &mut Reader) -> Option<String> {
+    let tree = text_tree(text);
+    read_name(&Value { tree: &tree, spot: spot.clone() }, reader).map(|name| name.to_string())
+}
+
+/// A text as a tree, for what checks values.
+pub(super) fn text_tree(text: &str) -> Tree {
+    Tree { position: Position::default(), value: TreeValue::String(text.to_owned()) }
+}
