@@ -46,7 +46,7 @@ struct At<'a> {
 }
 
 impl<'a> At<'a> {
-    fn get(self, field: &str) -> Option<At<'a>> {
+    fn get(self, field: &str) -> Option<Self> {
         self.value.get(field).map(|value| At { value, ..self })
     }
 
@@ -54,7 +54,7 @@ impl<'a> At<'a> {
         self.value.get(field).and_then(Json::as_str).unwrap_or_default()
     }
 
-    fn list(self, field: &str) -> Vec<At<'a>> {
+    fn list(self, field: &str) -> Vec<Self> {
         let items = self.value.get(field).and_then(Json::as_array);
         items.into_iter().flatten().map(|value| At { value, ..self }).collect()
     }

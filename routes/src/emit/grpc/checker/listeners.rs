@@ -69,7 +69,7 @@ impl All {
             match filter.get("typed_config").map(At::type_name) {
                 Some("envoy.extensions.filters.http.router.v3.Router") if is_last => {}
                 Some("envoy.extensions.filters.http.router.v3.Router") => {
-                    self.fault("B34", *filter, "router")
+                    self.fault("B34", *filter, "router");
                 }
                 Some("envoy.extensions.filters.http.stateful_session.v3.StatefulSession") if is_optional => {
                     has_sessions = filter.text("name") == "envoy.filters.http.stateful_session";

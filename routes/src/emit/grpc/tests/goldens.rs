@@ -313,7 +313,8 @@ fn a_cycle_without_endpoints_fails_and_does_not_hang() {
 
 #[test]
 fn the_smallest_share_is_of_a_drained_backend_and_fits_into_32_bits() {
-    let cases: [(&[(&str, u64)], &[u64]); 4] = [
+    type Weights = &'static [(&'static str, u64)];
+    let cases: [(Weights, &[u64]); 4] = [
         (&[("a", 3), ("b", 0), ("xds-server/unavailable", 0)], &[30_000, 1, 0]),
         (&[("a", 3), ("b", 1)], &[3, 1]),
         (&[("a", 4_294_967_295), ("b", 0)], &[4_294_967_294, 1]),

@@ -182,7 +182,7 @@ fn chain(
     let tls = (index > 0).then(|| TlsTermination { server_name, certificates: vec!["c".to_owned()] });
     let hosts =
         hosts.into_iter().map(|(name, routes)| VirtualHost { host: host(name), routes: unique(routes) });
-    Chain { name: format!("{port}/{index}"), tls, is_programmed: index % 2 == 0, hosts: hosts.collect() }
+    Chain { name: format!("{port}/{index}"), tls, is_programmed: index == 0, hosts: hosts.collect() }
 }
 
 /// Gives each route an identity of its own.

@@ -80,7 +80,7 @@ proptest! {
     #[test]
     fn the_same_plan_gives_the_same(plan in plans()) {
         let (emitted, losses) = crate::emit::grpc(&plan, &Options::default());
-        prop_assert_eq!(&(emitted, losses.clone()), &crate::emit::grpc(&plan.clone(), &Options::default()));
+        prop_assert_eq!(&(emitted, losses.clone()), &crate::emit::grpc(&plan, &Options::default()));
         prop_assert!(losses.is_sorted());
     }
 
