@@ -34,7 +34,7 @@ impl GroupedDocument {
 }
 
 /// All documents at one time, and what became of them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct DocumentState {
     /// What the files say.
     pub files: Arc<GroupedDocuments>,
@@ -206,11 +206,11 @@ const SECRET_HEADERS: [&str; 6] =
 
 /// The hash of what a document says and for which group; where it is written, and the order of its keys, do not count.
 #[must_use]
-pub fn content_hash(document: &GroupedDocument) -> String {
+pub fn content_hash(document: &Document, group: &GroupName) -> String {
     let mut text = String::new();
-    write_sorted(&document.document.source, &mut text);
+    write_sorted(&document.source, &mut text);
     let mut hasher = VersionHasher::new();
-    hasher.update(document.group.as_str().as_bytes());
+    hasher.update(group.as_str().as_bytes());
     hasher.update(text.as_bytes());
     hasher.finish().to_string()
 }

@@ -11,6 +11,9 @@ use tokio::sync::broadcast;
 use xds_cache::layer::Resources;
 use xds_cache::{GroupName, Layer, NodeGroup, Publication, Resource, ResourceKey, Revision, Version};
 use xds_codec::Diagnostic;
+use xds_routes::{Document, DocumentKey};
+
+use crate::document::DocumentState;
 
 /// A boxed future, so that the handle can be a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -44,6 +47,20 @@ pub enum Write {
         group: GroupName,
         /// The resource.
         key: ResourceKey,
+    },
+    /// Creates or replaces route documents that the API owns, all of them or none.
+    ApplyDocuments {
+        /// Their group; `None` leaves each in its group, or puts it into the default group if it is new.
+        group: Option<GroupName>,
+        /// The documents; no key is there twice.
+        documents: Vec<Arc<Document>>,
+        /// What is doubtful about each by itself.
+        warnings: Vec<Diagnostic>,
+    },
+    /// Deletes one route document that the API owns; a file's of that name shows again.
+    DeleteDocument {
+        /// The document.
+        key: DocumentKey,
     },
     /// Makes what the API owns what it was at a revision; a new revision itself.
     Rollback {
@@ -83,10 +100,20 @@ impl EntityTags {
     /// Whether one of the tags is `current`; nothing matches what does not exist.
     #[must_use]
     pub fn matches(&self, current: Option<&str>) -> bool {
+        self.matches_by(current, |tag| tag)
+    }
+
+    /// Whether the [content](crate::tag::content_part) that one of the tags is of is `current`.
+    #[must_use]
+    pub fn match_content(&self, current: Option<&str>) -> bool {
+        self.matches_by(current, crate::tag::content_part)
+    }
+
+    fn matches_by(&self, current: Option<&str>, part: impl Fn(&str) -> &str) -> bool {
         match (self, current) {
             (_, None) => false,
             (Self::Any, Some(_)) => true,
-            (Self::OneOf(tags), Some(current)) => tags.iter().any(|tag| tag == current),
+            (Self::OneOf(tags), Some(current)) => tags.iter().any(|tag| part(tag) == current),
         }
     }
 }
@@ -94,7 +121,8 @@ impl EntityTags {
 /// One resource or group that a write changes. Contents are redacted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangedObject {
-    /// `group/{name}` or `{group}/{type slug}/{name}`.
+    /// `group/{name}`, `{group}/{type slug}/{name}`, `document/{kind}/{namespace}/{name}` or, of what is generated from
+    /// documents, `generated/{profile}/{group}/{type slug}/{name}`.
     pub what: String,
     /// What it was, as JSON; `None` if it is new.
     pub before: Option<serde_json::Value>,
@@ -196,9 +224,9 @@ pub struct FileStatus {
 pub struct FileObject {
     /// The group that it is in.
     pub group: GroupName,
-    /// The kind: a resource type's slug, or `NodeGroup`.
+    /// The kind: a resource type's slug, `NodeGroup`, or the kind of a route document.
     pub kind: String,
-    /// Its name.
+    /// Its name; of a route document, its namespace, `/` and its name.
     pub name: String,
     /// The line, from 1.
     pub line: u32,
@@ -270,7 +298,7 @@ pub enum Event {
     },
     /// An override became equal to the file's value and was dropped.
     OverrideDropped {
-        /// `{group}/{type slug}/{name}`.
+        /// `{group}/{type slug}/{name}` or `document/{kind}/{namespace}/{name}`.
         what: String,
     },
     /// Something needs attention; also listed by [`Control::problems`] while it lasts.
@@ -290,6 +318,8 @@ pub trait Control: Send + Sync + fmt::Debug {
     fn overrides(&self) -> (Revision, Arc<Layer>);
     /// What the files give now.
     fn base(&self) -> Arc<Layer>;
+    /// The route documents now, and what became of them.
+    fn documents(&self) -> DocumentState;
     /// Reads the files again now. `confirm` also publishes a load that is held back.
     fn reload(&self, confirm: bool) -> BoxFuture<'_, Result<ReloadOutcome, WriteError>>;
     /// The watched files, by path.

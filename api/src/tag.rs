@@ -7,7 +7,9 @@ use http::HeaderMap;
 use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH};
 use xds_cache::layer::Resources;
 use xds_cache::{NodeGroup, Resource, Revision, VersionHasher};
+use xds_routes::{Documents, Placed};
 
+use crate::document;
 use crate::group;
 use crate::handle::EntityTags;
 
@@ -33,6 +35,36 @@ pub fn of_resources(resources: &Resources) -> String {
 #[must_use]
 pub fn of_resource(resource: &Resource) -> String {
     resource.version().to_string()
+}
+
+/// The tag of what a document says. What is shown besides, such as its conditions, is told by what follows a dot
+/// ([`with_rest`]), which counts for reads and not for writes.
+#[must_use]
+pub fn of_document(placed: &Placed) -> String {
+    document::content_hash(&placed.document, &placed.group)
+}
+
+/// The tag of what all documents say.
+#[must_use]
+pub fn of_documents(documents: &Documents) -> String {
+    let mut hasher = VersionHasher::new();
+    for (key, placed) in documents {
+        hasher.update(key.to_string().as_bytes());
+        hasher.update(of_document(placed).as_bytes());
+    }
+    hasher.finish().to_string()
+}
+
+/// A tag that differs also with what is shown besides the content.
+#[must_use]
+pub fn with_rest(content: &str, shown: &str) -> String {
+    format!("{content}.{}", of_text(shown))
+}
+
+/// The part of a tag that says what the content is.
+#[must_use]
+pub fn content_part(tag: &str) -> &str {
+    tag.split_once('.').map_or(tag, |(content, _)| content)
 }
 
 /// The tag of the history, and of everything that the API owns, at a revision.

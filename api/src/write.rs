@@ -238,7 +238,11 @@ fn group_of(write: &Write) -> Option<GroupName> {
         Write::ReplaceResources { group, .. }
         | Write::PutResource { group, .. }
         | Write::DeleteResource { group, .. } => Some(group.clone()),
-        Write::DeleteGroup(_) | Write::Rollback { .. } | Write::Revert { .. } => None,
+        Write::DeleteGroup(_)
+        | Write::ApplyDocuments { .. }
+        | Write::DeleteDocument { .. }
+        | Write::Rollback { .. }
+        | Write::Revert { .. } => None,
     }
 }
 

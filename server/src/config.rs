@@ -14,6 +14,7 @@ use crate::telemetry::{LogConfig, LogFilterError};
 
 pub mod args;
 pub mod file;
+pub mod routes;
 pub mod units;
 
 pub use args::ServeArgs;
@@ -24,6 +25,8 @@ pub use units::Percent;
 pub struct Config {
     /// What is watched.
     pub files: FilesConfig,
+    /// How route documents are translated.
+    pub routes: xds_routes::Options,
     /// Where the server listens.
     pub listen: ListenConfig,
     /// Where changes and last good copies are kept.
@@ -195,6 +198,7 @@ impl TryFrom<ServeArgs> for Config {
                 poll_interval: args.sources.poll_interval,
                 max_file_bytes: args.sources.max_file_bytes,
             },
+            routes: xds_routes::Options::from(&args.routes),
             listen,
             data_dir: args.data_dir.map_or_else(default_data_dir, Ok)?,
             log: LogConfig::new(args.log_format, args.log_level.as_deref().unwrap_or("info"))?,

@@ -108,6 +108,7 @@ impl Parts {
             watches_files: !config.files.roots.is_empty(),
             strict: config.files.is_strict,
             hold_mass_removal: config.files.hold_mass_removal.map(|percent| percent.share()),
+            routes: config.routes.clone(),
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
         metrics.ready(publisher.is_loaded());

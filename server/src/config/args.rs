@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
 
+use crate::config::routes::RouteArgs;
 use crate::config::units::{Percent, UnitError, parse_duration, parse_percent, parse_size};
 use crate::telemetry::LogFormat;
 
@@ -45,6 +46,9 @@ pub struct ServeArgs {
     /// Files and writes.
     #[command(flatten)]
     pub sources: SourceArgs,
+    /// Route documents.
+    #[command(flatten)]
+    pub routes: RouteArgs,
     /// Who may connect.
     #[command(flatten)]
     pub access: AccessArgs,

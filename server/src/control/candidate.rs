@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use xds_api::document::GroupedDocument;
 use xds_api::handle::{EntityTags, Write, WriteError, WriteOptions};
 use xds_api::tag;
 use xds_cache::layer::{LayerGroup, Resources};
 use xds_cache::{GroupName, NodeGroup, Resource, ResourceKey, Selector};
 use xds_codec::{Diagnostic, Place, Severity};
+use xds_routes::{Document, DocumentKey};
 
+use super::documents::DocumentPatch;
 use super::key::resource_name;
 use super::state::{Patch, World};
 
@@ -16,6 +19,8 @@ use super::state::{Patch, World};
 pub(crate) struct Candidate {
     /// The groups that it may change.
     pub(crate) patch: Patch,
+    /// The documents that it may change.
+    pub(crate) documents: DocumentPatch,
     /// What is doubtful about it.
     pub(crate) warnings: Vec<Diagnostic>,
     /// What it is, for the history and for metrics.
@@ -29,13 +34,12 @@ pub(crate) struct Candidate {
 impl Candidate {
     /// A change of one group by the API.
     fn of_group(name: GroupName, group: Option<LayerGroup>, summary: String) -> Self {
-        Self {
-            patch: Patch::from([(name, group)]),
-            warnings: vec![],
-            source: "api",
-            summary,
-            is_whole: false,
-        }
+        Self { patch: Patch::from([(name, group)]), source: "api", summary, ..Self::default() }
+    }
+
+    /// A change of documents by the API.
+    fn of_documents(documents: DocumentPatch, warnings: Vec<Diagnostic>, summary: String) -> Self {
+        Self { documents, warnings, source: "api", summary, ..Self::default() }
     }
 }
 
@@ -109,13 +113,59 @@ pub(crate) fn delete_resource(
     Ok(Candidate::of_group(name.clone(), Some(group), format!("delete {what}")))
 }
 
+/// Documents without a group stay in the one that they have, or come into the default group.
+pub(crate) fn apply_documents(
+    world: &World,
+    applied: Vec<Arc<Document>>,
+    group: Option<&GroupName>,
+    warnings: Vec<Diagnostic>,
+) -> Candidate {
+    let names: Vec<String> =
+        applied.iter().take(MAX_NAMED).map(|document| document.key.to_string()).collect();
+    let more = if applied.len() > MAX_NAMED { ", …" } else { "" };
+    let summary = format!("apply {}{more}", names.join(", "));
+    let mut documents = DocumentPatch::new();
+    for document in applied {
+        let present = world.documents.translated.documents.get(&document.key);
+        let group = group.or(present.map(|placed| &placed.group)).cloned();
+        let group = group.unwrap_or_else(GroupName::default_group);
+        documents.insert(document.key.clone(), Some(GroupedDocument { document, group }));
+    }
+    Candidate::of_documents(documents, warnings, summary)
+}
+
+pub(crate) fn delete_document(world: &World, key: &DocumentKey) -> Result<Candidate, WriteError> {
+    if !world.documents.owned.contains_key(key) {
+        return Err(match world.documents.files.get(key) {
+            Some(file) => {
+                WriteError::OwnedByFile { what: key.to_string(), origin: file.document.origin().to_string() }
+            }
+            None => WriteError::NotFound { what: key.to_string() },
+        });
+    }
+    let documents = DocumentPatch::from([(key.clone(), None)]);
+    Ok(Candidate::of_documents(documents, vec![], format!("delete {key}")))
+}
+
+/// How many documents a summary names.
+const MAX_NAMED: usize = 3;
+
 /// Compares what the caller saw with what there is.
 pub(crate) fn check_tags(world: &World, write: &Write, options: &WriteOptions) -> Result<(), WriteError> {
     if options.if_match.is_none() && options.if_none_match.is_none() {
         return Ok(());
     }
     let current = current_tag(world, write);
-    let holds = |tags: &EntityTags| tags.matches(current.as_deref());
+    let holds = |tags: &EntityTags| match write {
+        Write::ApplyDocuments { .. } | Write::DeleteDocument { .. } => tags.match_content(current.as_deref()),
+        Write::PutGroup(_)
+        | Write::DeleteGroup(_)
+        | Write::ReplaceResources { .. }
+        | Write::PutResource { .. }
+        | Write::DeleteResource { .. }
+        | Write::Rollback { .. }
+        | Write::Revert { .. } => tags.matches(current.as_deref()),
+    };
     let is_met = options.if_match.as_ref().is_none_or(holds)
         && options.if_none_match.as_ref().is_none_or(|tags| !holds(tags));
     if is_met { Ok(()) } else { Err(WriteError::PreconditionFailed { current }) }
@@ -133,8 +183,17 @@ fn current_tag(world: &World, write: &Write) -> Option<String> {
         }
         Write::PutResource { group, resource } => owned_tag(world, group, resource.key()),
         Write::DeleteResource { group, key } => owned_tag(world, group, key),
+        Write::ApplyDocuments { documents, .. } => match documents.as_slice() {
+            [document] => document_tag(world, &document.key),
+            _ => Some(tag::of_documents(&world.documents.translated.documents)),
+        },
+        Write::DeleteDocument { key } => document_tag(world, key),
         Write::Rollback { .. } | Write::Revert { .. } => Some(tag::of_revision(world.revision)),
     }
+}
+
+fn document_tag(world: &World, key: &DocumentKey) -> Option<String> {
+    world.documents.translated.documents.get(key).map(tag::of_document)
 }
 
 fn owned_tag(world: &World, group: &GroupName, key: &ResourceKey) -> Option<String> {

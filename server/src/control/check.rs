@@ -28,7 +28,19 @@ pub(crate) fn doubts(
             doubts.extend(conflicts(after, group, board));
         }
     }
-    let removed = removed(before, after, touched);
+    // Groups change with what their documents give, too.
+    let is_changed =
+        |name: &&GroupName| before.get(*name).map(Arc::as_ptr) != after.get(*name).map(Arc::as_ptr);
+    let changed = before.keys().chain(after.keys()).filter(is_changed);
+    let changed: BTreeSet<&GroupName> = touched.iter().copied().chain(changed).collect();
+    for name in &changed {
+        let Some(group) = after.get(*name) else { continue };
+        doubts.extend(shadows(group, &counts));
+        if !touched.contains(name) {
+            doubts.extend(conflicts(after, group, board));
+        }
+    }
+    let removed = removed(before, after, &changed);
     if !removed.is_empty() {
         for group in after.values() {
             let is_news = |resource: &Resource, to: &ResourceKey| {
@@ -58,15 +70,12 @@ fn dangling<'a>(
     let exists = |profiles: &[Profile], key: &ResourceKey| {
         reachable.iter().any(|group| profiles.iter().any(|profile| group.has(*profile, key)))
     };
-    // What every kind of client gets is fine if one kind makes something of it.
-    let raw = group.resources.values().map(|resource| (resource, group.profiles()));
-    let generated = group.generated.iter().flat_map(|(profile, resources)| {
-        let served = resources.iter().filter(|(key, _)| !group.resources.contains_key(*key));
-        served.map(move |(_, resource)| (resource, std::slice::from_ref(profile)))
-    });
+    // What every kind of client gets is fine if one kind makes something of it. What is generated is not judged: it names on
+    // purpose what does not exist where a document wants requests to fail.
+    let profiles = group.profiles();
     let mut found = Vec::new();
     let mut told = BTreeSet::new();
-    for (resource, profiles) in raw.chain(generated) {
+    for resource in group.resources.values() {
         for reference in resource.references() {
             if found.len() >= MAX_DOUBTS {
                 return found;
@@ -83,6 +92,32 @@ fn dangling<'a>(
                 found.push(Diagnostic { place: place(resource), ..doubt });
             }
         }
+    }
+    found
+}
+
+/// The resources of a group that hide one which documents give, if `counts` takes one of the two.
+fn shadows(group: &EffectiveGroup, counts: impl Fn(&Resource) -> bool) -> Vec<Diagnostic> {
+    let mut told = BTreeSet::new();
+    let mut found = Vec::new();
+    for (key, generated) in group.generated.values().flatten() {
+        let Some(raw) = group.resources.get(key) else { continue };
+        if found.len() >= MAX_DOUBTS || !(counts(raw) || counts(generated)) || !told.insert(key) {
+            continue;
+        }
+        let (here, there) = match (raw.origin(), generated.origin()) {
+            (Origin::Api, Origin::File { .. }) => (place(generated), None),
+            (_, Origin::File { .. }) => (place(raw), Some(place(generated))),
+            (_, Origin::Api) => (place(raw), None),
+        };
+        let message = format!(
+            "{key} of {} is written out in {} and takes the place of the one that the document in {} gives",
+            group.definition.name,
+            raw.origin(),
+            generated.origin()
+        );
+        let doubt = warning("hides-generated", "", message);
+        found.push(Diagnostic { place: here, related: there.into_iter().collect(), ..doubt });
     }
     found
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
+use xds_api::document;
 use xds_api::handle::{ChangeKind, ChangedObject, HistoryEntry, WriteError};
 use xds_cache::Revision;
 use xds_codec::Codec;
@@ -133,6 +134,12 @@ fn show(codec: &Codec, store: &dyn Store, key: &StoreKey, hash: BlobHash) -> Res
     };
     let shown = match key {
         StoreKey::Resource(..) => resource_record::read(&value).ok().map(|resource| codec.to_json(&resource)),
+        StoreKey::Document(key) => serde_json::from_slice::<Value>(&value)
+            .ok()
+            .and_then(|record| Some(document::redact(key.kind, record.get("source")?))),
+        StoreKey::FileDocument(_) => serde_json::from_slice::<Value>(&value)
+            .ok()
+            .and_then(|mut content| content.get_mut("document").map(Value::take)),
         StoreKey::Group(_) | StoreKey::FileGroup(_) => serde_json::from_slice(&value).ok(),
         StoreKey::File(..) => serde_json::from_slice::<Value>(&value)
             .ok()

@@ -5,15 +5,19 @@
 //! | `group/{group}` | the definition of a group that the API owns, as JSON |
 //! | `label/{group}` | the label of its publication |
 //! | `resource/{group}/{type}/{name}` | a resource that the API owns (see [`record`](super::record)) |
+//! | `document/{kind}/{namespace}/{name}` | a route document that the API owns: its group and source as JSON |
 //! | `file-group/{group}` | the definition of a group that a file defines, as JSON, for differences only |
 //! | `file/{group}/{type}/{name}` | a resource of a file as JSON without its secrets, for differences only |
+//! | `file-document/{kind}/{namespace}/{name}` | a route document of a file as JSON without its secrets, for differences only |
 //! | `files/hash` | the content hash of all that the files give |
 //!
 //! Each part is percent-encoded, so that `/` only separates.
 
 use std::fmt::Write as _;
 
+use xds_api::document;
 use xds_cache::{GroupName, ResourceKey, ResourceType};
+use xds_routes::{DocumentKey, Kind};
 
 /// Where the content hash of the files is kept.
 pub(crate) const FILES_HASH: &str = "files/hash";
@@ -27,10 +31,14 @@ pub(crate) enum StoreKey {
     Label(GroupName),
     /// A resource that the API owns.
     Resource(GroupName, ResourceKey),
+    /// A document that the API owns.
+    Document(DocumentKey),
     /// What a file said of a group.
     FileGroup(GroupName),
     /// What a file said of a resource.
     File(GroupName, ResourceKey),
+    /// What a file said in a document.
+    FileDocument(DocumentKey),
     /// The content hash of the files.
     FilesHash,
 }
@@ -53,6 +61,10 @@ impl StoreKey {
             ["file", group, slug, name] => {
                 Some(Self::File(GroupName::new(group).ok()?, resource_key(slug, name)))
             }
+            ["document", kind, namespace, name] => document_key(kind, namespace, name).map(Self::Document),
+            ["file-document", kind, namespace, name] => {
+                document_key(kind, namespace, name).map(Self::FileDocument)
+            }
             _ => None,
         }
     }
@@ -61,16 +73,22 @@ impl StoreKey {
     pub(crate) fn owned_group(&self) -> Option<&GroupName> {
         match self {
             Self::Group(group) | Self::Label(group) | Self::Resource(group, _) => Some(group),
-            Self::FileGroup(_) | Self::File(..) | Self::FilesHash => None,
+            Self::Document(_)
+            | Self::FileGroup(_)
+            | Self::File(..)
+            | Self::FileDocument(_)
+            | Self::FilesHash => None,
         }
     }
 
-    /// How the thing is called in answers and in the history: `group/{group}` or `{group}/{type}/{name}`.
+    /// How the thing is called in answers and in the history: `group/{group}`, `{group}/{type}/{name}` or
+    /// `document/{kind}/{namespace}/{name}`.
     pub(crate) fn what(&self) -> String {
         match self {
             Self::Group(group) | Self::FileGroup(group) => format!("group/{group}"),
             Self::Label(group) => format!("label/{group}"),
             Self::Resource(group, key) | Self::File(group, key) => resource_name(group, key),
+            Self::Document(key) | Self::FileDocument(key) => document::what(key),
             Self::FilesHash => FILES_HASH.to_owned(),
         }
     }
@@ -84,6 +102,8 @@ impl std::fmt::Display for StoreKey {
             Self::Label(group) => write!(f, "label/{}", encode(group.as_str())),
             Self::Resource(group, key) => write!(f, "resource/{}", path(group, key)),
             Self::File(group, key) => write!(f, "file/{}", path(group, key)),
+            Self::Document(key) => write!(f, "document/{}", document_path(key)),
+            Self::FileDocument(key) => write!(f, "file-document/{}", document_path(key)),
             Self::FilesHash => f.write_str(FILES_HASH),
         }
     }
@@ -102,6 +122,15 @@ fn resource_key(slug: &str, name: &str) -> ResourceKey {
 
 fn path(group: &GroupName, key: &ResourceKey) -> String {
     format!("{}/{}/{}", encode(group.as_str()), encode(key.resource_type.slug()), encode(&key.name))
+}
+
+fn document_path(key: &DocumentKey) -> String {
+    format!("{}/{}/{}", key.kind, encode(document::namespace(key)), encode(&key.name))
+}
+
+/// `None` for a kind that this version does not know.
+fn document_key(kind: &str, namespace: &str, name: &str) -> Option<DocumentKey> {
+    Some(DocumentKey::new(Kind::of_name(kind)?, namespace, name))
 }
 
 /// Percent-encodes everything but the unreserved characters of RFC 3986.
@@ -141,19 +170,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..6) {
+        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..8) {
             let group = GroupName::new(&group).unwrap();
             let resource_type = match ResourceType::KNOWN.get(slug) {
                 Some(known) => known.clone(),
                 None => ResourceType::from_type_url(["type.googleapis.com/a.B", "other/a b"][slug - 10]),
             };
             let key = ResourceKey { resource_type, name: name.into() };
+            let document = DocumentKey::new(Kind::ALL[slug], group.as_str(), &key.name);
             let key = match kind {
                 0 => StoreKey::Group(group),
                 1 => StoreKey::Label(group),
                 2 => StoreKey::Resource(group, key),
                 3 => StoreKey::File(group, key),
                 4 => StoreKey::FileGroup(group),
+                5 => StoreKey::Document(document),
+                6 => StoreKey::FileDocument(document),
                 _ => StoreKey::FilesHash,
             };
             prop_assert_eq!(StoreKey::parse(&key.to_string()), Some(key));

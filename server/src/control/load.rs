@@ -2,31 +2,45 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
-use serde_json::json;
-use xds_api::group;
-use xds_api::handle::{Event, FileStatus, ReloadOutcome, WriteError};
-use xds_cache::layer::Resources;
-use xds_cache::{GroupName, Groups, Layer, Origin, VersionHasher};
+use xds_api::document::{DocumentState, GroupedDocuments};
+use xds_api::handle::{ChangedObject, Event, FileStatus, ReloadOutcome, WriteError};
+use xds_cache::{GroupName, Groups, Layer, Origin};
 use xds_codec::Diagnostic;
 use xds_store::{BlobHash, CommitError, StoreError};
 
-use super::key::{StoreKey, resource_name};
+use super::contents::{content_hash, equal_documents, equal_overrides, is_content, summary};
+use super::documents::DocumentPatch;
+use super::key::StoreKey;
 use super::plan::{Plan, difference, plan};
 use super::state::{Patch, World};
 use super::write::{Label, MAX_ATTEMPTS};
-use super::{Shared, check, revision_of};
+use super::{Shared, check, documents, revision_of};
 use crate::source::FileLoad;
 
 /// The watched files by path.
 type Files = BTreeMap<Arc<str>, FileStatus>;
 
+/// What the files say.
+#[derive(Clone)]
+pub(crate) struct Base {
+    /// Groups and resources.
+    pub(crate) layer: Arc<Layer>,
+    /// Route documents.
+    pub(crate) documents: Arc<GroupedDocuments>,
+}
+
 /// A load that is ready to be committed.
 struct Step {
     base: Arc<Layer>,
+    /// All documents as they are then, and what they give.
+    documents: DocumentState,
     /// What of the overrides goes, because it is what the files say by now.
     patch: Patch,
+    /// And what of the API's documents.
+    document_patch: DocumentPatch,
     dropped: Vec<String>,
     groups: Groups,
     plan: Plan,
@@ -41,7 +55,8 @@ impl Shared {
         is_confirmed: bool,
     ) -> Result<ReloadOutcome, WriteError> {
         let _changing = self.changing.lock().await;
-        let FileLoad { layer, documents: _, files, is_complete } = load;
+        let FileLoad { layer, documents, files, is_complete } = load;
+        let base = Base { layer: Arc::new(layer), documents: Arc::new(documents) };
         let n_errors = files.values().flat_map(|file| &file.diagnostics).filter(|d| d.is_error()).count();
         let before = self.state().world();
         let mut outcome =
@@ -51,12 +66,12 @@ impl Shared {
             self.show(&files, vec![], held);
             return Ok(outcome);
         }
-        outcome.held = if is_confirmed { None } else { self.mass_removal(&before.base, &layer) };
+        outcome.held = if is_confirmed { None } else { self.mass_removal(&before, &base) };
         if outcome.held.is_some() {
             self.show(&files, vec![], outcome.held.clone());
             return Ok(outcome);
         }
-        let served = self.serve(&before, Arc::new(layer), &files, &mut outcome).await;
+        let served = self.serve(&before, base, &files, &mut outcome).await;
         if served.is_err() {
             self.show(&files, vec![], None);
         }
@@ -67,7 +82,7 @@ impl Shared {
     async fn serve(
         self: &Arc<Self>,
         before: &World,
-        base: Arc<Layer>,
+        base: Base,
         files: &Files,
         outcome: &mut ReloadOutcome,
     ) -> Result<(), WriteError> {
@@ -93,13 +108,24 @@ impl Shared {
                 self.solved("files");
                 self.note(files, &doubts);
                 outcome.revision = self.state().revision;
-                let groups = before.base.groups.keys().chain(base.groups.keys()).collect::<BTreeSet<_>>();
-                let compared = groups.into_iter().map(|g| (g, before.base.groups.get(g), base.groups.get(g)));
-                outcome.difference = difference(&self.parts.codec, compared);
+                outcome.difference = self.difference(before, &base);
                 return Ok(());
             }
         }
         Err(WriteError::Store(Arc::new(CommitError::Conflict { head: self.parts.store.head() })))
+    }
+
+    /// What a load has changed: what the files say, and what is generated from documents.
+    fn difference(&self, before: &World, base: &Base) -> Vec<ChangedObject> {
+        let (old, new) = (&before.base.groups, &base.layer.groups);
+        let groups = old.keys().chain(new.keys()).collect::<BTreeSet<_>>();
+        let compared = groups.into_iter().map(|name| (name, old.get(name), new.get(name)));
+        let mut changed = difference(&self.parts.codec, compared);
+        documents::difference(&before.documents.files, &base.documents, &mut changed);
+        let after = Arc::clone(&self.state().documents.translated);
+        let (old, new) = (&before.documents.translated.translation.groups, &after.translation.groups);
+        documents::generated_difference(&self.parts.codec, old, new, &mut changed);
+        changed
     }
 
     /// What a reload says if there are no files.
@@ -114,7 +140,7 @@ impl Shared {
             return;
         }
         let world = self.state().world();
-        let base = Arc::clone(&world.base);
+        let base = Base { layer: Arc::clone(&world.base), documents: Arc::clone(&world.documents.files) };
         let (_, keys) = self.parts.store.state();
         if let Ok(step) = self.step_aside(&world, &base, keys).await {
             // If another server was faster, the next write tries again.
@@ -126,13 +152,13 @@ impl Shared {
     ///
     /// `show` makes the status of the load visible: once it is published, and before that is told.
     async fn try_load(&self, world: &World, step: Step, show: impl FnOnce()) -> bool {
-        let Step { base, patch, dropped, groups, plan, summary } = step;
+        let Step { base, documents, patch, document_patch, dropped, groups, plan, summary } = step;
         let has_revision = !plan.is_empty();
         let mut is_record_due = false;
-        let (revision, patch, groups) = if has_revision {
+        let (revision, patch, documents, groups) = if has_revision {
             let label = Label { actor: "files", source: "file", summary: &summary };
             match self.commit_load(world, plan, label).await {
-                Ok(revision) => (revision, patch, groups),
+                Ok(revision) => (revision, patch, documents, groups),
                 Err(WriteError::Store(error)) if matches!(*error, CommitError::Conflict { .. }) => {
                     return false;
                 }
@@ -143,11 +169,16 @@ impl Shared {
                         format!("a load of the files could not be recorded: {}", chain(&error)),
                     );
                     is_record_due = may_pass(&error);
-                    (world.revision, Patch::new(), world.rebased(&base, &Patch::new(), &world.generated))
+                    let documents = match document_patch.is_empty() {
+                        true => documents,
+                        false => self.translate(world, documents.files, &world.documents.owned),
+                    };
+                    let groups = world.rebased(&base, &Patch::new(), &documents.translated);
+                    (world.revision, Patch::new(), documents, groups)
                 }
             }
         } else {
-            (world.revision, patch, groups)
+            (world.revision, patch, documents, groups)
         };
         let is_recorded = !has_revision || revision != world.revision;
         if is_recorded {
@@ -161,7 +192,7 @@ impl Shared {
             !std::mem::replace(&mut state.is_loaded, true)
         };
         let changes = is_first || revision != world.revision || !is_same(&world.groups, &groups);
-        self.apply(revision, patch, groups.clone());
+        self.apply(revision, patch, documents, groups.clone());
         if changes {
             self.publish_and(revision, groups, "file", &summary, show);
         } else {
@@ -197,60 +228,43 @@ impl Shared {
     async fn step_aside(
         self: &Arc<Self>,
         world: &World,
-        base: &Arc<Layer>,
+        base: &Base,
         keys: BTreeMap<String, BlobHash>,
     ) -> Result<Step, WriteError> {
-        let (shared, world, base) = (Arc::clone(self), world.clone(), Arc::clone(base));
+        let (shared, world, base) = (Arc::clone(self), world.clone(), base.clone());
         let step = tokio::task::spawn_blocking(move || shared.step(&world, &base, &keys)).await;
         step.map_err(|_| WriteError::Closed)
     }
 
-    fn step(&self, world: &World, base: &Arc<Layer>, keys: &BTreeMap<String, BlobHash>) -> Step {
+    fn step(&self, world: &World, base: &Base, keys: &BTreeMap<String, BlobHash>) -> Step {
         let hash = content_hash(base);
         let is_known = keys.get(super::key::FILES_HASH) == Some(&BlobHash::of(hash.as_bytes()));
         let contents = if is_known { Plan::new() } else { self.contents(world, base, keys) };
-        let (patch, dropped) = equal_overrides(world, base, &contents);
-        let groups = world.rebased(base, &patch, &world.generated);
+        let (patch, mut dropped) = equal_overrides(world, &base.layer, &contents);
+        let document_patch = equal_documents(world, &base.documents, &contents);
+        dropped.extend(document_patch.keys().map(xds_api::document::what));
+        let owned = documents::patched(&world.documents.owned, &document_patch);
+        let documents = self.translate(world, Arc::clone(&base.documents), &owned);
+        let groups = world.rebased(&base.layer, &patch, &documents.translated);
         let summary = summary(&contents);
         let mut plan = plan(&world.overrides, &patch);
+        plan.extend(documents::plan(&world.documents.owned, &document_patch));
         if !is_known {
             plan.extend(contents);
             plan.push((StoreKey::FilesHash, Some(Bytes::from(hash))));
         }
-        Step { base: Arc::clone(base), patch, dropped, groups, plan, summary }
+        let base = Arc::clone(&base.layer);
+        Step { base, documents, patch, document_patch, dropped, groups, plan, summary }
     }
 
-    /// What the files say, as it is kept for differences: only what is not stored so already.
-    fn contents(&self, world: &World, base: &Layer, stored: &BTreeMap<String, BlobHash>) -> Plan {
-        let is_recorded = self.state().is_recorded;
-        let mut gone: BTreeSet<&str> = stored.keys().map(String::as_str).collect();
-        let mut plan = Plan::new();
-        let mut put = |key: StoreKey, value: Bytes| {
-            if stored.get(&key.to_string()) != Some(&BlobHash::of(&value)) {
-                plan.push((key, Some(value)));
-            }
-        };
-        for (name, group) in &base.groups {
-            if let Some(definition) = &group.definition {
-                let key = StoreKey::FileGroup(name.clone());
-                gone.remove(key.to_string().as_str());
-                put(key, group::to_json(definition).to_string().into());
-            }
-            for (resource_key, resource) in &group.resources {
-                let key = StoreKey::File(name.clone(), resource_key.clone());
-                gone.remove(key.to_string().as_str());
-                let recorded = world.base.resources(name).and_then(|resources| resources.get(resource_key));
-                if !is_recorded || recorded != Some(resource) {
-                    let content = json!({
-                        "version": resource.version().to_string(),
-                        "resource": self.parts.codec.to_json(resource),
-                    });
-                    put(key, content.to_string().into());
-                }
-            }
-        }
-        plan.extend(gone.into_iter().filter_map(StoreKey::parse).filter(is_content).map(|key| (key, None)));
-        plan
+    /// All documents with those of the files and of the API as given, and what they give.
+    pub(crate) fn translate(
+        &self,
+        world: &World,
+        files: Arc<GroupedDocuments>,
+        owned: &Arc<GroupedDocuments>,
+    ) -> DocumentState {
+        documents::next(&self.parts.codec, &world.documents, files, Arc::clone(owned), SystemTime::now())
     }
 
     fn doubts(&self, world: &World, step: &Step) -> Vec<Diagnostic> {
@@ -315,17 +329,25 @@ impl Shared {
     }
 
     /// Why the load has to be confirmed, if it has to.
-    fn mass_removal(&self, before: &Layer, after: &Layer) -> Option<String> {
+    fn mass_removal(&self, before: &World, after: &Base) -> Option<String> {
         let limit = self.options.hold_mass_removal?;
-        let nothing = Resources::new();
-        before.groups.iter().find_map(|(name, group)| {
-            let left = after.resources(name).unwrap_or(&nothing);
-            let n_removed = group.resources.keys().filter(|key| !left.contains_key(*key)).count();
-            let n_before = group.resources.len();
+        let mut counts: BTreeMap<&GroupName, (usize, usize)> = BTreeMap::new();
+        for (name, group) in &before.base.groups {
+            let is_left = |key| after.layer.resources(name).is_some_and(|left| left.contains_key(key));
+            let n_removed = group.resources.keys().filter(|key| !is_left(key)).count();
+            counts.insert(name, (n_removed, group.resources.len()));
+        }
+        for (key, document) in before.documents.files.iter() {
+            let (n_removed, n_before) = counts.entry(&document.group).or_default();
+            *n_removed += usize::from(!after.documents.contains_key(key));
+            *n_before += 1;
+        }
+        counts.into_iter().find_map(|(name, (n_removed, n_before))| {
             let share = n_removed as f64 / n_before.max(1) as f64;
             (n_removed >= MIN_MASS && share > limit).then(|| {
                 format!(
-                    "the files would remove {n_removed} of {n_before} resources of the group {name}, more than {:.0} %",
+                    "the files would remove {n_removed} of {n_before} resources and documents of the group {name}, \
+                     more than {:.0} %",
                     limit * 100.0
                 )
             })
@@ -336,24 +358,6 @@ impl Shared {
 /// One resource that goes is an edit, not a mass.
 const MIN_MASS: usize = 2;
 
-/// The overrides that the changed files have caught up with: `contents` is what changed in them (D6).
-fn equal_overrides(world: &World, base: &Layer, contents: &Plan) -> (Patch, Vec<String>) {
-    let mut patch = Patch::new();
-    let mut dropped = Vec::new();
-    for (key, value) in contents {
-        let (StoreKey::File(name, key), Some(_)) = (key, value) else { continue };
-        let of_file = base.resources(name).and_then(|resources| resources.get(key));
-        let of_api = world.overrides.resources(name).and_then(|resources| resources.get(key));
-        if of_api.is_none() || of_api != of_file {
-            continue;
-        }
-        let group = patch.entry(name.clone()).or_insert_with(|| Some(world.owned(name)));
-        group.get_or_insert_default().resources.remove(key);
-        dropped.push(resource_name(name, key));
-    }
-    (patch, dropped)
-}
-
 /// Whether what could not be stored may be stored later, without a restart and as it is.
 fn may_pass(error: &WriteError) -> bool {
     let WriteError::Store(error) = error else { return false };
@@ -363,38 +367,6 @@ fn may_pass(error: &WriteError) -> bool {
             | CommitError::Store(StoreError::BlobTooLarge { .. } | StoreError::ReadOnly(_))
     )
 }
-
-fn is_content(key: &StoreKey) -> bool {
-    matches!(key, StoreKey::File(..) | StoreKey::FileGroup(_))
-}
-
-/// The hash over everything that the files give; where in the files it is does not count.
-fn content_hash(layer: &Layer) -> String {
-    let mut hasher = VersionHasher::new();
-    for (name, group) in &layer.groups {
-        hasher.update(name.as_str().as_bytes());
-        let definition = group.definition.as_ref().map(|definition| group::to_json(definition).to_string());
-        hasher.update(definition.unwrap_or_default().as_bytes());
-        hasher.update(&group.resources.len().to_le_bytes());
-        for (key, resource) in &group.resources {
-            hasher.update(key.resource_type.type_url().as_bytes());
-            hasher.update(key.name.as_bytes());
-            hasher.update(resource.version().to_string().as_bytes());
-        }
-    }
-    hasher.finish().to_string()
-}
-
-fn summary(contents: &Plan) -> String {
-    let names: Vec<String> = contents.iter().take(MAX_NAMED).map(|(key, _)| key.what()).collect();
-    let n_removed = contents.iter().filter(|(_, value)| value.is_none()).count();
-    let n_changed = contents.len() - n_removed;
-    let more = if contents.len() > MAX_NAMED { ", …" } else { "" };
-    format!("{n_changed} added or changed, {n_removed} removed in files: {}{more}", names.join(", "))
-}
-
-/// How many objects a summary names.
-const MAX_NAMED: usize = 3;
 
 fn is_same(a: &Groups, b: &Groups) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(a.1, b.1))

@@ -6,10 +6,12 @@
 //!
 //! [`candidate`] says what a write would make of the overrides, [`check`] whether that is valid, [`plan`] what has to be
 //! stored for it, [`mod@write`] does it. [`load`] takes in what the files give, [`stored`] what the store holds, [`past`] what it
-//! held.
+//! held. Route documents of both sources are one more input: [`documents`] has them translated into resources.
 
 mod candidate;
 pub(crate) mod check;
+mod contents;
+pub(crate) mod documents;
 mod history;
 mod key;
 mod load;
@@ -22,13 +24,15 @@ mod stored;
 mod tests;
 mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::SystemTime;
 
 use tokio::sync::broadcast;
 use xds_api::acks::Acks;
+use xds_api::document::DocumentState;
 use xds_api::handle::{
     BoxFuture, ChangedObject, Event, FileStatus, HistoryEntry, ReloadOutcome, Write, WriteError,
     WriteOptions, WriteOutcome,
@@ -49,6 +53,8 @@ pub struct Options {
     pub strict: bool,
     /// The share of a group's resources, from 0 to 1, of which a load may remove no more without being confirmed.
     pub hold_mass_removal: Option<f64>,
+    /// How route documents are translated.
+    pub routes: xds_routes::Options,
 }
 
 /// What the control tells of its work, for the metrics.
@@ -106,15 +112,19 @@ impl Control {
     /// not an error.
     pub fn open(parts: Parts, options: Options) -> Result<Self, StoreError> {
         let (revision, keys) = parts.store.state();
-        let stored = stored::read(&parts.codec, &*parts.store, &keys, None)?;
+        let mut stored = stored::read(&parts.codec, &*parts.store, &keys, None)?;
         for problem in stored.unreadable.values() {
             tracing::error!(problem, "stored record left out");
         }
+        let routes = Arc::new(options.routes.clone());
+        let nothing = DocumentState { options: routes, ..DocumentState::default() };
+        let owned = Arc::new(std::mem::take(&mut stored.documents));
+        let documents = documents::next(&parts.codec, &nothing, Arc::default(), owned, SystemTime::now());
         let (events, _) = broadcast::channel(EVENT_CAPACITY);
         let shared = Shared {
             parts,
             changing: tokio::sync::Mutex::default(),
-            state: Mutex::new(State::new(revision_of(revision), stored)),
+            state: Mutex::new(State::new(revision_of(revision), stored, documents)),
             reload: OnceLock::new(),
             events,
             options,
@@ -217,8 +227,29 @@ impl xds_api::handle::Control for Control {
         }
     }
 
+    fn documents(&self) -> DocumentState {
+        self.shared.state().documents.clone()
+    }
+
     fn files(&self) -> BTreeMap<Arc<str>, FileStatus> {
-        (*self.shared.state().files).clone()
+        let (files, documents) = {
+            let state = self.shared.state();
+            (Arc::clone(&state.files), state.documents.clone())
+        };
+        let mut files = (*files).clone();
+        let mut touched = BTreeSet::new();
+        for doubt in &documents.translated.translation.diagnostics {
+            if let Some(file) = files.get_mut(&doubt.place.file) {
+                file.diagnostics.push(doubt.clone());
+                touched.insert(&doubt.place.file);
+            }
+        }
+        for path in touched {
+            if let Some(file) = files.get_mut(path) {
+                file.diagnostics.sort_by_key(|one| (one.place.line, one.place.column));
+            }
+        }
+        files
     }
 
     fn held(&self) -> Option<String> {

@@ -2,16 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
+use xds_api::document::GroupedDocument;
 use xds_api::handle::WriteError;
 use xds_cache::layer::LayerGroup;
 use xds_cache::{GroupName, Revision};
 use xds_codec::{Codec, Diagnostic};
+use xds_routes::DocumentKey;
 use xds_store::{BlobHash, Record, Store};
 
 use super::candidate::{Candidate, warning};
+use super::documents::DocumentPatch;
 use super::key::StoreKey;
 use super::state::{Patch, World};
-use super::{history, stored};
+use super::{documents, history, stored};
 
 /// Builds the candidate that makes the overrides what they were at `to`.
 pub(crate) fn rollback(
@@ -36,9 +40,15 @@ pub(crate) fn rollback(
             patch.insert(name.clone(), group);
         }
     }
+    let mut documents = DocumentPatch::new();
+    let keys_of_documents: BTreeSet<&DocumentKey> =
+        world.documents.owned.keys().chain(past.documents.keys()).collect();
+    for key in keys_of_documents {
+        documents.insert(key.clone(), past.documents.get(key).cloned());
+    }
     warnings.extend(changed_files(&keys, &store.state().1));
     let summary = format!("roll back to revision {to}");
-    Ok(Candidate { patch, warnings, source: "rollback", summary, is_whole: true })
+    Ok(Candidate { patch, documents, warnings, source: "rollback", summary, is_whole: true })
 }
 
 /// Builds the candidate that undoes revision `of` wherever its value is still the present one.
@@ -50,19 +60,30 @@ pub(crate) fn revert(
 ) -> Result<Candidate, WriteError> {
     let record = history::record(store, of)?;
     let (_, present) = store.state();
-    let mut patch = Patch::new();
+    let (mut patch, mut documents) = (Patch::new(), DocumentPatch::new());
     let mut warnings = Vec::new();
     let Record { commit, previous, .. } = &record;
     for (change, (_, previous)) in commit.changes.iter().zip(previous) {
         let Some(key) = StoreKey::parse(&change.key) else { continue };
-        let Some(name) = key.owned_group() else { continue };
+        if key.owned_group().is_none() && !matches!(key, StoreKey::Document(_)) {
+            continue;
+        }
         if present.get(&change.key) != change.value.as_ref() {
             let message = format!("{} was changed again since revision {of} and stays", key.what());
             warnings.push(warning("changed-since", "", message));
             continue;
         }
-        let group = patch.entry(name.clone()).or_insert_with(|| Some(world.owned(name)));
-        if let Err(reason) = put_back(codec, store, group.get_or_insert_default(), &key, *previous) {
+        let done = match (&key, key.owned_group()) {
+            (StoreKey::Document(key), _) => {
+                document_at(store, key, *previous).map(|document| _ = documents.insert(key.clone(), document))
+            }
+            (key, Some(name)) => {
+                let group = patch.entry(name.clone()).or_insert_with(|| Some(world.owned(name)));
+                put_back(codec, store, group.get_or_insert_default(), key, *previous)
+            }
+            (_, None) => Ok(()),
+        };
+        if let Err(reason) = done {
             warnings.push(warning("unreadable-record", "", format!("{} stays: {reason}", key.what())));
         }
     }
@@ -72,7 +93,7 @@ pub(crate) fn revert(
         }
     }
     let summary = format!("revert revision {of}");
-    Ok(Candidate { patch, warnings, source: "revert", summary, is_whole: false })
+    Ok(Candidate { patch, documents, warnings, source: "revert", summary, is_whole: false })
 }
 
 /// Gives one key of a group its previous value.
@@ -88,13 +109,30 @@ fn put_back(
             StoreKey::Group(_) => group.definition = None,
             StoreKey::Label(_) => group.label = None,
             StoreKey::Resource(_, key) => _ = group.resources.remove(key),
-            StoreKey::FileGroup(_) | StoreKey::File(..) | StoreKey::FilesHash => {}
+            StoreKey::Document(_)
+            | StoreKey::FileGroup(_)
+            | StoreKey::File(..)
+            | StoreKey::FileDocument(_)
+            | StoreKey::FilesHash => {}
         }
         return Ok(());
     };
+    stored::take_in(codec, group, key, &former(store, hash)?)
+}
+
+/// The previous value of a document; `None` if there was none.
+fn document_at(
+    store: &dyn Store,
+    key: &DocumentKey,
+    previous: Option<BlobHash>,
+) -> Result<Option<GroupedDocument>, String> {
+    let Some(hash) = previous else { return Ok(None) };
+    documents::read_record(key, &former(store, hash)?).map(Some)
+}
+
+fn former(store: &dyn Store, hash: BlobHash) -> Result<Bytes, String> {
     let value = store.blob(hash).map_err(|error| error.to_string())?;
-    let value = value.ok_or_else(|| "its former content is no longer kept".to_owned())?;
-    stored::take_in(codec, group, key, &value)
+    value.ok_or_else(|| "its former content is no longer kept".to_owned())
 }
 
 /// A file defines the group by now, and the API cannot (D6).
@@ -118,8 +156,14 @@ fn changed_files(past: &BTreeMap<String, BlobHash>, present: &BTreeMap<String, B
     keys.into_iter()
         .filter(|key| past.get(*key) != present.get(*key))
         .filter_map(|key| match StoreKey::parse(key)? {
-            key @ (StoreKey::File(..) | StoreKey::FileGroup(_)) => Some(key.what()),
-            StoreKey::Group(_) | StoreKey::Label(_) | StoreKey::Resource(..) | StoreKey::FilesHash => None,
+            key @ (StoreKey::File(..) | StoreKey::FileGroup(_) | StoreKey::FileDocument(_)) => {
+                Some(key.what())
+            }
+            StoreKey::Group(_)
+            | StoreKey::Label(_)
+            | StoreKey::Resource(..)
+            | StoreKey::Document(_)
+            | StoreKey::FilesHash => None,
         })
         .take(MAX_NAMED)
         .map(|what| {

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::SystemTime;
 
+use xds_api::document::{DocumentState, Translated};
 use xds_api::handle::{Event, FileStatus};
 use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group, merge};
-use xds_cache::{Generated, GroupName, Groups, Layer, Publication, Revision};
+use xds_cache::{GroupName, Groups, Layer, Publication, Revision};
 
 use super::stored::Stored;
-use super::{Shared, stored, stored_revision};
+use super::{Shared, documents, stored, stored_revision};
 
 /// The state; changed only by whoever holds `Shared::changing`, and read at any time.
 #[derive(Debug)]
@@ -19,8 +21,8 @@ pub(crate) struct State {
     pub(crate) base: Arc<Layer>,
     /// What the API owns.
     pub(crate) overrides: Arc<Layer>,
-    /// What the documents of both give.
-    pub(crate) generated: Arc<Generated>,
+    /// The documents of both, and what they give.
+    pub(crate) documents: DocumentState,
     /// All of it merged.
     pub(crate) groups: Groups,
     /// The stored records that could not be read: why, by key.
@@ -50,22 +52,22 @@ pub(crate) struct World {
     pub(crate) revision: Revision,
     pub(crate) base: Arc<Layer>,
     pub(crate) overrides: Arc<Layer>,
-    pub(crate) generated: Arc<Generated>,
+    pub(crate) documents: DocumentState,
     pub(crate) groups: Groups,
     pub(crate) files: Arc<BTreeMap<Arc<str>, FileStatus>>,
 }
 
 impl State {
-    pub(crate) fn new(revision: Revision, stored: Stored) -> Self {
+    /// What is stored, without any files. `documents` are those of `stored`.
+    pub(crate) fn new(revision: Revision, stored: Stored, documents: DocumentState) -> Self {
         let base = Arc::new(Layer::default());
         let overrides = Arc::new(stored.overrides);
-        let generated = Arc::new(Generated::new());
         Self {
             revision,
-            groups: merge(&base, &overrides, &generated),
+            groups: merge(&base, &overrides, &documents.translated.translation.groups),
             base,
             overrides,
-            generated,
+            documents,
             unreadable: stored.unreadable,
             problems: BTreeMap::new(),
             files: Arc::default(),
@@ -82,7 +84,7 @@ impl State {
             revision: self.revision,
             base: Arc::clone(&self.base),
             overrides: Arc::clone(&self.overrides),
-            generated: Arc::clone(&self.generated),
+            documents: self.documents.clone(),
             groups: self.groups.clone(),
             files: Arc::clone(&self.files),
         }
@@ -123,10 +125,11 @@ impl World {
     ///
     /// `base` may differ from the world's only in groups that `patch` names. A group that would be the same as it is stays the
     /// very same.
-    pub(crate) fn patched(&self, base: &Layer, patch: &Patch, generated: &Arc<Generated>) -> Groups {
+    pub(crate) fn patched(&self, base: &Layer, patch: &Patch, translated: &Arc<Translated>) -> Groups {
         let mut names: BTreeSet<&GroupName> = patch.keys().collect();
-        if !Arc::ptr_eq(&self.generated, generated) {
-            names.extend(self.generated.keys().chain(generated.keys()));
+        let generated = &translated.translation.groups;
+        if !Arc::ptr_eq(&self.documents.translated, translated) {
+            names.extend(self.documents.translated.translation.groups.keys().chain(generated.keys()));
         }
         let mut groups = self.groups.clone();
         for name in names {
@@ -146,7 +149,7 @@ impl World {
     }
 
     /// The groups as they are with another base, the overrides patched, and what the documents then give.
-    pub(crate) fn rebased(&self, base: &Layer, patch: &Patch, generated: &Arc<Generated>) -> Groups {
+    pub(crate) fn rebased(&self, base: &Layer, patch: &Patch, translated: &Arc<Translated>) -> Groups {
         let mut everything: Patch =
             self.overrides.groups.iter().map(|(name, group)| (name.clone(), Some(group.clone()))).collect();
         everything.extend(patch.iter().map(|(name, group)| (name.clone(), group.clone())));
@@ -154,7 +157,7 @@ impl World {
         for name in names {
             everything.entry(name.clone()).or_insert(None);
         }
-        self.patched(base, &everything, generated)
+        self.patched(base, &everything, translated)
     }
 }
 
@@ -239,17 +242,22 @@ impl Shared {
         }
         let (revision, keys) = store.state();
         let revision = super::revision_of(revision);
-        let stored = stored::read(&self.parts.codec, &**store, &keys, Some(&world.overrides))?;
+        let last_good = Some((&*world.overrides, &*world.documents.owned));
+        let stored = stored::read(&self.parts.codec, &**store, &keys, last_good)?;
         let names = world.overrides.groups.keys().chain(stored.overrides.groups.keys());
         let changed =
             names.filter(|name| world.overrides.groups.get(*name) != stored.overrides.groups.get(*name));
         let patch: Patch =
             changed.map(|name| (name.clone(), stored.overrides.groups.get(name).cloned())).collect();
-        let groups = world.patched(&world.base, &patch, &world.generated);
+        let (files, owned) = (Arc::clone(&world.documents.files), Arc::new(stored.documents));
+        let documents = documents::next(&self.parts.codec, &world.documents, files, owned, SystemTime::now());
+        let groups = world.patched(&world.base, &patch, &documents.translated);
+        documents::log_news(&world.documents.translated, &documents.translated);
         let is_loaded = {
             let mut state = self.state();
             state.revision = revision;
             state.overrides = Arc::new(stored.overrides);
+            state.documents = documents;
             state.unreadable = stored.unreadable;
             state.groups = groups.clone();
             state.is_loaded
@@ -286,22 +294,22 @@ mod tests {
         Arc::new(Layer { groups: groups.iter().map(group).collect() })
     }
 
-    fn generated(groups: &[(&str, Profile, &str)]) -> Arc<Generated> {
-        let mut generated = Generated::new();
+    fn generated(groups: &[(&str, Profile, &str)]) -> Arc<Translated> {
+        let mut translated = Translated::default();
         for (group, profile, content) in groups {
-            let group: &mut GeneratedGroup = generated.entry(name(group)).or_default();
+            let group: &mut GeneratedGroup = translated.translation.groups.entry(name(group)).or_default();
             group.profiles.insert(*profile, resources(content));
         }
-        Arc::new(generated)
+        Arc::new(translated)
     }
 
-    fn world(base: &Arc<Layer>, overrides: &Arc<Layer>, generated: &Arc<Generated>) -> World {
+    fn world(base: &Arc<Layer>, overrides: &Arc<Layer>, generated: &Arc<Translated>) -> World {
         World {
             revision: Revision(1),
             base: Arc::clone(base),
             overrides: Arc::clone(overrides),
-            generated: Arc::clone(generated),
-            groups: merge(base, overrides, generated),
+            documents: DocumentState { translated: Arc::clone(generated), ..DocumentState::default() },
+            groups: merge(base, overrides, &generated.translation.groups),
             files: Arc::default(),
         }
     }
@@ -319,7 +327,7 @@ mod tests {
         let (base, overrides) = (layer(&["file", "n"]), layer(&["api"]));
         let first = [("api", Profile::Grpc, "1"), ("gone", Profile::Envoy, "1"), ("n", Profile::Envoy, "1")];
         let world = world(&base, &overrides, &generated(&first));
-        let expect = |generated: &Arc<Generated>, patch: &Patch, expected: &[&str]| {
+        let expect = |generated: &Arc<Translated>, patch: &Patch, expected: &[&str]| {
             for groups in [world.patched(&base, patch, generated), world.rebased(&base, patch, generated)] {
                 let mut overrides = (*overrides).clone();
                 for (name, group) in patch {
@@ -328,19 +336,19 @@ mod tests {
                         None => _ = overrides.groups.remove(name),
                     }
                 }
-                assert_eq!(groups, merge(&base, &overrides, generated));
+                assert_eq!(groups, merge(&base, &overrides, &generated.translation.groups));
                 assert_eq!(touched(&world.groups, &groups), expected);
             }
         };
         let same = generated(&first);
-        expect(&world.generated, &Patch::new(), &[]);
+        expect(&world.documents.translated, &Patch::new(), &[]);
         expect(&same, &Patch::new(), &[]);
         let other_profile = generated(&[("api", Profile::Envoy, "1"), first[1], first[2]]);
         expect(&other_profile, &Patch::new(), &["api"]);
         let other_content = generated(&[first[0], ("new", Profile::Envoy, "1"), ("n", Profile::Envoy, "2")]);
         expect(&other_content, &Patch::new(), &["gone", "n", "new"]);
         let patch = Patch::from([(name("api"), None), (name("gone"), Some(LayerGroup::default()))]);
-        expect(&world.generated, &patch, &["api"]);
+        expect(&world.documents.translated, &patch, &["api"]);
         expect(&generated(&first[1..]), &patch, &["api"]);
     }
 }

@@ -4,26 +4,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use xds_api::document::{GroupedDocument, GroupedDocuments};
 use xds_cache::layer::LayerGroup;
 use xds_cache::{GroupName, Layer};
 use xds_codec::{Codec, Diagnostic};
+use xds_routes::DocumentKey;
 use xds_store::{BlobHash, Store, StoreError};
 
 use super::key::StoreKey;
-use super::record;
+use super::{documents, record};
 
 /// The API's part of a state of the store.
 #[derive(Debug, Default)]
 pub(crate) struct Stored {
     /// What could be read.
     pub(crate) overrides: Layer,
+    /// The documents among that.
+    pub(crate) documents: GroupedDocuments,
     /// What could not: why, by key.
     pub(crate) unreadable: BTreeMap<String, String>,
 }
 
 /// Reads the API's part of a state.
 ///
-/// A group with something that cannot be read keeps what `last_good` has of it; without that, the rest of it counts.
+/// A group with something that cannot be read keeps what `last_good` has of it; without that, the rest of it counts. A document
+/// that cannot be read is what `last_good` has of it.
 ///
 /// # Errors
 ///
@@ -32,7 +37,7 @@ pub(crate) fn read(
     codec: &Codec,
     store: &dyn Store,
     keys: &BTreeMap<String, BlobHash>,
-    last_good: Option<&Layer>,
+    last_good: Option<(&Layer, &GroupedDocuments)>,
 ) -> Result<Stored, StoreError> {
     let mut stored = Stored::default();
     let mut damaged: BTreeSet<GroupName> = BTreeSet::new();
@@ -41,6 +46,23 @@ pub(crate) fn read(
             stored.unreadable.insert(text.clone(), format!("the stored key {text:?} is not understood"));
             continue;
         };
+        if let StoreKey::Document(key) = &key {
+            // What is known already keeps its lines, and is not read again.
+            let known = last_good.and_then(|(_, documents)| documents.get(key));
+            let read = match known.filter(|known| BlobHash::of(&documents::record(known)) == *hash) {
+                Some(known) => Ok(known.clone()),
+                None => read_document(store, key, *hash)?,
+            };
+            match (read, known) {
+                (Ok(document), _) => _ = stored.documents.insert(key.clone(), document),
+                (Err(reason), known) => {
+                    let message = format!("{key} as stored cannot be read: {reason}");
+                    stored.unreadable.insert(text.clone(), message);
+                    stored.documents.extend(known.map(|known| (key.clone(), known.clone())));
+                }
+            }
+            continue;
+        }
         let Some(group) = key.owned_group().cloned() else { continue };
         let value = store.blob(*hash)?;
         let read = match value {
@@ -56,12 +78,24 @@ pub(crate) fn read(
         }
     }
     for group in damaged {
-        if let Some(good) = last_good.and_then(|layer| layer.groups.get(&group)) {
+        if let Some(good) = last_good.and_then(|(layer, _)| layer.groups.get(&group)) {
             stored.overrides.groups.insert(group, good.clone());
         }
     }
     stored.overrides.groups.retain(|_, group| !is_empty(group));
     Ok(stored)
+}
+
+fn read_document(
+    store: &dyn Store,
+    key: &DocumentKey,
+    hash: BlobHash,
+) -> Result<Result<GroupedDocument, String>, StoreError> {
+    let value = store.blob(hash)?;
+    Ok(match value {
+        Some(value) => documents::read_record(key, &value),
+        None => Err("its content is missing".to_owned()),
+    })
 }
 
 /// Whether the API says nothing of a group.
@@ -103,7 +137,11 @@ pub(crate) fn take_in(
             }
             group.resources.insert(resource_key.clone(), Arc::new(resource));
         }
-        StoreKey::FileGroup(_) | StoreKey::File(..) | StoreKey::FilesHash => {}
+        StoreKey::Document(_)
+        | StoreKey::FileGroup(_)
+        | StoreKey::File(..)
+        | StoreKey::FileDocument(_)
+        | StoreKey::FilesHash => {}
     }
     Ok(())
 }

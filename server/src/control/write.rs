@@ -4,15 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use xds_api::document::DocumentState;
 use xds_api::handle::{Write, WriteError, WriteOptions, WriteOutcome};
 use xds_cache::{Groups, Layer, Origin, Publication, Revision};
 use xds_store::{Change, Commit, CommitError};
 
 use super::candidate::{self, Candidate};
+use super::documents::DocumentPatch;
 use super::key::StoreKey;
 use super::plan::{Plan, difference, plan};
 use super::state::{Patch, World};
-use super::{Shared, check, past, revision_of, stored, stored_revision};
+use super::{Shared, check, documents, past, revision_of, stored, stored_revision};
 
 /// How often a change is built anew because another server committed first.
 pub(crate) const MAX_ATTEMPTS: usize = 16;
@@ -63,19 +65,25 @@ impl Shared {
             }
             Write::PutResource { group, resource } => Ok(candidate::put_resource(world, &group, resource)),
             Write::DeleteResource { group, key } => candidate::delete_resource(world, &group, &key),
+            Write::ApplyDocuments { group, documents, warnings } => {
+                Ok(candidate::apply_documents(world, documents, group.as_ref(), warnings))
+            }
+            Write::DeleteDocument { key } => candidate::delete_document(world, &key),
             Write::Rollback { to } => past::rollback(&self.parts.codec, &*self.parts.store, world, to),
             Write::Revert { of } => past::revert(&self.parts.codec, &*self.parts.store, world, of),
         }
     }
 
     async fn try_write(
-        &self,
+        self: &Arc<Self>,
         world: &World,
         candidate: Candidate,
         options: &WriteOptions,
     ) -> Result<WriteOutcome, WriteError> {
-        let Candidate { patch, mut warnings, source, summary, is_whole } = candidate;
-        let groups = world.patched(&world.base, &patch, &world.generated);
+        let Candidate { patch, documents: document_patch, mut warnings, source, summary, is_whole } =
+            candidate;
+        let documents = self.translate_aside(world, &document_patch).await?;
+        let groups = world.patched(&world.base, &patch, &documents.translated);
         let touched: BTreeSet<_> = patch.keys().collect();
         let doubts = check::doubts(&world.groups, &groups, &touched, &self.parts.board, |resource| {
             *resource.origin() == Origin::Api
@@ -84,7 +92,12 @@ impl Shared {
             return Err(WriteError::Invalid(check::as_errors(doubts)));
         }
         warnings.extend(doubts);
+        let (before, after) = (&world.documents.translated, &documents.translated);
+        if !Arc::ptr_eq(before, after) {
+            warnings.extend(documents::doubts_of_write(before, after));
+        }
         let mut plan = plan(&world.overrides, &patch);
+        plan.extend(documents::plan(&world.documents.owned, &document_patch));
         if is_whole {
             plan.extend(self.unreadable_of(&patch, &plan));
         }
@@ -98,7 +111,11 @@ impl Shared {
         if options.dry_run {
             let compared =
                 patch.iter().map(|(name, after)| (name, world.overrides.groups.get(name), after.as_ref()));
-            outcome.difference = difference(&self.parts.codec, compared);
+            let codec = &self.parts.codec;
+            outcome.difference = difference(codec, compared);
+            documents::difference(&world.documents.owned, &documents.owned, &mut outcome.difference);
+            let (before, after) = (&before.translation.groups, &after.translation.groups);
+            documents::generated_difference(codec, before, after, &mut outcome.difference);
             return Ok(outcome);
         }
         if !outcome.changed {
@@ -107,7 +124,7 @@ impl Shared {
         let label = Label { actor: &options.actor, source, summary: &summary };
         let keys: Vec<String> = plan.iter().map(|(key, _)| key.to_string()).collect();
         outcome.revision = self.commit(world.revision, plan, label).await?;
-        self.apply(outcome.revision, patch, groups.clone());
+        self.apply(outcome.revision, patch, documents, groups.clone());
         self.state().unreadable.retain(|key, _| !keys.contains(key));
         outcome.publication = self.publish(outcome.revision, groups, source, &summary);
         Ok(outcome)
@@ -141,9 +158,27 @@ impl Shared {
         store.commit(stored_revision(expected), commit).await.map(revision_of).map_err(failed)
     }
 
+    /// All documents once a patch is laid over those of the API; computed on a thread of its own.
+    async fn translate_aside(
+        self: &Arc<Self>,
+        world: &World,
+        patch: &DocumentPatch,
+    ) -> Result<DocumentState, WriteError> {
+        if patch.is_empty() {
+            return Ok(world.documents.clone());
+        }
+        let (shared, world) = (Arc::clone(self), world.clone());
+        let owned = documents::patched(&world.documents.owned, patch);
+        let translating = tokio::task::spawn_blocking(move || {
+            shared.translate(&world, Arc::clone(&world.documents.files), &owned)
+        });
+        translating.await.map_err(|_| WriteError::Closed)
+    }
+
     /// Makes a committed patch part of the state.
-    pub(crate) fn apply(&self, revision: Revision, patch: Patch, groups: Groups) {
+    pub(crate) fn apply(&self, revision: Revision, patch: Patch, documents: DocumentState, groups: Groups) {
         let mut state = self.state();
+        let before = std::mem::replace(&mut state.documents, documents.clone());
         state.revision = revision;
         state.groups = groups;
         let state = &mut *state;
@@ -153,6 +188,9 @@ impl Shared {
                 Some(group) => _ = overrides.groups.insert(name, group),
                 None => _ = overrides.groups.remove(&name),
             }
+        }
+        if !Arc::ptr_eq(&before.translated, &documents.translated) {
+            documents::log_news(&before.translated, &documents.translated);
         }
     }
 

@@ -1,0 +1,247 @@
+//! Route documents: those of the files under those of the API, what they give, and since when it is so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use xds_api::document::{
+    ConditionId, DocumentState, GroupedDocument, GroupedDocuments, Translated, conditions, redacted, what,
+};
+use xds_api::handle::ChangedObject;
+use xds_cache::{Generated, GroupName};
+use xds_codec::{Codec, Diagnostic, Severity, Tree};
+use xds_routes::conditions::Truth;
+use xds_routes::{Conditions, Document, DocumentKey, Documents, Placed, ReadOutcome, translate};
+
+use super::key::{StoreKey, resource_name};
+use super::plan::{MAX_DIFFERENCE, Plan};
+
+/// New documents of the API; `None` takes one out.
+pub(crate) type DocumentPatch = BTreeMap<DocumentKey, Option<GroupedDocument>>;
+
+/// What there is once the files say `files` and the API `owned`. Takes as long as all documents are many, unless nothing
+/// changed: then what they give is the very same.
+pub(crate) fn next(
+    codec: &Codec,
+    before: &DocumentState,
+    files: Arc<GroupedDocuments>,
+    owned: Arc<GroupedDocuments>,
+    now: SystemTime,
+) -> DocumentState {
+    let documents = effective(&before.translated.documents, &files, &owned);
+    let options = Arc::clone(&before.options);
+    if is_same(&documents, &before.translated.documents) {
+        return DocumentState { files, owned, translated: Arc::clone(&before.translated), options };
+    }
+    let translation = translate(codec, &documents, &options, Some(&before.translated.translation));
+    let since = since(&before.translated, &translation.conditions, now);
+    DocumentState {
+        files,
+        owned,
+        translated: Arc::new(Translated { documents, translation, since }),
+        options,
+    }
+}
+
+/// The documents that count, each with how often it has changed.
+fn effective(before: &Documents, files: &GroupedDocuments, owned: &GroupedDocuments) -> Documents {
+    let of_files = files.iter().filter(|(key, _)| !owned.contains_key(*key));
+    let place = |(key, GroupedDocument { document, group }): (&DocumentKey, &GroupedDocument)| {
+        let generation = match before.get(key) {
+            Some(placed) if placed.document.source == document.source => placed.generation,
+            Some(placed) => placed.generation.saturating_add(1),
+            None => 1,
+        };
+        (key.clone(), Placed { document: Arc::clone(document), group: group.clone(), generation })
+    };
+    of_files.chain(owned).map(place).collect()
+}
+
+/// Whether all documents are the same and in the same places.
+fn is_same(a: &Documents, b: &Documents) -> bool {
+    let is_same = |a: &Placed, b: &Placed| {
+        a.group == b.group
+            && a.generation == b.generation
+            && (Arc::ptr_eq(&a.document, &b.document) || a.document == b.document)
+    };
+    a.len() == b.len() && a.iter().zip(b).all(|((key, a), (other, b))| key == other && is_same(a, b))
+}
+
+/// Since when each condition has its status: since `now` if it had another one, or none.
+fn since(
+    before: &Translated,
+    after: &Conditions,
+    now: SystemTime,
+) -> BTreeMap<ConditionId, (Truth, SystemTime)> {
+    let mut since = BTreeMap::new();
+    for (object, status) in &after.objects {
+        for (part, condition) in conditions(status) {
+            let id = ConditionId { object: object.clone(), part, kind: condition.kind };
+            let at = match before.since.get(&id) {
+                Some((status, at)) if *status == condition.status => *at,
+                Some(_) | None => now,
+            };
+            since.insert(id, (condition.status, at));
+        }
+    }
+    since
+}
+
+/// The documents of the API with a patch laid over them; those that it does not name lose their lines, which were those of
+/// the body that they came with.
+pub(crate) fn patched(owned: &Arc<GroupedDocuments>, patch: &DocumentPatch) -> Arc<GroupedDocuments> {
+    if patch.is_empty() {
+        return Arc::clone(owned);
+    }
+    let mut documents: GroupedDocuments = (**owned).clone();
+    for (key, document) in &mut documents {
+        if !patch.contains_key(key) && document.document.place.line > 0 {
+            document.document = without_lines(&document.document);
+        }
+    }
+    for (key, document) in patch {
+        match document {
+            Some(document) => _ = documents.insert(key.clone(), document.clone()),
+            None => _ = documents.remove(key),
+        }
+    }
+    Arc::new(documents)
+}
+
+fn without_lines(document: &Arc<Document>) -> Arc<Document> {
+    of_json(&document.key, &document.source).unwrap_or_else(|_| Arc::clone(document))
+}
+
+/// Reads the source of a document.
+///
+/// # Errors
+///
+/// Says why it is not, or no longer, the document of that key.
+fn of_json(key: &DocumentKey, source: &Value) -> Result<Arc<Document>, String> {
+    let found = |found: Vec<Diagnostic>| found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    match xds_routes::read(&"".into(), &Tree::from_json(source)) {
+        ReadOutcome::NotOurs => Err("it is of a kind that is not known".to_owned()),
+        ReadOutcome::Unreadable(diagnostics) => Err(found(diagnostics)),
+        ReadOutcome::Objects(objects) => {
+            let object = objects.into_iter().find(|object| object.key == *key);
+            let object = object.ok_or_else(|| "it holds another document".to_owned())?;
+            object.outcome.map(|(document, _)| document).map_err(found)
+        }
+    }
+}
+
+/// A document as it is stored. Holds secrets if it is a Secret.
+pub(crate) fn record(document: &GroupedDocument) -> Bytes {
+    json!({"group": document.group.as_str(), "source": *document.document.source}).to_string().into()
+}
+
+/// Reads what [`record`] wrote.
+///
+/// # Errors
+///
+/// Says why it cannot be read.
+pub(crate) fn read_record(key: &DocumentKey, value: &[u8]) -> Result<GroupedDocument, String> {
+    let value: Value = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+    let group = value.get("group").and_then(Value::as_str).ok_or("it names no group")?;
+    let group = GroupName::new(group).map_err(|error| error.to_string())?;
+    let document = of_json(key, value.get("source").unwrap_or(&Value::Null))?;
+    Ok(GroupedDocument { document, group })
+}
+
+/// What has to be stored so that `patch` is laid over `owned`.
+pub(crate) fn plan(owned: &GroupedDocuments, patch: &DocumentPatch) -> Plan {
+    let is_change = |(key, after): &(&DocumentKey, &Option<GroupedDocument>)| match (owned.get(*key), after) {
+        (Some(before), Some(after)) => !before.says_the_same(after),
+        (None, None) => false,
+        (Some(_), None) | (None, Some(_)) => true,
+    };
+    let changes = patch.iter().filter(is_change);
+    changes.map(|(key, after)| (StoreKey::Document(key.clone()), after.as_ref().map(record))).collect()
+}
+
+/// Adds what differs between two contents, without secrets, up to [`MAX_DIFFERENCE`] objects.
+pub(crate) fn difference(
+    before: &GroupedDocuments,
+    after: &GroupedDocuments,
+    changed: &mut Vec<ChangedObject>,
+) {
+    let keys: BTreeSet<&DocumentKey> = before.keys().chain(after.keys()).collect();
+    for key in keys {
+        let (old, new) = (before.get(key), after.get(key));
+        let is_same = match (old, new) {
+            (Some(old), Some(new)) => old.says_the_same(new),
+            (_, _) => false,
+        };
+        if is_same || changed.len() >= MAX_DIFFERENCE {
+            continue;
+        }
+        let json = |document: &GroupedDocument| redacted(&document.document);
+        changed.push(ChangedObject { what: what(key), before: old.map(json), after: new.map(json) });
+    }
+}
+
+/// The same of what is generated from documents, for each kind of client:
+/// `generated/{profile}/{group}/{type slug}/{name}`.
+pub(crate) fn generated_difference(
+    codec: &Codec,
+    before: &Generated,
+    after: &Generated,
+    changed: &mut Vec<ChangedObject>,
+) {
+    let flat = |generated: &Generated| {
+        let mut flat = BTreeMap::new();
+        for (name, group) in generated {
+            for (profile, resources) in &group.profiles {
+                for (key, resource) in resources {
+                    let what = format!("generated/{profile}/{}", resource_name(name, key));
+                    flat.insert(what, Arc::clone(resource));
+                }
+            }
+        }
+        flat
+    };
+    let (before, after) = (flat(before), flat(after));
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    for name in names {
+        let (old, new) = (before.get(name), after.get(name));
+        if old == new || changed.len() >= MAX_DIFFERENCE {
+            continue;
+        }
+        let json = |resource: &Arc<xds_cache::Resource>| codec.to_json(resource);
+        changed.push(ChangedObject { what: name.clone(), before: old.map(json), after: new.map(json) });
+    }
+}
+
+/// What is doubtful between documents and concerns a write: about what it brings, which has lines in the body, and what was
+/// not doubtful before.
+pub(crate) fn doubts_of_write(before: &Translated, after: &Translated) -> Vec<Diagnostic> {
+    let told: BTreeSet<_> = before.translation.diagnostics.iter().map(identity).collect();
+    let is_news = |doubt: &&Diagnostic| {
+        (doubt.place.file.is_empty() && doubt.place.line > 0) || !told.contains(&identity(doubt))
+    };
+    after.translation.diagnostics.iter().filter(is_news).take(MAX_DOUBTS).cloned().collect()
+}
+
+/// What makes two doubts the same; the line does not count, because every edit above moves it.
+fn identity(doubt: &Diagnostic) -> (&str, &str, &str, &str) {
+    (&doubt.place.file, doubt.code, &doubt.path, &doubt.message)
+}
+
+/// Logs what has become doubtful between documents.
+pub(crate) fn log_news(before: &Translated, after: &Translated) {
+    let told: BTreeSet<_> = before.translation.diagnostics.iter().map(identity).collect();
+    let news = after.translation.diagnostics.iter().filter(|doubt| !told.contains(&identity(doubt)));
+    for doubt in news.take(MAX_DOUBTS) {
+        let (file, line, column, code) =
+            (&*doubt.place.file, doubt.place.line, doubt.place.column, doubt.code);
+        match doubt.severity {
+            Severity::Error | Severity::Warning => tracing::warn!(file, line, column, code, "{doubt}"),
+            Severity::Info => tracing::info!(file, line, column, code, "{doubt}"),
+        }
+    }
+}
+
+/// How many doubts between documents are told of one change.
+const MAX_DOUBTS: usize = 100;
