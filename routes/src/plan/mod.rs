@@ -96,6 +96,7 @@ pub(crate) fn plan(documents: &Documents, options: &Options) -> Planned {
         plan.ports.sort_by(|one, other| one.name.cmp(&other.name));
         lookup.fill(plan, &mut diagnostics);
     }
+    lookup.report(groups.values().map(|group| &group.plan), &mut statuses);
     sort(&mut diagnostics);
     Planned { groups, statuses, diagnostics }
 }
