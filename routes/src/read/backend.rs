@@ -145,7 +145,7 @@ fn read_protocols(value: &Value<'_>, reader: &mut Reader) -> bool {
             Some("gateway.envoyproxy.io/h2c" | "kubernetes.io/h2c") => is_http2 = true,
             Some("gateway.envoyproxy.io/ws" | "gateway.envoyproxy.io/wss" | "kubernetes.io/ws") | None => {}
             Some(_) => {
-                reader.warn("unsupported", &item.spot, "the protocol is not known and changes nothing")
+                reader.warn("unsupported", &item.spot, "the protocol is not known and changes nothing");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Reads texts in tests.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+#![expect(clippy::panic, reason = "helpers of tests")]
 
 use std::sync::Arc;
 

@@ -18,8 +18,8 @@
 //!
 //! Every listener becomes a Gateway, every route a Route, every backend a Backend, each with faults of its own: a bad one
 //! takes no other down. What is wrong with the document as a whole takes down all of it, because nothing tells then which objects
-//! it was meant to have. The meaning is that of the Gateway API, its order of precedence included; the order of rules
-//! and matches in the text decides nothing else.
+//! it was meant to have. The meaning is that of the Gateway API, its order of precedence included: the first rule does not win
+//! because it is the first.
 
 mod backend;
 mod edits;

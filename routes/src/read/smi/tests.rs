@@ -1,6 +1,6 @@
 //! The examples of the specification as they stand, and what is refused.
 
-#![expect(clippy::panic, reason = "helpers of tests")]
+#![expect(clippy::panic, clippy::wildcard_enum_match_arm, reason = "helpers of tests")]
 
 use std::fmt::Write;
 
