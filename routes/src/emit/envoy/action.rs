@@ -7,15 +7,9 @@ use crate::emit::shared::{UNAVAILABLE, fractional_percent};
 use crate::model::HeaderEdits;
 use crate::plan::{Action, Mirror, PlannedRoute, Target, Weighted};
 
-/// The action of a route that forwards nothing: its field and value. All requests of a route that forwards, too, fail.
-pub(super) fn ending(scene: &Scene<'_>, route: &PlannedRoute) -> (&'static str, Json) {
-    match &route.action {
-        Action::Redirect(redirect) => ("redirect", path::redirect(scene, &route.matches, redirect)),
-        // Envoys make UNAVAILABLE of 503 for gRPC, but UNKNOWN of 500 (§1.8).
-        Action::Fail | Action::Forward(_) => {
-            ("direct_response", json!({"status": if route.is_grpc { 503 } else { 500 }}))
-        }
-    }
+/// A `DirectResponseAction` for requests that fail. Envoys make UNAVAILABLE of 503 for gRPC, but UNKNOWN of 500 (§1.8).
+pub(super) fn failure(route: &PlannedRoute) -> Json {
+    json!({"status": if route.is_grpc { 503 } else { 500 }})
 }
 
 /// A `RouteAction` that sends requests to the targets by weight; new sessions are marked with their backend.
@@ -26,11 +20,11 @@ pub(super) fn forward(
     marks: Option<&session::Marks<'_>>,
 ) -> Json {
     let mut action = Map::new();
-    let mut shares = shares(scene, route, targets, marks);
-    let (specifier, value) = match shares.as_mut_slice() {
+    let shares = shares(scene, route, targets, marks);
+    let (specifier, value) = match shares.as_slice() {
         [share] if share.fields.is_empty() => ("cluster", share.name.as_str().into()),
-        shares => {
-            let entries: Vec<Json> = shares.iter_mut().map(Share::to_json).collect();
+        _ => {
+            let entries: Vec<Json> = shares.into_iter().map(Share::into_json).collect();
             ("weighted_clusters", json!({"clusters": entries}))
         }
     };
@@ -40,8 +34,7 @@ pub(super) fn forward(
     }
     let path = route.path_rewrite.as_ref().and_then(|rewrite| path::rewrite(&route.matches, rewrite));
     action.extend(path.map(|(field, value)| (field.to_owned(), value)));
-    let new_host = route.host_rewrite.as_deref().or_else(|| filters::new_host(&route.request_edits));
-    if let Some(host) = new_host {
+    if let Some(host) = rule_host(route).filter(|_| !has_hosts(targets)) {
         action.insert("host_rewrite_literal".to_owned(), host.into());
         action.insert("append_x_forwarded_host".to_owned(), true.into());
     }
@@ -65,13 +58,37 @@ struct Share {
 }
 
 impl Share {
-    fn to_json(&mut self) -> Json {
+    fn into_json(mut self) -> Json {
         let mut entry = Map::new();
         entry.insert("name".to_owned(), self.name.as_str().into());
         entry.insert("weight".to_owned(), self.weight.into());
         entry.append(&mut self.fields);
         Json::Object(entry)
     }
+}
+
+/// Whether the changes of headers are written for each share, those of the rule included: Envoys make the changes of a share
+/// first, but the filters of a backend come after those of its rule and have the last word.
+pub(super) fn edits_shares(route: &PlannedRoute) -> bool {
+    let is_edited = |weighted: &Weighted| {
+        let none = HeaderEdits::default();
+        weighted.request_edits != none || weighted.response_edits != none
+    };
+    match &route.action {
+        Action::Forward(targets) => targets.iter().any(is_edited),
+        Action::Redirect(_) | Action::Fail => false,
+    }
+}
+
+/// The new host that a rule gives.
+fn rule_host(route: &PlannedRoute) -> Option<&str> {
+    route.host_rewrite.as_deref().or_else(|| filters::new_host(&route.request_edits))
+}
+
+/// Whether a share has a new host of its own. The rule's is then written for each share, because Envoys would take that of the
+/// route for all.
+fn has_hosts(targets: &[Weighted]) -> bool {
+    targets.iter().any(|weighted| filters::new_host(&weighted.request_edits).is_some())
 }
 
 /// The shares in the document's order. What is broken fails as its part of the weight says (C47); it is one share, however many
@@ -84,26 +101,33 @@ fn shares(
 ) -> Vec<Share> {
     let broken = if route.is_grpc { UNAVAILABLE } else { ERROR };
     let mut shares: Vec<Share> = Vec::new();
-    for Weighted { target, weight, request_edits, response_edits } in targets {
-        let Target::Backend(backend) = target else {
+    for weighted in targets {
+        let Target::Backend(backend) = &weighted.target else {
             match shares.iter_mut().find(|share| share.name == broken) {
-                Some(share) => share.weight = share.weight.saturating_add(*weight),
-                None => shares.push(Share { name: broken.to_owned(), weight: *weight, fields: Map::new() }),
+                Some(share) => share.weight = share.weight.saturating_add(weighted.weight),
+                None => shares.push(Share {
+                    name: broken.to_owned(),
+                    weight: weighted.weight,
+                    fields: Map::new(),
+                }),
             }
             continue;
         };
         let name = cluster::name(scene.plan, backend);
-        let mark = marks.map(|marks| marks.set_cookie(&name));
-        let response_edits = HeaderEdits {
-            add: response_edits.add.iter().cloned().chain(mark).collect(),
-            ..response_edits.clone()
-        };
-        let edits = filters::edits(request_edits, &response_edits).into_iter();
+        let (mut request_edits, mut response_edits) =
+            (weighted.request_edits.clone(), weighted.response_edits.clone());
+        if edits_shares(route) {
+            request_edits = filters::then(&route.request_edits, &request_edits);
+            response_edits = filters::then(&route.response_edits, &response_edits);
+        }
+        response_edits.add.extend(marks.map(|marks| marks.set_cookie(&name)));
+        let edits = filters::edits(&request_edits, &response_edits).into_iter();
         let mut fields: Map<String, Json> = edits.map(|(field, value)| (field.to_owned(), value)).collect();
-        if let Some(host) = filters::new_host(request_edits) {
+        let own_host = filters::new_host(&weighted.request_edits);
+        if let Some(host) = own_host.or_else(|| rule_host(route).filter(|_| has_hosts(targets))) {
             fields.insert("host_rewrite_literal".to_owned(), host.into());
         }
-        shares.push(Share { name, weight: *weight, fields });
+        shares.push(Share { name, weight: weighted.weight, fields });
     }
     shares
 }

@@ -171,11 +171,14 @@ fn aggregate(plan: &Plan, backend: &Backend) -> Map<String, Json> {
 }
 
 /// Panic is when requests go to endpoints that are not healthy because too few are. A member of a fallback never does that,
-/// or nothing would be left for the next one. Elsewhere it is for when none is healthy: endpoints that are going away still
-/// serve then, but a rollout, where most of them are, must not send new requests to them.
+/// or nothing would be left for the next one, and it tells at once which endpoints are dead: by default changes of health
+/// wait for a second, in which all but the first dead endpoint would be asked on. Elsewhere panic is for when none is healthy:
+/// endpoints that are going away still serve then, but a rollout, where most of them are, must not send new requests there.
 fn common_lb_config(cluster: &Cluster) -> Json {
-    let threshold = if cluster.is_fallback_member { 0 } else { 1 };
-    let config = json!({"healthy_panic_threshold": {"value": threshold}});
+    let config = match cluster.is_fallback_member {
+        true => json!({"healthy_panic_threshold": {"value": 0}, "update_merge_window": "0s"}),
+        false => json!({"healthy_panic_threshold": {"value": 1}}),
+    };
     match cluster.has_sessions {
         // The default lacks draining endpoints, with which sessions stay until they are gone (C86).
         true => {

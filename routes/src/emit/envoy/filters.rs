@@ -85,6 +85,21 @@ pub(super) fn edits(request: &HeaderEdits, response: &HeaderEdits) -> Vec<(&'sta
         .collect()
 }
 
+/// First some changes, then others, as one. In each, Envoys remove before they set and add, so that what the first ones set
+/// must not come back where the others remove it.
+pub(super) fn then(first: &HeaderEdits, second: &HeaderEdits) -> HeaderEdits {
+    let stays = |(name, _): &&(String, String)| {
+        let touched = second.remove.iter().chain(second.set.iter().map(|(name, _)| name));
+        !touched.into_iter().any(|other| other.eq_ignore_ascii_case(name))
+    };
+    let kept = |headers: &[(String, String)]| headers.iter().filter(stays).cloned().collect::<Vec<_>>();
+    HeaderEdits {
+        set: [kept(&first.set), second.set.clone()].concat(),
+        add: [kept(&first.add), second.add.clone()].concat(),
+        remove: [first.remove.clone(), second.remove.clone()].concat(),
+    }
+}
+
 /// What a change of the request's headers makes of the host. Envoys refuse it among the headers.
 pub(super) fn new_host(request: &HeaderEdits) -> Option<&str> {
     request.set.iter().find(|(name, _)| name.eq_ignore_ascii_case("host")).map(|(_, value)| value.as_str())

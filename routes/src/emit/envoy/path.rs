@@ -41,8 +41,8 @@ fn substitution(pattern: &str, text: &str) -> Json {
     json!({"pattern": {"regex": pattern}, "substitution": text.replace('\\', r"\\")})
 }
 
-/// A `RedirectAction`.
-pub(super) fn redirect(scene: &Scene<'_>, matches: &Match, redirect: &Redirect) -> Json {
+/// A `RedirectAction` that writes this port into the location, if any.
+pub(super) fn redirect(matches: &Match, redirect: &Redirect, port: Option<u16>) -> Json {
     let code = match redirect.status {
         301 => "MOVED_PERMANENTLY",
         303 => "SEE_OTHER",
@@ -58,7 +58,7 @@ pub(super) fn redirect(scene: &Scene<'_>, matches: &Match, redirect: &Redirect) 
     if let Some(host) = &redirect.host {
         action = with(action, "host_redirect", host.as_str());
     }
-    if let Some(port) = redirect_port(scene, redirect) {
+    if let Some(port) = port {
         action = with(action, "port_redirect", port);
     }
     match &redirect.path {
@@ -71,11 +71,17 @@ pub(super) fn redirect(scene: &Scene<'_>, matches: &Match, redirect: &Redirect) 
     }
 }
 
-/// The port to write into the location; `None` writes none, or that of the request's host if the host is kept.
-///
-/// Without a port the redirect goes to that of its scheme, or of the listener if it names no scheme. The port of a scheme is not
-/// written, but where the request's host names another, which would stay there.
-fn redirect_port(scene: &Scene<'_>, redirect: &Redirect) -> Option<u16> {
+/// The port to which a redirect leads.
+pub(super) struct RedirectPort {
+    /// What is written into the location.
+    pub(super) written: Option<u16>,
+    /// What is written if the request's host names a port. Envoys keep it unless another is given.
+    pub(super) displacing: Option<u16>,
+}
+
+/// Without a port the redirect leads to that of its scheme, or of the listener if it names no scheme. The port of a scheme
+/// is not written.
+pub(super) fn redirect_port(scene: &Scene<'_>, redirect: &Redirect) -> RedirectPort {
     let own_scheme = if scene.is_tls { "https" } else { "http" };
     let scheme = redirect.scheme.as_deref().unwrap_or(own_scheme);
     let default_port = |scheme: &str| if scheme == "https" { 443 } else { 80 };
@@ -84,7 +90,8 @@ fn redirect_port(scene: &Scene<'_>, redirect: &Redirect) -> Option<u16> {
         (None, Some(scheme)) => default_port(scheme),
         (None, None) => scene.port,
     };
-    let is_understood = port == default_port(scheme);
-    let keeps_other = redirect.host.is_none() && scene.port != default_port(own_scheme);
-    (!is_understood || keeps_other).then_some(port)
+    if port != default_port(scheme) {
+        return RedirectPort { written: Some(port), displacing: None };
+    }
+    RedirectPort { written: None, displacing: redirect.host.is_none().then_some(port) }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::{Hosts, Scene, Table, action, filters, matcher, session};
+use super::{Hosts, Scene, Table, action, filters, matcher, path, session};
 use crate::emit::shared::{type_of, with};
 use crate::plan::{Action, PlannedRoute, Weighted};
 
@@ -17,8 +17,6 @@ pub(super) fn configuration(scene: &Scene<'_>, table: &Table<'_>) -> Json {
         "validate_clusters": false,
         // A client may write the port behind the host or not (C44).
         "ignore_port_in_host_matching": true,
-        // The filters of a backend are applied after those of its rule, so they have the last word.
-        "most_specific_header_mutations_wins": true,
     })
 }
 
@@ -28,11 +26,29 @@ fn virtual_host(scene: &Scene<'_>, hosts: &Hosts<'_>) -> Json {
     if routes.is_empty() { host } else { with(host, "routes", routes) }
 }
 
-/// A route, after those that keep sessions with their backends.
+/// A route, after those for requests that the same route must treat in another way.
 fn routes(scene: &Scene<'_>, route: &PlannedRoute) -> Vec<Json> {
-    let Action::Forward(targets) = &route.action else {
-        return vec![entry(scene, route, route.id.to_string(), Vec::new(), action::ending(scene, route))];
-    };
+    let name = route.id.to_string();
+    match &route.action {
+        Action::Forward(targets) => forwards(scene, route, targets),
+        Action::Redirect(redirect) => {
+            let port = path::redirect_port(scene, redirect);
+            let to = |port| ("redirect", path::redirect(&route.matches, redirect, port));
+            let displacing = port.displacing.map(|port| {
+                let with_port = matcher::header_regex(":authority", ".*:[0-9]+");
+                entry(scene, route, format!("{name}/port"), vec![with_port], to(Some(port)))
+            });
+            let plain = entry(scene, route, name, Vec::new(), to(port.written));
+            displacing.into_iter().chain([plain]).collect()
+        }
+        Action::Fail => {
+            vec![entry(scene, route, name, Vec::new(), ("direct_response", action::failure(route)))]
+        }
+    }
+}
+
+/// A route that forwards, after those that keep sessions with their backends.
+fn forwards(scene: &Scene<'_>, route: &PlannedRoute, targets: &[Weighted]) -> Vec<Json> {
     let mut entries = Vec::new();
     for pin in session::pins(scene.plan, route, targets) {
         // The weight says nothing about sessions that exist: they stay, also at weight 0 (GEP-1619).
@@ -61,8 +77,10 @@ fn entry(
 ) -> Json {
     let matches = matcher::route_match(scene, route, headers);
     let mut entry = json!({"name": name, "match": matches, action_field: action});
-    for (field, value) in filters::edits(&route.request_edits, &route.response_edits) {
-        entry = with(entry, field, value);
+    if !action::edits_shares(route) {
+        for (field, value) in filters::edits(&route.request_edits, &route.response_edits) {
+            entry = with(entry, field, value);
+        }
     }
     match filters::overrides(scene, route) {
         Some(overrides) => with(entry, "typed_per_filter_config", overrides),

@@ -32,7 +32,9 @@ pub(super) fn per_route(session: &Session, is_tls: bool) -> Json {
             },
         }),
         SessionKind::Cookie { path, .. } => {
-            let attributes = attributes(is_tls).into_iter().map(|(name, value)| match value {
+            // The filter adds `HttpOnly` by itself.
+            let own = attributes(is_tls).into_iter().filter(|(name, _)| *name != "HttpOnly");
+            let attributes = own.map(|(name, value)| match value {
                 Some(value) => json!({"name": name, "value": value}),
                 None => json!({"name": name}),
             });

@@ -84,7 +84,7 @@ fn the_mesh_has_a_listener_for_each_port_that_no_gateway_has() {
 fn what_is_broken_fails_as_its_kind_of_route_does() {
     let split = || forward(vec![to("prod/a/80", 20), broken(50), to("prod/b/80", 0), broken(30)]);
     let all = || forward(vec![broken(1)]);
-    let routes = vec![split(), all(), route(0, Action::Fail)];
+    let routes = [split(), all(), route(0, Action::Fail)];
     let both = routes.iter().cloned().chain(routes.iter().cloned().map(grpc));
     insta::assert_snapshot!("broken", golden_routes(both.collect()));
 }

@@ -10,7 +10,7 @@ use crate::plan::{Action, Plan, PlannedRoute};
 use crate::translate::Options;
 
 fn config() -> Config {
-    Config { cases: 300, failure_persistence: None, ..Config::default() }
+    Config { cases: 150, failure_persistence: None, ..Config::default() }
 }
 
 fn routes(plan: &mut Plan) -> impl Iterator<Item = &mut PlannedRoute> {

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use super::plans::{forward, grpc, header, method, path, route, to, with_routes};
+use super::plans::{edits, forward, grpc, header, method, path, route, to, with_routes};
 use super::{emit, routes};
 use crate::model::{
     Fraction, HeaderValue, MatchType, PathMatch, PathRewrite, QueryMatch, Redirect, Retry, Timeouts,
 };
-use crate::plan::{Action, PlannedRoute};
+use crate::plan::{Action, PlannedRoute, Weighted};
 use crate::translate::Options;
 
 /// The only xDS route that becomes of a route.
@@ -169,37 +169,72 @@ fn paths_are_rewritten_with_one_slash_between() {
 
 #[test]
 fn redirects_name_a_port_only_if_they_must() {
-    // Port of the listener, scheme, host, port of the redirect; port in the location.
+    // Port of the listener, scheme, host, port of the redirect; port in the location, and if the host of the request has one.
     let cases = [
-        (80, None, false, None, None),
-        (80, Some("https"), false, None, None),
-        (80, Some("https"), false, Some(443), None),
-        (80, Some("https"), false, Some(8443), Some(8443)),
-        (80, None, true, Some(80), None),
-        (80, None, true, Some(8080), Some(8080)),
-        // The request's host names a port, which must not stay.
-        (8080, Some("https"), false, None, Some(443)),
-        (8080, Some("https"), true, None, None),
-        (8080, None, false, None, Some(8080)),
-        (8080, None, true, None, Some(8080)),
-        (8080, None, true, Some(80), None),
-        (8080, None, false, Some(80), Some(80)),
+        (80, None, false, None, (None, Some(80))),
+        (80, Some("https"), false, None, (None, Some(443))),
+        (80, Some("https"), false, Some(443), (None, Some(443))),
+        (80, Some("https"), false, Some(8443), (Some(8443), Some(8443))),
+        (80, None, true, Some(80), (None, None)),
+        (80, None, true, Some(8080), (Some(8080), Some(8080))),
+        (8080, Some("https"), false, None, (None, Some(443))),
+        (8080, Some("https"), true, None, (None, None)),
+        (8080, None, false, None, (Some(8080), Some(8080))),
+        (8080, None, true, None, (Some(8080), Some(8080))),
+        (8080, None, true, Some(80), (None, None)),
+        (8080, None, false, Some(80), (None, Some(80))),
     ];
     for (listener, scheme, has_host, port, expected) in cases {
-        let redirect = Redirect {
-            scheme: scheme.map(str::to_owned),
-            host: has_host.then(|| "new.example".to_owned()),
-            path: None,
-            port,
-            status: 301,
-        };
-        let found = only_with(route(0, Action::Redirect(redirect.clone())), &Options::default(), listener);
-        assert_eq!(
-            found["redirect"].get("port_redirect"),
-            expected.map(Json::from).as_ref(),
-            "{listener} {redirect:?}"
-        );
+        let host = has_host.then(|| "new.example".to_owned());
+        let redirect = Redirect { scheme: scheme.map(str::to_owned), host, path: None, port, status: 301 };
+        let mut plan = with_routes(vec![route(0, Action::Redirect(redirect.clone()))]);
+        plan.ports[0].port = listener;
+        let found = routes(&emit(&plan, &Options::default()));
+        let port =
+            |route: Option<&Json>| route.and_then(|route| route["redirect"].get("port_redirect")?.as_u64());
+        assert_eq!((port(found.last()), port(found.first())), expected, "{listener} {redirect:?}");
+        let is_told_apart = found[0]["match"].to_string().contains(":authority");
+        assert_eq!(is_told_apart, found.len() == 2, "{found:#?}");
     }
+}
+
+#[test]
+fn the_filters_of_a_backend_have_the_last_word() {
+    let rule = edits(
+        &[("X-Set", "rule"), ("x-both", "rule"), ("x-gone", "rule")],
+        &[("x-add", "rule")],
+        &["x-back"],
+    );
+    let own =
+        edits(&[("x-set", "own")], &[("x-add", "own"), ("x-both", "own"), ("x-back", "own")], &["X-Gone"]);
+    let mut split = forward(vec![Weighted { request_edits: own, ..to("prod/a/80", 1) }, to("prod/b/80", 1)]);
+    split.request_edits = rule;
+    let found = only(split);
+    assert_eq!(found.get("request_headers_to_add"), None, "Envoys would make these changes last");
+    let shares = &found["route"]["weighted_clusters"]["clusters"];
+    let headers = |share: &Json| -> Vec<String> {
+        let added = share["request_headers_to_add"].as_array().expect("changes").iter();
+        let text = |value: &Json| value.as_str().unwrap_or("APPEND").to_owned();
+        added
+            .map(|it| {
+                [&it["header"]["key"], &it["header"]["value"], &it["append_action"]].map(text).join(" ")
+            })
+            .collect()
+    };
+    let set = "OVERWRITE_IF_EXISTS_OR_ADD";
+    let expected = [
+        format!("x-both rule {set}"),
+        format!("x-set own {set}"),
+        "x-add rule APPEND".to_owned(),
+        "x-add own APPEND".to_owned(),
+        "x-both own APPEND".to_owned(),
+        "x-back own APPEND".to_owned(),
+    ];
+    assert_eq!(headers(&shares[0]), expected);
+    assert_eq!(shares[0]["request_headers_to_remove"], json!(["x-back", "X-Gone"]));
+    // The other one has those of the rule.
+    assert_eq!(headers(&shares[1]).len(), 4);
+    assert_eq!(shares[1]["request_headers_to_remove"], json!(["x-back"]));
 }
 
 #[test]
