@@ -47,16 +47,6 @@ impl Statuses {
         self.parts(key).parents.insert(index, status);
     }
 
-    /// Adds a condition to every parent that was told of, and to the object itself if it has none. If a condition of this
-    /// type and status is there, its reason stays and the message is added to its own.
-    pub(crate) fn every_parent(&mut self, key: &DocumentKey, condition: &Condition) {
-        let parts = self.parts(key);
-        if parts.parents.is_empty() {
-            add(&mut parts.conditions, condition);
-        }
-        parts.parents.values_mut().for_each(|parent| add(&mut parent.conditions, condition));
-    }
-
     /// Adds the status of a Gateway's next listener.
     pub(crate) fn listener(&mut self, key: &DocumentKey, status: ListenerStatus) {
         self.parts(key).listeners.push(status);
@@ -75,16 +65,6 @@ impl Statuses {
 
     fn parts(&mut self, key: &DocumentKey) -> &mut Parts {
         self.objects.entry(key.clone()).or_default()
-    }
-}
-
-fn add(conditions: &mut Vec<Condition>, condition: &Condition) {
-    let same = |one: &&mut Condition| one.kind == condition.kind && one.status == condition.status;
-    match conditions.iter_mut().find(same) {
-        Some(one) if one.message.is_empty() => one.message.clone_from(&condition.message),
-        Some(one) if condition.message.is_empty() || one.message.contains(&condition.message) => {}
-        Some(one) => one.message = format!("{}; {}", one.message, condition.message),
-        None => conditions.push(condition.clone()),
     }
 }
 
