@@ -1,0 +1,8 @@
+//! Route documents beyond the Gateway API's own cases, with real clients: splits, fallbacks, sessions, SMI, the native form.
+
+mod fallback;
+mod native;
+mod proxyless;
+mod session;
+mod split;
+mod weights;
