@@ -59,6 +59,13 @@ impl Answer {
         Self { tag: Some(tag), ..self }
     }
 
+    /// The same with an entity tag of which writes compare only `content`, and reads also the body.
+    #[must_use]
+    pub(crate) fn tagged_by_content_and(self, content: &str) -> Self {
+        let tag = tag::with_rest(content, &self.body.to_string());
+        self.tagged(tag)
+    }
+
     /// The same with the hash of its body as entity tag.
     #[must_use]
     pub(crate) fn tagged_by_content(self) -> Self {

@@ -1,6 +1,9 @@
 //! The handlers, one module per part of the API.
 
 pub(crate) mod acks;
+mod apply;
+pub(crate) mod conditions;
+pub(crate) mod documents;
 pub mod events;
 pub(crate) mod files;
 pub(crate) mod groups;
@@ -9,3 +12,4 @@ pub(crate) mod history;
 pub(crate) mod nodes;
 pub(crate) mod resources;
 pub(crate) mod snapshot;
+pub(crate) mod validate;

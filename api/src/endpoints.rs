@@ -5,7 +5,9 @@
 use axum::routing::{MethodRouter, delete, get, post, put};
 use http::StatusCode;
 
-use crate::endpoint::{acks, events, files, groups, health, history, nodes, resources, snapshot};
+use crate::endpoint::{
+    acks, conditions, documents, events, files, groups, health, history, nodes, resources, snapshot, validate,
+};
 use crate::openapi;
 use crate::state::ApiState;
 
@@ -51,6 +53,7 @@ pub(crate) enum Input {
     Group,
     Publication,
     Resource,
+    Documents,
     Rollback,
     Text,
 }
@@ -95,6 +98,13 @@ const DELETE_ERRORS: &[StatusCode] = &[
     StatusCode::FAILED_DEPENDENCY,
     StatusCode::SERVICE_UNAVAILABLE,
     StatusCode::INSUFFICIENT_STORAGE,
+];
+
+/// The query parameters that choose documents.
+const FILTER: &[Query] = &[
+    Query("kind", QueryType::Text, "Only this kind, such as HTTPRoute"),
+    Query("namespace", QueryType::Text, "Only this namespace; - for kinds that have none"),
+    Query("name", QueryType::Text, "Only this name"),
 ];
 
 /// All endpoints, as the contract lists them.
@@ -240,6 +250,60 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         handler: || get(snapshot::of_group),
     },
     Endpoint {
+        method: Method::Post,
+        path: "/v1/apply",
+        summary: "Create or replace route documents, all or none; the API owns them, over those of files",
+        query: &[Query(
+            "group",
+            QueryType::Text,
+            "The group of the documents; if absent, the one that each is in, or default",
+        )],
+        input: Input::Documents,
+        output: Output::Write,
+        errors: PUT_ERRORS,
+        handler: || post(documents::apply),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/documents",
+        summary: "The route documents of files and API",
+        query: FILTER,
+        input: Input::None,
+        output: Output::Object("DocumentList"),
+        errors: NOT_READY,
+        handler: || get(documents::list),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/documents/{kind}/{namespace}/{name}",
+        summary: "One route document, where it comes from and what became of it",
+        query: &[],
+        input: Input::None,
+        output: Output::Object("DocumentDetail"),
+        errors: NOT_FOUND,
+        handler: || get(documents::read_one),
+    },
+    Endpoint {
+        method: Method::Delete,
+        path: "/v1/documents/{kind}/{namespace}/{name}",
+        summary: "Delete a route document that the API owns; a file's of that name shows again",
+        query: &[],
+        input: Input::None,
+        output: Output::Write,
+        errors: DELETE_ERRORS,
+        handler: || delete(documents::delete),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/conditions",
+        summary: "What became of every object, as conditions of the Gateway API",
+        query: FILTER,
+        input: Input::None,
+        output: Output::Object("ConditionList"),
+        errors: NOT_READY,
+        handler: || get(conditions::list),
+    },
+    Endpoint {
         method: Method::Get,
         path: "/v1/nodes",
         summary: "The connected nodes",
@@ -319,7 +383,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         input: Input::Text,
         output: Output::Object("ValidationAnswer"),
         errors: &[StatusCode::PAYLOAD_TOO_LARGE, StatusCode::UNSUPPORTED_MEDIA_TYPE],
-        handler: || post(files::validate),
+        handler: || post(validate::validate),
     },
     Endpoint {
         method: Method::Get,

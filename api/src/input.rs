@@ -124,24 +124,29 @@ pub(crate) fn add_first(body: &mut Tree, key: &str, text: &str) {
 }
 
 fn parse(form: Form, bytes: &[u8]) -> Result<Tree, ApiError> {
+    let mut documents = parse_all(form, bytes)?;
+    let tree = documents.swap_remove(0);
+    match documents.first() {
+        None => Ok(tree),
+        Some(second) => Err(ApiError::BadBody(vec![Fault::at_tree(second, "", "a body is one document")])),
+    }
+}
+
+/// Reads a body of one or more documents.
+pub(crate) fn parse_all(form: Form, bytes: &[u8]) -> Result<Vec<Tree>, ApiError> {
     let syntax = match form {
         Form::Json => Syntax::Json,
         Form::Yaml => Syntax::Yaml,
     };
     // It has been read, so it is not too long.
     let limits = Limits { max_bytes: bytes.len(), ..Limits::default() };
-    let mut documents = match xds_codec::parse("", bytes, syntax, &limits) {
-        Ok(documents) => documents,
+    match xds_codec::parse("", bytes, syntax, &limits) {
+        Ok(documents) => Ok(documents),
         // The codec takes null for nothing; it can be read, and is of another shape than any body.
         Err(found) if !bytes.trim_ascii().is_empty() && found.iter().all(|one| one.code == "empty-file") => {
-            return Ok(Tree { position: Position { line: 1, column: 1 }, value: TreeValue::Null });
+            Ok(vec![Tree { position: Position { line: 1, column: 1 }, value: TreeValue::Null }])
         }
-        Err(found) => return Err(ApiError::BadBody(found.iter().map(of_text).collect())),
-    };
-    let tree = documents.swap_remove(0);
-    match documents.first() {
-        None => Ok(tree),
-        Some(second) => Err(ApiError::BadBody(vec![Fault::at_tree(second, "", "a body is one document")])),
+        Err(found) => Err(ApiError::BadBody(found.iter().map(of_text).collect())),
     }
 }
 
@@ -156,7 +161,7 @@ fn of_text(diagnostic: &Diagnostic) -> Fault {
 }
 
 /// Finds the text that stands for a secret in our answers: taking it in would overwrite the secret with it.
-fn find_placeholders(tree: &Tree, pointer: &mut String, found: &mut Vec<Fault>) {
+pub(crate) fn find_placeholders(tree: &Tree, pointer: &mut String, found: &mut Vec<Fault>) {
     let mut step = |key: &str, value: &Tree| {
         let length = pointer.len();
         pointer.push('/');

@@ -15,13 +15,16 @@ use utoipa::{OpenApi, ToSchema};
 
 use crate::acks::AcksReport;
 use crate::answer::Answer;
-use crate::endpoint::files::{FileList, ReloadAnswer, ValidationAnswer};
+use crate::endpoint::conditions::ConditionList;
+use crate::endpoint::documents::{DocumentDetail, DocumentList};
+use crate::endpoint::files::{FileList, ReloadAnswer};
 use crate::endpoint::groups::GroupList;
 use crate::endpoint::health::Health;
 use crate::endpoint::history::{Comparison, RevisionEntry, RevisionList, RollbackBody};
 use crate::endpoint::nodes::NodeList;
 use crate::endpoint::resources::{self, ResourceList};
 use crate::endpoint::snapshot::Snapshot;
+use crate::endpoint::validate::ValidationAnswer;
 use crate::endpoints::{ENDPOINTS, Endpoint, Input, Method, Output, Query, QueryType};
 use crate::group::Group;
 use crate::input::{NoParams, Params};
@@ -48,6 +51,9 @@ struct Publication {
     components(schemas(
         AcksReport,
         Comparison,
+        ConditionList,
+        DocumentDetail,
+        DocumentList,
         FileList,
         Group,
         GroupList,
@@ -180,7 +186,9 @@ fn path_help(name: &str) -> &'static str {
             "listeners, routes, clusters, endpoints, secrets, runtimes, scoped-routes, virtual-hosts, extension-configs, \
              locality-endpoints, or a percent-encoded type URL"
         }
-        "name" => "The resource's name, percent-encoded",
+        "name" => "The name of the resource or document, percent-encoded",
+        "kind" => "The kind of a route document, such as HTTPRoute",
+        "namespace" => "The namespace, percent-encoded; - for a kind that has none",
         "id" => "The node id, percent-encoded",
         _ => "A revision, or two with three dots between them",
     }
@@ -206,6 +214,7 @@ fn body(input: Input) -> Option<RequestBody> {
             ("All that the API is to own", content.build())
         }
         Input::Resource => ("A resource; @type may be left out", any()),
+        Input::Documents => ("A route document, a list of them, or YAML with several documents", any()),
         Input::Rollback => ("The revision to go back to", reference("RollbackBody")),
         Input::Text => ("What a file could hold", any()),
     };

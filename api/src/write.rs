@@ -65,7 +65,8 @@ pub(crate) struct WriteAnswer {
 /// One object that differs, without its secrets.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub(crate) struct Difference {
-    /// `group/{group}` or `{group}/{type}/{name}`.
+    /// `group/{group}`, `{group}/{type}/{name}`, `document/{kind}/{namespace}/{name}`, or of what is generated from documents
+    /// `generated/{profile}/{group}/{type}/{name}`.
     pub what: String,
     /// What it was; null if it is new.
     pub before: Option<Value>,
@@ -85,6 +86,18 @@ pub(crate) struct PlaceChange {
     pub old: Option<Value>,
     /// The new value; null if there is none.
     pub new: Option<Value>,
+}
+
+impl WriteParams {
+    /// The parameters of a write that has others besides.
+    pub(crate) fn new(
+        dry_run: bool,
+        wait: Option<String>,
+        timeout: Option<String>,
+        on_nack: Option<String>,
+    ) -> Self {
+        Self { dry_run, wait, timeout, on_nack }
+    }
 }
 
 impl From<&ChangedObject> for Difference {

@@ -1,19 +1,14 @@
-//! `/v1/status/files`, `/v1/reload` and `/v1/validate`.
+//! `/v1/status/files` and `/v1/reload`.
 
-use std::collections::BTreeSet;
-
-use axum::body::Body;
 use axum::extract::State;
-use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use xds_codec::{Diagnostic, Limits, ObjectContent};
 
-use crate::answer::{Answer, Form};
+use crate::answer::Answer;
 use crate::handle::FileStatus;
-use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, read};
+use crate::input::{NoParams, Params};
 use crate::problem::{ApiError, Fault};
-use crate::state::{ApiState, aside};
+use crate::state::ApiState;
 use crate::time::rfc3339;
 use crate::write::Difference;
 
@@ -52,9 +47,9 @@ pub(crate) struct FileEntry {
 pub(crate) struct ObjectEntry {
     /// The group that it is in.
     pub group: String,
-    /// A resource type such as `clusters`, or `NodeGroup`.
+    /// A resource type such as `clusters`, `NodeGroup`, or the kind of a route document.
     pub kind: String,
-    /// Its name.
+    /// Its name; of a route document, its namespace, `/` and its name.
     pub name: String,
     /// The line, from 1.
     pub line: u32,
@@ -79,17 +74,6 @@ pub(crate) struct ReloadAnswer {
     pub difference: Vec<Difference>,
     /// Why it is held back; null if it is not.
     pub held: Option<String>,
-}
-
-/// What a validation found.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ValidationAnswer {
-    /// Whether there is no error.
-    pub valid: bool,
-    /// The resources and groups that could be read.
-    pub objects: usize,
-    /// What is wrong or doubtful, in the order of the text.
-    pub diagnostics: Vec<Fault>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -124,51 +108,6 @@ pub(crate) async fn reload(
         difference: outcome.difference.iter().map(Difference::from).collect(),
         held: outcome.held,
     })
-}
-
-pub(crate) async fn validate(
-    State(state): State<ApiState>,
-    _: Params<NoParams>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Answer, ApiError> {
-    let (form, bytes) = read(&headers, body, MAX_RESOURCES_BYTES).await?;
-    // The name only says the form; places in the body have no file.
-    let (name, limits) = (
-        match form {
-            Form::Json => "body.json",
-            Form::Yaml => "body.yaml",
-        },
-        Limits { max_bytes: MAX_RESOURCES_BYTES, ..Limits::default() },
-    );
-    let codec = state.codec.clone();
-    let decoded = aside(move || codec.decode_file(name, &bytes, &limits)).await?;
-    let diagnostics = decoded.all_diagnostics();
-    let is_readable = |content: &ObjectContent| match content {
-        ObjectContent::Resource { outcome, .. } => outcome.is_ok(),
-        ObjectContent::NodeGroup { outcome, .. } => outcome.is_ok(),
-        ObjectContent::Unreadable(_) | ObjectContent::Other { .. } => false,
-    };
-    let dangling = xds_codec::dangling(decoded.objects.iter().filter_map(|object| match &object.content {
-        ObjectContent::Resource { outcome, .. } => outcome.as_ref().ok(),
-        ObjectContent::NodeGroup { .. } | ObjectContent::Unreadable(_) | ObjectContent::Other { .. } => None,
-    }));
-    let mut faults: Vec<Fault> = diagnostics.iter().map(|diagnostic| in_body(diagnostic)).collect();
-    let mut told = BTreeSet::new();
-    for dangling in dangling.iter().filter(|dangling| told.insert((&dangling.from, &dangling.reference))) {
-        let detail = format!("{} names {}, which is not in this body", dangling.from, dangling.reference.to);
-        let warning = Fault { severity: Some("warning".to_owned()), ..Fault::new(detail) };
-        faults.push(Fault { code: Some("dangling-reference".to_owned()), ..warning });
-    }
-    Answer::ok(&ValidationAnswer {
-        valid: !diagnostics.iter().any(|diagnostic| diagnostic.is_error()),
-        objects: decoded.objects.iter().filter(|object| is_readable(&object.content)).count(),
-        diagnostics: faults,
-    })
-}
-
-fn in_body(diagnostic: &Diagnostic) -> Fault {
-    Fault { file: None, ..Fault::of(diagnostic, "") }
 }
 
 fn entry(file: &FileStatus) -> FileEntry {

@@ -48,7 +48,7 @@ pub(crate) struct RevisionEntry {
 /// What became of one object.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ObjectChange {
-    /// `group/{group}` or `{group}/{type}/{name}`.
+    /// `group/{group}`, `{group}/{type}/{name}` or `document/{kind}/{namespace}/{name}`.
     pub what: String,
     /// `added`, `changed` or `removed`.
     pub change: &'static str,

@@ -56,6 +56,8 @@ pub(crate) struct ResourceEntry {
     pub group: String,
     /// `file`, `api`, or `override` if the API's hides a file's.
     pub source: &'static str,
+    /// Whether it is made of a route document; then the source and the place are those of that document.
+    pub generated: bool,
     /// Where in the files it is, or what it hides is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<FilePlace>,
@@ -186,13 +188,15 @@ fn entry(
         version: resource.version().to_string(),
         group: group.to_string(),
         source,
+        generated: groups.get(&group).is_some_and(|group| !group.resources.contains_key(resource.key())),
         file,
         resource: state.codec.to_json(resource),
         file_resource: hidden.map(|hidden| state.codec.to_json(&hidden)),
     }
 }
 
-fn place(origin: &Origin) -> Option<FilePlace> {
+/// Where in the files something is; `None` if it is the API's.
+pub(crate) fn place(origin: &Origin) -> Option<FilePlace> {
     match origin {
         Origin::File { path, line, column } => {
             Some(FilePlace { path: path.to_string(), line: *line, column: *column })

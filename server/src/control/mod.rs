@@ -38,7 +38,7 @@ use xds_api::handle::{
     WriteOptions, WriteOutcome,
 };
 use xds_cache::{Layer, Publisher, Revision, StatusBoard};
-use xds_codec::Codec;
+use xds_codec::{Codec, Diagnostic};
 use xds_store::{Store, StoreError};
 
 use self::state::State;
@@ -276,7 +276,11 @@ impl xds_api::handle::Control for Control {
         let broken = state.broken_files().filter(|_| state.is_loaded);
         let broken =
             broken.map(|files| format!("there are errors in {files}; last good contents are served"));
-        state.unreadable.values().chain(state.problems.values()).cloned().chain(broken).collect()
+        // What the program itself got wrong is in no file.
+        let is_ours = |doubt: &&Diagnostic| doubt.code == "generated-resource" && doubt.place.file.is_empty();
+        let generated = state.documents.translated.translation.diagnostics.iter().filter(is_ours);
+        let known = state.unreadable.values().chain(state.problems.values()).cloned().chain(broken);
+        known.chain(generated.map(ToString::to_string)).collect()
     }
 
     fn events(&self) -> broadcast::Receiver<Event> {

@@ -1,11 +1,13 @@
 //! Tests of the control against a store in memory, which can be made to fail, and against the real one.
 
 mod acked;
+mod documents;
 mod events;
 mod files;
 mod model;
 mod places;
 mod rest;
+mod rest_documents;
 mod store;
 mod writes;
 

@@ -1,0 +1,204 @@
+//! `/v1/conditions`: what became of every object, in the shape of the Gateway API.
+
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+use xds_routes::conditions::{ObjectStatus, ParentStatus};
+use xds_routes::{Condition, Conditions, DocumentKey, Kind};
+
+use crate::answer::Answer;
+use crate::document::{self, ConditionId, ConditionPart, DocumentState, Translated};
+use crate::endpoint::documents::{Filter, source};
+use crate::input::Params;
+use crate::problem::ApiError;
+use crate::state::{ApiState, aside};
+use crate::time::rfc3339;
+
+/// What became of objects.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ConditionList {
+    /// By kind, namespace and name.
+    pub objects: Vec<ObjectConditions>,
+}
+
+/// What became of one object.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ObjectConditions {
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace; `-` if the kind has none.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// `file` or `api`; absent in a validation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<&'static str>,
+    /// The generation that was judged.
+    pub observed_generation: u64,
+    /// Of the object itself.
+    pub conditions: Vec<ConditionEntry>,
+    /// What it is to each of its parents: of a route or a policy.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parents: Vec<ParentConditions>,
+    /// Of each listener: of a Gateway.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub listeners: Vec<ListenerConditions>,
+}
+
+/// What a route or policy is to one parent.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ParentConditions {
+    /// The parent.
+    pub parent_ref: ParentRef,
+    /// The conditions.
+    pub conditions: Vec<ConditionEntry>,
+}
+
+/// A parent.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ParentRef {
+    /// Its API group; empty for core kinds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Its kind; absent for what is no object, such as all gRPC clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Its namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// The listener.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub section_name: Option<String>,
+    /// The port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}
+
+/// What became of a listener.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ListenerConditions {
+    /// Its name.
+    pub name: String,
+    /// How many routes it has accepted.
+    pub attached_routes: usize,
+    /// The kinds of routes that it takes.
+    pub supported_kinds: Vec<String>,
+    /// The conditions.
+    pub conditions: Vec<ConditionEntry>,
+}
+
+/// One condition.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ConditionEntry {
+    /// Its type, such as `Accepted`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Why, in one word.
+    pub reason: &'static str,
+    /// For people; may be empty.
+    pub message: String,
+    /// The generation that was judged.
+    pub observed_generation: u64,
+    /// Since when it has this status, as far as this server knows; absent in a validation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<String>,
+}
+
+pub(crate) async fn list(
+    State(state): State<ApiState>,
+    Params(filter): Params<Filter>,
+) -> Result<Answer, ApiError> {
+    state.check_loaded()?;
+    let filter = filter.check()?;
+    let documents = state.control.documents();
+    let objects = aside(move || {
+        let all = documents.translated.translation.conditions.objects.iter();
+        let taken = all.filter(|(key, _)| filter.takes(key));
+        taken.map(|(key, status)| of_object(&documents, key, status)).collect()
+    });
+    Ok(Answer::ok(&ConditionList { objects: objects.await? })?.tagged_by_content())
+}
+
+/// What became of an object that is served.
+pub(crate) fn of_object(
+    documents: &DocumentState,
+    key: &DocumentKey,
+    status: &ObjectStatus,
+) -> ObjectConditions {
+    let source = Some(source(documents, key));
+    ObjectConditions { source, ..entry(key, status, Some(&documents.translated)) }
+}
+
+/// What would become of the objects of a body.
+pub(crate) fn of_body(conditions: &Conditions) -> Vec<ObjectConditions> {
+    conditions.objects.iter().map(|(key, status)| entry(key, status, None)).collect()
+}
+
+fn entry(key: &DocumentKey, status: &ObjectStatus, known: Option<&Translated>) -> ObjectConditions {
+    let observed_generation = status.observed_generation;
+    let list = |part: &ConditionPart, conditions: &[Condition]| -> Vec<ConditionEntry> {
+        let since = |kind| {
+            let id = ConditionId { object: key.clone(), part: part.clone(), kind };
+            known?.since.get(&id).map(|(_, at)| rfc3339(*at))
+        };
+        let entry = |condition: &Condition| ConditionEntry {
+            kind: condition.kind,
+            status: condition.status.to_string(),
+            reason: condition.reason,
+            message: condition.message.clone(),
+            observed_generation,
+            last_transition_time: since(condition.kind),
+        };
+        conditions.iter().map(entry).collect()
+    };
+    let parents = status.parents.iter().map(|parent| ParentConditions {
+        parent_ref: parent_ref(parent),
+        conditions: list(&ConditionPart::of_parent(parent), &parent.conditions),
+    });
+    let listeners = status.listeners.iter().map(|listener| ListenerConditions {
+        name: listener.name.clone(),
+        attached_routes: listener.attached_routes,
+        supported_kinds: listener.supported_kinds.clone(),
+        conditions: list(&ConditionPart::Listener(listener.name.clone()), &listener.conditions),
+    });
+    ObjectConditions {
+        kind: key.kind.to_string(),
+        namespace: document::namespace(key).to_owned(),
+        name: key.name.to_string(),
+        source: None,
+        observed_generation,
+        conditions: list(&ConditionPart::Object, &status.conditions),
+        parents: parents.collect(),
+        listeners: listeners.collect(),
+    }
+}
+
+/// Takes the text of a parent apart again: `Gateway prod/edge`.
+fn parent_ref(status: &ParentStatus) -> ParentRef {
+    let object = status.parent.split_once(' ').and_then(|(kind, rest)| {
+        let (namespace, name) = rest.split_once('/')?;
+        Some((kind, namespace, name))
+    });
+    let (section_name, port) = (status.section.clone(), status.port);
+    let Some((kind, namespace, name)) = object else {
+        let (group, kind, namespace) = (None, None, None);
+        return ParentRef { group, kind, namespace, name: status.parent.clone(), section_name, port };
+    };
+    ParentRef {
+        group: Kind::of_name(kind).map(|kind| kind.api_group().to_owned()),
+        kind: Some(kind.to_owned()),
+        namespace: Some(namespace.to_owned()),
+        name: name.to_owned(),
+        section_name,
+        port,
+    }
+}

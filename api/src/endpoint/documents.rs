@@ -1,0 +1,222 @@
+//! `/v1/apply` and `/v1/documents`: route documents, owned by files or by the API.
+
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use axum::extract::State;
+use http::HeaderMap;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+use xds_routes::conditions::ObjectStatus;
+use xds_routes::{DocumentKey, Kind, Placed};
+
+use crate::answer::Answer;
+use crate::document::{self, DocumentState, GroupedDocument, NO_NAMESPACE};
+use crate::endpoint::apply;
+use crate::endpoint::conditions::{self, ObjectConditions};
+use crate::endpoint::snapshot::{FilePlace, place};
+use crate::handle::Write;
+use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, Path, read};
+use crate::problem::ApiError;
+use crate::state::{ApiState, aside, group_name};
+use crate::tag;
+use crate::write::{self, WriteParams};
+
+/// Route documents, by kind, namespace and name.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DocumentList {
+    /// The documents that count.
+    pub documents: Vec<DocumentEntry>,
+}
+
+/// Whose a document is, and where it comes from.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DocumentEntry {
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace; `-` if the kind has none.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The node group that its place gives it.
+    pub group: String,
+    /// How often its content has changed since the server started, from 1.
+    pub generation: u64,
+    /// `file` or `api`.
+    pub source: &'static str,
+    /// Whether it is the API's and hides a file's.
+    pub overridden: bool,
+    /// Where in the files it is, or what it hides is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<FilePlace>,
+}
+
+/// One route document.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DocumentDetail {
+    /// Whose it is, and where it comes from.
+    #[serde(flatten)]
+    pub entry: DocumentEntry,
+    /// What it says, without secrets.
+    pub document: Value,
+    /// What the file says, if the API's hides it; without secrets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_document: Option<Value>,
+    /// What became of it; null if nothing is said of such a document.
+    pub status: Option<ObjectConditions>,
+}
+
+/// Which documents or objects are asked for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Filter {
+    kind: Option<String>,
+    namespace: Option<String>,
+    name: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ApplyParams {
+    group: Option<String>,
+    // A flattened structure would take every value for a text.
+    #[serde(default)]
+    dry_run: bool,
+    wait: Option<String>,
+    timeout: Option<String>,
+    on_nack: Option<String>,
+}
+
+impl Filter {
+    /// Whether an object is asked for.
+    pub(crate) fn takes(&self, key: &DocumentKey) -> bool {
+        self.kind.as_deref().is_none_or(|kind| kind == key.kind.as_str())
+            && self.namespace.as_deref().is_none_or(|namespace| namespace == document::namespace(key))
+            && self.name.as_deref().is_none_or(|name| name == &*key.name)
+    }
+
+    /// Refuses a kind that does not exist, which nothing would ever match.
+    pub(crate) fn check(self) -> Result<Self, ApiError> {
+        match &self.kind {
+            Some(kind) if Kind::of_name(kind).is_none() => Err(ApiError::BadRequest(no_kind(kind))),
+            Some(_) | None => Ok(self),
+        }
+    }
+
+    fn is_none(&self) -> bool {
+        self.kind.is_none() && self.namespace.is_none() && self.name.is_none()
+    }
+}
+
+pub(crate) async fn list(
+    State(state): State<ApiState>,
+    Params(filter): Params<Filter>,
+) -> Result<Answer, ApiError> {
+    state.check_loaded()?;
+    let filter = filter.check()?;
+    let documents = state.control.documents();
+    let is_whole = filter.is_none();
+    let (list, content) = aside(move || {
+        let all = &documents.translated.documents;
+        let taken = all.iter().filter(|(key, _)| filter.takes(key));
+        let list =
+            DocumentList { documents: taken.map(|(key, placed)| entry(&documents, key, placed)).collect() };
+        (list, tag::of_documents(all))
+    })
+    .await?;
+    let answer = Answer::ok(&list)?;
+    // All documents are what applying several of them changes.
+    Ok(if is_whole { answer.tagged_by_content_and(&content) } else { answer.tagged_by_content() })
+}
+
+pub(crate) async fn read_one(
+    State(state): State<ApiState>,
+    Path((kind, namespace, name)): Path<(String, String, String)>,
+    _: Params<NoParams>,
+) -> Result<Answer, ApiError> {
+    state.check_loaded()?;
+    let key = document_key(&kind, &namespace, &name)?;
+    let documents = state.control.documents();
+    let translated = &documents.translated;
+    let Some(placed) = translated.documents.get(&key) else {
+        return Err(ApiError::NotFound(format!("there is no {key}")));
+    };
+    let hidden = hidden(&documents, &key);
+    let status = translated.translation.conditions.objects.get(&key);
+    let status = status.filter(|status| **status != ObjectStatus::default());
+    let detail = DocumentDetail {
+        entry: entry(&documents, &key, placed),
+        document: document::redacted(&placed.document),
+        file_document: hidden.map(|hidden| document::redacted(&hidden.document)),
+        status: status.map(|status| conditions::of_object(&documents, &key, status)),
+    };
+    Ok(Answer::ok(&detail)?.tagged_by_content_and(&tag::of_document(placed)))
+}
+
+pub(crate) async fn apply(
+    State(state): State<ApiState>,
+    Params(params): Params<ApplyParams>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Answer, ApiError> {
+    let ApplyParams { group, dry_run, wait, timeout, on_nack } = params;
+    let group = group.as_deref().map(group_name).transpose()?;
+    let (form, bytes) = read(&headers, body, MAX_RESOURCES_BYTES).await?;
+    let (documents, warnings) = aside(move || apply::read_documents(form, &bytes)).await??;
+    let params = WriteParams::new(dry_run, wait, timeout, on_nack);
+    write::run(&state, &headers, params, Write::ApplyDocuments { group, documents, warnings }).await
+}
+
+pub(crate) async fn delete(
+    State(state): State<ApiState>,
+    Path((kind, namespace, name)): Path<(String, String, String)>,
+    Params(params): Params<WriteParams>,
+    headers: HeaderMap,
+) -> Result<Answer, ApiError> {
+    let key = document_key(&kind, &namespace, &name)?;
+    write::run(&state, &headers, params, Write::DeleteDocument { key }).await
+}
+
+fn entry(documents: &DocumentState, key: &DocumentKey, placed: &Placed) -> DocumentEntry {
+    let hidden = hidden(documents, key);
+    let file = hidden.map_or(&placed.document, |hidden| &hidden.document);
+    DocumentEntry {
+        kind: key.kind.to_string(),
+        namespace: document::namespace(key).to_owned(),
+        name: key.name.to_string(),
+        group: placed.group.to_string(),
+        generation: placed.generation,
+        source: source(documents, key),
+        overridden: hidden.is_some(),
+        file: place(&file.origin()),
+    }
+}
+
+/// The file's document that one of the API hides.
+fn hidden<'d>(documents: &'d DocumentState, key: &DocumentKey) -> Option<&'d GroupedDocument> {
+    documents.files.get(key).filter(|_| documents.owned.contains_key(key))
+}
+
+/// `file` or `api`.
+pub(crate) fn source(documents: &DocumentState, key: &DocumentKey) -> &'static str {
+    if documents.owned.contains_key(key) { "api" } else { "file" }
+}
+
+/// Reads the name of a document from a path.
+fn document_key(kind: &str, namespace: &str, name: &str) -> Result<DocumentKey, ApiError> {
+    let kind = Kind::of_name(kind).ok_or_else(|| ApiError::NotFound(no_kind(kind)))?;
+    if kind.is_cluster_scoped() && namespace != NO_NAMESPACE {
+        let advice = format!("a {kind} has no namespace: write {NO_NAMESPACE:?} in place of {namespace:?}");
+        return Err(ApiError::NotFound(advice));
+    }
+    Ok(DocumentKey::new(kind, namespace, name))
+}
+
+fn no_kind(kind: &str) -> String {
+    let kinds: BTreeMap<&str, ()> = Kind::ALL.iter().map(|kind| (kind.as_str(), ())).collect();
+    let kinds: Vec<&str> = kinds.into_keys().collect();
+    format!("{kind:?} is no kind of route documents: use one of {}", kinds.join(", "))
+}

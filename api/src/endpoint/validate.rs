@@ -1,0 +1,160 @@
+//! `/v1/validate`: what a body would be as a file.
+
+use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+
+use axum::body::Body;
+use axum::extract::State;
+use bytes::Bytes;
+use http::HeaderMap;
+use serde::Serialize;
+use utoipa::ToSchema;
+use xds_cache::{Generated, GroupName, ResourceKey};
+use xds_codec::document::Position;
+use xds_codec::{Codec, DecodedFile, Diagnostic, Limits, ObjectContent, Place, Severity, Tree};
+use xds_routes::{Documents, Options, Placed, ReadOutcome, translate};
+
+use crate::answer::{Answer, Form};
+use crate::endpoint::conditions::{self, ObjectConditions};
+use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, read};
+use crate::problem::{ApiError, Fault};
+use crate::state::{ApiState, aside};
+
+/// What a validation found.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ValidationAnswer {
+    /// Whether there is no error.
+    pub valid: bool,
+    /// The resources, groups and route documents that could be read.
+    pub objects: usize,
+    /// What is wrong or doubtful, in the order of the text.
+    pub diagnostics: Vec<Fault>,
+    /// What would become of the route documents if there were no others.
+    pub conditions: Vec<ObjectConditions>,
+}
+
+pub(crate) async fn validate(
+    State(state): State<ApiState>,
+    _: Params<NoParams>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Answer, ApiError> {
+    let (form, bytes) = read(&headers, body, MAX_RESOURCES_BYTES).await?;
+    let options = state.control.documents().options;
+    Answer::ok(&aside(move || judge(&state.codec, form, &bytes, &options)).await?)
+}
+
+fn judge(codec: &Codec, form: Form, bytes: &Bytes, options: &Options) -> ValidationAnswer {
+    // The name only says the form; places in the body have no file.
+    let name = match form {
+        Form::Json => "body.json",
+        Form::Yaml => "body.yaml",
+    };
+    let limits = Limits { max_bytes: MAX_RESOURCES_BYTES, ..Limits::default() };
+    let decoded = codec.decode_file(name, bytes, &limits);
+    let mut read = ReadDocuments::default();
+    for object in &decoded.objects {
+        if let ObjectContent::Other { kind, tree, .. } = &object.content {
+            read.take(kind, tree);
+        }
+    }
+    let translation = translate(codec, &read.documents, options, None);
+    let of_codec = decoded.all_diagnostics().into_iter().map(|found| (found.place.line, in_body(found)));
+    let of_documents = read.diagnostics.iter().chain(&translation.diagnostics);
+    let of_documents = of_documents.map(|found| (found.place.line, Fault::of(found, "")));
+    let mut faults: Vec<(u32, Fault)> = of_codec.chain(of_documents).collect();
+    faults.sort_by_key(|(line, _)| *line);
+    let mut diagnostics: Vec<Fault> = faults.into_iter().map(|(_, fault)| fault).collect();
+    diagnostics.extend(dangling(&decoded, &translation.groups));
+    let is_readable = |content: &ObjectContent| match content {
+        ObjectContent::Resource { outcome, .. } => outcome.is_ok(),
+        ObjectContent::NodeGroup { outcome, .. } => outcome.is_ok(),
+        ObjectContent::Unreadable(_) | ObjectContent::Other { .. } => false,
+    };
+    let n_readable = decoded.objects.iter().filter(|object| is_readable(&object.content)).count();
+    ValidationAnswer {
+        valid: diagnostics.iter().all(|fault| fault.severity.as_deref() != Some("error")),
+        objects: n_readable + read.documents.len(),
+        diagnostics,
+        conditions: conditions::of_body(&translation.conditions),
+    }
+}
+
+/// The route documents of a body.
+#[derive(Default)]
+struct ReadDocuments {
+    documents: Documents,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl ReadDocuments {
+    fn take(&mut self, kind: &str, tree: &Tree) {
+        match xds_routes::read(&"".into(), tree) {
+            ReadOutcome::NotOurs => {
+                let message = format!("documents of the kind {kind:?} are not served");
+                self.tell(Severity::Info, "unsupported-kind", tree, message);
+            }
+            ReadOutcome::Unreadable(found) => self.diagnostics.extend(found),
+            ReadOutcome::Objects(objects) => {
+                for object in objects {
+                    match object.outcome {
+                        Ok((document, warnings)) => {
+                            self.diagnostics.extend(warnings);
+                            let group = GroupName::default_group();
+                            match self.documents.entry(object.key) {
+                                Entry::Vacant(entry) => {
+                                    entry.insert(Placed { document, group, generation: 1 });
+                                }
+                                Entry::Occupied(entry) => {
+                                    let message = format!("{} is there twice", entry.key());
+                                    self.tell(Severity::Error, "duplicate-document", tree, message);
+                                }
+                            }
+                        }
+                        Err(found) => self.diagnostics.extend(found),
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, severity: Severity, code: &'static str, tree: &Tree, message: String) {
+        let Position { line, column } = tree.position;
+        self.diagnostics.push(Diagnostic {
+            severity,
+            code,
+            place: Place { file: "".into(), line, column },
+            path: String::new(),
+            message,
+            suggestion: None,
+            related: vec![],
+            is_sensitive: false,
+        });
+    }
+}
+
+/// The references of resources that lead to nothing in the body, each once.
+fn dangling(decoded: &DecodedFile, generated: &Generated) -> Vec<Fault> {
+    let resources = decoded.objects.iter().filter_map(|object| match &object.content {
+        ObjectContent::Resource { outcome, .. } => outcome.as_ref().ok(),
+        ObjectContent::NodeGroup { .. } | ObjectContent::Unreadable(_) | ObjectContent::Other { .. } => None,
+    });
+    let profiles = generated.values().flat_map(|group| group.profiles.values());
+    let generated: BTreeSet<&ResourceKey> = profiles.flat_map(|resources| resources.keys()).collect();
+    let mut told = BTreeSet::new();
+    let mut faults = Vec::new();
+    for dangling in xds_codec::dangling(resources) {
+        let is_news = told.insert((dangling.from.clone(), dangling.reference.clone()));
+        if !is_news || generated.contains(&dangling.reference.to) {
+            continue;
+        }
+        let detail = format!("{} names {}, which is not in this body", dangling.from, dangling.reference.to);
+        let warning = Fault { severity: Some("warning".to_owned()), ..Fault::new(detail) };
+        faults.push(Fault { code: Some("dangling-reference".to_owned()), ..warning });
+    }
+    faults
+}
+
+fn in_body(diagnostic: &Diagnostic) -> Fault {
+    Fault { file: None, ..Fault::of(diagnostic, "") }
+}
