@@ -1,5 +1,6 @@
 //! Documents and what becomes of them, one directory for each feature: `golden/FEATURE/input.yaml`, and beside it, as
-//! snapshots, the resources for each profile and what is said of the objects.
+//! snapshots, the resources for each profile and what is said of the objects. `golden/seed-NAME` has no input of its own: it is
+//! `fixtures/seeds/NAME`, an example of one of the papers as it stands.
 //!
 //! `INSTA_UPDATE=always cargo test -p xds-routes --test golden` rewrites them, to be read before they are committed.
 
@@ -8,27 +9,34 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use support::{Reading, conditions_text, diagnostics_text, resources_text};
+use support::{Reading, conditions_text, diagnostics_text, fixtures, resources_text, yaml_files};
 use xds_cache::Profile;
 use xds_routes::Options;
 
 #[test]
 fn documents_become_what_is_written_beside_them() {
-    let mut features: Vec<PathBuf> = fs::read_dir(root())
-        .expect("the directory of golden files")
-        .map(|entry| entry.expect("an entry").path())
-        .filter(|path| path.is_dir())
-        .collect();
-    features.sort();
-    assert!(features.len() > 0, "only {features:?}");
-    for feature in features {
-        check(&feature);
+    let features = directories(&root());
+    assert!(features.len() > 30, "only {features:?}");
+    for feature in features.iter().filter(|feature| feature.join("input.yaml").is_file()) {
+        check(feature, &yaml_files(feature));
     }
 }
 
-fn check(feature: &Path) {
-    let text = fs::read_to_string(feature.join("input.yaml")).expect("input.yaml");
-    let reading = Reading::of("input.yaml", &text);
+#[test]
+fn the_examples_of_the_papers_become_what_is_written_here() {
+    for seed in directories(&fixtures().join("seeds")) {
+        let name = seed.file_name().expect("a name").to_string_lossy().into_owned();
+        let files = yaml_files(&seed);
+        // Envoy resources are served as they are.
+        if files.iter().all(|(_, text)| text.contains("\nresources:")) {
+            continue;
+        }
+        check(&root().join(format!("seed-{name}")), &files);
+    }
+}
+
+fn check(feature: &Path, files: &[(String, String)]) {
+    let reading = Reading::of_files(files);
     let translation = reading.translate(&Options::default());
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path(feature);
@@ -40,6 +48,13 @@ fn check(feature: &Path) {
         let diagnostics = diagnostics_text(&reading, &translation);
         insta::assert_snapshot!("status", conditions_text(&translation) + &diagnostics);
     });
+}
+
+fn directories(of: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(of).expect("a directory").map(|entry| entry.expect("an entry").path());
+    let mut directories: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
+    directories.sort();
+    directories
 }
 
 fn root() -> PathBuf {

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use xds_cache::{GroupName, Profile};
@@ -21,28 +23,43 @@ pub(crate) struct Reading {
 impl Reading {
     /// Reads the documents of a text, all into the group `default`. Of equal keys the last counts.
     pub(crate) fn of(file: &str, text: &str) -> Self {
-        let trees = xds_codec::parse(file, text.as_bytes(), Syntax::Yaml, &Limits::default()).expect("YAML");
+        Self::of_files(&[(file.to_owned(), text.to_owned())])
+    }
+
+    /// Reads the documents of files, in their order.
+    pub(crate) fn of_files(files: &[(String, String)]) -> Self {
         let mut reading = Self::default();
-        for tree in &trees {
-            match read(&file.into(), tree) {
-                ReadOutcome::NotOurs => panic!("not ours: {}", tree.to_json()),
-                ReadOutcome::Unreadable(diagnostics) => reading.diagnostics.extend(diagnostics),
-                ReadOutcome::Objects(objects) => {
-                    for object in objects {
-                        match object.outcome {
-                            Ok((document, warnings)) => {
-                                reading.diagnostics.extend(warnings);
-                                let group = GroupName::default_group();
-                                let placed = Placed { document, group, generation: 1 };
-                                reading.documents.insert(object.key, placed);
-                            }
-                            Err(diagnostics) => reading.diagnostics.extend(diagnostics),
-                        }
-                    }
+        for (file, text) in files {
+            let trees = xds_codec::parse(file, text.as_bytes(), Syntax::Yaml, &Limits::default());
+            for tree in &trees.expect("YAML") {
+                match read(&file.as_str().into(), tree) {
+                    ReadOutcome::NotOurs => panic!("not ours: {}", tree.to_json()),
+                    outcome => reading.take(outcome),
                 }
             }
         }
         reading
+    }
+
+    /// Takes in what a document was read to.
+    pub(crate) fn take(&mut self, outcome: ReadOutcome) {
+        match outcome {
+            ReadOutcome::NotOurs => {}
+            ReadOutcome::Unreadable(diagnostics) => self.diagnostics.extend(diagnostics),
+            ReadOutcome::Objects(objects) => {
+                for object in objects {
+                    match object.outcome {
+                        Ok((document, warnings)) => {
+                            self.diagnostics.extend(warnings);
+                            let group = GroupName::default_group();
+                            let placed = Placed { document, group, generation: 1 };
+                            self.documents.insert(object.key, placed);
+                        }
+                        Err(diagnostics) => self.diagnostics.extend(diagnostics),
+                    }
+                }
+            }
+        }
     }
 
     pub(crate) fn translate(&self, options: &Options) -> Translation {
@@ -111,6 +128,21 @@ pub(crate) fn outcome_text(translation: &Translation) -> String {
 /// A shared codec for tests that need their own resources.
 pub(crate) fn codec() -> &'static Codec {
     &CODEC
+}
+
+/// The files of a directory whose names end with `.yaml`, by name.
+pub(crate) fn yaml_files(directory: &Path) -> Vec<(String, String)> {
+    let entries = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path());
+    let mut paths: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "yaml")).collect();
+    paths.sort();
+    let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
+    paths.iter().map(|path| (name(path), fs::read_to_string(path).expect("a file"))).collect()
+}
+
+/// `fixtures/`.
+pub(crate) fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures")
 }
 
 /// The same value behind another pointer, so that nothing can depend on identity.
