@@ -267,7 +267,7 @@ async fn grpcio_honours_the_cookie_of_grfc_a60() -> Result<()> {
     let channel = worker.open("xds:///greeter.example.com").await?;
     for name in ["v1", "v2"] {
         let addr = world.backends[name].addr();
-        let cookie = STANDARD.encode(format!("{addr};cluster:default/{name}/8080"));
+        let cookie = STANDARD.encode(format!("{addr};default/{name}/8080"));
         let mut calls = Calls::new(40);
         calls.metadata.insert("cookie".to_owned(), format!("sid={cookie}"));
         wait_for("all at the pinned backend", PATIENCE, async || {
