@@ -24,7 +24,8 @@ impl Lookup<'_> {
         for (name, usage) in self.usages(plan) {
             let Some(referent) = self.of_cluster_name(&name) else { continue };
             let found = endpoints::find(self, &referent);
-            if let Some(message) = found.warning {
+            // Nobody asked for what only a gRPC client could dial.
+            if let Some(message) = found.warning.filter(|_| !usage.protocols.is_empty()) {
                 warn("no-endpoints", &referent, message, diagnostics);
             }
             if let Some(assignment) = found.assignment {
@@ -59,14 +60,14 @@ impl Lookup<'_> {
     /// Every cluster that the plan's routes reach, by themselves and as members of fallbacks.
     fn usages(&self, plan: &Plan) -> BTreeMap<String, Usage> {
         let mut usages: BTreeMap<String, Usage> = BTreeMap::new();
-        let mut rest: Vec<(String, Usage)> = routes(plan).flat_map(uses).collect();
+        let mut rest: Vec<(String, Usage)> = routes(plan).collect();
         while let Some((name, usage)) = rest.pop() {
+            let is_new = !usages.contains_key(&name);
             let known = usages.entry(name.clone()).or_default();
             let before = known.clone();
             known.protocols.extend(&usage.protocols);
             known.has_sessions |= usage.has_sessions;
             known.is_fallback_member |= usage.is_fallback_member;
-            let is_new = before.protocols.is_empty();
             if *known == before && !is_new {
                 continue;
             }
@@ -81,10 +82,16 @@ impl Lookup<'_> {
     }
 }
 
-fn routes(plan: &Plan) -> impl Iterator<Item = &PlannedRoute> {
+/// What the routes of a plan name.
+fn routes(plan: &Plan) -> impl Iterator<Item = (String, Usage)> {
     let chains = plan.ports.iter().flat_map(|port| &port.chains);
     let hosts = chains.flat_map(|chain| &chain.hosts);
-    hosts.flat_map(|host| &host.routes).chain(plan.services.iter().flat_map(|service| &service.routes))
+    let of_gateways = hosts.flat_map(|host| &host.routes).flat_map(uses);
+    let of_services = plan.services_for_envoys().flat_map(|service| &service.routes).flat_map(uses);
+    let implicit = plan.services.iter().filter(|service| service.is_implicit);
+    let of_implicit = implicit.flat_map(|service| &service.routes).flat_map(uses);
+    let of_implicit = of_implicit.map(|(name, usage)| (name, Usage { protocols: BTreeSet::new(), ..usage }));
+    of_gateways.chain(of_services).chain(of_implicit)
 }
 
 /// The clusters that a route names.

@@ -4,10 +4,12 @@
 //! namespace is a consumer's: it holds for the clients of that namespace only, who are in a group of their own, and there in
 //! place of what the producer says.
 //!
-//! Of several kinds on one port the first of GRPCRoute, HTTPRoute (or native route), TrafficSplit holds alone. A Service with the
-//! annotation [`MESH_ANNOTATION`] has a route to itself where nothing else is, so that deleting the last route leaves no hole.
+//! Of several kinds on one port the first of GRPCRoute, HTTPRoute (or native route), TrafficSplit holds alone. Where nothing else
+//! is, a Service has a route to itself, so that deleting the last route leaves no hole (SMI's workflow, C119). gRPC clients can
+//! dial all of them; Envoys listen only for ports that a document asks for, the annotation [`MESH_ANNOTATION`] of a Service
+//! included.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use xds_cache::{GroupName, NodeGroup, Scalar, Selector};
 use xds_codec::{Diagnostic, Severity};
@@ -26,7 +28,7 @@ use crate::model::{
 };
 use crate::translate::{Documents, Options, Placed};
 
-/// Says `"true"` on Services that clients of the mesh reach without any route too.
+/// Says `"true"` on Services for which Envoys of the mesh listen without any route too.
 const MESH_ANNOTATION: &str = "xds-server.io/mesh";
 
 /// The metadata in which a node says of which namespace it is (Istio's convention).
@@ -219,13 +221,10 @@ fn places_of_split<'p>(split: &'p PlannedSplit<'p>) -> Vec<Place<'p>> {
     split.ports.iter().map(|(port, _)| (split.group.clone(), &root.key, *port)).collect()
 }
 
-/// The ports of a Service that is reached without a route too.
+/// The ports of a Service, which is reached without a route too.
 fn places_of_service(placed: &Placed) -> Vec<Place<'_>> {
     let document = &placed.document;
     let Spec::Service(service) = &document.spec else { return Vec::new() };
-    if document.meta.annotation(MESH_ANNOTATION) != Some("true") {
-        return Vec::new();
-    }
     service.ports.iter().map(|port| (placed.group.clone(), &document.key, port.port)).collect()
 }
 
@@ -348,25 +347,20 @@ fn services(
     lookup: &Lookup<'_>,
     claims: Claims<'_>,
 ) -> BTreeMap<GroupName, (Option<NodeGroup>, Vec<MeshService>)> {
-    let mut namespaces: BTreeMap<(GroupName, &str), Vec<&str>> = BTreeMap::new();
-    for (group, service, _) in claims.keys() {
-        let named = namespaces.entry((group.clone(), &*service.name)).or_default();
-        if !named.contains(&&*service.namespace) {
-            named.push(&service.namespace);
-        }
-    }
+    let namespaces = Namesakes::of(&claims);
     let mut groups: BTreeMap<GroupName, (Option<NodeGroup>, Vec<MeshService>)> = BTreeMap::new();
     for ((group, service, port), claims) in claims {
         let DocumentKey { namespace, name, .. } = service;
         let Some(referent) = lookup.port_of(namespace, name, port) else { continue };
-        let is_unique = namespaces.get(&(group.clone(), &**name)).is_none_or(|named| named.len() == 1);
+        let has_short_name = namespaces.has_short_name(&group, service, is_asked_for(&claims));
         let mut owners = claims.keys().map(|key| &*key.namespace);
         let consumer = owners.find(|owner| *owner != &**namespace);
         let planned = MeshService {
             namespace: namespace.to_string(),
             name: name.to_string(),
             port,
-            hosts: hosts(namespace, name, is_unique),
+            hosts: hosts(namespace, name, has_short_name),
+            is_implicit: !is_asked_for(&claims),
             routes: routes(lookup, port, &referent, claims.into_values().collect()),
             origin: referent.document().origin(),
         };
@@ -384,6 +378,42 @@ fn consumers(group: &GroupName, namespace: &str) -> NodeGroup {
     let metadata = BTreeMap::from([(NAMESPACE_METADATA.to_owned(), value)]);
     let selector = Selector { metadata, ..Selector::nothing() };
     NodeGroup { name: group.clone(), selector, priority: 0, client: None }
+}
+
+/// Whether a document asks for the port: not the Service alone, unless its annotation does.
+fn is_asked_for(claims: &BTreeMap<&DocumentKey, Claim<'_>>) -> bool {
+    claims.values().any(|claim| match claim {
+        Claim::Route(_) | Claim::Split(_) => true,
+        Claim::Own(document) => document.meta.annotation(MESH_ANNOTATION) == Some("true"),
+    })
+}
+
+/// The namespaces of the Services of each name in a group, and of those among them that documents ask for.
+#[derive(Default)]
+struct Namesakes<'p> {
+    all: BTreeMap<(GroupName, &'p str), BTreeSet<&'p str>>,
+    asked_for: BTreeMap<(GroupName, &'p str), BTreeSet<&'p str>>,
+}
+
+impl<'p> Namesakes<'p> {
+    fn of(claims: &Claims<'p>) -> Self {
+        let mut namesakes = Self::default();
+        for ((group, service, _), claims) in claims {
+            let (key, namespace) = ((group.clone(), &*service.name), &*service.namespace);
+            if is_asked_for(claims) {
+                namesakes.asked_for.entry(key.clone()).or_default().insert(namespace);
+            }
+            namesakes.all.entry(key).or_default().insert(namespace);
+        }
+        namesakes
+    }
+
+    /// Whether the name alone means this Service: it is the only one of that name, or the only one that documents ask for.
+    fn has_short_name(&self, group: &GroupName, service: &DocumentKey, is_asked_for: bool) -> bool {
+        let key = (group.clone(), &*service.name);
+        let n = |of: &BTreeMap<(GroupName, &str), BTreeSet<&str>>| of.get(&key).map_or(0, BTreeSet::len);
+        n(&self.all) <= 1 || (is_asked_for && n(&self.asked_for) <= 1)
+    }
 }
 
 /// The names under which a Service is called, the shortest first.

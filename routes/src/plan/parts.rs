@@ -1,6 +1,6 @@
 //! The parts of a plan.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use crate::model::{
 pub struct Plan {
     /// The ports of gateways, sorted by name.
     pub ports: Vec<Port>,
-    /// The services of the mesh that have routes, sorted by namespace, name and port.
+    /// The services of the mesh, sorted by namespace, name and port.
     pub services: Vec<MeshService>,
     /// Every cluster that a route or another cluster names, by backend name.
     pub clusters: BTreeMap<String, Cluster>,
@@ -24,6 +24,16 @@ pub struct Plan {
     pub assignments: BTreeMap<String, Assignment>,
     /// The secrets that listeners and clusters name, by name.
     pub secrets: BTreeMap<String, TlsSecret>,
+}
+
+impl Plan {
+    /// The services that Envoys serve: those that a document asks for, and those that share a port with one. gRPC clients can
+    /// dial the others too, for that costs nothing until one does; an Envoy would have to listen to their ports.
+    pub fn services_for_envoys(&self) -> impl Iterator<Item = &MeshService> {
+        let asked: BTreeSet<u16> =
+            self.services.iter().filter(|service| !service.is_implicit).map(|service| service.port).collect();
+        self.services.iter().filter(move |service| asked.contains(&service.port))
+    }
 }
 
 /// A port on which a gateway listens.
@@ -114,6 +124,8 @@ pub struct MeshService {
     pub hosts: Vec<String>,
     /// In order of precedence.
     pub routes: Vec<PlannedRoute>,
+    /// Whether nothing but the Service itself asks for it: its only route leads to itself.
+    pub is_implicit: bool,
     /// The Service.
     pub origin: Origin,
 }
@@ -248,7 +260,7 @@ pub struct Session {
 /// A backend as a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cluster {
-    /// The protocols that its routes use, sorted; at least one.
+    /// The protocols that routes for Envoys use, sorted; empty if only gRPC clients reach it.
     pub protocols: Vec<Protocol>,
     /// Where its endpoints come from.
     pub discovery: Discovery,

@@ -177,7 +177,8 @@ impl<'d> Lookup<'d> {
                 let routes: Vec<&PlannedRoute> = hosts.flat_map(|host| &host.routes).collect();
                 (format!("Gateway {}", gateway.join("/")), routes)
             });
-            let services = plan.services.iter().map(|service| {
+            let services = plan.services.iter().filter(|service| !service.is_implicit);
+            let services = services.map(|service| {
                 (format!("Service {}/{}", service.namespace, service.name), service.routes.iter().collect())
             });
             for (ancestor, routes) in gateways.chain(services) {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{Scene, cluster, filters, limits, path, session};
+use super::{cluster, filters, limits, path, session};
 use crate::emit::shared::{UNAVAILABLE, fractional_percent};
 use crate::model::HeaderEdits;
 use crate::plan::{Action, Mirror, PlannedRoute, Target, Weighted};
@@ -14,13 +14,12 @@ pub(super) fn failure(route: &PlannedRoute) -> Json {
 
 /// A `RouteAction` that sends requests to the targets by weight; new sessions are marked with their backend.
 pub(super) fn forward(
-    scene: &Scene<'_>,
     route: &PlannedRoute,
     targets: &[Weighted],
     marks: Option<&session::Marks<'_>>,
 ) -> Json {
     let mut action = Map::new();
-    let shares = shares(scene, route, targets, marks);
+    let shares = shares(route, targets, marks);
     let (specifier, value) = match shares.as_slice() {
         [share] if share.fields.is_empty() => ("cluster", share.name.as_str().into()),
         _ => {
@@ -43,7 +42,7 @@ pub(super) fn forward(
         action.insert("retry_policy".to_owned(), limits::retry_policy(route, retry));
     }
     if !route.mirrors.is_empty() {
-        let mirrors: Vec<Json> = route.mirrors.iter().map(|copy| mirror(scene, copy)).collect();
+        let mirrors: Vec<Json> = route.mirrors.iter().map(mirror).collect();
         action.insert("request_mirror_policies".to_owned(), mirrors.into());
     }
     Json::Object(action)
@@ -93,12 +92,7 @@ fn has_hosts(targets: &[Weighted]) -> bool {
 
 /// The shares in the document's order. What is broken fails as its part of the weight says (C47); it is one share, however many
 /// references are broken.
-fn shares(
-    scene: &Scene<'_>,
-    route: &PlannedRoute,
-    targets: &[Weighted],
-    marks: Option<&session::Marks<'_>>,
-) -> Vec<Share> {
+fn shares(route: &PlannedRoute, targets: &[Weighted], marks: Option<&session::Marks<'_>>) -> Vec<Share> {
     let broken = if route.is_grpc { UNAVAILABLE } else { ERROR };
     let mut shares: Vec<Share> = Vec::new();
     for weighted in targets {
@@ -113,7 +107,7 @@ fn shares(
             }
             continue;
         };
-        let name = cluster::name(scene.plan, backend);
+        let name = cluster::name(backend);
         let (mut request_edits, mut response_edits) =
             (weighted.request_edits.clone(), weighted.response_edits.clone());
         if edits_shares(route) {
@@ -133,9 +127,9 @@ fn shares(
 }
 
 /// A `RequestMirrorPolicy`.
-fn mirror(scene: &Scene<'_>, mirror: &Mirror) -> Json {
+fn mirror(mirror: &Mirror) -> Json {
     let mut policy = Map::new();
-    policy.insert("cluster".to_owned(), cluster::name(scene.plan, &mirror.backend).into());
+    policy.insert("cluster".to_owned(), cluster::name(&mirror.backend).into());
     if mirror.fraction.numerator < mirror.fraction.denominator {
         let share = json!({"default_value": fractional_percent(mirror.fraction)});
         policy.insert("runtime_fraction".to_owned(), share);

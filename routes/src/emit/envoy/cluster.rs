@@ -10,7 +10,7 @@ use crate::emit::shared::{UNAVAILABLE, ads, duration, type_of, with};
 use crate::model::LbPolicy;
 use crate::plan::{Address, Backend, Cluster, Discovery, Plan, Protocol, UpstreamTls};
 
-/// Every cluster of the plan, once for each protocol.
+/// Every cluster of the plan that Envoys use, once for each protocol.
 pub(super) fn clusters(plan: &Plan) -> Vec<Emitted> {
     let mut emitted = Vec::new();
     for (name, cluster) in &plan.clusters {
@@ -22,13 +22,12 @@ pub(super) fn clusters(plan: &Plan) -> Vec<Emitted> {
     emitted
 }
 
-/// The name of the cluster for a backend: the backend's own, with `/h2` behind it for HTTP/2 if HTTP/1.1 is spoken there too.
-pub(super) fn name(plan: &Plan, backend: &Backend) -> String {
-    let speaks_http1 =
-        plan.clusters.get(&backend.name).is_some_and(|cluster| cluster.protocols.contains(&Protocol::Http1));
+/// The name of the cluster for a backend: the backend's own, with `/h2` behind it for HTTP/2. It depends on nothing else, so
+/// that it means the same whatever other routes come and go.
+pub(super) fn name(backend: &Backend) -> String {
     match backend.protocol {
-        Protocol::Http2 if speaks_http1 => format!("{}/h2", backend.name),
-        Protocol::Http1 | Protocol::Http2 => backend.name.clone(),
+        Protocol::Http1 => backend.name.clone(),
+        Protocol::Http2 => format!("{}/h2", backend.name),
     }
 }
 
@@ -39,7 +38,7 @@ pub(super) fn unavailable() -> Json {
 }
 
 fn message(plan: &Plan, backend: &Backend, cluster: &Cluster) -> Json {
-    let name = name(plan, backend);
+    let name = name(backend);
     let timeout = if cluster.is_fallback_member { MEMBER_CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
     let common = common(&name, timeout);
     let tls = match &cluster.tls {
@@ -157,7 +156,7 @@ fn aggregate(plan: &Plan, backend: &Backend) -> Map<String, Json> {
                 open.extend(members.iter().rev().map(String::as_str));
             }
             Some(_) | None => {
-                leaves.push(name(plan, &Backend { name: member.to_owned(), protocol: backend.protocol }));
+                leaves.push(name(&Backend { name: member.to_owned(), protocol: backend.protocol }));
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::plan::{Discovery, Plan, UpstreamTls};
 /// endpoints is from, if there is one.
 pub(super) fn assignments(plan: &Plan, unavailable: Option<&Origin>) -> Vec<Emitted> {
     let (mut used, mut unavailable) = (BTreeSet::new(), unavailable);
-    for cluster in plan.clusters.values() {
+    for cluster in plan.clusters.values().filter(|cluster| !cluster.protocols.is_empty()) {
         if cluster.tls == Some(UpstreamTls::Invalid) {
             unavailable = unavailable.or(Some(&cluster.origin));
             continue;

@@ -7,24 +7,15 @@ use crate::emit::shared::{quote, type_of, with};
 use crate::model::{Cors, HeaderEdits};
 use crate::plan::PlannedRoute;
 
-/// The filters of a listener: those that some route needs, then the router.
-pub(super) fn http_filters<'p>(routes: impl Iterator<Item = &'p PlannedRoute>) -> Vec<Json> {
-    let (mut has_cors, mut has_sessions) = (false, false);
-    for route in routes {
-        has_cors |= route.cors.is_some();
-        has_sessions |= route.session.is_some();
-    }
+/// The filters of a listener, the router last. The others do nothing but on routes that say so, and are there from the start:
+/// a listener that changes drains its connections, and the first route that needs a filter must not do that.
+pub(super) fn http_filters() -> Vec<Json> {
     let filter = |name: &str, config: &str| json!({"name": name, "typed_config": {"@type": type_of(config)}});
-    let mut filters = Vec::new();
-    if has_cors {
-        filters.push(filter(CORS, "extensions.filters.http.cors.v3.Cors"));
-    }
-    if has_sessions {
-        // Without a state of its own it does nothing but on routes that override it (C78).
-        filters.push(filter(session::FILTER, "extensions.filters.http.stateful_session.v3.StatefulSession"));
-    }
-    filters.push(filter("envoy.filters.http.router", "extensions.filters.http.router.v3.Router"));
-    filters
+    vec![
+        filter(CORS, "extensions.filters.http.cors.v3.Cors"),
+        filter(session::FILTER, "extensions.filters.http.stateful_session.v3.StatefulSession"),
+        filter("envoy.filters.http.router", "extensions.filters.http.router.v3.Router"),
+    ]
 }
 
 /// What a route says to filters, by their names.

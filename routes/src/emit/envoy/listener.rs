@@ -50,7 +50,7 @@ fn connection_manager(served: &Served<'_>, table: &Table<'_>) -> Json {
         "codec_type": "AUTO",
         "rds": {"route_config_name": table.name, "config_source": ads()},
         "normalize_path": true,
-        "http_filters": filters::http_filters(table.routes()),
+        "http_filters": filters::http_filters(),
     });
     match served.is_edge {
         // Else anybody could set `x-envoy-` headers, which change time limits and retries.

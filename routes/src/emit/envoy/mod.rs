@@ -1,7 +1,8 @@
 //! A plan as resources for Envoys.
 //!
 //! A gateway's port is a Listener and, for each chain, a RouteConfiguration of the same name; a port of the mesh is a Listener
-//! and RouteConfiguration `mesh/<port>`. Clusters are named like backends, endpoints like assignments, secrets like secrets.
+//! and RouteConfiguration `mesh/<port>`. Clusters are named like backends (`/h2` behind it where HTTP/2 is spoken), endpoints
+//! like assignments, secrets like secrets.
 //! All of it is fetched over the stream on which the Listener came.
 
 mod action;
@@ -99,7 +100,7 @@ fn served<'p>(plan: &'p Plan, options: &Options) -> Vec<Served<'p>> {
     let mut served: Vec<Served<'p>> = plan.ports.iter().filter_map(gateway).collect();
     let Some(address) = options.mesh_address else { return served };
     let mut mesh: BTreeMap<u16, Vec<_>> = BTreeMap::new();
-    for service in &plan.services {
+    for service in plan.services_for_envoys() {
         mesh.entry(service.port).or_default().push(service);
     }
     mesh.retain(|port, _| !plan.ports.iter().any(|gateway| gateway.port == *port));

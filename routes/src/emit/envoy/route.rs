@@ -53,7 +53,7 @@ fn forwards(scene: &Scene<'_>, route: &PlannedRoute, targets: &[Weighted]) -> Ve
     for pin in session::pins(scene.plan, route, targets) {
         // The weight says nothing about sessions that exist: they stay, also at weight 0 (GEP-1619).
         let target = Weighted { weight: 1, ..pin.target.clone() };
-        let action = ("route", action::forward(scene, route, &[target], None));
+        let action = ("route", action::forward(route, &[target], None));
         entries.push(entry(
             scene,
             route,
@@ -63,7 +63,7 @@ fn forwards(scene: &Scene<'_>, route: &PlannedRoute, targets: &[Weighted]) -> Ve
         ));
     }
     let marks = session::Marks::new(scene, route, targets);
-    let action = ("route", action::forward(scene, route, targets, marks.as_ref()));
+    let action = ("route", action::forward(route, targets, marks.as_ref()));
     entries.push(entry(scene, route, route.id.to_string(), Vec::new(), action));
     entries
 }

@@ -93,7 +93,7 @@ pub(super) fn pins<'p>(plan: &Plan, route: &'p PlannedRoute, targets: &'p [Weigh
     let mut pins = Vec::new();
     for target in targets {
         let Target::Backend(backend) = &target.target else { continue };
-        let name = cluster::name(plan, backend);
+        let name = cluster::name(backend);
         let header = match &session.persistence.kind {
             SessionKind::Cookie { .. } => may_have_endpoints(plan, backend).then(|| {
                 let (cookie, value) = (quote(&backend_cookie(session)), quote(&name));

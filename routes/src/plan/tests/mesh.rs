@@ -20,7 +20,7 @@ fn with(more: impl IntoIterator<Item = Document>) -> Documents {
     documents(services().into_iter().chain(more))
 }
 
-/// The services of a group with their routes: `namespace/name:port = route; route`.
+/// The services of a group that a document asks for, with their routes: `namespace/name:port = route; route`.
 fn of_group(planned: &Planned, group: &str) -> Vec<String> {
     let group = planned.groups.iter().find(|(name, _)| name.as_str() == group);
     let services = group.map(|(_, group)| group.plan.services.as_slice()).unwrap_or_default();
@@ -34,7 +34,7 @@ fn of_group(planned: &Planned, group: &str) -> Vec<String> {
             routes.collect::<Vec<_>>().join("; ")
         )
     };
-    services.iter().map(show).collect()
+    services.iter().filter(|service| !service.is_implicit).map(show).collect()
 }
 
 fn default_group(documents: &Documents) -> Vec<String> {
@@ -178,9 +178,33 @@ fn the_short_name_is_for_services_that_are_alone_with_it() {
     let hosts = |documents: &Documents| -> Vec<String> {
         let planned = plan(documents, &Options::default());
         let services = planned.groups.values().flat_map(|group| group.plan.services.clone());
-        services.map(|service| service.hosts[0].clone()).collect()
+        services.filter(|service| !service.is_implicit).map(|service| service.hosts[0].clone()).collect()
     };
     let a = || grpc("a/r", "Service=a/s:80 Service=a/s:90", "", vec![]);
     assert_eq!(hosts(&with([a()])), ["s", "s"]);
     assert_eq!(hosts(&with([a(), grpc("b/r", "Service=b/s", "", vec![])])), ["s.a", "s.a", "s.b"]);
+}
+
+#[test]
+fn a_service_without_routes_is_for_grpc_clients_only_unless_its_port_is_asked_for() {
+    let planned = |documents: &Documents| {
+        let mut planned = plan(documents, &Options::default());
+        planned.groups.remove(&xds_cache::GroupName::default_group()).unwrap().plan
+    };
+    let names = |services: Vec<&crate::plan::MeshService>| -> Vec<String> {
+        services.iter().map(|one| format!("{}/{}:{}", one.namespace, one.name, one.port)).collect()
+    };
+    let all = ["a/s:80", "a/s:90", "a/v1:80", "b/s:80", "b/v2:80"];
+    let plain = planned(&with([]));
+    assert_eq!(names(plain.services.iter().collect()), all);
+    assert!(plain.services.iter().all(|service| service.is_implicit));
+    assert_eq!(plain.services_for_envoys().count(), 0);
+    assert!(plain.clusters.values().all(|cluster| cluster.protocols.is_empty()));
+    let asked = planned(&with([grpc("a/r", "Service=a/s:90", "", vec![to("a/v1:80")])]));
+    assert_eq!(names(asked.services_for_envoys().collect()), ["a/s:90"]);
+    let shared = planned(&with([grpc("a/r", "Service=a/s:80", "", vec![to("a/v1:80")])]));
+    assert_eq!(names(shared.services_for_envoys().collect()), ["a/s:80", "a/v1:80", "b/s:80", "b/v2:80"]);
+    assert!(
+        shared.clusters["a/s/90"].protocols.is_empty() && !shared.clusters["b/s/80"].protocols.is_empty()
+    );
 }

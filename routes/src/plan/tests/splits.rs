@@ -218,10 +218,13 @@ fn the_workflow_of_the_specification() {
 #[test]
 fn without_the_split_a_service_of_the_mesh_is_itself_again() {
     let mut root = service("d/foobar", "x:80");
-    assert!(outcome(vec![root.clone()]).plan.services.is_empty());
+    let found = outcome(vec![root.clone()]);
+    assert_eq!(found.routes("foobar", 80), ["/ -> d/foobar/80*1"]);
+    assert_eq!(found.plan.services_for_envoys().count(), 0);
     root.meta.annotations = vec![("xds-server.io/mesh".to_owned(), "true".to_owned())];
     let found = outcome(vec![root.clone()]);
     assert_eq!(found.routes("foobar", 80), ["/ -> d/foobar/80*1"]);
+    assert_eq!(found.plan.services_for_envoys().count(), 1);
     assert_eq!(found.service("foobar", 80).routes[0].id.to_string(), "Service/d/foobar/0/0");
     let found = outcome(vec![root, service("d/v1", "x:80"), split("d/s", "foobar", "v1*1", &[])]);
     assert_eq!(found.routes("foobar", 80), ["/ -> d/v1/80*1"]);
@@ -350,7 +353,7 @@ fn a_root_that_is_not_there_or_elsewhere_splits_nothing() {
         ("website.example.com", "RefNotPermitted", "ref-not-permitted"),
     ] {
         let found = outcome(with(website(), [split("d/s", root, "website-v1*1", &[])]));
-        assert!(found.plan.services.is_empty(), "{root}");
+        assert!(found.plan.services.iter().all(|service| service.is_implicit), "{root}");
         assert!(found.status("d/s").starts_with(&format!("Accepted=False/{reason} ")), "{root}");
         assert!(found.has(code, ""), "{root}: {:?}", found.diagnostics);
     }

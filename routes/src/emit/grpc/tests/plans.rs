@@ -119,6 +119,7 @@ pub(super) fn port(name: &str, number: u16, hosts: Vec<(&str, Vec<PlannedRoute>)
 
 pub(super) fn service(name: &str, number: u16, hosts: &[&str], routes: Vec<PlannedRoute>) -> MeshService {
     MeshService {
+        is_implicit: false,
         namespace: "prod".to_owned(),
         name: name.to_owned(),
         port: number,
