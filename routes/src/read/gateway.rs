@@ -33,9 +33,24 @@ pub(crate) fn read_gateway(
             reader.warn("unsupported", &value.spot, message);
         }
     }
+    if let Some(tls) = spec.take("tls").and_then(|tls| tls.object(reader)) {
+        read_gateway_tls(tls, reader);
+    }
     spec.ignore(&["infrastructure"]);
     spec.finish(reader);
     Some(Spec::Gateway(Gateway { class: class?.to_string(), class_spot, address, listeners }))
+}
+
+/// Reads `spec.tls`, of which nothing is supported.
+fn read_gateway_tls(mut tls: Object<'_>, reader: &mut Reader) {
+    if let Some(frontend) = tls.take("frontend").filter(|frontend| !frontend.tree.entries().is_empty()) {
+        reader.error("unsupported", &frontend.spot, NO_CLIENT_CERTIFICATES);
+    }
+    if let Some(backend) = tls.take("backend") {
+        let message = "no certificate is shown to backends; a backend that asks for one will refuse requests";
+        reader.warn("unsupported", &backend.spot, message);
+    }
+    tls.finish(reader);
 }
 
 /// Reads `listeners`: 1 to 64, with distinct names. Whether they get in each other's way is told in their conditions.
@@ -124,7 +139,8 @@ fn read_tls(value: &Value<'_>, protocol: &str, context: &Context<'_>, reader: &m
         reader.warn("unsupported", &options.spot, "options of TLS are not supported; they are left out");
     }
     if let Some(frontend) = object.take("frontendValidation") {
-        reader.warn("unsupported", &frontend.spot, NO_CLIENT_CERTIFICATES);
+        // Not a warning: whoever asks for certificates must not get a listener that serves everyone.
+        reader.error("unsupported", &frontend.spot, NO_CLIENT_CERTIFICATES);
     }
     let has_options = options.is_some_and(|options| !options.tree.entries().is_empty());
     if terminates && items.is_empty() && !has_options {
@@ -262,15 +278,10 @@ fn name_of(protocol: &Protocol) -> &str {
     }
 }
 
-const NO_CLIENT_CERTIFICATES: &str =
-    "certificates of clients are not asked for: everyone who reaches the listener is served";
+const NO_CLIENT_CERTIFICATES: &str = "listeners cannot ask clients for certificates; remove it only if everyone who reaches the port may be served";
 
 /// Fields of a Gateway that are read by nobody here, and what follows.
-const UNSUPPORTED: [(&str, &str); 3] = [
-    (
-        "tls",
-        "TLS of a whole Gateway is not supported; certificates of clients are not asked for, and none is shown to backends",
-    ),
+const UNSUPPORTED: [(&str, &str); 2] = [
     ("allowedListeners", "ListenerSets are not read"),
     ("defaultScope", "default Gateways are not supported; name the Gateway in `parentRefs`"),
 ];

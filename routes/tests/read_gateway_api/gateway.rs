@@ -202,22 +202,31 @@ fn the_first_address_counts() {
 
 #[test]
 fn what_is_not_supported_is_a_warning_each() {
-    let tls =
-        "{certificateRefs: [{name: s}], options: {a.b/c: d}, frontendValidation: {caCertificateRefs: []}}";
+    let tls = "{certificateRefs: [{name: s}], options: {a.b/c: d}}";
     let listener = format!("{{name: a, port: 443, protocol: HTTPS, tls: {tls}}}");
     let yaml = gateway(&format!(
-        "listeners: [{listener}], infrastructure: {{labels: {{a: b}}}}, tls: {{frontend: {{}}}}, allowedListeners: {{}}, defaultScope: All"
+        "listeners: [{listener}], infrastructure: {{labels: {{a: b}}}}, tls: {{frontend: {{}}, backend: {{}}}}, allowedListeners: {{}}, defaultScope: All"
     ));
     let (_, warnings) = read(&yaml);
     let paths: Vec<_> = warnings.iter().filter_map(|one| one.split(": ").next()).collect();
     assert_eq!(
         paths,
-        [
-            "spec.listeners[0].tls.options",
-            "spec.listeners[0].tls.frontendValidation",
-            "spec.tls",
-            "spec.allowedListeners",
-            "spec.defaultScope",
-        ]
+        ["spec.listeners[0].tls.options", "spec.tls.backend", "spec.allowedListeners", "spec.defaultScope",]
+    );
+}
+
+#[test]
+fn a_gateway_that_asks_for_certificates_of_clients_is_refused() {
+    let listener =
+        "{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: s}], frontendValidation: {}}}";
+    expect(
+        &gateway(&format!("listeners: [{listener}]")),
+        "listeners cannot ask clients for certificates; remove it only if everyone who reaches the port may be served",
+    );
+    let listener = "{name: a, port: 80, protocol: HTTP}";
+    let yaml = gateway(&format!("listeners: [{listener}], tls: {{frontend: {{default: {{}}}}}}"));
+    expect(
+        &yaml,
+        "listeners cannot ask clients for certificates; remove it only if everyone who reaches the port may be served",
     );
 }
