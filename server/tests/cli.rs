@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, and says where")]
 
+#[path = "cli/documents.rs"]
+mod documents;
 #[path = "cli/targets.rs"]
 mod targets;
 
@@ -267,7 +269,7 @@ fn a_bootstrap_for_grpc_holds_what_it_needs() {
 #[test]
 fn a_server_that_is_not_there_is_exit_code_3() {
     let dir = directory(&[]);
-    for line in ["status", "nodes", "nodes n1", "history", "rollback 1"] {
+    for line in ["status", "nodes", "nodes n1", "history", "rollback 1", "conditions"] {
         let (code, stdout, stderr) = outcome(dir.path(), &format!("{line} --admin http://127.0.0.1:1"));
         assert_eq!((code, stdout.as_str()), (3, ""), "{line}: {stderr}");
         assert!(stderr.starts_with("error: cannot reach the server at http://127.0.0.1:1: "), "{stderr}");

@@ -8,10 +8,12 @@ use serde_json::Value;
 
 use crate::cli::Failure;
 
+mod conditions;
 mod history;
 mod nodes;
 mod status;
 
+pub(crate) use conditions::{ConditionsArgs, conditions};
 pub(crate) use history::{HistoryArgs, RollbackArgs, history, rollback};
 pub(crate) use nodes::{NodesArgs, nodes};
 pub(crate) use status::{StatusArgs, status};

@@ -68,7 +68,7 @@ enum Client {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
+pub(crate) enum Form {
     /// A file that the server could watch
     Yaml,
     /// The same as JSON
@@ -85,7 +85,8 @@ struct Received {
     removed: BTreeSet<String>,
 }
 
-fn parse_type(text: &str) -> Result<ResourceType, String> {
+/// Reads the name of a resource type.
+pub(crate) fn parse_type(text: &str) -> Result<ResourceType, String> {
     ResourceType::from_slug(text).ok_or_else(|| {
         let slugs: Vec<_> = ResourceType::KNOWN.iter().map(ResourceType::slug).collect();
         format!("use {}, or a type URL that begins with type.googleapis.com/", slugs.join(", "))

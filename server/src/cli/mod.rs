@@ -18,8 +18,10 @@ use crate::telemetry::{self, chain};
 mod admin;
 mod bootstrap;
 mod get;
+mod offline;
 mod output;
 mod store;
+mod translate;
 mod validate;
 
 /// A standalone xDS management server.
@@ -41,11 +43,15 @@ enum Command {
     /// Print a bootstrap that attaches a client to the server
     Bootstrap(bootstrap::BootstrapArgs),
     /// Check files as the server would, without a server
-    Validate(validate::ValidateArgs),
+    Validate(Box<validate::ValidateArgs>),
+    /// Print the resources that would be served of files, without a server
+    Translate(Box<translate::TranslateArgs>),
     /// Show what a node would receive, as an xDS client
     Get(get::GetArgs),
-    /// Show whether the server is ready, its files, and how its clients are
+    /// Show whether the server is ready, its files and route documents, and how its clients are
     Status(admin::StatusArgs),
+    /// List what became of route documents: the conditions of every object
+    Conditions(admin::ConditionsArgs),
     /// List the connected clients, or show one
     Nodes(admin::NodesArgs),
     /// List what changed, or show one revision
@@ -117,7 +123,9 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Nodes(args) => admin::nodes(&args),
         Command::History(args) => admin::history(&args),
         Command::Rollback(args) => admin::rollback(&args),
+        Command::Conditions(args) => admin::conditions(&args),
         Command::Validate(args) => validate::run(&args),
+        Command::Translate(args) => translate::run(&args),
         Command::Get(args) => get::run(&args),
         Command::Store(args) => store::run(&args),
     }

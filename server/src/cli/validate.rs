@@ -1,34 +1,24 @@
 //! `validate`: what the server would say of files, without a server.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::io::{self, IsTerminal as _};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use xds_cache::{
-    Generated, GroupName, Groups, Layer, Node, Origin, Profile, Publisher, Resource, ResourceKey,
-    ResourceType, Revision, StatusBoard, layer,
+    GroupName, Groups, Layer, Node, Origin, Profile, Publisher, Resource, ResourceKey, ResourceType,
+    Revision, StatusBoard, layer,
 };
 use xds_codec::document::Tree;
 use xds_codec::{Codec, Diagnostic, Effect, Limits, Place, ProfileFinding, Severity, Syntax};
 
+use crate::cli::offline::{FilesArgs, Offline, Unmet, is_terminal, render};
 use crate::cli::{Failure, output};
-use crate::config::units::parse_size;
 use crate::control::check;
-use crate::source::FileLoad;
-use crate::source::load::{Options, State, load};
-use crate::source::read::{Reader, Scan};
-use crate::source::timing::Removals;
-use crate::telemetry::chain;
+use crate::source::read::Scan;
 
 /// The flags of `validate`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ValidateArgs {
-    /// Files and directories, as given to --watch
-    #[arg(value_name = "PATH", required = true)]
-    paths: Vec<PathBuf>,
     /// For which clients: what they refuse is an error, what they ignore or read differently a warning; with `all`, what
     /// one kind of client refuses and the other may take is a warning too
     #[arg(long, value_enum, value_name = "CLIENT", default_value = "all")]
@@ -43,10 +33,8 @@ pub(crate) struct ValidateArgs {
     /// The form of the result
     #[arg(long, value_enum, value_name = "FORM", default_value = "text")]
     output: Form,
-    /// The largest file that is read
-    #[arg(long, env = "XDS_SERVER_MAX_FILE_BYTES", value_name = "SIZE", default_value = "10MiB",
-        value_parser = parse_size)]
-    max_file_bytes: usize,
+    #[command(flatten)]
+    files: FilesArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -90,55 +78,56 @@ enum Form {
 /// What was found.
 struct Report {
     diagnostics: Vec<Diagnostic>,
+    unmet: Vec<Unmet>,
     n_files: usize,
     n_resources: usize,
+    n_documents: usize,
 }
 
 /// Exit code 0 if there is no error, 1 if there is one.
 pub(crate) fn run(args: &ValidateArgs) -> Result<(), Failure> {
-    let (_, scan) = Reader::new(&args.paths, args.max_file_bytes).scan(|_| false);
-    let report = report(args, &scan)?;
+    let mut offline = Offline::read(&args.files)?;
+    let report = report(args, &mut offline);
     let n_errors = report.count(Severity::Error);
     match args.output {
         Form::Json => output::print_json(&report.to_json())?,
-        Form::Text => output::print(&report.to_text(&scan))?,
+        Form::Text => output::print(&report.to_text(&offline.scan))?,
     }
     if n_errors == 0 { Ok(()) } else { Err(Failure::Silent) }
 }
 
-fn report(args: &ValidateArgs, scan: &Scan) -> Result<Report, Failure> {
-    let codec = Codec::new().map_err(|error| Failure::Failed(chain(&error)))?;
-    let limits = Limits { max_bytes: args.max_file_bytes, ..Limits::default() };
-    let options = Options { removals: Removals::Due, is_partial_start: false };
-    let loaded = load(&State::default(), scan, options, SystemTime::now(), |path, content| {
-        codec.decode_file(path, &content.bytes, &limits)
-    });
-    let FileLoad { layer, files, .. } = loaded.load;
-    let mut diagnostics: Vec<Diagnostic> = files.into_values().flat_map(|file| file.diagnostics).collect();
-    diagnostics.extend(doubts(args, &layer, loaded.state.unusable()));
-    let found = lint_profiles(&codec, args.target, &layer);
-    let found = place(found, args.target, scan, &limits);
+fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
+    let mut diagnostics = std::mem::take(&mut offline.diagnostics);
+    diagnostics.extend(doubts(args, offline));
+    let found = lint_profiles(args.target, offline);
+    let found = place(found, args.target, &offline.scan, &offline.limits);
     diagnostics.retain(|one| !is_told_by_profile(one, args.target, &found));
     diagnostics.extend(found);
-    if scan.files.is_empty() && scan.faults.is_empty() {
+    if offline.scan.files.is_empty() && offline.scan.faults.is_empty() {
         diagnostics.push(nothing_found(args));
     }
     diagnostics.sort_by(|a, b| a.place.cmp(&b.place));
-    Ok(Report { diagnostics, n_files: scan.files.len(), n_resources: layer.n_resources() })
+    Report {
+        diagnostics,
+        unmet: offline.unmet(),
+        n_files: offline.scan.files.len(),
+        n_resources: offline.layer.n_resources(),
+        n_documents: offline.translated.documents.len(),
+    }
 }
 
 /// What is doubtful about the groups together, as the server judges it before it publishes.
 ///
 /// That a resource which is there has a fault is told already; that others name it, is no further one.
-fn doubts(args: &ValidateArgs, layer: &Layer, unusable: BTreeSet<ResourceKey>) -> Vec<Diagnostic> {
+fn doubts(args: &ValidateArgs, offline: &Offline) -> Vec<Diagnostic> {
     let mut present = Layer::default();
     let default = present.groups.entry(GroupName::default_group()).or_default();
     let placeholder = |key: ResourceKey| {
         let resource = Resource::plain(key.resource_type.clone(), &key.name, Vec::new());
         (key, Arc::new(resource))
     };
-    default.resources.extend(unusable.into_iter().map(placeholder));
-    let groups = layer::merge(layer, &present, &Generated::new());
+    default.resources.extend(offline.state.unusable().into_iter().map(placeholder));
+    let groups = layer::merge(&offline.layer, &present, offline.generated());
     let touched: BTreeSet<_> = groups.keys().collect();
     let mut doubts = check::doubts(&BTreeMap::new(), &groups, &touched, &StatusBoard::new(), |_| true);
     if args.strict {
@@ -146,11 +135,15 @@ fn doubts(args: &ValidateArgs, layer: &Layer, unusable: BTreeSet<ResourceKey>) -
     }
     let Some(id) = &args.node else { return doubts };
     let publisher = Publisher::new();
-    publisher.publish(Revision(1), groups);
+    publisher.publish(Revision(1), groups.clone());
     let view = publisher.view_of(&Node::with_id(id));
     for conflict in view.iter().flat_map(|view| view.conflicts()) {
-        let resource = layer.resources(&conflict.loser).and_then(|resources| resources.get(&conflict.key));
-        let place = resource.map_or_else(nowhere, |resource| origin_of(resource.origin()));
+        let loser = groups.get(&conflict.loser);
+        let all = loser
+            .into_iter()
+            .flat_map(|group| Profile::ALL.into_iter().flat_map(|profile| group.resources_for(profile)));
+        let resource = all.into_iter().find(|(key, _)| **key == conflict.key);
+        let place = resource.map_or_else(nowhere, |(_, resource)| origin_of(resource.origin()));
         let (key, winner, loser) = (&conflict.key, &conflict.winner, &conflict.loser);
         let message = format!(
             "the node {id:?} is in the groups `{winner}` and `{loser}`, which have the same priority and both have {key}; \
@@ -164,9 +157,13 @@ fn doubts(args: &ValidateArgs, layer: &Layer, unusable: BTreeSet<ResourceKey>) -
 /// What clients of the target make of the resources of each group, each finding once.
 ///
 /// A group is judged as its nodes see it: over the default group, and for names that neither has, with what other groups have.
-/// A group whose nodes are all of one kind is not judged for the other.
-fn lint_profiles(codec: &Codec, target: Target, layer: &Layer) -> Vec<ProfileFinding> {
-    let groups = layer::merge(layer, &Layer::default(), &Generated::new());
+/// A group whose nodes are all of one kind is not judged for the other. What is generated from documents is made for the kind
+/// that gets it and is not judged, but it leads to what is.
+fn lint_profiles(target: Target, offline: &Offline) -> Vec<ProfileFinding> {
+    let (codec, groups) = (&offline.codec, offline.groups());
+    let written = offline.layer.groups.values().flat_map(|group| group.resources.values());
+    let written: HashSet<(&ResourceKey, Place)> =
+        written.map(|resource| (resource.key(), origin_of(resource.origin()))).collect();
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
     for profile in target.profiles() {
@@ -178,6 +175,9 @@ fn lint_profiles(codec: &Codec, target: Target, layer: &Layer) -> Vec<ProfileFin
             let resources = seen_by(&groups, name, *profile);
             for mut finding in codec.lint_profile(resources.into_iter(), *profile) {
                 let place = origin_of(&finding.origin);
+                if !written.contains(&(&finding.resource, place.clone())) {
+                    continue;
+                }
                 finding.is_shared = others.contains(&(finding.resource.clone(), place.clone()));
                 let key = (place, finding.path.clone(), finding.code, finding.message.clone());
                 if seen.insert(key) {
@@ -274,7 +274,7 @@ fn origin_of(origin: &Origin) -> Place {
 }
 
 fn nothing_found(args: &ValidateArgs) -> Diagnostic {
-    let paths: Vec<String> = args.paths.iter().map(|path| path.display().to_string()).collect();
+    let paths: Vec<String> = args.files.paths.iter().map(|path| path.display().to_string()).collect();
     let message = format!("no *.yaml, *.yml or *.json in {}", paths.join(", "));
     diagnostic(Severity::Warning, "no-files", nowhere(), message)
 }
@@ -294,27 +294,18 @@ impl Report {
     }
 
     fn to_text(&self, scan: &Scan) -> String {
-        let is_terminal = io::stdout().is_terminal();
-        let colour = is_terminal && std::env::var_os("NO_COLOR").is_none();
-        let mut text = String::new();
-        for one in &self.diagnostics {
-            if is_terminal {
-                let content = scan.files.get(&one.place.file).and_then(|read| read.as_ref().ok());
-                let source =
-                    content.map(|content| String::from_utf8_lossy(&content.bytes)).unwrap_or_default();
-                text.push_str(&xds_codec::render(one, &source, colour));
-                text.push('\n');
-            } else {
-                text.push_str(&format!("{one}\n"));
-            }
+        let mut text = render(&self.diagnostics, scan, is_terminal());
+        for Unmet { object, of, kind, status, reason, message } in &self.unmet {
+            let of = if of.is_empty() { String::new() } else { format!(" at {of}") };
+            let message = if message.is_empty() { String::new() } else { format!(": {message}") };
+            text.push_str(&format!("{object}{of}: {kind} is {status} ({reason}){message}\n"));
         }
         let (n_errors, n_warnings) = (self.count(Severity::Error), self.count(Severity::Warning));
-        let counts = [
-            counted(self.n_files, "file"),
-            counted(self.n_resources, "resource"),
-            counted(n_errors, "error"),
-            counted(n_warnings, "warning"),
-        ];
+        let mut counts = vec![counted(self.n_files, "file"), counted(self.n_resources, "resource")];
+        if self.n_documents > 0 {
+            counts.push(counted(self.n_documents, "document"));
+        }
+        counts.extend([counted(n_errors, "error"), counted(n_warnings, "warning")]);
         text.push_str(&format!("{}\n", counts.join(", ")));
         text
     }
@@ -334,12 +325,24 @@ impl Report {
                 "related": one.related.iter().map(place).collect::<Vec<_>>(),
             })
         };
+        let unmet = |unmet: &Unmet| {
+            json!({
+                "object": unmet.object,
+                "of": unmet.of,
+                "type": unmet.kind,
+                "status": unmet.status,
+                "reason": unmet.reason,
+                "message": unmet.message,
+            })
+        };
         json!({
             "files": self.n_files,
             "resources": self.n_resources,
+            "documents": self.n_documents,
             "errors": self.count(Severity::Error),
             "warnings": self.count(Severity::Warning),
             "diagnostics": self.diagnostics.iter().map(one).collect::<Vec<_>>(),
+            "conditions": self.unmet.iter().map(unmet).collect::<Vec<_>>(),
         })
     }
 }

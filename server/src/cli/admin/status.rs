@@ -1,11 +1,11 @@
-//! `status`: whether the server is ready, how its files are, and how its clients are.
+//! `status`: whether the server is ready, how its files and route documents are, and how its clients are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::AdminArgs;
 use super::nodes::all_nodes;
+use super::{AdminArgs, conditions};
 use crate::cli::Failure;
 use crate::cli::output::{Form, Table, cell, print, print_json};
 
@@ -21,6 +21,8 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
     let admin = args.admin.connect()?;
     let ready = admin.get_any("/readyz")?;
     let files = admin.get("/v1/status/files")?;
+    // Before the first load there are none.
+    let conditions = admin.get_any("/v1/conditions")?.body;
     let nodes = all_nodes(&admin, "")?;
     let is_ready = (200..300).contains(&ready.status);
     let status = json!({
@@ -29,6 +31,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
         "files": files["files"],
         "held": files["held"],
         "problems": files["problems"],
+        "objects": conditions["objects"],
         "nodes": nodes,
     });
     match Form::or_default(args.admin.output) {
@@ -77,7 +80,25 @@ fn render(status: &Value) -> String {
         }
     }
     text.push_str(&format!("\n{}{diagnostics}", files.render()));
+    text.push_str(&objects(status));
     text.push_str(&format!("\n{}", nodes_by_status(status)));
+    text
+}
+
+/// How many objects of route documents there are, and the conditions of those that are not fine; nothing without any.
+fn objects(status: &Value) -> String {
+    let n_objects = status["objects"].as_array().map_or(0, Vec::len);
+    if n_objects == 0 {
+        return String::new();
+    }
+    let rows = conditions::rows(&status["objects"]);
+    let unmet: Vec<&conditions::Row> = rows.iter().filter(|row| !row.is_fine).collect();
+    let n_unmet = unmet.iter().map(|row| row.object()).collect::<BTreeSet<_>>().len();
+    let n_fine = n_objects.saturating_sub(n_unmet);
+    let mut text = format!("\nobjects: {n_objects} ({n_fine} fine, {n_unmet} not)\n");
+    if n_unmet > 0 {
+        text.push_str(&conditions::table(unmet).render());
+    }
     text
 }
 
@@ -101,6 +122,22 @@ fn nodes_by_status(status: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn objects_that_are_not_fine_are_shown_with_their_conditions() {
+        assert_eq!(objects(&json!({"objects": []})), "");
+        let object = |name: &str, status: &str| {
+            let condition = json!({"type": "Accepted", "status": status, "reason": "R", "message": "m"});
+            json!({"kind": "TrafficSplit", "namespace": "n", "name": name, "conditions": [condition]})
+        };
+        let status = json!({"objects": [object("a", "True"), object("b", "False")]});
+        assert_eq!(
+            objects(&status),
+            "\nobjects: 2 (1 fine, 1 not)\n\
+             OBJECT            OF  CONDITION  STATUS  REASON  MESSAGE\n\
+             TrafficSplit n/b      Accepted   False   R       m\n"
+        );
+    }
 
     #[test]
     fn the_summary_names_every_error() {

@@ -54,7 +54,7 @@ fn documents(text: &str) -> Vec<Arc<Document>> {
     let trees = xds_codec::parse("", text.as_bytes(), Syntax::Yaml, &Limits::default()).unwrap();
     let objects = trees.iter().flat_map(|tree| match xds_routes::read(&"".into(), tree) {
         ReadOutcome::Objects(objects) => objects,
-        other => panic!("{other:?}"),
+        other @ (ReadOutcome::NotOurs | ReadOutcome::Unreadable(_)) => panic!("{other:?}"),
     });
     objects.map(|object| object.outcome.unwrap().0).collect()
 }
@@ -82,7 +82,7 @@ pub(super) fn files(files: &[(&str, &str)]) -> FileLoad {
 fn served(server: &Server, name: &str, profile: Profile) -> BTreeMap<String, Version> {
     let view = server.publisher.view_at(&view_key_of_group(&group(name), profile)).unwrap();
     let named = |resource: &Arc<Resource>| {
-        (format!("{}/{}", resource.resource_type().slug(), resource.name()), resource.version().clone())
+        (format!("{}/{}", resource.resource_type().slug(), resource.name()), resource.version())
     };
     view.resources().map(named).collect()
 }

@@ -21,6 +21,8 @@ pub(super) struct Parsed {
     pub(super) diagnostics: Vec<Diagnostic>,
     /// Whether something is in the file of which not even type and name are known.
     pub(super) has_unreadable: bool,
+    /// What is not said of the documents, because so much is said already.
+    pub(super) n_untold: usize,
 }
 
 /// One object, good or bad. What is wrong with it is among the diagnostics of the file.
@@ -66,6 +68,7 @@ impl Parsed {
             }
         }
         parsed.refuse_duplicates();
+        parsed.tell_untold();
         parsed
     }
 
@@ -103,7 +106,17 @@ impl Parsed {
     /// Notes what is wrong with a document: at most [`MAX_DIAGNOSTICS`] in a file, but `least` of each document.
     fn tell(&mut self, found: Vec<Diagnostic>, least: usize) {
         let left = MAX_DIAGNOSTICS.saturating_sub(self.diagnostics.len()).max(least);
+        self.n_untold += found.len().saturating_sub(left);
         self.diagnostics.extend(found.into_iter().take(left));
+    }
+
+    fn tell_untold(&mut self) {
+        let file = self.diagnostics.first().map(|first| Arc::clone(&first.place.file));
+        if let Some(file) = file.filter(|_| self.n_untold > 0) {
+            let place = Place { file, line: 1, column: 1 };
+            let note = diagnostic("too-many-errors", place, format!("and {} more", self.n_untold));
+            self.diagnostics.push(Diagnostic { severity: Severity::Info, ..note });
+        }
     }
 
     /// Refuses every document that the file has more than once: none of them is more right than the others.

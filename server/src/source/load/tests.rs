@@ -10,6 +10,7 @@ use xds_codec::{Codec, Limits, Object, ObjectContent, Severity};
 use super::*;
 use crate::source::read::FileFault;
 
+mod documents;
 mod properties;
 
 /// `name=value` is a cluster, `name!` a bad one, `?` unreadable, `group name id` a node group, `group!` a bad one; `<` and

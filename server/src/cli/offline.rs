@@ -1,0 +1,150 @@
+//! Files without a server: read, loaded and translated as the server would.
+
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use xds_api::document::{self, ConditionPart, DocumentState, Translated};
+use xds_cache::{Generated, Groups, Layer, layer};
+use xds_codec::{Codec, Diagnostic, Limits};
+
+use crate::cli::Failure;
+use crate::config::routes::RouteArgs;
+use crate::config::units::parse_size;
+use crate::control::documents;
+use crate::source::load::{Loaded, Options, State, load};
+use crate::source::read::{Reader, Scan};
+use crate::source::timing::Removals;
+use crate::telemetry::chain;
+
+/// What is read, and how.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct FilesArgs {
+    /// Files and directories, as given to --watch
+    #[arg(value_name = "PATH", required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// The largest file that is read
+    #[arg(long, env = "XDS_SERVER_MAX_FILE_BYTES", value_name = "SIZE", default_value = "10MiB",
+        value_parser = parse_size)]
+    pub(crate) max_file_bytes: usize,
+    #[command(flatten)]
+    pub(crate) routes: RouteArgs,
+}
+
+/// What files give.
+pub(crate) struct Offline {
+    pub(crate) codec: Codec,
+    pub(crate) limits: Limits,
+    pub(crate) scan: Scan,
+    /// What can be used of it.
+    pub(crate) layer: Layer,
+    /// What the documents among it give.
+    pub(crate) translated: Arc<Translated>,
+    /// What is wrong or doubtful with each file, and between documents.
+    pub(crate) diagnostics: Vec<Diagnostic>,
+    /// What else is known of the files.
+    pub(crate) state: State,
+}
+
+impl Offline {
+    /// Reads and translates.
+    ///
+    /// # Errors
+    ///
+    /// Only if this program itself is broken; what is wrong with files is among the diagnostics.
+    pub(crate) fn read(args: &FilesArgs) -> Result<Self, Failure> {
+        let (_, scan) = Reader::new(&args.paths, args.max_file_bytes).scan(|_| false);
+        let codec = Codec::new().map_err(|error| Failure::Failed(chain(&error)))?;
+        let limits = Limits { max_bytes: args.max_file_bytes, ..Limits::default() };
+        let options = Options { removals: Removals::Due, is_partial_start: false };
+        let Loaded { state, load, .. } =
+            load(&State::default(), &scan, options, SystemTime::now(), |path, content| {
+                codec.decode_file(path, &content.bytes, &limits)
+            });
+        let options = Arc::new(xds_routes::Options::from(&args.routes));
+        let nothing = DocumentState { options, ..DocumentState::default() };
+        let documents =
+            documents::next(&codec, &nothing, Arc::new(load.documents), Arc::default(), UNIX_EPOCH);
+        let translated = documents.translated;
+        let mut diagnostics: Vec<Diagnostic> =
+            load.files.into_values().flat_map(|file| file.diagnostics).collect();
+        diagnostics.extend(translated.translation.diagnostics.iter().cloned());
+        Ok(Self { codec, limits, scan, layer: load.layer, translated, diagnostics, state })
+    }
+
+    /// What is generated from documents.
+    pub(crate) fn generated(&self) -> &Generated {
+        &self.translated.translation.groups
+    }
+
+    /// The groups as they would be served.
+    pub(crate) fn groups(&self) -> Groups {
+        layer::merge(&self.layer, &Layer::default(), self.generated())
+    }
+
+    /// The conditions that are not as they should be.
+    pub(crate) fn unmet(&self) -> Vec<Unmet> {
+        let mut unmet = Vec::new();
+        for (key, status) in &self.translated.translation.conditions.objects {
+            for (part, condition) in document::conditions(status) {
+                let status = condition.status.to_string();
+                if document::is_fine(condition.kind, &status) {
+                    continue;
+                }
+                let of = match part {
+                    ConditionPart::Object => String::new(),
+                    ConditionPart::Parent(parent, section, _) => match section {
+                        Some(section) => format!("{parent} ({section})"),
+                        None => parent,
+                    },
+                    ConditionPart::Listener(name) => format!("listener {name}"),
+                };
+                unmet.push(Unmet {
+                    object: key.to_string(),
+                    of,
+                    kind: condition.kind,
+                    status,
+                    reason: condition.reason,
+                    message: condition.message.clone(),
+                });
+            }
+        }
+        unmet
+    }
+}
+
+/// A condition that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unmet {
+    /// The object, such as `HTTPRoute prod/shop`.
+    pub(crate) object: String,
+    /// The parent or listener that it is about; empty for the object itself.
+    pub(crate) of: String,
+    pub(crate) kind: &'static str,
+    pub(crate) status: String,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+/// Diagnostics as text: with the lines that they are about if `is_terminal`, one line each if not.
+pub(crate) fn render(diagnostics: &[Diagnostic], scan: &Scan, is_terminal: bool) -> String {
+    let colour = is_terminal && std::env::var_os("NO_COLOR").is_none();
+    let mut text = String::new();
+    for one in diagnostics {
+        if is_terminal {
+            let content = scan.files.get(&one.place.file).and_then(|read| read.as_ref().ok());
+            let source = content.map(|content| String::from_utf8_lossy(&content.bytes)).unwrap_or_default();
+            text.push_str(&xds_codec::render(one, &source, colour));
+            text.push('\n');
+        } else {
+            text.push_str(&format!("{one}\n"));
+        }
+    }
+    text
+}
+
+/// Whether standard output is a terminal.
+pub(crate) fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
