@@ -111,7 +111,7 @@ fn shadows(group: &EffectiveGroup, counts: impl Fn(&Resource) -> bool) -> Vec<Di
             (_, Origin::Api) => (place(raw), None),
         };
         let message = format!(
-            "{key} of {} is written out in {} and takes the place of the one that the document in {} gives",
+            "{key} of {} from {} takes the place of the one that is generated from the document of {}",
             group.definition.name,
             raw.origin(),
             generated.origin()
@@ -252,11 +252,12 @@ mod tests {
             let doubts = doubts(before, after, &touched, &StatusBoard::new(), |_| counts);
             doubts.into_iter().map(|doubt| doubt.message).collect::<Vec<_>>()
         };
-        let of_envoy =
-            "RouteConfiguration \"generated\" of default names Cluster \"of-grpc\", which does not exist";
         let of_nobody =
             "RouteConfiguration \"raw\" of default names Cluster \"of-nobody\", which does not exist";
-        assert_eq!(told(&Groups::new(), &before, true), [of_nobody, of_envoy]);
+        let shadowed = "RouteConfiguration \"shadowed\" of default from api takes the place of the one that is generated \
+                        from the document of api";
+        // What is generated may name what does not exist: it is not judged.
+        assert_eq!(told(&Groups::new(), &before, true), [of_nobody, shadowed]);
         // What goes for one kind of client is missed by what names it.
         let after = merge(&base, &Layer::default(), &Generated::new());
         let of_raw = "RouteConfiguration \"raw\" of default names Cluster \"of-grpc\", which does not exist";

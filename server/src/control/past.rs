@@ -44,7 +44,10 @@ pub(crate) fn rollback(
     let keys_of_documents: BTreeSet<&DocumentKey> =
         world.documents.owned.keys().chain(past.documents.keys()).collect();
     for key in keys_of_documents {
-        documents.insert(key.clone(), past.documents.get(key).cloned());
+        let (present, past) = (world.documents.owned.get(key), past.documents.get(key));
+        if !present.zip(past).is_some_and(|(present, past)| present.says_the_same(past)) {
+            documents.insert(key.clone(), past.cloned());
+        }
     }
     warnings.extend(changed_files(&keys, &store.state().1));
     let summary = format!("roll back to revision {to}");

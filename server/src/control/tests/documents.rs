@@ -319,7 +319,7 @@ async fn references_find_what_is_generated_and_what_is_generated_is_not_judged()
     // A generated cluster that goes away is missed by what is written out.
     server.control.load_files(files(&[("r/b.yaml", &raw("prod/shop/80"))])).await.unwrap();
     server.write(apply(&all)).await.unwrap();
-    let outcome = server.write(Write::DeleteDocument { key: shop(Kind::HttpRoute) }).await.unwrap();
+    let outcome = server.write(Write::DeleteDocument { key: shop(Kind::Service) }).await.unwrap();
     assert!(codes(&outcome.warnings).contains(&"dangling-reference"), "{:?}", outcome.warnings);
 }
 
