@@ -204,8 +204,7 @@ impl World {
         let path = format!("/v1/conditions?kind={kind}&namespace={namespace}&name={name}");
         wait_for("conditions", PATIENCE, async || {
             let json = self.server.get_json(&path).await?;
-            let objects =
-                json["conditions"].as_array().or_else(|| json.as_array()).cloned().unwrap_or_default();
+            let objects = json["objects"].as_array().cloned().unwrap_or_default();
             let object = objects.into_iter().next().with_context(|| format!("none: {json}"))?;
             Ok(ObjectConditions(object))
         })
