@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use xds_cache::{GroupName, Profile};
-use xds_codec::{Codec, Diagnostic, Limits, Syntax};
+use xds_codec::{Codec, Diagnostic, Effect, Limits, Syntax};
 use xds_routes::{Documents, Options, Placed, ReadOutcome, Translation, read, translate};
 
 pub(crate) static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().expect("a codec"));
@@ -116,6 +116,19 @@ pub(crate) fn diagnostics_text(reading: &Reading, translation: &Translation) -> 
         let _ = writeln!(text, "{diagnostic}");
     }
     text
+}
+
+/// What clients of each profile would refuse of what their groups are served.
+pub(crate) fn lint(translation: &Translation) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, group) in &translation.groups {
+        for (profile, resources) in &group.profiles {
+            let findings = CODEC.lint_profile(resources.values().map(|resource| &**resource), *profile);
+            let refused = findings.iter().filter(|finding| finding.effect == Effect::Rejected);
+            found.extend(refused.map(|finding| format!("{name} {profile:?}: {finding:?}")));
+        }
+    }
+    found
 }
 
 /// The whole outcome as one text, to compare.
