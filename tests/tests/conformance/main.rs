@@ -10,3 +10,4 @@ mod http_filters;
 mod http_hosts;
 mod http_matching;
 mod support;
+mod upgrade;

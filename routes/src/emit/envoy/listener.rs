@@ -51,6 +51,8 @@ fn connection_manager(served: &Served<'_>, table: &Table<'_>) -> Json {
         "rds": {"route_config_name": table.name, "config_source": ads()},
         "normalize_path": true,
         "http_filters": filters::http_filters(),
+        // A backend of any HTTPRoute may speak WebSocket; one that does not refuses the upgrade itself.
+        "upgrade_configs": [{"upgrade_type": "websocket"}],
     });
     match served.is_edge {
         // Else anybody could set `x-envoy-` headers, which change time limits and retries.
