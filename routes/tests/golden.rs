@@ -9,7 +9,7 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use support::{Reading, conditions_text, diagnostics_text, fixtures, resources_text, yaml_files};
+use support::{Reading, conditions_text, diagnostics_text, fixtures, readable_resources_text, yaml_files};
 use xds_cache::Profile;
 use xds_routes::Options;
 
@@ -43,8 +43,8 @@ fn check(feature: &Path, files: &[(String, String)]) {
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
     settings.bind(|| {
-        insta::assert_snapshot!("envoy", resources_text(&translation, Profile::Envoy));
-        insta::assert_snapshot!("grpc", resources_text(&translation, Profile::Grpc));
+        insta::assert_snapshot!("envoy", readable_resources_text(&translation, Profile::Envoy));
+        insta::assert_snapshot!("grpc", readable_resources_text(&translation, Profile::Grpc));
         let diagnostics = diagnostics_text(&reading, &translation);
         insta::assert_snapshot!("status", conditions_text(&translation) + &diagnostics);
     });

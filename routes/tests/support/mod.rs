@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -77,6 +78,33 @@ pub(crate) fn resources_text(translation: &Translation, profile: Profile) -> Str
         for resource in group.profiles.get(&profile).into_iter().flat_map(|resources| resources.values()) {
             let _ = write!(text, "---\n{}", CODEC.to_yaml(resource));
         }
+    }
+    text
+}
+
+/// The same without what every Service gives gRPC clients, that it can be dialled as it is: its listeners and routes. In place
+/// of these there is one line with the names of their RouteConfigurations.
+pub(crate) fn readable_resources_text(translation: &Translation, profile: Profile) -> String {
+    let all = resources_text(translation, profile);
+    let documents: Vec<&str> = all.split("---\n").collect();
+    let implicit: BTreeSet<&str> = documents
+        .iter()
+        .filter(|text| text.contains("\n    name: Service/"))
+        .filter_map(|text| text.lines().find_map(|line| line.strip_prefix("name: ")))
+        .filter(|name| name.starts_with("grpc/mesh/"))
+        .collect();
+    let is_implicit = |text: &&&str| {
+        text.lines().any(|line| {
+            let name = line.strip_prefix("name: ");
+            let name = name.or_else(|| line.trim_start().strip_prefix("route_config_name: "));
+            name.is_some_and(|name| implicit.contains(name))
+        })
+    };
+    let rest: Vec<&str> = documents.iter().filter(|text| !is_implicit(text)).copied().collect();
+    let mut text = rest.join("---\n");
+    if !implicit.is_empty() {
+        let names: Vec<&str> = implicit.into_iter().collect();
+        let _ = writeln!(text, "---\n# services as they are: {}", names.join(", "));
     }
     text
 }
