@@ -107,7 +107,7 @@ pub fn translate(
 }
 
 /// What gRPC clients cannot have shows as a parent of its own (section 1.11 of the inputs paper), so that a route that is fine
-/// for Envoys stays fine; and as a note at routes that are written for gRPC.
+/// for Envoys stays fine; and as a note at what is written for gRPC, or for every client of a Service.
 fn tell_losses(
     documents: &Documents,
     losses: &BTreeSet<GrpcLoss>,
@@ -132,7 +132,7 @@ fn tell_losses(
             (dropped, ignored) if dropped.is_empty() => format!("Fall Back: {ignored}"),
             (dropped, ignored) => format!("Dropped Rule: {dropped}. Fall Back: {ignored}"),
         };
-        let is_for_grpc = matches!(key.kind, Kind::GrpcRoute | Kind::Route);
+        let is_for_grpc = matches!(key.kind, Kind::GrpcRoute | Kind::Route | Kind::TrafficSplit);
         if let Some(placed) = documents.get(key).filter(|_| is_for_grpc) {
             let text = format!("not all of the route is served to gRPC clients: {message}");
             let spot = Spot::default();
