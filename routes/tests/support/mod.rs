@@ -2,13 +2,13 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
-use xds_cache::{GroupName, Profile};
+use xds_cache::{GroupName, Profile, Resource, ResourceType};
 use xds_codec::{Codec, Diagnostic, Effect, Limits, Syntax};
 use xds_routes::{Documents, Options, Placed, ReadOutcome, Translation, read, translate};
 
@@ -68,18 +68,39 @@ impl Reading {
     }
 }
 
-/// The resources of the group `default` for a profile, as YAML documents in order of type and name.
+/// The resources of a profile, as YAML documents in order of groups, types and names. Listeners that differ in their names
+/// only, as a gRPC client's do, are written once, with all the names in front.
 pub(crate) fn resources_text(translation: &Translation, profile: Profile) -> String {
     let mut text = String::new();
     for (name, group) in &translation.groups {
         if !name.is_default() {
             let _ = writeln!(text, "# group {name}");
         }
-        for resource in group.profiles.get(&profile).into_iter().flat_map(|resources| resources.values()) {
-            let _ = write!(text, "---\n{}", CODEC.to_yaml(resource));
+        let resources: Vec<_> =
+            group.profiles.get(&profile).into_iter().flat_map(|all| all.values()).collect();
+        let mut names: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for resource in &resources {
+            names.entry(nameless(resource)).or_default().push(resource.name());
+        }
+        for resource in resources {
+            let Some(names) = names.remove(&nameless(resource)) else { continue };
+            text.push_str("---\n");
+            if names.len() > 1 {
+                let _ = writeln!(text, "# {}", names.join(", "));
+            }
+            text.push_str(&CODEC.to_yaml(resource));
         }
     }
     text
+}
+
+/// A listener without its name; every other resource with all that it has.
+fn nameless(resource: &Resource) -> String {
+    let text = CODEC.to_yaml(resource);
+    match resource.key().resource_type {
+        ResourceType::Listener => text.replacen(&format!("name: {}\n", resource.name()), "", 1),
+        _ => text,
+    }
 }
 
 /// The same without what every Service gives gRPC clients, that it can be dialled as it is: its listeners and routes. In place
