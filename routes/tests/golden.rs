@@ -4,6 +4,8 @@
 //!
 //! `INSTA_UPDATE=always cargo test -p xds-routes --test golden` rewrites them, to be read before they are committed.
 
+#![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
 mod support;
 
 use std::fs;

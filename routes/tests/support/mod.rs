@@ -35,7 +35,7 @@ impl Reading {
             for tree in &trees.expect("YAML") {
                 match read(&file.as_str().into(), tree) {
                     ReadOutcome::NotOurs => panic!("not ours: {}", tree.to_json()),
-                    outcome => reading.take(outcome),
+                    outcome @ (ReadOutcome::Unreadable(_) | ReadOutcome::Objects(_)) => reading.take(outcome),
                 }
             }
         }
@@ -97,10 +97,10 @@ pub(crate) fn resources_text(translation: &Translation, profile: Profile) -> Str
 /// A listener without its name; every other resource with all that it has.
 fn nameless(resource: &Resource) -> String {
     let text = CODEC.to_yaml(resource);
-    match resource.key().resource_type {
-        ResourceType::Listener => text.replacen(&format!("name: {}\n", resource.name()), "", 1),
-        _ => text,
+    if resource.key().resource_type != ResourceType::Listener {
+        return text;
     }
+    text.replacen(&format!("name: {}\n", resource.name()), "", 1)
 }
 
 /// The same without what every Service gives gRPC clients, that it can be dialled as it is: its listeners and routes. In place
