@@ -233,6 +233,39 @@ impl World {
         })
         .await
     }
+
+    /// Waits until a condition of a listener of a Gateway in the namespace `default` has a status and reason.
+    ///
+    /// # Errors
+    ///
+    /// If it does not come; the error holds all conditions of the Gateway.
+    pub async fn expect_listener(
+        &self,
+        (gateway, listener): (&str, &str),
+        (condition, status, reason): (&str, &str, &str),
+    ) -> Result<()> {
+        wait_for("the condition", PATIENCE, async || {
+            let object = self.conditions("Gateway", "default", gateway).await?;
+            let found = ObjectConditions(object.listener(listener)).find(None, condition);
+            let found = found.with_context(|| format!("no {condition} in {object:?}"))?;
+            ensure!(found == (status.to_owned(), reason.to_owned()), "{condition} is {found:?}: {object:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// The version of a type that a node ACKed last; the type's last word is enough.
+    ///
+    /// # Errors
+    ///
+    /// If the node is not there, or has ACKed nothing of the type yet.
+    pub async fn acked_version(&self, node: &str, type_name: &str) -> Result<String> {
+        let status = self.server.get_json(&format!("/v1/nodes/{node}")).await?;
+        let types = status["types"].as_object().with_context(|| format!("no types: {status:#}"))?;
+        let found = types.iter().find(|(url, _)| url.rsplit('.').next() == Some(type_name));
+        let version = found.and_then(|(_, one)| one["versionAcked"].as_str());
+        Ok(version.with_context(|| format!("no version of {type_name}: {status:#}"))?.to_owned())
+    }
 }
 
 /// One object of `GET /v1/conditions`.

@@ -7,14 +7,14 @@ use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt as _, Full};
-use hyper::client::conn::http2;
+use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::backend::{SHOW, SHOWN};
-use crate::http::Http;
 
 /// A request.
 #[derive(Clone, Debug)]
@@ -63,10 +63,24 @@ impl Ask {
     ///
     /// If there is no answer; one with an error status is an answer.
     pub async fn send(&self, addr: SocketAddr) -> Result<Told> {
+        let connected = TcpStream::connect(addr).await.with_context(|| format!("connect to {addr}"))?;
+        self.send_over(connected).await
+    }
+
+    /// Sends it over a connection that is open already, TLS for instance. A call speaks HTTP/2 at once, a request HTTP/1.1.
+    ///
+    /// # Errors
+    ///
+    /// If there is no answer; one with an error status is an answer.
+    pub async fn send_over<C>(&self, connection: C) -> Result<Told>
+    where
+        C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let connection = TokioIo::new(connection);
         let exchange = async {
             match &self.method {
-                Some(method) => self.send_http(addr, method).await,
-                None => self.send_grpc(addr).await,
+                Some(method) => self.send_http(connection, method).await,
+                None => self.send_grpc(connection).await,
             }
         };
         timeout(LIMIT, exchange)
@@ -76,20 +90,25 @@ impl Ask {
             .with_context(|| format!("{self:?}"))
     }
 
-    async fn send_http(&self, addr: SocketAddr, method: &Method) -> Result<Told> {
-        let uri = format!("http://{addr}{}", self.path);
-        let request = self.request(method, &uri).header("host", &self.host).body(Full::default())?;
-        let answer = Http::new().send(request).await?;
-        Ok(Told {
-            code: answer.status.as_u16(),
-            backend: answer.header("x-backend").to_owned(),
-            headers: answer.headers,
-        })
+    async fn send_http<C>(&self, connection: TokioIo<C>, method: &Method) -> Result<Told>
+    where
+        C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (mut requests, connection) = http1::handshake(connection).await?;
+        tokio::spawn(connection);
+        let request = self.request(method, &self.path).header("host", &self.host);
+        let request = request.body(Full::<Bytes>::default())?;
+        let (head, body) = requests.send_request(request).await?.into_parts();
+        body.collect().await?;
+        let backend = head.headers.get("x-backend").and_then(|value| value.to_str().ok()).unwrap_or_default();
+        Ok(Told { code: head.status.as_u16(), backend: backend.to_owned(), headers: head.headers })
     }
 
-    async fn send_grpc(&self, addr: SocketAddr) -> Result<Told> {
-        let stream = TcpStream::connect(addr).await?;
-        let (mut requests, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+    async fn send_grpc<C>(&self, connection: TokioIo<C>) -> Result<Told>
+    where
+        C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (mut requests, connection) = http2::handshake(TokioExecutor::new(), connection).await?;
         tokio::spawn(connection);
         let uri = format!("http://{}{}", self.host, self.path);
         let request = self.request(&Method::POST, &uri).header("content-type", "application/grpc");

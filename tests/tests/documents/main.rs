@@ -1,8 +1,10 @@
 //! Route documents beyond the Gateway API's own cases, with real clients: splits, fallbacks, sessions, SMI, the native form.
 
+mod certificates;
 mod fallback;
 mod native;
 mod proxyless;
 mod session;
 mod split;
+mod tls;
 mod weights;

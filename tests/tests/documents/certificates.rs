@@ -1,0 +1,164 @@
+//! Certificates that are made for one test, and TLS on both sides of an Envoy.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use xds_tests::rpc::{Ask, Told};
+
+/// Whom the clients of a test trust.
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key.
+pub(crate) struct Issued {
+    /// The certificate, as it is shown.
+    pub(crate) certificate: CertificateDer<'static>,
+    chain_pem: String,
+    key: KeyPair,
+}
+
+impl Authority {
+    /// A new one, which nobody else trusts.
+    pub(crate) fn new() -> Result<Self> {
+        let mut params = CertificateParams::new([])?;
+        params.distinguished_name.push(DnType::CommonName, "authority of a test");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
+    }
+
+    /// A certificate for hosts, of which any may be a wildcard.
+    pub(crate) fn issue(&self, hosts: &[&str]) -> Result<Issued> {
+        let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let key = KeyPair::generate()?;
+        let certificate = CertificateParams::new(hosts)?.signed_by(&key, &self.0)?;
+        Ok(Issued { certificate: certificate.der().clone(), chain_pem: certificate.pem(), key })
+    }
+
+    /// What a ConfigMap of it says.
+    pub(crate) fn config_map(&self, name: &str) -> String {
+        let pem = self.0.pem();
+        let lines: String = pem.lines().map(|line| format!("    {line}\n")).collect();
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata:\n  ca.crt: |\n{lines}---\n"
+        )
+    }
+
+    /// Its certificate, in PEM.
+    pub(crate) fn pem(&self) -> String {
+        self.0.pem()
+    }
+}
+
+impl Issued {
+    /// A Secret of it, as Kubernetes writes one.
+    pub(crate) fn secret(&self, namespace: &str, name: &str) -> String {
+        let certificate = STANDARD.encode(&self.chain_pem);
+        let key = STANDARD.encode(self.key.serialize_pem());
+        format!(
+            "apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}, namespace: {namespace}}}\ntype: kubernetes.io/tls\n\
+             data: {{tls.crt: {certificate}, tls.key: {key}}}\n---\n"
+        )
+    }
+}
+
+/// Asks over TLS for a server name, and says what certificate was shown.
+///
+/// # Errors
+///
+/// If the authority did not issue the certificate for that name, or there is no answer.
+pub(crate) async fn ask_tls(
+    trusted: &Authority,
+    port: u16,
+    server_name: &str,
+    ask: &Ask,
+) -> Result<(Told, CertificateDer<'static>)> {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.0.der().clone())?;
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions()?.with_root_certificates(roots);
+    let mut config = config.with_no_client_auth();
+    let protocol: &[u8] = if ask.method.is_some() { b"http/1.1" } else { b"h2" };
+    config.alpn_protocols = vec![protocol.to_vec()];
+    let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    let name = ServerName::try_from(server_name.to_owned())?;
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.context("TLS")?;
+    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let shown = shown.context("no certificate")?.clone().into_owned();
+    Ok((ask.send_over(stream).await?, shown))
+}
+
+/// A port in front of a backend that speaks TLS, and nothing else. Dropping it closes the port.
+pub(crate) struct TlsFront {
+    /// Where it listens.
+    pub(crate) addr: SocketAddr,
+    seen: Arc<Seen>,
+    accepting: AbortHandle,
+}
+
+#[derive(Default)]
+struct Seen {
+    server_names: Mutex<Vec<String>>,
+    n_failed: AtomicU64,
+}
+
+impl TlsFront {
+    /// Starts it on a free loopback port.
+    pub(crate) async fn start(issued: &Issued, backend: SocketAddr) -> Result<Self> {
+        let key = PrivateKeyDer::try_from(issued.key.serialize_der()).map_err(anyhow::Error::msg)?;
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let config = config.with_safe_default_protocol_versions()?.with_no_client_auth();
+        let mut config = config.with_single_cert(vec![issued.certificate.clone()], key)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let addr = listener.local_addr()?;
+        let seen = Arc::new(Seen::default());
+        let accepting = tokio::spawn({
+            let seen = Arc::clone(&seen);
+            async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    tokio::spawn(forward(acceptor.clone(), stream, backend, Arc::clone(&seen)));
+                }
+            }
+        });
+        Ok(Self { addr, seen, accepting: accepting.abort_handle() })
+    }
+
+    /// The server names of the connections so far, in their order; empty for one without.
+    pub(crate) fn server_names(&self) -> Vec<String> {
+        self.seen.server_names.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many connections came to nothing: the client did not like the certificate, or spoke no TLS.
+    pub(crate) fn n_failed(&self) -> u64 {
+        self.seen.n_failed.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for TlsFront {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn forward(acceptor: TlsAcceptor, stream: TcpStream, backend: SocketAddr, seen: Arc<Seen>) {
+    let Ok(mut client) = acceptor.accept(stream).await else {
+        seen.n_failed.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    let name = client.get_ref().1.server_name().unwrap_or_default().to_owned();
+    seen.server_names.lock().unwrap_or_else(PoisonError::into_inner).push(name);
+    let Ok(mut backend) = TcpStream::connect(backend).await else { return };
+    // How a connection ends is the business of its ends.
+    let _ = tokio::io::copy_bidirectional(&mut client, &mut backend).await;
+}
