@@ -9,5 +9,6 @@ mod http_backends;
 mod http_filters;
 mod http_hosts;
 mod http_matching;
+mod services;
 mod support;
 mod upgrade;

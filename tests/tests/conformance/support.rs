@@ -48,7 +48,7 @@ pub(crate) fn web_gateway() -> String {
 /// A world with the documents of a case and an Envoy that follows them.
 pub(crate) struct Case {
     pub(crate) world: World,
-    pub(crate) _envoy: Envoy,
+    pub(crate) envoy: Envoy,
 }
 
 impl Case {
@@ -58,7 +58,7 @@ impl Case {
         world.ports(ports)?;
         world.write("case.yaml", documents)?;
         let envoy = world.envoy(Variant::Delta).await?;
-        Ok(Self { world, _envoy: envoy })
+        Ok(Self { world, envoy })
     }
 
     /// Sends every request through the Envoy until it comes to what is expected.
