@@ -7,5 +7,6 @@ mod native;
 mod proxyless;
 mod session;
 mod split;
+mod streams;
 mod tls;
 mod weights;
