@@ -285,17 +285,20 @@ impl<'t> Object<'t> {
         self.known.extend(names);
     }
 
-    /// Every entry as a value with its key, for maps whose keys are the user's.
+    /// Every entry as a value with its key, for maps whose keys are the user's. In order of the keys: their order in the text says
+    /// nothing, so that nothing comes of another one.
     pub(crate) fn entries(&self) -> Vec<(&'t str, Value<'t>)> {
         let entries = self.value.tree.entries().iter();
-        entries
+        let mut entries: Vec<_> = entries
             .map(|entry| {
                 let path = format!("{}[{:?}]", self.value.spot.path, entry.key).into();
                 let position = entry.position;
                 let spot = Spot { path, line: position.line, column: position.column };
                 (entry.key.as_str(), Value { tree: &entry.value, spot })
             })
-            .collect()
+            .collect();
+        entries.sort_by_key(|(key, _)| *key);
+        entries
     }
 
     /// Warns of every field that was not asked for, with the one that was probably meant.

@@ -218,23 +218,31 @@ fn a_match_says_headers_query_method_and_share() {
     let headers: Vec<_> = found.headers.iter().map(|header| (&*header.name, &header.value)).collect();
     let exact = |text: &str| HeaderValue::Exact(text.to_owned());
     let expected = [
-        ("x-env", &exact("canary")),
-        ("x-v", &HeaderValue::Regex("v[0-9]+".to_owned())),
-        ("x-any", &HeaderValue::Present),
-        (":authority", &exact("a.b")),
         (":method", &exact("GET")),
+        (":authority", &exact("a.b")),
+        ("x-env", &exact("canary")),
+        ("x-any", &HeaderValue::Present),
+        ("x-v", &HeaderValue::Regex("v[0-9]+".to_owned())),
     ];
     assert_eq!(headers, expected);
     let query: Vec<_> = found.query.iter().map(|one| (&*one.name, one.match_type, &*one.value)).collect();
     let expected = [
         ("Q", MatchType::Exact, "1"),
-        ("r", MatchType::RegularExpression, "a|b"),
         ("any", MatchType::RegularExpression, ".*"),
+        ("r", MatchType::RegularExpression, "a|b"),
     ];
     assert_eq!(query, expected);
     assert_eq!(found.method.as_deref(), Some("GET"));
     assert_eq!(found.fraction, Some(Fraction { numerator: 50, denominator: 10_000 }));
     assert!(!found.case_sensitive && matches("{path: /a}").case_sensitive);
+}
+
+#[test]
+fn the_order_of_keys_says_nothing() {
+    let backends = |rule: &str| route(rule).rules.remove(0).backends.into_iter().map(|one| one.object.name);
+    let one: Vec<String> = backends("{to: {a: 1, b: 2}}").collect();
+    let other: Vec<String> = backends("{to: {b: 2, a: 1}}").collect();
+    assert_eq!(one, other);
 }
 
 #[test]

@@ -396,7 +396,7 @@ fn what_is_wrong_with_a_group_is_said_where_it_is() {
         ),
         (
             "matches: [{name: a, headers: {a: x, A: y}}]",
-            vec!["error[duplicate-name] matches[0].headers[\"A\"]"],
+            vec!["error[duplicate-name] matches[0].headers[\"a\"]"],
         ),
         ("matches: [{name: a, headers: {a: 1}}]", vec!["error[wrong-type] matches[0].headers[\"a\"]"]),
         ("matches: [{name: a, headers: x}]", vec!["error[wrong-type] matches[0].headers"]),

@@ -50,7 +50,7 @@ const ROUTES: &[(&str, &str, &str)] = &[
     ("{to: b, match: {headers: {a: '~('}}}", "bad-regex", ".match.headers[\"a\"]"),
     ("{to: b, match: {headers: {a: '~'}}}", "bad-regex", ".match.headers[\"a\"]"),
     ("{to: b, match: {headers: {a: 1}}}", "wrong-type", ".match.headers[\"a\"]"),
-    ("{to: b, match: {headers: {a: b, A: c}}}", "duplicate-name", ".match.headers[\"A\"]"),
+    ("{to: b, match: {headers: {a: b, A: c}}}", "duplicate-name", ".match.headers[\"a\"]"),
     ("{to: b, match: {headers: {'a b': c}}}", "bad-header-name", ".match.headers[\"a b\"]"),
     ("{to: b, match: {query: {'a b': c}}}", "bad-name", ".match.query[\"a b\"]"),
     ("{to: b, match: {method: get}}", "unknown-value", ".match.method"),
