@@ -287,7 +287,7 @@ impl ObjectConditions {
     /// The listener of that name.
     #[must_use]
     pub fn listener(&self, name: &str) -> Value {
-        let listeners = self.0["listeners"].as_array().into_iter().flatten();
-        listeners.filter(|listener| listener["name"] == name).next_back().cloned().unwrap_or(Value::Null)
+        let mut listeners = self.0["listeners"].as_array().into_iter().flatten();
+        listeners.find(|listener| listener["name"] == name).cloned().unwrap_or(Value::Null)
     }
 }

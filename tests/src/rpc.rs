@@ -172,6 +172,16 @@ impl Told {
         Ok(())
     }
 
+    /// Fails unless the answer is good, whoever it is from.
+    ///
+    /// # Errors
+    ///
+    /// Otherwise, with what came back.
+    pub fn ensure_ok(&self) -> Result<()> {
+        ensure!(matches!(self.code, 0 | 200), "expected a good answer, found {self:?}");
+        Ok(())
+    }
+
     /// Fails unless the answer has this status, HTTP or gRPC, and is of no backend.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! GRPCRoute: the cases of section 2.2.
 
-use anyhow::{Result, ensure};
-use xds_tests::rpc::{Ask, UNAVAILABLE};
+use anyhow::Result;
+use xds_tests::rpc::{Ask, Told, UNAVAILABLE};
 
 use crate::support::{Case, ECHO, Expected, ensure_shares, from, gateway, no_route, web_gateway};
 
@@ -130,7 +130,7 @@ async fn weights_are_shares() -> Result<()> {
     let rules = "  - backendRefs: [{name: v1, port: 8080, weight: 70}, {name: v2, port: 8080, weight: 30}, \
                  {name: v3, port: 8080, weight: 0}]";
     let case = Case::start(&BACKENDS, &["web"], &(web_gateway() + &route("weights", rules))).await?;
-    case.world.expect("web", &echo("Echo"), |told| Ok(ensure!(told.code == 0, "{told:?}"))).await?;
+    case.world.expect("web", &echo("Echo"), Told::ensure_ok).await?;
     let shares = case.shares("web", &echo("Echo"), 1_000).await?;
     ensure_shares(&shares, &[("v1", 70), ("v2", 30), ("v3", 0)])
 }

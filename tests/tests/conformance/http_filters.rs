@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use http::Method;
-use xds_tests::rpc::Ask;
+use xds_tests::rpc::{Ask, Told};
 use xds_tests::wait::{PATIENCE, wait_for};
 
 use crate::support::{Case, Expected, from, web_gateway};
@@ -72,7 +72,7 @@ async fn headers_of_one_backend_are_changed_for_it_alone() -> Result<()> {
     };
     let rules = format!("  - backendRefs: [{}, {}]", backend("v1"), backend("v2"));
     let case = start(&rules).await?;
-    case.world.expect("web", &get("/"), |told| Ok(ensure!(told.code == 200, "{told:?}"))).await?;
+    case.world.expect("web", &get("/"), Told::ensure_ok).await?;
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..100 {
         let told = case.world.ask("web", &get("/")).await?;
@@ -89,8 +89,7 @@ async fn response_headers_are_changed() -> Result<()> {
     let rules = rule("/set", &edits("set: [{name: x-backend, value: hidden}, {name: x-new, value: '100%'}]"))
         + &rule("/remove", &edits("remove: [X-Request]"));
     let case = start(&rules).await?;
-    let told =
-        case.world.expect("web", &get("/set"), |told| Ok(ensure!(told.code == 200, "{told:?}"))).await?;
+    let told = case.world.expect("web", &get("/set"), Told::ensure_ok).await?;
     assert_eq!((told.backend.as_str(), told.headers["x-new"].to_str()?), ("hidden", "100%"));
     let told = case.world.expect_from("web", &get("/remove"), "v1").await?;
     ensure!(!told.headers.contains_key("x-request"), "{told:?}");

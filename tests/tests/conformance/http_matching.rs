@@ -1,8 +1,8 @@
 //! HTTPRoute: paths, methods, headers, query parameters, weights.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use http::Method;
-use xds_tests::rpc::Ask;
+use xds_tests::rpc::{Ask, Told};
 
 use crate::support::{Case, Expected, ensure_shares, from, web_gateway};
 
@@ -213,6 +213,6 @@ async fn weights_are_shares() -> Result<()> {
     let rules = "  - backendRefs: [{name: v1, port: 8080, weight: 70}, {name: v2, port: 8080, weight: 30}, \
                  {name: v3, port: 8080, weight: 0}]";
     let case = Case::start(&BACKENDS, &["web"], &(web_gateway() + &route("weights", "", rules))).await?;
-    case.world.expect("web", &get("/"), |told| Ok(ensure!(told.code == 200, "{told:?}"))).await?;
+    case.world.expect("web", &get("/"), Told::ensure_ok).await?;
     ensure_shares(&case.shares("web", &get("/"), 1_000).await?, &[("v1", 70), ("v2", 30), ("v3", 0)])
 }

@@ -351,11 +351,11 @@ endpoints: [{addresses: [127.0.0.1], zone: south}]
 /// The zones of a cluster's endpoints, and how many each has.
 fn zones_of(dump: &Value, cluster: &str) -> Result<Vec<(String, usize)>> {
     let configs = dump["configs"].as_array().context("no configs")?;
-    let endpoints = configs.iter().flat_map(|config| {
+    let mut endpoints = configs.iter().flat_map(|config| {
         let list = config["dynamic_endpoint_configs"].as_array();
         list.into_iter().flatten().map(|entry| &entry["endpoint_config"])
     });
-    let found = endpoints.filter(|one| one["cluster_name"] == cluster).last();
+    let found = endpoints.rfind(|one| one["cluster_name"] == cluster);
     let found = found.with_context(|| format!("no endpoints of {cluster}"))?;
     let localities = found["endpoints"].as_array().context("no localities")?;
     let mut zones = Vec::new();

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use xds_tests::documents::World;
-use xds_tests::rpc::Ask;
+use xds_tests::rpc::{Ask, Told};
 use xds_tests::server::Variant;
 use xds_tests::worker::{Calls, Library};
 
@@ -34,7 +34,7 @@ async fn two_addresses_share_by_weight() -> Result<()> {
     world.write("native.yaml", DOCUMENTS)?;
     let _envoy = world.envoy(Variant::Delta).await?;
     let call = Ask::call("greeter.example.com", "/helloworld.Greeter/SayHello");
-    world.expect("web", &call, |told| Ok(ensure!(told.code == 0, "{told:?}"))).await?;
+    world.expect("web", &call, Told::ensure_ok).await?;
     let mut n_v2 = 0;
     for _ in 0..500 {
         n_v2 += usize::from(world.ask("web", &call).await?.backend == "v2");

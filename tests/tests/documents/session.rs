@@ -56,7 +56,7 @@ async fn three_endpoints(rules: &str) -> Result<(World, Envoy)> {
     world.write("service.yaml", &service_with("default", "shop", 8080, &addrs, ""))?;
     world.write("routes.yaml", &gateway_and_route(rules))?;
     let envoy = world.envoy(Variant::Delta).await?;
-    world.expect("web", &Ask::get("a", "/"), |told| Ok(ensure!(told.code == 200, "{told:?}"))).await?;
+    world.expect("web", &Ask::get("a", "/"), Told::ensure_ok).await?;
     Ok((world, envoy))
 }
 
@@ -92,7 +92,7 @@ async fn split_world() -> Result<(World, Envoy)> {
     world.ports(&["web"])?;
     world.write("routes.yaml", &split(70, 30))?;
     let envoy = world.envoy(Variant::Sotw).await?;
-    world.expect("web", &Ask::get("a", "/"), |told| Ok(ensure!(told.code == 200, "{told:?}"))).await?;
+    world.expect("web", &Ask::get("a", "/"), Told::ensure_ok).await?;
     Ok((world, envoy))
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use xds_tests::documents::World;
-use xds_tests::rpc::Ask;
+use xds_tests::rpc::{Ask, Told};
 use xds_tests::server::{Setup, Variant};
 use xds_tests::wait::{PATIENCE, wait_for};
 use xds_tests::worker::{Calls, Library};
@@ -39,7 +39,7 @@ async fn weights_split_the_root_service_and_its_deletion_gives_it_back() -> Resu
     let world = world().await?;
     world.write("split.yaml", &split(90, 10, ""))?;
     let _envoy = world.envoy(Variant::Delta).await?;
-    world.expect("web", &get(), |told| Ok(ensure!(told.code == 200, "{told:?}"))).await?;
+    world.expect("web", &get(), Told::ensure_ok).await?;
     let mut n_v2 = 0;
     for _ in 0..500 {
         let told = world.ask("web", &get()).await?;
