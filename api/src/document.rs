@@ -139,6 +139,11 @@ pub fn redacted(document: &Document) -> Value {
 #[must_use]
 pub fn redact(kind: Kind, source: &Value) -> Value {
     let mut shown = source.clone();
+    if let Some(Value::Object(annotations)) = shown.pointer_mut("/metadata/annotations")
+        && let Some(copy) = annotations.get_mut(LAST_APPLIED)
+    {
+        *copy = REDACTED.into();
+    }
     if kind != Kind::Secret {
         hide_credentials(&mut shown);
         return shown;
@@ -150,24 +155,22 @@ pub fn redact(kind: Kind, source: &Value) -> Value {
             Some(other) => *other = REDACTED.into(),
         }
     }
-    if let Some(Value::Object(annotations)) = shown.pointer_mut("/metadata/annotations")
-        && let Some(copy) = annotations.get_mut(LAST_APPLIED)
-    {
-        *copy = REDACTED.into();
-    }
     shown
 }
 
 /// Where `kubectl apply` keeps a copy of the whole document.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Hides the values of headers with credentials wherever headers are set or added: `{name, value}` and `name: value`.
+/// Hides the values of headers with credentials wherever headers are set, added or matched: `{name, value}` and `name: value`,
+/// in the words of the Gateway API (`set`, `add`, `headers`) and of the native form (`set_headers` and the like).
 fn hide_credentials(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {
-                if matches!(key.as_str(), "set" | "add") {
-                    hide_headers(value);
+                if matches!(key.as_str(), "set" | "add") || key.ends_with("_headers") {
+                    hide_headers(value, &SECRET_HEADERS);
+                } else if key == "headers" {
+                    hide_headers(value, &SECRET_MATCHES);
                 }
                 hide_credentials(value);
             }
@@ -177,8 +180,8 @@ fn hide_credentials(value: &mut Value) {
     }
 }
 
-fn hide_headers(headers: &mut Value) {
-    let is_secret = |name: &str| SECRET_HEADERS.iter().any(|secret| secret.eq_ignore_ascii_case(name));
+fn hide_headers(headers: &mut Value, secret: &[&str]) {
+    let is_secret = |name: &str| secret.iter().any(|secret| secret.eq_ignore_ascii_case(name));
     let hide = |fields: &mut Map<String, Value>, name: &str| {
         if let Some(value) = fields.get_mut(name) {
             *value = REDACTED.into();
@@ -203,6 +206,9 @@ fn hide_headers(headers: &mut Value) {
 /// The headers whose values are hidden in resources too.
 const SECRET_HEADERS: [&str; 6] =
     ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-auth-token"];
+
+/// Those of them that are secret in a match too. Routes by cookie are ordinary, and nobody could read them without it.
+const SECRET_MATCHES: [&str; 4] = ["authorization", "proxy-authorization", "x-api-key", "x-auth-token"];
 
 /// The hash of what a document says and for which group; where it is written, and the order of its keys, do not count.
 #[must_use]
@@ -286,6 +292,25 @@ mod tests {
                 {"name": "Authorization", "value": REDACTED}, {"name": "x-a", "value": "1"},
             ]}], "headers": {"add": {"x-api-key": REDACTED, "x-b": "2"}}})
         );
+    }
+
+    #[test]
+    fn credentials_of_the_native_form_are_not_shown() {
+        let source = json!({"routes": {"r": {
+            "match": {"headers": {"authorization": "Bearer hunter2", "cookie": "~a=b"}},
+            "set_headers": {"authorization": "Bearer hunter2", "x-a": "1"},
+            "add_response_headers": {"set-cookie": "hunter2"},
+        }}});
+        let shown = redact(Kind::Route, &source);
+        assert!(!shown.to_string().contains("hunter2"), "{shown}");
+        assert_eq!(shown["routes"]["r"]["match"]["headers"]["cookie"], "~a=b");
+        assert_eq!(shown["routes"]["r"]["set_headers"]["x-a"], "1");
+    }
+
+    #[test]
+    fn a_copy_in_an_annotation_is_not_shown_of_any_kind() {
+        let source = json!({"metadata": {"annotations": {LAST_APPLIED: "hunter2"}}});
+        assert!(!redact(Kind::HttpRoute, &source).to_string().contains("hunter2"));
     }
 
     #[test]
