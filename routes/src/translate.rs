@@ -90,9 +90,9 @@ pub fn translate(
     for (name, PlannedGroup { definition, plan }) in planned {
         let last = previous.and_then(|previous| previous.groups.get(&name));
         let last = |profile| last.and_then(|group: &GeneratedGroup| group.profiles.get(&profile));
-        let envoy = encoder.resources(Profile::Envoy, emit::envoy(&plan, options), last(Profile::Envoy));
+        let envoy = encoder.resources(emit::envoy(&plan, options), last(Profile::Envoy));
         let (emitted, lost) = emit::grpc(&plan, options);
-        let grpc = encoder.resources(Profile::Grpc, emitted, last(Profile::Grpc));
+        let grpc = encoder.resources(emitted, last(Profile::Grpc));
         losses.extend(lost);
         let profiles = BTreeMap::from([(Profile::Envoy, envoy), (Profile::Grpc, grpc)]);
         groups.insert(name, GeneratedGroup { definition, profiles });

@@ -5,32 +5,93 @@ mod grpc;
 mod shared;
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use serde_json::Value as Json;
-use xds_cache::Origin;
+use xds_cache::{Origin, Version};
 
 use crate::model::DocumentKey;
 
 pub(crate) use envoy::envoy;
 pub(crate) use grpc::grpc;
 
-/// A resource before it is encoded. Its `Debug` shows no content.
-#[derive(Clone, PartialEq)]
-pub(crate) struct Emitted {
-    /// The message, with `@type` and snake_case fields.
-    pub(crate) message: Json,
+/// A resource before it is written. Most resources are those of the last translation, and never are: what they are made of
+/// tells that already.
+pub(crate) struct Emitted<'p> {
     /// Where it is from.
-    pub(crate) origin: Origin,
-    /// Whether its name is a pattern of hosts (`*.example.com`, `*`), to be found by the names that it matches and not by a
-    /// wildcard subscription.
-    pub(crate) is_pattern: bool,
+    pub(crate) origin: &'p Origin,
+    /// By which names clients find it.
+    pub(crate) found_by: FoundBy,
+    /// Equal for resources that are equal in every respect.
+    pub(crate) fingerprint: Version,
+    write: Box<dyn Fn() -> Json + 'p>,
 }
 
-impl fmt::Debug for Emitted {
+/// By which names clients find a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum FoundBy {
+    /// By its own, and by a wildcard subscription.
+    Name,
+    /// By the authority that a gRPC application dials.
+    Authority,
+    /// By the authorities that match its name (`*.example.com`, `*`), and not by a wildcard subscription.
+    Pattern,
+}
+
+impl<'p> Emitted<'p> {
+    /// A resource that is found by its name.
+    pub(crate) fn new<I: Hash + 'p>(
+        kind: &'static str,
+        inputs: I,
+        write: fn(&I) -> Json,
+        origin: &'p Origin,
+    ) -> Self {
+        Self::found_by(FoundBy::Name, kind, inputs, write, origin)
+    }
+
+    /// A resource of which `write` makes the message, with `@type` and snake_case fields.
+    ///
+    /// `write` sees nothing but `inputs`, so that equal inputs are equal messages. `kind` tells apart what is written by
+    /// different functions.
+    pub(crate) fn found_by<I: Hash + 'p>(
+        found_by: FoundBy,
+        kind: &'static str,
+        inputs: I,
+        write: fn(&I) -> Json,
+        origin: &'p Origin,
+    ) -> Self {
+        let mut bytes = Bytes(Vec::with_capacity(256));
+        (found_by, kind, &inputs, origin).hash(&mut bytes);
+        let write = Box::new(move || write(&inputs));
+        Self { origin, found_by, fingerprint: Version::of(&bytes.0), write }
+    }
+
+    /// The message.
+    pub(crate) fn message(&self) -> Json {
+        (self.write)()
+    }
+}
+
+impl fmt::Debug for Emitted<'_> {
     /// Type and name; never the rest, which may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |field| self.message.get(field).and_then(Json::as_str).unwrap_or_default();
+        let message = self.message();
+        let text = |field| message.get(field).and_then(Json::as_str).unwrap_or_default();
         write!(f, "{} {}{} from {}", text("@type"), text("name"), text("cluster_name"), self.origin)
+    }
+}
+
+/// Takes in what is hashed as it is, to be hashed as one.
+struct Bytes(Vec<u8>);
+
+impl Hasher for Bytes {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// The hash is made of the bytes; nobody asks here.
+    fn finish(&self) -> u64 {
+        0
     }
 }
 

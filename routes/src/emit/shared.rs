@@ -1,14 +1,20 @@
-//! JSON that both profiles write alike.
+//! What both profiles write alike.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
+use xds_cache::Origin;
 
-use crate::model::Fraction;
+use super::Emitted;
+use crate::model::{Fraction, MatchType, MethodMatch, Timeouts};
 use crate::plan::{Assignment, Endpoint, Health, Locality};
 
 /// The name of the cluster without endpoints, and of its assignment: what goes there fails with UNAVAILABLE (C48).
 pub(super) const UNAVAILABLE: &str = "xds-server/unavailable";
+
+/// The name of the filter that keeps sessions, by which routes override it.
+pub(super) const STATEFUL_SESSION: &str = "envoy.filters.http.stateful_session";
 
 /// The `@type` of a message of Envoy's API: `type_of("config.cluster.v3.Cluster")`.
 pub(super) fn type_of(name: &str) -> String {
@@ -18,6 +24,84 @@ pub(super) fn type_of(name: &str) -> String {
 /// A `ConfigSource`: the stream on which the client asks anyway.
 pub(super) fn ads() -> Json {
     json!({"ads": {}, "resource_api_version": "V3"})
+}
+
+/// An `EdsClusterConfig`.
+pub(super) fn eds_config(assignment: &str) -> Json {
+    json!({"eds_config": ads(), "service_name": assignment})
+}
+
+/// The `cluster_type` of an aggregate. Its message tells the type, but grpc-go and grpc-java want the name as well (row B176).
+pub(super) fn aggregate_type(members: &[&str]) -> Json {
+    json!({
+        "name": "envoy.clusters.aggregate",
+        "typed_config": {
+            "@type": type_of("extensions.clusters.aggregate.v3.ClusterConfig"), "clusters": members,
+        },
+    })
+}
+
+/// An `Address`, of which the host may be a name.
+pub(super) fn socket_address(host: &str, port: u16) -> Json {
+    json!({"socket_address": {"address": host, "port_value": port}})
+}
+
+/// An `HttpFilter` of that name and type.
+pub(super) fn http_filter(name: &str, config: &str) -> Json {
+    json!({"name": name, "typed_config": {"@type": type_of(config)}})
+}
+
+/// The filter that has to be the last one.
+pub(super) fn router() -> Json {
+    http_filter("envoy.filters.http.router", "extensions.filters.http.router.v3.Router")
+}
+
+/// A `StatefulSessionPerRoute` with a state of that name.
+pub(super) fn session_override(state: &str, config: Json) -> Json {
+    json!({
+        "@type": type_of("extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute"),
+        "stateful_session": {"session_state": {"name": state, "typed_config": config}},
+    })
+}
+
+/// The same with the state of sessions by this `Cookie`.
+pub(super) fn cookie_session_override(cookie: Json) -> Json {
+    let config = type_of("extensions.http.stateful_session.cookie.v3.CookieBasedSessionState");
+    session_override("envoy.http.stateful_session.cookie", json!({"@type": config, "cookie": cookie}))
+}
+
+/// How the path of a request is compared.
+#[derive(Hash)]
+pub(super) enum Path {
+    /// It begins so.
+    Prefix(String),
+    /// It is this.
+    Exact(String),
+    /// All of it is taken by this expression.
+    Regex(String),
+}
+
+/// The path of a method: the matrix of §1.4. A name is no expression (C28), a service is one segment, and expressions are
+/// grouped, or `a|b` would reach beyond its part (C29).
+pub(super) fn method_path(method: &MethodMatch) -> Path {
+    match (method.match_type, method.service.as_deref(), method.method.as_deref()) {
+        (_, None, None) => Path::Prefix("/".to_owned()),
+        (MatchType::Exact, Some(service), Some(method)) => Path::Exact(format!("/{service}/{method}")),
+        (MatchType::Exact, Some(service), None) => Path::Prefix(format!("/{service}/")),
+        (MatchType::Exact, None, Some(method)) => Path::Regex(format!("/[^/]+/{}", quote(method))),
+        (MatchType::RegularExpression, Some(service), Some(method)) => {
+            Path::Regex(format!("/(?:{service})/(?:{method})"))
+        }
+        (MatchType::RegularExpression, Some(service), None) => Path::Regex(format!("/(?:{service})/[^/]+")),
+        (MatchType::RegularExpression, None, Some(method)) => Path::Regex(format!("/[^/]+/(?:{method})")),
+    }
+}
+
+/// The limit of a whole request; none if there is none. Without retries there is one attempt, so that its limit is one for the
+/// request (§1.10).
+pub(super) fn time_limit(timeouts: &Timeouts, is_retried: bool) -> Option<Duration> {
+    let attempt = timeouts.backend_request.filter(|_| !is_retried);
+    [timeouts.request, attempt].into_iter().flatten().filter(|limit| !limit.is_zero()).min()
 }
 
 /// A `google.protobuf.Duration`: `5s`, `0.250s`.
@@ -44,12 +128,32 @@ pub(super) fn fractional_percent(fraction: Fraction) -> Json {
 
 const DENOMINATORS: [(&str, u64); 3] = [("HUNDRED", 100), ("TEN_THOUSAND", 10_000), ("MILLION", 1_000_000)];
 
+/// An assignment as a resource, the same for both profiles.
+pub(super) fn assignment<'p>(
+    name: &'p str,
+    assignment: Cow<'p, Assignment>,
+    origin: &'p Origin,
+) -> Emitted<'p> {
+    Emitted::new(
+        "assignment",
+        (name, assignment),
+        |(name, assignment)| load_assignment(name, assignment),
+        origin,
+    )
+}
+
+/// The assignment [`UNAVAILABLE`].
+pub(super) fn no_endpoints(origin: &Origin) -> Emitted<'_> {
+    let none = Assignment { localities: Vec::new(), origin: origin.clone() };
+    assignment(UNAVAILABLE, Cow::Owned(none), origin)
+}
+
 /// A `ClusterLoadAssignment`.
 ///
 /// Every locality has a weight from 1: gRPC skips those without (D52). It is the sum of the weights of the endpoints that take
 /// new requests, so that an endpoint gets as much as one of another zone, for Envoys, which look at endpoints, and for gRPC,
 /// which looks at localities first. The weights of all fit into 32 bits.
-pub(super) fn load_assignment(name: &str, assignment: &Assignment) -> Json {
+fn load_assignment(name: &str, assignment: &Assignment) -> Json {
     let message = json!({"@type": type_of("config.endpoint.v3.ClusterLoadAssignment"), "cluster_name": name});
     let filled: Vec<&Locality> =
         assignment.localities.iter().filter(|locality| !locality.endpoints.is_empty()).collect();
@@ -62,11 +166,6 @@ pub(super) fn load_assignment(name: &str, assignment: &Assignment) -> Json {
     let localities: Vec<Json> =
         filled.into_iter().map(|locality| locality_endpoints(locality, divisor)).collect();
     with(message, "endpoints", localities)
-}
-
-/// The assignment [`UNAVAILABLE`].
-pub(super) fn no_endpoints() -> Json {
-    json!({"@type": type_of("config.endpoint.v3.ClusterLoadAssignment"), "cluster_name": UNAVAILABLE})
 }
 
 fn locality_endpoints(locality: &Locality, divisor: u64) -> Json {
@@ -82,9 +181,7 @@ fn locality_endpoints(locality: &Locality, divisor: u64) -> Json {
         if endpoint.health == Health::Healthy {
             sum += weight;
         }
-        let address = json!({"socket_address": {
-            "address": endpoint.address.to_string(), "port_value": endpoint.port,
-        }});
+        let address = socket_address(&endpoint.address.to_string(), endpoint.port);
         let entry = json!({"endpoint": {"address": address}, "health_status": health});
         endpoints.push(if has_weights { with(entry, "load_balancing_weight", weight) } else { entry });
     }

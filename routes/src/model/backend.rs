@@ -73,7 +73,7 @@ pub struct NativeTls {
 }
 
 /// How requests are spread over endpoints.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LbPolicy {
     /// In turn.
     #[default]

@@ -1,6 +1,7 @@
 //! A document: its identity, where it stands, and what it says.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use xds_cache::Origin;
@@ -177,6 +178,11 @@ pub struct Spot {
     pub line: u32,
     /// The column in characters, from 1; 0 if there is none.
     pub column: u32,
+}
+
+impl Hash for Spot {
+    /// Adds nothing: where something stands is no part of what is made of it, so that lines which move change no hash.
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 /// What every document has.

@@ -48,7 +48,7 @@ pub enum FilterKind {
 }
 
 /// Changes of headers; names as written, each at most once in a list (the first counts).
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct HeaderEdits {
     /// Set, in place of what is there.
     pub set: Vec<(String, String)>,
@@ -59,7 +59,7 @@ pub struct HeaderEdits {
 }
 
 /// A share of requests: `numerator` of `denominator`, which is never 0 and never less.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fraction {
     /// How many are taken.
     pub numerator: u32,
@@ -68,7 +68,7 @@ pub struct Fraction {
 }
 
 /// A redirect.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Redirect {
     /// `http` or `https`; `None` keeps it.
     pub scheme: Option<String>,
@@ -83,7 +83,7 @@ pub struct Redirect {
 }
 
 /// A new path.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub enum PathRewrite {
     /// In place of the whole path.
     Full(String),
@@ -92,7 +92,7 @@ pub enum PathRewrite {
 }
 
 /// Who may read answers across origins.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct Cors {
     /// Origins such as `https://a.example`, with `*` as a wildcard in the host; `*` alone is everyone.
     pub allow_origins: Vec<String>,

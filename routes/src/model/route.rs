@@ -69,7 +69,7 @@ pub struct Rule {
 }
 
 /// One match: everything in it must hold.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Match {
     /// Where it is.
     pub spot: Spot,
@@ -97,7 +97,7 @@ pub enum MatchType {
 }
 
 /// What a path must be.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub enum PathMatch {
     /// Anything.
     Any,
@@ -115,7 +115,7 @@ pub enum PathMatch {
 }
 
 /// What a gRPC method must be; at least one of both is given.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct MethodMatch {
     /// How both are compared. Regular expressions are valid RE2.
     pub match_type: MatchType,
@@ -126,7 +126,7 @@ pub struct MethodMatch {
 }
 
 /// What a header must be.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct HeaderMatch {
     /// Where it is.
     pub spot: Spot,
@@ -137,7 +137,7 @@ pub struct HeaderMatch {
 }
 
 /// What the value of a header must be.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub enum HeaderValue {
     /// Equal.
     Exact(String),
@@ -148,7 +148,7 @@ pub enum HeaderValue {
 }
 
 /// What a query parameter must be.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct QueryMatch {
     /// The name, case-sensitive.
     pub name: String,
@@ -190,7 +190,7 @@ pub struct BackendRef {
 }
 
 /// Time limits of a rule; `Some(ZERO)` means none, `None` leaves the default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Timeouts {
     /// For the whole request.
     pub request: Option<Duration>,
@@ -199,11 +199,11 @@ pub struct Timeouts {
 }
 
 /// Retries of a rule.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Retry {
     /// HTTP status codes to retry, 400 to 599.
     pub codes: Vec<u16>,
-    /// gRPC conditions to retry: `cancelled`, `deadline-exceeded`, `internal`, `resource-exhausted`, `unavailable`.
+    /// gRPC conditions to retry, of [`GRPC_CONDITIONS`](Self::GRPC_CONDITIONS).
     pub grpc_on: Vec<String>,
     /// How many retries, from 1.
     pub attempts: u32,
@@ -211,8 +211,14 @@ pub struct Retry {
     pub backoff: Option<Duration>,
 }
 
+impl Retry {
+    /// The conditions of gRPC that clients can retry (gRFC A44).
+    pub const GRPC_CONDITIONS: [&str; 5] =
+        ["cancelled", "deadline-exceeded", "internal", "resource-exhausted", "unavailable"];
+}
+
 /// Session persistence (GEP-1619).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct SessionPersistence {
     /// Where it is.
     pub spot: Spot,
@@ -222,8 +228,24 @@ pub struct SessionPersistence {
     pub kind: SessionKind,
 }
 
+impl SessionPersistence {
+    /// How long clients keep the cookie, in whole seconds as they count; `None` as long as they run, and for sessions without
+    /// one. No time at all would take the cookie away again, and is none.
+    #[must_use]
+    pub fn max_age(&self) -> Option<Duration> {
+        let age = match &self.kind {
+            SessionKind::Cookie { lifetime: SessionLifetime::Permanent, .. } => self.absolute_timeout?,
+            SessionKind::Cookie { lifetime: SessionLifetime::Session, .. } | SessionKind::Header { .. } => {
+                return None;
+            }
+        };
+        let seconds = age.as_secs() + u64::from(age.subsec_nanos() > 0);
+        Some(Duration::from_secs(seconds)).filter(|age| !age.is_zero())
+    }
+}
+
 /// By what a session is known.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub enum SessionKind {
     /// A cookie.
     Cookie {
@@ -242,7 +264,7 @@ pub enum SessionKind {
 }
 
 /// How long a session cookie lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SessionLifetime {
     /// As long as the browser.
     Session,

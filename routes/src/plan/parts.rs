@@ -66,7 +66,7 @@ pub struct Chain {
 }
 
 /// How TLS ends at a chain.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct TlsTermination {
     /// The server name; `None` takes every one.
     pub server_name: Option<Hostname>,
@@ -157,7 +157,7 @@ impl fmt::Display for RouteId {
 }
 
 /// One match of one rule, with everything that its requests need.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct PlannedRoute {
     /// Where it is from. Unique within a virtual host; its text is the xDS route's name.
     pub id: RouteId,
@@ -188,7 +188,7 @@ pub struct PlannedRoute {
 }
 
 /// What becomes of the requests of a route.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub enum Action {
     /// They go to the targets by weight. At least one; the weights' sum is from 1 to 2^32-1; the order is the document's;
     /// targets of weight 0 stay in the list, and no two forward to the same backend.
@@ -200,7 +200,7 @@ pub enum Action {
 }
 
 /// A target with its weight.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Weighted {
     /// Where to.
     pub target: Target,
@@ -213,7 +213,7 @@ pub struct Weighted {
 }
 
 /// Where requests go.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// A backend.
     Backend(Backend),
@@ -222,7 +222,7 @@ pub enum Target {
 }
 
 /// A backend, spoken to by one protocol.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Backend {
     /// The key in [`Plan::clusters`]: `namespace/service/port` or `namespace/backend`.
     pub name: String,
@@ -240,7 +240,7 @@ pub enum Protocol {
 }
 
 /// A copy of requests.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Mirror {
     /// Where to.
     pub backend: Backend,
@@ -249,7 +249,7 @@ pub struct Mirror {
 }
 
 /// Session persistence of a rule.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Session {
     /// The cookie's or header's name: as given, else made of the rule's identity, so that no two rules share one.
     pub name: String,
@@ -258,7 +258,7 @@ pub struct Session {
 }
 
 /// A backend as a cluster.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Cluster {
     /// The protocols that routes for Envoys use, sorted; empty if only gRPC clients reach it.
     pub protocols: Vec<Protocol>,
@@ -277,7 +277,7 @@ pub struct Cluster {
 }
 
 /// Where the endpoints of a cluster come from.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub enum Discovery {
     /// An assignment of that name in [`Plan::assignments`].
     Eds {
@@ -294,7 +294,7 @@ pub enum Discovery {
 }
 
 /// Where an endpoint is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Address {
     /// An address and port.
     Ip(IpAddr, u16),
@@ -305,7 +305,7 @@ pub enum Address {
 }
 
 /// TLS towards a cluster.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub enum UpstreamTls {
     /// As described.
     Verified {
@@ -321,7 +321,7 @@ pub enum UpstreamTls {
 }
 
 /// A secret that clients are served.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Hash)]
 pub enum TlsSecret {
     /// A certificate chain and its key, in PEM. **Secret.**
     Certificate {
@@ -352,7 +352,7 @@ impl fmt::Debug for TlsSecret {
 }
 
 /// The endpoints of a cluster.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Assignment {
     /// By zone, sorted; no two of the same zone. May be empty.
     pub localities: Vec<Locality>,
@@ -361,7 +361,7 @@ pub struct Assignment {
 }
 
 /// The endpoints of one zone.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Locality {
     /// The zone; empty if unknown.
     pub zone: String,
@@ -370,7 +370,7 @@ pub struct Locality {
 }
 
 /// One endpoint.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Endpoint {
     /// The address.
     pub address: IpAddr,
@@ -383,7 +383,7 @@ pub struct Endpoint {
 }
 
 /// How an endpoint is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Health {
     /// It takes requests.
     Healthy,

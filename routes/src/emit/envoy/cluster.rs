@@ -5,18 +5,27 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{Emitted, resource};
-use crate::emit::shared::{UNAVAILABLE, ads, duration, type_of, with};
+use super::Emitted;
+use crate::emit::shared::{
+    UNAVAILABLE, ads, aggregate_type, duration, eds_config, socket_address, type_of, with,
+};
 use crate::model::LbPolicy;
 use crate::plan::{Address, Backend, Cluster, Discovery, Plan, Protocol, UpstreamTls};
 
 /// Every cluster of the plan that Envoys use, once for each protocol.
-pub(super) fn clusters(plan: &Plan) -> Vec<Emitted> {
+pub(super) fn clusters(plan: &Plan) -> Vec<Emitted<'_>> {
     let mut emitted = Vec::new();
     for (name, cluster) in &plan.clusters {
+        let leaves = match &cluster.discovery {
+            Discovery::Aggregate(_) => leaves(plan, name),
+            Discovery::Eds { .. } | Discovery::Dns(_) | Discovery::Static(_) => Vec::new(),
+        };
         for protocol in &cluster.protocols {
             let backend = Backend { name: name.clone(), protocol: *protocol };
-            emitted.push(resource(message(plan, &backend, cluster), &cluster.origin));
+            let inputs = (backend, cluster, leaves.clone());
+            let write: fn(&(Backend, &Cluster, Vec<&str>)) -> Json =
+                |(backend, cluster, leaves)| message(backend, cluster, leaves);
+            emitted.push(Emitted::new("Envoy cluster", inputs, write, &cluster.origin));
         }
     }
     emitted
@@ -37,7 +46,7 @@ pub(super) fn unavailable() -> Json {
     merged(common, discovery)
 }
 
-fn message(plan: &Plan, backend: &Backend, cluster: &Cluster) -> Json {
+fn message(backend: &Backend, cluster: &Cluster, leaves: &[&str]) -> Json {
     let name = name(backend);
     let timeout = if cluster.is_fallback_member { MEMBER_CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
     let common = common(&name, timeout);
@@ -53,7 +62,7 @@ fn message(plan: &Plan, backend: &Backend, cluster: &Cluster) -> Json {
         Discovery::Eds { assignment } => eds(assignment),
         Discovery::Dns(names) => dns(&name, names),
         Discovery::Static(addresses) => fixed(&name, addresses),
-        Discovery::Aggregate(_) => return merged(common, aggregate(plan, backend)),
+        Discovery::Aggregate(_) => return merged(common, aggregate(leaves, backend.protocol)),
     };
     let mut message = merged(common, discovery);
     let lb_policy = match cluster.lb_policy {
@@ -91,8 +100,7 @@ fn fields<const N: usize>(fields: [(&str, Json); N]) -> Map<String, Json> {
 }
 
 fn eds(assignment: &str) -> Map<String, Json> {
-    let config = json!({"eds_config": ads(), "service_name": assignment});
-    fields([("type", "EDS".into()), ("eds_cluster_config", config)])
+    fields([("type", "EDS".into()), ("eds_cluster_config", eds_config(assignment))])
 }
 
 /// One name is one logical host, over whichever of its addresses answers first; of several, each address is an endpoint, so
@@ -130,21 +138,25 @@ fn fixed(cluster: &str, addresses: &[Address]) -> Map<String, Json> {
     }
 }
 
-fn socket_address(address: &str, port: u16) -> Json {
-    json!({"socket_address": {"address": address, "port_value": port}})
-}
-
 fn inline_assignment(cluster: &str, addresses: Vec<Json>) -> Json {
     let endpoints: Vec<Json> =
         addresses.into_iter().map(|address| json!({"endpoint": {"address": address}})).collect();
     json!({"cluster_name": cluster, "endpoints": [{"lb_endpoints": endpoints}]})
 }
 
-/// Envoys demand the policy that gRPC refuses (clients §7.4), and see no endpoints in an aggregate of aggregates, so
-/// that members which are aggregates are replaced by theirs, each cluster where it comes first.
-fn aggregate(plan: &Plan, backend: &Backend) -> Map<String, Json> {
+/// Envoys demand the policy that gRPC refuses (clients §7.4).
+fn aggregate(leaves: &[&str], protocol: Protocol) -> Map<String, Json> {
+    let names: Vec<String> =
+        leaves.iter().map(|leaf| name(&Backend { name: (*leaf).to_owned(), protocol })).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    fields([("cluster_type", aggregate_type(&names)), ("lb_policy", "CLUSTER_PROVIDED".into())])
+}
+
+/// The members of an aggregate. Envoys see no endpoints in an aggregate of aggregates, so that members which are aggregates are
+/// replaced by theirs, each cluster where it comes first.
+fn leaves<'p>(plan: &'p Plan, aggregate: &'p str) -> Vec<&'p str> {
     let (mut leaves, mut seen) = (Vec::new(), BTreeSet::new());
-    let mut open = vec![backend.name.as_str()];
+    let mut open = vec![aggregate];
     while let Some(member) = open.pop() {
         if !seen.insert(member) {
             continue;
@@ -155,18 +167,10 @@ fn aggregate(plan: &Plan, backend: &Backend) -> Map<String, Json> {
             {
                 open.extend(members.iter().rev().map(String::as_str));
             }
-            Some(_) | None => {
-                leaves.push(name(&Backend { name: member.to_owned(), protocol: backend.protocol }));
-            }
+            Some(_) | None => leaves.push(member),
         }
     }
-    let config = json!({
-        "name": "envoy.clusters.aggregate",
-        "typed_config": {
-            "@type": type_of("extensions.clusters.aggregate.v3.ClusterConfig"), "clusters": leaves,
-        },
-    });
-    fields([("cluster_type", config), ("lb_policy", "CLUSTER_PROVIDED".into())])
+    leaves
 }
 
 /// Panic is when requests go to endpoints that are not healthy because too few are. A member of a fallback never does that,

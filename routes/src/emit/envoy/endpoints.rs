@@ -1,16 +1,17 @@
 //! ClusterLoadAssignments.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use xds_cache::Origin;
 
-use super::{Emitted, resource};
-use crate::emit::shared::{load_assignment, no_endpoints};
+use super::Emitted;
+use crate::emit::shared::{assignment, no_endpoints};
 use crate::plan::{Discovery, Plan, UpstreamTls};
 
 /// The assignments of the clusters, each once, however many clusters name it. `unavailable` is where the cluster without
 /// endpoints is from, if there is one.
-pub(super) fn assignments(plan: &Plan, unavailable: Option<&Origin>) -> Vec<Emitted> {
+pub(super) fn assignments<'p>(plan: &'p Plan, unavailable: Option<&'p Origin>) -> Vec<Emitted<'p>> {
     let (mut used, mut unavailable) = (BTreeSet::new(), unavailable);
     for cluster in plan.clusters.values().filter(|cluster| !cluster.protocols.is_empty()) {
         if cluster.tls == Some(UpstreamTls::Invalid) {
@@ -22,9 +23,6 @@ pub(super) fn assignments(plan: &Plan, unavailable: Option<&Origin>) -> Vec<Emit
         }
     }
     let used = used.into_iter().filter_map(|name| Some((name, plan.assignments.get(name)?)));
-    let mut emitted: Vec<Emitted> = used
-        .map(|(name, assignment)| resource(load_assignment(name, assignment), &assignment.origin))
-        .collect();
-    emitted.extend(unavailable.map(|origin| resource(no_endpoints(), origin)));
-    emitted
+    let used = used.map(|(name, found)| assignment(name, Cow::Borrowed(found), &found.origin));
+    used.chain(unavailable.map(no_endpoints)).collect()
 }

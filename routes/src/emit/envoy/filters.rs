@@ -2,30 +2,29 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{Scene, session};
-use crate::emit::shared::{quote, type_of, with};
+use super::{Table, session};
+use crate::emit::shared::{STATEFUL_SESSION, http_filter, quote, router, type_of, with};
 use crate::model::{Cors, HeaderEdits};
 use crate::plan::PlannedRoute;
 
 /// The filters of a listener, the router last. The others do nothing but on routes that say so, and are there from the start:
 /// a listener that changes drains its connections, and the first route that needs a filter must not do that.
 pub(super) fn http_filters() -> Vec<Json> {
-    let filter = |name: &str, config: &str| json!({"name": name, "typed_config": {"@type": type_of(config)}});
     vec![
-        filter(CORS, "extensions.filters.http.cors.v3.Cors"),
-        filter(session::FILTER, "extensions.filters.http.stateful_session.v3.StatefulSession"),
-        filter("envoy.filters.http.router", "extensions.filters.http.router.v3.Router"),
+        http_filter(CORS, "extensions.filters.http.cors.v3.Cors"),
+        http_filter(STATEFUL_SESSION, "extensions.filters.http.stateful_session.v3.StatefulSession"),
+        router(),
     ]
 }
 
 /// What a route says to filters, by their names.
-pub(super) fn overrides(scene: &Scene<'_>, route: &PlannedRoute) -> Option<Json> {
+pub(super) fn overrides(table: &Table<'_>, route: &PlannedRoute) -> Option<Json> {
     let mut overrides = Map::new();
     if let Some(cors) = &route.cors {
         overrides.insert(CORS.to_owned(), cors_policy(cors));
     }
     if let Some(session) = &route.session {
-        overrides.insert(session::FILTER.to_owned(), session::per_route(session, scene.is_tls));
+        overrides.insert(STATEFUL_SESSION.to_owned(), session::per_route(session, table.is_tls));
     }
     (!overrides.is_empty()).then_some(Json::Object(overrides))
 }

@@ -4,20 +4,17 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::emit::shared::{duration, with};
+use crate::emit::shared::{duration, time_limit, with};
 use crate::model::{Retry, Timeouts};
 use crate::plan::PlannedRoute;
 
 /// The fields of a `RouteAction` that limit time.
 pub(super) fn timeouts(route: &PlannedRoute) -> Vec<(&'static str, Json)> {
-    let Timeouts { request, backend_request } = route.timeouts;
-    // Without retries there is one attempt, so its limit is one for the request (§1.10).
-    let attempt = backend_request.filter(|_| route.retry.is_none());
-    let limit = request.into_iter().chain(attempt).filter(|limit| !limit.is_zero()).min();
+    let limit = time_limit(&route.timeouts, route.retry.is_some());
     if route.is_grpc {
         return grpc_timeouts(limit);
     }
-    if request.is_none() && backend_request.is_none() {
+    if route.timeouts == Timeouts::default() {
         return Vec::new();
     }
     // Whoever says how long an attempt may take, or that there is no limit, does not want the default of 15 seconds.

@@ -2,20 +2,21 @@
 
 use serde_json::{Value as Json, json};
 
-use super::{Served, Table, filters};
-use crate::emit::shared::{ads, type_of, with};
+use super::{Listener, filters};
+use crate::emit::shared::{ads, socket_address, type_of, with};
 use crate::plan::TlsTermination;
 
 /// A Listener with a filter chain for each table.
-pub(super) fn listener(served: &Served<'_>) -> Json {
-    let chains: Vec<Json> = served.tables.iter().map(|table| filter_chain(served, table)).collect();
+pub(super) fn listener(served: &Listener<'_>) -> Json {
+    let chains: Vec<Json> =
+        served.chains.iter().map(|(name, tls)| filter_chain(served, name, *tls)).collect();
     let listener = json!({
         "@type": type_of("config.listener.v3.Listener"),
         "name": served.name,
-        "address": {"socket_address": {"address": served.address.to_string(), "port_value": served.port}},
+        "address": socket_address(&served.address.to_string(), served.port),
         "filter_chains": chains,
     });
-    if served.tables.iter().all(|table| table.tls.is_none()) {
+    if served.chains.iter().all(|(_, tls)| tls.is_none()) {
         return listener;
     }
     // Without it the server name is not known when a chain is chosen.
@@ -26,15 +27,15 @@ pub(super) fn listener(served: &Served<'_>) -> Json {
     with(listener, "listener_filters", vec![inspector])
 }
 
-fn filter_chain(served: &Served<'_>, table: &Table<'_>) -> Json {
+fn filter_chain(served: &Listener<'_>, name: &str, tls: Option<&TlsTermination>) -> Json {
     let chain = json!({
-        "name": table.name,
+        "name": name,
         "filters": [{
             "name": "envoy.filters.network.http_connection_manager",
-            "typed_config": connection_manager(served, table),
+            "typed_config": connection_manager(served, name),
         }],
     });
-    let Some(tls) = table.tls else { return chain };
+    let Some(tls) = tls else { return chain };
     let chain = with(chain, "transport_socket", transport_socket(tls));
     match &tls.server_name {
         Some(name) => with(chain, "filter_chain_match", json!({"server_names": [name.as_str()]})),
@@ -42,13 +43,13 @@ fn filter_chain(served: &Served<'_>, table: &Table<'_>) -> Json {
     }
 }
 
-fn connection_manager(served: &Served<'_>, table: &Table<'_>) -> Json {
+fn connection_manager(served: &Listener<'_>, name: &str) -> Json {
     let manager = json!({
         "@type": type_of("extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"),
-        "stat_prefix": table.name,
+        "stat_prefix": name,
         // HTTP/1.1, and HTTP/2 by ALPN or with prior knowledge, which GRPCRoutes need (C57).
         "codec_type": "AUTO",
-        "rds": {"route_config_name": table.name, "config_source": ads()},
+        "rds": {"route_config_name": name, "config_source": ads()},
         "normalize_path": true,
         "http_filters": filters::http_filters(),
         // A backend of any HTTPRoute may speak WebSocket; one that does not refuses the upgrade itself.

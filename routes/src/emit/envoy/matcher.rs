@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::Scene;
-use crate::emit::shared::{fractional_percent, quote, with};
-use crate::model::{HeaderMatch, HeaderValue, Match, MatchType, MethodMatch, PathMatch, QueryMatch};
+use super::Table;
+use crate::emit::shared::{Path, fractional_percent, method_path, quote, with};
+use crate::model::{HeaderMatch, HeaderValue, Match, MatchType, PathMatch, QueryMatch};
 use crate::plan::PlannedRoute;
 
 /// A `RouteMatch`; `headers` must hold besides those of the route.
-pub(super) fn route_match(scene: &Scene<'_>, route: &PlannedRoute, headers: Vec<Json>) -> Json {
+pub(super) fn route_match(table: &Table<'_>, route: &PlannedRoute, headers: Vec<Json>) -> Json {
     let matches = &route.matches;
     let (specifier, value) = path_specifier(matches);
     // Always written, also where it is the default: clients differ in theirs (D26, C31).
@@ -30,7 +30,7 @@ pub(super) fn route_match(scene: &Scene<'_>, route: &PlannedRoute, headers: Vec<
         fields.insert("runtime_fraction".to_owned(), json!({"default_value": fractional_percent(fraction)}));
     }
     // Where both kinds share a host, a GRPCRoute must not take what is none of gRPC (§1.7).
-    if scene.options.merges_route_kinds && route.is_grpc {
+    if table.merges_route_kinds && route.is_grpc {
         fields.insert("grpc".to_owned(), json!({}));
     }
     Json::Object(fields)
@@ -52,27 +52,11 @@ fn path_specifier(matches: &Match) -> (&'static str, Json) {
         PathMatch::Prefix(prefix) => expression(format!("{}(?:/.*)?", quote(prefix))),
         PathMatch::TextPrefix(prefix) => ("prefix", prefix.as_str().into()),
         PathMatch::Regex(text) => expression(text.clone()),
-        PathMatch::Method(MethodMatch { match_type, service, method }) => {
-            match (match_type, service, method) {
-                (_, None, None) => ("prefix", "/".into()),
-                (MatchType::Exact, Some(service), Some(method)) => {
-                    ("path", format!("/{service}/{method}").into())
-                }
-                (MatchType::Exact, Some(service), None) => ("prefix", format!("/{service}/").into()),
-                // The method is a literal (C28), and the service is one segment.
-                (MatchType::Exact, None, Some(method)) => expression(format!("/[^/]+/{}", quote(method))),
-                // Grouped, or `a|b` would reach beyond its part (C29).
-                (MatchType::RegularExpression, Some(service), Some(method)) => {
-                    expression(format!("/(?:{service})/(?:{method})"))
-                }
-                (MatchType::RegularExpression, Some(service), None) => {
-                    expression(format!("/(?:{service})/[^/]+"))
-                }
-                (MatchType::RegularExpression, None, Some(method)) => {
-                    expression(format!("/[^/]+/(?:{method})"))
-                }
-            }
-        }
+        PathMatch::Method(method) => match method_path(method) {
+            Path::Prefix(prefix) => ("prefix", prefix.into()),
+            Path::Exact(path) => ("path", path.into()),
+            Path::Regex(text) => expression(text),
+        },
     }
 }
 

@@ -22,30 +22,28 @@ mod tests;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use serde_json::Value as Json;
 use xds_cache::Origin;
 
 use super::Emitted;
-use crate::plan::{Action, Plan, PlannedRoute, Port, Target, TlsTermination};
+use crate::plan::{Action, Chain, Plan, PlannedRoute, Port, Target, TlsTermination};
 use crate::translate::Options;
 
 /// The resources of a plan for Envoys: each name of a type once.
-pub(crate) fn envoy(plan: &Plan, options: &Options) -> Vec<Emitted> {
+pub(crate) fn envoy<'p>(plan: &'p Plan, options: &Options) -> Vec<Emitted<'p>> {
     let mut emitted = Vec::new();
     let mut unavailable = None;
-    for served in served(plan, options) {
-        emitted.push(resource(listener::listener(&served), served.origin));
-        for table in &served.tables {
-            let scene = Scene { plan, options, port: served.port, is_tls: table.tls.is_some() };
-            emitted.push(resource(route::configuration(&scene, table), served.origin));
+    for Served { listener, tables, origin } in served(plan, options) {
+        emitted.push(Emitted::new("Envoy listener", listener, listener::listener, origin));
+        for table in tables {
             if table.routes().any(uses_unavailable) {
-                unavailable.get_or_insert(served.origin);
+                unavailable.get_or_insert(origin);
             }
+            emitted.push(Emitted::new("Envoy routes", table, route::configuration, origin));
         }
     }
     emitted.extend(cluster::clusters(plan));
     if let Some(origin) = unavailable {
-        emitted.push(resource(cluster::unavailable(), origin));
+        emitted.push(Emitted::new("Envoy unavailable", (), |()| cluster::unavailable(), origin));
     }
     emitted.extend(endpoints::assignments(plan, unavailable));
     emitted.extend(secret::secrets(plan));
@@ -54,50 +52,71 @@ pub(crate) fn envoy(plan: &Plan, options: &Options) -> Vec<Emitted> {
 
 /// A listener and what it serves.
 struct Served<'p> {
-    /// The name of the Listener.
-    name: String,
-    address: IpAddr,
-    port: u16,
-    /// Whether strangers connect to it, whose headers are not to be trusted.
-    is_edge: bool,
+    listener: Listener<'p>,
     /// At least one.
     tables: Vec<Table<'p>>,
     origin: &'p Origin,
 }
 
-/// A RouteConfiguration.
+/// A Listener.
+#[derive(Hash)]
+struct Listener<'p> {
+    /// Its name.
+    name: String,
+    address: IpAddr,
+    port: u16,
+    /// Whether strangers connect to it, whose headers are not to be trusted.
+    is_edge: bool,
+    /// Its filter chains, by the names of their tables; at least one.
+    chains: Vec<(String, Option<&'p TlsTermination>)>,
+}
+
+/// A RouteConfiguration, and what its routes must know of their surroundings.
+#[derive(Hash)]
 struct Table<'p> {
     name: String,
-    tls: Option<&'p TlsTermination>,
+    /// The port on which requests arrive.
+    port: u16,
+    /// Whether they arrive over TLS.
+    is_tls: bool,
+    /// Whether GRPCRoutes and HTTPRoutes may share a host.
+    merges_route_kinds: bool,
+    /// What is known of the backends of routes with sessions.
+    pins: session::Pins<'p>,
     hosts: Vec<Hosts<'p>>,
 }
 
 impl<'p> Table<'p> {
+    fn new(
+        name: String,
+        port: u16,
+        is_tls: bool,
+        hosts: Vec<Hosts<'p>>,
+        (plan, options): (&Plan, &Options),
+    ) -> Self {
+        let merges_route_kinds = options.merges_route_kinds;
+        let mut table = Self { name, port, is_tls, merges_route_kinds, pins: session::Pins::new(), hosts };
+        table.pins = session::pins(plan, table.routes());
+        table
+    }
+
     fn routes(&self) -> impl Iterator<Item = &'p PlannedRoute> {
         self.hosts.iter().flat_map(|hosts| hosts.routes)
     }
 }
 
 /// A virtual host.
+#[derive(Hash)]
 struct Hosts<'p> {
     name: String,
     domains: Vec<&'p str>,
     routes: &'p [PlannedRoute],
 }
 
-/// What a route must know of its surroundings.
-struct Scene<'p> {
-    plan: &'p Plan,
-    options: &'p Options,
-    /// The port on which requests arrive.
-    port: u16,
-    /// Whether they arrive over TLS.
-    is_tls: bool,
-}
-
 /// What an Envoy listens to: gateways first, then the ports of the mesh that no gateway of the plan has.
 fn served<'p>(plan: &'p Plan, options: &Options) -> Vec<Served<'p>> {
-    let mut served: Vec<Served<'p>> = plan.ports.iter().filter_map(gateway).collect();
+    let gateways = plan.ports.iter().filter_map(|port| gateway(port, plan, options));
+    let mut served: Vec<Served<'p>> = gateways.collect();
     let Some(address) = options.mesh_address else { return served };
     let mut mesh: BTreeMap<u16, Vec<_>> = BTreeMap::new();
     for service in plan.services_for_envoys() {
@@ -113,43 +132,39 @@ fn served<'p>(plan: &'p Plan, options: &Options) -> Vec<Served<'p>> {
             routes: &service.routes,
         });
         let name = format!("mesh/{port}");
-        let tables = vec![Table { name: name.clone(), tls: None, hosts: hosts.collect() }];
-        served.push(Served { name, address, port, is_edge: false, tables, origin });
+        let tables = vec![Table::new(name.clone(), port, false, hosts.collect(), (plan, options))];
+        let chains = vec![(name.clone(), None)];
+        let listener = Listener { name, address, port, is_edge: false, chains };
+        served.push(Served { listener, tables, origin });
     }
     served
 }
 
 /// A gateway's port; nothing if none of its chains is programmed, because Envoys refuse a listener without chains.
-fn gateway(port: &Port) -> Option<Served<'_>> {
-    let chains = port.chains.iter().filter(|chain| chain.is_programmed);
-    let tables: Vec<Table<'_>> = chains
-        .map(|chain| Table {
-            name: chain.name.clone(),
-            tls: chain.tls.as_ref(),
-            hosts: chain
-                .hosts
-                .iter()
-                .map(|host| Hosts {
-                    name: host.host.to_string(),
-                    domains: vec![host.host.as_str()],
-                    routes: &host.routes,
-                })
-                .collect(),
-        })
-        .collect();
+fn gateway<'p>(port: &'p Port, plan: &Plan, options: &Options) -> Option<Served<'p>> {
+    let programmed: Vec<&Chain> = port.chains.iter().filter(|chain| chain.is_programmed).collect();
+    let table = |chain: &&'p Chain| {
+        let hosts = chain.hosts.iter().map(|host| Hosts {
+            name: host.host.to_string(),
+            domains: vec![host.host.as_str()],
+            routes: &host.routes,
+        });
+        let is_tls = chain.tls.is_some();
+        Table::new(chain.name.clone(), port.port, is_tls, hosts.collect(), (plan, options))
+    };
+    let tables: Vec<Table<'_>> = programmed.iter().map(table).collect();
     if tables.is_empty() {
         return None;
     }
-    // Every address of IPv4 unless one is given: where IPv6 is off, an Envoy could not listen to `::` at all.
-    let address = port.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-    Some(Served {
+    let listener = Listener {
         name: port.name.clone(),
-        address,
+        // Every address of IPv4 unless one is given: where IPv6 is off, an Envoy could not listen to `::` at all.
+        address: port.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
         port: port.port,
         is_edge: true,
-        tables,
-        origin: &port.origin,
-    })
+        chains: programmed.iter().map(|chain| (chain.name.clone(), chain.tls.as_ref())).collect(),
+    };
+    Some(Served { listener, tables, origin: &port.origin })
 }
 
 /// Whether a share of a gRPC route must fail with UNAVAILABLE (C47).
@@ -160,8 +175,4 @@ fn uses_unavailable(route: &PlannedRoute) -> bool {
         }
         Action::Redirect(_) | Action::Fail => false,
     }
-}
-
-fn resource(message: Json, origin: &Origin) -> Emitted {
-    Emitted { message, origin: origin.clone(), is_pattern: false }
 }

@@ -2,13 +2,13 @@
 
 use serde_json::{Value as Json, json};
 
-use super::{Hosts, Scene, Table, action, filters, matcher, path, session};
+use super::{Hosts, Table, action, filters, matcher, path, session};
 use crate::emit::shared::{type_of, with};
 use crate::plan::{Action, PlannedRoute, Weighted};
 
 /// A RouteConfiguration.
-pub(super) fn configuration(scene: &Scene<'_>, table: &Table<'_>) -> Json {
-    let hosts: Vec<Json> = table.hosts.iter().map(|hosts| virtual_host(scene, hosts)).collect();
+pub(super) fn configuration(table: &Table<'_>) -> Json {
+    let hosts: Vec<Json> = table.hosts.iter().map(|hosts| virtual_host(table, hosts)).collect();
     json!({
         "@type": type_of("config.route.v3.RouteConfiguration"),
         "name": table.name,
@@ -20,69 +20,69 @@ pub(super) fn configuration(scene: &Scene<'_>, table: &Table<'_>) -> Json {
     })
 }
 
-fn virtual_host(scene: &Scene<'_>, hosts: &Hosts<'_>) -> Json {
-    let routes: Vec<Json> = hosts.routes.iter().flat_map(|route| routes(scene, route)).collect();
+fn virtual_host(table: &Table<'_>, hosts: &Hosts<'_>) -> Json {
+    let routes: Vec<Json> = hosts.routes.iter().flat_map(|route| routes(table, route)).collect();
     let host = json!({"name": hosts.name, "domains": hosts.domains});
     if routes.is_empty() { host } else { with(host, "routes", routes) }
 }
 
 /// A route, after those for requests that the same route must treat in another way.
-fn routes(scene: &Scene<'_>, route: &PlannedRoute) -> Vec<Json> {
+fn routes(table: &Table<'_>, route: &PlannedRoute) -> Vec<Json> {
     let name = route.id.to_string();
     match &route.action {
-        Action::Forward(targets) => forwards(scene, route, targets),
+        Action::Forward(targets) => forwards(table, route, targets),
         Action::Redirect(redirect) => {
-            let port = path::redirect_port(scene, redirect);
+            let port = path::redirect_port(table, redirect);
             let to = |port| ("redirect", path::redirect(&route.matches, redirect, port));
             let displacing = port.displacing.map(|port| {
                 let with_port = matcher::header_regex(":authority", ".*:[0-9]+");
-                entry(scene, route, format!("{name}/port"), vec![with_port], to(Some(port)))
+                entry(table, route, format!("{name}/port"), vec![with_port], to(Some(port)))
             });
-            let plain = entry(scene, route, name, Vec::new(), to(port.written));
+            let plain = entry(table, route, name, Vec::new(), to(port.written));
             displacing.into_iter().chain([plain]).collect()
         }
         Action::Fail => {
-            vec![entry(scene, route, name, Vec::new(), ("direct_response", action::failure(route)))]
+            vec![entry(table, route, name, Vec::new(), ("direct_response", action::failure(route)))]
         }
     }
 }
 
 /// A route that forwards, after those that keep sessions with their backends.
-fn forwards(scene: &Scene<'_>, route: &PlannedRoute, targets: &[Weighted]) -> Vec<Json> {
+fn forwards(table: &Table<'_>, route: &PlannedRoute, targets: &[Weighted]) -> Vec<Json> {
     let mut entries = Vec::new();
-    for pin in session::pins(scene.plan, route, targets) {
+    for pin in session::pins_of(table, route, targets) {
         // The weight says nothing about sessions that exist: they stay, also at weight 0 (GEP-1619).
         let target = Weighted { weight: 1, ..pin.target.clone() };
         let action = ("route", action::forward(route, &[target], None));
         entries.push(entry(
-            scene,
+            table,
             route,
             format!("{}/session/{}", route.id, pin.name),
             vec![pin.header],
             action,
         ));
     }
-    let marks = session::Marks::new(scene, route, targets);
+    let marks = session::Marks::new(table, route, targets);
     let action = ("route", action::forward(route, targets, marks.as_ref()));
-    entries.push(entry(scene, route, route.id.to_string(), Vec::new(), action));
+    entries.push(entry(table, route, route.id.to_string(), Vec::new(), action));
     entries
 }
 
 fn entry(
-    scene: &Scene<'_>,
+    table: &Table<'_>,
     route: &PlannedRoute,
     name: String,
     headers: Vec<Json>,
     (action_field, action): (&str, Json),
 ) -> Json {
-    let matches = matcher::route_match(scene, route, headers);
+    let matches = matcher::route_match(table, route, headers);
     let mut entry = json!({"name": name, "match": matches, action_field: action});
     if !action::edits_shares(route) {
         for (field, value) in filters::edits(&route.request_edits, &route.response_edits) {
             entry = with(entry, field, value);
         }
     }
-    match filters::overrides(scene, route) {
+    match filters::overrides(table, route) {
         Some(overrides) => with(entry, "typed_per_filter_config", overrides),
         None => entry,
     }

@@ -1,27 +1,30 @@
 //! Secrets.
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
-use super::{Emitted, resource};
+use super::Emitted;
 use crate::emit::shared::type_of;
 use crate::plan::{Plan, TlsSecret};
 
 /// Every secret of the plan.
-pub(super) fn secrets(plan: &Plan) -> Vec<Emitted> {
+pub(super) fn secrets(plan: &Plan) -> Vec<Emitted<'_>> {
     let secrets = plan.secrets.iter().map(|(name, secret)| {
-        let inline = |pem: &str| json!({"inline_string": pem});
-        let type_url = type_of("extensions.transport_sockets.tls.v3.Secret");
-        match secret {
-            TlsSecret::Certificate { chain_pem, key_pem, origin } => {
-                let certificate =
-                    json!({"certificate_chain": inline(chain_pem), "private_key": inline(key_pem)});
-                resource(json!({"@type": type_url, "name": name, "tls_certificate": certificate}), origin)
-            }
-            TlsSecret::Trusted { ca_pem, origin } => {
-                let trusted = json!({"trusted_ca": inline(ca_pem)});
-                resource(json!({"@type": type_url, "name": name, "validation_context": trusted}), origin)
-            }
-        }
+        let (TlsSecret::Certificate { origin, .. } | TlsSecret::Trusted { origin, .. }) = secret;
+        Emitted::new("secret", (name.as_str(), secret), |(name, secret)| message(name, secret), origin)
     });
     secrets.collect()
+}
+
+fn message(name: &str, secret: &TlsSecret) -> Json {
+    let inline = |pem: &str| json!({"inline_string": pem});
+    let type_url = type_of("extensions.transport_sockets.tls.v3.Secret");
+    match secret {
+        TlsSecret::Certificate { chain_pem, key_pem, origin: _ } => {
+            let certificate = json!({"certificate_chain": inline(chain_pem), "private_key": inline(key_pem)});
+            json!({"@type": type_url, "name": name, "tls_certificate": certificate})
+        }
+        TlsSecret::Trusted { ca_pem, origin: _ } => {
+            json!({"@type": type_url, "name": name, "validation_context": {"trusted_ca": inline(ca_pem)}})
+        }
+    }
 }

@@ -6,31 +6,28 @@
 //! would send back, but its value is the endpoint's address, by which these routes know the backend. Either way a session
 //! stays while its backend is in the route and has endpoints, whatever its weight.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value as Json, json};
 
-use super::{Scene, cluster, matcher};
-use crate::emit::shared::{duration, quote, type_of, with};
-use crate::model::{SessionKind, SessionLifetime, SessionPersistence};
-use crate::plan::{Backend, Discovery, Plan, PlannedRoute, Session, Target, UpstreamTls, Weighted};
-
-/// The name of the filter, by which routes override it.
-pub(super) const FILTER: &str = "envoy.filters.http.stateful_session";
+use super::{Table, cluster, matcher};
+use crate::emit::shared::{cookie_session_override, duration, quote, session_override, type_of, with};
+use crate::model::SessionKind;
+use crate::plan::{Action, Backend, Discovery, Plan, PlannedRoute, Session, Target, UpstreamTls, Weighted};
 
 /// What a route says to the filter (§6.2). An endpoint that is gone is replaced by another, and the client told.
 pub(super) fn per_route(session: &Session, is_tls: bool) -> Json {
-    let state = match &session.persistence.kind {
-        SessionKind::Header { .. } => json!({
-            "name": "envoy.http.stateful_session.header",
-            "typed_config": {
+    match &session.persistence.kind {
+        SessionKind::Header { .. } => {
+            let config = json!({
                 "@type": type_of("extensions.http.stateful_session.header.v3.HeaderBasedSessionState"),
                 "name": session.name,
-            },
-        }),
+            });
+            session_override("envoy.http.stateful_session.header", config)
+        }
         SessionKind::Cookie { path, .. } => {
             // The filter adds `HttpOnly` by itself.
             let own = attributes(is_tls).into_iter().filter(|(name, _)| *name != "HttpOnly");
@@ -41,30 +38,11 @@ pub(super) fn per_route(session: &Session, is_tls: bool) -> Json {
             let cookie = json!({
                 "name": session.name, "path": path, "attributes": attributes.collect::<Vec<_>>(),
             });
-            let cookie = match max_age(&session.persistence) {
+            cookie_session_override(match session.persistence.max_age() {
                 Some(age) => with(cookie, "ttl", duration(age)),
                 None => cookie,
-            };
-            json!({
-                "name": "envoy.http.stateful_session.cookie",
-                "typed_config": {
-                    "@type": type_of("extensions.http.stateful_session.cookie.v3.CookieBasedSessionState"),
-                    "cookie": cookie,
-                },
             })
         }
-    };
-    json!({
-        "@type": type_of("extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute"),
-        "stateful_session": {"session_state": state},
-    })
-}
-
-/// How long the browser keeps the cookie; `None` as long as it runs.
-fn max_age(persistence: &SessionPersistence) -> Option<Duration> {
-    match &persistence.kind {
-        SessionKind::Cookie { lifetime: SessionLifetime::Permanent, .. } => persistence.absolute_timeout,
-        SessionKind::Cookie { lifetime: SessionLifetime::Session, .. } | SessionKind::Header { .. } => None,
     }
 }
 
@@ -87,20 +65,52 @@ pub(super) struct Pin<'p> {
     pub(super) header: Json,
 }
 
+/// What is known of the backends with which sessions can be, by name.
+pub(super) type Pins<'p> = BTreeMap<&'p str, Pinned>;
+
+/// What is known of a backend with which sessions can be.
+#[derive(Hash)]
+pub(super) struct Pinned {
+    may_have_endpoints: bool,
+    /// The values of a session header for its endpoints, as an expression, if a session by header asks for it.
+    values: Option<String>,
+}
+
+/// What the pins of routes need to know.
+pub(super) fn pins<'p>(plan: &Plan, routes: impl Iterator<Item = &'p PlannedRoute>) -> Pins<'p> {
+    let mut pins = Pins::new();
+    for route in routes {
+        let (Some(session), Action::Forward(targets)) = (&route.session, &route.action) else { continue };
+        for target in targets.iter().filter(|_| targets.len() > 1) {
+            let Target::Backend(backend) = &target.target else { continue };
+            let pinned = pins.entry(backend.name.as_str()).or_insert_with(|| {
+                let may_have_endpoints = may_have_endpoints(plan, backend);
+                Pinned { may_have_endpoints, values: None }
+            });
+            match &session.persistence.kind {
+                SessionKind::Header { .. } => pinned.values = endpoints_regex(plan, backend),
+                SessionKind::Cookie { .. } => {}
+            }
+        }
+    }
+    pins
+}
+
 /// The pins of a route, one for each backend with which sessions can be; none if there is only one target, or no session.
-pub(super) fn pins<'p>(plan: &Plan, route: &'p PlannedRoute, targets: &'p [Weighted]) -> Vec<Pin<'p>> {
+pub(super) fn pins_of<'t>(table: &Table<'_>, route: &PlannedRoute, targets: &'t [Weighted]) -> Vec<Pin<'t>> {
     let Some(session) = route.session.as_ref().filter(|_| targets.len() > 1) else { return Vec::new() };
     let mut pins = Vec::new();
     for target in targets {
         let Target::Backend(backend) = &target.target else { continue };
+        let Some(pinned) = table.pins.get(backend.name.as_str()) else { continue };
         let name = cluster::name(backend);
         let header = match &session.persistence.kind {
-            SessionKind::Cookie { .. } => may_have_endpoints(plan, backend).then(|| {
+            SessionKind::Cookie { .. } => pinned.may_have_endpoints.then(|| {
                 let (cookie, value) = (quote(&backend_cookie(session)), quote(&name));
                 matcher::header_regex("cookie", &format!(r"(?:.*;\s*)?{cookie}={value}(?:;.*)?"))
             }),
             SessionKind::Header { .. } => {
-                endpoints_regex(plan, backend).map(|regex| matcher::header_regex(&session.name, &regex))
+                pinned.values.as_ref().map(|values| matcher::header_regex(&session.name, values))
             }
         };
         pins.extend(header.map(|header| Pin { name, target, header }));
@@ -147,10 +157,10 @@ pub(super) struct Marks<'p> {
 
 impl<'p> Marks<'p> {
     /// Nothing if there is only one target, or no session by cookie.
-    pub(super) fn new(scene: &Scene<'_>, route: &'p PlannedRoute, targets: &[Weighted]) -> Option<Self> {
+    pub(super) fn new(table: &Table<'_>, route: &'p PlannedRoute, targets: &[Weighted]) -> Option<Self> {
         let session = route.session.as_ref().filter(|_| targets.len() > 1)?;
         match &session.persistence.kind {
-            SessionKind::Cookie { path, .. } => Some(Self { session, path, is_tls: scene.is_tls }),
+            SessionKind::Cookie { path, .. } => Some(Self { session, path, is_tls: table.is_tls }),
             SessionKind::Header { .. } => None,
         }
     }
@@ -158,7 +168,7 @@ impl<'p> Marks<'p> {
     /// The header that a response of the cluster gets.
     pub(super) fn set_cookie(&self, cluster: &str) -> (String, String) {
         let mut cookie = format!("{}={cluster}; Path={}", backend_cookie(self.session), self.path);
-        if let Some(age) = max_age(&self.session.persistence) {
+        if let Some(age) = self.session.persistence.max_age() {
             cookie.push_str(&format!("; Max-Age={}", age.as_secs()));
         }
         for (name, value) in attributes(self.is_tls) {

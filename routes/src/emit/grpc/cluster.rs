@@ -3,6 +3,7 @@
 //! gRPC refuses every other type (row B170). What Envoy does with several names or with names and addresses together becomes
 //! an aggregate: clients then use them one after the other.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -10,14 +11,16 @@ use serde_json::{Value as Json, json};
 use xds_cache::Origin;
 
 use super::{Emitted, endpoints};
-use crate::emit::shared::{UNAVAILABLE, ads, load_assignment, no_endpoints, type_of, with};
+use crate::emit::shared::{
+    UNAVAILABLE, aggregate_type, assignment, eds_config, no_endpoints, socket_address, type_of, with,
+};
 use crate::plan::{Address, Cluster, Discovery, Plan, UpstreamTls};
 
 /// The clusters that routes reach.
 pub(super) struct Clusters<'p> {
     plan: &'p Plan,
     /// Who was the first to need the cluster without endpoints.
-    unavailable_for: Option<Origin>,
+    unavailable_for: Option<&'p Origin>,
     /// The clusters that routes name, with what gRPC clients cannot have of each.
     roots: BTreeMap<&'p str, Root<'p>>,
 }
@@ -31,7 +34,7 @@ struct Root<'p> {
 /// A cluster with endpoints of its own.
 #[derive(Clone, Debug)]
 struct Leaf<'p> {
-    name: String,
+    name: Cow<'p, str>,
     source: Source<'p>,
     cluster: &'p Cluster,
 }
@@ -49,19 +52,38 @@ enum Source<'p> {
     Nowhere,
 }
 
+/// A cluster with all that its message says.
+#[derive(Hash)]
+struct Written<'p> {
+    name: Cow<'p, str>,
+    discovery: WrittenDiscovery<'p>,
+    has_sessions: bool,
+}
+
+/// How clients come to the endpoints of a [`Written`] cluster.
+#[derive(Hash)]
+enum WrittenDiscovery<'p> {
+    /// By an assignment of that name.
+    Eds(&'p str),
+    /// By resolving a host name.
+    LogicalDns(&'p str, u16),
+    /// By clusters of these names.
+    Aggregate(Vec<Cow<'p, str>>),
+}
+
 impl<'p> Clusters<'p> {
     pub(super) fn new(plan: &'p Plan) -> Self {
         Self { plan, unavailable_for: None, roots: BTreeMap::new() }
     }
 
     /// The name of the cluster for a backend; none if the plan has no such cluster.
-    pub(super) fn backend(&mut self, name: &str) -> Option<String> {
-        let (name, cluster) = self.plan.clusters.get_key_value(name)?;
-        if !self.roots.contains_key(name.as_str()) {
+    pub(super) fn backend(&mut self, name: &'p str) -> Option<&'p str> {
+        if !self.roots.contains_key(name) {
+            let cluster = self.plan.clusters.get(name)?;
             let (leaves, losses) = leaves(self.plan, name);
             self.roots.insert(name, Root { cluster, leaves, losses });
         }
-        Some(name.clone())
+        Some(name)
     }
 
     /// What gRPC clients cannot have of a backend whose name was taken.
@@ -70,21 +92,23 @@ impl<'p> Clusters<'p> {
     }
 
     /// The name of a cluster whose requests fail as UNAVAILABLE (C48).
-    pub(super) fn unavailable(&mut self, origin: &Origin) -> &'static str {
-        self.unavailable_for.get_or_insert_with(|| origin.clone());
+    pub(super) fn unavailable(&mut self, origin: &'p Origin) -> &'static str {
+        self.unavailable_for.get_or_insert(origin);
         UNAVAILABLE
     }
 
     /// The clusters whose names were taken and their endpoints, each sorted by name.
-    pub(super) fn finish(mut self) -> Vec<Emitted> {
+    pub(super) fn finish(mut self) -> Vec<Emitted<'p>> {
         let mut clusters = BTreeMap::new();
-        let mut leaves: BTreeMap<String, (Leaf<'_>, bool)> = BTreeMap::new();
+        let mut leaves: BTreeMap<Cow<'_, str>, (Leaf<'_>, bool)> = BTreeMap::new();
         for (name, root) in std::mem::take(&mut self.roots) {
             let has_sessions = root.cluster.has_sessions;
             if root.leaves.iter().any(|leaf| leaf.name != name) {
-                let message = aggregate(name, &root.leaves);
-                let emitted = Emitted::plain(with_sessions(message, has_sessions), &root.cluster.origin);
-                clusters.insert(name.to_owned(), emitted);
+                let members = root.leaves.iter().map(|leaf| leaf.name.clone()).collect();
+                let discovery = WrittenDiscovery::Aggregate(members);
+                let name = Cow::Borrowed(name);
+                let written = Written { name: name.clone(), discovery, has_sessions };
+                clusters.insert(name, written.emitted(&root.cluster.origin));
             }
             for leaf in root.leaves {
                 let has_sessions = has_sessions || leaf.cluster.has_sessions;
@@ -94,40 +118,75 @@ impl<'p> Clusters<'p> {
         }
         let mut assignments = BTreeMap::new();
         for (name, (leaf, has_sessions)) in leaves {
-            let message = self.leaf(&leaf, &mut assignments);
-            let emitted = Emitted::plain(with_sessions(message, has_sessions), &leaf.cluster.origin);
-            clusters.insert(name, emitted);
+            let discovery = self.discovery(leaf.source, leaf.cluster, &mut assignments);
+            let written = Written { name: name.clone(), discovery, has_sessions };
+            clusters.insert(name, written.emitted(&leaf.cluster.origin));
         }
-        if let Some(origin) = &self.unavailable_for {
-            let cluster = Emitted::plain(eds(UNAVAILABLE, UNAVAILABLE), origin);
-            clusters.insert(UNAVAILABLE.to_owned(), cluster);
-            assignments.insert(UNAVAILABLE.to_owned(), Emitted::plain(no_endpoints(), origin));
+        if let Some(origin) = self.unavailable_for {
+            let (name, discovery) = (Cow::Borrowed(UNAVAILABLE), WrittenDiscovery::Eds(UNAVAILABLE));
+            let written = Written { name: name.clone(), discovery, has_sessions: false };
+            clusters.insert(name, written.emitted(origin));
+            assignments.insert(UNAVAILABLE, no_endpoints(origin));
         }
         clusters.into_values().chain(assignments.into_values()).collect()
     }
 
-    fn leaf(&self, leaf: &Leaf<'_>, assignments: &mut BTreeMap<String, Emitted>) -> Json {
-        let origin = &leaf.cluster.origin;
-        match &leaf.source {
-            Source::Assignment(name) => {
+    /// How clients come to the endpoints of a leaf; adds the assignment that it needs.
+    fn discovery(
+        &self,
+        source: Source<'p>,
+        cluster: &'p Cluster,
+        assignments: &mut BTreeMap<&'p str, Emitted<'p>>,
+    ) -> WrittenDiscovery<'p> {
+        let origin = &cluster.origin;
+        let (name, emitted) = match source {
+            Source::Assignment(name) => match self.plan.assignments.get(name) {
+                Some(found) => (name, assignment(name, Cow::Borrowed(found), &found.origin)),
                 // Without an assignment, clients would wait for 15 seconds before the first call fails.
-                let none = endpoints::none(origin);
-                let found = self.plan.assignments.get(*name).unwrap_or(&none);
-                let emitted = Emitted::plain(load_assignment(name, found), &found.origin);
-                assignments.insert((*name).to_owned(), emitted);
-                eds(&leaf.name, name)
-            }
+                None => (name, assignment(name, Cow::Owned(endpoints::none(origin)), origin)),
+            },
             Source::Addresses(name, addresses) => {
-                let message = load_assignment(name, &endpoints::of_addresses(addresses, origin));
-                assignments.insert((*name).to_owned(), Emitted::plain(message, origin));
-                eds(&leaf.name, name)
+                let endpoints = endpoints::of_addresses(&addresses, origin);
+                (name, assignment(name, Cow::Owned(endpoints), origin))
             }
-            Source::Name(host, port) => logical_dns(&leaf.name, host, *port),
-            Source::Nowhere => {
-                assignments.insert(UNAVAILABLE.to_owned(), Emitted::plain(no_endpoints(), origin));
-                eds(&leaf.name, UNAVAILABLE)
+            Source::Name(host, port) => return WrittenDiscovery::LogicalDns(host, port),
+            Source::Nowhere => (UNAVAILABLE, no_endpoints(origin)),
+        };
+        assignments.insert(name, emitted);
+        WrittenDiscovery::Eds(name)
+    }
+}
+
+impl<'p> Written<'p> {
+    fn emitted(self, origin: &'p Origin) -> Emitted<'p> {
+        Emitted::new("gRPC cluster", self, Self::message, origin)
+    }
+
+    fn message(&self) -> Json {
+        let name = &*self.name;
+        let (field, discovery) = match &self.discovery {
+            WrittenDiscovery::Eds(assignment) => ("eds_cluster_config", eds_config(assignment)),
+            WrittenDiscovery::LogicalDns(host, port) => ("load_assignment", one_endpoint(name, host, *port)),
+            WrittenDiscovery::Aggregate(members) => {
+                let members: Vec<&str> = members.iter().map(|member| &**member).collect();
+                ("cluster_type", aggregate_type(&members))
             }
+        };
+        // C-core refuses LEAST_REQUEST, Go and Java refuse CLUSTER_PROVIDED, which Envoy demands of aggregates (rows B182, B189).
+        let message =
+            json!({"@type": type_of("config.cluster.v3.Cluster"), "name": name, "lb_policy": "ROUND_ROBIN"});
+        let message = with(message, field, discovery);
+        let message = match &self.discovery {
+            WrittenDiscovery::Eds(_) => with(message, "type", "EDS"),
+            WrittenDiscovery::LogicalDns(..) => with(message, "type", "LOGICAL_DNS"),
+            WrittenDiscovery::Aggregate(_) => message,
+        };
+        if !self.has_sessions {
+            return message;
         }
+        // By default endpoints that are drained lose their sessions (C86).
+        let statuses = json!({"override_host_status": {"statuses": ["UNKNOWN", "HEALTHY", "DRAINING"]}});
+        with(message, "common_lb_config", statuses)
     }
 }
 
@@ -145,7 +204,7 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, BTreeSet<String>
         let Some(cluster) = plan.clusters.get(name).filter(|_| seen.insert(name)) else { continue };
         // Ours wins over a backend that has this name of all names: what must fail, fails.
         if name == UNAVAILABLE {
-            leaves.push(Leaf { name: name.to_owned(), source: Source::Nowhere, cluster });
+            leaves.push(Leaf { name: name.into(), source: Source::Nowhere, cluster });
             continue;
         }
         match (&cluster.tls, &cluster.discovery) {
@@ -157,7 +216,7 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, BTreeSet<String>
                         "gRPC clients spread calls evenly over the endpoints of a zone of backend {name}"
                     ));
                 }
-                leaves.push(Leaf { name: name.to_owned(), source: Source::Assignment(assignment), cluster });
+                leaves.push(Leaf { name: name.into(), source: Source::Assignment(assignment), cluster });
             }
             (None, Discovery::Dns(names)) => {
                 let names = names.iter().map(|(host, port)| (host.as_str(), *port)).collect();
@@ -175,12 +234,12 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, BTreeSet<String>
                     // Nobody can use it, which is no matter of gRPC.
                     UpstreamTls::Invalid => {}
                 }
-                leaves.push(Leaf { name: name.to_owned(), source: Source::Nowhere, cluster });
+                leaves.push(Leaf { name: name.into(), source: Source::Nowhere, cluster });
             }
         }
     }
     if let (true, Some(cluster)) = (leaves.is_empty(), plan.clusters.get(root)) {
-        leaves.push(Leaf { name: root.to_owned(), source: Source::Nowhere, cluster });
+        leaves.push(Leaf { name: root.into(), source: Source::Nowhere, cluster });
     }
     (leaves, losses)
 }
@@ -222,24 +281,24 @@ fn several<'p>(
     let mut seen = BTreeSet::new();
     names.retain(|host| seen.insert(*host));
     match (ips.is_empty(), names.as_slice()) {
-        (true, []) => leaves.push(Leaf { name: name.to_owned(), source: Source::Nowhere, cluster }),
+        (true, []) => leaves.push(Leaf { name: name.into(), source: Source::Nowhere, cluster }),
         (true, [(host, port)]) => {
-            leaves.push(Leaf { name: name.to_owned(), source: Source::Name(host, *port), cluster });
+            leaves.push(Leaf { name: name.into(), source: Source::Name(host, *port), cluster });
         }
         (false, []) => {
-            leaves.push(Leaf { name: name.to_owned(), source: Source::Addresses(name, ips), cluster });
+            leaves.push(Leaf { name: name.into(), source: Source::Addresses(name, ips), cluster });
         }
         (has_no_ips, names) => {
             if !has_no_ips {
                 leaves.push(Leaf {
-                    name: format!("{name}/ip"),
+                    name: format!("{name}/ip").into(),
                     source: Source::Addresses(name, ips),
                     cluster,
                 });
             }
             for (index, (host, port)) in names.iter().enumerate() {
                 leaves.push(Leaf {
-                    name: format!("{name}/dns/{index}"),
+                    name: format!("{name}/dns/{index}").into(),
                     source: Source::Name(host, *port),
                     cluster,
                 });
@@ -251,59 +310,8 @@ fn several<'p>(
     }
 }
 
-fn eds(name: &str, assignment: &str) -> Json {
-    json!({
-        "@type": type_of(CLUSTER),
-        "name": name,
-        "type": "EDS",
-        "eds_cluster_config": {"eds_config": ads(), "service_name": assignment},
-        "lb_policy": ROUND_ROBIN,
-    })
-}
-
 /// Exactly one endpoint, with host and port (row B173).
-fn logical_dns(name: &str, host: &str, port: u16) -> Json {
-    let address = json!({"socket_address": {"address": host, "port_value": port}});
-    json!({
-        "@type": type_of(CLUSTER),
-        "name": name,
-        "type": "LOGICAL_DNS",
-        "load_assignment": {
-            "cluster_name": name,
-            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address}}]}],
-        },
-        "lb_policy": ROUND_ROBIN,
-    })
+fn one_endpoint(cluster: &str, host: &str, port: u16) -> Json {
+    let address = socket_address(host, port);
+    json!({"cluster_name": cluster, "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address}}]}]})
 }
-
-/// The type is known by its message, but Go and Java want the name as well (row B176); and they refuse the policy that Envoy
-/// demands here (row B189).
-fn aggregate(name: &str, leaves: &[Leaf<'_>]) -> Json {
-    let names: Vec<&str> = leaves.iter().map(|leaf| leaf.name.as_str()).collect();
-    json!({
-        "@type": type_of(CLUSTER),
-        "name": name,
-        "cluster_type": {
-            "name": "envoy.clusters.aggregate",
-            "typed_config": {
-                "@type": type_of("extensions.clusters.aggregate.v3.ClusterConfig"),
-                "clusters": names,
-            },
-        },
-        "lb_policy": ROUND_ROBIN,
-    })
-}
-
-/// By default endpoints that are drained lose their sessions (C86).
-fn with_sessions(cluster: Json, has_sessions: bool) -> Json {
-    if !has_sessions {
-        return cluster;
-    }
-    let statuses = json!({"override_host_status": {"statuses": ["UNKNOWN", "HEALTHY", "DRAINING"]}});
-    with(cluster, "common_lb_config", statuses)
-}
-
-const CLUSTER: &str = "config.cluster.v3.Cluster";
-
-/// C-core refuses LEAST_REQUEST, Go and Java refuse CLUSTER_PROVIDED (rows B182 and B189).
-const ROUND_ROBIN: &str = "ROUND_ROBIN";

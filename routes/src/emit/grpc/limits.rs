@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::emit::shared::{duration, with};
+use crate::emit::shared::{duration, time_limit, with};
 use crate::model::{Retry, Timeouts};
 
 /// The limit of a whole call as `max_stream_duration`.
@@ -12,10 +12,7 @@ use crate::model::{Retry, Timeouts};
 /// gRPC ignores `timeout` (row B121), takes `grpc_timeout_header_max` before `max_stream_duration` and reads 0 as "the
 /// application's own deadline" (rows B119 and B120), which is also the default here: streams may be long.
 pub(super) fn max_stream_duration(timeouts: &Timeouts, is_retried: bool) -> Json {
-    // Without retries there is one attempt, so that its limit is one for the call.
-    let attempt = timeouts.backend_request.filter(|_| !is_retried);
-    let limits = [timeouts.request, attempt].into_iter().flatten();
-    match limits.filter(|limit| !limit.is_zero()).min() {
+    match time_limit(timeouts, is_retried) {
         Some(limit) => {
             let limit = duration(limit);
             json!({"max_stream_duration": limit, "grpc_timeout_header_max": limit})
@@ -49,7 +46,8 @@ pub(super) fn retry_policy(retry: &Retry) -> (Option<Json>, Vec<String>) {
     let is_wanted = |condition: &str| {
         retry.grpc_on.iter().any(|wanted| wanted == condition) || (by_code && condition == "unavailable")
     };
-    let conditions: Vec<&str> = CONDITIONS.into_iter().filter(|condition| is_wanted(condition)).collect();
+    let conditions: Vec<&str> =
+        Retry::GRPC_CONDITIONS.into_iter().filter(|condition| is_wanted(condition)).collect();
     if conditions.is_empty() || retry.attempts == 0 {
         return (None, lost);
     }
@@ -64,10 +62,6 @@ pub(super) fn retry_policy(retry: &Retry) -> (Option<Json>, Vec<String>) {
     let back_off = json!({"base_interval": duration(base), "max_interval": duration(base * 10)});
     (Some(with(policy, "retry_back_off", back_off)), lost)
 }
-
-/// What gRFC A44 retries.
-const CONDITIONS: [&str; 5] =
-    ["cancelled", "deadline-exceeded", "internal", "resource-exhausted", "unavailable"];
 
 /// What the HTTP status codes say that gRPC clients read as UNAVAILABLE.
 const UNAVAILABLE_CODES: [u16; 4] = [429, 502, 503, 504];

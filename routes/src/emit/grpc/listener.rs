@@ -2,39 +2,43 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 use xds_cache::Origin;
 
 use super::session;
-use crate::emit::shared::{ads, type_of};
+use crate::emit::FoundBy;
+use crate::emit::shared::{ads, router, type_of};
 use crate::plan::{Chain, Host, Plan, PlannedRoute};
 
 /// The routes of one host, as one RouteConfiguration.
 #[derive(Clone, Debug)]
 pub(super) struct Table<'p> {
     /// The RouteConfiguration's name.
-    pub(super) name: String,
+    pub(super) name: Arc<str>,
     /// The virtual host's name.
     pub(super) host: &'p str,
     pub(super) routes: &'p [PlannedRoute],
     pub(super) origin: &'p Origin,
-    /// Whether the host is a wildcard.
-    pub(super) is_pattern: bool,
+    /// How the listener without port is found: as a pattern if the host is a wildcard.
+    pub(super) found_by: FoundBy,
 }
 
-/// The table for each name that can be dialled.
+/// All tables, and the index of the table for each name that can be dialled.
 ///
 /// The authority that a client asks for has the port only if the application wrote one (C44), so exact hosts have both
 /// forms. Without port, a host belongs to the gateway with the lowest port, and a service's name to its lowest port; names of
 /// gateways come before those of the mesh.
-pub(super) fn listeners(plan: &Plan) -> BTreeMap<String, Table<'_>> {
+pub(super) fn listeners(plan: &Plan) -> (Vec<Table<'_>>, BTreeMap<String, usize>) {
+    let mut tables = Vec::new();
     let mut listeners = BTreeMap::new();
-    for (port, table) in gateway_tables(plan) {
-        if !table.is_pattern {
-            listeners.entry(format!("{}:{port}", table.host)).or_insert_with(|| table.clone());
+    for (index, (port, table)) in gateway_tables(plan).into_iter().enumerate() {
+        if table.found_by == FoundBy::Authority {
+            listeners.entry(format!("{}:{port}", table.host)).or_insert(index);
         }
-        listeners.entry(table.host.to_owned()).or_insert(table);
+        listeners.entry(table.host.to_owned()).or_insert(index);
+        tables.push(table);
     }
     let mut lowest_ports = BTreeMap::new();
     for service in &plan.services {
@@ -43,22 +47,23 @@ pub(super) fn listeners(plan: &Plan) -> BTreeMap<String, Table<'_>> {
     }
     for service in &plan.services {
         let (namespace, name, port) = (&service.namespace, &service.name, service.port);
-        let table = Table {
-            name: format!("grpc/mesh/{namespace}/{name}/{port}"),
+        let index = tables.len();
+        tables.push(Table {
+            name: format!("grpc/mesh/{namespace}/{name}/{port}").into(),
             host: name,
             routes: &service.routes,
             origin: &service.origin,
-            is_pattern: false,
-        };
+            found_by: FoundBy::Authority,
+        });
         let is_lowest = lowest_ports.get(&(namespace, name)) == Some(&port);
         for host in &service.hosts {
-            listeners.entry(format!("{host}:{port}")).or_insert_with(|| table.clone());
+            listeners.entry(format!("{host}:{port}")).or_insert(index);
             if is_lowest {
-                listeners.entry(host.clone()).or_insert_with(|| table.clone());
+                listeners.entry(host.clone()).or_insert(index);
             }
         }
     }
-    listeners
+    (tables, listeners)
 }
 
 /// The hosts of all gateways with their ports, those that come first where names clash at the front: the lowest port, the
@@ -69,11 +74,11 @@ fn gateway_tables(plan: &Plan) -> Vec<(u16, Table<'_>)> {
         for chain in &port.chains {
             for host in &chain.hosts {
                 let table = Table {
-                    name: format!("grpc/{}/{}", chain.name, host.host),
+                    name: format!("grpc/{}/{}", chain.name, host.host).into(),
                     host: host.host.as_str(),
                     routes: &host.routes,
                     origin: &port.origin,
-                    is_pattern: is_pattern(&host.host),
+                    found_by: found_by(&host.host),
                 };
                 let rank = (port.port, port.name.as_str(), Reverse(specificity(chain)), chain.name.as_str());
                 tables.push((rank, (port.port, table)));
@@ -84,10 +89,10 @@ fn gateway_tables(plan: &Plan) -> Vec<(u16, Table<'_>)> {
     tables.into_iter().map(|(_, table)| table).collect()
 }
 
-fn is_pattern(host: &Host) -> bool {
+fn found_by(host: &Host) -> FoundBy {
     match host {
-        Host::Any => true,
-        Host::Name(name) => name.wildcard_suffix().is_some(),
+        Host::Name(name) if name.wildcard_suffix().is_none() => FoundBy::Authority,
+        Host::Name(_) | Host::Any => FoundBy::Pattern,
     }
 }
 
@@ -101,14 +106,10 @@ fn specificity(chain: &Chain) -> usize {
 
 /// A Listener for a client's channel. It says nothing of forwarded addresses, which gRPC refuses (rows B23 and B24).
 pub(super) fn message(name: &str, configuration: &str, has_sessions: bool) -> Json {
-    let router = json!({
-        "name": "envoy.filters.http.router",
-        "typed_config": {"@type": type_of("extensions.filters.http.router.v3.Router")},
-    });
     // The router is the last one: Java refuses even optional filters behind it (rows B33 and B35).
     let filters = match has_sessions {
-        true => vec![session::filter(), router],
-        false => vec![router],
+        true => vec![session::filter(), router()],
+        false => vec![router()],
     };
     json!({
         "@type": type_of("config.listener.v3.Listener"),

@@ -8,11 +8,21 @@ use regex::Regex;
 use serde_json::{Map, Value as Json, json};
 use xds_codec::{echo, echo_name};
 
-use crate::emit::shared::{fractional_percent, quote};
-use crate::model::{HeaderMatch, HeaderValue, Match, MatchType, MethodMatch, PathMatch};
+use crate::emit::shared::{Path, fractional_percent, method_path};
+use crate::model::{Fraction, HeaderMatch, HeaderValue, Match, MethodMatch, PathMatch};
 
-/// The match as a `RouteMatch`; or why gRPC cannot have it.
-pub(super) fn route_match(matches: &Match) -> Result<Json, String> {
+/// A match that gRPC can have in full.
+#[derive(Hash)]
+pub(super) struct RouteMatch<'p> {
+    path: Path,
+    is_sensitive: bool,
+    headers: Vec<&'p HeaderMatch>,
+    /// Unless it is all of them.
+    fraction: Option<Fraction>,
+}
+
+/// The match for gRPC; or why gRPC cannot have it.
+pub(super) fn route_match(matches: &Match) -> Result<RouteMatch<'_>, String> {
     if !matches.query.is_empty() {
         return Err("gRPC calls have no query parameters to match".to_owned());
     }
@@ -22,36 +32,47 @@ pub(super) fn route_match(matches: &Match) -> Result<Json, String> {
             echo_name(method)
         ));
     }
-    let mut fields = Map::new();
-    let (specifier, value) = match path(&matches.path)? {
-        Path::Prefix(prefix) => ("prefix", prefix.into()),
-        Path::Exact(path) => ("path", path.into()),
-        Path::Regex(regex) => {
-            // No client lets `case_sensitive` count for expressions.
-            let regex = if matches.case_sensitive { regex } else { format!("(?i:{regex})") };
-            ("safe_regex", json!({"regex": regex}))
-        }
+    let (path, is_sensitive) = match path(&matches.path)? {
+        // No client lets `case_sensitive` count for expressions.
+        Path::Regex(regex) if !matches.case_sensitive => (Path::Regex(format!("(?i:{regex})")), true),
+        path => (path, matches.case_sensitive),
     };
-    fields.insert(specifier.to_owned(), value);
-    // Always there, because Java reads a missing one as false (row D26).
-    let is_sensitive = matches.case_sensitive || specifier == "safe_regex";
-    fields.insert("case_sensitive".to_owned(), is_sensitive.into());
-    let headers = matches.headers.iter().filter_map(|header| header_matcher(header).transpose());
-    let headers: Vec<Json> = headers.collect::<Result<_, _>>()?;
-    if !headers.is_empty() {
-        fields.insert("headers".to_owned(), headers.into());
+    let mut headers = Vec::new();
+    for header in &matches.headers {
+        headers.extend(visible(header)?.then_some(header));
     }
-    if let Some(fraction) = matches.fraction.filter(|fraction| fraction.numerator < fraction.denominator) {
-        fields.insert("runtime_fraction".to_owned(), json!({"default_value": fractional_percent(fraction)}));
-    }
-    Ok(fields.into())
+    let fraction = matches.fraction.filter(|fraction| fraction.numerator < fraction.denominator);
+    Ok(RouteMatch { path, is_sensitive, headers, fraction })
 }
 
-/// The path specifiers that every client knows.
-enum Path {
-    Prefix(String),
-    Exact(String),
-    Regex(String),
+impl RouteMatch<'_> {
+    /// Every request.
+    pub(super) fn everything() -> Self {
+        let path = Path::Prefix("/".to_owned());
+        Self { path, is_sensitive: true, headers: Vec::new(), fraction: None }
+    }
+
+    /// The match as a `RouteMatch`.
+    pub(super) fn message(&self) -> Json {
+        let mut fields = Map::new();
+        let (specifier, value) = match &self.path {
+            Path::Prefix(prefix) => ("prefix", prefix.as_str().into()),
+            Path::Exact(path) => ("path", path.as_str().into()),
+            Path::Regex(regex) => ("safe_regex", json!({"regex": regex})),
+        };
+        fields.insert(specifier.to_owned(), value);
+        // Always there, because Java reads a missing one as false (row D26).
+        fields.insert("case_sensitive".to_owned(), self.is_sensitive.into());
+        if !self.headers.is_empty() {
+            let headers: Vec<Json> = self.headers.iter().map(|header| header_matcher(header)).collect();
+            fields.insert("headers".to_owned(), headers.into());
+        }
+        if let Some(fraction) = self.fraction {
+            let share = json!({"default_value": fractional_percent(fraction)});
+            fields.insert("runtime_fraction".to_owned(), share);
+        }
+        fields.into()
+    }
 }
 
 /// The path of a call is `/service/method`. C-core leaves out routes for any other path, so nobody gets them (row B92).
@@ -64,7 +85,7 @@ fn path(path: &PathMatch) -> Result<Path, String> {
         PathMatch::TextPrefix(prefix) if is_beginning(prefix) => Ok(Path::Prefix(prefix.clone())),
         PathMatch::Regex(regex) if !regex.is_empty() => Ok(Path::Regex(regex.clone())),
         PathMatch::Exact(path) | PathMatch::TextPrefix(path) | PathMatch::Regex(path) => Err(no_method(path)),
-        PathMatch::Method(method) => method_path(method),
+        PathMatch::Method(method) => called(method),
     }
 }
 
@@ -81,28 +102,11 @@ fn below(prefix: &str) -> Result<Path, String> {
     }
 }
 
-/// The matrix of inputs §1.4. Expressions are grouped, or `a|b` would take more than the service (C29); a name is no
-/// expression (C28).
-fn method_path(method: &MethodMatch) -> Result<Path, String> {
-    let exact = |path: String| match is_method(&path) {
-        true => Ok(Path::Exact(path)),
-        false => Err(no_method(&path)),
-    };
-    match (method.match_type, method.service.as_deref(), method.method.as_deref()) {
-        (_, None, None) => Ok(Path::Prefix("/".to_owned())),
-        (MatchType::Exact, Some(service), Some(method)) => exact(format!("/{service}/{method}")),
-        (MatchType::Exact, Some(service), None) => {
-            let inside = format!("/{service}/");
-            if is_beginning(&inside) { Ok(Path::Prefix(inside)) } else { Err(no_method(&inside)) }
-        }
-        (MatchType::Exact, None, Some(method)) => Ok(Path::Regex(format!("/[^/]+/{}", quote(method)))),
-        (MatchType::RegularExpression, Some(service), Some(method)) => {
-            Ok(Path::Regex(format!("/(?:{service})/(?:{method})")))
-        }
-        (MatchType::RegularExpression, Some(service), None) => {
-            Ok(Path::Regex(format!("/(?:{service})/[^/]+")))
-        }
-        (MatchType::RegularExpression, None, Some(method)) => Ok(Path::Regex(format!("/[^/]+/(?:{method})"))),
+fn called(method: &MethodMatch) -> Result<Path, String> {
+    match method_path(method) {
+        Path::Exact(path) if !is_method(&path) => Err(no_method(&path)),
+        Path::Prefix(prefix) if !is_beginning(&prefix) => Err(no_method(&prefix)),
+        path => Ok(path),
     }
 }
 
@@ -125,8 +129,8 @@ fn no_method(path: &str) -> String {
     format!("no gRPC method has the path {}: methods are /service/method", echo(path))
 }
 
-/// A header as a `HeaderMatcher`; nothing if every call has it; or why gRPC clients cannot match it.
-fn header_matcher(header: &HeaderMatch) -> Result<Option<Json>, String> {
+/// Whether a header is to be matched, because not every call has it; or why gRPC clients cannot match it.
+fn visible(header: &HeaderMatch) -> Result<bool, String> {
     let name = header.name.as_str();
     // Two headers have the same value in every call, whether the client can see them or not (row B107).
     let fixed = match name {
@@ -136,7 +140,7 @@ fn header_matcher(header: &HeaderMatch) -> Result<Option<Json>, String> {
     };
     if let Some(actual) = fixed {
         return match takes(&header.value, actual) {
-            true => Ok(None),
+            true => Ok(false),
             false => Err(format!("the header {name} of every gRPC call is {actual}, which is not matched")),
         };
     }
@@ -146,13 +150,19 @@ fn header_matcher(header: &HeaderMatch) -> Result<Option<Json>, String> {
         let name = echo_name(name);
         return Err(format!("gRPC clients cannot see the header {name} when they choose a route"));
     }
-    Ok(Some(match &header.value {
+    Ok(true)
+}
+
+/// A `HeaderMatcher`.
+fn header_matcher(header: &HeaderMatch) -> Json {
+    let name = header.name.as_str();
+    match &header.value {
         HeaderValue::Present => json!({"name": name, "present_match": true}),
         HeaderValue::Exact(value) => json!({"name": name, "string_match": {"exact": value}}),
         // An empty expression takes the empty value; as an expression it would be refused.
         HeaderValue::Regex(regex) if regex.is_empty() => json!({"name": name, "string_match": {"exact": ""}}),
         HeaderValue::Regex(regex) => json!({"name": name, "string_match": {"safe_regex": {"regex": regex}}}),
-    }))
+    }
 }
 
 /// Whether a header of that value is matched. An expression that cannot be judged here takes nothing.

@@ -4,7 +4,7 @@
 //! protocol checklist). So they get resources of their own, with names of their own:
 //!
 //! * Listeners are named as applications dial: `host`, `host:port`, the short and long names of services. Wildcard hosts are
-//!   patterns ([`Emitted::is_pattern`]), of which a listener is made when somebody dials a name that matches.
+//!   patterns ([`FoundBy::Pattern`](super::FoundBy::Pattern)), of which a listener is made when somebody dials a name that matches.
 //! * Each has a RouteConfiguration of one virtual host that takes every domain, so that neither ports nor the order of
 //!   domains can go wrong (inputs §1.11).
 //! * What a route cannot be for gRPC is left out with a [`GrpcLoss`]; no matcher is ever left out alone, which would widen
@@ -25,9 +25,7 @@ mod checker;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-
-use serde_json::Value as Json;
-use xds_cache::Origin;
+use std::sync::Arc;
 
 use self::cluster::Clusters;
 use super::{Emitted, GrpcLoss};
@@ -37,49 +35,49 @@ use crate::translate::Options;
 /// The resources of a plan for proxyless gRPC clients, and what they cannot have, sorted and unique.
 ///
 /// Only what a listener leads to is written: clusters and endpoints that no route reaches are left out.
-pub(crate) fn grpc(plan: &Plan, options: &Options) -> (Vec<Emitted>, Vec<GrpcLoss>) {
-    let listeners = listener::listeners(plan);
+pub(crate) fn grpc<'p>(plan: &'p Plan, options: &Options) -> (Vec<Emitted<'p>>, Vec<GrpcLoss>) {
+    let (tables, listeners) = listener::listeners(plan);
     let mut emission = Emission { options, clusters: Clusters::new(plan), losses: BTreeSet::new() };
-    let mut configurations = BTreeMap::new();
-    for table in listeners.values() {
-        if !configurations.contains_key(&table.name) {
-            configurations.insert(table.name.clone(), route::configuration(table, &mut emission));
-        }
-    }
     let mut emitted = Vec::new();
-    for (name, table) in &listeners {
-        let has_sessions = configurations.get(&table.name).is_some_and(|written| written.has_sessions);
-        let message = listener::message(name, &table.name, has_sessions);
-        emitted.push(Emitted { is_pattern: table.is_pattern, ..Emitted::plain(message, table.origin) });
+    let mut has_sessions: BTreeMap<usize, bool> = BTreeMap::new();
+    let mut configurations = Vec::new();
+    for (name, index) in listeners {
+        let Some(table) = tables.get(index) else { continue };
+        let has_sessions = *has_sessions.entry(index).or_insert_with(|| {
+            let configuration = route::configuration(table, &mut emission);
+            let has_sessions = configuration.has_sessions();
+            configurations.push((configuration, table.origin));
+            has_sessions
+        });
+        let inputs = (name, Arc::clone(&table.name), has_sessions);
+        let write: fn(&(String, Arc<str>, bool)) -> _ =
+            |(name, configuration, has_sessions)| listener::message(name, configuration, *has_sessions);
+        emitted.push(Emitted::found_by(table.found_by, "gRPC listener", inputs, write, table.origin));
     }
-    emitted.extend(configurations.into_values().map(|written| written.emitted));
+    configurations.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+    emitted.extend(configurations.into_iter().map(|(configuration, origin)| {
+        Emitted::new("gRPC routes", configuration, route::Configuration::message, origin)
+    }));
     emitted.extend(emission.clusters.finish());
     (emitted, emission.losses.into_iter().collect())
 }
 
-impl Emitted {
-    /// A resource that is found by its name.
-    fn plain(message: Json, origin: &Origin) -> Self {
-        Self { message, origin: origin.clone(), is_pattern: false }
-    }
-}
-
-/// What comes together while routes are written.
-struct Emission<'p> {
-    options: &'p Options,
+/// What comes together while routes are looked at.
+struct Emission<'o, 'p> {
+    options: &'o Options,
     clusters: Clusters<'p>,
     losses: BTreeSet<GrpcLoss>,
 }
 
-impl Emission<'_> {
+impl Emission<'_, '_> {
     /// The route is left out, or fails as a whole.
-    fn drops(&mut self, id: &RouteId, reason: String) {
-        self.loses(id, true, reason);
+    fn drops(&mut self, id: &RouteId, reason: impl Into<String>) {
+        self.loses(id, true, reason.into());
     }
 
     /// A part of the route is ignored.
-    fn lacks(&mut self, id: &RouteId, reason: String) {
-        self.loses(id, false, reason);
+    fn lacks(&mut self, id: &RouteId, reason: impl Into<String>) {
+        self.loses(id, false, reason.into());
     }
 
     fn loses(&mut self, id: &RouteId, is_dropped: bool, reason: String) {

@@ -1,51 +1,118 @@
 //! Route configurations.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::{Map, Value as Json, json};
 use xds_cache::Origin;
 
 use super::listener::Table;
-use super::{Emission, Emitted, limits, matcher, session};
-use crate::emit::shared::type_of;
-use crate::model::HeaderEdits;
-use crate::plan::{Action, PlannedRoute, Target, Weighted};
+use super::matcher::RouteMatch;
+use super::{Emission, limits, matcher, session};
+use crate::emit::shared::{STATEFUL_SESSION, type_of};
+use crate::model::{HeaderEdits, Retry, Timeouts};
+use crate::plan::{Action, PlannedRoute, RouteId, Session, Target, Weighted};
 
-/// A RouteConfiguration.
-pub(super) struct Written {
-    pub(super) emitted: Emitted,
-    /// Whether a route in it overrides the session filter, so that its listeners need one.
-    pub(super) has_sessions: bool,
+/// A RouteConfiguration: what gRPC clients can have of the routes of a host.
+#[derive(Hash)]
+pub(super) struct Configuration<'p> {
+    /// Its name.
+    pub(super) name: Arc<str>,
+    host: &'p str,
+    /// At least one.
+    routes: Vec<Route<'p>>,
 }
 
-/// Writes the RouteConfiguration of a host, with what gRPC clients can have of its routes.
-///
-/// It has one virtual host that takes every domain: a client finds it by the listener that it dialled.
-pub(super) fn configuration(table: &Table<'_>, emission: &mut Emission<'_>) -> Written {
+/// A route.
+#[derive(Hash)]
+struct Route<'p> {
+    /// `None` for the route of a host that has no other.
+    id: Option<&'p RouteId>,
+    route_match: RouteMatch<'p>,
+    /// The clusters with their weights; at least one, no two of a name.
+    clusters: Vec<(&'p str, u64)>,
+    /// What is said besides of calls that go to a backend.
+    forward: Option<Forward<'p>>,
+}
+
+/// What is said of calls that go to a backend.
+#[derive(Hash)]
+struct Forward<'p> {
+    timeouts: &'p Timeouts,
+    retry: Option<&'p Retry>,
+    /// One that clients can keep.
+    session: Option<&'p Session>,
+}
+
+/// Looks at the routes of a host.
+pub(super) fn configuration<'p>(table: &Table<'p>, emission: &mut Emission<'_, 'p>) -> Configuration<'p> {
     let mut routes = Vec::new();
     for planned in table.routes {
         routes.extend(route(planned, table.origin, emission));
     }
     // C-core refuses a virtual host without routes. "No route" and "no endpoint" are UNAVAILABLE alike.
     if routes.is_empty() {
-        let cluster = emission.clusters.unavailable(table.origin);
-        let route_match = json!({"prefix": "/", "case_sensitive": true});
-        routes.push(json!({"name": "no-route", "match": route_match, "route": {"cluster": cluster}}));
+        let (route_match, clusters) = (RouteMatch::everything(), nowhere(table.origin, emission));
+        routes.push(Route { id: None, route_match, clusters, forward: None });
     }
-    let has_sessions = routes.iter().any(|route| route.get(OVERRIDES).is_some());
-    let message = json!({
-        "@type": type_of("config.route.v3.RouteConfiguration"),
-        "name": table.name,
-        "virtual_hosts": [{"name": table.host, "domains": ["*"], "routes": routes}],
-    });
-    Written { emitted: Emitted::plain(message, table.origin), has_sessions }
+    Configuration { name: Arc::clone(&table.name), host: table.host, routes }
+}
+
+impl Configuration<'_> {
+    /// Whether a route in it overrides the session filter, so that its listeners need one.
+    pub(super) fn has_sessions(&self) -> bool {
+        self.routes.iter().filter_map(|route| route.forward.as_ref()).any(|forward| forward.session.is_some())
+    }
+
+    /// The RouteConfiguration. It has one virtual host that takes every domain: a client finds it by the listener that it
+    /// dialled.
+    pub(super) fn message(&self) -> Json {
+        let routes: Vec<Json> = self.routes.iter().map(Route::message).collect();
+        json!({
+            "@type": type_of("config.route.v3.RouteConfiguration"),
+            "name": &*self.name,
+            "virtual_hosts": [{"name": self.host, "domains": ["*"], "routes": routes}],
+        })
+    }
+}
+
+impl Route<'_> {
+    fn message(&self) -> Json {
+        let mut action = match self.clusters.as_slice() {
+            [(name, _)] => Map::from_iter([("cluster".to_owned(), Json::from(*name))]),
+            clusters => {
+                // A weight is always there: C-core refuses an entry without (row B114).
+                let entry = |(name, weight): &(&str, u64)| json!({"name": name, "weight": weight});
+                let clusters: Vec<Json> = clusters.iter().map(entry).collect();
+                Map::from_iter([("weighted_clusters".to_owned(), json!({"clusters": clusters}))])
+            }
+        };
+        let mut route = Map::new();
+        route.insert("name".to_owned(), self.id.map_or("no-route".to_owned(), ToString::to_string).into());
+        route.insert("match".to_owned(), self.route_match.message());
+        if let Some(Forward { timeouts, retry, session }) = &self.forward {
+            let policy = retry.and_then(|retry| limits::retry_policy(retry).0);
+            let limit = limits::max_stream_duration(timeouts, policy.is_some());
+            action.insert("max_stream_duration".to_owned(), limit);
+            action.extend(policy.map(|policy| ("retry_policy".to_owned(), policy)));
+            let overrides = session.and_then(session::per_route);
+            let overrides = overrides.map(|config| json!({STATEFUL_SESSION: config}));
+            route.extend(overrides.map(|overrides| ("typed_per_filter_config".to_owned(), overrides)));
+        }
+        route.insert("route".to_owned(), action.into());
+        route.into()
+    }
 }
 
 /// One route, unless it is left out.
 ///
 /// A route that is matched but cannot do what it says fails; one whose requests would reach the backend as they must not
 /// is left out, which also is what becomes of routes that no call can match.
-fn route(planned: &PlannedRoute, origin: &Origin, emission: &mut Emission<'_>) -> Option<Json> {
+fn route<'p>(
+    planned: &'p PlannedRoute,
+    origin: &'p Origin,
+    emission: &mut Emission<'_, 'p>,
+) -> Option<Route<'p>> {
     let id = &planned.id;
     let route_match = match matcher::route_match(&planned.matches) {
         Ok(route_match) => route_match,
@@ -54,38 +121,31 @@ fn route(planned: &PlannedRoute, origin: &Origin, emission: &mut Emission<'_>) -
             return None;
         }
     };
-    let mut route = Map::new();
-    route.insert("name".to_owned(), id.to_string().into());
-    route.insert("match".to_owned(), route_match);
-    let action = match &planned.action {
+    let (clusters, forward) = match &planned.action {
         Action::Forward(targets) => {
             if !takes_filters(planned, targets, emission) {
                 return None;
             }
-            let mut action = forward(planned, targets, origin, emission);
-            add_limits(planned, &mut action, emission);
-            route.extend(overrides(planned, emission));
-            action
+            (clusters(planned, targets, origin, emission), Some(forward(planned, emission)))
         }
         // Java refuses redirects (row B109).
         Action::Redirect(_) => {
-            emission.drops(id, "gRPC clients follow no redirects; calls fail as UNAVAILABLE".to_owned());
-            nowhere(origin, emission)
+            emission.drops(id, "gRPC clients follow no redirects; calls fail as UNAVAILABLE");
+            (nowhere(origin, emission), None)
         }
-        Action::Fail => nowhere(origin, emission),
+        Action::Fail => (nowhere(origin, emission), None),
     };
-    route.insert("route".to_owned(), action.into());
-    Some(route.into())
+    Some(Route { id: Some(id), route_match, clusters, forward })
 }
 
 /// Whether the route can be had although gRPC applies none of the filters (row B137); says what is lost.
 ///
 /// A header that is missing, or a copy, leaves a call what it is, and the route is used unless the options are strict. With
 /// another path a call is another method, which is never right, so the route is left out.
-fn takes_filters(planned: &PlannedRoute, targets: &[Weighted], emission: &mut Emission<'_>) -> bool {
+fn takes_filters(planned: &PlannedRoute, targets: &[Weighted], emission: &mut Emission<'_, '_>) -> bool {
     if planned.path_rewrite.is_some() {
         let reason = "gRPC clients cannot rewrite paths, and the backend would be asked for another method";
-        emission.drops(&planned.id, reason.to_owned());
+        emission.drops(&planned.id, reason);
         return false;
     }
     let nothing = HeaderEdits::default();
@@ -117,78 +177,56 @@ fn takes_filters(planned: &PlannedRoute, targets: &[Weighted], emission: &mut Em
 ///
 /// As long as only weights change, so does nothing but weights: clusters of weight 0 stay, and clients keep their connections
 /// (C15).
-fn forward(
+fn clusters<'p>(
     planned: &PlannedRoute,
-    targets: &[Weighted],
-    origin: &Origin,
-    emission: &mut Emission<'_>,
-) -> Map<String, Json> {
-    let mut clusters: Vec<(String, u64)> = Vec::new();
+    targets: &'p [Weighted],
+    origin: &'p Origin,
+    emission: &mut Emission<'_, 'p>,
+) -> Vec<(&'p str, u64)> {
+    let mut clusters: Vec<(&str, u64)> = Vec::new();
+    let mut reasons = BTreeSet::new();
     for target in targets {
         let name = match &target.target {
-            Target::Backend(backend) => emission.clusters.backend(&backend.name),
+            Target::Backend(backend) => {
+                let name = emission.clusters.backend(&backend.name);
+                reasons.append(&mut emission.clusters.losses(&backend.name));
+                name
+            }
             Target::Broken => None,
         };
-        let name = name.unwrap_or_else(|| emission.clusters.unavailable(origin).to_owned());
+        let name = name.unwrap_or_else(|| emission.clusters.unavailable(origin));
         let weight = u64::from(target.weight);
         match clusters.iter_mut().find(|(known, _)| *known == name) {
             Some((_, sum)) => *sum += weight,
             None => clusters.push((name, weight)),
         }
     }
-    let backends = targets.iter().filter_map(|target| match &target.target {
-        Target::Backend(backend) => Some(backend.name.as_str()),
-        Target::Broken => None,
-    });
-    let reasons: BTreeSet<String> = backends.flat_map(|name| emission.clusters.losses(name)).collect();
     reasons.into_iter().for_each(|reason| emission.lacks(&planned.id, reason));
     // All weights 0 would be refused (row B113, C49).
     if clusters.iter().all(|(_, weight)| *weight == 0) {
         return nowhere(origin, emission);
     }
-    if let [(name, _)] = clusters.as_slice() {
-        return Map::from_iter([("cluster".to_owned(), name.as_str().into())]);
-    }
-    if keeps_sessions(planned) && session::keep_drained(&mut clusters) {
+    let keeps_sessions = planned.session.as_ref().is_some_and(|session| session::loss(session).is_none());
+    if clusters.len() > 1 && keeps_sessions && session::keep_drained(&mut clusters) {
         let reason = "gRPC clients keep the sessions of a backend of weight 0 only if it gets some calls, so it gets the \
                       smallest possible share";
-        emission.lacks(&planned.id, reason.to_owned());
+        emission.lacks(&planned.id, reason);
     }
-    // A weight is always there: C-core refuses an entry without (row B114).
-    let clusters = clusters.iter().map(|(name, weight)| json!({"name": name, "weight": weight})).collect();
-    Map::from_iter([("weighted_clusters".to_owned(), json!({"clusters": Json::Array(clusters)}))])
+    clusters
 }
 
 /// The cluster without endpoints.
-fn nowhere(origin: &Origin, emission: &mut Emission<'_>) -> Map<String, Json> {
-    Map::from_iter([("cluster".to_owned(), emission.clusters.unavailable(origin).into())])
+fn nowhere<'p>(origin: &'p Origin, emission: &mut Emission<'_, 'p>) -> Vec<(&'p str, u64)> {
+    vec![(emission.clusters.unavailable(origin), 1)]
 }
 
-fn add_limits(planned: &PlannedRoute, action: &mut Map<String, Json>, emission: &mut Emission<'_>) {
+/// Limits and session of a route; says what is lost of them.
+fn forward<'p>(planned: &'p PlannedRoute, emission: &mut Emission<'_, 'p>) -> Forward<'p> {
     let (policy, lost) = planned.retry.as_ref().map(limits::retry_policy).unwrap_or_default();
-    let is_retried = policy.is_some();
-    let lost_timeout = limits::lost_timeout(&planned.timeouts, is_retried);
+    let lost_timeout = limits::lost_timeout(&planned.timeouts, policy.is_some());
     lost.into_iter().chain(lost_timeout).for_each(|reason| emission.lacks(&planned.id, reason));
-    let limit = limits::max_stream_duration(&planned.timeouts, is_retried);
-    action.insert("max_stream_duration".to_owned(), limit);
-    if let Some(policy) = policy {
-        action.insert("retry_policy".to_owned(), policy);
-    }
+    let lost_session = planned.session.as_ref().and_then(session::loss);
+    lost_session.into_iter().for_each(|reason| emission.lacks(&planned.id, reason));
+    let session = planned.session.as_ref().filter(|_| lost_session.is_none());
+    Forward { timeouts: &planned.timeouts, retry: planned.retry.as_ref(), session }
 }
-
-fn keeps_sessions(planned: &PlannedRoute) -> bool {
-    planned.session.as_ref().is_some_and(|session| session::per_route(session).is_ok())
-}
-
-/// The overrides of filters, by field of the route.
-fn overrides(planned: &PlannedRoute, emission: &mut Emission<'_>) -> Option<(String, Json)> {
-    match session::per_route(planned.session.as_ref()?) {
-        Ok(config) => Some((OVERRIDES.to_owned(), json!({session::FILTER: config}))),
-        Err(reason) => {
-            emission.lacks(&planned.id, reason);
-            None
-        }
-    }
-}
-
-const OVERRIDES: &str = "typed_per_filter_config";

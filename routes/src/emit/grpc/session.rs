@@ -4,55 +4,45 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::emit::shared::{UNAVAILABLE, duration, type_of, with};
-use crate::model::{SessionKind, SessionLifetime};
+use crate::emit::shared::{
+    STATEFUL_SESSION, UNAVAILABLE, cookie_session_override, duration, http_filter, type_of, with,
+};
+use crate::model::SessionKind;
 use crate::plan::Session;
-
-/// The name of the filter, by which routes override it.
-pub(super) const FILTER: &str = "envoy.filters.http.stateful_session";
 
 /// The filter. Without a state of its own it does nothing but on routes that override it.
 pub(super) fn filter() -> Json {
-    json!({
-        "name": FILTER,
-        "typed_config": {"@type": type_of("extensions.filters.http.stateful_session.v3.StatefulSession")},
-        "is_optional": true,
-    })
+    let filter = http_filter(STATEFUL_SESSION, "extensions.filters.http.stateful_session.v3.StatefulSession");
+    with(filter, "is_optional", true)
 }
 
-/// What a route says to the filter; or why gRPC clients cannot have it.
-pub(super) fn per_route(session: &Session) -> Result<Json, String> {
-    let absolute_timeout = session.persistence.absolute_timeout;
-    let (path, ttl) = match &session.persistence.kind {
+/// Why gRPC clients cannot keep a session.
+pub(super) fn loss(session: &Session) -> Option<&'static str> {
+    match &session.persistence.kind {
         // C-core refuses every state but the cookie (row B155).
-        SessionKind::Header { .. } => {
-            return Err("gRPC clients keep no sessions by header, only by cookie".to_owned());
+        SessionKind::Header { .. } => Some("gRPC clients keep no sessions by header, only by cookie"),
+        SessionKind::Cookie { .. } if session.name.is_empty() => {
+            Some("gRPC clients keep no session by a cookie without a name")
         }
-        SessionKind::Cookie { path, lifetime: SessionLifetime::Session, .. } => (path, None),
-        SessionKind::Cookie { path, lifetime: SessionLifetime::Permanent, .. } => (path, absolute_timeout),
-    };
-    if session.name.is_empty() {
-        return Err("gRPC clients keep no session by a cookie without a name".to_owned());
+        SessionKind::Cookie { .. } => None,
     }
+}
+
+/// What a route says to the filter; nothing if gRPC clients cannot have it.
+pub(super) fn per_route(session: &Session) -> Option<Json> {
+    let path = match &session.persistence.kind {
+        SessionKind::Cookie { path, .. } if loss(session).is_none() => path,
+        SessionKind::Cookie { .. } | SessionKind::Header { .. } => return None,
+    };
     let cookie = json!({"name": session.name, "path": path});
-    let cookie = match ttl {
-        Some(ttl) => with(cookie, "ttl", duration(ttl)),
+    let cookie = match session.persistence.max_age() {
+        Some(age) => with(cookie, "ttl", duration(age)),
         None => cookie,
     };
-    let state = json!({
-        "name": "envoy.http.stateful_session.cookie",
-        "typed_config": {
-            "@type": type_of("extensions.http.stateful_session.cookie.v3.CookieBasedSessionState"),
-            "cookie": cookie,
-        },
-    });
-    Ok(json!({
+    Some(json!({
         "@type": type_of("config.route.v3.FilterConfig"),
         "is_optional": true,
-        "config": {
-            "@type": type_of("extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute"),
-            "stateful_session": {"session_state": state},
-        },
+        "config": cookie_session_override(cookie),
     }))
 }
 
@@ -60,8 +50,8 @@ pub(super) fn per_route(session: &Session) -> Result<Json, String> {
 ///
 /// A session is kept only while its cluster is in the route, and C-core takes an entry of weight 0 out (C84), though its
 /// sessions must go on (GEP-1619). The others are made larger to keep their relation.
-pub(super) fn keep_drained(targets: &mut [(String, u64)]) -> bool {
-    let is_drained = |(name, weight): &&(String, u64)| *weight == 0 && name != UNAVAILABLE;
+pub(super) fn keep_drained(targets: &mut [(&str, u64)]) -> bool {
+    let is_drained = |(name, weight): &&(&str, u64)| *weight == 0 && *name != UNAVAILABLE;
     let n_drained = targets.iter().filter(is_drained).fold(0, |n, _| n + 1);
     let sum: u64 = targets.iter().map(|(_, weight)| weight).sum();
     if n_drained == 0 || sum == 0 {
@@ -73,7 +63,7 @@ pub(super) fn keep_drained(targets: &mut [(String, u64)]) -> bool {
     let mut excess = (sum * scale).saturating_sub(room);
     for (name, weight) in targets.iter_mut() {
         *weight *= scale;
-        if *weight == 0 && name != UNAVAILABLE {
+        if *weight == 0 && *name != UNAVAILABLE {
             *weight = 1;
         } else if *weight > excess {
             *weight -= excess;

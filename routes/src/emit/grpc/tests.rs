@@ -12,7 +12,7 @@ use xds_cache::{Profile, Resource};
 use xds_codec::{Codec, Effect};
 
 use super::checker;
-use crate::emit::{Emitted, GrpcLoss, grpc};
+use crate::emit::{FoundBy, GrpcLoss, grpc};
 use crate::plan::Plan;
 use crate::translate::Options;
 
@@ -20,7 +20,8 @@ static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().expect("built in")
 
 /// What became of a plan.
 struct Outcome {
-    emitted: Vec<Emitted>,
+    /// The messages, and how each is found.
+    emitted: Vec<(FoundBy, Json)>,
     /// The same, encoded.
     resources: Vec<Resource>,
     losses: Vec<GrpcLoss>,
@@ -29,11 +30,12 @@ struct Outcome {
 /// Emits the plan and encodes it.
 fn emit(plan: &Plan, options: &Options) -> Outcome {
     let (emitted, losses) = grpc(plan, options);
-    let encode = |emitted: &Emitted| match CODEC.resource_from_json(&emitted.message) {
+    let emitted: Vec<_> = emitted.iter().map(|emitted| (emitted.found_by, emitted.message())).collect();
+    let encode = |(_, message): &(FoundBy, Json)| match CODEC.resource_from_json(message) {
         Ok(resource) => resource,
         Err(diagnostics) => {
             let diagnostics: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
-            panic!("{}\n{:#}", diagnostics.join("\n"), emitted.message)
+            panic!("{}\n{message:#}", diagnostics.join("\n"))
         }
     };
     let resources = emitted.iter().map(encode).collect();

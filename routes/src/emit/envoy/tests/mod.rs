@@ -31,7 +31,7 @@ fn emit(plan: &Plan, options: &Options) -> Vec<Resource> {
         assert!(warnings.is_empty(), "{warnings:?}\n{message:#}");
         resource
     };
-    envoy(plan, options).iter().map(|emitted| encode(&emitted.message)).collect()
+    envoy(plan, options).iter().map(|emitted| encode(&emitted.message())).collect()
 }
 
 /// What is wrong with them together: names that are there twice, names that lead nowhere, and what the codec's lint says.

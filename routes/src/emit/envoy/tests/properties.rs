@@ -1,5 +1,7 @@
 //! What holds for every plan.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use serde_json::Value as Json;
@@ -75,9 +77,22 @@ proptest! {
         reweigh(&mut changed, &weights);
         let [old, new] = [plan, changed].map(|plan| {
             let emitted = super::envoy(&plan, &Options::default());
-            emitted.iter().map(|emitted| without_weights(&emitted.message)).collect::<Vec<_>>()
+            emitted.iter().map(|emitted| without_weights(&emitted.message())).collect::<Vec<_>>()
         });
         prop_assert_eq!(old, new);
+    }
+
+    #[test]
+    fn what_has_the_same_fingerprint_says_the_same(plan in plans(), other in plans(), weights in prop::collection::vec(weight(), 1..20)) {
+        let mut reweighed = plan.clone();
+        reweigh(&mut reweighed, &weights);
+        let mut messages = BTreeMap::new();
+        for plan in [&plan, &reweighed, &other] {
+            for emitted in super::envoy(plan, &Options::default()) {
+                let (fingerprint, message) = (emitted.fingerprint.to_string(), emitted.message());
+                prop_assert_eq!(messages.entry(fingerprint).or_insert_with(|| message.clone()), &message);
+            }
+        }
     }
 
     #[test]

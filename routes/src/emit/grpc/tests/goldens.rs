@@ -10,6 +10,7 @@ use super::plans::{
     service, session_of, to, with_routes,
 };
 use super::{CODEC, Outcome, emit};
+use crate::emit::FoundBy;
 use crate::emit::grpc::{limits, matcher, session};
 use crate::model::{
     Cors, Fraction, HeaderEdits, HeaderValue, Hostname, Match, MatchType, PathMatch, PathRewrite, QueryMatch,
@@ -40,8 +41,8 @@ fn shown(plan: &Plan, options: &Options) -> String {
     let outcome = emit(plan, options);
     assert_eq!(outcome.faults(), Vec::<String>::new());
     let mut text = losses(&outcome);
-    for (resource, emitted) in outcome.resources.iter().zip(&outcome.emitted) {
-        let pattern = if emitted.is_pattern { "# pattern\n" } else { "" };
+    for (resource, (found_by, _)) in outcome.resources.iter().zip(&outcome.emitted) {
+        let pattern = if *found_by == FoundBy::Pattern { "# pattern\n" } else { "" };
         write!(text, "---\n{pattern}{}", CODEC.to_yaml(resource)).expect("text");
     }
     text
@@ -118,10 +119,10 @@ fn names_are_those_that_are_dialled() {
     let outcome = emit(&plan, &Options::default());
     assert_eq!(outcome.faults(), Vec::<String>::new());
     let mut text = String::new();
-    for emitted in outcome.emitted.iter().filter(|emitted| emitted.message["api_listener"].is_object()) {
-        let name = emitted.message["name"].as_str().expect("a name");
-        let routes = &emitted.message["api_listener"]["api_listener"]["rds"]["route_config_name"];
-        let pattern = if emitted.is_pattern { " (pattern)" } else { "" };
+    for (found_by, message) in outcome.emitted.iter().filter(|(found_by, _)| *found_by != FoundBy::Name) {
+        let name = message["name"].as_str().expect("a name");
+        let routes = &message["api_listener"]["api_listener"]["rds"]["route_config_name"];
+        let pattern = if *found_by == FoundBy::Pattern { " (pattern)" } else { "" };
         writeln!(text, "{name}{pattern}: {}", routes.as_str().expect("a name")).expect("text");
     }
     golden("names", &text);
@@ -187,7 +188,7 @@ fn matches_are_written_in_full_or_not_at_all() {
     let mut text = String::new();
     for (case, matches) in cases {
         let found = match matcher::route_match(&matches) {
-            Ok(found) => found.to_string(),
+            Ok(found) => found.message().to_string(),
             Err(reason) => format!("dropped: {reason}"),
         };
         writeln!(text, "{case}\n    {found}").expect("text");
@@ -321,8 +322,7 @@ fn the_smallest_share_is_of_a_drained_backend_and_fits_into_32_bits() {
         (&[("a", 1), ("b", 4_294_967_294), ("c", 0), ("d", 0)], &[1, 4_294_967_292, 1, 1]),
     ];
     for (weights, expected) in cases {
-        let mut targets: Vec<_> =
-            weights.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect();
+        let mut targets = weights.to_vec();
         session::keep_drained(&mut targets);
         let found: Vec<u64> = targets.iter().map(|(_, weight)| *weight).collect();
         assert_eq!(found, expected, "{weights:?}");

@@ -1,11 +1,14 @@
 //! What holds for every plan.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use serde_json::Value as Json;
 
 use super::emit;
 use super::plans::{plans, weight};
+use crate::emit::FoundBy;
 use crate::plan::{Action, Plan, PlannedRoute};
 use crate::translate::Options;
 
@@ -72,16 +75,29 @@ proptest! {
         reweigh(&mut other, &weights);
         let messages = |plan: &Plan| -> Vec<Json> {
             let (emitted, _) = crate::emit::grpc(plan, &Options::default());
-            emitted.into_iter().map(|emitted| without_weights(emitted.message)).collect()
+            emitted.into_iter().map(|emitted| without_weights(emitted.message())).collect()
         };
         prop_assert_eq!(messages(&plan), messages(&other));
     }
 
     #[test]
     fn the_same_plan_gives_the_same(plan in plans()) {
-        let (emitted, losses) = crate::emit::grpc(&plan, &Options::default());
-        prop_assert_eq!(&(emitted, losses.clone()), &crate::emit::grpc(&plan, &Options::default()));
-        prop_assert!(losses.is_sorted());
+        let (one, other) = (emit(&plan, &Options::default()), emit(&plan, &Options::default()));
+        prop_assert_eq!((&one.emitted, &one.losses), (&other.emitted, &other.losses));
+        prop_assert!(one.losses.is_sorted());
+    }
+
+    #[test]
+    fn what_has_the_same_fingerprint_says_the_same(plan in plans(), other in plans(), weights in prop::collection::vec(weight(), 1..9)) {
+        let mut reweighed = plan.clone();
+        reweigh(&mut reweighed, &weights);
+        let mut messages = BTreeMap::new();
+        for plan in [&plan, &reweighed, &other] {
+            for emitted in crate::emit::grpc(plan, &Options::default()).0 {
+                let (fingerprint, message) = (emitted.fingerprint.to_string(), emitted.message());
+                prop_assert_eq!(messages.entry(fingerprint).or_insert_with(|| message.clone()), &message);
+            }
+        }
     }
 
     #[test]
@@ -99,10 +115,14 @@ proptest! {
     #[test]
     fn only_wildcard_hosts_are_patterns(plan in plans()) {
         let outcome = emit(&plan, &Options::default());
-        for emitted in &outcome.emitted {
-            let is_listener = emitted.message["api_listener"].is_object();
-            let is_wildcard = emitted.message["name"].as_str().is_some_and(|name| name.starts_with('*'));
-            prop_assert_eq!(emitted.is_pattern, is_listener && is_wildcard);
+        for (found_by, message) in &outcome.emitted {
+            let is_wildcard = message["name"].as_str().is_some_and(|name| name.starts_with('*'));
+            let expected = match (message["api_listener"].is_object(), is_wildcard) {
+                (true, true) => FoundBy::Pattern,
+                (true, false) => FoundBy::Authority,
+                (false, _) => FoundBy::Name,
+            };
+            prop_assert_eq!(*found_by, expected);
         }
     }
 }
