@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use xds_codec::document::Position;
-use xds_codec::{Diagnostic, Tree};
+use xds_codec::{Diagnostic, Place, Tree};
 
 use crate::answer::Rendered;
 use crate::handle::WriteError;
@@ -96,6 +96,21 @@ pub struct Fault {
     /// What would be right.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suggestion: Option<String>,
+    /// Other places that have to do with it: where else an object is defined.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub related: Vec<RelatedPlace>,
+}
+
+/// Another place that has to do with a fault.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RelatedPlace {
+    /// The file; absent if it is in the body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The line, from 1.
+    pub line: u32,
+    /// The column, from 1.
+    pub column: u32,
 }
 
 /// RFC 9457 problem details.
@@ -159,7 +174,15 @@ impl Fault {
                 path => format!("{path}: {}", diagnostic.message),
             },
             suggestion: diagnostic.suggestion.clone(),
+            related: diagnostic.related.iter().map(RelatedPlace::of).collect(),
         }
+    }
+}
+
+impl RelatedPlace {
+    fn of(place: &Place) -> Self {
+        let file = (!place.file.is_empty()).then(|| place.file.to_string());
+        Self { file, line: place.line, column: place.column }
     }
 }
 

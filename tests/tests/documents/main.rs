@@ -2,6 +2,7 @@
 
 mod certificates;
 mod fallback;
+mod files;
 mod mesh;
 mod native;
 mod proxyless;

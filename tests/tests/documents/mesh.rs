@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use xds_tests::documents::{World, service};
 use xds_tests::envoy::Envoy;
-use xds_tests::rpc::Ask;
+use xds_tests::rpc::{Ask, Told};
 use xds_tests::server::Variant;
 use xds_tests::wait::{PATIENCE, wait_for};
 use xds_tests::worker::{Calls, Channel, Library, Worker};
@@ -112,7 +112,7 @@ async fn mesh_grpc_route_weight() -> Result<()> {
     let listener = format!("mesh/{}", world.port("mesh")?);
     let addr = envoy.wait_listener(&listener).await?;
     assert_eq!(addr.to_string(), format!("127.0.0.1:{}", world.port("mesh")?));
-    world.expect("mesh", &call(), |told| Ok(ensure!(told.code == 0, "{told:?}"))).await?;
+    world.expect("mesh", &call(), Told::ensure_ok).await?;
     let mut n_v2 = 0;
     for _ in 0..500 {
         let told = world.ask("mesh", &call()).await?;
@@ -285,7 +285,7 @@ async fn wait_who_in(channel: &Channel<'_>, backends: &[&str]) -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_envoy_goes_on_listening_for_a_service_that_asks_for_it_when_its_split_goes_c119() -> Result<()> {
+async fn an_envoy_loses_no_request_when_a_split_goes_whose_root_it_knows_c119() -> Result<()> {
     let world = split_world().await?;
     let annotation = "metadata: {name: echo, namespace: shop";
     world.config.edit(
@@ -293,12 +293,25 @@ async fn an_envoy_goes_on_listening_for_a_service_that_asks_for_it_when_its_spli
         &format!("kind: Service\n{annotation}"),
         &format!("kind: Service\n{annotation}, annotations: {{xds-server.io/mesh: 'true'}}"),
     )?;
+    // What the group does not match goes to the root.
+    world.config.edit(
+        "split.yaml",
+        "  service: echo\n",
+        "  service: echo\n  matches: [{kind: HTTPRouteGroup, name: all}]\n",
+    )?;
+    world.write(
+        "group.yaml",
+        "apiVersion: specs.smi-spec.io/v1alpha4\nkind: HTTPRouteGroup\nmetadata: {name: all, namespace: shop}\n\
+         spec: {matches: [{name: mine, headers: {x-mine: '.*'}}]}\n",
+    )?;
     let _envoy = world.envoy(Variant::Delta).await?;
-    world.expect("mesh", &call(), |told| Ok(ensure!(told.backend.starts_with("echo-v"), "{told:?}"))).await?;
+    world.expect_from("mesh", &call(), "echo").await?;
+    let mine = call().with("x-mine", "1");
+    world.expect("mesh", &mine, |told| Ok(ensure!(told.backend.starts_with("echo-v"), "{told:?}"))).await?;
     world.config.remove("split.yaml")?;
     wait_for("the root", PATIENCE, async || {
-        let told = world.ask("mesh", &call()).await?;
-        // Whatever is true at the moment: no request may fail on the way.
+        let told = world.ask("mesh", &mine).await?;
+        // Whoever answers on the way there, somebody does.
         assert_eq!(told.code, 0, "{told:?}");
         ensure!(told.backend == "echo", "{told:?}");
         Ok(())
