@@ -148,15 +148,41 @@ pub fn redact(kind: Kind, source: &Value) -> Value {
         hide_credentials(&mut shown);
         return shown;
     }
-    for key in ["data", "stringData"] {
-        match shown.get_mut(key) {
-            Some(Value::Object(values)) => values.values_mut().for_each(|value| *value = REDACTED.into()),
-            Some(Value::Null) | None => {}
-            Some(other) => *other = REDACTED.into(),
-        }
+    if let Value::Object(fields) = &mut shown {
+        hide_but(fields, &SHOWN_OF_SECRETS);
+    }
+    if let Some(Value::Object(metadata)) = shown.get_mut("metadata") {
+        hide_but(metadata, &SHOWN_OF_METADATA);
     }
     shown
 }
+
+/// Hides the values of all fields but some: of a map with values of its own, the names stay. A field that is misspelt, or was
+/// indented too little or too far, may hold a key as well.
+fn hide_but(fields: &mut Map<String, Value>, shown: &[&str]) {
+    for (_, value) in fields.iter_mut().filter(|(name, _)| !shown.contains(&name.as_str())) {
+        match value {
+            Value::Object(values) => values.values_mut().for_each(|value| *value = REDACTED.into()),
+            Value::Null => {}
+            other => *other = REDACTED.into(),
+        }
+    }
+}
+
+/// What a Secret says that is none.
+const SHOWN_OF_SECRETS: [&str; 5] = ["apiVersion", "kind", "metadata", "type", "immutable"];
+
+/// What every document may say of itself.
+const SHOWN_OF_METADATA: [&str; 8] = [
+    "name",
+    "namespace",
+    "labels",
+    "annotations",
+    "creationTimestamp",
+    "generation",
+    "resourceVersion",
+    "uid",
+];
 
 /// Where `kubectl apply` keeps a copy of the whole document.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -277,6 +303,14 @@ mod tests {
             })
         );
         assert_eq!(redact(Kind::Secret, &json!({"data": "hunter2"})), json!({"data": REDACTED}));
+        let misplaced = json!({
+            "strnigData": {"tls.key": "hunter2"},
+            "tls.key": "hunter2",
+            "metadata": {"name": "s", "stringData": {"tls.key": {"a": "hunter2"}}, "tls.key": ["hunter2"]},
+        });
+        let shown = redact(Kind::Secret, &misplaced);
+        assert!(!shown.to_string().contains("hunter2"), "{shown}");
+        assert_eq!(shown["metadata"]["name"], "s");
         assert_eq!(redact(Kind::ConfigMap, &json!({"data": {"a": "b"}})), json!({"data": {"a": "b"}}));
     }
 

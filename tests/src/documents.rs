@@ -126,11 +126,17 @@ impl World {
     ///
     /// If it cannot be written.
     pub fn write(&self, file: &str, documents: &str) -> Result<()> {
+        self.config.write(file, &self.filled(documents)).map(drop)
+    }
+
+    /// The documents with the names of ports replaced.
+    #[must_use]
+    pub fn filled(&self, documents: &str) -> String {
         let mut text = documents.to_owned();
         for (name, port) in &self.ports {
             text = text.replace(&format!("{{{name}}}"), &port.to_string());
         }
-        self.config.write(file, &text).map(drop)
+        text
     }
 
     /// Starts an Envoy that follows the server, and waits until it is live.

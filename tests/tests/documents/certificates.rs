@@ -60,10 +60,15 @@ impl Authority {
 }
 
 impl Issued {
+    /// The private key, in PEM.
+    pub(crate) fn key_pem(&self) -> String {
+        self.key.serialize_pem()
+    }
+
     /// A Secret of it, as Kubernetes writes one.
     pub(crate) fn secret(&self, namespace: &str, name: &str) -> String {
         let certificate = STANDARD.encode(&self.chain_pem);
-        let key = STANDARD.encode(self.key.serialize_pem());
+        let key = STANDARD.encode(self.key_pem());
         format!(
             "apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}, namespace: {namespace}}}\ntype: kubernetes.io/tls\n\
              data: {{tls.crt: {certificate}, tls.key: {key}}}\n---\n"

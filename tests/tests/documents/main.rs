@@ -1,5 +1,6 @@
 //! Route documents beyond the Gateway API's own cases, with real clients: splits, fallbacks, sessions, SMI, the native form.
 
+mod api;
 mod certificates;
 mod fallback;
 mod files;
