@@ -111,7 +111,7 @@ pub const PITFALLS: [Pitfall; 79] = [
     pitfall(18, "a cluster of weight 0 may be asked for later", &[
         Test("tests/tests/pitfalls/order.rs", "pitfall_18_a_cluster_of_weight_zero_is_asked_for_later"),
         Scenario("sotw/pitfall_18_weight_zero.txt"),
-        Later("the weights are changed by PATCH with the work on route documents and weights"),
+        Later("the weights are changed by PATCH with the work on weights"),
     ]),
     pitfall(19, "the wildcard begins and ends as the protocol says", &[
         Test("tests/tests/pitfalls/delta.rs", "pitfall_19_in_delta_the_wildcard_begins_and_ends_as_the_protocol_says"),
@@ -215,6 +215,7 @@ pub const PITFALLS: [Pitfall; 79] = [
     ]),
     pitfall(44, "a change of weights is told as routes alone", &[
         Test("tests/tests/pitfalls/order.rs", "pitfall_44_a_change_of_weights_is_told_as_routes_and_nothing_else"),
+        Test("tests/tests/documents/weights.rs", "only_the_route_configuration_changes_when_weights_do_pitfall_44"),
     ]),
     pitfall(45, "versions mean content, not counts", &[
         Test("tests/tests/restart.rs", "pitfall_45_after_kill_9_equal_files_have_equal_versions_and_other_files_others"),
@@ -321,6 +322,7 @@ pub const PITFALLS: [Pitfall; 79] = [
     ]),
     pitfall(68, "no private key is shown anywhere", &[
         Test("tests/tests/bad_input/secrets.rs", "pitfall_68_a_private_key_is_in_no_log_answer_history_status_metric_or_event"),
+        Test("tests/tests/documents/api.rs", "pitfall_68_a_key_of_a_document_is_shown_to_the_envoys_that_need_it_and_to_nobody_else"),
         Test("codec/tests/redaction.rs", "pitfall_68_a_change_of_a_key_shows_as_no_value"),
         Test("codec/tests/redaction.rs", "pitfall_68_a_secret_that_cannot_be_decoded_is_hidden_whole"),
         Test("codec/tests/redaction.rs", "pitfall_68_secrets_are_in_no_diagnostic"),
@@ -329,48 +331,57 @@ pub const PITFALLS: [Pitfall; 79] = [
         Test("tests/tests/pitfalls/files.rs", "pitfall_69_a_bad_file_keeps_its_last_good_and_the_others_go_on"),
         Test("server/src/source/load/tests.rs", "pitfall_69_a_bad_object_keeps_its_last_good_version_and_the_rest_goes_on"),
         Test("tests/tests/bad_input/files.rs", "a_broken_file_is_told_with_its_place_and_keeps_its_last_good_contents"),
-        Later("statuses of route documents come with them"),
+        Test("tests/tests/documents/files.rs", "pitfall_69_a_bad_document_keeps_its_last_good_version_and_the_others_of_its_file_change"),
+        Test("tests/tests/documents/files.rs", "pitfall_69_a_bad_file_keeps_all_of_its_documents_and_other_files_go_on"),
     ]),
     pitfall(70, "every way to save is seen", &[
         Test("tests/tests/pitfalls/files.rs", "pitfall_70_every_way_to_save_reaches_a_client_and_removes_nothing"),
+        Test("tests/tests/documents/files.rs", "pitfall_70_no_way_to_save_a_document_costs_a_request"),
         Test("server/src/source/load/tests.rs", "pitfall_70_a_file_that_comes_back_in_time_was_never_away"),
         Test("server/src/source/watch/tests.rs", "pitfall_70_a_config_map_swap_is_one_change_every_time"),
         Test("server/src/source/watch/tests.rs", "pitfall_70_every_way_to_save_is_seen_every_time"),
     ]),
     pitfall(71, "an emptied file is never published", &[
         Test("tests/tests/pitfalls/files.rs", "pitfall_71_and_72_an_emptied_file_is_an_error_and_what_editors_leave_is_not_read"),
+        Test("tests/tests/documents/files.rs", "pitfall_71_an_emptied_file_takes_no_route_away"),
         Test("codec/tests/forms.rs", "pitfall_71_an_empty_or_half_file_is_broken_and_not_empty"),
         Test("server/src/source/watch/tests.rs", "pitfall_71_a_file_that_is_truncated_and_then_written_is_never_empty"),
     ]),
     pitfall(72, "what editors leave is not read; order does not matter", &[
         Test("tests/tests/pitfalls/files.rs", "pitfall_71_and_72_an_emptied_file_is_an_error_and_what_editors_leave_is_not_read"),
+        Test("tests/tests/documents/files.rs", "pitfall_72_neither_the_order_of_documents_nor_what_editors_leave_counts"),
         Test("server/src/source/names.rs", "pitfall_72_what_editors_leave_behind_is_ignored"),
         Test("server/src/source/read/tests.rs", "pitfall_72_subdirectories_are_read_and_other_files_are_not"),
         Test("server/src/source/watch/tests.rs", "pitfall_72_a_new_directory_is_watched_with_all_that_comes_into_it"),
     ]),
     pitfall(73, "many changes are few publications", &[
         Test("tests/tests/pitfalls/files.rs", "pitfall_73_five_hundred_files_at_once_are_few_publications"),
+        Test("tests/tests/documents/files.rs", "pitfall_73_three_hundred_files_of_routes_at_once_are_few_publications"),
         Test("server/src/source/timing.rs", "pitfall_73_500_files_in_300_ms_are_one_load"),
         Test("server/src/source/timing.rs", "pitfall_73_continuous_writes_are_loaded_every_second"),
         Test("server/src/source/watch/tests.rs", "pitfall_73_500_files_rewritten_at_once_are_at_most_three_deliveries"),
     ]),
     pitfall(74, "references are never matched exactly", &[
         Test("tests/tests/pitfalls/files.rs", "pitfall_74_what_nobody_names_is_served_and_what_is_missing_is_a_warning"),
+        Test("tests/tests/documents/files.rs", "pitfall_74_a_reference_to_nothing_is_a_warning_at_its_place_until_it_is_there"),
         Test("codec/tests/references.rs", "pitfall_74_only_a_missing_target_is_dangling"),
         Test("server/src/control/tests/writes.rs", "pitfall_74_a_dangling_reference_is_a_warning_and_with_strict_an_error"),
         Test("server/tests/cli.rs", "pitfall_74_dangling_references_are_warnings_unless_strict"),
-        Later("references of route documents come with them"),
     ]),
     pitfall(75, "an address that is there twice is refused", &[
         Test("tests/tests/pitfalls/files.rs", "pitfall_75_an_address_that_is_there_twice_is_refused"),
+        Test("tests/tests/conformance/services.rs", "slices_are_joined_and_an_address_counts_once"),
     ]),
     pitfall(76, "weights that clients reject are refused", &[
         Test("tests/tests/pitfalls/files.rs", "pitfall_76_weights_that_clients_would_reject_are_refused"),
+        Test("tests/tests/documents/files.rs", "pitfall_76_weights_of_documents_that_clients_would_reject_are_refused_or_fail_as_they_should"),
         Test("tests/tests/pitfalls/rest.rs", "of_many_concurrent_writers_with_one_tag_exactly_one_wins"),
-        Later("`PATCH /v1/weights` and its `If-Match` come with route documents and weights"),
+        Later("`PATCH /v1/weights` and its `If-Match` come with weights"),
     ]),
     pitfall(77, "an override against its file is defined", &[
         Test("tests/tests/pitfalls/files.rs", "pitfall_77_an_override_hides_its_file_until_it_goes_also_after_a_restart"),
+        Test("tests/tests/documents/api.rs", "pitfall_77_a_document_of_the_api_hides_the_files_until_it_goes_or_is_equal"),
+        Test("tests/tests/documents/api.rs", "documents_of_the_api_and_the_last_good_of_files_survive_a_stop_and_a_kill"),
         Test("server/src/control/tests/files.rs", "pitfall_77_an_override_hides_the_file_until_it_goes_or_is_equal"),
         Later("weights that were changed by the API against their file come with weights"),
     ]),
