@@ -164,7 +164,9 @@ fn hide_but(fields: &mut Map<String, Value>, shown: &[&str]) {
         match value {
             Value::Object(values) => values.values_mut().for_each(|value| *value = REDACTED.into()),
             Value::Null => {}
-            other => *other = REDACTED.into(),
+            other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+                *other = REDACTED.into();
+            }
         }
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! Three steps, each a pure function:
 //!
-//! 1. [`read`] takes one document apart and says what is wrong with it by itself. The result is a [`model::Document`].
+//! 1. [`read`](fn@read) takes one document apart and says what is wrong with it by itself. The result is a [`model::Document`].
 //! 2. [`plan`] looks at all documents together: which routes a listener takes, in which order, which backends they
 //!    reach, and which [`Conditions`] every object gets. The result is a [`plan::Plan`] for each node group.
 //! 3. [`emit`] writes a plan as resources, once for Envoy and once for proxyless gRPC, which take different things.
 //!
-//! [`translate`] is steps 2 and 3. The crate does no I/O and reads no clock; the order of documents changes nothing;
+//! [`translate`](fn@translate) is steps 2 and 3. The crate does no I/O and reads no clock; the order of documents changes nothing;
 //! nothing that comes from outside makes it panic.
 
 pub mod conditions;

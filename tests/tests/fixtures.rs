@@ -40,7 +40,12 @@ async fn serve(fixture: &str) -> Result<(World, Envoy)> {
 
 /// Asks until one of these backends answers, then often enough to find that all of them do, and nobody else.
 async fn answered_by(world: &World, port: &str, ask: &Ask, from: &[&str]) -> Result<()> {
-    world.expect(port, ask, |told| Ok(ensure!(from.contains(&&*told.backend), "{told:?}"))).await?;
+    world
+        .expect(port, ask, |told| {
+            ensure!(from.contains(&&*told.backend), "{told:?}");
+            Ok(())
+        })
+        .await?;
     let mut found = BTreeSet::new();
     for _ in 0..if from.len() == 1 { 5 } else { 150 } {
         found.insert(world.ask(port, ask).await?.backend);

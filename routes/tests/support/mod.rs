@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use xds_cache::{GroupName, Profile, Resource, ResourceType};
-use xds_codec::{Codec, Diagnostic, Effect, Limits, Syntax};
+use xds_codec::{Codec, Diagnostic, Effect, Limits, Syntax, dangling};
 use xds_routes::{Documents, Options, Placed, ReadOutcome, Translation, read, translate};
 
 pub(crate) static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().expect("a codec"));
@@ -76,31 +76,35 @@ pub(crate) fn resources_text(translation: &Translation, profile: Profile) -> Str
         if !name.is_default() {
             let _ = writeln!(text, "# group {name}");
         }
-        let resources: Vec<_> =
-            group.profiles.get(&profile).into_iter().flat_map(|all| all.values()).collect();
-        let mut names: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        for resource in &resources {
-            names.entry(nameless(resource)).or_default().push(resource.name());
+        let resources = group.profiles.get(&profile).into_iter().flat_map(|all| all.values());
+        let texts: Vec<(String, &str, String)> = resources
+            .map(|resource| {
+                let text = CODEC.to_yaml(resource);
+                (nameless(resource, &text), &**resource.name(), text)
+            })
+            .collect();
+        let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (nameless, name, _) in &texts {
+            names.entry(nameless).or_default().push(name);
         }
-        for resource in resources {
-            let Some(names) = names.remove(&nameless(resource)) else { continue };
+        for (nameless, _, yaml) in &texts {
+            let Some(names) = names.remove(nameless.as_str()) else { continue };
             text.push_str("---\n");
             if names.len() > 1 {
                 let _ = writeln!(text, "# {}", names.join(", "));
             }
-            text.push_str(&CODEC.to_yaml(resource));
+            text.push_str(yaml);
         }
     }
     text
 }
 
-/// A listener without its name; every other resource with all that it has.
-fn nameless(resource: &Resource) -> String {
-    let text = CODEC.to_yaml(resource);
-    if resource.key().resource_type != ResourceType::Listener {
-        return text;
+/// The text of a listener without its name; that of every other resource as it is.
+fn nameless(resource: &Resource, text: &str) -> String {
+    match resource.key().resource_type == ResourceType::Listener {
+        true => text.replacen(&format!("name: {}\n", resource.name()), "", 1),
+        false => text.to_owned(),
     }
-    text.replacen(&format!("name: {}\n", resource.name()), "", 1)
 }
 
 /// The same without what every Service gives gRPC clients, that it can be dialled as it is: its listeners and routes. In place
@@ -167,14 +171,20 @@ pub(crate) fn diagnostics_text(reading: &Reading, translation: &Translation) -> 
     text
 }
 
-/// What clients of each profile would refuse of what their groups are served.
+/// What clients of each profile would refuse, ignore or fail with, of what their group is served, and names that lead nowhere.
+/// Two things are meant: an entry of weight 0 stays so that clusters stay the same (C15), which gRPC clients ignore; and one cluster
+/// is missing, so that a share of HTTP requests fails with 500.
 pub(crate) fn lint(translation: &Translation) -> Vec<String> {
     let mut found = Vec::new();
     for (name, group) in &translation.groups {
         for (profile, resources) in &group.profiles {
-            let findings = CODEC.lint_profile(resources.values().map(|resource| &**resource), *profile);
-            let refused = findings.iter().filter(|finding| finding.effect == Effect::Rejected);
-            found.extend(refused.map(|finding| format!("{name} {profile:?}: {finding:?}")));
+            let resources = || resources.values().map(|resource| &**resource);
+            let findings = CODEC.lint_profile(resources(), *profile);
+            let told = findings.iter().filter(|one| one.row != "B114" || one.effect != Effect::Ignored);
+            found.extend(told.map(|one| format!("{name} {profile:?}: {one:?}")));
+            let lost =
+                dangling(resources()).into_iter().filter(|one| &*one.reference.to.name != "xds-server/error");
+            found.extend(lost.map(|one| format!("{name} {profile:?}: {one:?}")));
         }
     }
     found

@@ -35,7 +35,7 @@ pub(super) fn route_match(matches: &Match) -> Result<RouteMatch<'_>, String> {
     let (path, is_sensitive) = match path(&matches.path)? {
         // No client lets `case_sensitive` count for expressions.
         Path::Regex(regex) if !matches.case_sensitive => (Path::Regex(format!("(?i:{regex})")), true),
-        path => (path, matches.case_sensitive),
+        path @ (Path::Prefix(_) | Path::Exact(_) | Path::Regex(_)) => (path, matches.case_sensitive),
     };
     let mut headers = Vec::new();
     for header in &matches.headers {
@@ -106,7 +106,7 @@ fn called(method: &MethodMatch) -> Result<Path, String> {
     match method_path(method) {
         Path::Exact(path) if !is_method(&path) => Err(no_method(&path)),
         Path::Prefix(prefix) if !is_beginning(&prefix) => Err(no_method(&prefix)),
-        path => Ok(path),
+        path @ (Path::Prefix(_) | Path::Exact(_) | Path::Regex(_)) => Ok(path),
     }
 }
 

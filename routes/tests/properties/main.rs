@@ -1,0 +1,57 @@
+//! What holds for every set of documents, from text to resources.
+
+#![expect(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod documents;
+mod hostile;
+mod order;
+#[path = "../support/mod.rs"]
+mod support;
+mod weights;
+
+use proptest::test_runner::Config;
+use serde_json::Value as Json;
+use xds_cache::Profile;
+use xds_routes::{Options, Translation};
+
+use support::{Reading, conditions_text, lint, resources_text};
+
+/// As many cases as the others have; a failure prints the smallest documents that it is found with.
+fn config(cases: u32) -> Config {
+    Config { cases, failure_persistence: None, ..Config::default() }
+}
+
+/// The documents, read from one file.
+fn reading(documents: &[Json]) -> Reading {
+    let text: String = documents.iter().map(|document| format!("---\n{document}\n")).collect();
+    match documents {
+        [] => Reading::default(),
+        _ => Reading::of("f.yaml", &text),
+    }
+}
+
+fn translated(documents: &[Json]) -> Translation {
+    reading(documents).translate(&Options::default())
+}
+
+/// What comes out, without the places: resources for both profiles, conditions, and what is said of the documents.
+fn outcome(reading: &Reading) -> String {
+    let translation = reading.translate(&Options::default());
+    let all = reading.diagnostics.iter().chain(&translation.diagnostics);
+    let mut told: Vec<String> =
+        all.map(|one| format!("{}[{}] {}: {}", one.severity, one.code, one.path, one.message)).collect();
+    told.sort();
+    format!(
+        "{}\n=====\n{}\n=====\n{}\n=====\n{}",
+        resources_text(&translation, Profile::Envoy),
+        resources_text(&translation, Profile::Grpc),
+        conditions_text(&translation),
+        told.join("\n"),
+    )
+}
+
+/// What clients would refuse, and resources that our own codec does.
+fn faults(translation: &Translation) -> Vec<String> {
+    let ours = translation.diagnostics.iter().filter(|one| one.code == "generated-resource");
+    ours.map(ToString::to_string).chain(lint(translation)).collect()
+}
