@@ -327,6 +327,32 @@ impl Heard {
         Ok(())
     }
 
+    /// Writes a key in places where it does not belong, by files and by the API.
+    async fn write_badly(&mut self, world: &World, broken: &Issued) -> Result<()> {
+        let pem = broken.key_pem();
+        let one_line = pem.replace('\n', "\\n");
+        for bad in [
+            secret_in_clear("bad", broken).replace("stringData", "strnigData"),
+            secret_in_clear("bad", broken).replace("tls.key: |", "tls.key: ["),
+            format!(
+                "{{apiVersion: v1, kind: Secret, metadata: {{name: \"{one_line}\"}}, data: {{tls.key: \"{one_line}\"}}}}"
+            ),
+            format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: bad}}\ndata: \"{one_line}\"\n"),
+            format!(
+                "apiVersion: v1\nkind: Secret\nmetadata: {{name: bad}}\ndata: {{tls.key: {{\"{one_line}\": 1}}}}\n"
+            ),
+        ] {
+            for path in ["/v1/apply", "/v1/validate"] {
+                self.hear(world.server.request("POST", path, &[YAML], bad.clone()).await?);
+            }
+            world.write("bad.yaml", &bad)?;
+            self.hear(world.server.request("POST", "/v1/reload", &[], "").await?);
+            self.hear(world.server.get("/v1/status/files").await?);
+        }
+        world.config.remove("bad.yaml")?;
+        Ok(())
+    }
+
     /// Looks for the key as its text, and as the middle of any base64 of it.
     fn check(&self, world: &World, issued: &[Issued]) -> Result<()> {
         for one in issued {
@@ -386,33 +412,12 @@ async fn pitfall_68_a_key_of_a_document_is_shown_to_the_envoys_that_need_it_and_
         hiding.secret("default", "both"),
     ];
     for body in &bodies {
-        for query in ["?dryRun=true", ""] {
-            let path = format!("/v1/apply{query}");
-            let answer = world.server.request("POST", &path, &[YAML], body.clone()).await?;
+        for path in ["/v1/apply?dryRun=true", "/v1/apply"] {
+            let answer = world.server.request("POST", path, &[YAML], body.clone()).await?;
             heard.hear(answer.success()?);
         }
     }
-    let pem = broken.key_pem();
-    let one_line = pem.replace('\n', "\\n");
-    for bad in [
-        secret_in_clear("bad", broken).replace("stringData", "strnigData"),
-        secret_in_clear("bad", broken).replace("tls.key: |", "tls.key: ["),
-        format!(
-            "{{apiVersion: v1, kind: Secret, metadata: {{name: \"{one_line}\"}}, data: {{tls.key: \"{one_line}\"}}}}"
-        ),
-        format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: bad}}\ndata: \"{one_line}\"\n"),
-        format!(
-            "apiVersion: v1\nkind: Secret\nmetadata: {{name: bad}}\ndata: {{tls.key: {{\"{one_line}\": 1}}}}\n"
-        ),
-    ] {
-        for path in ["/v1/apply", "/v1/validate"] {
-            heard.hear(world.server.request("POST", path, &[YAML], bad.clone()).await?);
-        }
-        world.write("bad.yaml", &bad)?;
-        heard.hear(world.server.request("POST", "/v1/reload", &[], "").await?);
-        heard.hear(world.server.get("/v1/status/files").await?);
-    }
-    world.config.remove("bad.yaml")?;
+    heard.write_badly(&world, broken).await?;
     // The Envoy has got what it needs.
     let port = world.port("web")?;
     wait_for("TLS", PATIENCE, async || {

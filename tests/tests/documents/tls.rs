@@ -344,7 +344,10 @@ async fn a_policy_that_comes_and_goes_changes_how_a_backend_is_reached() -> Resu
     let _envoy = world.envoy(Variant::Sotw).await?;
     let ask = Ask::get("a.com", "/");
     // The backend speaks TLS, and is spoken to in plaintext.
-    let fails = |told: &Told| Ok(ensure!(matches!(told.code, 502 | 503), "{told:?}"));
+    let fails = |told: &Told| {
+        ensure!(matches!(told.code, 502 | 503), "{told:?}");
+        Ok(())
+    };
     world.expect("web", &ask, fails).await?;
     world.write("policy.yaml", &policy("shop", "ca", "backend.example.com"))?;
     world.expect_from("web", &ask, "v1").await?;
