@@ -17,7 +17,8 @@ pub struct Conditions {
 pub struct ObjectStatus {
     /// The generation that was judged: 1 for an object that is new, one more for each change of its content.
     pub observed_generation: u64,
-    /// The conditions of the object itself: of a Gateway, a GatewayClass, a TrafficSplit.
+    /// The conditions of the object itself: of a Gateway, a GatewayClass, a TrafficSplit, a Backend; of a route or policy that
+    /// reaches no parent.
     pub conditions: Vec<Condition>,
     /// Of a route or policy: one for each of its parents or ancestors, in the order of the document.
     pub parents: Vec<ParentStatus>,

@@ -7,8 +7,8 @@
 //!    reach, and which [`Conditions`] every object gets. The result is a [`plan::Plan`] for each node group.
 //! 3. [`emit`] writes a plan as resources, once for Envoy and once for proxyless gRPC, which take different things.
 //!
-//! [`translate`](fn@translate) is steps 2 and 3. The crate does no I/O and reads no clock; the order of documents changes nothing;
-//! nothing that comes from outside makes it panic.
+//! [`translate`](fn@translate) is steps 2 and 3; of resources that are made of the same as last time, nothing is written again. The
+//! crate does no I/O and reads no clock; the order of documents changes nothing; nothing that comes from outside makes it panic.
 
 pub mod conditions;
 pub mod emit;

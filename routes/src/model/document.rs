@@ -119,6 +119,12 @@ impl Kind {
         }
     }
 
+    /// Whether a reference names the kind.
+    #[must_use]
+    pub fn is_named(self, group: &str, kind: &str) -> bool {
+        self.as_str() == kind && self.api_group() == group
+    }
+
     /// Whether objects of the kind belong to no namespace; theirs is empty in a [`DocumentKey`].
     #[must_use]
     pub fn is_cluster_scoped(self) -> bool {

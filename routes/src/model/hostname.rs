@@ -33,14 +33,7 @@ impl Hostname {
         if name.contains('*') {
             return fail("the wildcard `*` can only be the whole first label");
         }
-        let is_edge =
-            |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-        let is_label = |label: &str| {
-            let bytes = label.as_bytes();
-            let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
-            bytes.len() <= 63 && is_edge(bytes.first()) && is_edge(bytes.last()) && bytes.iter().all(inner)
-        };
-        if !name.split('.').all(is_label) {
+        if !name.split('.').all(|label| is_dns_label(label) && label.len() <= 63) {
             return fail(
                 "a host name is made of lower-case letters, digits, `-` and `.`, as RFC 1123 has it",
             );
@@ -65,6 +58,12 @@ impl fmt::Display for Hostname {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// Whether a text is made of lower-case letters, digits and inner `-`; at least one.
+pub(crate) fn is_dns_label(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !text.is_empty() && text.bytes().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub use backend::{Backend, BackendMember, BackendSource, LbPolicy, NativeTls, St
 pub use document::{Document, DocumentKey, Kind, Meta, Spec, Spot};
 pub use filter::{Cors, Filter, FilterKind, Fraction, HeaderEdits, PathRewrite, Redirect};
 pub use gateway::{AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, LabelSelector, Protocol};
+pub(crate) use hostname::is_dns_label;
 pub use hostname::{Hostname, InvalidHostname};
 pub use policy::{BackendTlsPolicy, GrantFrom, GrantTo, ReferenceGrant};
 pub use route::{

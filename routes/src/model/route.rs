@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Filter, Fraction, Hostname, Spot};
+use super::{Filter, Fraction, Hostname, Kind, Spot};
 
 /// A route.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +47,14 @@ pub struct ParentRef {
     pub port: Option<u16>,
 }
 
+impl ParentRef {
+    /// Whether it is a Service, to which routes of the mesh attach.
+    #[must_use]
+    pub fn is_service(&self) -> bool {
+        Kind::Service.is_named(&self.group, &self.kind)
+    }
+}
+
 /// A rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
@@ -85,6 +93,22 @@ pub struct Match {
     pub fraction: Option<Fraction>,
     /// Whether the case of the path counts; always true but in the native form.
     pub case_sensitive: bool,
+}
+
+impl Match {
+    /// A match of a path and nothing else.
+    #[must_use]
+    pub fn of_path(spot: &Spot, path: PathMatch) -> Self {
+        Self {
+            spot: spot.clone(),
+            path,
+            headers: Vec::new(),
+            query: Vec::new(),
+            method: None,
+            fraction: None,
+            case_sensitive: true,
+        }
+    }
 }
 
 /// How a path or a value is compared.
@@ -270,4 +294,28 @@ pub enum SessionLifetime {
     Session,
     /// `absolute_timeout`, which is given then.
     Permanent,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_is_kept_for_whole_seconds_and_never_taken_away() {
+        use SessionLifetime::{Permanent, Session};
+        let table = [
+            (Permanent, Some(3_600_000), Some(3_600)),
+            (Permanent, Some(1_500), Some(2)),
+            (Permanent, Some(1), Some(1)),
+            (Permanent, Some(0), None),
+            (Permanent, None, None),
+            (Session, Some(3_600_000), None),
+        ];
+        for (lifetime, timeout, expected) in table {
+            let kind = SessionKind::Cookie { name: None, path: "/".to_owned(), lifetime };
+            let absolute_timeout = timeout.map(Duration::from_millis);
+            let persistence = SessionPersistence { spot: Spot::default(), absolute_timeout, kind };
+            assert_eq!(persistence.max_age(), expected.map(Duration::from_secs), "{lifetime:?} {timeout:?}");
+        }
+    }
 }

@@ -42,8 +42,8 @@ pub struct GroupMatch {
     pub name: String,
     /// An RE2 expression, anchored at the beginning of the path only; valid RE2.
     pub path_regex: Option<String>,
-    /// Methods in capitals; empty means every one.
+    /// Methods in capitals; empty means every one, for which documents write `*`.
     pub methods: Vec<String>,
-    /// Headers by lower-case name, each an RE2 expression for the whole value.
+    /// Headers by lower-case name (`:authority` for `host`), each an RE2 expression for the whole value.
     pub headers: Vec<HeaderMatch>,
 }

@@ -42,7 +42,7 @@ pub(crate) fn attachable_routes<'d>(
     let mut routes = Vec::new();
     for placed in documents.values() {
         let Spec::Route(route) = &placed.document.spec else { continue };
-        if !route.parents.is_empty() && route.parents.iter().all(is_service) {
+        if !route.parents.is_empty() && route.parents.iter().all(ParentRef::is_service) {
             continue;
         }
         routes.push(AttachableRoute {
@@ -97,10 +97,7 @@ pub(crate) fn attach(
         let Some(route) = routes.get(request.route) else { continue };
         report(route, request, statuses, diagnostics);
         if told.insert(request.route) {
-            diagnostics.extend(route.plan.problems.iter().map(|problem| {
-                let (code, message) = (code_of(problem.reason), problem.message.clone());
-                route.document.diagnostic(Severity::Warning, code, &problem.spot, message)
-            }));
+            diagnostics.extend(route.plan.problems.iter().map(|problem| problem.diagnostic(route.document)));
         }
     }
 }
@@ -148,11 +145,6 @@ enum Target {
     Nothing(Fault),
 }
 
-/// Whether the parent is a Service, to which routes of the mesh attach.
-fn is_service(parent: &ParentRef) -> bool {
-    parent.kind == Kind::Service.as_str() && parent.group == Kind::Service.api_group()
-}
-
 /// What the parents of a route lead to, without Services and without the Gateways of others.
 fn references<'d>(
     route: &AttachableRoute<'d>,
@@ -166,10 +158,10 @@ fn references<'d>(
     let mut references = Vec::new();
     for (index, parent) in route.route.parents.iter().enumerate() {
         let key = DocumentKey::new(Kind::Gateway, &parent.namespace, &parent.name);
-        if is_service(parent) || gateways.is_foreign(&key) {
+        if parent.is_service() || gateways.is_foreign(&key) {
             continue;
         }
-        let is_gateway = parent.kind == key.kind.as_str() && parent.group == key.kind.api_group();
+        let is_gateway = key.kind.is_named(&parent.group, &parent.kind);
         let target = match (is_gateway, gateways.find(&key), port) {
             (false, _, _) => {
                 let message = format!("routes cannot attach to a {} of {:?}", parent.kind, parent.group);

@@ -50,14 +50,12 @@ impl<'d> Lookup<'d> {
     /// What is not permitted is not looked up, so that the answer does not tell whether it exists (C52).
     pub(super) fn referent(&self, from: &DocumentKey, to: &ObjectRef) -> Result<Referent<'d>, RefProblem> {
         let problem = |reason, message| RefProblem { reason, message, spot: to.spot.clone() };
-        let kind = match (to.group.as_str(), to.kind.as_str()) {
-            ("", "Service") => Kind::Service,
-            (group, "Backend") if group == Kind::Backend.api_group() => Kind::Backend,
-            (group, kind) => {
-                let hint = self.hint(from, to);
-                let message = format!("{} is no kind of backend{hint}", shown_kind(group, kind));
-                return Err(problem("InvalidKind", message));
-            }
+        let Some(kind) = backend_kind(to) else {
+            let shown = shown_kind(&to.group, &to.kind);
+            return Err(problem(
+                "InvalidKind",
+                format!("{shown} is no kind of backend{}", self.hint(from, to)),
+            ));
         };
         if !self.is_granted(from.kind, &from.namespace, to) {
             let message = format!(
@@ -66,39 +64,34 @@ impl<'d> Lookup<'d> {
             );
             return Err(problem("RefNotPermitted", message));
         }
-        let Some(document) = self.document(kind, &to.namespace, &to.name) else {
-            let hint = if kind == Kind::Service { self.hint(from, to) } else { String::new() };
-            let message = format!("there is no {kind} {}/{}{hint}", to.namespace, to.name);
-            return Err(problem("BackendNotFound", message));
+        let missing = |hint: &str| {
+            problem("BackendNotFound", format!("there is no {kind} {}/{}{hint}", to.namespace, to.name))
         };
-        match &document.spec {
-            Spec::Service(service) => {
-                let port =
-                    service_port(service, to).map_err(|message| problem("BackendNotFound", message))?;
-                Ok(Referent::Port { document, service, port })
-            }
-            Spec::Backend(backend) => Ok(Referent::Backend { document, backend }),
-            Spec::GatewayClass { .. }
-            | Spec::Gateway(_)
-            | Spec::Route(_)
-            | Spec::ReferenceGrant(_)
-            | Spec::BackendTlsPolicy(_)
-            | Spec::EndpointSlice(_)
-            | Spec::Endpoints(_)
-            | Spec::Namespace(_)
-            | Spec::Secret(_)
-            | Spec::ConfigMap(_)
-            | Spec::TrafficSplit(_)
-            | Spec::HttpRouteGroup(_) => {
-                Err(problem("BackendNotFound", format!("{} is no {kind}", document.key)))
-            }
+        if kind == Kind::Backend {
+            return self.backend_named(&to.namespace, &to.name).ok_or_else(|| missing(""));
         }
+        let found = self.service(&to.namespace, &to.name).ok_or_else(|| missing(&self.hint(from, to)));
+        let (document, service) = found?;
+        let port = service_port(service, to).map_err(|message| problem("BackendNotFound", message))?;
+        Ok(Referent::Port { document, service, port })
+    }
+
+    /// A Service.
+    pub(super) fn service(&self, namespace: &str, name: &str) -> Option<(&'d Document, &'d Service)> {
+        let document = self.document(Kind::Service, namespace, name)?;
+        let Spec::Service(service) = &document.spec else { return None };
+        Some((document, service))
+    }
+
+    fn backend_named(&self, namespace: &str, name: &str) -> Option<Referent<'d>> {
+        let document = self.document(Kind::Backend, namespace, name)?;
+        let Spec::Backend(backend) = &document.spec else { return None };
+        Some(Referent::Backend { document, backend })
     }
 
     /// A port of a Service by its number.
     pub(super) fn port_of(&self, namespace: &str, name: &str, number: u16) -> Option<Referent<'d>> {
-        let document = self.document(Kind::Service, namespace, name)?;
-        let Spec::Service(service) = &document.spec else { return None };
+        let (document, service) = self.service(namespace, name)?;
         let port = service.ports.iter().find(|port| port.port == number)?;
         Some(Referent::Port { document, service, port })
     }
@@ -107,12 +100,10 @@ impl<'d> Lookup<'d> {
     pub(super) fn of_cluster_name(&self, name: &str) -> Option<Referent<'d>> {
         let mut parts = name.split('/');
         let (namespace, name) = (parts.next()?, parts.next()?);
-        if let Some(port) = parts.next() {
-            return self.port_of(namespace, name, port.parse().ok()?);
+        match parts.next() {
+            Some(port) => self.port_of(namespace, name, port.parse().ok()?),
+            None => self.backend_named(namespace, name),
         }
-        let document = self.document(Kind::Backend, namespace, name)?;
-        let Spec::Backend(backend) = &document.spec else { return None };
-        Some(Referent::Backend { document, backend })
     }
 
     /// Whether a backend says that it speaks HTTP/2. A fallback does so too if all its members do.
@@ -170,6 +161,11 @@ impl<'d> Lookup<'d> {
 /// Whether a port's `appProtocol` or name says HTTP/2: `kubernetes.io/h2c`, and by common use `grpc…`, `http2…`, `h2c…`.
 pub(super) fn is_http2_name(name: &str) -> bool {
     name == "kubernetes.io/h2c" || ["grpc", "http2", "h2c"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The kind of backend that a reference names, if it is one.
+pub(super) fn backend_kind(to: &ObjectRef) -> Option<Kind> {
+    [Kind::Service, Kind::Backend].into_iter().find(|kind| kind.is_named(&to.group, &to.kind))
 }
 
 /// The port that a reference means: the only one if it names none (§1.3).

@@ -8,7 +8,8 @@ use super::backends::Referent;
 use super::endpoints;
 use super::lookup::Lookup;
 use super::parts::{Action, Backend, Cluster, Plan, PlannedRoute, Protocol, Target, UpstreamTls};
-use crate::model::{BackendSource, LbPolicy, Spot};
+use super::tls::invalid_tls;
+use crate::model::{BackendSource, DocumentKey, Kind, LbPolicy, Spot};
 
 /// How routes use a cluster.
 #[derive(Clone, Default, PartialEq)]
@@ -23,7 +24,7 @@ impl Lookup<'_> {
     pub(crate) fn fill(&self, plan: &mut Plan, diagnostics: &mut Vec<Diagnostic>) {
         for (name, usage) in self.usages(plan) {
             let Some(referent) = self.of_cluster_name(&name) else { continue };
-            let found = endpoints::find(self, &referent);
+            let found = endpoints::find(self, &referent, &name);
             // Nobody asked for what only a gRPC client could dial.
             if let Some(message) = found.warning.filter(|_| !usage.protocols.is_empty()) {
                 warn("no-endpoints", &referent, message, diagnostics);
@@ -36,8 +37,7 @@ impl Lookup<'_> {
                 tls
             });
             if tls == Some(UpstreamTls::Invalid) {
-                let message = "TLS has no CA certificate that can be used, so every request to it fails";
-                warn("invalid-tls", &referent, message.to_owned(), diagnostics);
+                warn("invalid-tls", &referent, invalid_tls(&referent).to_owned(), diagnostics);
             }
             let lb_policy = match &referent {
                 Referent::Port { .. } => LbPolicy::default(),
@@ -72,13 +72,21 @@ impl Lookup<'_> {
                 continue;
             }
             let below = Usage { is_fallback_member: true, ..known.clone() };
-            let key = self.of_cluster_name(&name).map(|referent| &referent.document().key);
-            let fallback =
-                key.and_then(|key| self.fallbacks.get(key)).and_then(|verdict| verdict.as_ref().ok());
-            let members = fallback.map(|fallback| fallback.members.clone()).unwrap_or_default();
-            rest.extend(members.into_iter().map(|member| (member, below.clone())));
+            let members = self.members_of(&name).iter();
+            rest.extend(members.map(|member| (member.clone(), below.clone())));
         }
         usages
+    }
+
+    /// The members of the cluster of that name, if it is that of a fallback.
+    fn members_of(&self, cluster: &str) -> &[String] {
+        let fallback = match cluster.split_once('/') {
+            Some((namespace, name)) if !name.contains('/') => {
+                self.fallbacks.get(&DocumentKey::new(Kind::Backend, namespace, name))
+            }
+            Some(_) | None => None,
+        };
+        fallback.and_then(|verdict| verdict.as_ref().ok()).map_or(&[], |fallback| &fallback.members)
     }
 }
 

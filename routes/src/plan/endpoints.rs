@@ -8,8 +8,8 @@ use super::backends::Referent;
 use super::lookup::Lookup;
 use super::parts::{Address, Assignment, Discovery, Endpoint, Health, Locality};
 use crate::model::{
-    AddressType, BackendSource, Document, DocumentKey, EndpointSlice, Kind, Service, ServicePort, SlicePort,
-    Spec, StaticEndpoint, TargetPort,
+    AddressType, BackendSource, Document, EndpointSlice, Kind, Service, ServicePort, SlicePort, Spec,
+    StaticEndpoint, TargetPort,
 };
 
 /// Where the endpoints of a backend are.
@@ -24,12 +24,12 @@ pub(super) struct Found {
 /// Endpoints by address, so that none is there twice: gRPC clients refuse that.
 type ByAddress = BTreeMap<(IpAddr, u16), (String, Endpoint)>;
 
-/// Finds the endpoints of a backend.
-pub(super) fn find<'d>(lookup: &Lookup<'d>, referent: &Referent<'d>) -> Found {
+/// Finds the endpoints of a backend with a cluster of that name, which is the name of its assignment too.
+pub(super) fn find<'d>(lookup: &Lookup<'d>, referent: &Referent<'d>, name: &str) -> Found {
     match referent {
-        Referent::Port { document, service, port } => of_service(lookup, document, service, port),
+        Referent::Port { document, service, port } => of_service(lookup, document, service, port, name),
         Referent::Backend { document, backend } => match &backend.source {
-            BackendSource::Endpoints(endpoints) => of_backend(document, endpoints),
+            BackendSource::Endpoints(endpoints) => of_backend(document, endpoints, name),
             BackendSource::Fallback(_) => {
                 let fallback = lookup.fallbacks.get(&document.key).and_then(|verdict| verdict.as_ref().ok());
                 let members = fallback.map(|fallback| fallback.members.clone()).unwrap_or_default();
@@ -44,14 +44,14 @@ fn of_service<'d>(
     document: &'d Document,
     service: &'d Service,
     port: &'d ServicePort,
+    name: &str,
 ) -> Found {
     if let Some(host) = &service.external_name {
         let target = target_number(port);
         let discovery = Discovery::Dns(vec![(host.clone(), target)]);
         return Found { discovery, assignment: None, warning: None };
     }
-    let DocumentKey { namespace, name, .. } = &document.key;
-    let slices = lookup.slices_of(namespace, name);
+    let slices = lookup.slices_of(&document.key.namespace, &document.key.name);
     let (mut addresses, mut hosts) = (ByAddress::new(), Vec::new());
     for slice in &slices {
         let numbers: Vec<u16> = slice
@@ -66,7 +66,6 @@ fn of_service<'d>(
         }
     }
     let warning = lacks_endpoints(service, port, &slices);
-    let name = format!("{namespace}/{name}/{}", port.port);
     Found { warning, ..discovered(document, name, addresses, hosts) }
 }
 
@@ -137,7 +136,7 @@ fn add_hosts(slice: &EndpointSlice, numbers: &[u16], hosts: &mut Vec<(String, u1
     }
 }
 
-fn of_backend(document: &Document, endpoints: &[StaticEndpoint]) -> Found {
+fn of_backend(document: &Document, endpoints: &[StaticEndpoint], name: &str) -> Found {
     let (mut addresses, mut hosts, mut sockets) = (ByAddress::new(), Vec::new(), Vec::new());
     for endpoint in endpoints {
         match endpoint {
@@ -150,17 +149,16 @@ fn of_backend(document: &Document, endpoints: &[StaticEndpoint]) -> Found {
             StaticEndpoint::Unix { path } => sockets.push(Address::Unix(path.clone())),
         }
     }
-    let DocumentKey { namespace, name, .. } = &document.key;
     if sockets.is_empty() {
-        return discovered(document, format!("{namespace}/{name}"), addresses, hosts);
+        return discovered(document, name, addresses, hosts);
     }
     fixed(addresses, hosts, sockets)
 }
 
-fn discovered(document: &Document, name: String, addresses: ByAddress, hosts: Vec<(String, u16)>) -> Found {
+fn discovered(document: &Document, name: &str, addresses: ByAddress, hosts: Vec<(String, u16)>) -> Found {
     if hosts.is_empty() {
         let assignment = Assignment { localities: localities(addresses), origin: document.origin() };
-        let discovery = Discovery::Eds { assignment: name };
+        let discovery = Discovery::Eds { assignment: name.to_owned() };
         return Found { discovery, assignment: Some(assignment), warning: None };
     }
     if !addresses.is_empty() {

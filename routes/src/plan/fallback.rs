@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::backends::Referent;
 use super::lookup::Lookup;
 use crate::model::{Backend, BackendMember, BackendSource, Document, DocumentKey, Spec};
 
@@ -115,8 +116,7 @@ impl<'d> Walk<'_, 'd> {
     }
 
     fn enter(&mut self, document: &'d Document, backend: &'d Backend, members: &'d [BackendMember]) {
-        let DocumentKey { namespace, name, .. } = &document.key;
-        let name = format!("{namespace}/{name}");
+        let name = Referent::Backend { document, backend }.cluster_name();
         let found = Fallback { members: Vec::new(), is_http2: true, longest_path: vec![name.clone()] };
         self.on_path.insert(&document.key);
         self.path.push(Step { document, name, members, says_http2: backend.is_http2, found });

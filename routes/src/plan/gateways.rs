@@ -1,6 +1,6 @@
 //! Gateways: which are ours, which ports they get, and their conditions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use xds_cache::GroupName;
@@ -39,6 +39,8 @@ pub(crate) struct PlannedGateway<'d> {
 pub(crate) struct Gateways<'d> {
     /// Those that are ours, sorted by identity; behind them the implicit ones, one for each group that needs one.
     pub(crate) list: Vec<PlannedGateway<'d>>,
+    /// The indices of those with a document.
+    by_key: BTreeMap<DocumentKey, usize>,
     /// Those of another controller.
     foreign: BTreeSet<DocumentKey>,
 }
@@ -51,7 +53,7 @@ impl<'d> Gateways<'d> {
         options: &Options,
         diagnostics: &mut Vec<Diagnostic>,
     ) -> Self {
-        let mut gateways = Self { list: Vec::new(), foreign: BTreeSet::new() };
+        let mut gateways = Self { list: Vec::new(), by_key: BTreeMap::new(), foreign: BTreeSet::new() };
         for Placed { document, group, .. } in documents.values() {
             let Spec::Gateway(gateway) = &document.spec else { continue };
             if let Err(why) = ownership(gateway, documents, options) {
@@ -72,12 +74,14 @@ impl<'d> Gateways<'d> {
             });
         }
         gateways.share_ports();
+        let keys = gateways.list.iter().enumerate().map(|(index, gateway)| (gateway.key.clone(), index));
+        gateways.by_key = keys.collect();
         gateways
     }
 
     /// Whether there is no Gateway document at all, of whichever controller.
     pub(crate) fn is_without_documents(&self) -> bool {
-        self.foreign.is_empty() && self.list.iter().all(|gateway| gateway.document.is_none())
+        self.foreign.is_empty() && self.by_key.is_empty()
     }
 
     /// Whether the Gateway belongs to another controller.
@@ -87,7 +91,7 @@ impl<'d> Gateways<'d> {
 
     /// The index of the Gateway with a document of this identity.
     pub(crate) fn find(&self, key: &DocumentKey) -> Option<usize> {
-        self.list.iter().position(|gateway| gateway.document.is_some() && gateway.key == *key)
+        self.by_key.get(key).copied()
     }
 
     /// The indices of those of the native form.

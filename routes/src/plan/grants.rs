@@ -15,11 +15,10 @@ impl Lookup<'_> {
         }
         let Some(grants) = self.grants.get(to.namespace.as_str()) else { return false };
         grants.iter().any(|grant| {
-            let from = grant.from.iter().any(|from| {
-                from.group == from_kind.api_group()
-                    && from.kind == from_kind.as_str()
-                    && from.namespace == from_namespace
-            });
+            let from = grant
+                .from
+                .iter()
+                .any(|from| from_kind.is_named(&from.group, &from.kind) && from.namespace == from_namespace);
             let is_meant = |name: &Option<String>| name.as_ref().is_none_or(|name| *name == to.name);
             from && grant
                 .to

@@ -20,7 +20,7 @@ use super::hostnames::{covers, rungs, specificity};
 use super::listeners::PlannedListener;
 use super::precedence::Rank;
 use super::{Chain, Host, PlannedRoute, Port, RouteId, TlsTermination, VirtualHost};
-use crate::model::{Protocol, Spot};
+use crate::model::{Document, Protocol, Spot};
 use crate::translate::Options;
 
 /// The ports of a Gateway that have an accepted listener, in order of their numbers.
@@ -64,9 +64,11 @@ fn tls_chain(port: &str, listener: &PlannedListener, hosts: Vec<VirtualHost>) ->
 
 /// Where a port is from: its Gateway; for an implicit gateway, the first route that it has.
 fn origin(gateway: &PlannedGateway<'_>, routes: &[AttachableRoute<'_>]) -> Origin {
-    let attached = gateway.listeners.iter().flat_map(|listener| listener.attached.keys()).min();
-    let route = attached.and_then(|index| routes.get(*index)).map(|route| route.document);
-    gateway.document.or(route).map_or(Origin::Api, |document| document.origin())
+    let first_route = || {
+        let first = gateway.listeners.iter().filter_map(|listener| listener.attached.keys().next()).min()?;
+        routes.get(*first).map(|route| route.document)
+    };
+    gateway.document.or_else(first_route).map_or(Origin::Api, Document::origin)
 }
 
 /// The virtual hosts of a listener on a port with these listeners, itself included; sorted by host.

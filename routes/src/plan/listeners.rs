@@ -176,10 +176,7 @@ fn route_kinds(spec: &GatewayListener) -> (Vec<RouteKind>, Vec<String>) {
     let mut kinds = Vec::new();
     let mut unknown = Vec::new();
     for (group, name) in &spec.allowed.kinds {
-        let known = all.into_iter().find(|kind| {
-            let kind = document_kind(*kind);
-            kind.as_str() == name && kind.api_group() == group
-        });
+        let known = all.into_iter().find(|kind| document_kind(*kind).is_named(group, name));
         match known {
             Some(kind) if kinds.contains(&kind) => {}
             Some(kind) => kinds.push(kind),

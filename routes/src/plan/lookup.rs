@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use xds_codec::{Diagnostic, Severity};
+
 use super::fallback::{self, Verdict};
 use super::parts::PlannedRoute;
 use super::policies::Policies;
+use super::statuses::code_of;
 use crate::model::{Document, DocumentKey, EndpointSlice, Kind, ReferenceGrant, Spec, Spot};
 use crate::translate::{Documents, Options};
 
@@ -45,6 +48,14 @@ pub(crate) struct RefProblem {
     pub(crate) spot: Spot,
 }
 
+impl RefProblem {
+    /// The warning of it in the document with the reference.
+    pub(crate) fn diagnostic(&self, document: &Document) -> Diagnostic {
+        let Self { reason, message, spot } = self;
+        document.diagnostic(Severity::Warning, code_of(reason), spot, message.clone())
+    }
+}
+
 impl<'d> Lookup<'d> {
     /// Indexes the documents, and judges the fallbacks among them.
     pub(crate) fn new(documents: &'d Documents, options: &Options) -> Self {
@@ -57,25 +68,15 @@ impl<'d> Lookup<'d> {
             matches_whole_paths: options.matches_whole_paths,
         };
         for (key, placed) in documents {
-            match &placed.document.spec {
-                Spec::ReferenceGrant(grant) => lookup.grants.entry(&key.namespace).or_default().push(grant),
-                Spec::EndpointSlice(slice) => {
-                    let Some(service) = &slice.service else { continue };
-                    let services = lookup.slices.entry(&key.namespace).or_default();
-                    services.entry(service.as_str()).or_default().push(slice);
-                }
-                Spec::GatewayClass { .. }
-                | Spec::Gateway(_)
-                | Spec::Route(_)
-                | Spec::BackendTlsPolicy(_)
-                | Spec::Backend(_)
-                | Spec::Service(_)
-                | Spec::Endpoints(_)
-                | Spec::Namespace(_)
-                | Spec::Secret(_)
-                | Spec::ConfigMap(_)
-                | Spec::TrafficSplit(_)
-                | Spec::HttpRouteGroup(_) => {}
+            let spec = &placed.document.spec;
+            if let Spec::ReferenceGrant(grant) = spec {
+                lookup.grants.entry(&key.namespace).or_default().push(grant);
+            }
+            if let Spec::EndpointSlice(slice) = spec
+                && let Some(service) = &slice.service
+            {
+                let services = lookup.slices.entry(&key.namespace).or_default();
+                services.entry(service.as_str()).or_default().push(slice);
             }
         }
         lookup.fallbacks = fallback::verdicts(&lookup);

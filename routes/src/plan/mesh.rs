@@ -16,15 +16,14 @@ use xds_codec::{Diagnostic, Severity};
 
 use super::backends::Referent;
 use super::listeners::resolved_refs;
-use super::lookup::{Lookup, RefProblem, RoutePlan};
+use super::lookup::{Lookup, RoutePlan};
 use super::parts::{Action, Backend, MeshService, PlannedRoute, RouteId, Target, Weighted};
 use super::precedence::{Rank, Seniority};
 use super::split::{self, PlannedSplit};
-use super::split_matches;
-use super::statuses::{Fault, Statuses, partially_invalid};
+use super::statuses::{Fault, Statuses, code_of, partially_invalid};
 use crate::conditions::{Condition, ParentStatus};
 use crate::model::{
-    Document, DocumentKey, HeaderEdits, Kind, ParentRef, RouteKind, Service, ServicePort, Spec, Spot,
+    Document, DocumentKey, Match, ParentRef, PathMatch, RouteKind, Service, ServicePort, Spec, Spot,
 };
 use crate::translate::{Documents, Options, Placed};
 
@@ -66,6 +65,9 @@ pub(crate) fn mesh(
     let lost = settle(&mut claims, options);
     for request in &requests {
         report_route(request, &lost, statuses, diagnostics);
+    }
+    for route in &routes {
+        diagnostics.extend(route.plan.problems.iter().map(|problem| problem.diagnostic(route.document)));
     }
     for split in &splits {
         report_split(split, &lost, statuses, diagnostics);
@@ -149,7 +151,7 @@ fn mesh_routes<'d>(lookup: &Lookup<'d>, documents: &'d Documents) -> Vec<MeshRou
     let mut routes = Vec::new();
     for placed in documents.values() {
         let Spec::Route(route) = &placed.document.spec else { continue };
-        if route.parents.iter().any(is_service) {
+        if route.parents.iter().any(ParentRef::is_service) {
             let (document, group, parents) = (&*placed.document, &placed.group, route.parents.as_slice());
             let plan = lookup.route_plan(placed, route);
             routes.push(MeshRoute { document, group, kind: route.kind, parents, plan });
@@ -158,15 +160,11 @@ fn mesh_routes<'d>(lookup: &Lookup<'d>, documents: &'d Documents) -> Vec<MeshRou
     routes
 }
 
-fn is_service(parent: &ParentRef) -> bool {
-    parent.kind == Kind::Service.as_str() && parent.group == Kind::Service.api_group()
-}
-
 /// The ports that a route wants by each of its parents.
 fn requests_of_route<'p>(lookup: &Lookup<'p>, route: &'p MeshRoute<'p>) -> Vec<Request<'p>> {
-    let parents = route.parents.iter().enumerate().filter(|(_, parent)| is_service(parent));
+    let parents = route.parents.iter().enumerate().filter(|(_, parent)| parent.is_service());
     let request = |(index, parent): (usize, &'p ParentRef)| {
-        let found = service(lookup, &parent.namespace, &parent.name);
+        let found = lookup.service(&parent.namespace, &parent.name);
         let places = found.ok_or_else(|| missing(parent)).and_then(|(document, service)| {
             let group = group_of(route, parent)?;
             let ports = ports(&document.key, service, parent)?;
@@ -176,12 +174,6 @@ fn requests_of_route<'p>(lookup: &Lookup<'p>, route: &'p MeshRoute<'p>) -> Vec<R
         Request { route, claim: Claim::Route(route), index, parent, service, places }
     };
     parents.map(request).collect()
-}
-
-fn service<'d>(lookup: &Lookup<'d>, namespace: &str, name: &str) -> Option<(&'d Document, &'d Service)> {
-    let document = lookup.document(Kind::Service, namespace, name)?;
-    let Spec::Service(service) = &document.spec else { return None };
-    Some((document, service))
 }
 
 fn missing(parent: &ParentRef) -> Fault {
@@ -231,7 +223,7 @@ fn places_of_service(placed: &Placed) -> Vec<Place<'_>> {
 /// Leaves the claims of the first kind only. Gateways' option to let both kinds of routes in holds here too.
 fn settle<'p>(claims: &mut Claims<'p>, options: &Options) -> Lost<'p> {
     let mut lost = Lost::new();
-    for (place, rivals) in claims {
+    for (place, rivals) in claims.iter_mut().filter(|(_, rivals)| rivals.len() > 1) {
         let first =
             rivals.values().min_by_key(|claim| (claim.class(), Seniority::of(claim.document()))).copied();
         let Some(first) = first else { continue };
@@ -269,20 +261,17 @@ fn report_route(
         Ok(message) => {
             let partly = &route.plan.partly_invalid;
             if !message.is_empty() {
-                warn(split::code("Conflicted"), &parent.spot, message.clone());
+                warn(code_of("Conflicted"), &parent.spot, message.clone());
             }
             conditions.push(Condition { message, ..Condition::holds("Accepted", "Accepted") });
             conditions.extend((!partly.is_empty()).then(|| partially_invalid(partly)));
         }
         Err(Fault { reason, message }) => {
-            warn(split::code(reason), &parent.spot, message.clone());
+            warn(code_of(reason), &parent.spot, message.clone());
             conditions.push(Condition::fails("Accepted", reason, message));
         }
     }
     conditions.insert(1, resolved_refs(&route.plan.problems));
-    for RefProblem { reason, message, spot } in &route.plan.problems {
-        warn(split::code(reason), spot, message.clone());
-    }
     let name = format!("{} {}/{}", parent.kind, parent.namespace, parent.name);
     if request.service.is_some_and(|service| service.external_name.is_some()) {
         let message =
@@ -310,7 +299,7 @@ fn report_split(
         && is_new
         && !told.is_empty()
     {
-        let (code, message) = (split::code("Conflicted"), told.clone());
+        let (code, message) = (code_of("Conflicted"), told.clone());
         diagnostics.push(document.diagnostic(Severity::Warning, code, &spec.service_spot, message));
     }
     let accepted = match accepted {
@@ -418,11 +407,7 @@ impl<'p> Namesakes<'p> {
 
 /// The names under which a Service is called, the shortest first.
 fn hosts(namespace: &str, name: &str, is_unique: bool) -> Vec<String> {
-    let long = [
-        format!("{name}.{namespace}"),
-        format!("{name}.{namespace}.svc"),
-        format!("{name}.{namespace}.svc.cluster.local"),
-    ];
+    let long = ["", ".svc", ".svc.cluster.local"].map(|end| [name, ".", namespace, end].concat());
     is_unique.then(|| name.to_owned()).into_iter().chain(long).collect()
 }
 
@@ -462,9 +447,8 @@ fn route_to_itself(lookup: &Lookup<'_>, document: &Document, own: &Referent<'_>)
     let Referent::Port { port, .. } = own else { return None };
     let is_grpc = split::is_grpc(port);
     let backend = Backend { name: own.cluster_name(), protocol: lookup.protocol(own, is_grpc) };
-    let (request_edits, response_edits) = (HeaderEdits::default(), HeaderEdits::default());
-    let weighted = Weighted { target: Target::Backend(backend), weight: 1, request_edits, response_edits };
+    let weighted = Weighted::plain(Target::Backend(backend), 1);
     let id = RouteId { document: document.key.clone(), rule: 0, rule_name: None, match_index: 0 };
-    let everything = split_matches::everything(&Spot::default());
-    Some(split::plain_route(id, is_grpc, everything, Action::Forward(vec![weighted])))
+    let everything = Match::of_path(&Spot::default(), PathMatch::Any);
+    Some(PlannedRoute::plain(id, is_grpc, everything, Action::Forward(vec![weighted])))
 }

@@ -28,11 +28,11 @@ mod tls;
 mod weights;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use xds_cache::{GroupName, NodeGroup};
-use xds_codec::{Diagnostic, Place};
+use xds_codec::{Diagnostic, Severity};
 
+use crate::model::Spot;
 use crate::translate::{Documents, Options};
 
 use attach::{attach, attachable_routes};
@@ -54,7 +54,7 @@ pub(crate) struct Planned {
     pub(crate) groups: BTreeMap<GroupName, PlannedGroup>,
     /// What became of the objects, but for what a profile cannot have.
     pub(crate) statuses: Statuses,
-    /// Warnings and notes between documents.
+    /// Warnings and notes between documents, in no order; a route with parents of several kinds is told of for each.
     pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
@@ -95,22 +95,26 @@ pub(crate) fn plan(documents: &Documents, options: &Options) -> Planned {
     for PlannedGroup { plan, .. } in groups.values_mut() {
         plan.ports.sort_by(|one, other| one.name.cmp(&other.name));
         lookup.fill(plan, &mut diagnostics);
+        if options.mesh_address.is_some() {
+            tell_taken_ports(plan, &lookup, &mut diagnostics);
+        }
     }
     lookup.report(groups.values().map(|group| &group.plan), &mut statuses);
-    sort(&mut diagnostics);
     Planned { groups, statuses, diagnostics }
 }
 
-/// Puts diagnostics in the order of files and lines, each once: a route with parents of several kinds is looked at for each.
-fn sort(diagnostics: &mut Vec<Diagnostic>) {
-    diagnostics.sort_by(|one, other| {
-        let key = |diagnostic: &'_ Diagnostic| {
-            let Place { file, line, column } = &diagnostic.place;
-            (Arc::clone(file), *line, *column, diagnostic.path.clone(), diagnostic.message.clone())
-        };
-        key(one).cmp(&key(other))
-    });
-    diagnostics.dedup_by(|one, other| {
-        (&one.place, &one.path, &one.message) == (&other.place, &other.path, &other.message)
-    });
+/// Tells where Envoys do not listen for the mesh, because a Gateway has the port.
+fn tell_taken_ports(plan: &Plan, lookup: &Lookup<'_>, diagnostics: &mut Vec<Diagnostic>) {
+    for service in plan.services.iter().filter(|service| !service.is_implicit) {
+        let MeshService { namespace, name, port, .. } = service;
+        let Some(taken) = plan.ports.iter().find(|gateway| gateway.port == *port) else { continue };
+        let Some((document, _)) = lookup.service(namespace, name) else { continue };
+        let gateway = taken.name.rsplit_once('/').map_or(taken.name.as_str(), |(gateway, _)| gateway);
+        let message = format!(
+            "Envoys do not listen on port {port} for the {}, because Gateway {gateway} of the same node group has the port; \
+             gRPC clients are served",
+            document.key,
+        );
+        diagnostics.push(document.diagnostic(Severity::Info, "mesh-port-taken", &Spot::default(), message));
+    }
 }

@@ -187,6 +187,27 @@ pub struct PlannedRoute {
     pub session: Option<Session>,
 }
 
+impl PlannedRoute {
+    /// A route that does nothing but match and act.
+    pub(crate) fn plain(id: RouteId, is_grpc: bool, matches: Match, action: Action) -> Self {
+        Self {
+            id,
+            is_grpc,
+            matches,
+            action,
+            request_edits: HeaderEdits::default(),
+            response_edits: HeaderEdits::default(),
+            mirrors: Vec::new(),
+            host_rewrite: None,
+            path_rewrite: None,
+            cors: None,
+            timeouts: Timeouts::default(),
+            retry: None,
+            session: None,
+        }
+    }
+}
+
 /// What becomes of the requests of a route.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub enum Action {
@@ -210,6 +231,14 @@ pub struct Weighted {
     pub request_edits: HeaderEdits,
     /// Changes of response headers for this target only.
     pub response_edits: HeaderEdits,
+}
+
+impl Weighted {
+    /// A target of that weight for which nothing is changed.
+    pub(crate) fn plain(target: Target, weight: u32) -> Self {
+        let (request_edits, response_edits) = (HeaderEdits::default(), HeaderEdits::default());
+        Self { target, weight, request_edits, response_edits }
+    }
 }
 
 /// Where requests go.

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::backends::Referent;
+use super::backends::{Referent, backend_kind};
 use super::listeners::resolved_refs;
 use super::lookup::Lookup;
 use super::parts::{Action, Discovery, Plan, PlannedRoute, Target, UpstreamTls};
 use super::precedence::Seniority;
 use super::statuses::Statuses;
+use super::tls::invalid_tls;
 use crate::conditions::{Condition, ParentStatus};
-use crate::model::{BackendTlsPolicy, Document, DocumentKey, Kind, ObjectRef, Spec};
+use crate::model::{Backend, BackendTlsPolicy, Document, DocumentKey, ObjectRef, Spec};
 use crate::translate::Documents;
 
 /// The policies by what they target.
@@ -60,36 +61,23 @@ impl<'d> Lookup<'d> {
         let ancestors = self.ancestors(plans);
         for placed in self.documents.values() {
             let document = &*placed.document;
-            match &document.spec {
-                Spec::BackendTlsPolicy(policy) => {
-                    self.report_policy(document, policy, &ancestors, statuses);
-                }
-                Spec::Backend(_) => statuses.object(&document.key, self.backend_condition(document)),
-                Spec::GatewayClass { .. }
-                | Spec::Gateway(_)
-                | Spec::Route(_)
-                | Spec::ReferenceGrant(_)
-                | Spec::Service(_)
-                | Spec::EndpointSlice(_)
-                | Spec::Endpoints(_)
-                | Spec::Namespace(_)
-                | Spec::Secret(_)
-                | Spec::ConfigMap(_)
-                | Spec::TrafficSplit(_)
-                | Spec::HttpRouteGroup(_) => {}
+            if let Spec::BackendTlsPolicy(policy) = &document.spec {
+                self.report_policy(document, policy, &ancestors, statuses);
+            }
+            if let Spec::Backend(backend) = &document.spec {
+                statuses.object(&document.key, self.backend_condition(document, backend));
             }
         }
     }
 
-    fn backend_condition(&self, document: &Document) -> Condition {
+    fn backend_condition(&self, document: &Document, backend: &Backend) -> Condition {
         if let Some(Err(fault)) = self.fallbacks.get(&document.key) {
             return Condition::fails("Accepted", "Invalid", fault.to_string());
         }
-        let Spec::Backend(backend) = &document.spec else { return Condition::holds("Accepted", "Accepted") };
-        match self.upstream_tls(&Referent::Backend { document, backend }) {
+        let referent = Referent::Backend { document, backend };
+        match self.upstream_tls(&referent) {
             Some((UpstreamTls::Invalid, _)) => {
-                let message = "no certificate is known that TLS could trust, so every request fails";
-                Condition::fails("Accepted", "Invalid", message)
+                Condition::fails("Accepted", "Invalid", invalid_tls(&referent))
             }
             Some((UpstreamTls::Verified { .. }, _)) | None => Condition::holds("Accepted", "Accepted"),
         }
@@ -138,6 +126,11 @@ impl<'d> Lookup<'d> {
                 fault = fault.or(Some(("TargetNotFound", format!("{group}/{kind} cannot be a target"))));
                 continue;
             };
+            if self.fallbacks.contains_key(&target.0) {
+                let message = format!("the {} has no connections of its own: target its members", target.0);
+                fault = fault.or(Some(("Invalid", message)));
+                continue;
+            }
             if let Some(message) = self.missing_target(&target) {
                 fault = fault.or(Some(("TargetNotFound", message)));
                 continue;
@@ -170,6 +163,8 @@ impl<'d> Lookup<'d> {
         plans: impl Iterator<Item = &'p Plan>,
     ) -> BTreeMap<&'d DocumentKey, BTreeSet<String>> {
         let mut ancestors: BTreeMap<&DocumentKey, BTreeSet<String>> = BTreeMap::new();
+        // Only policies ask.
+        let plans = plans.filter(|_| !self.policies.by_target.is_empty());
         for plan in plans {
             let gateways = plan.ports.iter().map(|port| {
                 let gateway: Vec<&str> = port.name.splitn(3, '/').take(2).collect();
@@ -198,10 +193,7 @@ fn targets(policy: &BackendTlsPolicy) -> impl Iterator<Item = PolicyTarget> {
 }
 
 fn target(reference: &ObjectRef, section: Option<&String>) -> Option<PolicyTarget> {
-    let kinds = [Kind::Service, Kind::Backend];
-    let kind = kinds
-        .into_iter()
-        .find(|kind| kind.api_group() == reference.group && kind.as_str() == reference.kind)?;
+    let kind = backend_kind(reference)?;
     Some((DocumentKey::new(kind, &reference.namespace, &reference.name), section.cloned()))
 }
 

@@ -173,8 +173,7 @@ impl Planner<'_, '_> {
 
     /// A backend as a target; its weight is given later.
     fn target(&mut self, backend: &BackendRef, referent: Result<Referent<'_>, RefProblem>) -> Weighted {
-        let (request_edits, response_edits) = (HeaderEdits::default(), HeaderEdits::default());
-        let mut weighted = Weighted { target: Target::Broken, weight: 0, request_edits, response_edits };
+        let mut weighted = Weighted::plain(Target::Broken, 0);
         match referent.and_then(|referent| self.spoken_to(&referent, &backend.object)) {
             Ok(backend) => weighted.target = Target::Backend(backend),
             Err(problem) => self.plan.problems.push(problem),

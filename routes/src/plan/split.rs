@@ -11,9 +11,7 @@ use super::parts::{Action, Backend, PlannedRoute, RouteId, Target, Weighted};
 use super::precedence::Seniority;
 use super::statuses::{Fault, code_of};
 use super::{split_matches, weights};
-use crate::model::{
-    Document, HeaderEdits, Kind, Match, Service, ServicePort, Spec, Spot, Timeouts, TrafficSplit,
-};
+use crate::model::{Document, Kind, Match, PathMatch, Service, ServicePort, Spec, Spot, TrafficSplit};
 
 /// What one split comes to.
 pub(super) struct PlannedSplit<'d> {
@@ -50,7 +48,7 @@ pub(super) fn plan_splits<'d>(
             Err(fault) => (Some(fault), None, Vec::new()),
         };
         if let Some(Fault { reason, message }) = &fault {
-            planner.warn(code(reason), &split.service_spot, message.clone());
+            planner.warn(code_of(reason), &split.service_spot, message.clone());
         }
         let problems = planner.problems;
         all.push(PlannedSplit { document, group: &placed.group, fault, problems, root, ports });
@@ -105,9 +103,7 @@ impl<'d> Planner<'_, 'd> {
             return Err(Fault::new("Conflicted", message));
         }
         let missing = || Fault::new("RootServiceNotFound", format!("there is no Service {namespace}/{name}"));
-        let document = self.lookup.document(Kind::Service, namespace, name).ok_or_else(missing)?;
-        let Spec::Service(service) = &document.spec else { return Err(missing()) };
-        Ok((document, service))
+        self.lookup.service(namespace, name).ok_or_else(missing)
     }
 
     /// The routes of every port of the root. Where no backend is left, requests go to the root itself: a split never makes a
@@ -130,16 +126,13 @@ impl<'d> Planner<'_, 'd> {
             let own = Referent::Port { document: root, service, port };
             let to_root = Action::Forward(vec![self.weighted(&own, is_grpc, 1)]);
             let routes = match self.action(&candidates, port, is_grpc) {
-                None => vec![self.route(
-                    1,
-                    0,
-                    is_grpc,
-                    to_root,
-                    split_matches::everything(&self.split.service_spot),
-                )],
+                None => {
+                    let everything = Match::of_path(&self.split.service_spot, PathMatch::Any);
+                    vec![self.route(1, 0, is_grpc, to_root, everything)]
+                }
                 Some(action) => {
                     splits_any = true;
-                    self.routes(&matches, is_grpc, &action, to_root)
+                    self.routes(matches.as_deref(), is_grpc, &action, to_root)
                 }
             };
             ports.push((port.port, routes));
@@ -249,12 +242,12 @@ impl<'d> Planner<'_, 'd> {
     /// The routes of a port: what matches is split, everything else goes to the root.
     fn routes(
         &self,
-        matches: &Option<Vec<Match>>,
+        matches: Option<&[Match]>,
         is_grpc: bool,
         action: &Action,
         to_root: Action,
     ) -> Vec<PlannedRoute> {
-        let everything = split_matches::everything(&self.split.service_spot);
+        let everything = Match::of_path(&self.split.service_spot, PathMatch::Any);
         let Some(matches) = matches else {
             return vec![self.route(0, 0, is_grpc, action.clone(), everything)];
         };
@@ -278,7 +271,7 @@ impl<'d> Planner<'_, 'd> {
     ) -> PlannedRoute {
         let rule_name = (rule == 1).then(|| "root".to_owned());
         let id = RouteId { document: self.document.key.clone(), rule, rule_name, match_index };
-        plain_route(id, is_grpc, matches, action)
+        PlannedRoute::plain(id, is_grpc, matches, action)
     }
 
     fn weighted(&self, referent: &Referent<'d>, is_grpc: bool, weight: u32) -> Weighted {
@@ -287,14 +280,13 @@ impl<'d> Planner<'_, 'd> {
             Referent::Backend { .. } => false,
         };
         let protocol = self.lookup.protocol(referent, is_grpc || is_http2);
-        let target = Target::Backend(Backend { name: referent.cluster_name(), protocol });
-        let (request_edits, response_edits) = (HeaderEdits::default(), HeaderEdits::default());
-        Weighted { target, weight, request_edits, response_edits }
+        Weighted::plain(Target::Backend(Backend { name: referent.cluster_name(), protocol }), weight)
     }
 
     fn problem(&mut self, reason: &'static str, spot: &Spot, message: String) {
-        self.warn(code(reason), spot, message.clone());
-        self.problems.push(RefProblem { reason, message, spot: spot.clone() });
+        let problem = RefProblem { reason, message, spot: spot.clone() };
+        self.diagnostics.push(problem.diagnostic(self.document));
+        self.problems.push(problem);
     }
 
     fn warn(&mut self, code: &'static str, spot: &Spot, message: String) {
@@ -306,41 +298,11 @@ impl<'d> Planner<'_, 'd> {
     }
 }
 
-/// A route that does nothing but match and act.
-pub(super) fn plain_route(id: RouteId, is_grpc: bool, matches: Match, action: Action) -> PlannedRoute {
-    PlannedRoute {
-        id,
-        is_grpc,
-        matches,
-        action,
-        request_edits: HeaderEdits::default(),
-        response_edits: HeaderEdits::default(),
-        mirrors: Vec::new(),
-        host_rewrite: None,
-        path_rewrite: None,
-        cors: None,
-        timeouts: Timeouts::default(),
-        retry: None,
-        session: None,
-    }
-}
-
 /// Whether a port is one of gRPC, as far as its `appProtocol` or its name tells: SMI has no other word for it (§3.2).
 pub(super) fn is_grpc(port: &ServicePort) -> bool {
     match &port.app_protocol {
         Some(protocol) => is_http2_name(protocol),
         None => is_http2_name(&port.name),
-    }
-}
-
-/// The code of a diagnostic that says what a reason says; those of splits are ours.
-pub(super) fn code(reason: &str) -> &'static str {
-    match reason {
-        "Conflicted" => "mesh-conflict",
-        "HTTPRouteGroupNotFound" => "route-group-not-found",
-        "NoEligibleBackends" => "no-eligible-backends",
-        "RootServiceNotFound" => "root-service-not-found",
-        reason => code_of(reason),
     }
 }
 

@@ -1,19 +1,6 @@
 //! The matches of an HTTPRouteGroup as matches of routes (§3.2).
 
-use crate::model::{GroupMatch, HeaderMatch, HeaderValue, HttpRouteGroup, Match, PathMatch, Spot};
-
-/// The match of everything.
-pub(super) fn everything(spot: &Spot) -> Match {
-    Match {
-        spot: spot.clone(),
-        path: PathMatch::Any,
-        headers: Vec::new(),
-        query: Vec::new(),
-        method: None,
-        fraction: None,
-        case_sensitive: true,
-    }
-}
+use crate::model::{GroupMatch, HeaderMatch, HeaderValue, HttpRouteGroup, Match, PathMatch};
 
 /// The matches of a group. A group without any matches nothing.
 pub(super) fn of_group(group: &HttpRouteGroup, matches_whole_paths: bool) -> Vec<Match> {
@@ -26,19 +13,14 @@ fn of_match(one: &GroupMatch, matches_whole_paths: bool) -> Match {
         Some(regex) if matches_whole_paths => whole_path(regex),
         Some(regex) => beginning_of_path(regex),
     };
-    let mut headers: Vec<HeaderMatch> = one.headers.clone();
-    for header in headers.iter_mut().filter(|header| header.name == "host") {
-        ":authority".clone_into(&mut header.name);
-    }
-    headers.extend(method_header(one));
-    Match { path, headers, ..everything(&one.spot) }
+    let headers = one.headers.iter().cloned().chain(method_header(one)).collect();
+    Match { headers, ..Match::of_path(&one.spot, path) }
 }
 
 /// Methods as a header, because a match of a route has room for one only.
 fn method_header(one: &GroupMatch) -> Option<HeaderMatch> {
     let value = match one.methods.as_slice() {
         [] => return None,
-        methods if methods.iter().any(|method| method == "*") => return None,
         [method] => HeaderValue::Exact(method.clone()),
         methods => {
             let methods: Vec<String> = methods.iter().map(|method| regex::escape(method)).collect();

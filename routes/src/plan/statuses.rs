@@ -78,10 +78,13 @@ pub(crate) fn partially_invalid(messages: &[String]) -> Condition {
 pub(crate) fn code_of(reason: &str) -> &'static str {
     match reason {
         "BackendNotFound" => "backend-not-found",
+        "Conflicted" => "mesh-conflict",
+        "HTTPRouteGroupNotFound" => "route-group-not-found",
         "HostnameConflict" => "hostname-conflict",
         "InvalidCertificateRef" => "invalid-certificate-ref",
         "InvalidKind" => "invalid-kind",
         "InvalidRouteKinds" => "invalid-route-kinds",
+        "NoEligibleBackends" => "no-eligible-backends",
         "NoMatchingListenerHostname" => "no-matching-listener-hostname",
         "NoMatchingParent" => "no-matching-parent",
         "NoReadyListeners" => "no-ready-listeners",
@@ -89,6 +92,7 @@ pub(crate) fn code_of(reason: &str) -> &'static str {
         "PortUnavailable" => "port-unavailable",
         "ProtocolConflict" => "protocol-conflict",
         "RefNotPermitted" => "ref-not-permitted",
+        "RootServiceNotFound" => "root-service-not-found",
         "UnsupportedProtocol" => "unsupported-protocol",
         "UnsupportedValue" => "unsupported-value",
         _ => "unresolved-reference",

@@ -64,12 +64,15 @@ impl Lookup<'_> {
     /// TLS towards a backend, if a policy or the backend itself asks for it. Fails closed: what cannot be done as it was asked
     /// for is [`UpstreamTls::Invalid`], never plaintext.
     pub(super) fn upstream_tls(&self, referent: &Referent<'_>) -> Option<Upstream> {
-        if let Some((document, policy)) = self.policy(referent) {
+        let policy = self.policy(referent);
+        if let Some((document, policy)) = policy.filter(|_| !is_fallback(referent)) {
             return Some(self.tls_of_policy(document, policy));
         }
         let Referent::Backend { document, backend } = referent else { return None };
         match (&backend.source, &backend.tls) {
             (BackendSource::Endpoints(_), Some(tls)) => Some(native_tls(document, tls)),
+            // Its members would be spoken to as they say, not as the policy does.
+            (BackendSource::Fallback(_), _) if policy.is_some() => Some((UpstreamTls::Invalid, None)),
             (BackendSource::Endpoints(_), None) | (BackendSource::Fallback(_), _) => None,
         }
     }
@@ -162,6 +165,23 @@ impl Lookup<'_> {
         let document = self.document(Kind::Secret, namespace, name)?;
         let Spec::Secret(secret) = &document.spec else { return None };
         Some((document, secret))
+    }
+}
+
+/// Why TLS towards a backend is [`UpstreamTls::Invalid`].
+pub(super) fn invalid_tls(referent: &Referent<'_>) -> &'static str {
+    match is_fallback(referent) {
+        true => {
+            "a fallback has no connections of its own that a policy could hold for, so every request to it fails"
+        }
+        false => "TLS has no CA certificate that can be used, so every request to it fails",
+    }
+}
+
+fn is_fallback(referent: &Referent<'_>) -> bool {
+    match referent {
+        Referent::Port { .. } => false,
+        Referent::Backend { backend, .. } => matches!(backend.source, BackendSource::Fallback(_)),
     }
 }
 

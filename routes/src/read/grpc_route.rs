@@ -47,7 +47,7 @@ fn read_rule(
     };
     *n_matches += matches.len();
     if matches.is_empty() {
-        rule.matches.push(route::match_of(&rule.spot, PathMatch::Any));
+        rule.matches.push(Match::of_path(&rule.spot, PathMatch::Any));
     }
     rule.matches.extend(matches.iter().filter_map(|value| read_match(value, context, reader)));
     object.finish(reader);
@@ -73,7 +73,7 @@ fn read_match(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> 
         None => Vec::new(),
     };
     object.finish(reader);
-    Some(Match { headers, ..route::match_of(&value.spot, path?) })
+    Some(Match { headers, ..Match::of_path(&value.spot, path?) })
 }
 
 fn read_method(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<PathMatch> {

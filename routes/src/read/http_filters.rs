@@ -20,7 +20,8 @@ pub(crate) fn read_redirect(body: &mut Object<'_>, reader: &mut Reader) -> Optio
     Some(Redirect { scheme: scheme.map(str::to_owned), host, path, port, status: status? })
 }
 
-fn read_status(value: &Value<'_>, reader: &mut Reader) -> Option<u16> {
+/// Reads the status of a redirect.
+pub(crate) fn read_status(value: &Value<'_>, reader: &mut Reader) -> Option<u16> {
     let status = value.integer(300, 399, reader).and_then(|status| u16::try_from(status).ok())?;
     if !REDIRECT_STATUSES.contains(&status) {
         let message = format!("{status} is none of 301, 302, 303, 307, 308");
@@ -125,9 +126,7 @@ fn read_texts<'t>(
 }
 
 fn read_method_or_star<'t>(value: &Value<'t>, reader: &mut Reader) -> Option<&'t str> {
-    let mut names = METHODS.to_vec();
-    names.push("*");
-    value.choice(&names, reader)
+    value.choice(&METHODS_OR_ANY, reader)
 }
 
 /// Reads an origin: `https://a.example:8443`, `https://*.a.example`, `*`.
@@ -165,5 +164,9 @@ fn is_origin(text: &str) -> bool {
 /// The methods of HTTP that routes can name.
 pub(crate) const METHODS: [&str; 9] =
     ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+
+/// The same, and `*` for every one.
+pub(crate) const METHODS_OR_ANY: [&str; 10] =
+    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "*"];
 
 const REDIRECT_STATUSES: [u16; 5] = [301, 302, 303, 307, 308];

@@ -42,7 +42,7 @@ fn default_rule(spec: &Object<'_>) -> Rule {
     Rule {
         spot: spec.spot().clone(),
         name: None,
-        matches: vec![route::match_of(spec.spot(), PathMatch::Any)],
+        matches: vec![Match::of_path(spec.spot(), PathMatch::Any)],
         filters: Vec::new(),
         backends: Vec::new(),
         timeouts: Timeouts::default(),
@@ -57,7 +57,7 @@ fn read_rule(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> O
     let list = object.take("matches");
     let matches = list.map_or_else(Vec::new, |list| list.list(MAX_MATCHES_OF_RULE, reader));
     if matches.is_empty() {
-        rule.matches.push(route::match_of(&rule.spot, PathMatch::Any));
+        rule.matches.push(Match::of_path(&rule.spot, PathMatch::Any));
     }
     rule.matches.extend(matches.iter().filter_map(|value| read_match(value, context, reader)));
     if let Some(timeouts) = object.take("timeouts") {
@@ -129,7 +129,7 @@ fn read_match(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> 
     let method = object.take("method").and_then(|method| method.choice(&METHODS, reader));
     object.finish(reader);
     let method = method.map(str::to_owned);
-    Some(Match { headers, query, method, ..route::match_of(&value.spot, path?) })
+    Some(Match { headers, query, method, ..Match::of_path(&value.spot, path?) })
 }
 
 /// Reads a path; `/` as a prefix is every path, and a slash at the end of a prefix says nothing.

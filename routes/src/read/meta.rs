@@ -5,7 +5,7 @@ use std::sync::Arc;
 use xds_codec::echo;
 
 use super::fields::{Object, Reader, Value};
-use crate::model::{DocumentKey, Hostname, Kind, Meta};
+use crate::model::{DocumentKey, Hostname, Kind, Meta, is_dns_label};
 
 /// Reads identity and metadata of a Kubernetes-shaped document; `None`, with an error, if it has no usable name.
 pub(crate) fn read_meta(
@@ -52,7 +52,7 @@ pub(crate) fn read_meta(
     Some((DocumentKey::new(kind, &namespace?, &name?), meta))
 }
 
-/// A name of an object or namespace: 1 to 253 characters, no `/`, no blanks, no control characters.
+/// A name of an object or namespace: 1 to 253 characters, no `/`, no blanks, no control characters; nor `xdstp:` in front.
 ///
 /// Kubernetes allows less; what names cannot hold here is what would make resource names ambiguous.
 pub(crate) fn read_name(value: &Value<'_>, reader: &mut Reader) -> Option<Arc<str>> {
@@ -60,6 +60,11 @@ pub(crate) fn read_name(value: &Value<'_>, reader: &mut Reader) -> Option<Arc<st
     if text.chars().any(|one| one == '/' || one.is_whitespace() || one.is_control()) {
         let message =
             format!("{} is no name: `/`, blanks and control characters are not allowed", echo(text));
+        reader.error("bad-name", &value.spot, message);
+        return None;
+    }
+    if text.starts_with("xdstp:") {
+        let message = format!("{} begins as URLs of resources do", echo(text));
         reader.error("bad-name", &value.spot, message);
         return None;
     }
@@ -127,15 +132,9 @@ pub(crate) fn read_precise_hostname(value: &Value<'_>, reader: &mut Reader) -> O
     Some(hostname.as_str().to_owned())
 }
 
-/// Labels of lower-case letters, digits and inner `-`, joined by dots; no label is empty.
+/// Labels joined by dots.
 fn is_dns_name(text: &str) -> bool {
-    let is_edge =
-        |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    text.split('.').all(|label| {
-        let bytes = label.as_bytes();
-        let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
-        is_edge(bytes.first()) && is_edge(bytes.last()) && bytes.iter().all(inner)
-    })
+    text.split('.').all(is_dns_label)
 }
 
 /// A map of texts, sorted by key.
@@ -204,6 +203,18 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read::testing::findings;
+
+    #[test]
+    fn no_name_can_be_taken_for_a_resource_name_of_another_form() {
+        let found = |name: &str, namespace: &str| {
+            let metadata = format!("metadata: {{name: '{name}', namespace: '{namespace}'}}");
+            findings(&format!("{{apiVersion: v1, kind: ConfigMap, {metadata}}}"))
+        };
+        assert!(found("a:b", "xdstp").is_empty());
+        assert_eq!(found("a", "xdstp:"), ["error[bad-name] metadata.namespace"]);
+        assert_eq!(found("a/b", "c"), ["error[bad-name] metadata.name"]);
+    }
 
     #[test]
     fn timestamps_are_those_of_rfc_3339() {

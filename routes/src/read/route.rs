@@ -8,7 +8,9 @@ use super::fields::{Object, Reader, Value};
 use super::filters::read_filters;
 use super::meta::{read_group, read_hostname, read_kind, read_name, read_section_name};
 use super::session::read_session;
-use crate::model::{Hostname, Match, ParentRef, PathMatch, Rule, Spot, Timeouts};
+use crate::model::{
+    Hostname, Match, MatchType, MethodMatch, ParentRef, PathMatch, Rule, SessionKind, Spot, Timeouts,
+};
 
 /// The most matches of one rule.
 pub(crate) const MAX_MATCHES_OF_RULE: usize = 64;
@@ -149,6 +151,7 @@ pub(crate) fn check_rules(spot: &Spot, rules: &[Rule], n_matches: usize, reader:
                        rules in a route must be less than 128";
         reader.error("too-many-matches", spot, message);
     }
+    rules.iter().for_each(|rule| check_cookie_path(rule, reader));
     for (index, rule) in rules.iter().enumerate() {
         let Some(name) = &rule.name else { continue };
         if rules.iter().take(index).any(|other| other.name.as_ref() == Some(name)) {
@@ -158,15 +161,32 @@ pub(crate) fn check_rules(spot: &Spot, rules: &[Rule], n_matches: usize, reader:
     }
 }
 
-/// A match of a path and nothing else.
-pub(crate) fn match_of(spot: &Spot, path: PathMatch) -> Match {
-    Match {
-        spot: spot.clone(),
-        path,
-        headers: Vec::new(),
-        query: Vec::new(),
-        method: None,
-        fraction: None,
-        case_sensitive: true,
+/// Warns of a cookie that clients would not send back with any request of the rule (C88): its path is neither that of such a
+/// request nor one above it.
+fn check_cookie_path(rule: &Rule, reader: &mut Reader) {
+    let Some(session) = &rule.session else { return };
+    let SessionKind::Cookie { path: cookie, .. } = &session.kind else { return };
+    let is_above = |path: &str| {
+        let rest = path.strip_prefix(cookie.as_str());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || cookie.ends_with('/'))
+    };
+    let is_sent = |one: &Match| match &one.path {
+        PathMatch::Exact(path) => is_above(path),
+        PathMatch::Prefix(path) => is_above(path) || cookie.starts_with(&format!("{path}/")),
+        PathMatch::TextPrefix(path) => is_above(path) || cookie.starts_with(path.as_str()),
+        PathMatch::Method(MethodMatch { match_type: MatchType::Exact, service: Some(service), method }) => {
+            match method {
+                Some(method) => is_above(&format!("/{service}/{method}")),
+                None => is_above(&format!("/{service}/")) || cookie.starts_with(&format!("/{service}/")),
+            }
+        }
+        PathMatch::Any | PathMatch::Regex(_) | PathMatch::Method(_) => true,
+    };
+    if !rule.matches.iter().any(is_sent) {
+        let message = format!(
+            "no request of the rule is below the cookie's path {}, so no session is kept",
+            echo(cookie)
+        );
+        reader.warn("cookie-path", &session.spot, message);
     }
 }

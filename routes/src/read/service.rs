@@ -9,7 +9,7 @@ use xds_codec::echo;
 use super::Context;
 use super::address::{parse_port, read_dns_name};
 use super::fields::{Object, Reader, Value};
-use crate::model::{Service, ServicePort, Spec, TargetPort};
+use crate::model::{Service, ServicePort, Spec, TargetPort, is_dns_label};
 
 /// Reads a Service.
 ///
@@ -17,9 +17,10 @@ use crate::model::{Service, ServicePort, Spec, TargetPort};
 /// `kubectl get -o yaml` prints is read without a warning.
 pub(crate) fn read_service(
     document: &mut Object<'_>,
-    _context: &Context<'_>,
+    context: &Context<'_>,
     reader: &mut Reader,
 ) -> Option<Spec> {
+    check_names(document, context, reader);
     let mut spec = document.need("spec", reader)?.object(reader)?;
     let is_external = match spec.take("type") {
         Some(kind) => kind.choice(&TYPES, reader) == Some("ExternalName"),
@@ -42,6 +43,24 @@ pub(crate) fn read_service(
     spec.ignore(&KUBERNETES_FIELDS);
     spec.finish(reader);
     Some(Spec::Service(Service { ports, external_name, has_cluster_ip }))
+}
+
+/// Clients of the mesh call a service by its name and namespace, `name.namespace.svc`; so both are labels of the DNS, as Kubernetes
+/// has it, or they would be patterns of hosts, or the same for two services.
+fn check_names(document: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader) {
+    let Some(mut metadata) = document.take("metadata").and_then(|metadata| metadata.object(reader)) else {
+        return;
+    };
+    for (field, text) in [("name", &context.key.name), ("namespace", &context.key.namespace)] {
+        if !is_dns_label(text) || text.len() > MAX_LABEL {
+            let spot = metadata.take(field).map_or_else(|| document.spot().clone(), |value| value.spot);
+            let message = format!(
+                "{} is no {field} of a Service: 1 to {MAX_LABEL} lower-case letters, digits and `-` are allowed",
+                echo(text)
+            );
+            reader.error("bad-name", &spot, message);
+        }
+    }
 }
 
 /// Whether the service is headless, and whether it has an address.
@@ -134,6 +153,9 @@ pub(crate) fn read_protocol(port: &mut Object<'_>, reader: &mut Reader) -> bool 
     let protocol = port.take("protocol");
     protocol.is_none_or(|protocol| protocol.choice(&["TCP", "UDP", "SCTP"], reader) == Some("TCP"))
 }
+
+/// The longest label of the DNS.
+const MAX_LABEL: usize = 63;
 
 /// The types of services.
 const TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
@@ -230,6 +252,23 @@ status: {loadBalancer: {}}
         let external = read("{type: ExternalName, externalName: DB.example.com}");
         assert_eq!(external.external_name.as_deref(), Some("db.example.com"));
         assert_eq!(read("{externalName: left.over, ports: [{port: 1}]}").external_name, None);
+    }
+
+    #[test]
+    fn the_name_of_a_service_is_a_label_because_it_is_called_by_it() {
+        let named = |name: &str, namespace: &str| {
+            format!(
+                "{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: {namespace}}}, spec: {{ports: [{{port: 1}}]}}}}"
+            )
+        };
+        for (name, namespace) in [("greeter", "prod"), ("a-1", "'1'"), ("1a", "x")] {
+            assert!(findings(&named(name, namespace)).is_empty(), "{name} {namespace}");
+        }
+        let long = "a".repeat(64);
+        for name in ["'*'", "a.b", "A", "a_b", "-a", "a:80", &long] {
+            assert_eq!(findings(&named(name, "prod")), ["error[bad-name] metadata.name"], "{name}");
+            assert_eq!(findings(&named("a", name)), ["error[bad-name] metadata.namespace"], "{name}");
+        }
     }
 
     #[test]

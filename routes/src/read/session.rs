@@ -14,7 +14,8 @@ use crate::model::{SessionKind, SessionLifetime, SessionPersistence};
 /// Reads session persistence.
 pub(crate) fn read_session(value: &Value<'_>, reader: &mut Reader) -> Option<SessionPersistence> {
     let mut object = value.object(reader)?;
-    let absolute_timeout = object.take("absoluteTimeout").map(|timeout| timeout.duration(reader));
+    let timeout = object.take("absoluteTimeout");
+    let absolute_timeout = timeout.as_ref().map(|timeout| timeout.duration(reader));
     if let Some(idle) = object.take("idleTimeout") {
         idle.duration(reader);
         reader.warn("unsupported", &idle.spot, "no client can end a session that is idle");
@@ -48,11 +49,14 @@ pub(crate) fn read_session(value: &Value<'_>, reader: &mut Reader) -> Option<Ses
         let timeout = absolute_timeout.flatten();
         read_cookie_session(value, cookie.or(config).as_ref(), name.as_ref(), timeout, reader)
     };
-    Some(SessionPersistence {
-        spot: value.spot.clone(),
-        absolute_timeout: absolute_timeout.flatten(),
-        kind: kind?,
-    })
+    let absolute_timeout = absolute_timeout.flatten();
+    let session = SessionPersistence { spot: value.spot.clone(), absolute_timeout, kind: kind? };
+    if let Some(timeout) = timeout.filter(|_| session.max_age().is_none() && absolute_timeout.is_some()) {
+        let message =
+            "sessions end after a time only by a cookie whose lifetimeType is Permanent, and a time above 0";
+        reader.warn("unsupported", &timeout.spot, message);
+    }
+    Some(session)
 }
 
 fn read_header_session(
@@ -123,7 +127,7 @@ fn read_lifetime(cookie: &mut Object<'_>, reader: &mut Reader) -> Option<Session
 }
 
 /// Reads the name of a cookie: a token of HTTP.
-fn read_cookie_name(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
+pub(crate) fn read_cookie_name(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let text = value.bounded_text(1, 256, reader)?;
     if !text.bytes().all(is_token) {
         let message = format!("{} is no name of a cookie", echo(text));
@@ -134,10 +138,9 @@ fn read_cookie_name(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
 }
 
 /// Reads the path of a cookie; what is beyond a `;` would be another attribute of it.
-fn read_cookie_path(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
+pub(crate) fn read_cookie_path(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let text = value.bounded_text(1, 1_024, reader)?;
-    if !text.starts_with('/') || text.contains(|one: char| one == ';' || one.is_control() || !one.is_ascii())
-    {
+    if !text.starts_with('/') || !text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';') {
         let message = format!("{} is no path of a cookie: it begins with `/` and has no `;`", echo(text));
         reader.error("bad-cookie-path", &value.spot, message);
         return None;
@@ -148,4 +151,44 @@ fn read_cookie_path(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
 fn refuse_two_names(session_name: &Value<'_>, reader: &mut Reader) {
     let message = "`sessionName` is the name in an older version; only one name can be given";
     reader.error("misplaced-field", &session_name.spot, message);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::read::testing::findings;
+
+    fn route(session: &str) -> String {
+        format!(
+            "{{apiVersion: gateway.networking.k8s.io/v1, kind: GRPCRoute, metadata: {{name: r}}, \
+             spec: {{rules: [{{matches: [{{method: {{service: a.B}}}}], sessionPersistence: {session}}}]}}}}"
+        )
+    }
+
+    #[test]
+    fn a_time_that_no_client_heeds_is_told() {
+        let path = "spec.rules[0].sessionPersistence.absoluteTimeout";
+        for session in [
+            "{absoluteTimeout: 1h}",
+            "{absoluteTimeout: 1h, cookie: {lifetimeType: Session}}",
+            "{absoluteTimeout: 1h, type: Header, header: {name: a}}",
+            "{absoluteTimeout: 0s, cookie: {lifetimeType: Permanent}}",
+        ] {
+            assert_eq!(findings(&route(session)), [format!("warning[unsupported] {path}")], "{session}");
+        }
+        assert!(findings(&route("{absoluteTimeout: 1h, cookie: {lifetimeType: Permanent}}")).is_empty());
+        let native = "{version: xds-server/v1, routes: {r: {to: b, session: {header: a, ttl: 1h}}}}";
+        assert_eq!(findings(native), ["error[misplaced-field] routes[\"r\"].session.ttl"]);
+    }
+
+    /// C88.
+    #[test]
+    fn a_cookie_whose_path_is_that_of_no_request_is_told() {
+        let with_path = |path: &str| findings(&route(&format!("{{cookie: {{path: {path}}}}}")));
+        for path in ["/", "/a.B", "/a.B/", "/a.B/Get", "/a.B/Get/"] {
+            assert_eq!(with_path(path), Vec::<String>::new(), "{path}");
+        }
+        for path in ["/a", "/a.C", "/service/bar"] {
+            assert_eq!(with_path(path), ["warning[cookie-path] spec.rules[0].sessionPersistence"], "{path}");
+        }
+    }
 }

@@ -56,8 +56,9 @@ pub(super) fn listeners(plan: &Plan) -> (Vec<Table<'_>>, BTreeMap<String, usize>
             found_by: FoundBy::Authority,
         });
         let is_lowest = lowest_ports.get(&(namespace, name)) == Some(&port);
+        let end = format!(":{port}");
         for host in &service.hosts {
-            listeners.entry(format!("{host}:{port}")).or_insert(index);
+            listeners.entry([host.as_str(), &end].concat()).or_insert(index);
             if is_lowest {
                 listeners.entry(host.clone()).or_insert(index);
             }

@@ -1,7 +1,7 @@
 //! Routes whose parents are Services (§1.9).
 
 use super::backends_support::{external, service, shown, to};
-use super::support::{created, documents, grpc, in_groups, one, planned, route, web};
+use super::support::{created, documents, gateway, grpc, http, in_groups, one, planned, route, web};
 use crate::model::{Document, RouteKind, Rule};
 use crate::plan::{Planned, plan};
 use crate::translate::{Documents, Options};
@@ -207,4 +207,17 @@ fn a_service_without_routes_is_for_grpc_clients_only_unless_its_port_is_asked_fo
     assert!(
         shared.clusters["a/s/90"].protocols.is_empty() && !shared.clusters["b/s/80"].protocols.is_empty()
     );
+}
+
+#[test]
+fn a_gateway_takes_a_port_from_the_envoys_of_the_mesh_and_that_is_told() {
+    let documents = with([
+        gateway("a/gw", vec![http("http", 80, ""), http("other", 81, "")]),
+        grpc("a/r", "Service=a/s", "", vec![to("a/v1:80")]),
+    ]);
+    let outcome = planned(&documents);
+    let told: Vec<_> = outcome.diagnostics.iter().filter(|it| it.starts_with("mesh-port-taken")).collect();
+    let expected = "mesh-port-taken: Envoys do not listen on port 80 for the Service a/s, because Gateway a/gw of the same node \
+                    group has the port; gRPC clients are served";
+    assert_eq!(told, [expected]);
 }

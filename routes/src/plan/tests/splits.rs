@@ -262,26 +262,24 @@ fn groups_of_matches_are_routes() {
     let insider = r"^(.*?;)?(type=insider)(;.*)?$";
     let groups = || {
         [
-            group("d/the-routes", vec![group_match("/metrics", "GET", &[]), group_match("/ping", "*", &[])]),
-            group("d/everything", vec![group_match(".*", "*", &[])]),
+            group("d/the-routes", vec![group_match("/metrics", "GET", &[]), group_match("/ping", "", &[])]),
+            group("d/everything", vec![group_match(".*", "", &[])]),
             group(
                 "d/android",
                 vec![group_match("", "", &[("user-agent", ".*Android.*"), ("cookie", insider)])],
             ),
             group("d/firefox", vec![group_match("", "", &[("user-agent", ".*Firefox.*")])]),
             group("d/iphone", vec![group_match("/api/.*", "GET HEAD", &[("user-agent", ".*iPhone.*")])]),
-            group("d/host", vec![group_match("", "", &[("host", "a.*")])]),
             group("d/empty", vec![]),
         ]
     };
     let android = format!("/ user-agent~.*Android.* cookie~{insider}");
-    let table: [(&[&str], &[&str]); 8] = [
+    let table: [(&[&str], &[&str]); 7] = [
         (&["the-routes"], &["~(?:/metrics).* :method=GET", "~(?:/ping).*"]),
         (&["everything"], &["/"]),
         (&["android"], &[&android]),
         (&["android", "firefox"], &[&android, "/ user-agent~.*Firefox.*"]),
         (&["iphone"], &["~(?:/api/.*).* user-agent~.*iPhone.* :method~GET|HEAD"]),
-        (&["host"], &["/ :authority~a.*"]),
         (&["empty"], &[]),
         (&["missing", "firefox"], &["/ user-agent~.*Firefox.*"]),
     ];

@@ -182,15 +182,7 @@ pub(crate) fn rules(texts: &[&str]) -> Vec<Rule> {
 /// `service/`, `service/method` or `/method` after `rpc:`, or after `rpc~` for expressions; `name=value` for a header;
 /// `?name=value` for a query parameter; `@METHOD`.
 pub(crate) fn one(text: &str) -> Match {
-    let mut matches = Match {
-        spot: Spot::default(),
-        path: PathMatch::Any,
-        headers: Vec::new(),
-        query: Vec::new(),
-        method: None,
-        fraction: None,
-        case_sensitive: true,
-    };
+    let mut matches = Match::of_path(&Spot::default(), PathMatch::Any);
     for word in text.split_whitespace() {
         add_word(&mut matches, word);
     }

@@ -149,6 +149,21 @@ fn policies_are_told_what_became_of_them() {
     assert_eq!(found, [" Accepted=False/TargetNotFound ResolvedRefs=True/ResolvedRefs"]);
 }
 
+/// Its members are spoken to as they say, and must not be without TLS because the policy is of something that has no connections.
+#[test]
+fn a_policy_of_a_fallback_fails_closed() {
+    let documents = with([
+        fallback("a/main", "a/s:80"),
+        policy("a/p", "a/main", "ConfigMap=a/ca"),
+        grpc("a/x", "a/gw", "", vec![to("a/main")]),
+    ]);
+    assert_eq!(tls(&documents, "a/main"), Some(UpstreamTls::Invalid));
+    assert_eq!(tls(&documents, "a/s/80"), None);
+    let expected = ["Gateway a/gw: Accepted=False/Invalid ResolvedRefs=True/ResolvedRefs"];
+    assert_eq!(told(&documents, "BackendTLSPolicy a/p"), expected);
+    assert_eq!(told(&documents, "Backend a/main"), [" Accepted=False/Invalid"]);
+}
+
 #[test]
 fn every_way_to_a_target_is_an_ancestor() {
     let documents = with([

@@ -9,6 +9,7 @@ use super::target::read_target;
 use crate::model::{Filter, FilterKind, Fraction, Match, PathMatch, PathRewrite, Redirect};
 use crate::read::Context;
 use crate::read::fields::{Object, Reader, Value};
+use crate::read::http_filters::read_status;
 use crate::read::meta::read_precise_hostname;
 
 /// Reads the fields of a rule that are filters.
@@ -94,16 +95,6 @@ fn read_redirect(value: &Value<'_>, matches: &[Match], reader: &mut Reader) -> O
     Some(FilterKind::Redirect(Redirect { scheme: scheme.map(str::to_owned), host, path, port, status }))
 }
 
-fn read_status(value: &Value<'_>, reader: &mut Reader) -> Option<u16> {
-    let status = value.integer(301, 308, reader).and_then(|status| u16::try_from(status).ok())?;
-    if !STATUSES.contains(&status) {
-        let message = format!("{status} is no status of a redirect; there are 301, 302, 303, 307 and 308");
-        reader.error("out-of-range", &value.spot, message);
-        return None;
-    }
-    Some(status)
-}
-
 fn read_rewrite(value: &Value<'_>, matches: &[Match], reader: &mut Reader) -> Option<FilterKind> {
     let mut fields = value.object(reader)?;
     let host = fields.take("host").and_then(|host| read_precise_hostname(&host, reader));
@@ -152,5 +143,3 @@ pub(super) fn read_path(value: &Value<'_>, reader: &mut Reader) -> Option<String
 
 /// As many as a rule of the Gateway API has filters.
 const MAX_MIRRORS: usize = 16;
-
-const STATUSES: [u16; 5] = [301, 302, 303, 307, 308];

@@ -8,13 +8,14 @@ use super::share::read_share;
 use super::target::one_or_list;
 use crate::model::{HeaderMatch, HeaderValue, Match, MatchType, MethodMatch, PathMatch, QueryMatch};
 use crate::read::fields::{Object, Reader, Value};
+use crate::read::http_filters::METHODS;
 use crate::read::regex::{check, read_regex};
-use crate::read::route::{MAX_MATCHES_OF_RULE, match_of};
+use crate::read::route::MAX_MATCHES_OF_RULE;
 use crate::read::smi::read_header_key;
 
 /// Reads `match`: one object, or a list of which one must hold; everything if it is left out.
 pub(super) fn read_matches(rule: &mut Object<'_>, reader: &mut Reader) -> Vec<Match> {
-    let Some(value) = rule.take("match") else { return vec![match_of(rule.spot(), PathMatch::Any)] };
+    let Some(value) = rule.take("match") else { return vec![Match::of_path(rule.spot(), PathMatch::Any)] };
     let items = one_or_list(&value, MAX_MATCHES_OF_RULE, reader);
     items.iter().filter_map(|item| read_match(item, reader)).collect()
 }
@@ -182,9 +183,6 @@ fn read_value(value: &Value<'_>, reader: &mut Reader) -> Option<Wanted> {
 
 /// The ways to say which path: a method of gRPC, a whole path, one path and those below it, a beginning, an expression.
 const PATH_FIELDS: [&str; 5] = ["grpc", "path", "prefix", "text_prefix", "regex"];
-
-/// As the Gateway API has it.
-const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
 /// As the Gateway API has it.
 const MAX_VALUES: usize = 16;

@@ -15,8 +15,9 @@ use crate::model::{
 };
 use crate::read::Context;
 use crate::read::fields::{Object, Reader, Value};
-use crate::read::matches::{is_token, read_header_name};
+use crate::read::matches::read_header_name;
 use crate::read::meta::read_section_name;
+use crate::read::session::{read_cookie_name, read_cookie_path};
 
 /// Reads a rule. The fields are all of [`RULE_FIELDS`].
 pub(super) fn read_rule(fields: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader) -> Rule {
@@ -122,7 +123,7 @@ fn read_retry(value: &Value<'_>, reader: &mut Reader) -> Option<Retry> {
             if matches!(item.tree.value, TreeValue::Number(_)) {
                 let code = item.integer(400, 599, reader).and_then(|code| u16::try_from(code).ok());
                 codes.extend(code.filter(|code| !codes.contains(code)));
-            } else if let Some(condition) = item.choice(&GRPC_CONDITIONS, reader)
+            } else if let Some(condition) = item.choice(&Retry::GRPC_CONDITIONS, reader)
                 && !grpc_on.iter().any(|other| other == condition)
             {
                 grpc_on.push(condition.to_owned());
@@ -154,10 +155,14 @@ fn read_session(value: &Value<'_>, reader: &mut Reader) -> Option<SessionPersist
     let mut fields = value.object(reader)?;
     let (cookie, header) = (fields.take("cookie"), fields.take("header"));
     let ttl = fields.take("ttl");
-    let absolute_timeout = ttl.and_then(|ttl| positive_duration(&ttl, reader));
+    let absolute_timeout = ttl.as_ref().and_then(|ttl| positive_duration(ttl, reader));
     let path = fields.take("path");
-    if let (Some(path), Some(_)) = (&path, &header) {
-        reader.error("misplaced-field", &path.spot, "only a cookie has a path");
+    for (field, message) in
+        [(&path, "only a cookie has a path"), (&ttl, "only a cookie ends a session after a time")]
+    {
+        if let (Some(field), Some(_)) = (field, &header) {
+            reader.error("misplaced-field", &field.spot, message);
+        }
     }
     let kind = match (cookie, header) {
         (Some(cookie), None) => {
@@ -166,7 +171,12 @@ fn read_session(value: &Value<'_>, reader: &mut Reader) -> Option<SessionPersist
                 None => SessionLifetime::Session,
             };
             let path = path.map_or(Some("/".to_owned()), |path| read_cookie_path(&path, reader));
-            let name = read_cookie_name(&cookie, reader);
+            // `true` leaves the name to the rule's identity.
+            let name = if cookie.tree.value == TreeValue::Bool(true) {
+                Some(None)
+            } else {
+                read_cookie_name(&cookie, reader).map(Some)
+            };
             name.zip(path).map(|(name, path)| SessionKind::Cookie { name, path, lifetime })
         }
         (None, Some(header)) => {
@@ -180,30 +190,6 @@ fn read_session(value: &Value<'_>, reader: &mut Reader) -> Option<SessionPersist
     };
     fields.finish(reader);
     Some(SessionPersistence { spot: value.spot.clone(), absolute_timeout, kind: kind? })
-}
-
-/// The name of a cookie; `true` leaves it to the rule's identity.
-fn read_cookie_name(value: &Value<'_>, reader: &mut Reader) -> Option<Option<String>> {
-    if value.tree.value == TreeValue::Bool(true) {
-        return Some(None);
-    }
-    let text = value.bounded_text(1, 256, reader)?;
-    if !text.bytes().all(is_token) {
-        reader.error("bad-cookie-name", &value.spot, format!("{} is no name of a cookie", echo(text)));
-        return None;
-    }
-    Some(Some(text.to_owned()))
-}
-
-/// What is beyond a `;` would be another attribute of the cookie.
-fn read_cookie_path(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
-    let text = value.bounded_text(1, 1_024, reader)?;
-    if !text.starts_with('/') || !text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';') {
-        let message = format!("{} is no path of a cookie: it begins with `/` and has no `;`", echo(text));
-        reader.error("bad-cookie-path", &value.spot, message);
-        return None;
-    }
-    Some(text.to_owned())
 }
 
 /// Every field of a rule.
@@ -225,10 +211,6 @@ pub(super) const RULE_FIELDS: [&str; 16] = [
     "add_response_headers",
     "remove_response_headers",
 ];
-
-/// The conditions of gRPC that clients can retry (gRFC A44).
-const GRPC_CONDITIONS: [&str; 5] =
-    ["cancelled", "deadline-exceeded", "internal", "resource-exhausted", "unavailable"];
 
 /// As the Gateway API has it.
 const MAX_BACKENDS: usize = 16;

@@ -6,6 +6,7 @@ use super::warn_of_version;
 use crate::model::{GroupMatch, HeaderMatch, HeaderValue, HttpRouteGroup, Spec, Spot};
 use crate::read::Context;
 use crate::read::fields::{Object, Reader, Value};
+use crate::read::http_filters::METHODS_OR_ANY;
 use crate::read::matches::check_header_name;
 use crate::read::meta::read_name;
 use crate::read::regex::read_regex;
@@ -84,8 +85,8 @@ fn read_methods(value: &Value<'_>, reader: &mut Reader) -> Option<Vec<String>> {
     }
     let mut methods: Vec<String> = Vec::new();
     let mut takes_all = false;
-    for item in value.list(METHODS.len(), reader) {
-        match item.choice(&METHODS, reader)? {
+    for item in value.list(METHODS_OR_ANY.len(), reader) {
+        match item.choice(&METHODS_OR_ANY, reader)? {
             "*" => takes_all = true,
             method if methods.iter().any(|other| other == method) => {}
             method => methods.push(method.to_owned()),
@@ -131,10 +132,6 @@ pub(crate) fn read_header_key(name: &str, spot: &Spot, reader: &mut Reader) -> O
         _ => check_header_name(&lower, spot, reader).map(str::to_owned),
     }
 }
-
-/// What the schema of the specification allows; `*` is every one.
-const METHODS: [&str; 10] =
-    ["*", "GET", "HEAD", "PUT", "POST", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
 /// SMI has no bound; as many as a rule of a GRPCRoute has.
 const MAX_MATCHES: usize = 64;

@@ -7,7 +7,7 @@ use xds_cache::Origin;
 
 use crate::model::{
     DocumentKey, HeaderEdits, HeaderMatch, HeaderValue, Hostname, Kind, LbPolicy, Match, MatchType,
-    MethodMatch, PathMatch, SessionKind, SessionLifetime, SessionPersistence, Spot, Timeouts,
+    MethodMatch, PathMatch, SessionKind, SessionLifetime, SessionPersistence, Spot,
 };
 use crate::plan::{
     Action, Assignment, Backend, Chain, Cluster, Discovery, Endpoint, Health, Host, Locality, MeshService,
@@ -17,15 +17,7 @@ use crate::plan::{
 
 /// Takes everything.
 pub(super) fn everything() -> Match {
-    Match {
-        spot: Spot::default(),
-        path: PathMatch::Any,
-        headers: Vec::new(),
-        query: Vec::new(),
-        method: None,
-        fraction: None,
-        case_sensitive: true,
-    }
+    Match::of_path(&Spot::default(), PathMatch::Any)
 }
 
 pub(super) fn method(match_type: MatchType, service: Option<&str>, method: Option<&str>) -> PathMatch {
@@ -50,27 +42,14 @@ pub(super) fn broken(weight: u32) -> Weighted {
 }
 
 fn weighted(target: Target, weight: u32) -> Weighted {
-    Weighted { target, weight, request_edits: HeaderEdits::default(), response_edits: HeaderEdits::default() }
+    Weighted::plain(target, weight)
 }
 
 /// An HTTP route of the rule of that index, which takes everything.
 pub(super) fn route(rule: usize, action: Action) -> PlannedRoute {
     let document = DocumentKey::new(Kind::HttpRoute, "prod", "web");
-    PlannedRoute {
-        id: RouteId { document, rule, rule_name: None, match_index: 0 },
-        is_grpc: false,
-        matches: everything(),
-        action,
-        request_edits: HeaderEdits::default(),
-        response_edits: HeaderEdits::default(),
-        mirrors: Vec::new(),
-        host_rewrite: None,
-        path_rewrite: None,
-        cors: None,
-        timeouts: Timeouts::default(),
-        retry: None,
-        session: None,
-    }
+    let id = RouteId { document, rule, rule_name: None, match_index: 0 };
+    PlannedRoute::plain(id, false, everything(), action)
 }
 
 pub(super) fn forward(targets: Vec<Weighted>) -> PlannedRoute {

@@ -28,15 +28,7 @@ pub(super) fn host(name: &str) -> Host {
 
 /// Takes everything.
 pub(super) fn everything() -> Match {
-    Match {
-        spot: Spot::default(),
-        path: PathMatch::Any,
-        headers: Vec::new(),
-        query: Vec::new(),
-        method: None,
-        fraction: None,
-        case_sensitive: true,
-    }
+    Match::of_path(&Spot::default(), PathMatch::Any)
 }
 
 pub(super) fn path(path: PathMatch) -> Match {
@@ -63,27 +55,14 @@ pub(super) fn broken(weight: u32) -> Weighted {
 }
 
 fn weighted(target: Target, weight: u32) -> Weighted {
-    Weighted { target, weight, request_edits: HeaderEdits::default(), response_edits: HeaderEdits::default() }
+    Weighted::plain(target, weight)
 }
 
 /// A route of the rule of that index.
 pub(super) fn route(rule: usize, matches: Match, action: Action) -> PlannedRoute {
     let document = DocumentKey::new(Kind::GrpcRoute, "prod", "greeter");
-    PlannedRoute {
-        id: RouteId { document, rule, rule_name: None, match_index: 0 },
-        is_grpc: true,
-        matches,
-        action,
-        request_edits: HeaderEdits::default(),
-        response_edits: HeaderEdits::default(),
-        mirrors: Vec::new(),
-        host_rewrite: None,
-        path_rewrite: None,
-        cors: None,
-        timeouts: Timeouts::default(),
-        retry: None,
-        session: None,
-    }
+    let id = RouteId { document, rule, rule_name: None, match_index: 0 };
+    PlannedRoute::plain(id, true, matches, action)
 }
 
 pub(super) fn forward(rule: usize, targets: Vec<Weighted>) -> PlannedRoute {

@@ -80,7 +80,7 @@ const ROUTES: &[(&str, &str, &str)] = &[
     ("{redirect: {}}", "missing-field", ".redirect"),
     ("{redirect: {scheme: ftp}}", "unknown-value", ".redirect.scheme"),
     ("{redirect: {host: '*.a'}}", "bad-hostname", ".redirect.host"),
-    ("{redirect: {host: a, status: 305}}", "out-of-range", ".redirect.status"),
+    ("{redirect: {host: a, status: 305}}", "unknown-value", ".redirect.status"),
     ("{to: b, rewrite: {}}", "missing-field", ".rewrite"),
     ("{to: b, rewrite: {prefix: /a}, match: {path: /b}}", "misplaced-field", ".rewrite.prefix"),
     ("{to: b, rewrite: {prefix: /a, path: /b}}", "misplaced-field", ".rewrite.prefix"),
