@@ -100,6 +100,10 @@ pub enum EventKind {
     Held,
     /// Everything that the view of this revision owes the client was sent.
     Current(Revision),
+    /// A change is not sent yet, because of what the client has or lacks.
+    HeldBack,
+    /// The client was waited for as long as the limits say, and a change is sent without.
+    GraceExpired,
 }
 
 /// How many bytes of a client's error message are kept.
@@ -180,7 +184,7 @@ impl TypeStatus {
 
     fn record(&mut self, kind: &EventKind, at: SystemTime) {
         match kind {
-            EventKind::Subscribed => {}
+            EventKind::Subscribed | EventKind::HeldBack | EventKind::GraceExpired => {}
             EventKind::Held => self.is_held = true,
             EventKind::Current(revision) => {
                 self.current = *revision;
@@ -293,7 +297,11 @@ impl StreamEntry {
         let Some(board) = self.board.upgrade() else { return };
         match event.kind {
             EventKind::Acked(_) | EventKind::Nacked { .. } | EventKind::Current(_) => board.tick(),
-            EventKind::Subscribed | EventKind::Sent(_) | EventKind::Held => {}
+            EventKind::Subscribed
+            | EventKind::Sent(_)
+            | EventKind::Held
+            | EventKind::HeldBack
+            | EventKind::GraceExpired => {}
         }
         // No receiver is no error: then nobody watches.
         let _ = board.news.send(News::Stream { id: self.id, event: event.clone() });

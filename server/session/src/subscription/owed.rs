@@ -127,7 +127,11 @@ impl Subscription {
             }
             return;
         }
-        match (held, self.lookup(table, name)) {
+        let found = self.lookup(table, name);
+        if found.is_none() && table.is_withheld(name) {
+            return;
+        }
+        match (held, found) {
             (Held::Version(version), Some(resource)) if version == resource.version() => {}
             (Held::Stale, Some(resource)) if resource.name() != name => owed.removed.push(Arc::clone(name)),
             (held, Some(resource)) => {

@@ -122,6 +122,9 @@ fn no_request_panics() {
                 max_name_bytes: name,
                 max_types: types,
                 max_response_bytes: response,
+                addition_grace: Duration::from_millis(names as u64 * 3000),
+                removal_grace: Duration::from_millis(name as u64 * 1000),
+                ..Limits::default()
             }
         });
     check(&(calls(), prop_oneof![limits, Just(Limits::default())]), |(calls, limits)| {

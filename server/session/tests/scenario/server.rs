@@ -98,7 +98,7 @@ impl Server {
             "group" => self.group(words)?,
             "ungroup" => drop(self.groups.remove(&group_name(&words.shift()?)?)),
             "publish" => self.publish(words)?,
-            "limits" => self.limit(&words)?,
+            "limits" => self.limit(words)?,
             "connect" => self.connect(words)?,
             "request" => self.request(words, output)?,
             "close" => self.close(&words.shift()?)?,
@@ -109,6 +109,7 @@ impl Server {
             "status" => self.status(&words, output)?,
             "acked" => self.acked(words, output)?,
             "held" => self.held(words, output)?,
+            "waiting" => self.waiting(words, output)?,
             "concerned" => self.concerned(words, output)?,
             other => return Err(format!("no command {other}")),
         }
@@ -132,12 +133,14 @@ impl Server {
         let resource_type = resource_type(&words.shift()?)?;
         let in_wildcard = !words.take_flag("outside");
         let host_pattern = words.take_flag("hosts");
+        let is_dns = words.take_flag("dns");
         for word in words.plain.clone() {
             let (name, content) = word.rsplit_once('=').ok_or_else(|| format!("{word}: NAME=CONTENT"))?;
             let resource = resource(resource_type.clone(), name, content, &words)?;
             let in_wildcard = in_wildcard && !(host_pattern && name.contains('*'));
             let value =
                 if host_pattern { show::named(name, resource.value()) } else { resource.value().clone() };
+            let value = if is_dns { [show::DNS, &value].concat().into() } else { value };
             let resource =
                 Resource::new(ResourceDraft { value, in_wildcard, host_pattern, ..resource.to_draft() });
             self.known.insert(known(&resource), resource.version().to_string());
@@ -190,12 +193,17 @@ impl Server {
         Ok(())
     }
 
-    fn limit(&mut self, words: &Words) -> Result<(), String> {
+    fn limit(&mut self, mut words: Words) -> Result<(), String> {
         let limits = &mut self.limits;
         limits.max_names_per_type = words.number("names")?.unwrap_or(limits.max_names_per_type);
         limits.max_types = words.number("types")?.unwrap_or(limits.max_types);
         limits.max_response_bytes = words.number("bytes")?.unwrap_or(limits.max_response_bytes);
         limits.max_name_bytes = words.number("size")?.unwrap_or(limits.max_name_bytes);
+        let time = |key: &str, default| words.option(key).map_or(Ok(default), duration);
+        limits.addition_grace = time("addition", limits.addition_grace)?;
+        limits.removal_grace = time("removal", limits.removal_grace)?;
+        limits.settle_time = time("settle", limits.settle_time)?;
+        limits.is_phased = !words.take_flag("naive");
         Ok(())
     }
 
@@ -436,6 +444,25 @@ impl Server {
                 holding.resource.as_ref().map_or("?".to_owned(), |resource| show::content(resource));
             let version = if holding.version.is_some() { content } else { "none".to_owned() };
             output.push(format!("{name} {} {}@{version}", holding.resource_type.slug(), holding.name));
+        }
+        Ok(())
+    }
+
+    fn waiting(&self, mut words: Words, output: &mut Vec<String>) -> Result<(), String> {
+        let name = words.shift().unwrap_or_else(|_| self.latest.clone());
+        let client = &self.clients.get(&self.stream(&name)?.client).ok_or("no client")?.client;
+        for held in client.held_back() {
+            let what = if held.is_removal { "removal" } else { "update" };
+            let (key, of) = (&held.resource, held.waits_for.resource());
+            output.push(format!(
+                "{name} {what} of {}/{} waits for {} of {}/{} since {}s",
+                key.resource_type.slug(),
+                key.name,
+                held.waits_for.as_str(),
+                of.resource_type.slug(),
+                of.name,
+                self.now.duration_since(held.since).as_secs(),
+            ));
         }
         Ok(())
     }

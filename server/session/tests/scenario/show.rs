@@ -83,12 +83,18 @@ fn full(line: &mut String, resource: &Resource, has_ttl: bool) {
 pub(crate) fn content(resource: &Resource) -> String {
     let bytes = resource.value().split(|byte| *byte == 0).next().unwrap_or_default();
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    if let Some(rest) = bytes.strip_prefix(DNS) {
+        return text(rest) + "(dns)";
+    }
     let Some((length, rest)) = bytes.strip_prefix(b"\n").and_then(|rest| rest.split_first()) else {
         return text(bytes);
     };
     let (name, content) = rest.split_at(usize::from(*length));
     if *name == *resource.name().as_bytes() { text(content) } else { text(content) + "(" + &text(name) + ")" }
 }
+
+/// What an encoded Cluster has that resolves names: `type: STRICT_DNS`.
+pub(crate) const DNS: &[u8] = b"\x10\x01";
 
 /// A content with a name before it, as the first field of an encoded Listener; short names only.
 pub(crate) fn named(name: &str, content: &[u8]) -> Bytes {
@@ -120,6 +126,8 @@ pub(crate) fn event(stream: &str, first_nonce: u64, event: &StreamEvent) -> Opti
             Some(format!("{stream} nack #{} {resource_type} {message:?}", nonce(sent)))
         }
         EventKind::Held => Some(format!("{stream} held {resource_type}")),
+        EventKind::HeldBack => Some(format!("{stream} holds back {resource_type}")),
+        EventKind::GraceExpired => Some(format!("{stream} grace expired {resource_type}")),
         EventKind::Subscribed | EventKind::Sent(_) | EventKind::Current(_) => None,
     }
 }

@@ -12,9 +12,10 @@ pub(crate) struct Words {
 }
 
 /// What stands before `=` in an option; any other word may hold a `=`.
-const OPTIONS: [&str; 22] = [
+const OPTIONS: [&str; 25] = [
     "group", "ttl", "alias", "refs", "size", "ids", "agents", "meta", "priority", "client", "label", "node",
     "agent", "features", "service", "nonce", "version", "error", "irv", "names", "types", "bytes",
+    "addition", "removal", "settle",
 ];
 
 impl Words {
