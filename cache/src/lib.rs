@@ -34,6 +34,6 @@ pub use resource::{Name, Origin, Reference, Resource, ResourceDraft, ResourceKey
 pub use resource_type::ResourceType;
 pub use status::StatusBoard;
 pub use table::{Changes, Found, TypeTable};
-pub use transition::Deviations;
+pub use transition::{Deviation, Deviations};
 pub use version::{ForeignVersion, Revision, Version, VersionHasher};
 pub use view::{Conflict, View, ViewKey};

@@ -7,9 +7,18 @@ use crate::resource::{Name, Resource};
 use crate::table::TypeTable;
 use crate::version::{Version, VersionHasher};
 
-/// What a transitional table has otherwise than the final one: resources that stand in the place of the final ones or beside
-/// them, and names that it does not have yet (`None`).
-pub type Deviations = BTreeMap<Name, Option<Arc<Resource>>>;
+/// What a transitional table has otherwise than the final one.
+pub type Deviations = BTreeMap<Name, Deviation>;
+
+/// What a transitional table has for one name.
+#[derive(Clone, Debug)]
+pub enum Deviation {
+    /// This, in the place of the final resource or beside the final ones.
+    Kept(Arc<Resource>),
+    /// What the client may have of it, if anything. A client that waits for an answer goes on waiting, because what it may be told
+    /// is not ready: neither this nor that there is nothing.
+    Withheld(Option<Arc<Resource>>),
+}
 
 /// What a table knows of the tables that lead to it, and of the one that it leads to.
 #[derive(Debug, Default)]
@@ -23,7 +32,7 @@ pub(crate) struct Transitions {
 #[derive(Debug)]
 struct Goal {
     table: Arc<TypeTable>,
-    /// Names that the final table has and this one has not yet, sorted.
+    /// Names for which a client gets no answer yet, sorted.
     withheld: Box<[Name]>,
 }
 
@@ -47,13 +56,15 @@ impl TypeTable {
             .map(|resource| (Arc::clone(resource.name()), Arc::clone(resource)))
             .collect();
         let mut withheld = Vec::new();
-        for (name, resource) in deviations {
-            match resource {
-                Some(resource) => drop(resources.insert(Arc::clone(name), Arc::clone(resource))),
-                None => {
-                    resources.remove(name);
-                    withheld.push(Arc::clone(name));
+        for (name, deviation) in deviations {
+            match deviation {
+                Deviation::Kept(kept) | Deviation::Withheld(Some(kept)) => {
+                    resources.insert(Arc::clone(name), Arc::clone(kept));
                 }
+                Deviation::Withheld(None) => drop(resources.remove(name)),
+            }
+            if matches!(deviation, Deviation::Withheld(_)) {
+                withheld.push(Arc::clone(name));
             }
         }
         let mut table = Self::new(resources.into_values().collect());
@@ -63,7 +74,7 @@ impl TypeTable {
         table
     }
 
-    /// Whether what a client gets for a name is only withheld from it for now, so that it must not be told that there is nothing.
+    /// Whether a client that asks for a name gets no answer yet.
     #[must_use]
     pub fn is_withheld(&self, asked: &str) -> bool {
         let Some(goal) = self.transitions.goal.as_ref().filter(|goal| !goal.withheld.is_empty()) else {
@@ -77,12 +88,14 @@ impl TypeTable {
 
 fn hash_of(deviations: &Deviations) -> Version {
     let mut hasher = VersionHasher::new();
-    for (name, resource) in deviations {
+    for (name, deviation) in deviations {
         hasher.update(name.as_bytes());
-        match resource {
-            Some(resource) => hasher.update(resource.version().to_string().as_bytes()),
-            None => hasher.update(&[]),
-        }
+        let (kind, resource) = match deviation {
+            Deviation::Kept(kept) => (b"kept", Some(kept)),
+            Deviation::Withheld(kept) => (b"held", kept.as_ref()),
+        };
+        hasher.update(kind);
+        hasher.update(resource.map(|resource| resource.version().to_string()).unwrap_or_default().as_bytes());
     }
     hasher.finish()
 }
@@ -100,15 +113,20 @@ mod tests {
     fn equal_deviations_are_one_table_as_long_as_it_is_held() {
         let table = Arc::new(TypeTable::new(vec![cluster("a", "1"), cluster("b", "2")]));
         let deviations = Deviations::from([
-            ("a".into(), None),
-            ("b".into(), Some(cluster("b", "1"))),
-            ("x".into(), Some(cluster("x", "1"))),
+            ("a".into(), Deviation::Withheld(None)),
+            ("b".into(), Deviation::Withheld(Some(cluster("b", "1")))),
+            ("x".into(), Deviation::Kept(cluster("x", "1"))),
         ]);
         let first = table.deviating(&deviations);
         assert!(Arc::ptr_eq(&first, &table.deviating(&deviations)));
         let plain = TypeTable::new(vec![cluster("b", "1"), cluster("x", "1")]);
         assert_eq!(first.version(), plain.version());
-        assert!(first.is_withheld("a") && !first.is_withheld("x") && !first.is_withheld("c"));
+        assert!(
+            first.is_withheld("a")
+                && first.is_withheld("b")
+                && !first.is_withheld("x")
+                && !first.is_withheld("c")
+        );
         assert!(!table.is_withheld("a"));
         assert!(Arc::ptr_eq(&table, &table.deviating(&Deviations::new())));
     }

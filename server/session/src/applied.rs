@@ -30,6 +30,8 @@ struct Sending {
     again: BTreeSet<Name>,
     /// Whether all of it was sent.
     is_whole: bool,
+    /// Whether the last response so far was accepted.
+    is_end_accepted: bool,
     answer: Answer,
 }
 
@@ -47,9 +49,35 @@ pub(crate) enum Answer {
     Rejected,
 }
 
+/// Something that the client accepted and may not use alone yet.
+#[derive(Clone, Copy)]
+pub(crate) struct Accepted<'a> {
+    /// Its number, for [`Applied::release`].
+    pub(crate) position: usize,
+    /// When it was first noticed.
+    pub(crate) at: Option<Instant>,
+    /// What the client was sent before it.
+    pub(crate) older: &'a Arc<TypeTable>,
+    /// What it was sent.
+    pub(crate) newer: &'a Arc<TypeTable>,
+    /// What of that was sent though it did not change.
+    again: &'a BTreeSet<Name>,
+}
+
+impl Accepted<'_> {
+    /// The names of what was sent, as far as it is still there.
+    pub(crate) fn sent(&self) -> BTreeSet<Name> {
+        let changes = self.newer.changes_since(self.older);
+        changes.changed.iter().map(|resource| resource.name()).chain(self.again).cloned().collect()
+    }
+}
+
 /// How many tables are kept that the client did not accept. Of what a client is sent without ever answering, older ones count as if
 /// they had never been sent; by then the grace is mostly over.
 const MAX_LATER: usize = 16;
+
+/// The range of nonces of what needed no response.
+const NO_NONCES: (u64, u64) = (1, 0);
 
 impl Applied {
     /// The client was sent `changed`, and has, if it takes that up, what `table` has.
@@ -70,6 +98,7 @@ impl Applied {
             // What the first part was is told by the table.
             last.nonces.1 = nonce;
             last.is_whole = is_whole;
+            last.is_end_accepted = false;
             return;
         }
         if self.later.len() == MAX_LATER {
@@ -81,46 +110,70 @@ impl Applied {
             table,
             again,
             is_whole,
+            is_end_accepted: false,
             answer: Answer::None,
         });
     }
 
-    /// The client has everything of `table` that it wants, and nothing had to be sent for that.
-    pub(crate) fn handle_nothing_owed(&mut self, table: &Arc<TypeTable>, comes_with_it: bool) {
+    /// The client has everything of `table` that it wants, and nothing had to be sent for that. `is_leaf` as below.
+    pub(crate) fn handle_nothing_owed(&mut self, table: &Arc<TypeTable>, comes_with_it: bool, is_leaf: bool) {
         self.has_accepted |= comes_with_it;
-        if self.later.is_empty() {
-            self.base = Arc::clone(table);
+        // If there was more to send, it is not wanted any more.
+        let is_over = self.later.back_mut().is_some_and(|last| {
+            !std::mem::replace(&mut last.is_whole, true)
+                && last.is_end_accepted
+                && last.answer == Answer::None
+        });
+        if is_over {
+            self.accept(self.later.len() - 1, false, is_leaf);
+            self.compact();
         }
+        if !self.later.is_empty() || table.version() == self.base.version() {
+            return;
+        }
+        if is_leaf || self.base.is_empty() {
+            self.base = Arc::clone(table);
+            return;
+        }
+        // It may still be using what it does not ask for any more.
+        self.later.push_back(Sending {
+            nonces: NO_NONCES,
+            table: Arc::clone(table),
+            again: BTreeSet::new(),
+            is_whole: true,
+            is_end_accepted: true,
+            answer: Answer::Accepted(None),
+        });
+    }
+
+    /// Whether something was accepted of which it is not known yet whether it replaced what went before.
+    pub(crate) fn has_news(&self) -> bool {
+        self.later.iter().any(|sending| sending.answer == Answer::Accepted(None))
     }
 
     /// The client accepted the response, and with it whatever went before and was not rejected; a complete list also makes good
     /// what was rejected. `is_leaf`: nothing that the type refers to is waited for.
-    pub(crate) fn handle_ack(
-        &mut self,
-        nonce: u64,
-        is_complete: bool,
-        is_leaf: bool,
-        wants: impl Fn(&TypeTable, &str) -> bool,
-    ) {
+    pub(crate) fn handle_ack(&mut self, nonce: u64, is_complete: bool, is_leaf: bool) {
         let Some(position) = self.position(nonce) else { return };
-        let Some(sending) = self.later.get(position) else { return };
-        if sending.nonces.1 != nonce
-            || !sending.is_whole
-            || (sending.answer == Answer::Rejected && !is_complete)
-        {
-            return;
+        let Some(sending) = self.later.get_mut(position) else { return };
+        sending.is_end_accepted |= sending.nonces.1 == nonce;
+        let is_accepted = sending.is_whole && sending.is_end_accepted;
+        if is_accepted && (sending.answer != Answer::Rejected || is_complete) {
+            self.accept(position, is_complete, is_leaf);
+            self.compact();
         }
+    }
+
+    fn accept(&mut self, position: usize, is_complete: bool, is_leaf: bool) {
         self.has_accepted = true;
         for sending in self.later.iter_mut().take(position + 1) {
             match sending.answer {
-                Answer::None if is_leaf => sending.answer = Answer::Released,
-                Answer::None => sending.answer = Answer::Accepted(None),
-                Answer::Rejected if is_complete => sending.answer = Answer::Released,
-                Answer::Rejected | Answer::Accepted(_) | Answer::Released => {}
+                Answer::Rejected if !is_complete => {}
+                Answer::None | Answer::Rejected if is_leaf => sending.answer = Answer::Released,
+                Answer::None | Answer::Rejected => sending.answer = Answer::Accepted(None),
+                Answer::Accepted(_) | Answer::Released => {}
             }
         }
-        self.forgive(wants);
-        self.compact();
     }
 
     /// The client rejected the response.
@@ -131,12 +184,13 @@ impl Applied {
         }
     }
 
-    /// What was accepted, but may not have replaced what went before: the number of it, and the tables before and after.
-    pub(crate) fn accepted(
-        &self,
-    ) -> impl Iterator<Item = (usize, Option<Instant>, &Arc<TypeTable>, &Arc<TypeTable>)> {
+    /// What was accepted, but may not have replaced what went before, oldest first.
+    pub(crate) fn accepted(&self) -> impl Iterator<Item = Accepted<'_>> {
         self.later.iter().enumerate().filter_map(|(position, sending)| match sending.answer {
-            Answer::Accepted(at) => Some((position, at, self.before(position), &sending.table)),
+            Answer::Accepted(at) => {
+                let (older, newer, again) = (self.before(position), &sending.table, &sending.again);
+                Some(Accepted { position, at, older, newer, again })
+            }
             Answer::None | Answer::Released | Answer::Rejected => None,
         })
     }
@@ -148,6 +202,26 @@ impl Applied {
                 sending.answer = Answer::Accepted(Some(now));
             }
         }
+    }
+
+    /// What was rejected and of which all that `matters` was replaced later: the numbers.
+    pub(crate) fn replaced(&self, matters: impl Fn(&TypeTable, &Name) -> bool) -> Vec<usize> {
+        let is_replaced = |(position, sending): &(usize, &Sending)| {
+            let is_sent_later =
+                |name: &Name| {
+                    self.later.iter().enumerate().skip(position + 1).any(|(later, sending)| {
+                        sending.answer == Answer::Released && self.carried(later, name)
+                    })
+                };
+            let changes = sending.table.changes_since(self.before(*position));
+            // Whoever rejects what is new does away with what is gone nevertheless.
+            let changed = changes.changed.iter().map(|resource| resource.name());
+            let mut names = changed.chain(&sending.again);
+            self.later.iter().skip(position + 1).any(|sending| sending.answer == Answer::Released)
+                && names.all(|name| is_sent_later(name) || !matters(&sending.table, name))
+        };
+        let rejected = self.later.iter().enumerate().filter(|(_, s)| s.answer == Answer::Rejected);
+        rejected.filter(is_replaced).map(|(position, _)| position).collect()
     }
 
     /// What went before these is out of use.
@@ -220,35 +294,6 @@ impl Applied {
         version(self.before(position)) != version(&sending.table) || sending.again.contains(name)
     }
 
-    /// What was rejected and accepted later, all of it, is rejected no more.
-    fn forgive(&mut self, wants: impl Fn(&TypeTable, &str) -> bool) {
-        for position in 0..self.later.len() {
-            let is_forgiven = self.is_accepted_later(position, &wants);
-            if let Some(sending) = self.later.get_mut(position)
-                && sending.answer == Answer::Rejected
-                && is_forgiven
-            {
-                sending.answer = Answer::Released;
-            }
-        }
-    }
-
-    /// Whether all that was rejected in one place was accepted after it.
-    fn is_accepted_later(&self, position: usize, wants: impl Fn(&TypeTable, &str) -> bool) -> bool {
-        let Some(sending) = self.later.get(position).filter(|sending| sending.answer == Answer::Rejected)
-        else {
-            return false;
-        };
-        let is_accepted = |name: &Name| {
-            self.later.iter().enumerate().skip(position + 1).any(|(later, sending)| {
-                matches!(sending.answer, Answer::Accepted(_) | Answer::Released) && self.carried(later, name)
-            })
-        };
-        let changes = sending.table.changes_since(self.before(position));
-        let mut names = changes.names().chain(&sending.again);
-        names.all(|name| !wants(&sending.table, name) || is_accepted(name))
-    }
-
     fn compact(&mut self) {
         while self.later.front().is_some_and(|sending| sending.answer == Answer::Released) {
             if let Some(sending) = self.later.pop_front() {
@@ -273,7 +318,9 @@ impl Applied {
         let Some(older) = self.later.remove(position) else { return };
         if let Some(newer) = self.later.get_mut(position) {
             newer.again.extend(older.again);
-            newer.nonces.0 = older.nonces.0;
+            if older.nonces != NO_NONCES {
+                newer.nonces.0 = older.nonces.0;
+            }
         }
     }
 }

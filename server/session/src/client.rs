@@ -152,13 +152,24 @@ impl Client {
         if self.is_withheld() {
             return None;
         }
-        self.plan(stream, &view, now);
         let traits = ClientTraits::new(&node, &view, self.limits.max_response_bytes);
-        let mut events = Vec::new();
-        let target = self.order.target(&view);
-        let turn = self.streams.get_mut(&stream)?.poll_response(target, traits, now, &mut events);
-        self.events.extend(events.into_iter().map(|event| (stream, event)));
-        let turn = turn?;
+        let turn = loop {
+            self.plan(stream, &view, now);
+            let mut events = Vec::new();
+            let target = self.order.target(&view);
+            let state = self.streams.get_mut(&stream)?;
+            let turn = state.poll_response(target, traits, now, &mut events);
+            // To have nothing to send can be news too.
+            self.order.is_due |= turn.is_none() && state.has_news();
+            self.events.extend(events.into_iter().map(|event| (stream, event)));
+            if turn.is_some() || !self.order.is_due {
+                break turn?;
+            }
+        };
+        if self.streams.get(&stream).is_some_and(Stream::updates_clusters) {
+            let newest = self.streams.keys().next_back().copied().unwrap_or(stream);
+            self.order.handle_sent_clusters(&turn.update.changed, &view, newest);
+        }
         self.renew_referents(stream, &turn.update, traits.profile);
         Some(turn.response)
     }

@@ -21,11 +21,11 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &DeltaRequest) -> V
     let error_detail = request.error_detail.as_deref();
     match state.take_answered(request.response_nonce) {
         Answer::ToLast(sent) | Answer::ToOlder(sent) => {
-            events.extend(state.answered(sent, error_detail, false))
+            events.extend(state.answered(sent, error_detail, false));
         }
         // What was rejected is not accepted by saying it again without the error.
         Answer::Repeated(sent) if error_detail.is_some() => {
-            events.extend(state.answered(sent, error_detail, false))
+            events.extend(state.answered(sent, error_detail, false));
         }
         Answer::Repeated(_) | Answer::Nothing => {}
     }
@@ -108,7 +108,7 @@ pub(crate) fn compose(
     removed.sort();
     let form = form(&state.resource_type, client);
     let contents = Contents { removed, ..state.contents(target, form, Entries::Listed(entries)) };
-    Update { contents, changed: sent.changed, is_final, is_whole }
+    Update { contents, changed: sent.changed, is_final }
 }
 
 /// The entries of `resources`. A virtual host that is sent for a host which only its domains match carries that host as an alias,

@@ -13,9 +13,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use xds_cache::status::{EventKind, StreamId};
-use xds_cache::{Deviations, HeldBack, Name, Resource, ResourceKey, ResourceType, TypeTable, View, WaitsFor};
+use xds_cache::{
+    Deviation, Deviations, HeldBack, Name, Resource, ResourceKey, ResourceType, TypeTable, View, WaitsFor,
+};
 
-use crate::applied::Answer;
+use crate::applied::{Accepted, Answer};
 use crate::limits::Limits;
 use crate::stream::Stream;
 use crate::type_state::TypeState;
@@ -30,6 +32,9 @@ pub(crate) struct Order {
     pub(crate) is_due: bool,
     /// What is remembered while something waits.
     waiting: Option<Box<Waiting>>,
+    /// For clients that ask for the endpoints of each cluster on a stream of its own: the newest stream that was open when a cluster
+    /// was sent. Only what is opened later is for that cluster.
+    opened_before: BTreeMap<Name, StreamId>,
 }
 
 /// What is remembered while something waits.
@@ -108,6 +113,18 @@ impl Order {
         self.waiting.is_some()
     }
 
+    /// A client without ADS was sent clusters.
+    pub(crate) fn handle_sent_clusters(&mut self, clusters: &[Arc<Resource>], view: &View, newest: StreamId) {
+        let endpoints = ResourceType::ClusterLoadAssignment;
+        let with_endpoints =
+            clusters.iter().filter(|cluster| cluster.references_to(&endpoints).next().is_some());
+        self.opened_before.extend(with_endpoints.map(|cluster| (Arc::clone(cluster.name()), newest)));
+        let table = view.table(&ResourceType::Cluster);
+        if self.opened_before.len() > table.len() {
+            self.opened_before.retain(|name, _| table.find(name).is_some());
+        }
+    }
+
     /// When to plan again though nothing happens.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         self.waiting.as_ref()?.timeout
@@ -137,14 +154,20 @@ impl Order {
             release_all(streams);
             return Outcome { changed: before.transitional.into_keys().collect(), events: vec![] };
         }
-        let readiness = Readiness::new(view, streams, &settling);
-        let (released, blocked_until) = released(&readiness, limits, now);
-        for (stream, resource_type, positions) in released {
-            let state = streams.get_mut(&stream).and_then(|stream| stream.find_mut(&resource_type));
-            state.into_iter().for_each(|state| state.applied.release(&positions));
-        }
+        let blocked_until = loop {
+            let readiness = Readiness::new(view, streams, &settling, &self.opened_before).strict();
+            let (released, blocked_until) = released(&readiness, limits, now);
+            if released.is_empty() {
+                break blocked_until;
+            }
+            // What goes out of use frees what it refers to.
+            for (stream, resource_type, positions) in released {
+                let state = streams.get_mut(&stream).and_then(|stream| stream.find_mut(&resource_type));
+                state.into_iter().for_each(|state| state.applied.release(&positions));
+            }
+        };
         let mut plan = Plan {
-            readiness: Readiness::new(view, streams, &settling),
+            readiness: Readiness::new(view, streams, &settling, &self.opened_before),
             limits,
             now,
             before: &before,
@@ -218,17 +241,14 @@ impl Plan<'_> {
 
     fn hold_if_unready(&mut self, stream: &Stream, state: &TypeState, resource: &Arc<Resource>) {
         let subscription = &state.subscription;
-        let kept = subscription.sent(resource.name()).or_else(|| {
-            // To be absent from a complete list would be to be deleted.
-            stream.lists_completely(state).then(|| subscription.settled().find(resource.name()))?
-        });
+        let sent = subscription.sent(resource.name());
         let is_known =
-            |to: &ResourceKey| kept.is_some_and(|kept| kept.references().iter().any(|r| r.to == *to));
+            |to: &ResourceKey| sent.is_some_and(|sent| sent.references().iter().any(|r| r.to == *to));
         let mut reason = None;
         for reference in resource.references().iter().filter(|reference| !is_known(&reference.to)) {
             let to = &reference.to;
             // Of clusters that refer to each other the new ones come together.
-            let is_mutual = kept.is_none() && to.resource_type == state.resource_type;
+            let is_mutual = sent.is_none() && to.resource_type == state.resource_type;
             if is_mutual || !self.readiness.is_taken_unasked(&state.resource_type, to) {
                 continue;
             }
@@ -238,9 +258,15 @@ impl Plan<'_> {
             }
         }
         let Some(waits_for) = reason else { return };
-        let kept = kept.cloned();
+        // To be absent from a complete list would be to be deleted.
+        let deviation = match subscription.settled().find(resource.name()) {
+            Some(kept) if sent.is_some() || stream.lists_completely(state) => {
+                Deviation::Kept(Arc::clone(kept))
+            }
+            kept => Deviation::Withheld(kept.cloned()),
+        };
         let deviations = self.deviations.entry(state.resource_type.clone()).or_default();
-        deviations.insert(Arc::clone(resource.name()), kept);
+        deviations.insert(Arc::clone(resource.name()), deviation);
         self.transient.insert(state.resource_type.clone());
         self.note(resource.key(), false, waits_for);
     }
@@ -292,14 +318,17 @@ impl Plan<'_> {
 
     fn retain_if_used(&mut self, stream: &Stream, state: &TypeState, resource: &Arc<Resource>) {
         let key = resource.key();
-        let users: Vec<(ResourceKey, bool)> = self.users(key);
-        // Nobody tells the client that it is gone, so the client uses it as long as it asks for it.
-        let is_kept_silently = stream.tells_no_removals(state);
+        let users = self.readiness.users(key);
+        // What nobody tells the client that it is gone, it uses as long as it asks for it; and what it does not ask for any more as
+        // long as something does that asked for it.
+        let is_wanted = state.subscription.wants(state.subscription.settled(), &key.name);
+        let is_kept_silently = !is_wanted || stream.tells_no_removals(state);
         let uses_clusters = table::row_of(&key.resource_type, &ResourceType::Cluster).is_some();
-        if users.is_empty() && !(is_kept_silently && uses_clusters) {
+        if users.is_empty() && !(is_wanted && is_kept_silently && uses_clusters) {
             return;
         }
-        if !users.iter().any(|(_, is_kept_here)| *is_kept_here) {
+        // Only the client's silence counts, not what waits by our doing, or because of a rejection.
+        if !users.iter().any(|(user, is_rejected)| *is_rejected || self.is_held(user)) {
             let since = self.before.retained.get(key).copied().unwrap_or(self.now);
             self.after.retained.insert(key.clone(), since);
             let end = since.checked_add(self.limits.removal_grace);
@@ -312,7 +341,13 @@ impl Plan<'_> {
             self.look_again_at(end);
         }
         let deviations = self.deviations.entry(key.resource_type.clone()).or_default();
-        deviations.insert(Arc::clone(&key.name), Some(Arc::clone(resource)));
+        // A client that has it keeps it; one that asks for it now might not have what it refers to.
+        let deviation = if uses_clusters {
+            Deviation::Withheld(Some(Arc::clone(resource)))
+        } else {
+            Deviation::Kept(Arc::clone(resource))
+        };
+        deviations.insert(Arc::clone(&key.name), deviation);
         if is_kept_silently {
             self.after.silent.insert(key.clone());
             return;
@@ -320,30 +355,6 @@ impl Plan<'_> {
         self.transient.insert(key.resource_type.clone());
         let user = users.into_iter().map(|(user, _)| user).next();
         self.note(key, true, WaitsFor::Disuse(user.unwrap_or_else(|| key.clone())));
-    }
-
-    /// What refers to a resource and may be in use; each with whether that is our doing, or due to a rejection, rather than to the
-    /// client's silence.
-    fn users(&self, to: &ResourceKey) -> Vec<(ResourceKey, bool)> {
-        let mut users = Vec::new();
-        for row in table::ROWS.iter().filter(|row| row.to == to.resource_type) {
-            for state in self.readiness.states(&row.from) {
-                for table in state.applied.tables() {
-                    for user in table.referrers(to) {
-                        let is_wanted = state.subscription.covers(table, user)
-                            || state.subscription.covers_host_of(table, user);
-                        let is_used =
-                            || state.applied.in_use(user.name()).any(|used| used.version() == user.version());
-                        if is_wanted && is_used() {
-                            let is_kept_here = state.applied.answer(user.name()) == Answer::Rejected
-                                || self.is_held(user.key());
-                            users.push((user.key().clone(), is_kept_here));
-                        }
-                    }
-                }
-            }
-        }
-        users
     }
 
     fn is_held(&self, key: &ResourceKey) -> bool {
@@ -387,12 +398,12 @@ fn settling(
     let until = now.checked_add(limits.settle_time);
     for state in streams.values_mut().flat_map(Stream::types_mut) {
         if state.resource_type == ResourceType::Cluster {
-            for (_, _, older, newer) in state.applied.accepted().filter(|(_, at, ..)| at.is_none()) {
+            for accepted in state.applied.accepted().filter(|accepted| accepted.at.is_none()) {
                 // What comes first is not waited for.
-                if older.is_empty() {
+                if accepted.older.is_empty() {
                     continue;
                 }
-                let changes = newer.changes_since(older);
+                let changes = accepted.newer.changes_since(accepted.older);
                 let alone = changes.changed.iter().filter(|cluster| cluster.settles_alone());
                 settling.extend(alone.filter_map(|cluster| Some((Arc::clone(cluster.name()), until?))));
             }
@@ -402,26 +413,28 @@ fn settling(
     settling
 }
 
+/// What a stream may count as the only thing in use of a type: the numbers of what was accepted.
+type Released = (StreamId, ResourceType, Vec<usize>);
+
 /// What was accepted and makes what went before it out of use: a client goes on with that until it has what the new one refers to.
 /// And when this changes by itself.
-fn released(
-    readiness: &Readiness<'_>,
-    limits: &Limits,
-    now: Instant,
-) -> (Vec<(StreamId, ResourceType, Vec<usize>)>, Option<Instant>) {
+fn released(readiness: &Readiness<'_>, limits: &Limits, now: Instant) -> (Vec<Released>, Option<Instant>) {
     let mut released = Vec::new();
     let mut timeout = None;
     for (stream, state) in readiness.streams.iter().flat_map(|(id, stream)| {
         stream.types().iter().filter(|state| state.applied.is_open()).map(|state| (*id, state))
     }) {
-        let mut positions = Vec::new();
-        for (position, at, older, newer) in state.applied.accepted() {
-            let end = at.and_then(|at| at.checked_add(limits.removal_grace));
+        let mut positions = state.applied.replaced(|table, name| readiness.matters(state, table, name));
+        let newest = state.applied.accepted().last().map(|accepted| accepted.newer);
+        for accepted in state.applied.accepted() {
+            let end = accepted.at.and_then(|at| at.checked_add(limits.removal_grace));
             let is_over = end.is_some_and(|end| now >= end);
-            if is_over || !is_blocked(readiness, state, older, newer) {
-                positions.push(position);
+            if is_over || !is_blocked(readiness, state, accepted, newest.unwrap_or(accepted.newer)) {
+                positions.push(accepted.position);
             } else {
+                // What came later has not replaced more than this did.
                 timeout = timeout.into_iter().chain(end).min();
+                break;
             }
         }
         if !positions.is_empty() {
@@ -431,33 +444,43 @@ fn released(
     (released, timeout)
 }
 
-/// Whether something is in use of the older table because what is in the newer instead needs what the client lacks.
+/// Whether something that the client had before is in use because what it accepted instead, the newest of it, needs what it lacks.
 fn is_blocked(
     readiness: &Readiness<'_>,
     state: &TypeState,
-    older: &TypeTable,
-    newer: &Arc<TypeTable>,
+    accepted: Accepted<'_>,
+    newest: &TypeTable,
 ) -> bool {
-    if older.is_empty() {
+    if accepted.older.is_empty() {
         return false;
     }
-    let changes = newer.changes_since(older);
-    changes.changed.iter().any(|new| {
-        let Some(old) = older.find(new.name()) else { return false };
+    accepted.sent().iter().any(|name| {
+        let Some(new) = newest.find(name) else { return false };
         let has = |resource: &Resource, to: &ResourceKey| resource.references().iter().any(|r| r.to == *to);
-        let is_dropping = old.references().iter().any(|reference| !has(new, &reference.to));
-        is_dropping
-            && state.subscription.covers(newer, new)
-            && new.references().iter().filter(|reference| !has(old, &reference.to)).any(|reference| {
-                let row = table::row_of(&state.resource_type, &reference.to.resource_type);
-                row.is_some_and(|row| readiness.obstacle(&reference.to, row.is_always_needed).is_some())
-            })
+        let in_use = state.applied.in_use(name);
+        let olds: Vec<&Arc<Resource>> = in_use.filter(|old| old.version() != new.version()).collect();
+        let drops = |old: &&Arc<Resource>| old.references().iter().any(|reference| !has(new, &reference.to));
+        let is_added = |to: &ResourceKey| olds.iter().any(|old| !has(old, to));
+        if !olds.iter().any(drops) {
+            return false;
+        }
+        if !state.subscription.wants(newest, name) {
+            // What the client does not ask for any more it does not replace either.
+            return readiness.is_needed_unasked(new.key());
+        }
+        new.references().iter().any(|reference| {
+            let to = &reference.to;
+            // A changed cluster needs its endpoints again.
+            let row = table::row_of(&state.resource_type, &to.resource_type);
+            row.is_some_and(|row| row.is_always_needed || is_added(to))
+                && readiness.obstacle(to, false).is_some()
+        })
     })
 }
 
 fn release_all(streams: &mut BTreeMap<StreamId, Stream>) {
     for state in streams.values_mut().flat_map(Stream::types_mut) {
-        let positions: Vec<usize> = state.applied.accepted().map(|(position, ..)| position).collect();
+        let positions: Vec<usize> = state.applied.accepted().map(|accepted| accepted.position).collect();
         state.applied.release(&positions);
     }
 }

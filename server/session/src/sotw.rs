@@ -111,7 +111,7 @@ pub(crate) fn compose(
         state.subscription.settle(table);
         let contents = contents(state, target, entries, client);
         let contents = Contents { not_found: owed.missing, ..contents };
-        return Some(Update { contents, changed: owed.changed, is_final: true, is_whole: true });
+        return Some(Update { contents, changed: owed.changed, is_final: true });
     }
     owed.removed.clear();
     let Part { sent, is_whole } = state.take_part(owed, table, client.max_response_bytes);
@@ -121,7 +121,7 @@ pub(crate) fn compose(
     }
     let contents = contents(state, target, full(&sent.changed), client);
     let contents = Contents { not_found: sent.missing, ..contents };
-    Some(Update { contents, changed: sent.changed, is_final: is_whole, is_whole })
+    Some(Update { contents, changed: sent.changed, is_final: is_whole })
 }
 
 /// Resources are wrapped only where a time to live has to travel with them, and only for a client that reads both (A.9).

@@ -7,7 +7,7 @@ use xds_cache::{Name, ResourceType};
 
 use crate::error::SessionError;
 use crate::limits::Limits;
-use crate::order::Target;
+use crate::order::{Target, refers};
 use crate::request::Request;
 use crate::response::{Form, Response};
 use crate::subscription::Owed;
@@ -185,7 +185,7 @@ impl Stream {
             let is_final = owed.is_none();
             let contents = state.heartbeats(target, form, &owed.unwrap_or_default());
             if !contents.entries.is_empty() {
-                return Some((position, Update { contents, changed: vec![], is_final, is_whole: true }));
+                return Some((position, Update { contents, changed: vec![], is_final }));
             }
         }
         None
@@ -201,7 +201,8 @@ impl Stream {
                 let table = target.table(&state.resource_type);
                 let comes_with_it = state.came_with_everything();
                 state.subscription.settle(table);
-                state.applied.handle_nothing_owed(table, comes_with_it);
+                let is_leaf = !refers(&state.resource_type);
+                state.applied.handle_nothing_owed(table, comes_with_it, is_leaf);
                 let held = comes_with_it.then_some(EventKind::Held);
                 let is_final = target.is_final(&state.resource_type);
                 let current = is_final.then_some(EventKind::Current(target.view.revision()));
@@ -269,7 +270,7 @@ impl Stream {
             let before = state.next_heartbeat.filter(|_| !renews_all);
             state.next_heartbeat = due.map(|due| before.map_or(due, |before| before.min(due)));
             let settled = state.subscription.settled();
-            state.applied.handle_sent(nonce, settled, &update.changed, update.is_whole);
+            state.applied.handle_sent(nonce, settled, &update.changed, update.is_final);
             state.remember(sent.clone());
         }
         let resource_type = update.contents.resource_type.clone();
@@ -305,6 +306,18 @@ impl Stream {
     /// The same, to change.
     pub(crate) fn types_mut(&mut self) -> &mut [TypeState] {
         &mut self.types
+    }
+
+    /// Whether it is one that has clusters and nothing else, and the client has accepted the first of them. (The first it may have
+    /// had before, and then it has asked for their endpoints already.)
+    pub(crate) fn updates_clusters(&self) -> bool {
+        let state = self.types.iter().find(|state| state.applied.has_accepted());
+        self.service == Some(ResourceType::Cluster) && state.is_some()
+    }
+
+    /// Whether the client has accepted something that the order of sending does not know yet.
+    pub(crate) fn has_news(&self) -> bool {
+        self.types.iter().any(|state| state.applied.has_news())
     }
 
     /// Whether what is absent from a response of the type is deleted.

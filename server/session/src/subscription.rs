@@ -191,23 +191,21 @@ impl Subscription {
         self.sent(name).is_some() || (said && self.covers_name(name))
     }
 
-    /// What the client was sent and `table` has no more.
+    /// Whether the client wants what a table has, or had, of that name.
+    pub(crate) fn wants(&self, table: &TypeTable, name: &str) -> bool {
+        self.covers_name(name)
+            || table
+                .find(name)
+                .is_some_and(|resource| self.covers(table, resource) || self.covers_host_of(table, resource))
+    }
+
+    /// What was there when the client was sent something and `table` has no more.
     pub(crate) fn gone_from(&self, table: &TypeTable) -> Vec<Arc<Resource>> {
         if table.version() == self.settled.version() {
             return vec![];
         }
-        let remembered = table.remembered_changes_since(&self.settled);
-        let is_gone = |resource: &&Arc<Resource>| table.find(resource.name()).is_none();
-        if remembered.is_none() && !self.is_wildcard && self.n_globs == 0 && !self.settled.has_other_names() {
-            let held = self.names.iter().filter_map(|name| self.settled.find(name));
-            return held.filter(is_gone).cloned().collect();
-        }
-        let changes = remembered.unwrap_or_else(|| table.changes_since(&self.settled));
-        let gone = changes.removed.iter().filter_map(|name| self.settled.find(name));
-        let is_held = |resource: &&Arc<Resource>| {
-            self.covers(&self.settled, resource) || self.covers_host_of(&self.settled, resource)
-        };
-        gone.filter(is_held).cloned().collect()
+        let changes = table.changes_since(&self.settled);
+        changes.removed.iter().filter_map(|name| self.settled.find(name)).cloned().collect()
     }
 }
 

@@ -71,8 +71,6 @@ pub(crate) struct Update {
     pub(crate) changed: Vec<Arc<Resource>>,
     /// Whether nothing more is owed of the type.
     pub(crate) is_final: bool,
-    /// Whether nothing more is owed of the type but removals.
-    pub(crate) is_whole: bool,
 }
 
 impl TypeState {
@@ -151,14 +149,10 @@ impl TypeState {
         error_detail: Option<&str>,
         is_complete: bool,
     ) -> Option<EventKind> {
-        let Self { subscription, applied, resource_type, .. } = self;
         if error_detail.is_some() {
-            applied.handle_nack(sent.nonce);
+            self.applied.handle_nack(sent.nonce);
         } else {
-            applied.handle_ack(sent.nonce, is_complete, !refers(resource_type), |table, name| {
-                subscription.covers_name(name)
-                    || table.find(name).is_some_and(|resource| subscription.covers(table, resource))
-            });
+            self.applied.handle_ack(sent.nonce, is_complete, !refers(&self.resource_type));
         }
         let is_of_series = sent.nonce.wrapping_sub(self.series) < u64::MAX / 2;
         match error_detail {

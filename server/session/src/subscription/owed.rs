@@ -127,11 +127,10 @@ impl Subscription {
             }
             return;
         }
-        let found = self.lookup(table, name);
-        if found.is_none() && table.is_withheld(name) {
+        if table.is_withheld(name) {
             return;
         }
-        match (held, found) {
+        match (held, self.lookup(table, name)) {
             (Held::Version(version), Some(resource)) if version == resource.version() => {}
             (Held::Stale, Some(resource)) if resource.name() != name => owed.removed.push(Arc::clone(name)),
             (held, Some(resource)) => {
