@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use tokio::sync::{broadcast, watch};
 
+use crate::held_back::HeldBack;
 use crate::node::Node;
 use crate::publisher::ViewChange;
 use crate::resource_type::ResourceType;
@@ -218,6 +219,11 @@ impl TypeStatus {
 pub trait Subscriber: Send + Sync {
     /// The changed types of which the client subscribes to a changed resource.
     fn concerned(&self, change: &ViewChange) -> Vec<ResourceType>;
+
+    /// What the client is not sent yet, and why. It is about the client, so all its streams say the same.
+    fn held_back(&self) -> Vec<HeldBack> {
+        vec![]
+    }
 }
 
 /// What is known of a stream from its first request on.
@@ -311,6 +317,12 @@ impl StreamEntry {
     #[must_use]
     pub fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
         self.subscriber.upgrade().map(|subscriber| subscriber.concerned(change)).unwrap_or_default()
+    }
+
+    /// What the stream's client is not sent yet, and why.
+    #[must_use]
+    pub fn held_back(&self) -> Vec<HeldBack> {
+        self.subscriber.upgrade().map(|subscriber| subscriber.held_back()).unwrap_or_default()
     }
 
     fn lock(&self) -> MutexGuard<'_, StreamStatus> {

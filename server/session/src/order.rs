@@ -6,6 +6,7 @@
 //! something refers to it that the client may be using (*retained*). Everything else about sending knows only tables.
 
 mod ready;
+mod replace;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,11 +18,11 @@ use xds_cache::{
     Deviation, Deviations, HeldBack, Name, Resource, ResourceKey, ResourceType, TypeTable, View, WaitsFor,
 };
 
-use crate::applied::{Accepted, Answer};
 use crate::limits::Limits;
 use crate::stream::Stream;
 use crate::type_state::TypeState;
 use ready::Readiness;
+use replace::{release_all, released, renew_rejected, renew_returned, settling};
 
 pub(crate) use table::{is_referred_to, refers};
 
@@ -289,12 +290,7 @@ impl Plan<'_> {
         }
         let since = self.before.awaited.get(awaited).copied().unwrap_or(self.now);
         self.after.awaited.insert(awaited.clone(), since);
-        let held_since = self.before.since(waiting, false).unwrap_or(self.now);
-        let ends = [
-            since.checked_add(self.limits.addition_grace),
-            held_since.checked_add(self.limits.addition_grace.saturating_mul(MAX_GRACES)),
-        ];
-        let end = ends.into_iter().flatten().min();
+        let end = since.checked_add(self.limits.addition_grace);
         let may_wait = end.is_none_or(|end| self.now < end);
         if may_wait {
             self.look_again_at(end);
@@ -380,137 +376,5 @@ impl Waiting {
     fn since(&self, key: &ResourceKey, is_removal: bool) -> Option<Instant> {
         let same = |held: &&HeldBack| held.is_removal == is_removal && held.resource == *key;
         self.held_back.iter().find(same).map(|held| held.since)
-    }
-}
-
-/// So many times the grace for one thing is what a change waits for all that it refers to, one after the other.
-const MAX_GRACES: u32 = 4;
-
-/// Until when clusters settle: those of before, and those that the client has accepted since.
-fn settling(
-    before: &BTreeMap<Name, Instant>,
-    streams: &mut BTreeMap<StreamId, Stream>,
-    limits: &Limits,
-    now: Instant,
-) -> BTreeMap<Name, Instant> {
-    let mut settling = before.clone();
-    settling.retain(|_, until| *until > now);
-    let until = now.checked_add(limits.settle_time);
-    for state in streams.values_mut().flat_map(Stream::types_mut) {
-        if state.resource_type == ResourceType::Cluster {
-            for accepted in state.applied.accepted().filter(|accepted| accepted.at.is_none()) {
-                // What comes first is not waited for.
-                if accepted.older.is_empty() {
-                    continue;
-                }
-                let changes = accepted.newer.changes_since(accepted.older);
-                let alone = changes.changed.iter().filter(|cluster| cluster.settles_alone());
-                settling.extend(alone.filter_map(|cluster| Some((Arc::clone(cluster.name()), until?))));
-            }
-        }
-        state.applied.note_accepted(now);
-    }
-    settling
-}
-
-/// What a stream may count as the only thing in use of a type: the numbers of what was accepted.
-type Released = (StreamId, ResourceType, Vec<usize>);
-
-/// What was accepted and makes what went before it out of use: a client goes on with that until it has what the new one refers to.
-/// And when this changes by itself.
-fn released(readiness: &Readiness<'_>, limits: &Limits, now: Instant) -> (Vec<Released>, Option<Instant>) {
-    let mut released = Vec::new();
-    let mut timeout = None;
-    for (stream, state) in readiness.streams.iter().flat_map(|(id, stream)| {
-        stream.types().iter().filter(|state| state.applied.is_open()).map(|state| (*id, state))
-    }) {
-        let mut positions = state.applied.replaced(|table, name| readiness.matters(state, table, name));
-        let newest = state.applied.accepted().last().map(|accepted| accepted.newer);
-        for accepted in state.applied.accepted() {
-            let end = accepted.at.and_then(|at| at.checked_add(limits.removal_grace));
-            let is_over = end.is_some_and(|end| now >= end);
-            if is_over || !is_blocked(readiness, state, accepted, newest.unwrap_or(accepted.newer)) {
-                positions.push(accepted.position);
-            } else {
-                // What came later has not replaced more than this did.
-                timeout = timeout.into_iter().chain(end).min();
-                break;
-            }
-        }
-        if !positions.is_empty() {
-            released.push((stream, state.resource_type.clone(), positions));
-        }
-    }
-    (released, timeout)
-}
-
-/// Whether something that the client had before is in use because what it accepted instead, the newest of it, needs what it lacks.
-fn is_blocked(
-    readiness: &Readiness<'_>,
-    state: &TypeState,
-    accepted: Accepted<'_>,
-    newest: &TypeTable,
-) -> bool {
-    if accepted.older.is_empty() {
-        return false;
-    }
-    accepted.sent().iter().any(|name| {
-        let Some(new) = newest.find(name) else { return false };
-        let has = |resource: &Resource, to: &ResourceKey| resource.references().iter().any(|r| r.to == *to);
-        let in_use = state.applied.in_use(name);
-        let olds: Vec<&Arc<Resource>> = in_use.filter(|old| old.version() != new.version()).collect();
-        let drops = |old: &&Arc<Resource>| old.references().iter().any(|reference| !has(new, &reference.to));
-        let is_added = |to: &ResourceKey| olds.iter().any(|old| !has(old, to));
-        if !olds.iter().any(drops) {
-            return false;
-        }
-        if !state.subscription.wants(newest, name) {
-            // What the client does not ask for any more it does not replace either.
-            return readiness.is_needed_unasked(new.key());
-        }
-        new.references().iter().any(|reference| {
-            let to = &reference.to;
-            // A changed cluster needs its endpoints again.
-            let row = table::row_of(&state.resource_type, &to.resource_type);
-            row.is_some_and(|row| row.is_always_needed || is_added(to))
-                && readiness.obstacle(to, false).is_some()
-        })
-    })
-}
-
-fn release_all(streams: &mut BTreeMap<StreamId, Stream>) {
-    for state in streams.values_mut().flat_map(Stream::types_mut) {
-        let positions: Vec<usize> = state.applied.accepted().map(|accepted| accepted.position).collect();
-        state.applied.release(&positions);
-    }
-}
-
-/// What stood beside something bad in a rejected response may be good: it is sent once more with whatever changes of its type,
-/// because only an ACK can tell. A complete list says it again by itself.
-fn renew_rejected(rejected: &BTreeSet<ResourceKey>, view: &View, streams: &mut BTreeMap<StreamId, Stream>) {
-    for key in rejected {
-        for stream in streams.values_mut() {
-            if stream.find(&key.resource_type).is_none_or(|state| stream.lists_completely(state)) {
-                continue;
-            }
-            let Some(state) = stream.find_mut(&key.resource_type) else { continue };
-            let owed = state.subscription.owed(view.table(&key.resource_type));
-            if !owed.changed.is_empty() && state.applied.answer(&key.name) == Answer::Rejected {
-                state.is_dirty |= state.subscription.mark_unknown(&key.name);
-            }
-        }
-    }
-}
-
-/// What is back is sent though the client may still have it, as if it had not been retained (rows A73, A74).
-fn renew_returned<'a>(
-    returned: impl Iterator<Item = &'a ResourceKey>,
-    view: &View,
-    streams: &mut BTreeMap<StreamId, Stream>,
-) {
-    for key in returned.filter(|key| view.table(&key.resource_type).find(&key.name).is_some()) {
-        for state in streams.values_mut().filter_map(|stream| stream.find_mut(&key.resource_type)) {
-            state.is_dirty |= state.subscription.mark_unknown(&key.name);
-        }
     }
 }

@@ -332,7 +332,8 @@ fn version(kind: usize, name: &str, content: &str) -> String {
     resource(kind, name, content).version().to_string()
 }
 
-/// Tells what happens, if asked to.
+/// Tells what happens, if `XDS_TRACE` is set.
+#[expect(clippy::print_stdout, reason = "to look into a history that failed")]
 fn trace(line: impl Fn() -> String) {
     if std::env::var_os("XDS_TRACE").is_some() {
         println!("{}", line());
