@@ -197,7 +197,8 @@ impl Applied {
 
     /// What the client was sent from the newest that it accepted on: any of it may be what replaces what went before.
     pub(crate) fn newest(&self) -> impl Iterator<Item = &Arc<TypeTable>> {
-        let is_accepted = |sending: &Sending| matches!(sending.answer, Answer::Accepted(_) | Answer::Released);
+        let is_accepted =
+            |sending: &Sending| matches!(sending.answer, Answer::Accepted(_) | Answer::Released);
         let first = self.later.iter().rposition(is_accepted).unwrap_or_default();
         self.later.iter().skip(first).map(|sending| &sending.table)
     }

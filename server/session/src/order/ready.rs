@@ -72,9 +72,8 @@ impl<'a> Readiness<'a> {
         let table = self.view.table(&to.resource_type);
         let served = table.find(&to.name);
         // A client that asks for none gets its secrets from somewhere else.
-        let is_foreign = || {
-            to.resource_type == ResourceType::Secret && self.states(&to.resource_type).next().is_none()
-        };
+        let is_foreign =
+            || to.resource_type == ResourceType::Secret && self.states(&to.resource_type).next().is_none();
         if served.is_none() && !is_always_needed && (!self.is_strict || is_foreign()) {
             return None;
         }
