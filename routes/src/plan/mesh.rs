@@ -2,18 +2,21 @@
 //!
 //! A route in the Service's own namespace is the producer's and holds for every client of the route's group. A route of another
 //! namespace is a consumer's: it holds for the clients of that namespace only, who are in a group of their own, and there in
-//! place of what the producer says.
+//! place of what the producer says; whatever else they can call on that port they still can ([`consumers`]).
 //!
 //! Of several kinds on one port the first of GRPCRoute, HTTPRoute (or native route), TrafficSplit holds alone. Where nothing else
 //! is, a Service has a route to itself, so that deleting the last route leaves no hole (SMI's workflow, C119). gRPC clients can
 //! dial all of them; Envoys listen only for ports that a document asks for, the annotation [`MESH_ANNOTATION`] of a Service
 //! included.
 
+mod consumers;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use xds_cache::{GroupName, NodeGroup, Scalar, Selector};
+use xds_cache::{GroupName, NodeGroup};
 use xds_codec::{Diagnostic, Severity};
 
+use self::consumers::{Consumers, group_of};
 use super::backends::Referent;
 use super::listeners::resolved_refs;
 use super::lookup::{Lookup, RoutePlan};
@@ -29,9 +32,6 @@ use crate::translate::{Documents, Options, Placed};
 
 /// Says `"true"` on Services for which Envoys of the mesh listen without any route too.
 const MESH_ANNOTATION: &str = "xds-server.io/mesh";
-
-/// The metadata in which a node says of which namespace it is (Istio's convention).
-const NAMESPACE_METADATA: &str = "NAMESPACE";
 
 /// The mesh services of each group, with definitions for the groups that only consumer routes make.
 pub(crate) fn mesh(
@@ -72,7 +72,9 @@ pub(crate) fn mesh(
     for split in &splits {
         report_split(split, &lost, statuses, diagnostics);
     }
-    services(lookup, claims)
+    let consumers = Consumers::of(&requests);
+    let borrowed = consumers.borrow(&mut claims);
+    services(lookup, claims, &consumers, &borrowed)
 }
 
 /// A port of a Service, for the clients of a group.
@@ -178,17 +180,6 @@ fn requests_of_route<'p>(lookup: &Lookup<'p>, route: &'p MeshRoute<'p>) -> Vec<R
 
 fn missing(parent: &ParentRef) -> Fault {
     Fault::new("NoMatchingParent", format!("there is no Service {}/{}", parent.namespace, parent.name))
-}
-
-/// For whom a route is: that of the producer for its own group, that of a consumer for its namespace.
-fn group_of(route: &MeshRoute<'_>, parent: &ParentRef) -> Result<GroupName, Fault> {
-    let namespace = &*route.document.key.namespace;
-    if namespace == parent.namespace {
-        return Ok(route.group.clone());
-    }
-    let invalid =
-        |error: xds_cache::group::InvalidGroupName| Fault::new("UnsupportedValue", error.to_string());
-    GroupName::new(&format!("namespace/{namespace}")).map_err(invalid)
 }
 
 /// The ports of a Service that a parent means: all, unless it gives a number or, as `sectionName`, a name.
@@ -332,41 +323,36 @@ fn accepted(
 }
 
 /// The services of each group, sorted by namespace, name and port.
-fn services(
-    lookup: &Lookup<'_>,
-    claims: Claims<'_>,
+fn services<'p>(
+    lookup: &Lookup<'p>,
+    claims: Claims<'p>,
+    consumers: &Consumers<'p>,
+    borrowed: &BTreeSet<Place<'p>>,
 ) -> BTreeMap<GroupName, (Option<NodeGroup>, Vec<MeshService>)> {
-    let namespaces = Namesakes::of(&claims);
+    let namesakes = Namesakes::of(&claims, consumers);
     let mut groups: BTreeMap<GroupName, (Option<NodeGroup>, Vec<MeshService>)> = BTreeMap::new();
-    for ((group, service, port), claims) in claims {
+    for (place, claims) in claims {
+        let is_borrowed = borrowed.contains(&place);
+        let (group, service, port) = place;
         let DocumentKey { namespace, name, .. } = service;
         let Some(referent) = lookup.port_of(namespace, name, port) else { continue };
-        let has_short_name = namespaces.has_short_name(&group, service, is_asked_for(&claims));
-        let mut owners = claims.keys().map(|key| &*key.namespace);
-        let consumer = owners.find(|owner| *owner != &**namespace);
+        let has_short_name = namesakes.has_short_name(&group, service, is_asked_for(&claims));
+        let lowest = lookup.service(namespace, name).and_then(|(_, service)| service.lowest_port());
         let planned = MeshService {
             namespace: namespace.to_string(),
             name: name.to_string(),
             port,
             hosts: hosts(namespace, name, has_short_name),
+            is_lowest_port: lowest == Some(port),
             is_implicit: !is_asked_for(&claims),
+            is_borrowed,
             routes: routes(lookup, port, &referent, claims.into_values().collect()),
             origin: referent.document().origin(),
         };
-        let group = groups
-            .entry(group)
-            .or_insert_with_key(|group| (consumer.map(|name| consumers(group, name)), Vec::new()));
+        let group = groups.entry(group).or_insert_with_key(|group| (consumers.definition(group), Vec::new()));
         group.1.push(planned);
     }
     groups
-}
-
-/// The group of the clients of a namespace.
-fn consumers(group: &GroupName, namespace: &str) -> NodeGroup {
-    let value = vec![Scalar::String(namespace.to_owned())];
-    let metadata = BTreeMap::from([(NAMESPACE_METADATA.to_owned(), value)]);
-    let selector = Selector { metadata, ..Selector::nothing() };
-    NodeGroup { name: group.clone(), selector, priority: 0, client: None }
 }
 
 /// Whether a document asks for the port: not the Service alone, unless its annotation does.
@@ -377,7 +363,7 @@ fn is_asked_for(claims: &BTreeMap<&DocumentKey, Claim<'_>>) -> bool {
     })
 }
 
-/// The namespaces of the Services of each name in a group, and of those among them that documents ask for.
+/// The namespaces of the Services of each name for a group, and of those among them that documents ask for.
 #[derive(Default)]
 struct Namesakes<'p> {
     all: BTreeMap<(GroupName, &'p str), BTreeSet<&'p str>>,
@@ -385,14 +371,21 @@ struct Namesakes<'p> {
 }
 
 impl<'p> Namesakes<'p> {
-    fn of(claims: &Claims<'p>) -> Self {
+    /// Those that the clients of each group know, by whatever group they are served.
+    fn of(claims: &Claims<'p>, consumers: &Consumers<'p>) -> Self {
         let mut namesakes = Self::default();
-        for ((group, service, _), claims) in claims {
-            let (key, namespace) = ((group.clone(), &*service.name), &*service.namespace);
-            if is_asked_for(claims) {
-                namesakes.asked_for.entry(key.clone()).or_default().insert(namespace);
+        let groups: BTreeSet<&GroupName> = claims.keys().map(|(group, _, _)| group).collect();
+        for group in groups {
+            let others = consumers.others(group);
+            for ((_, service, _), claims) in
+                claims.iter().filter(|((of, _, _), _)| of == group || others.contains(of))
+            {
+                let (key, namespace) = ((group.clone(), &*service.name), &*service.namespace);
+                if is_asked_for(claims) {
+                    namesakes.asked_for.entry(key.clone()).or_default().insert(namespace);
+                }
+                namesakes.all.entry(key).or_default().insert(namespace);
             }
-            namesakes.all.entry(key).or_default().insert(namespace);
         }
         namesakes
     }
