@@ -26,7 +26,7 @@ use super::split::{self, PlannedSplit};
 use super::statuses::{Fault, Statuses, code_of, partially_invalid};
 use crate::conditions::{Condition, ParentStatus};
 use crate::model::{
-    Document, DocumentKey, Match, ParentRef, PathMatch, RouteKind, Service, ServicePort, Spec, Spot,
+    Document, DocumentKey, Kind, Match, ParentRef, PathMatch, RouteKind, Service, ServicePort, Spec, Spot,
 };
 use crate::translate::{Documents, Options, Placed};
 
@@ -316,7 +316,11 @@ fn accepted(
     let messages: Vec<String> = places.iter().filter_map(told).collect();
     let message = messages.join("; ");
     match fault {
-        _ if !places.is_empty() && messages.len() == places.len() => Err(Fault::new("Conflicted", message)),
+        _ if !places.is_empty() && messages.len() == places.len() => {
+            // The Gateway API has a word of its own for routes (§1.7), which others write too.
+            let is_split = document.key.kind == Kind::TrafficSplit;
+            Err(Fault::new(if is_split { "Conflicted" } else { "RouteReasonConflicted" }, message))
+        }
         Some(fault) => Err(fault.clone()),
         None => Ok(message),
     }

@@ -203,6 +203,7 @@ async fn of_several_kinds_the_first_has_the_service_for_itself_and_leaves_it_to_
     let _envoy = world.envoy(Variant::Sotw).await?;
     world.expect_from("mesh", &call(), "echo-v3").await?;
     let (accepted, conflicted) = (("Accepted", "True", "Accepted"), ("Accepted", "False", "Conflicted"));
+    let outranked = ("Accepted", "False", "RouteReasonConflicted");
     let (by_split, by_http, by_grpc) =
         (("TrafficSplit", "shop", "echo"), ("HTTPRoute", "shop", "echo"), ("GRPCRoute", "shop", "echo"));
     world.expect_condition(by_split, None, accepted).await?;
@@ -216,7 +217,7 @@ async fn of_several_kinds_the_first_has_the_service_for_itself_and_leaves_it_to_
     world.write("grpc.yaml", &route("GRPCRoute", "shop", &to("echo-v1")))?;
     world.expect_from("mesh", &call(), "echo-v1").await?;
     world.expect_condition(by_split, None, conflicted).await?;
-    world.expect_condition(by_http, Some(0), conflicted).await?;
+    world.expect_condition(by_http, Some(0), outranked).await?;
     world.expect_condition(by_grpc, Some(0), accepted).await?;
 
     world.config.remove("grpc.yaml")?;

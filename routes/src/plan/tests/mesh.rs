@@ -179,7 +179,7 @@ fn a_producers_route_is_for_the_group_of_its_directory() {
     assert_eq!(of_group(&planned, "edge").len(), 1);
 }
 
-/// §1.7: GRPCRoute before HTTPRoute; who loses every port is told `Conflicted`.
+/// §1.7: GRPCRoute before HTTPRoute; who loses every port is told `RouteReasonConflicted`.
 #[test]
 fn of_several_kinds_on_a_port_the_first_holds_alone() {
     let list = || {
@@ -199,7 +199,7 @@ fn of_several_kinds_on_a_port_the_first_holds_alone() {
     );
     assert_eq!(
         found.of_parent("Route a/native", 0),
-        "Accepted=False/Conflicted ResolvedRefs=True/ResolvedRefs"
+        "Accepted=False/RouteReasonConflicted ResolvedRefs=True/ResolvedRefs"
     );
     assert!(
         found
