@@ -118,16 +118,10 @@ fn shown(route: &Json) -> String {
         parts.push(text(&header["name"]) + &value);
     }
     parts.push("->".to_owned());
-    match &route["route"]["cluster"] {
-        Json::String(cluster) => parts.push(cluster.clone()),
-        _ => parts.extend(
-            route["route"]["weighted_clusters"]["clusters"]
-                .as_array()
-                .expect("clusters")
-                .iter()
-                .map(|cluster| format!("{}*{}", text(&cluster["name"]), cluster["weight"])),
-        ),
-    }
+    let action = &route["route"];
+    parts.extend(action["cluster"].as_str().map(str::to_owned));
+    let clusters = action["weighted_clusters"]["clusters"].as_array().into_iter().flatten();
+    parts.extend(clusters.map(|cluster| format!("{}*{}", text(&cluster["name"]), cluster["weight"])));
     parts.join(" ")
 }
 

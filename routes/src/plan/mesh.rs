@@ -333,14 +333,14 @@ fn services<'p>(
     consumers: &Consumers<'p>,
     borrowed: &BTreeSet<Place<'p>>,
 ) -> BTreeMap<GroupName, (Option<NodeGroup>, Vec<MeshService>)> {
-    let namesakes = Namesakes::of(&claims, consumers);
+    let namesakes = Namesakes::of(&claims);
     let mut groups: BTreeMap<GroupName, (Option<NodeGroup>, Vec<MeshService>)> = BTreeMap::new();
     for (place, claims) in claims {
         let is_borrowed = borrowed.contains(&place);
         let (group, service, port) = place;
         let DocumentKey { namespace, name, .. } = service;
         let Some(referent) = lookup.port_of(namespace, name, port) else { continue };
-        let has_short_name = namesakes.has_short_name(&group, service, is_asked_for(&claims));
+        let has_short_name = namesakes.has_short_name(&consumers.naming(&group), service);
         let lowest = lookup.service(namespace, name).and_then(|(_, service)| service.lowest_port());
         let planned = MeshService {
             namespace: namespace.to_string(),
@@ -367,7 +367,7 @@ fn is_asked_for(claims: &BTreeMap<&DocumentKey, Claim<'_>>) -> bool {
     })
 }
 
-/// The namespaces of the Services of each name for a group, and of those among them that documents ask for.
+/// The namespaces of the Services of each name in a group, and of those among them that documents ask for.
 #[derive(Default)]
 struct Namesakes<'p> {
     all: BTreeMap<(GroupName, &'p str), BTreeSet<&'p str>>,
@@ -375,30 +375,27 @@ struct Namesakes<'p> {
 }
 
 impl<'p> Namesakes<'p> {
-    /// Those that the clients of each group know, by whatever group they are served.
-    fn of(claims: &Claims<'p>, consumers: &Consumers<'p>) -> Self {
+    fn of(claims: &Claims<'p>) -> Self {
         let mut namesakes = Self::default();
-        let groups: BTreeSet<&GroupName> = claims.keys().map(|(group, _, _)| group).collect();
-        for group in groups {
-            let others = consumers.others(group);
-            for ((_, service, _), claims) in
-                claims.iter().filter(|((of, _, _), _)| of == group || others.contains(of))
-            {
-                let (key, namespace) = ((group.clone(), &*service.name), &*service.namespace);
-                if is_asked_for(claims) {
-                    namesakes.asked_for.entry(key.clone()).or_default().insert(namespace);
-                }
-                namesakes.all.entry(key).or_default().insert(namespace);
+        for ((group, service, _), claims) in claims {
+            let (key, namespace) = ((group.clone(), &*service.name), &*service.namespace);
+            if is_asked_for(claims) {
+                namesakes.asked_for.entry(key.clone()).or_default().insert(namespace);
             }
+            namesakes.all.entry(key).or_default().insert(namespace);
         }
         namesakes
     }
 
-    /// Whether the name alone means this Service: it is the only one of that name, or the only one that documents ask for.
-    fn has_short_name(&self, group: &GroupName, service: &DocumentKey, is_asked_for: bool) -> bool {
-        let key = (group.clone(), &*service.name);
-        let n = |of: &BTreeMap<(GroupName, &str), BTreeSet<&str>>| of.get(&key).map_or(0, BTreeSet::len);
-        n(&self.all) <= 1 || (is_asked_for && n(&self.asked_for) <= 1)
+    /// Whether in these groups the name alone means this Service: it is the only one of that name, or the only one that documents
+    /// ask for.
+    fn has_short_name(&self, groups: &[GroupName], service: &DocumentKey) -> bool {
+        let is_alone = |of: &BTreeMap<(GroupName, &'p str), BTreeSet<&'p str>>| {
+            let sets = groups.iter().filter_map(|group| of.get(&(group.clone(), &*service.name)));
+            let mut namespaces = sets.flatten().peekable();
+            namespaces.peek().is_some() && namespaces.all(|namespace| **namespace == *service.namespace)
+        };
+        is_alone(&self.all) || is_alone(&self.asked_for)
     }
 }
 

@@ -4,7 +4,7 @@ use super::{backend, check, filters, method, n_times, route};
 
 /// §1.13.
 #[test]
-fn filters_that_the_api_refuses() {
+fn filters_whose_content_is_not_that_of_their_type() {
     check(&[
         (
             "header modifier without content",
@@ -64,6 +64,13 @@ fn filters_that_the_api_refuses() {
             &["bad.yaml:26:93: error[misplaced-field] spec.rules[0].filters[0].extensionRef: \
                  filter.extensionRef must be nil if the filter.type is not ExtensionRef"],
         ),
+    ]);
+}
+
+/// §1.13.
+#[test]
+fn filters_that_contradict_themselves_or_are_unknown() {
+    check(&[
         (
             "header modifier twice",
             filters(&n_times(2, "{type: RequestHeaderModifier, requestHeaderModifier: {}}")),

@@ -13,18 +13,6 @@ fn expressions_that_re2_refuses() {
             ),
         )
     };
-    let path = |regex: &str| {
-        route(
-            "HTTPRoute",
-            &format!("[{{matches: [{{path: {{type: RegularExpression, value: '{regex}'}}}}]}}]"),
-        )
-    };
-    let group = |body: &str| {
-        format!(
-            "apiVersion: specs.smi-spec.io/v1alpha4\nkind: HTTPRouteGroup\nmetadata: {{name: \
-             g}}\nspec:\n  matches:\n  - {body}\n"
-        )
-    };
     check(&[
         (
             "look-ahead",
@@ -50,6 +38,24 @@ fn expressions_that_re2_refuses() {
             &["bad.yaml:26:75: error[bad-regex] spec.rules[0].matches[0].headers[0].value: \"[a\" is \
                  not valid RE2: a class is not closed by `]`"],
         ),
+    ]);
+}
+
+#[test]
+fn expressions_of_paths_and_of_smi_that_re2_refuses() {
+    let path = |regex: &str| {
+        route(
+            "HTTPRoute",
+            &format!("[{{matches: [{{path: {{type: RegularExpression, value: '{regex}'}}}}]}}]"),
+        )
+    };
+    let group = |body: &str| {
+        format!(
+            "apiVersion: specs.smi-spec.io/v1alpha4\nkind: HTTPRouteGroup\nmetadata: {{name: \
+             g}}\nspec:\n  matches:\n  - {body}\n"
+        )
+    };
+    check(&[
         (
             "open group",
             path("/a(b"),
@@ -102,19 +108,7 @@ fn expressions_that_re2_refuses() {
 }
 
 #[test]
-fn weights_that_are_none() {
-    let split = |weight: &str| {
-        format!(
-            "{AROUND}apiVersion: split.smi-spec.io/v1alpha4\nkind: TrafficSplit\nmetadata: {{name: bad}}\nspec:\n  \
-             service: bad\n  backends:\n  - service: bad\n    weight: {weight}\n"
-        )
-    };
-    let native = |to: &str| {
-        format!(
-            "version: xds-server/v1\nlisteners: {{bad: {{port: 8082}}}}\nroutes:\n  bad:\n    hosts: \
-             [bad.example.com]\n    to: {to}\nbackends:\n  a: 10.0.0.1:80\n"
-        )
-    };
+fn weights_of_routes_that_are_none() {
     check(&[
         (
             "negative",
@@ -146,6 +140,18 @@ fn weights_that_are_none() {
             &["bad.yaml:26:25: warning[no-weight] spec.rules[0].backendRefs: all weights are 0, so \
                  every request of the rule fails"],
         ),
+    ]);
+}
+
+#[test]
+fn weights_of_splits_that_are_none() {
+    let split = |weight: &str| {
+        format!(
+            "{AROUND}apiVersion: split.smi-spec.io/v1alpha4\nkind: TrafficSplit\nmetadata: {{name: bad}}\nspec:\n  \
+             service: bad\n  backends:\n  - service: bad\n    weight: {weight}\n"
+        )
+    };
+    check(&[
         (
             "negative in a split",
             split("-1"),
@@ -180,6 +186,18 @@ fn weights_that_are_none() {
                  root itself: this share goes to all of its endpoints, whatever version",
             ],
         ),
+    ]);
+}
+
+#[test]
+fn weights_of_the_native_form_that_are_none() {
+    let native = |to: &str| {
+        format!(
+            "version: xds-server/v1\nlisteners: {{bad: {{port: 8082}}}}\nroutes:\n  bad:\n    hosts: \
+             [bad.example.com]\n    to: {to}\nbackends:\n  a: 10.0.0.1:80\n"
+        )
+    };
+    check(&[
         (
             "negative in the native form",
             native("{a: -1}"),
@@ -244,9 +262,6 @@ fn names_with_other_characters() {
             "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{ports: [{{port: 80}}]}}\n"
         )
     };
-    let host = |host: &str| {
-        route("GRPCRoute", "[]").replace("  rules:", &format!("  hostnames: [{host}]\n  rules:"))
-    };
     check(&[
         (
             "percent",
@@ -289,6 +304,15 @@ fn names_with_other_characters() {
             &["bad.yaml:3:32: error[bad-name] metadata.namespace: \"x/y\" is no name: `/`, blanks and \
                  control characters are not allowed"],
         ),
+    ]);
+}
+
+#[test]
+fn references_and_hosts_with_other_characters() {
+    let host = |host: &str| {
+        route("GRPCRoute", "[]").replace("  rules:", &format!("  hostnames: [{host}]\n  rules:"))
+    };
+    check(&[
         (
             "backend with a percent",
             backend("{name: 'a%b', port: 80}"),

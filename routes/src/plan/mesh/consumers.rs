@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use xds_cache::{GroupName, NodeGroup, Scalar, Selector};
 
 use super::{Claims, MeshRoute, Place, Request, is_asked_for};
-use crate::model::ParentRef;
+use crate::model::{DocumentKey, ParentRef};
 use crate::plan::statuses::Fault;
 
 /// The metadata in which a node says of which namespace it is (Istio's convention).
@@ -59,16 +59,21 @@ impl<'p> Consumers<'p> {
     /// Adds to each group, on the ports that Envoys serve for it, the Services that its clients would be served without it, and
     /// tells which these are.
     pub(super) fn borrow(&self, claims: &mut Claims<'p>) -> BTreeSet<Place<'p>> {
-        let mut ports: BTreeMap<GroupName, BTreeSet<u16>> = BTreeMap::new();
-        for ((group, _, port), _) in claims.iter().filter(|(_, claims)| is_asked_for(claims)) {
-            ports.entry(group.clone()).or_default().insert(*port);
+        let mut asked: BTreeSet<(&GroupName, u16)> = BTreeSet::new();
+        let mut services: BTreeMap<(&GroupName, u16), Vec<&'p DocumentKey>> = BTreeMap::new();
+        for ((group, service, port), claims) in &*claims {
+            services.entry((group, *port)).or_default().push(service);
+            if is_asked_for(claims) {
+                asked.insert((group, *port));
+            }
         }
         let mut borrowed = BTreeMap::new();
-        for (group, ports) in &ports {
+        for (group, port) in asked {
             for other in self.others(group) {
-                for ((_, service, port), there) in claims.iter().filter(|((of, _, _), _)| *of == other) {
-                    let place = (group.clone(), *service, *port);
-                    if ports.contains(port) && !claims.contains_key(&place) {
+                for service in services.get(&(&other, port)).into_iter().flatten() {
+                    let place = (group.clone(), *service, port);
+                    let Some(there) = claims.get(&(other.clone(), *service, port)) else { continue };
+                    if !claims.contains_key(&place) {
                         borrowed.entry(place).or_insert_with(|| there.clone());
                     }
                 }
@@ -85,6 +90,12 @@ impl<'p> Consumers<'p> {
         let routes = self.groups.get(group).into_iter().flat_map(|consumer| consumer.others.iter().copied());
         let named = routes.filter(|other| !other.is_default()).cloned();
         named.chain([GroupName::default_group()]).filter(|other| other != group).collect()
+    }
+
+    /// The groups by whose names the clients of a group call Services: consumers by those that they would have without their
+    /// routes, all others by the group's own.
+    pub(super) fn naming(&self, group: &GroupName) -> Vec<GroupName> {
+        if self.groups.contains_key(group) { self.others(group) } else { vec![group.clone()] }
     }
 
     /// The definition of a group; `None` if it is of no consumer.
