@@ -60,12 +60,10 @@ impl Rollout {
 
     /// Asks the hooks that may say "go back", again and again.
     pub(crate) fn look_at_rollback_hooks(&mut self) {
+        let has_some = self.spec.hooks(HookKind::Rollback).next().is_some();
         let is_out = self.calls.iter().any(|call| call.purpose == Purpose::Rollback);
-        if is_out || self.clock.total < self.rollback_due {
-            return;
-        }
-        self.rollback_due = self.clock.total.saturating_add(self.spec.interval.millis());
-        if self.spec.hooks(HookKind::Rollback).next().is_some() {
+        if has_some && !is_out && self.clock.total >= self.rollback_due {
+            self.rollback_due = self.clock.total.saturating_add(self.spec.interval.millis());
             self.call_all(HookKind::Rollback, &Purpose::Rollback);
         }
     }
