@@ -12,7 +12,7 @@ use crate::units::{Percent, Span};
 
 /// A rollout.
 ///
-/// [`handle`](Self::handle) takes in what happens and gives what is wanted; see the [crate](crate) for how it is driven.
+/// [`handle`](Self::handle) takes in what happens and gives what is wanted; see the [crate] for how it is driven.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rollout {
     pub(crate) id: String,

@@ -1,6 +1,6 @@
 //! Rollouts told one by one: each test is one rule.
 
-#![expect(clippy::expect_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "tests")]
+#![expect(clippy::expect_used, clippy::wildcard_enum_match_arm, reason = "tests")]
 
 use std::collections::BTreeMap;
 

@@ -134,7 +134,7 @@ impl Rollout {
         let said = format!("the webhook {:?} did not say go: {reason}", self.hook_name(hook));
         match purpose {
             Purpose::Gate if waits => {
-                self.message = format!("waiting: {said}").chars().take(MAX_SAID_CHARS).collect()
+                self.message = format!("waiting: {said}").chars().take(MAX_SAID_CHARS).collect();
             }
             Purpose::Gate => self.abort(Cause::Itself, &said),
             Purpose::Round => self.spoil_round(&said),

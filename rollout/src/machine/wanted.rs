@@ -1,6 +1,7 @@
 //! What a state wants done.
 
 use crate::effect::{Effect, HookPayload};
+use crate::spec::HookKind;
 use crate::state::{Call, MAX_WAKE_MS, Purpose, Rollout, Stage};
 
 impl Rollout {
@@ -58,7 +59,8 @@ impl Rollout {
         let run = self.run.as_ref().filter(|run| run.measurement.is_none()).map(|run| run.due);
         let deadline = self.spec.deadline.map(|deadline| deadline.millis());
         let calls = self.calls.iter().filter(|call| !call.is_out).map(|call| call.at);
-        let others = [stage, run, deadline, Some(self.acks.not_before)].into_iter().flatten();
+        let rollback = self.spec.hooks(HookKind::Rollback).next().map(|_| self.rollback_due);
+        let others = [stage, run, deadline, rollback, Some(self.acks.not_before)].into_iter().flatten();
         let due = calls.chain(others).filter(later).min();
         due.unwrap_or(u64::MAX)
     }

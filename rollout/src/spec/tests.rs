@@ -1,3 +1,5 @@
+//! What is read of a rollout, and what is told of one that is wrong.
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -16,11 +18,11 @@ fn long(fields: &Value) -> Value {
 }
 
 fn weights(steps: &[Step]) -> Vec<u32> {
-    let weight = |step: &Step| match step {
-        Step::SetWeight { weight, .. } => Some(weight.hundredths() / 100),
-        _ => None,
-    };
-    steps.iter().filter_map(weight).collect()
+    let shares = steps.iter().filter_map(|step| {
+        let Step::SetWeight { weight, .. } = step else { return None };
+        Some(weight.hundredths() / 100)
+    });
+    shares.collect()
 }
 
 #[test]
