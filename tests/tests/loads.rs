@@ -12,7 +12,7 @@ use xds_tests::worker::{Calls, Library};
 
 /// A server that wants reports as often as C-core gives them.
 fn setup() -> Result<Setup> {
-    Ok(Setup::new()?.arg("--load-report-interval=1s").fixed_xds_port()?)
+    Setup::new()?.arg("--load-report-interval=1s").fixed_xds_port()
 }
 
 /// The load of one cluster, as soon as it is as it should be.
