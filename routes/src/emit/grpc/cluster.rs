@@ -14,6 +14,7 @@ use super::{Emitted, endpoints};
 use crate::emit::shared::{
     UNAVAILABLE, aggregate_type, assignment, eds_config, no_endpoints, socket_address, type_of, with,
 };
+use crate::model::LbPolicy;
 use crate::plan::{Address, Cluster, Discovery, Plan, UpstreamTls};
 
 /// The clusters that routes reach.
@@ -207,6 +208,7 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, BTreeSet<String>
             leaves.push(Leaf { name: name.into(), source: Source::Nowhere, cluster });
             continue;
         }
+        losses.extend(lost_policy(name, cluster));
         match (&cluster.tls, &cluster.discovery) {
             (None, Discovery::Aggregate(members)) => left.extend(members.iter().rev().map(String::as_str)),
             (None, Discovery::Eds { assignment }) => {
@@ -242,6 +244,20 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, BTreeSet<String>
         leaves.push(Leaf { name: root.into(), source: Source::Nowhere, cluster });
     }
     (leaves, losses)
+}
+
+/// What gRPC clients cannot have of how requests are spread: C-core refuses a cluster with LEAST_REQUEST (row B182).
+fn lost_policy(name: &str, cluster: &Cluster) -> Option<String> {
+    let has_choice = match &cluster.discovery {
+        Discovery::Eds { .. } | Discovery::Static(_) => true,
+        // One name is one endpoint to every client.
+        Discovery::Dns(names) => names.len() > 1,
+        Discovery::Aggregate(_) => false,
+    };
+    let is_lost = cluster.lb_policy == LbPolicy::LeastRequest && cluster.tls.is_none() && has_choice;
+    is_lost.then(|| {
+        format!("gRPC clients spread calls in turn over the endpoints of backend {name}: not all of them know least_request")
+    })
 }
 
 /// The leaves of a cluster of addresses of several kinds.
