@@ -150,6 +150,18 @@ pub(crate) fn read_record(key: &DocumentKey, value: &[u8]) -> Result<GroupedDocu
     Ok(GroupedDocument { document, group })
 }
 
+/// What [stands in](xds_routes::stand_in) for a record that cannot be read.
+pub(crate) fn stand_in_of_record(key: &DocumentKey, value: &[u8]) -> Option<GroupedDocument> {
+    let value: Value = serde_json::from_slice(value).ok()?;
+    let group = value.get("group").and_then(Value::as_str).and_then(|group| GroupName::new(group).ok());
+    let ReadOutcome::Objects(objects) = xds_routes::read(&"".into(), &Tree::from_json(value.get("source")?))
+    else {
+        return None;
+    };
+    let document = objects.into_iter().find(|object| object.key == *key)?.stand_in?;
+    Some(GroupedDocument { document, group: group.unwrap_or_else(GroupName::default_group) })
+}
+
 /// What has to be stored so that `patch` is laid over `owned`.
 pub(crate) fn plan(owned: &GroupedDocuments, patch: &DocumentPatch) -> Plan {
     let is_change = |(key, after): &(&DocumentKey, &Option<GroupedDocument>)| match (owned.get(*key), after) {

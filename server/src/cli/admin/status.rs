@@ -54,10 +54,7 @@ fn reasons(status: &Value) -> String {
 fn render(status: &Value) -> String {
     let mut text = format!("ready: {}\n", if status["ready"] == true { "yes" } else { "no" });
     if let Some(held) = status["held"].as_str() {
-        text.push_str(&format!(
-            "held back: {} (POST /v1/reload?confirm=true lets it pass)\n",
-            clean(held)
-        ));
+        text.push_str(&format!("held back: {} (POST /v1/reload?confirm=true lets it pass)\n", clean(held)));
     }
     for problem in status["problems"].as_array().into_iter().flatten() {
         text.push_str(&format!("problem: {}\n", clean(&cell(problem))));
