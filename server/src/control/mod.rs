@@ -15,6 +15,7 @@ pub(crate) mod documents;
 mod history;
 mod key;
 mod load;
+mod observed;
 mod past;
 mod plan;
 mod record;
@@ -41,6 +42,7 @@ use xds_cache::{Layer, Publisher, Revision, StatusBoard};
 use xds_codec::{Codec, Diagnostic};
 use xds_store::{Store, StoreError};
 
+use self::observed::Observed;
 use self::state::State;
 use crate::source::FileLoad;
 
@@ -119,12 +121,14 @@ impl Control {
         let routes = Arc::new(options.routes.clone());
         let nothing = DocumentState { options: routes, ..DocumentState::default() };
         let owned = Arc::new(std::mem::take(&mut stored.documents));
-        let documents = documents::next(&parts.codec, &nothing, Arc::default(), owned, SystemTime::now());
+        let observed = Observed::read(&*parts.store, &keys, |_| true)?;
+        let documents =
+            documents::next(&parts.codec, &nothing, Arc::default(), owned, &observed, SystemTime::now());
         let (events, _) = broadcast::channel(EVENT_CAPACITY);
         let shared = Shared {
             parts,
             changing: tokio::sync::Mutex::default(),
-            state: Mutex::new(State::new(revision_of(revision), stored, documents)),
+            state: Mutex::new(State::new(revision_of(revision), stored, documents, observed)),
             reload: OnceLock::new(),
             events,
             options,

@@ -143,6 +143,7 @@ pub(crate) fn take_in(
         | StoreKey::FileGroup(_)
         | StoreKey::File(..)
         | StoreKey::FileDocument(_)
+        | StoreKey::DocumentStatus(_)
         | StoreKey::FilesHash => {}
     }
     Ok(())
