@@ -87,7 +87,7 @@ impl Shared {
         outcome: &mut ReloadOutcome,
     ) -> Result<(), WriteError> {
         for _ in 0..MAX_ATTEMPTS {
-            let caught_up = self.catch_up();
+            let caught_up = self.catch_up().await;
             let world = self.state().world();
             let (head, keys) = self.parts.store.state();
             match caught_up {
@@ -136,7 +136,7 @@ impl Shared {
 
     /// Makes up for a load that was served without being recorded. If that fails again, the problem stays.
     pub(crate) async fn record_late(self: &Arc<Self>) {
-        if !self.state().is_record_due || self.catch_up().is_err() {
+        if !self.state().is_record_due || self.catch_up().await.is_err() {
             return;
         }
         let world = self.state().world();

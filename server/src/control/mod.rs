@@ -172,7 +172,7 @@ impl Control {
         loop {
             {
                 let _changing = self.shared.changing.lock().await;
-                match self.shared.catch_up() {
+                match self.shared.catch_up().await {
                     Ok(()) => self.shared.solved("store"),
                     Err(error) => self.shared.problem("store", format!("the store cannot be read: {error}")),
                 }

@@ -9,6 +9,7 @@ use xds_api::handle::{Event, FileStatus};
 use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group, merge};
 use xds_cache::{GroupName, Groups, Layer, Publication, Revision};
 use xds_routes::DocumentKey;
+use xds_store::StoreError;
 
 use super::observed::Observed;
 use super::stored::Stored;
@@ -246,13 +247,19 @@ impl Shared {
         publication
     }
 
-    /// Takes in what others committed to the store since.
-    pub(crate) fn catch_up(&self) -> Result<(), xds_store::StoreError> {
-        let store = &self.parts.store;
-        let world = self.state().world();
-        if store.head() == stored_revision(world.revision) {
+    /// Takes in what others committed to the store since, on a thread of its own: many documents take seconds.
+    pub(crate) async fn catch_up(self: &Arc<Self>) -> Result<(), StoreError> {
+        if self.parts.store.head() == stored_revision(self.state().revision) {
             return Ok(());
         }
+        let shared = Arc::clone(self);
+        let caught_up = tokio::task::spawn_blocking(move || shared.take_in_others()).await;
+        caught_up.unwrap_or(Err(StoreError::Closed))
+    }
+
+    fn take_in_others(&self) -> Result<(), StoreError> {
+        let store = &self.parts.store;
+        let world = self.state().world();
         let (revision, keys) = store.state();
         let revision = super::revision_of(revision);
         let last_good = Some((&*world.overrides, &*world.documents.owned));

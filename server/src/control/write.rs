@@ -47,7 +47,7 @@ impl Shared {
             let candidate = self.candidate(&world, write.clone())?;
             match self.try_write(&world, candidate, &options).await {
                 Err(WriteError::Store(error)) if matches!(*error, CommitError::Conflict { .. }) => {
-                    self.catch_up().map_err(|error| WriteError::Store(Arc::new(error.into())))?;
+                    self.catch_up().await.map_err(|error| WriteError::Store(Arc::new(error.into())))?;
                 }
                 done => return done,
             }
