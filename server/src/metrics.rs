@@ -5,7 +5,7 @@
 mod process;
 mod scrape;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -19,6 +19,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use xds_cache::status::Variant;
 use xds_cache::{Publisher, ResourceType, Revision, StatusBoard};
+use xds_routes::conditions::GrpcFeature;
 
 use crate::metrics::process::Process;
 use crate::metrics::scrape::Scrape;
@@ -35,6 +36,7 @@ pub struct Metrics {
     publish_to_ack: Histogram,
     file_errors: Gauge,
     ready: Gauge,
+    grpc_unsupported: Family<FeatureLabel, Gauge>,
     /// When the last publications were made, the oldest first.
     published: Mutex<VecDeque<(Revision, Instant)>>,
 }
@@ -82,6 +84,11 @@ struct SourceLabel {
     source: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FeatureLabel {
+    feature: &'static str,
+}
+
 impl Metrics {
     /// Nothing has happened yet. What `publisher` and `board` hold is looked up when the metrics are read.
     #[must_use]
@@ -97,11 +104,13 @@ impl Metrics {
             publish_to_ack: Histogram::new(PUBLISH_TO_ACK_BUCKETS),
             file_errors: Gauge::default(),
             ready: Gauge::default(),
+            grpc_unsupported: Family::default(),
             published: Mutex::default(),
         };
         for variant in [Variant::Sotw, Variant::Delta] {
             let _ = metrics.streams.get_or_create(&variant_label(variant));
         }
+        metrics.grpc_unsupported(&BTreeMap::new());
         metrics.register();
         metrics.registry.register_collector(Box::new(Scrape::new(publisher, board)));
         metrics.registry.register_collector(Box::new(Process));
@@ -126,6 +135,15 @@ impl Metrics {
     /// Whether the server is ready.
     pub fn ready(&self, is_ready: bool) {
         self.ready.set(i64::from(is_ready));
+    }
+
+    /// How many rules of route documents have something that gRPC clients cannot have, by what it is.
+    pub fn grpc_unsupported(&self, n_rules: &BTreeMap<GrpcFeature, usize>) {
+        for feature in GrpcFeature::ALL {
+            let n_rules = n_rules.get(&feature).copied().unwrap_or_default();
+            let gauge = self.grpc_unsupported.get_or_create(&FeatureLabel { feature: feature.as_str() });
+            gauge.set(i64::try_from(n_rules).unwrap_or(i64::MAX));
+        }
     }
 
     /// A stream began.
@@ -187,6 +205,8 @@ impl Metrics {
         let help = "Time from a publication until a connected client has accepted it";
         registry.register("xds_publish_to_ack_seconds", help, self.publish_to_ack.clone());
         registry.register("xds_file_errors", "Watched files with errors", self.file_errors.clone());
+        let help = "Rules of route documents with something that gRPC clients do not get";
+        registry.register("xds_grpc_unsupported_rules", help, self.grpc_unsupported.clone());
         registry.register("xds_ready", "Whether the server is ready", self.ready.clone());
     }
 }
@@ -275,6 +295,7 @@ mod tests {
         metrics.published(PublicationSource::Files, Revision(1));
         metrics.file_errors(3);
         metrics.ready(true);
+        metrics.grpc_unsupported(&BTreeMap::from([(GrpcFeature::Mirror, 2)]));
         let text = metrics.render();
         for (name, value) in [
             ("xds_streams{variant=\"delta\"}", "1"),
@@ -288,6 +309,8 @@ mod tests {
             ("xds_publish_to_ack_seconds_count", "0"),
             ("xds_file_errors", "3"),
             ("xds_ready", "1"),
+            ("xds_grpc_unsupported_rules{feature=\"mirror\"}", "2"),
+            ("xds_grpc_unsupported_rules{feature=\"tls\"}", "0"),
         ] {
             assert_eq!(line(&text, name), Some(value), "{name} in\n{text}");
         }

@@ -40,6 +40,7 @@ use xds_api::handle::{
 };
 use xds_cache::{Layer, Publisher, Revision, StatusBoard};
 use xds_codec::{Codec, Diagnostic};
+use xds_routes::conditions::GrpcFeature;
 use xds_store::{Store, StoreError};
 
 use self::observed::Observed;
@@ -63,8 +64,8 @@ pub struct Options {
 pub trait Observer: Send + Sync {
     /// A revision was published; `source` is `api`, `file`, `rollback`, `revert` or `store`.
     fn published(&self, source: &'static str, revision: Revision);
-    /// All metrics in OpenMetrics text.
-    fn render(&self) -> String;
+    /// All metrics in OpenMetrics text; `unsupported` is how many rules have something that gRPC clients cannot have.
+    fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>) -> String;
 }
 
 /// Reads the files again and hands them to [`Control::load_files`], or to [`Control::confirm_files`] if the argument is true.
@@ -292,7 +293,9 @@ impl xds_api::handle::Control for Control {
     }
 
     fn metrics(&self) -> String {
-        self.shared.parts.observer.as_ref().map(|observer| observer.render()).unwrap_or_default()
+        let translated = Arc::clone(&self.shared.state().documents.translated);
+        let unsupported = &translated.translation.grpc_unsupported;
+        self.shared.parts.observer.as_ref().map(|observer| observer.render(unsupported)).unwrap_or_default()
     }
 
     fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<HistoryEntry>, WriteError> {

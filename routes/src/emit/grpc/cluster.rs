@@ -11,6 +11,7 @@ use serde_json::{Value as Json, json};
 use xds_cache::Origin;
 
 use super::{Emitted, endpoints};
+use crate::conditions::GrpcFeature;
 use crate::emit::shared::{
     UNAVAILABLE, aggregate_type, assignment, eds_config, no_endpoints, socket_address, type_of, with,
 };
@@ -26,10 +27,13 @@ pub(super) struct Clusters<'p> {
     roots: BTreeMap<&'p str, Root<'p>>,
 }
 
+/// What gRPC clients cannot have, and why.
+type Losses = BTreeSet<(GrpcFeature, String)>;
+
 struct Root<'p> {
     cluster: &'p Cluster,
     leaves: Vec<Leaf<'p>>,
-    losses: BTreeSet<String>,
+    losses: Losses,
 }
 
 /// A cluster with endpoints of its own.
@@ -88,7 +92,7 @@ impl<'p> Clusters<'p> {
     }
 
     /// What gRPC clients cannot have of a backend whose name was taken.
-    pub(super) fn losses(&self, name: &str) -> BTreeSet<String> {
+    pub(super) fn losses(&self, name: &str) -> BTreeSet<(GrpcFeature, String)> {
         self.roots.get(name).map(|root| root.losses.clone()).unwrap_or_default()
     }
 
@@ -196,9 +200,9 @@ impl<'p> Written<'p> {
 ///
 /// A client flattens aggregates just so (C59, C60). Flat ones never come near the limit of depth (row B178) and avoid what
 /// grpc-go makes of an aggregate that is reached on two ways (row D46).
-fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, BTreeSet<String>) {
+fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, Losses) {
     let mut leaves = Vec::new();
-    let mut losses = BTreeSet::new();
+    let mut losses = Losses::new();
     let mut seen = BTreeSet::new();
     let mut left = vec![root];
     while let Some(name) = left.pop() {
@@ -208,15 +212,16 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, BTreeSet<String>
             leaves.push(Leaf { name: name.into(), source: Source::Nowhere, cluster });
             continue;
         }
-        losses.extend(lost_policy(name, cluster));
+        losses.extend(lost_policy(name, cluster).map(|reason| (GrpcFeature::Balancing, reason)));
         match (&cluster.tls, &cluster.discovery) {
             (None, Discovery::Aggregate(members)) => left.extend(members.iter().rev().map(String::as_str)),
             (None, Discovery::Eds { assignment }) => {
                 let uneven = plan.assignments.get(assignment).is_some_and(endpoints::has_uneven_weights);
                 if uneven {
-                    losses.insert(format!(
+                    let reason = format!(
                         "gRPC clients spread calls evenly over the endpoints of a zone of backend {name}"
-                    ));
+                    );
+                    losses.insert((GrpcFeature::Balancing, reason));
                 }
                 leaves.push(Leaf { name: name.into(), source: Source::Assignment(assignment), cluster });
             }
@@ -229,10 +234,13 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, BTreeSet<String>
             }
             (Some(tls), _) => {
                 match tls {
-                    UpstreamTls::Verified { .. } => drop(losses.insert(format!(
-                        "TLS to backend {name} needs certificate providers of the client's own bootstrap, so calls fail as \
-                         UNAVAILABLE"
-                    ))),
+                    UpstreamTls::Verified { .. } => {
+                        let reason = format!(
+                            "TLS to backend {name} needs certificate providers of the client's own bootstrap, so calls fail \
+                             as UNAVAILABLE"
+                        );
+                        losses.insert((GrpcFeature::Tls, reason));
+                    }
                     // Nobody can use it, which is no matter of gRPC.
                     UpstreamTls::Invalid => {}
                 }
@@ -266,7 +274,7 @@ fn of_addresses<'p>(
     cluster: &'p Cluster,
     addresses: &'p [Address],
     leaves: &mut Vec<Leaf<'p>>,
-    losses: &mut BTreeSet<String>,
+    losses: &mut Losses,
 ) {
     let mut ips = BTreeSet::new();
     let mut names = Vec::new();
@@ -279,7 +287,8 @@ fn of_addresses<'p>(
         }
     }
     if has_sockets {
-        losses.insert(format!("gRPC clients cannot reach the Unix sockets of backend {name}"));
+        let reason = format!("gRPC clients cannot reach the Unix sockets of backend {name}");
+        losses.insert((GrpcFeature::Endpoints, reason));
     }
     several(name, cluster, ips, names, leaves, losses);
 }
@@ -292,7 +301,7 @@ fn several<'p>(
     ips: BTreeSet<(IpAddr, u16)>,
     mut names: Vec<(&'p str, u16)>,
     leaves: &mut Vec<Leaf<'p>>,
-    losses: &mut BTreeSet<String>,
+    losses: &mut Losses,
 ) {
     let mut seen = BTreeSet::new();
     names.retain(|host| seen.insert(*host));
@@ -319,9 +328,10 @@ fn several<'p>(
                     cluster,
                 });
             }
-            losses.insert(format!(
+            let reason = format!(
                 "gRPC clients try the addresses and host names of backend {name} one after the other, not in turn"
-            ));
+            );
+            losses.insert((GrpcFeature::Balancing, reason));
         }
     }
 }

@@ -231,7 +231,7 @@ fn limits_are_those_that_grpc_heeds() {
 }
 
 /// A route for each cluster, alone.
-fn of_clusters(clusters: Vec<crate::plan::Cluster>) -> Plan {
+fn of_clusters(clusters: Vec<Cluster>) -> Plan {
     let mut plan = with_routes(vec![forward(0, vec![to("root", 1)])]);
     for (index, cluster) in clusters.into_iter().enumerate() {
         let name = if index == 0 { "root".to_owned() } else { format!("prod/m{index}") };
