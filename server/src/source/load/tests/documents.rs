@@ -218,9 +218,9 @@ fn only_so_much_is_said_of_one_file() {
 
 /// The targets of every policy that is served, and whether it trusts anybody.
 fn policies(loaded: &Loaded) -> Vec<(Vec<String>, bool)> {
-    let policies = loaded.load.documents.values().filter_map(|document| match &document.document.spec {
-        Spec::BackendTlsPolicy(policy) => Some(policy),
-        _ => None,
+    let policies = loaded.load.documents.values().filter_map(|document| {
+        let Spec::BackendTlsPolicy(policy) = &document.document.spec else { return None };
+        Some(policy)
     });
     let told = |policy: &BackendTlsPolicy| {
         let targets = policy.targets.iter().map(|(target, section)| {
