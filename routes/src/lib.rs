@@ -20,5 +20,5 @@ mod translate;
 
 pub use conditions::{Condition, Conditions};
 pub use model::{Document, DocumentKey, Kind};
-pub use read::{ReadOutcome, read};
+pub use read::{ReadOutcome, read, stand_in};
 pub use translate::{Documents, Generated, GeneratedGroup, Options, Placed, Translation, translate};

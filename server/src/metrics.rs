@@ -5,7 +5,7 @@
 mod process;
 mod scrape;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -20,6 +20,7 @@ use prometheus_client::registry::Registry;
 use xds_cache::loads::Recorded;
 use xds_cache::status::Variant;
 use xds_cache::{Publisher, ResourceType, Revision, StatusBoard};
+use xds_routes::conditions::GrpcFeature;
 
 use crate::metrics::process::Process;
 use crate::metrics::scrape::Scrape;
@@ -39,6 +40,7 @@ pub struct Metrics {
     load_reports_left_out: Family<ReasonLabel, Counter>,
     file_errors: Gauge,
     ready: Gauge,
+    grpc_unsupported: Family<FeatureLabel, Gauge>,
     /// When the last publications were made, the oldest first.
     published: Mutex<VecDeque<(Revision, Instant)>>,
 }
@@ -91,6 +93,11 @@ struct ReasonLabel {
     reason: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FeatureLabel {
+    feature: &'static str,
+}
+
 impl Metrics {
     /// Nothing has happened yet. What `publisher` and `board` hold is looked up when the metrics are read.
     #[must_use]
@@ -109,11 +116,13 @@ impl Metrics {
             load_reports_left_out: Family::default(),
             file_errors: Gauge::default(),
             ready: Gauge::default(),
+            grpc_unsupported: Family::default(),
             published: Mutex::default(),
         };
         for variant in [Variant::Sotw, Variant::Delta] {
             let _ = metrics.streams.get_or_create(&variant_label(variant));
         }
+        metrics.grpc_unsupported(&BTreeMap::new());
         metrics.register();
         metrics.registry.register_collector(Box::new(Scrape::new(publisher, board)));
         metrics.registry.register_collector(Box::new(Process));
@@ -138,6 +147,15 @@ impl Metrics {
     /// Whether the server is ready.
     pub fn ready(&self, is_ready: bool) {
         self.ready.set(i64::from(is_ready));
+    }
+
+    /// How many rules of route documents have something that gRPC clients cannot have, by what it is.
+    pub fn grpc_unsupported(&self, n_rules: &BTreeMap<GrpcFeature, usize>) {
+        for feature in GrpcFeature::ALL {
+            let n_rules = n_rules.get(&feature).copied().unwrap_or_default();
+            let gauge = self.grpc_unsupported.get_or_create(&FeatureLabel { feature: feature.as_str() });
+            gauge.set(i64::try_from(n_rules).unwrap_or(i64::MAX));
+        }
     }
 
     /// A stream began.
@@ -228,6 +246,8 @@ impl Metrics {
         let help = "Load reports of clusters that were left out, in part or as a whole";
         registry.register("xds_load_reports_left_out", help, self.load_reports_left_out.clone());
         registry.register("xds_file_errors", "Watched files with errors", self.file_errors.clone());
+        let help = "Rules of route documents with something that gRPC clients do not get";
+        registry.register("xds_grpc_unsupported_rules", help, self.grpc_unsupported.clone());
         registry.register("xds_ready", "Whether the server is ready", self.ready.clone());
     }
 }
@@ -318,6 +338,7 @@ mod tests {
         metrics.published(PublicationSource::Files, Revision(1));
         metrics.file_errors(3);
         metrics.ready(true);
+        metrics.grpc_unsupported(&BTreeMap::from([(GrpcFeature::Mirror, 2)]));
         let text = metrics.render();
         for (name, value) in [
             ("xds_streams{variant=\"delta\"}", "1"),
@@ -335,6 +356,8 @@ mod tests {
             ("xds_load_reports_left_out_total{reason=\"limit\"}", "0"),
             ("xds_file_errors", "3"),
             ("xds_ready", "1"),
+            ("xds_grpc_unsupported_rules{feature=\"mirror\"}", "2"),
+            ("xds_grpc_unsupported_rules{feature=\"tls\"}", "0"),
         ] {
             assert_eq!(line(&text, name), Some(value), "{name} in\n{text}");
         }

@@ -1,5 +1,6 @@
 //! The wiring: one server from start to end. The only place where the parts meet; it decides nothing itself.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use xds_api::{Access, Acks, ApiState, EventHub, Token};
 use xds_cache::loads::LoadLimits;
 use xds_cache::{LoadBoard, Publisher, Revision, StatusBoard};
 use xds_codec::Codec;
+use xds_routes::conditions::GrpcFeature;
 use xds_store::{JournalStore, LastGood};
 
 use crate::config::{Config, ListenConfig};
@@ -227,7 +229,8 @@ impl control::Observer for Counting {
         self.0.published(source, revision);
     }
 
-    fn render(&self) -> String {
+    fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>) -> String {
+        self.0.grpc_unsupported(unsupported);
         self.0.render()
     }
 }

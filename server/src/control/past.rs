@@ -116,6 +116,7 @@ fn put_back(
             | StoreKey::FileGroup(_)
             | StoreKey::File(..)
             | StoreKey::FileDocument(_)
+            | StoreKey::DocumentStatus(_)
             | StoreKey::FilesHash => {}
         }
         return Ok(());
@@ -166,6 +167,7 @@ fn changed_files(past: &BTreeMap<String, BlobHash>, present: &BTreeMap<String, B
             | StoreKey::Label(_)
             | StoreKey::Resource(..)
             | StoreKey::Document(_)
+            | StoreKey::DocumentStatus(_)
             | StoreKey::FilesHash => None,
         })
         .take(MAX_NAMED)

@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use xds_api::document::{DocumentState, Translated};
+use xds_api::document::{DocumentState, GroupedDocuments, Translated};
 use xds_api::handle::{Event, FileStatus};
 use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group, merge};
 use xds_cache::{GroupName, Groups, Layer, Publication, Revision};
+use xds_routes::DocumentKey;
+use xds_store::StoreError;
 
+use super::observed::Observed;
 use super::stored::Stored;
 use super::{Shared, documents, stored, stored_revision};
 
@@ -23,6 +26,8 @@ pub(crate) struct State {
     pub(crate) overrides: Arc<Layer>,
     /// The documents of both, and what they give.
     pub(crate) documents: DocumentState,
+    /// What the store remembered of documents when it was opened; nothing once the first complete load was published.
+    pub(crate) observed: Arc<Observed>,
     /// All of it merged.
     pub(crate) groups: Groups,
     /// The stored records that could not be read: why, by key.
@@ -53,13 +58,19 @@ pub(crate) struct World {
     pub(crate) base: Arc<Layer>,
     pub(crate) overrides: Arc<Layer>,
     pub(crate) documents: DocumentState,
+    pub(crate) observed: Arc<Observed>,
     pub(crate) groups: Groups,
     pub(crate) files: Arc<BTreeMap<Arc<str>, FileStatus>>,
 }
 
 impl State {
     /// What is stored, without any files. `documents` are those of `stored`.
-    pub(crate) fn new(revision: Revision, stored: Stored, documents: DocumentState) -> Self {
+    pub(crate) fn new(
+        revision: Revision,
+        stored: Stored,
+        documents: DocumentState,
+        observed: Observed,
+    ) -> Self {
         let base = Arc::new(Layer::default());
         let overrides = Arc::new(stored.overrides);
         Self {
@@ -68,6 +79,7 @@ impl State {
             base,
             overrides,
             documents,
+            observed: Arc::new(observed),
             unreadable: stored.unreadable,
             problems: BTreeMap::new(),
             files: Arc::default(),
@@ -85,6 +97,7 @@ impl State {
             base: Arc::clone(&self.base),
             overrides: Arc::clone(&self.overrides),
             documents: self.documents.clone(),
+            observed: Arc::clone(&self.observed),
             groups: self.groups.clone(),
             files: Arc::clone(&self.files),
         }
@@ -191,6 +204,7 @@ impl Shared {
         let (revision, groups) = {
             let mut state = self.state();
             state.is_loaded = true;
+            state.observed = Arc::default();
             (state.revision, state.groups.clone())
         };
         self.publish(revision, groups, "store", "the stored state");
@@ -233,13 +247,19 @@ impl Shared {
         publication
     }
 
-    /// Takes in what others committed to the store since.
-    pub(crate) fn catch_up(&self) -> Result<(), xds_store::StoreError> {
-        let store = &self.parts.store;
-        let world = self.state().world();
-        if store.head() == stored_revision(world.revision) {
+    /// Takes in what others committed to the store since, on a thread of its own: many documents take seconds.
+    pub(crate) async fn catch_up(self: &Arc<Self>) -> Result<(), StoreError> {
+        if self.parts.store.head() == stored_revision(self.state().revision) {
             return Ok(());
         }
+        let shared = Arc::clone(self);
+        let caught_up = tokio::task::spawn_blocking(move || shared.take_in_others()).await;
+        caught_up.unwrap_or(Err(StoreError::Closed))
+    }
+
+    fn take_in_others(&self) -> Result<(), StoreError> {
+        let store = &self.parts.store;
+        let world = self.state().world();
         let (revision, keys) = store.state();
         let revision = super::revision_of(revision);
         let last_good = Some((&*world.overrides, &*world.documents.owned));
@@ -250,7 +270,20 @@ impl Shared {
         let patch: Patch =
             changed.map(|name| (name.clone(), stored.overrides.groups.get(name).cloned())).collect();
         let (files, owned) = (Arc::clone(&world.documents.files), Arc::new(stored.documents));
-        let documents = documents::next(&self.parts.codec, &world.documents, files, owned, SystemTime::now());
+        let is_news = |key: &DocumentKey| {
+            let said =
+                |documents: &GroupedDocuments| documents.get(key).map(|one| Arc::clone(&one.document.source));
+            said(&owned) != said(&world.documents.owned)
+        };
+        let observed = Observed::read(&**store, &keys, is_news)?;
+        let documents = documents::next(
+            &self.parts.codec,
+            &world.documents,
+            files,
+            Arc::clone(&owned),
+            &observed,
+            SystemTime::now(),
+        );
         let groups = world.patched(&world.base, &patch, &documents.translated);
         documents::log_news(&world.documents.translated, &documents.translated);
         let is_loaded = {
@@ -309,6 +342,7 @@ mod tests {
             base: Arc::clone(base),
             overrides: Arc::clone(overrides),
             documents: DocumentState { translated: Arc::clone(generated), ..DocumentState::default() },
+            observed: Arc::default(),
             groups: merge(base, overrides, &generated.translation.groups),
             files: Arc::default(),
         }

@@ -14,7 +14,7 @@ use super::documents::DocumentPatch;
 use super::key::StoreKey;
 use super::plan::{Plan, difference, plan};
 use super::state::{Patch, World};
-use super::{Shared, check, documents, past, revision_of, stored, stored_revision};
+use super::{Shared, check, documents, observed, past, revision_of, stored, stored_revision};
 
 /// How often a change is built anew because another server committed first.
 pub(crate) const MAX_ATTEMPTS: usize = 16;
@@ -47,7 +47,7 @@ impl Shared {
             let candidate = self.candidate(&world, write.clone())?;
             match self.try_write(&world, candidate, &options).await {
                 Err(WriteError::Store(error)) if matches!(*error, CommitError::Conflict { .. }) => {
-                    self.catch_up().map_err(|error| WriteError::Store(Arc::new(error.into())))?;
+                    self.catch_up().await.map_err(|error| WriteError::Store(Arc::new(error.into())))?;
                 }
                 done => return done,
             }
@@ -121,6 +121,7 @@ impl Shared {
         if !outcome.changed {
             return Ok(outcome);
         }
+        plan.extend(observed::plan(before, after));
         let label = Label { actor: &options.actor, source, summary: &summary };
         let keys: Vec<String> = plan.iter().map(|(key, _)| key.to_string()).collect();
         outcome.revision = self.commit(world.revision, plan, label).await?;
