@@ -65,8 +65,8 @@ pub(crate) struct WriteAnswer {
 /// One object that differs, without its secrets.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub(crate) struct Difference {
-    /// `group/{group}`, `{group}/{type}/{name}`, `document/{kind}/{namespace}/{name}`, or of what is generated from documents
-    /// `generated/{profile}/{group}/{type}/{name}`.
+    /// `group/{group}`, `{group}/{type}/{name}`, `document/{kind}/{namespace}/{name}`,
+    /// `weights/{kind}/{namespace}/{name}/{rule}`, or of what is generated from documents `generated/{profile}/{group}/{type}/{name}`.
     pub what: String,
     /// What it was; null if it is new.
     pub before: Option<Value>,
@@ -254,6 +254,8 @@ fn group_of(write: &Write) -> Option<GroupName> {
         Write::DeleteGroup(_)
         | Write::ApplyDocuments { .. }
         | Write::DeleteDocument { .. }
+        | Write::ChangeWeights { .. }
+        | Write::EndOverrides
         | Write::Rollback { .. }
         | Write::Revert { .. } => None,
     }

@@ -46,6 +46,9 @@ pub enum ChangeFault {
         /// The sum.
         sum: u64,
     },
+    /// Requests to the object cannot be told apart by headers.
+    #[error("a TrafficSplit takes no header routes")]
+    NoHeaderRoutes,
     /// The shares are not those of a whole.
     #[error("{0}")]
     Percent(String),

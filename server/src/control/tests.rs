@@ -81,7 +81,7 @@ impl Server {
 }
 
 /// Making a codec takes long; all tests share one.
-fn codec() -> Codec {
+pub(super) fn codec() -> Codec {
     static CODEC: std::sync::LazyLock<Codec> = std::sync::LazyLock::new(|| Codec::new().unwrap());
     CODEC.clone()
 }
