@@ -153,6 +153,8 @@ pub struct WriteOutcome {
     pub publication: Publication,
     /// The difference that it would make; only computed for a dry run.
     pub difference: Vec<ChangedObject>,
+    /// The ids of the connected nodes that it would concern; only computed for a dry run.
+    pub affected_nodes: Vec<String>,
     /// What is doubtful about it.
     pub warnings: Vec<Diagnostic>,
 }

@@ -57,6 +57,9 @@ pub(crate) struct WriteAnswer {
     /// What it would change; for a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Vec<Difference>>,
+    /// The connected nodes that it would concern; for a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub affected_nodes: Option<Vec<String>>,
     /// The revision that took it back (`onNack=revert`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reverted: Option<u64>,
@@ -176,6 +179,7 @@ async fn perform(
     let mut answer = first_answer(&state, &outcome, group.as_ref());
     if mode.dry_run {
         answer.committed = false;
+        answer.affected_nodes = Some(outcome.affected_nodes.clone());
         answer.difference = Some(outcome.difference.iter().map(Difference::from).collect());
         return Answer::ok(&answer);
     }
@@ -210,6 +214,7 @@ fn first_answer(state: &ApiState, outcome: &WriteOutcome, group: Option<&GroupNa
         versions,
         warnings: outcome.warnings.iter().map(|warning| Fault::of(warning, "")).collect(),
         difference: None,
+        affected_nodes: None,
         reverted: None,
     }
 }

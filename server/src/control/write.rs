@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use xds_api::affected::affected_nodes;
 use xds_api::document::DocumentState;
 use xds_api::handle::{Write, WriteError, WriteOptions, WriteOutcome};
 use xds_api::weights::reconcile::Dropped;
@@ -117,6 +118,7 @@ impl Shared {
             changed: !plan.is_empty(),
             publication: Publication { revision: world.revision, views: vec![] },
             difference: vec![],
+            affected_nodes: vec![],
             warnings,
         };
         if options.dry_run {
@@ -129,6 +131,7 @@ impl Shared {
             weights::difference(codec, overrides, (&world.groups, &groups), &mut outcome.difference);
             let (before, after) = (&before.translation.groups, &after.translation.groups);
             documents::generated_difference(codec, before, after, &mut outcome.difference);
+            outcome.affected_nodes = affected_nodes(&self.parts.board, &world.groups, &groups);
             return Ok(outcome);
         }
         if !outcome.changed {
