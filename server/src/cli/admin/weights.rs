@@ -103,7 +103,9 @@ fn show(args: &WeightsArgs) -> Result<(), Failure> {
         let rule = args.rule.as_ref().map(|rule| format!(" with a rule {rule}")).unwrap_or_default();
         let (kind, object) = (args.kind.as_deref(), args.object.as_deref());
         let (kind, object) = (kind.unwrap_or_default(), object.unwrap_or_default());
-        return Err(Failure::Failed(format!("there is no {kind} {object}{rule}; `xds-server weights` lists all")));
+        return Err(Failure::Failed(format!(
+            "there is no {kind} {object}{rule}; `xds-server weights` lists all"
+        )));
     }
     match Form::or_default(args.admin.output) {
         Form::Json => print_json(&found),
@@ -112,7 +114,8 @@ fn show(args: &WeightsArgs) -> Result<(), Failure> {
 }
 
 fn table(found: &Value) -> Table {
-    let mut table = Table::new(&["OBJECT", "RULE", "BACKEND", "WEIGHT", "PERCENT", "SOURCE", "OWN WEIGHT", "UNTIL"]);
+    let mut table =
+        Table::new(&["OBJECT", "RULE", "BACKEND", "WEIGHT", "PERCENT", "SOURCE", "OWN WEIGHT", "UNTIL"]);
     for object in items(&found["objects"]) {
         let name = ["kind", "namespace", "name"].map(|field| cell(&object[field]));
         let name = format!("{} {}/{}", name[0], name[1], name[2]);
@@ -142,13 +145,16 @@ fn set(args: &SetArgs) -> Result<(), Failure> {
             Some((backend.to_owned(), number))
         });
         let Some((backend, number)) = parsed else {
-            return Err(Failure::Usage(format!("{text:?} is not BACKEND=WEIGHT, such as greeter-v2:50051=10")));
+            return Err(Failure::Usage(format!(
+                "{text:?} is not BACKEND=WEIGHT, such as greeter-v2:50051=10"
+            )));
         };
         if weights.insert(backend, number).is_some() {
             return Err(Failure::Usage(format!("the backend of {text:?} is there twice")));
         }
     }
-    let mut body = Map::from_iter([(if args.percent { "percent" } else { "backends" }.to_owned(), weights.into())]);
+    let mut body =
+        Map::from_iter([(if args.percent { "percent" } else { "backends" }.to_owned(), weights.into())]);
     if let Some(expires) = &args.expires {
         body.insert("expires".to_owned(), expires.as_str().into());
     }
@@ -191,7 +197,10 @@ fn outcome(answer: &Value) -> String {
 
 fn split(object: &str) -> Result<(&str, &str), Failure> {
     let wrong = || Failure::Usage(format!("{object:?} is not NAMESPACE/NAME, such as prod/greeter"));
-    object.split_once('/').filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty()).ok_or_else(wrong)
+    object
+        .split_once('/')
+        .filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty())
+        .ok_or_else(wrong)
 }
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {
