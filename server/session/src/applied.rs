@@ -95,7 +95,7 @@ impl Applied {
             changed.iter().filter(is_unchanged).map(|r| Arc::clone(r.name())).collect();
         let is_rest = self.later.back().is_some_and(|last| !last.is_whole && Arc::ptr_eq(&last.table, table));
         if let Some(last) = self.later.back_mut().filter(|_| is_rest) {
-            // What the first part was is told by the table.
+            last.again.extend(again);
             last.nonces.1 = nonce;
             last.is_whole = is_whole;
             last.is_end_accepted = false;
