@@ -13,3 +13,4 @@ pub(crate) mod nodes;
 pub(crate) mod resources;
 pub(crate) mod snapshot;
 pub(crate) mod validate;
+pub(crate) mod waves;

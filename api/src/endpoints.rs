@@ -6,7 +6,8 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 use http::StatusCode;
 
 use crate::endpoint::{
-    acks, conditions, documents, events, files, groups, health, history, nodes, resources, snapshot, validate,
+    acks, conditions, documents, events, files, groups, health, history, nodes, resources, snapshot,
+    validate, waves,
 };
 use crate::openapi;
 use crate::state::ApiState;
@@ -427,6 +428,41 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             StatusCode::INSUFFICIENT_STORAGE,
         ],
         handler: || post(history::rollback),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/waves",
+        summary: "The rollout in waves that is under way, and the last ones, newest first",
+        query: &[],
+        input: Input::None,
+        output: Output::Object("WaveList"),
+        errors: &[],
+        handler: || get(waves::list),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/waves/{rollout}",
+        summary: "One rollout in waves, and how its clients are",
+        query: &[],
+        input: Input::None,
+        output: Output::Object("WaveEntry"),
+        errors: &[StatusCode::NOT_FOUND],
+        handler: || get(waves::read),
+    },
+    Endpoint {
+        method: Method::Post,
+        path: "/v1/waves/{rollout}",
+        summary: "Resume (7:resume), complete (7:promote) or put back (7:abort) a rollout in waves",
+        query: &[],
+        input: Input::None,
+        output: Output::Object("WaveEntry"),
+        errors: &[
+            StatusCode::NOT_FOUND,
+            StatusCode::CONFLICT,
+            StatusCode::SERVICE_UNAVAILABLE,
+            StatusCode::INSUFFICIENT_STORAGE,
+        ],
+        handler: || post(waves::act),
     },
     Endpoint {
         method: Method::Get,

@@ -9,11 +9,15 @@ use std::time::SystemTime;
 
 use tokio::sync::broadcast;
 use xds_cache::layer::Resources;
-use xds_cache::{GroupName, Layer, NodeGroup, Publication, Resource, ResourceKey, Revision, Version};
+use xds_cache::wave::Share;
+use xds_cache::{
+    GroupName, Layer, NodeGroup, Publication, Resource, ResourceKey, Revision, Version, WavePolicy,
+};
 use xds_codec::Diagnostic;
 use xds_routes::{Document, DocumentKey};
 
 use crate::document::DocumentState;
+use crate::wave::{WavePhase, WaveReport, WaveVerb};
 
 /// A boxed future, so that the handle can be a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -85,6 +89,22 @@ pub struct WriteOptions {
     pub if_none_match: Option<EntityTags>,
     /// Does everything but commit and publish.
     pub dry_run: bool,
+    /// Whom the change reaches first.
+    pub waves: WaveChoice,
+    /// Puts a rollout in waves back first if it is in the way, instead of refusing the write.
+    pub force: bool,
+}
+
+/// Whom a change reaches first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum WaveChoice {
+    /// What the groups that it changes, or the server's flags, say.
+    #[default]
+    ByPolicy,
+    /// Everyone.
+    AtOnce,
+    /// One wave after the other.
+    By(WavePolicy),
 }
 
 /// The value of `If-Match` or `If-None-Match`; see [`tag`](crate::tag) for what the tags are made of.
@@ -143,6 +163,8 @@ pub struct WriteOutcome {
     pub difference: Vec<ChangedObject>,
     /// What is doubtful about it.
     pub warnings: Vec<Diagnostic>,
+    /// The rollout in waves that it began.
+    pub wave: Option<u64>,
 }
 
 /// Why a write was not done. Nothing changed then.
@@ -177,6 +199,17 @@ pub enum WriteError {
         /// The current entity tag; `None` if there is nothing.
         current: Option<String>,
     },
+    /// A rollout in waves is in the way.
+    #[error("{message}")]
+    WaveActive {
+        /// The rollout.
+        rollout: u64,
+        /// Why it is in the way, and what can be done.
+        message: String,
+    },
+    /// The rollout in waves is not in a state in which this can be done.
+    #[error("{0}")]
+    WaveState(String),
     /// The result would not be valid.
     #[error("the change is not valid")]
     Invalid(Vec<Diagnostic>),
@@ -284,7 +317,7 @@ pub enum Event {
     Published {
         /// The revision.
         revision: Revision,
-        /// What changed it: `api`, `file`, `rollback`, `revert` or `store`.
+        /// What changed it: `api`, `file`, `rollback`, `revert`, `waves` or `store`.
         source: &'static str,
         /// One line for people.
         summary: String,
@@ -300,6 +333,17 @@ pub enum Event {
     OverrideDropped {
         /// `{group}/{type slug}/{name}` or `document/{kind}/{namespace}/{name}`.
         what: String,
+    },
+    /// A rollout in waves began, went on or ended.
+    Wave {
+        /// Its number.
+        rollout: u64,
+        /// As in [`WaveReport::phase`].
+        phase: WavePhase,
+        /// The share of the nodes that have the change now.
+        share: Option<Share>,
+        /// One line for people.
+        message: String,
     },
     /// Something needs attention; also listed by [`Control::problems`] while it lasts.
     Problem {
@@ -330,6 +374,15 @@ pub trait Control: Send + Sync + fmt::Debug {
     fn not_ready(&self) -> Vec<String>;
     /// What needs attention though the server serves, such as a stored record that could not be read.
     fn problems(&self) -> Vec<String>;
+    /// The rollout in waves that is under way, and the last ones that were, newest first.
+    fn waves(&self) -> Vec<WaveReport>;
+    /// Does something to a rollout in waves. Answered with what it is then.
+    fn wave(
+        &self,
+        rollout: u64,
+        verb: WaveVerb,
+        actor: String,
+    ) -> BoxFuture<'_, Result<WaveReport, WriteError>>;
     /// What is published, held and reported from now on; a reader that lags loses the oldest and is told so.
     fn events(&self) -> broadcast::Receiver<Event>;
     /// The metrics in OpenMetrics text.

@@ -22,6 +22,7 @@ pub mod tag;
 #[cfg(test)]
 mod tests;
 mod time;
+pub mod wave;
 mod write;
 
 pub use acks::Acks;

@@ -233,7 +233,12 @@ impl ApiError {
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::MediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Invalid(_) | Self::Write(WriteError::Invalid(_)) => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Write(WriteError::OwnedByFile { .. } | WriteError::BuiltIn { .. }) => StatusCode::CONFLICT,
+            Self::Write(
+                WriteError::OwnedByFile { .. }
+                | WriteError::BuiltIn { .. }
+                | WriteError::WaveActive { .. }
+                | WriteError::WaveState(_),
+            ) => StatusCode::CONFLICT,
             Self::Write(WriteError::PreconditionFailed { .. }) => StatusCode::PRECONDITION_FAILED,
             Self::Rejected(_) => StatusCode::FAILED_DEPENDENCY,
             Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
@@ -262,6 +267,8 @@ impl ApiError {
             Self::Invalid(_) | Self::Write(WriteError::Invalid(_)) => "invalid",
             Self::Write(WriteError::OwnedByFile { .. }) => "owned-by-file",
             Self::Write(WriteError::BuiltIn { .. }) => "built-in",
+            Self::Write(WriteError::WaveActive { .. }) => "wave-active",
+            Self::Write(WriteError::WaveState(_)) => "wave-state",
             Self::Write(WriteError::PreconditionFailed { .. }) => "etag-mismatch",
             Self::Write(WriteError::Store(_)) => "not-stored",
             Self::Rejected(_) => "nacked",
@@ -303,6 +310,9 @@ impl ApiError {
         }
         if let Self::NotReady(reasons) = self {
             extensions.insert("reasons".to_owned(), reasons.as_slice().into());
+        }
+        if let Self::Write(WriteError::WaveActive { rollout, .. }) = self {
+            extensions.insert("rollout".to_owned(), (*rollout).into());
         }
         if let Self::Write(WriteError::PreconditionFailed { current }) = self {
             extensions.insert("etag".to_owned(), current.as_deref().map(tag::quoted).into());

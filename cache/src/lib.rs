@@ -20,15 +20,17 @@ mod table;
 mod version;
 mod view;
 mod virtual_host;
+pub mod wave;
 pub mod xdstp;
 
 pub use group::{GroupName, NodeGroup, Selector};
 pub use layer::{Generated, Groups, Layer};
 pub use node::{Locality, Node, Profile, Scalar};
-pub use publisher::{Publication, Publisher, ViewChange, ViewReceiver};
+pub use publisher::{AHEAD, Publication, Publisher, ViewChange, ViewReceiver};
 pub use resource::{Name, Origin, Reference, Resource, ResourceDraft, ResourceKey};
 pub use resource_type::ResourceType;
 pub use status::StatusBoard;
 pub use table::{Changes, Found, TypeTable};
 pub use version::{ForeignVersion, Revision, Version, VersionHasher};
 pub use view::{Conflict, View, ViewKey};
+pub use wave::WavePolicy;

@@ -7,6 +7,7 @@ mod scrape;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -17,7 +18,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use xds_api::wave::WavePhase;
 use xds_cache::status::Variant;
+use xds_cache::wave::Share;
 use xds_cache::{Publisher, ResourceType, Revision, StatusBoard};
 
 use crate::metrics::process::Process;
@@ -34,6 +37,8 @@ pub struct Metrics {
     publications: Family<SourceLabel, Counter>,
     publish_to_ack: Histogram,
     file_errors: Gauge,
+    waves: Family<PhaseLabel, Counter>,
+    wave_share: Gauge<f64, AtomicU64>,
     ready: Gauge,
     /// When the last publications were made, the oldest first.
     published: Mutex<VecDeque<(Revision, Instant)>>,
@@ -78,6 +83,11 @@ struct RequestLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabel {
+    phase: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SourceLabel {
     source: &'static str,
 }
@@ -96,6 +106,8 @@ impl Metrics {
             publications: Family::default(),
             publish_to_ack: Histogram::new(PUBLISH_TO_ACK_BUCKETS),
             file_errors: Gauge::default(),
+            waves: Family::default(),
+            wave_share: Gauge::default(),
             ready: Gauge::default(),
             published: Mutex::default(),
         };
@@ -121,6 +133,13 @@ impl Metrics {
     /// How many watched files have errors now.
     pub fn file_errors(&self, n_errors: usize) {
         self.file_errors.set(i64::try_from(n_errors).unwrap_or(i64::MAX));
+    }
+
+    /// A rollout in waves is in this phase now, and has reached this share of the nodes; `None` if nobody has its change.
+    pub fn wave(&self, phase: WavePhase, share: Option<Share>) {
+        self.waves.get_or_create(&PhaseLabel { phase: phase.as_str() }).inc();
+        let is_under_way = phase != WavePhase::Completed;
+        self.wave_share.set(share.filter(|_| is_under_way).map_or(0.0, Share::as_ratio));
     }
 
     /// Whether the server is ready.
@@ -187,6 +206,9 @@ impl Metrics {
         let help = "Time from a publication until a connected client has accepted it";
         registry.register("xds_publish_to_ack_seconds", help, self.publish_to_ack.clone());
         registry.register("xds_file_errors", "Watched files with errors", self.file_errors.clone());
+        registry.register("xds_wave_phases", "Phases that rollouts in waves came into", self.waves.clone());
+        let help = "The share of the nodes that the rollout in waves has reached; 0 if none is under way";
+        registry.register("xds_wave_share_ratio", help, self.wave_share.clone());
         registry.register("xds_ready", "Whether the server is ready", self.ready.clone());
     }
 }

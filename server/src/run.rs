@@ -48,6 +48,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let stopped = wait_for(stop);
     tasks.spawn(async move { grpc.serve(listeners.xds, stopped).await.context("the xDS port") });
     tokio::spawn(parts.control.clone().follow_store());
+    tokio::spawn(parts.control.clone().follow_waves());
     tokio::spawn(retire_views(Arc::clone(&parts.publisher)));
     let files = parts.watch(&config)?;
     let handle = files.as_ref().map(|(_, handle)| handle.clone());
@@ -109,6 +110,7 @@ impl Parts {
             strict: config.files.is_strict,
             hold_mass_removal: config.files.hold_mass_removal.map(|percent| percent.share()),
             routes: config.routes.clone(),
+            waves: config.waves.clone(),
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
         metrics.ready(publisher.is_loaded());
@@ -212,6 +214,10 @@ impl control::Observer for Counting {
             _ => PublicationSource::Api,
         };
         self.0.published(source, revision);
+    }
+
+    fn wave(&self, phase: xds_api::wave::WavePhase, share: Option<xds_cache::wave::Share>) {
+        self.0.wave(phase, share);
     }
 
     fn render(&self) -> String {

@@ -176,6 +176,11 @@ fn of_event(event: &Event) -> (&'static str, Value) {
         }
         Event::Held { reason } => ("held", json!({"reason": reason})),
         Event::OverrideDropped { what } => ("overrideDropped", json!({"what": what})),
+        Event::Wave { rollout, phase, share, message } => {
+            let share = share.map(|share| share.to_string());
+            let data = json!({"id": rollout, "phase": phase.as_str(), "share": share, "message": message});
+            ("wave", data)
+        }
         Event::Problem { message } => ("problem", json!({"message": message})),
     }
 }

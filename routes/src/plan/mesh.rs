@@ -366,7 +366,7 @@ fn consumers(group: &GroupName, namespace: &str) -> NodeGroup {
     let value = vec![Scalar::String(namespace.to_owned())];
     let metadata = BTreeMap::from([(NAMESPACE_METADATA.to_owned(), value)]);
     let selector = Selector { metadata, ..Selector::nothing() };
-    NodeGroup { name: group.clone(), selector, priority: 0, client: None }
+    NodeGroup { name: group.clone(), selector, priority: 0, client: None, waves: None }
 }
 
 /// Whether a document asks for the port: not the Service alone, unless its annotation does.

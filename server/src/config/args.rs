@@ -8,6 +8,7 @@ use clap::ArgAction;
 use clap::builder::BoolishValueParser;
 
 use crate::config::routes::RouteArgs;
+use crate::config::waves::WaveArgs;
 use crate::config::units::{Percent, UnitError, parse_duration, parse_percent, parse_size};
 use crate::telemetry::LogFormat;
 
@@ -49,6 +50,9 @@ pub struct ServeArgs {
     /// Route documents.
     #[command(flatten)]
     pub routes: RouteArgs,
+    /// Rollouts in waves.
+    #[command(flatten)]
+    pub waves: WaveArgs,
     /// Who may connect.
     #[command(flatten)]
     pub access: AccessArgs,

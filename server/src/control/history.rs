@@ -90,7 +90,7 @@ fn to_entry(record: &Record) -> HistoryEntry {
             (Some(_), Some(_)) => ChangeKind::Changed,
         };
         match StoreKey::parse(&change.key) {
-            Some(StoreKey::FilesHash) => None,
+            Some(key) if !is_told(&key) => None,
             Some(key) => Some((key.what(), kind)),
             None => Some((change.key.clone(), kind)),
         }
@@ -105,6 +105,11 @@ fn to_entry(record: &Record) -> HistoryEntry {
     }
 }
 
+/// Whether a key is something that people change; the others are the server's notes.
+fn is_told(key: &StoreKey) -> bool {
+    !matches!(key, StoreKey::FilesHash | StoreKey::Wave | StoreKey::Held(_))
+}
+
 fn compare(
     codec: &Codec,
     store: &dyn Store,
@@ -115,7 +120,7 @@ fn compare(
     let mut changed = Vec::new();
     for text in keys {
         let (old, new) = (before.get(text).copied(), after.get(text).copied());
-        let Some(key) = StoreKey::parse(text).filter(|key| *key != StoreKey::FilesHash && old != new) else {
+        let Some(key) = StoreKey::parse(text).filter(|key| is_told(key) && old != new) else {
             continue;
         };
         if changed.len() >= MAX_DIFFERENCE {
@@ -144,6 +149,7 @@ fn show(codec: &Codec, store: &dyn Store, key: &StoreKey, hash: BlobHash) -> Res
         StoreKey::File(..) => serde_json::from_slice::<Value>(&value)
             .ok()
             .and_then(|mut content| content.get_mut("resource").map(Value::take)),
+        StoreKey::Wave | StoreKey::Held(_) => None,
         StoreKey::Label(_) | StoreKey::FilesHash => std::str::from_utf8(&value).ok().map(Value::from),
     };
     Ok(shown.unwrap_or_else(|| Value::from("(it cannot be read)")))

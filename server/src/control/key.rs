@@ -10,6 +10,8 @@
 //! | `file/{group}/{type}/{name}` | a resource of a file as JSON without its secrets, for differences only |
 //! | `file-document/{kind}/{namespace}/{name}` | a route document of a file as JSON without its secrets, for differences only |
 //! | `files/hash` | the content hash of all that the files give |
+//! | `wave/current` | the rollout in waves that is under way, as JSON (see [`wave`](super::wave)) |
+//! | `held/{key}` | what the thing with that key was before the rollout changed it, whole, also of a file |
 //!
 //! Each part is percent-encoded, so that `/` only separates.
 
@@ -41,13 +43,31 @@ pub(crate) enum StoreKey {
     FileDocument(DocumentKey),
     /// The content hash of the files.
     FilesHash,
+    /// The rollout in waves that is under way.
+    Wave,
+    /// What a thing was before that changed it.
+    Held(Box<StoreKey>),
 }
+
+/// Where the rollout in waves is kept.
+const WAVE: &str = "wave/current";
+
+/// What the key of a held thing begins with.
+const HELD: &str = "held/";
 
 impl StoreKey {
     /// Reads what [`Display`](std::fmt::Display) wrote; `None` for a key of another program or a newer version.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if text == FILES_HASH {
             return Some(Self::FilesHash);
+        }
+        if text == WAVE {
+            return Some(Self::Wave);
+        }
+        if let Some(held) = text.strip_prefix(HELD) {
+            // Nothing is held twice, however often the text says so.
+            let held = Some(held).filter(|held| !held.starts_with(HELD))?;
+            return Self::parse(held).map(|key| Self::Held(Box::new(key)));
         }
         let parts: Vec<String> = text.split('/').map(decode).collect::<Option<_>>()?;
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -77,7 +97,9 @@ impl StoreKey {
             | Self::FileGroup(_)
             | Self::File(..)
             | Self::FileDocument(_)
-            | Self::FilesHash => None,
+            | Self::FilesHash
+            | Self::Wave
+            | Self::Held(_) => None,
         }
     }
 
@@ -90,6 +112,8 @@ impl StoreKey {
             Self::Resource(group, key) | Self::File(group, key) => resource_name(group, key),
             Self::Document(key) | Self::FileDocument(key) => document::what(key),
             Self::FilesHash => FILES_HASH.to_owned(),
+            Self::Wave => WAVE.to_owned(),
+            Self::Held(key) => format!("{HELD}{}", key.what()),
         }
     }
 }
@@ -105,6 +129,8 @@ impl std::fmt::Display for StoreKey {
             Self::Document(key) => write!(f, "document/{}", document_path(key)),
             Self::FileDocument(key) => write!(f, "file-document/{}", document_path(key)),
             Self::FilesHash => f.write_str(FILES_HASH),
+            Self::Wave => f.write_str(WAVE),
+            Self::Held(key) => write!(f, "{HELD}{key}"),
         }
     }
 }
@@ -170,7 +196,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..8) {
+        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..9) {
             let group = GroupName::new(&group).unwrap();
             let resource_type = match ResourceType::KNOWN.get(slug) {
                 Some(known) => known.clone(),
@@ -186,9 +212,12 @@ mod tests {
                 4 => StoreKey::FileGroup(group),
                 5 => StoreKey::Document(document),
                 6 => StoreKey::FileDocument(document),
+                7 => StoreKey::Wave,
                 _ => StoreKey::FilesHash,
             };
-            prop_assert_eq!(StoreKey::parse(&key.to_string()), Some(key));
+            prop_assert_eq!(StoreKey::parse(&key.to_string()), Some(key.clone()));
+            let held = StoreKey::Held(Box::new(key));
+            prop_assert_eq!(StoreKey::parse(&held.to_string()), Some(held));
         }
 
         #[test]
@@ -200,7 +229,7 @@ mod tests {
     #[test]
     fn foreign_keys_are_none() {
         for text in
-            ["", "group", "group/", "group/a/b", "group/%", "group/%zz", "resource/a/b", "x/y", "group/%FF"]
+            ["", "group", "group/", "group/a/b", "group/%", "group/%zz", "resource/a/b", "x/y", "group/%FF", "held/", "held/x", "held/held/files/hash"]
         {
             assert_eq!(StoreKey::parse(text), None, "{text}");
         }

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use xds_api::document::{DocumentState, GroupedDocuments};
 use xds_api::handle::{ChangedObject, Event, FileStatus, ReloadOutcome, WriteError};
+use xds_api::wave::WavePhase;
 use xds_cache::{GroupName, Groups, Layer, Origin};
 use xds_codec::Diagnostic;
 use xds_store::{BlobHash, CommitError, StoreError};
@@ -17,6 +18,8 @@ use super::key::StoreKey;
 use super::plan::{Plan, difference, plan};
 use super::state::{Patch, World};
 use super::write::{Label, MAX_ATTEMPTS};
+use super::wave::begin::AfterLoad;
+use super::wave::{self, Wave};
 use super::{Shared, check, documents, revision_of};
 use crate::source::FileLoad;
 
@@ -45,6 +48,8 @@ struct Step {
     groups: Groups,
     plan: Plan,
     summary: String,
+    /// What it makes of the rollout in waves.
+    wave: AfterLoad,
 }
 
 impl Shared {
@@ -152,7 +157,7 @@ impl Shared {
     ///
     /// `show` makes the status of the load visible: once it is published, and before that is told.
     async fn try_load(&self, world: &World, step: Step, show: impl FnOnce()) -> bool {
-        let Step { base, documents, patch, document_patch, dropped, groups, plan, summary } = step;
+        let Step { base, documents, patch, document_patch, dropped, groups, plan, summary, wave } = step;
         let has_revision = !plan.is_empty();
         let mut is_record_due = false;
         let (revision, patch, documents, groups) = if has_revision {
@@ -189,14 +194,25 @@ impl Shared {
             state.base = base;
             state.is_recorded = is_recorded;
             state.is_record_due = is_record_due;
+            if let AfterLoad::Becomes(wave) = &wave {
+                state.wave = wave.as_deref().cloned();
+                if let Some(wave) = state.wave.as_mut().filter(|_| !is_recorded) {
+                    // Its ACKs could not be told from earlier ones.
+                    wave.stopped = Some("the change could not be recorded".into());
+                }
+            }
             !std::mem::replace(&mut state.is_loaded, true)
         };
         let changes = is_first || revision != world.revision || !is_same(&world.groups, &groups);
         self.apply(revision, patch, documents, groups.clone());
+        self.prepare().await;
         if changes {
             self.publish_and(revision, groups, "file", &summary, show);
         } else {
             show();
+        }
+        if let AfterLoad::Becomes(wave) = wave {
+            self.wave_of_files(wave.as_deref());
         }
         if is_recorded {
             for what in dropped {
@@ -205,6 +221,15 @@ impl Shared {
             }
         }
         true
+    }
+
+    /// Tells that a load began a rollout in waves, or ended one.
+    fn wave_of_files(&self, wave: Option<&Wave>) {
+        self.solved("held-wave");
+        if let Some(wave) = wave {
+            self.tell_wave(wave, WavePhase::Progressing, format!("began: {}", wave.summary));
+        }
+        self.wave_told.notify_one();
     }
 
     async fn commit_load(
@@ -253,8 +278,13 @@ impl Shared {
             plan.extend(contents);
             plan.push((StoreKey::FilesHash, Some(Bytes::from(hash))));
         }
+        let label = Label { actor: "files", source: "file", summary: &summary };
+        let wave = self.wave_after_load(world, base, &groups, &plan, &label);
+        if let AfterLoad::Becomes(wave) = &wave {
+            plan.extend(wave::record::plan(wave.as_deref(), keys));
+        }
         let base = Arc::clone(&base.layer);
-        Step { base, documents, patch, document_patch, dropped, groups, plan, summary }
+        Step { base, documents, patch, document_patch, dropped, groups, plan, summary, wave }
     }
 
     /// All documents with those of the files and of the API as given, and what they give.

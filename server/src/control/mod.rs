@@ -6,7 +6,8 @@
 //!
 //! [`candidate`] says what a write would make of the overrides, [`check`] whether that is valid, [`plan`] what has to be
 //! stored for it, [`mod@write`] does it. [`load`] takes in what the files give, [`stored`] what the store holds, [`past`] what it
-//! held. Route documents of both sources are one more input: [`documents`] has them translated into resources.
+//! held. Route documents of both sources are one more input: [`documents`] has them translated into resources. [`wave`] lets a
+//! change reach a share of the nodes first.
 
 mod candidate;
 pub(crate) mod check;
@@ -22,6 +23,7 @@ mod state;
 mod stored;
 #[cfg(test)]
 mod tests;
+pub(crate) mod wave;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +39,9 @@ use xds_api::handle::{
     BoxFuture, ChangedObject, Event, FileStatus, HistoryEntry, ReloadOutcome, Write, WriteError,
     WriteOptions, WriteOutcome,
 };
-use xds_cache::{Layer, Publisher, Revision, StatusBoard};
+use xds_api::wave::{WavePhase, WaveReport, WaveVerb};
+use xds_cache::wave::Share;
+use xds_cache::{Layer, Publisher, Revision, StatusBoard, WavePolicy};
 use xds_codec::{Codec, Diagnostic};
 use xds_store::{Store, StoreError};
 
@@ -55,12 +59,16 @@ pub struct Options {
     pub hold_mass_removal: Option<f64>,
     /// How route documents are translated.
     pub routes: xds_routes::Options,
+    /// How changes of groups are rolled out that do not say it themselves; `None` for everyone at once.
+    pub waves: Option<WavePolicy>,
 }
 
 /// What the control tells of its work, for the metrics.
 pub trait Observer: Send + Sync {
-    /// A revision was published; `source` is `api`, `file`, `rollback`, `revert` or `store`.
+    /// A revision was published; `source` is `api`, `file`, `rollback`, `revert`, `waves` or `store`.
     fn published(&self, source: &'static str, revision: Revision);
+    /// A rollout in waves is in another phase, or has reached another share of the nodes.
+    fn wave(&self, phase: WavePhase, share: Option<Share>);
     /// All metrics in OpenMetrics text.
     fn render(&self) -> String;
 }
@@ -98,6 +106,10 @@ struct Shared {
     state: Mutex<State>,
     reload: OnceLock<Reload>,
     events: broadcast::Sender<Event>,
+    /// Told when a rollout in waves begins, or somebody did something to one.
+    wave_told: tokio::sync::Notify,
+    /// The documents without what a rollout in waves changed, as they were needed last.
+    former: Mutex<Option<wave::former::FormerDocuments>>,
 }
 
 /// How many events a slow reader may lag behind before it loses the oldest.
@@ -127,8 +139,11 @@ impl Control {
             state: Mutex::new(State::new(revision_of(revision), stored, documents)),
             reload: OnceLock::new(),
             events,
+            wave_told: tokio::sync::Notify::new(),
+            former: Mutex::default(),
             options,
         };
+        shared.read_wave(&keys)?;
         if !shared.options.watches_files {
             shared.publish_first();
         }
@@ -281,6 +296,20 @@ impl xds_api::handle::Control for Control {
         let generated = state.documents.translated.translation.diagnostics.iter().filter(is_ours);
         let known = state.unreadable.values().chain(state.problems.values()).cloned().chain(broken);
         known.chain(generated.map(ToString::to_string)).collect()
+    }
+
+    fn waves(&self) -> Vec<WaveReport> {
+        self.shared.wave_reports()
+    }
+
+    fn wave(
+        &self,
+        rollout: u64,
+        verb: WaveVerb,
+        actor: String,
+    ) -> BoxFuture<'_, Result<WaveReport, WriteError>> {
+        let act = move |control: Self| async move { control.shared.act(rollout, verb, &actor).await };
+        Box::pin(self.detached(act))
     }
 
     fn events(&self) -> broadcast::Receiver<Event> {

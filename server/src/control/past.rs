@@ -116,7 +116,9 @@ fn put_back(
             | StoreKey::FileGroup(_)
             | StoreKey::File(..)
             | StoreKey::FileDocument(_)
-            | StoreKey::FilesHash => {}
+            | StoreKey::FilesHash
+            | StoreKey::Wave
+            | StoreKey::Held(_) => {}
         }
         return Ok(());
     };
@@ -166,7 +168,9 @@ fn changed_files(past: &BTreeMap<String, BlobHash>, present: &BTreeMap<String, B
             | StoreKey::Label(_)
             | StoreKey::Resource(..)
             | StoreKey::Document(_)
-            | StoreKey::FilesHash => None,
+            | StoreKey::FilesHash
+            | StoreKey::Wave
+            | StoreKey::Held(_) => None,
         })
         .take(MAX_NAMED)
         .map(|what| {

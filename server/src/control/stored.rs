@@ -141,7 +141,9 @@ pub(crate) fn take_in(
         | StoreKey::FileGroup(_)
         | StoreKey::File(..)
         | StoreKey::FileDocument(_)
-        | StoreKey::FilesHash => {}
+        | StoreKey::FilesHash
+        | StoreKey::Wave
+        | StoreKey::Held(_) => {}
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use xds_api::document::DocumentState;
 use xds_api::handle::{Write, WriteError, WriteOptions, WriteOutcome};
+use xds_api::wave::WavePhase;
 use xds_cache::{Groups, Layer, Origin, Publication, Revision};
 use xds_store::{Change, Commit, CommitError};
 
@@ -14,7 +15,7 @@ use super::documents::DocumentPatch;
 use super::key::StoreKey;
 use super::plan::{Plan, difference, plan};
 use super::state::{Patch, World};
-use super::{Shared, check, documents, past, revision_of, stored, stored_revision};
+use super::{Shared, check, documents, past, revision_of, stored, stored_revision, wave};
 
 /// How often a change is built anew because another server committed first.
 pub(crate) const MAX_ATTEMPTS: usize = 16;
@@ -46,6 +47,9 @@ impl Shared {
             candidate::check_tags(&world, &write, &options)?;
             let candidate = self.candidate(&world, write.clone())?;
             match self.try_write(&world, candidate, &options).await {
+                Err(WriteError::WaveActive { .. }) if options.force && !options.dry_run => {
+                    self.abort_for(&options.actor).await?;
+                }
                 Err(WriteError::Store(error)) if matches!(*error, CommitError::Conflict { .. }) => {
                     self.catch_up().map_err(|error| WriteError::Store(Arc::new(error.into())))?;
                 }
@@ -107,6 +111,12 @@ impl Shared {
             publication: Publication { revision: world.revision, views: vec![] },
             difference: vec![],
             warnings,
+            wave: None,
+        };
+        let label = Label { actor: &options.actor, source, summary: &summary };
+        let wave = match outcome.changed {
+            true => self.begin_wave(world, &plan, &groups, options, &label)?,
+            false => None,
         };
         if options.dry_run {
             let compared =
@@ -121,12 +131,23 @@ impl Shared {
         if !outcome.changed {
             return Ok(outcome);
         }
-        let label = Label { actor: &options.actor, source, summary: &summary };
+        if let Some(wave) = &wave {
+            plan.extend(wave::record::plan(Some(wave), &self.parts.store.state().1));
+        }
         let keys: Vec<String> = plan.iter().map(|(key, _)| key.to_string()).collect();
         outcome.revision = self.commit(world.revision, plan, label).await?;
         self.apply(outcome.revision, patch, documents, groups.clone());
         self.state().unreadable.retain(|key, _| !keys.contains(key));
+        if let Some(wave) = &wave {
+            outcome.wave = Some(wave.id);
+            self.state().wave = Some(wave.clone());
+        }
+        self.prepare().await;
         outcome.publication = self.publish(outcome.revision, groups, source, &summary);
+        if let Some(wave) = &wave {
+            self.tell_wave(wave, WavePhase::Progressing, format!("began: {summary}"));
+            self.wave_told.notify_one();
+        }
         Ok(outcome)
     }
 
@@ -159,7 +180,7 @@ impl Shared {
     }
 
     /// All documents once a patch is laid over those of the API; computed on a thread of its own.
-    async fn translate_aside(
+    pub(crate) async fn translate_aside(
         self: &Arc<Self>,
         world: &World,
         patch: &DocumentPatch,
