@@ -8,8 +8,8 @@ use clap::ArgAction;
 use clap::builder::BoolishValueParser;
 
 use crate::config::routes::RouteArgs;
-use crate::config::waves::WaveArgs;
 use crate::config::units::{Percent, UnitError, parse_duration, parse_percent, parse_size};
+use crate::config::waves::WaveArgs;
 use crate::telemetry::LogFormat;
 
 /// The flags of `serve`. A flag wins over `XDS_SERVER_<FLAG>`, that over the `--config` file, that over the default.

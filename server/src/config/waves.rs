@@ -43,12 +43,11 @@ impl WaveArgs {
                 None => Ok(None),
             };
         };
-        Ok(Some(WavePolicy {
-            hold: self.wave_hold.unwrap_or(DEFAULT_HOLD),
-            max_nacks: self.wave_max_nacks.unwrap_or(policy.max_nacks),
-            ack_timeout: self.wave_ack_timeout,
-            ..policy.clone()
-        }))
+        let mut policy = policy.clone();
+        policy.hold = self.wave_hold.unwrap_or(DEFAULT_HOLD);
+        policy.max_nacks = self.wave_max_nacks.unwrap_or(policy.max_nacks);
+        policy.ack_timeout = self.wave_ack_timeout;
+        Ok(Some(policy))
     }
 }
 

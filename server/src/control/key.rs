@@ -228,9 +228,20 @@ mod tests {
 
     #[test]
     fn foreign_keys_are_none() {
-        for text in
-            ["", "group", "group/", "group/a/b", "group/%", "group/%zz", "resource/a/b", "x/y", "group/%FF", "held/", "held/x", "held/held/files/hash"]
-        {
+        for text in [
+            "",
+            "group",
+            "group/",
+            "group/a/b",
+            "group/%",
+            "group/%zz",
+            "resource/a/b",
+            "x/y",
+            "group/%FF",
+            "held/",
+            "held/x",
+            "held/held/files/hash",
+        ] {
             assert_eq!(StoreKey::parse(text), None, "{text}");
         }
     }

@@ -17,9 +17,9 @@ use super::documents::DocumentPatch;
 use super::key::StoreKey;
 use super::plan::{Plan, difference, plan};
 use super::state::{Patch, World};
-use super::write::{Label, MAX_ATTEMPTS};
 use super::wave::begin::AfterLoad;
 use super::wave::{self, Wave};
+use super::write::{Label, MAX_ATTEMPTS};
 use super::{Shared, check, documents, revision_of};
 use crate::source::FileLoad;
 
@@ -156,7 +156,7 @@ impl Shared {
     /// Commits and publishes a step; false if another server was faster and it has to be built anew.
     ///
     /// `show` makes the status of the load visible: once it is published, and before that is told.
-    async fn try_load(&self, world: &World, step: Step, show: impl FnOnce()) -> bool {
+    async fn try_load(self: &Arc<Self>, world: &World, step: Step, show: impl FnOnce()) -> bool {
         let Step { base, documents, patch, document_patch, dropped, groups, plan, summary, wave } = step;
         let has_revision = !plan.is_empty();
         let mut is_record_due = false;

@@ -275,7 +275,7 @@ impl Shared {
     }
 
     /// Takes in what others committed to the store since.
-    pub(crate) fn catch_up(&self) -> Result<(), xds_store::StoreError> {
+    pub(crate) fn catch_up(&self) -> Result<(), StoreError> {
         let store = &self.parts.store;
         let world = self.state().world();
         if store.head() == stored_revision(world.revision) {

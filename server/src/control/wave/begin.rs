@@ -10,13 +10,13 @@ use xds_cache::{GroupName, Groups, Layer, Revision, WavePolicy};
 use xds_codec::{Diagnostic, Severity};
 
 use super::{Held, HeldValue, Wave, is_of_file, now};
+use crate::control::Shared;
 use crate::control::candidate::warning;
 use crate::control::key::StoreKey;
 use crate::control::load::Base;
 use crate::control::plan::Plan;
 use crate::control::state::World;
 use crate::control::write::Label;
-use crate::control::Shared;
 
 /// What a load makes of the rollout that is under way.
 #[derive(Debug)]
@@ -168,7 +168,8 @@ impl Shared {
             }
         }
         // A document that is new has its group after the change only; it is among those whose resources differ.
-        let differs = |name: &&GroupName| world.groups.get(*name).map(Arc::as_ptr) != after.get(*name).map(Arc::as_ptr);
+        let differs =
+            |name: &&GroupName| world.groups.get(*name).map(Arc::as_ptr) != after.get(*name).map(Arc::as_ptr);
         names.extend(after.keys().filter(differs));
         let policy = |name: &&GroupName| {
             let group = after.get(*name).or_else(|| world.groups.get(*name))?;

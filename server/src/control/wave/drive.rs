@@ -68,18 +68,24 @@ impl Shared {
     pub(crate) fn wave_reports(&self) -> Vec<WaveReport> {
         let (wave, ended) = {
             let state = self.state();
-            let ended: Vec<WaveReport> = state.ended.reports.iter().map(|(report, _)| report.clone()).collect();
+            let ended: Vec<WaveReport> =
+                state.ended.reports.iter().map(|(report, _)| report.clone()).collect();
             (state.wave.clone(), ended)
         };
         let active = wave.map(|wave| self.report(&wave));
-        let is_active = |report: &WaveReport| active.as_ref().is_some_and(|active| active.rollout == report.rollout);
+        let is_active =
+            |report: &WaveReport| active.as_ref().is_some_and(|active| active.rollout == report.rollout);
         let ended: Vec<WaveReport> = ended.into_iter().filter(|report| !is_active(report)).collect();
         active.into_iter().chain(ended).collect()
     }
 
     /// Looks at the clients once, and does what is to be done.
     async fn go_on(self: &Arc<Self>) -> Next {
-        let Some(wave) = self.state().wave.clone().filter(|_| self.state().is_loaded) else { return Next::Told };
+        let wave = {
+            let state = self.state();
+            state.wave.clone().filter(|_| state.is_loaded)
+        };
+        let Some(wave) = wave else { return Next::Told };
         if let Some(reason) = &wave.stopped {
             // Served as if it was put back already; what the API owns is still to follow.
             if wave.has_overrides() {
@@ -105,7 +111,11 @@ impl Shared {
                 Stage::Holding => WavePhase::Holding,
                 Stage::Paused => WavePhase::Paused,
             };
-            self.tell_wave(&wave, phase, format!("{} of {} nodes have it", look.members.n_acked, look.members.n_ahead));
+            self.tell_wave(
+                &wave,
+                phase,
+                format!("{} of {} nodes have it", look.members.n_acked, look.members.n_ahead),
+            );
         }
         match decision {
             None => Next::Answered(next),
@@ -126,7 +136,10 @@ impl Shared {
                 Next::Answered(Some(now()))
             }
             Err(error) => {
-                self.problem("waves", format!("the rollout in waves cannot go on: {}", crate::telemetry::chain(&error)));
+                self.problem(
+                    "waves",
+                    format!("the rollout in waves cannot go on: {}", crate::telemetry::chain(&error)),
+                );
                 // Another server may have been faster.
                 if let Err(error) = self.catch_up() {
                     self.problem("store", format!("the store cannot be read: {error}"));
@@ -148,7 +161,12 @@ impl Shared {
         Ok(())
     }
 
-    async fn complete(self: &Arc<Self>, wave: &Wave, actor: &str, members: WaveMembers) -> Result<(), WriteError> {
+    async fn complete(
+        self: &Arc<Self>,
+        wave: &Wave,
+        actor: &str,
+        members: WaveMembers,
+    ) -> Result<(), WriteError> {
         let mut report = self.report(wave);
         let summary = format!("the rollout {} is complete", wave.id);
         self.commit_wave(None, (Patch::new(), DocumentPatch::new()), actor, &summary).await?;
@@ -171,8 +189,12 @@ impl Shared {
         let mut report = self.report(wave);
         let world = self.state().world();
         let undo = former::undo(&world, &wave.held);
-        let of_files: Held =
-            wave.held.iter().filter(|(key, _)| is_of_file(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let of_files: Held = wave
+            .held
+            .iter()
+            .filter(|(key, _)| is_of_file(key))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
         let stopped = Wave { stopped: Some(reason.into()), since: SystemTime::now(), ..wave.clone() };
         let rest = Wave { held: Arc::new(of_files), ..stopped.clone() };
         let next = (!rest.held.is_empty()).then_some(rest);
@@ -191,7 +213,8 @@ impl Shared {
         report.phase = if next.is_some() { WavePhase::Held } else { WavePhase::Reverted };
         (report.reason, report.next_at) = (Some(reason.to_owned()), None);
         (report.since, report.members) = (SystemTime::now(), members);
-        let again = wave.has_overrides().then(|| Again { put_back: revision, policy: wave.rollout.policy().clone() });
+        let again =
+            wave.has_overrides().then(|| Again { put_back: revision, policy: wave.rollout.policy().clone() });
         self.state().ended.push(report.clone(), again);
         if let Some(held) = next {
             let objects: Vec<String> = held.held.keys().take(MAX_NAMED).map(|key| key.what()).collect();
@@ -214,7 +237,8 @@ impl Shared {
         let members = self.look_at(&wave).members;
         self.put_back(&wave, &format!("aborted by a forced write of {actor}"), members).await?;
         // What files say is served to nobody by now; a forced write of it lies over that.
-        if let Some(rest) = self.state().wave.clone() {
+        let rest = self.state().wave.clone();
+        if let Some(rest) = rest {
             let summary = format!("let go of the rollout {}", rest.id);
             self.commit_wave(None, (Patch::new(), DocumentPatch::new()), actor, &summary).await?;
             self.solved("held-wave");
@@ -231,7 +255,8 @@ impl Shared {
     ) -> Result<WaveReport, WriteError> {
         let again = {
             let _changing = self.changing.lock().await;
-            match self.state().wave.clone().filter(|wave| wave.id == rollout) {
+            let wave = self.state().wave.clone().filter(|wave| wave.id == rollout);
+            match wave {
                 Some(wave) => {
                     let done = self.act_on(&wave, verb, actor).await;
                     self.wave_told.notify_one();
@@ -289,14 +314,17 @@ impl Shared {
     /// How a rollout that ended is begun again.
     fn again(&self, rollout: u64, verb: WaveVerb) -> Result<Again, WriteError> {
         let state = self.state();
-        let (report, again) =
-            state.ended.reports.iter().find(|(report, _)| report.rollout == rollout).ok_or_else(|| not_found(rollout))?;
+        let (report, again) = state
+            .ended
+            .reports
+            .iter()
+            .find(|(report, _)| report.rollout == rollout)
+            .ok_or_else(|| not_found(rollout))?;
         match (verb, again) {
             (WaveVerb::Resume, Some(again)) => Ok(again.clone()),
-            (WaveVerb::Resume | WaveVerb::Promote | WaveVerb::Abort, _) => Err(WriteError::WaveState(format!(
-                "the rollout {rollout} ended: it is {}",
-                report.phase.as_str()
-            ))),
+            (WaveVerb::Resume | WaveVerb::Promote | WaveVerb::Abort, _) => Err(WriteError::WaveState(
+                format!("the rollout {rollout} ended: it is {}", report.phase.as_str()),
+            )),
         }
     }
 
@@ -313,7 +341,10 @@ impl Shared {
         let rollout = outcome.wave.ok_or_else(|| {
             WriteError::WaveState("everything that the change was about was changed again since".to_owned())
         })?;
-        self.wave_reports().into_iter().find(|report| report.rollout == rollout).ok_or_else(|| not_found(rollout))
+        self.wave_reports()
+            .into_iter()
+            .find(|report| report.rollout == rollout)
+            .ok_or_else(|| not_found(rollout))
     }
 
     /// Stores and publishes what a rollout has become, and what it undoes. The caller holds `changing`.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use xds_api::document::{DocumentState, GroupedDocuments};
+use xds_api::document::DocumentState;
 use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group};
 use xds_cache::wave::Behind;
 use xds_cache::{GroupName, Groups, Layer};
@@ -40,7 +40,8 @@ impl Shared {
         };
         let former = former_groups(&wave.held, &world.base, &world.overrides);
         let translated = self.former_documents(&world, &wave).translated;
-        let (present, generated) = (&world.documents.translated.translation.groups, &translated.translation.groups);
+        let (present, generated) =
+            (&world.documents.translated.translation.groups, &translated.translation.groups);
         let mut names: BTreeSet<&GroupName> = former.keys().collect();
         if !Arc::ptr_eq(&world.documents.translated, &translated) {
             names.extend(present.keys().chain(generated.keys()));

@@ -163,13 +163,14 @@ fn read_value(codec: &Codec, key: &StoreKey, value: &Bytes) -> Result<HeldValue,
         StoreKey::Group(_) | StoreKey::FileGroup(_) => {
             let body = serde_json::from_slice(value).map_err(|error| error.to_string())?;
             let read = codec.node_group_from_json(&body);
-            read.map(HeldValue::Definition).map_err(|faults| {
-                faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-            })
+            read.map(HeldValue::Definition)
+                .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
         }
         StoreKey::Document(key) | StoreKey::FileDocument(key) => {
             documents::read_record(key, value).map(HeldValue::Document)
         }
-        StoreKey::FilesHash | StoreKey::Wave | StoreKey::Held(_) => Err("it is nothing that can be held".to_owned()),
+        StoreKey::FilesHash | StoreKey::Wave | StoreKey::Held(_) => {
+            Err("it is nothing that can be held".to_owned())
+        }
     }
 }

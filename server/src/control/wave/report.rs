@@ -150,7 +150,12 @@ pub(crate) fn reason(members: &WaveMembers) -> String {
         format!("{}: {message}", nack.node)
     });
     let more = if members.n_nacked > MAX_NAMED { "; …" } else { "" };
-    format!("rejected by {} of {} nodes: {}{more}", members.n_nacked, members.n_ahead, nacked.collect::<Vec<_>>().join("; "))
+    format!(
+        "rejected by {} of {} nodes: {}{more}",
+        members.n_nacked,
+        members.n_ahead,
+        nacked.collect::<Vec<_>>().join("; ")
+    )
 }
 
 /// How many nodes a reason names, and how much of each message it tells; the lists tell all.
