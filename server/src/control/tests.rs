@@ -9,6 +9,7 @@ mod places;
 mod rest;
 mod rest_documents;
 mod store;
+mod waves;
 mod writes;
 
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use xds_api::acks::{MAX_LISTED, NodeNack, difference};
 use xds_api::wave::{WaveMembers, WavePhase, WaveReport};
@@ -10,7 +10,7 @@ use xds_cache::status::StreamEntry;
 use xds_cache::wave::{Seen, Stage};
 use xds_cache::{AHEAD, ViewChange, ViewKey};
 
-use super::{Wave, now};
+use super::Wave;
 use crate::control::Shared;
 
 /// A node's answer to the change; the worse is larger.
@@ -93,14 +93,12 @@ impl Shared {
 
     /// What is told of a rollout that is under way.
     pub(crate) fn report(&self, wave: &Wave) -> WaveReport {
-        let (now, at) = (now(), SystemTime::now());
         let phase = match wave.rollout.stage() {
             _ if wave.stopped.is_some() => WavePhase::Held,
             Stage::Progressing => WavePhase::Progressing,
             Stage::Holding => WavePhase::Holding,
             Stage::Paused => WavePhase::Paused,
         };
-        let next_at = wave.rollout.hold_until().filter(|_| phase == WavePhase::Holding);
         let reason = wave.stopped.as_deref().map(str::to_owned);
         let paused = (phase == WavePhase::Paused).then(|| "not every member has answered in time".to_owned());
         WaveReport {
@@ -115,7 +113,7 @@ impl Shared {
             reached: wave.waves().collect(),
             began_at: wave.began_at,
             since: wave.since,
-            next_at: next_at.map(|next: Instant| at + next.saturating_duration_since(now)),
+            next_at: (phase == WavePhase::Holding).then(|| wave.since + wave.rollout.policy().hold),
             members: self.look_at(wave).members,
         }
     }
