@@ -12,11 +12,13 @@ mod conditions;
 mod history;
 mod nodes;
 mod status;
+mod waves;
 
 pub(crate) use conditions::{ConditionsArgs, conditions};
 pub(crate) use history::{HistoryArgs, RollbackArgs, history, rollback};
 pub(crate) use nodes::{NodesArgs, nodes};
 pub(crate) use status::{StatusArgs, status};
+pub(crate) use waves::{WavesArgs, waves};
 
 /// Which server to ask, and how.
 #[derive(Clone, Debug, clap::Args)]

@@ -46,7 +46,7 @@ pub(crate) enum StoreKey {
     /// The rollout in waves that is under way.
     Wave,
     /// What a thing was before that changed it.
-    Held(Box<StoreKey>),
+    Held(Box<Self>),
 }
 
 /// Where the rollout in waves is kept.

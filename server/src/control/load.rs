@@ -225,7 +225,6 @@ impl Shared {
 
     /// Tells that a load began a rollout in waves, or ended one.
     fn wave_of_files(&self, wave: Option<&Wave>) {
-        self.solved("held-wave");
         if let Some(wave) = wave {
             self.tell_wave(wave, WavePhase::Progressing, format!("began: {}", wave.summary));
         }

@@ -46,6 +46,7 @@ use xds_codec::{Codec, Diagnostic};
 use xds_store::{Store, StoreError};
 
 use self::state::State;
+use self::wave::Wave;
 use crate::source::FileLoad;
 
 /// How changes are judged.
@@ -295,7 +296,8 @@ impl xds_api::handle::Control for Control {
         let is_ours = |doubt: &&Diagnostic| doubt.code == "generated-resource" && doubt.place.file.is_empty();
         let generated = state.documents.translated.translation.diagnostics.iter().filter(is_ours);
         let known = state.unreadable.values().chain(state.problems.values()).cloned().chain(broken);
-        known.chain(generated.map(ToString::to_string)).collect()
+        let held = state.wave.as_ref().and_then(Wave::problem);
+        known.chain(generated.map(ToString::to_string)).chain(held).collect()
     }
 
     fn waves(&self) -> Vec<WaveReport> {

@@ -97,6 +97,20 @@ impl Wave {
     }
 }
 
+impl Wave {
+    /// What needs attention: that files say what nobody is served.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let reason = self.stopped.as_deref()?;
+        let objects: Vec<String> = self.held.keys().take(MAX_NAMED).map(StoreKey::what).collect();
+        let more = if self.held.len() > MAX_NAMED { ", …" } else { "" };
+        Some(format!(
+            "a change is held back, {reason}: {}{more} are served as before; change it again, or see /v1/waves/{}",
+            objects.join(", "),
+            self.id
+        ))
+    }
+}
+
 /// Whether a held object is what a file says.
 pub(crate) fn is_of_file(key: &StoreKey) -> bool {
     matches!(key, StoreKey::File(..) | StoreKey::FileGroup(_) | StoreKey::FileDocument(_))
@@ -109,6 +123,9 @@ impl Ended {
         self.reports.push_front((report, again));
     }
 }
+
+/// How many objects the problem of a change that is held back names.
+const MAX_NAMED: usize = 3;
 
 /// How many rollouts that ended are told.
 const MAX_ENDED: usize = 20;

@@ -125,6 +125,9 @@ async fn a_policy_may_tolerate_single_bad_clients() {
     begin(&server, "2", &policy).await;
     fleet.until_phase(&server, WavePhase::Completed).await;
     assert_eq!(fleet.with("a", "2").len(), N_CLIENTS - 2);
+    fleet.reject(&members, None);
+    server.write(put("default", "a", "healed")).await.unwrap();
+    fleet.pump(&server);
     let members = fleet.expected(server.revision() + 1, "20%");
     fleet.reject(&members[..3], Some("3"));
     begin(&server, "3", &policy).await;
@@ -423,4 +426,40 @@ async fn waves_over_rest() {
     assert_eq!(fleet.with("a", "1").len(), 50);
     let node: Value = rest.get(&format!("/v1/nodes/{behind}")).await.json();
     assert_eq!((&node["wave"], &node["revision"]), (&Value::Null, &json!(2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn route_documents_are_rolled_out_and_put_back_as_what_they_give() {
+    use super::documents::{ROUTE, SERVICE, apply};
+    let store = MemoryStore::new();
+    let server = started(&store);
+    server.write(apply(SERVICE)).await.unwrap();
+    let mut fleet = Fleet::connect(&server, N_CLIENTS);
+    let before: Vec<String> = fleet.clients[0].holds.keys().cloned().collect();
+    let outcome = server.control.write(apply(ROUTE), in_waves(&policy("10%", 60))).await.unwrap();
+    let id = outcome.wave.unwrap();
+    let report = fleet.until_held_at(&server, "10%").await;
+    assert_eq!(report.objects, ["document/Gateway/prod/edge", "document/HTTPRoute/prod/shop"]);
+    let has_route = |server: &Server, node: &str| {
+        let view = server.publisher.view_of(&xds_cache::Node::with_id(node)).unwrap();
+        view.types().any(|one| *one == ResourceType::Listener)
+    };
+    let ahead = fleet.expected(id, "10%");
+    for client in &fleet.clients {
+        assert_eq!(
+            has_route(&server, &client.node.id),
+            ahead.contains(&client.node.id),
+            "{}",
+            client.node.id
+        );
+    }
+    drop((server, fleet));
+    let server = started(&store);
+    let fleet = Fleet::connect(&server, N_CLIENTS);
+    for client in &fleet.clients {
+        assert_eq!(has_route(&server, &client.node.id), ahead.contains(&client.node.id), "after a restart");
+    }
+    server.control.wave(id, WaveVerb::Abort, "me".to_owned()).await.unwrap();
+    assert!(fleet.clients.iter().all(|client| !has_route(&server, &client.node.id)), "{before:?}");
+    assert_eq!(server.control.documents().owned.len(), 2, "the service and its endpoints are left");
 }

@@ -150,7 +150,11 @@ impl Shared {
     }
 
     async fn advance(self: &Arc<Self>, wave: &Wave) -> Result<(), WriteError> {
-        let mut next = Wave { since: SystemTime::now(), failing: Arc::new(self.failing()), ..wave.clone() };
+        // Who rejected this very change still counts in the waves to come.
+        let mut failing = self.failing();
+        failing.retain(|node| !wave.split().is_ahead(node));
+        failing.extend(wave.failing.iter().cloned());
+        let mut next = Wave { since: SystemTime::now(), failing: Arc::new(failing), ..wave.clone() };
         next.rollout.advance(now());
         next.reached.push(self.next_revision());
         let n_waves = next.rollout.policy().shares().len();
@@ -173,7 +177,6 @@ impl Shared {
         (report.phase, report.reason, report.next_at) = (WavePhase::Completed, None, None);
         (report.since, report.members) = (SystemTime::now(), members);
         self.state().ended.push(report, None);
-        self.solved("held-wave");
         self.tell_wave(wave, WavePhase::Completed, summary);
         Ok(())
     }
@@ -216,16 +219,6 @@ impl Shared {
         let again =
             wave.has_overrides().then(|| Again { put_back: revision, policy: wave.rollout.policy().clone() });
         self.state().ended.push(report.clone(), again);
-        if let Some(held) = next {
-            let objects: Vec<String> = held.held.keys().take(MAX_NAMED).map(|key| key.what()).collect();
-            let more = if held.held.len() > MAX_NAMED { ", …" } else { "" };
-            let message = format!(
-                "a change of files is held back, {reason}: {}{more} are served as before; change the files, or see /v1/waves/{}",
-                objects.join(", "),
-                held.id
-            );
-            self.problem("held-wave", message);
-        }
         tracing::warn!(rollout = wave.id, reason, "a rollout in waves was put back");
         self.tell_wave(wave, report.phase, summary);
         Ok(report)
@@ -241,7 +234,6 @@ impl Shared {
         if let Some(rest) = rest {
             let summary = format!("let go of the rollout {}", rest.id);
             self.commit_wave(None, (Patch::new(), DocumentPatch::new()), actor, &summary).await?;
-            self.solved("held-wave");
         }
         Ok(())
     }
@@ -294,7 +286,6 @@ impl Shared {
                 let summary = format!("the rollout {} begins again", wave.id);
                 let nothing = (Patch::new(), DocumentPatch::new());
                 self.commit_wave(Some(again.clone()), nothing, actor, &summary).await?;
-                self.solved("held-wave");
                 self.tell_wave(&again, WavePhase::Progressing, summary);
                 Ok(())
             }
@@ -393,9 +384,6 @@ impl Shared {
 fn not_found(rollout: u64) -> WriteError {
     WriteError::NotFound { what: format!("the rollout {rollout}") }
 }
-
-/// How many objects the problem of a change that is held back names.
-const MAX_NAMED: usize = 3;
 
 /// How long after a failure of the store it is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);

@@ -156,12 +156,12 @@ fn document_patches(held: &Held) -> (DocumentPatch, DocumentPatch) {
     for (key, value) in held {
         let value = match value {
             Some(HeldValue::Document(document)) => Some(document.clone()),
-            _ => None,
+            Some(HeldValue::Resource(_) | HeldValue::Label(_) | HeldValue::Definition(_)) | None => None,
         };
-        match key {
-            StoreKey::FileDocument(key) => _ = files.insert(key.clone(), value),
-            StoreKey::Document(key) => _ = owned.insert(key.clone(), value),
-            _ => {}
+        if let StoreKey::FileDocument(key) = key {
+            files.insert(key.clone(), value);
+        } else if let StoreKey::Document(key) = key {
+            owned.insert(key.clone(), value);
         }
     }
     (files, owned)

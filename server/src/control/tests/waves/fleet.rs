@@ -148,7 +148,7 @@ impl Simulated {
         };
         let entry = server.board.register(info, weak);
         let receiver = server.publisher.follow(&node);
-        let mut simulated = Self {
+        let simulated = Self {
             node: Arc::clone(&node),
             variant,
             stream,
@@ -163,7 +163,7 @@ impl Simulated {
         simulated
     }
 
-    fn request(&mut self, response_nonce: Nonce, error_detail: Option<String>, is_first: bool) {
+    fn request(&self, response_nonce: Nonce, error_detail: Option<String>, is_first: bool) {
         let node = is_first.then(|| Arc::clone(&self.node));
         let type_url = ResourceType::Cluster.type_url().to_owned();
         let request = match self.variant {
