@@ -124,8 +124,12 @@ pub struct MeshService {
     pub hosts: Vec<String>,
     /// In order of precedence.
     pub routes: Vec<PlannedRoute>,
+    /// Whether it is the lowest of the Service's ports, which is meant where none is dialled.
+    pub is_lowest_port: bool,
     /// Whether nothing but the Service itself asks for it: its only route leads to itself.
     pub is_implicit: bool,
+    /// Whether it is here only because Envoys need all Services of a port in one group: another group serves it to gRPC clients.
+    pub is_borrowed: bool,
     /// The Service.
     pub origin: Origin,
 }
