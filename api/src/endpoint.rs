@@ -15,3 +15,5 @@ pub(crate) mod resources;
 pub(crate) mod snapshot;
 pub(crate) mod validate;
 pub(crate) mod waves;
+pub(crate) mod weights;
+mod weights_body;

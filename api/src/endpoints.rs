@@ -2,104 +2,21 @@
 //!
 //! An endpoint is one row, so that nothing can be served that is not described.
 
-use axum::routing::{MethodRouter, delete, get, post, put};
+mod errors;
+mod row;
+
+use axum::routing::{delete, get, patch, post, put};
 use http::StatusCode;
 
 use crate::endpoint::{
     acks, conditions, documents, events, files, groups, health, history, loads, nodes, resources, snapshot,
-    validate, waves,
+    validate, waves, weights,
 };
 use crate::openapi;
-use crate::state::ApiState;
 
-/// One endpoint.
-pub(crate) struct Endpoint {
-    pub(crate) method: Method,
-    /// The path as axum and OpenAPI write it.
-    pub(crate) path: &'static str,
-    pub(crate) summary: &'static str,
-    /// The query parameters besides those of every write.
-    pub(crate) query: &'static [Query],
-    pub(crate) input: Input,
-    pub(crate) output: Output,
-    /// The errors that it can answer with, besides those of every request.
-    pub(crate) errors: &'static [StatusCode],
-    pub(crate) handler: fn() -> MethodRouter<ApiState>,
-}
+pub(crate) use self::row::{Endpoint, Input, Method, Output, Query, QueryType};
 
-/// The methods that are used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Method {
-    Get,
-    Put,
-    Post,
-    Delete,
-}
-
-/// One query parameter: its name, its JSON type and what it means.
-pub(crate) struct Query(pub(crate) &'static str, pub(crate) QueryType, pub(crate) &'static str);
-
-/// The type of a query parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QueryType {
-    Text,
-    Integer,
-    Bool,
-}
-
-/// The body that an endpoint takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Input {
-    None,
-    Group,
-    Publication,
-    Resource,
-    Documents,
-    Rollback,
-    Text,
-}
-
-/// What an endpoint answers with: the name of a schema, or another kind of content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Output {
-    /// An object of a schema.
-    Object(&'static str),
-    /// The answer of a write: it takes the parameters of every write and can answer 202 and 424.
-    Write,
-    /// Any JSON object.
-    Any,
-    /// Text of another media type.
-    Text(&'static str),
-}
-
-impl Endpoint {
-    /// Whether it changes what the API owns.
-    pub(crate) fn is_write(&self) -> bool {
-        self.output == Output::Write
-    }
-}
-
-const NOT_FOUND: &[StatusCode] = &[StatusCode::NOT_FOUND, StatusCode::SERVICE_UNAVAILABLE];
-const NOT_READY: &[StatusCode] = &[StatusCode::SERVICE_UNAVAILABLE];
-const PUT_ERRORS: &[StatusCode] = &[
-    StatusCode::CONFLICT,
-    StatusCode::PRECONDITION_FAILED,
-    StatusCode::PAYLOAD_TOO_LARGE,
-    StatusCode::UNSUPPORTED_MEDIA_TYPE,
-    StatusCode::UNPROCESSABLE_ENTITY,
-    StatusCode::FAILED_DEPENDENCY,
-    StatusCode::SERVICE_UNAVAILABLE,
-    StatusCode::INSUFFICIENT_STORAGE,
-];
-const DELETE_ERRORS: &[StatusCode] = &[
-    StatusCode::NOT_FOUND,
-    StatusCode::CONFLICT,
-    StatusCode::PRECONDITION_FAILED,
-    StatusCode::UNPROCESSABLE_ENTITY,
-    StatusCode::FAILED_DEPENDENCY,
-    StatusCode::SERVICE_UNAVAILABLE,
-    StatusCode::INSUFFICIENT_STORAGE,
-];
+use self::errors::{DELETE_ERRORS, NOT_FOUND, NOT_READY, PUT_ERRORS, WEIGHTS_ERRORS};
 
 /// The query parameters that choose documents.
 const FILTER: &[Query] = &[
@@ -303,6 +220,66 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("ConditionList"),
         errors: NOT_READY,
         handler: || get(conditions::list),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/weights",
+        summary: "The weights of the rules of all objects that have any",
+        query: FILTER,
+        input: Input::None,
+        output: Output::Object("WeightsList"),
+        errors: NOT_READY,
+        handler: || get(weights::list),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/weights/{kind}/{namespace}/{name}",
+        summary: "The weights of the rules of one object",
+        query: &[],
+        input: Input::None,
+        output: Output::Object("ObjectWeights"),
+        errors: NOT_FOUND,
+        handler: || get(weights::read_object),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
+        summary: "The weights of one rule",
+        query: &[],
+        input: Input::None,
+        output: Output::Object("RuleEntry"),
+        errors: NOT_FOUND,
+        handler: || get(weights::read_rule),
+    },
+    Endpoint {
+        method: Method::Patch,
+        path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
+        summary: "Change some weights of a rule; only the backends that are named change",
+        query: &[],
+        input: Input::WeightsPatch,
+        output: Output::Write,
+        errors: WEIGHTS_ERRORS,
+        handler: || patch(weights::patch),
+    },
+    Endpoint {
+        method: Method::Put,
+        path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
+        summary: "Replace what is laid over the weights of a rule",
+        query: &[],
+        input: Input::Weights,
+        output: Output::Write,
+        errors: WEIGHTS_ERRORS,
+        handler: || put(weights::put),
+    },
+    Endpoint {
+        method: Method::Delete,
+        path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
+        summary: "Give a rule its own weights back",
+        query: &[],
+        input: Input::None,
+        output: Output::Write,
+        errors: WEIGHTS_ERRORS,
+        handler: || delete(weights::delete),
     },
     Endpoint {
         method: Method::Get,

@@ -6,6 +6,7 @@
 //! [`write`](mod@write), which also waits for the clients ([`acks`]). [`guard`] decides who may ask at all.
 
 pub mod acks;
+pub mod affected;
 mod answer;
 pub mod document;
 pub mod endpoint;
@@ -23,6 +24,7 @@ pub mod tag;
 mod tests;
 mod time;
 pub mod wave;
+pub mod weights;
 mod write;
 
 pub use acks::Acks;

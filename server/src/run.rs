@@ -1,5 +1,6 @@
 //! The wiring: one server from start to end. The only place where the parts meet; it decides nothing itself.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use xds_api::{Access, Acks, ApiState, EventHub, Token};
 use xds_cache::loads::LoadLimits;
 use xds_cache::{LoadBoard, Publisher, Revision, StatusBoard};
 use xds_codec::Codec;
+use xds_routes::conditions::GrpcFeature;
 use xds_store::{JournalStore, LastGood};
 
 use crate::config::{Config, ListenConfig};
@@ -50,6 +52,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     tasks.spawn(async move { grpc.serve(listeners.xds, stopped).await.context("the xDS port") });
     tokio::spawn(parts.control.clone().follow_store());
     tokio::spawn(parts.control.clone().follow_waves());
+    tokio::spawn(parts.control.clone().end_overrides());
     tokio::spawn(retire_views(Arc::clone(&parts.publisher)));
     let files = parts.watch(&config)?;
     let handle = files.as_ref().map(|(_, handle)| handle.clone());
@@ -233,7 +236,8 @@ impl control::Observer for Counting {
         self.0.wave(phase, share);
     }
 
-    fn render(&self) -> String {
+    fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>) -> String {
+        self.0.grpc_unsupported(unsupported);
         self.0.render()
     }
 }

@@ -52,6 +52,8 @@ enum Command {
     Status(admin::StatusArgs),
     /// List what became of route documents: the conditions of every object
     Conditions(admin::ConditionsArgs),
+    /// Show how the requests of rules are shared between backends, or change that
+    Weights(Box<admin::WeightsArgs>),
     /// List the connected clients, or show one
     Nodes(admin::NodesArgs),
     /// Show what clients report of the requests that they send
@@ -130,6 +132,7 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Rollback(args) => admin::rollback(&args),
         Command::Conditions(args) => admin::conditions(&args),
         Command::Waves(args) => admin::waves(&args),
+        Command::Weights(args) => admin::weights(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Translate(args) => translate::run(&args),
         Command::Get(args) => get::run(&args),

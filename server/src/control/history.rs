@@ -90,7 +90,7 @@ fn to_entry(record: &Record) -> HistoryEntry {
             (Some(_), Some(_)) => ChangeKind::Changed,
         };
         match StoreKey::parse(&change.key) {
-            Some(key) if !is_told(&key) => None,
+            Some(key) if key.is_internal() => None,
             Some(key) => Some((key.what(), kind)),
             None => Some((change.key.clone(), kind)),
         }
@@ -105,11 +105,6 @@ fn to_entry(record: &Record) -> HistoryEntry {
     }
 }
 
-/// Whether a key is something that people change; the others are the server's notes.
-fn is_told(key: &StoreKey) -> bool {
-    !matches!(key, StoreKey::FilesHash | StoreKey::Wave | StoreKey::Held(_))
-}
-
 fn compare(
     codec: &Codec,
     store: &dyn Store,
@@ -120,7 +115,7 @@ fn compare(
     let mut changed = Vec::new();
     for text in keys {
         let (old, new) = (before.get(text).copied(), after.get(text).copied());
-        let Some(key) = StoreKey::parse(text).filter(|key| is_told(key) && old != new) else {
+        let Some(key) = StoreKey::parse(text).filter(|key| !key.is_internal() && old != new) else {
             continue;
         };
         if changed.len() >= MAX_DIFFERENCE {
@@ -145,7 +140,9 @@ fn show(codec: &Codec, store: &dyn Store, key: &StoreKey, hash: BlobHash) -> Res
         StoreKey::FileDocument(_) => serde_json::from_slice::<Value>(&value)
             .ok()
             .and_then(|mut content| content.get_mut("document").map(Value::take)),
-        StoreKey::Group(_) | StoreKey::FileGroup(_) => serde_json::from_slice(&value).ok(),
+        StoreKey::Group(_) | StoreKey::FileGroup(_) | StoreKey::DocumentStatus(_) | StoreKey::Weights(_) => {
+            serde_json::from_slice(&value).ok()
+        }
         StoreKey::File(..) => serde_json::from_slice::<Value>(&value)
             .ok()
             .and_then(|mut content| content.get_mut("resource").map(Value::take)),

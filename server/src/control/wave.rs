@@ -17,13 +17,15 @@ use std::time::SystemTime;
 
 use xds_api::document::GroupedDocument;
 use xds_api::wave::WaveReport;
+use xds_api::weights::{RuleOverride, WeightedObject};
 use xds_cache::wave::{Rollout, Share, Split};
-use xds_cache::{NodeGroup, Resource, Revision, WavePolicy};
+use xds_cache::{NodeGroup, Resource, ResourceType, Revision, WavePolicy};
 
 use super::key::StoreKey;
+use super::weights::Resting;
 
 /// What the objects of a change were before it; `None` if they were not there. Keys are those of the layer that changed: of
-/// the API `Resource`, `Label`, `Group` and `Document`, of the files `File`, `FileGroup` and `FileDocument`. A group is held only
+/// the API `Resource`, `Label`, `Group`, `Document` and `Weights`, of the files `File`, `FileGroup` and `FileDocument`. A group is held only
 /// if its definition goes.
 pub(crate) type Held = BTreeMap<StoreKey, Option<HeldValue>>;
 
@@ -34,6 +36,7 @@ pub(crate) enum HeldValue {
     Label(Arc<str>),
     Definition(NodeGroup),
     Document(GroupedDocument),
+    Weights(RuleOverride),
 }
 
 /// A rollout that is under way, or whose change files still say after it was put back.
@@ -89,6 +92,28 @@ impl Wave {
     pub(crate) fn reached_by(&self, node_id: &str) -> Option<Revision> {
         let is_in = |share| Split { rollout: self.id, share: Some(share) }.is_ahead(node_id);
         self.waves().find(|(share, _)| is_in(*share)).map(|(_, revision)| revision)
+    }
+
+    /// The objects that it holds as a whole, as far as they can have weights.
+    pub(crate) fn resting(&self) -> Resting {
+        let object = |key: &StoreKey| match key {
+            StoreKey::Document(key) | StoreKey::FileDocument(key) => {
+                Some(WeightedObject::Document(key.clone()))
+            }
+            StoreKey::Resource(group, key) | StoreKey::File(group, key) => {
+                let is_routes = key.resource_type == ResourceType::RouteConfiguration;
+                is_routes.then(|| WeightedObject::Routes(group.clone(), Arc::clone(&key.name)))
+            }
+            StoreKey::Group(_)
+            | StoreKey::Label(_)
+            | StoreKey::Weights(_)
+            | StoreKey::FileGroup(_)
+            | StoreKey::DocumentStatus(_)
+            | StoreKey::FilesHash
+            | StoreKey::Wave
+            | StoreKey::Held(_) => None,
+        };
+        self.held.keys().filter_map(object).collect()
     }
 
     /// What of the held objects is the API's.

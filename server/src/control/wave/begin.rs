@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use xds_api::handle::{WaveChoice, WriteError, WriteOptions};
+use xds_api::weights::{RuleKey, WeightedObject};
 use xds_cache::wave::Rollout;
 use xds_cache::{GroupName, Groups, Layer, Revision, WavePolicy};
 use xds_codec::{Diagnostic, Severity};
@@ -16,6 +17,7 @@ use crate::control::key::StoreKey;
 use crate::control::load::Base;
 use crate::control::plan::Plan;
 use crate::control::state::World;
+use crate::control::weights::WeightPatch;
 use crate::control::write::Label;
 
 /// What a load makes of the rollout that is under way.
@@ -28,7 +30,8 @@ pub(crate) enum AfterLoad {
 }
 
 impl Shared {
-    /// The rollout that a write begins; `None` if it reaches everyone at once.
+    /// The rollout that a write begins; `None` if it reaches everyone at once. `named` are the overrides of weights that it asks
+    /// for; others in the plan only follow from what it changes, or from the time.
     ///
     /// # Errors
     ///
@@ -36,7 +39,7 @@ impl Shared {
     pub(crate) fn begin_wave(
         &self,
         world: &World,
-        plan: &Plan,
+        (plan, named): (&Plan, &WeightPatch),
         after: &Groups,
         options: &WriteOptions,
         label: &Label<'_>,
@@ -44,7 +47,7 @@ impl Shared {
         let held = held_of_write(world, plan);
         let active = self.state().wave.clone();
         if let Some(active) = &active {
-            refuse_touched(active, plan)?;
+            refuse_touched(active, plan, named)?;
         }
         let policy = match &options.waves {
             WaveChoice::AtOnce => None,
@@ -164,6 +167,10 @@ impl Shared {
                         names.insert(&document.group);
                     }
                 }
+                (StoreKey::Weights(RuleKey { object: WeightedObject::Document(document), .. }), _) => {
+                    let placed = world.documents.translated.documents.get(document);
+                    names.extend(placed.map(|placed| &placed.group));
+                }
                 (key, _) => names.extend(group_of(key)),
             }
         }
@@ -185,9 +192,12 @@ fn group_of(key: &StoreKey) -> Option<&GroupName> {
         | StoreKey::Label(name)
         | StoreKey::Group(name)
         | StoreKey::File(name, _)
-        | StoreKey::FileGroup(name) => Some(name),
-        StoreKey::Document(_)
+        | StoreKey::FileGroup(name)
+        | StoreKey::Weights(RuleKey { object: WeightedObject::Routes(name, _), .. }) => Some(name),
+        StoreKey::Weights(_)
+        | StoreKey::Document(_)
         | StoreKey::FileDocument(_)
+        | StoreKey::DocumentStatus(_)
         | StoreKey::FilesHash
         | StoreKey::Wave
         | StoreKey::Held(_) => None,
@@ -195,9 +205,11 @@ fn group_of(key: &StoreKey) -> Option<&GroupName> {
 }
 
 /// Refuses a change of what a rollout holds, in whichever layer.
-fn refuse_touched(active: &Wave, plan: &Plan) -> Result<(), WriteError> {
+fn refuse_touched(active: &Wave, plan: &Plan, named: &WeightPatch) -> Result<(), WriteError> {
     let held: BTreeSet<String> = active.held.keys().map(StoreKey::what).collect();
-    let Some(what) = plan.iter().map(|(key, _)| key.what()).find(|what| held.contains(what)) else {
+    let is_asked_for = |key: &&StoreKey| !matches!(key, StoreKey::Weights(rule) if !named.contains_key(rule));
+    let asked_for = plan.iter().map(|(key, _)| key).filter(is_asked_for);
+    let Some(what) = asked_for.map(StoreKey::what).find(|what| held.contains(what)) else {
         return Ok(());
     };
     let id = active.id;
@@ -234,6 +246,7 @@ fn held_of_write(world: &World, plan: &Plan) -> Held {
             StoreKey::Document(document) => {
                 world.documents.owned.get(document).cloned().map(HeldValue::Document)
             }
+            StoreKey::Weights(rule) => world.documents.weights.get(rule).cloned().map(HeldValue::Weights),
             StoreKey::Group(name) if after.is_none() => {
                 let group = world.overrides.groups.get(name);
                 group.and_then(|group| group.definition.clone()).map(HeldValue::Definition)
@@ -242,6 +255,7 @@ fn held_of_write(world: &World, plan: &Plan) -> Held {
             | StoreKey::File(..)
             | StoreKey::FileGroup(_)
             | StoreKey::FileDocument(_)
+            | StoreKey::DocumentStatus(_)
             | StoreKey::FilesHash
             | StoreKey::Wave
             | StoreKey::Held(_) => continue,
@@ -251,7 +265,8 @@ fn held_of_write(world: &World, plan: &Plan) -> Held {
     held
 }
 
-/// What the objects that a load changes are now.
+/// What the objects that a load changes are now. What the API has something over is none of them: nobody was or is served what
+/// the file says.
 fn held_of_load(world: &World, base: &Base) -> Held {
     let mut held = Held::new();
     let names: BTreeSet<&GroupName> = world.base.groups.keys().chain(base.layer.groups.keys()).collect();
@@ -264,7 +279,9 @@ fn held_of_load(world: &World, base: &Base) -> Held {
         let before = world.base.resources(name).unwrap_or(&nothing);
         let after = base.layer.resources(name).unwrap_or(&nothing);
         for key in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
-            if before.get(key) != after.get(key) {
+            let is_covered =
+                world.overrides.resources(name).is_some_and(|resources| resources.contains_key(key));
+            if before.get(key) != after.get(key) && !is_covered {
                 let value = before.get(key).cloned().map(HeldValue::Resource);
                 held.insert(StoreKey::File(name.clone(), key.clone()), value);
             }
@@ -273,7 +290,7 @@ fn held_of_load(world: &World, base: &Base) -> Held {
     let (before, after) = (&world.documents.files, &base.documents);
     for key in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
         let is_same = before.get(key).zip(after.get(key)).is_some_and(|(old, new)| old.says_the_same(new));
-        if !is_same {
+        if !is_same && !world.documents.owned.contains_key(key) {
             let value = before.get(key).cloned().map(HeldValue::Document);
             held.insert(StoreKey::FileDocument(key.clone()), value);
         }

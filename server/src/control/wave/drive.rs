@@ -10,11 +10,10 @@ use xds_cache::{Revision, WavePolicy};
 
 use super::report::{LOOK_INTERVAL, reason};
 use super::{Again, Held, Wave, former, is_of_file, now, record};
-use crate::control::documents::{self, DocumentPatch};
+use crate::control::candidate::Candidate;
 use crate::control::plan::plan;
-use crate::control::state::Patch;
 use crate::control::write::Label;
-use crate::control::{Control, Shared};
+use crate::control::{Control, Shared, documents, observed, weights};
 
 /// When to look again.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +89,7 @@ impl Shared {
             // Served as if it was put back already; what the API owns is still to follow.
             if wave.has_overrides() {
                 let members = self.look_at(&wave).members;
-                return self.done(self.put_back(&wave, reason, members).await.map(|_| ()));
+                return self.done(self.put_back(&wave, reason, members).await.map(|_| ())).await;
             }
             return Next::Told;
         }
@@ -119,16 +118,16 @@ impl Shared {
         }
         match decision {
             None => Next::Answered(next),
-            Some(Decision::Advance) => self.done(self.advance(&wave).await),
-            Some(Decision::Complete) => self.done(self.complete(&wave, "waves", look.members).await),
+            Some(Decision::Advance) => self.done(self.advance(&wave).await).await,
+            Some(Decision::Complete) => self.done(self.complete(&wave, "waves", look.members).await).await,
             Some(Decision::PutBack) => {
                 let reason = reason(&look.members);
-                self.done(self.put_back(&wave, &reason, look.members).await.map(|_| ()))
+                self.done(self.put_back(&wave, &reason, look.members).await.map(|_| ())).await
             }
         }
     }
 
-    fn done(&self, outcome: Result<(), WriteError>) -> Next {
+    async fn done(self: &Arc<Self>, outcome: Result<(), WriteError>) -> Next {
         match outcome {
             Ok(()) => {
                 self.solved("waves");
@@ -141,7 +140,7 @@ impl Shared {
                     format!("the rollout in waves cannot go on: {}", crate::telemetry::chain(&error)),
                 );
                 // Another server may have been faster.
-                if let Err(error) = self.catch_up() {
+                if let Err(error) = self.catch_up().await {
                     self.problem("store", format!("the store cannot be read: {error}"));
                 }
                 Next::Failed
@@ -160,7 +159,7 @@ impl Shared {
         let n_waves = next.rollout.policy().shares().len();
         let (number, share, id) = (next.rollout.wave() + 1, next.rollout.share(), next.id);
         let summary = format!("wave {number} of {n_waves} ({share}) of the rollout {id}");
-        self.commit_wave(Some(next.clone()), (Patch::new(), DocumentPatch::new()), "waves", &summary).await?;
+        self.commit_wave(Some(next.clone()), Candidate::default(), "waves", &summary).await?;
         self.tell_wave(&next, WavePhase::Progressing, summary);
         Ok(())
     }
@@ -173,7 +172,7 @@ impl Shared {
     ) -> Result<(), WriteError> {
         let mut report = self.report(wave);
         let summary = format!("the rollout {} is complete", wave.id);
-        self.commit_wave(None, (Patch::new(), DocumentPatch::new()), actor, &summary).await?;
+        self.commit_wave(None, Candidate::default(), actor, &summary).await?;
         (report.phase, report.reason, report.next_at) = (WavePhase::Completed, None, None);
         (report.since, report.members) = (SystemTime::now(), members);
         self.state().ended.push(report, None);
@@ -233,7 +232,7 @@ impl Shared {
         let rest = self.state().wave.clone();
         if let Some(rest) = rest {
             let summary = format!("let go of the rollout {}", rest.id);
-            self.commit_wave(None, (Patch::new(), DocumentPatch::new()), actor, &summary).await?;
+            self.commit_wave(None, Candidate::default(), actor, &summary).await?;
         }
         Ok(())
     }
@@ -284,7 +283,7 @@ impl Shared {
                     ..wave.clone()
                 };
                 let summary = format!("the rollout {} begins again", wave.id);
-                let nothing = (Patch::new(), DocumentPatch::new());
+                let nothing = Candidate::default();
                 self.commit_wave(Some(again.clone()), nothing, actor, &summary).await?;
                 self.tell_wave(&again, WavePhase::Progressing, summary);
                 Ok(())
@@ -342,24 +341,31 @@ impl Shared {
     async fn commit_wave(
         self: &Arc<Self>,
         next: Option<Wave>,
-        (patch, document_patch): (Patch, DocumentPatch),
+        undo: Candidate,
         actor: &str,
         summary: &str,
     ) -> Result<Revision, WriteError> {
         let world = self.state().world();
-        let documents = self.translate_aside(&world, &document_patch).await?;
-        let groups = world.patched(&world.base, &patch, &documents.translated);
+        let resting = next.as_ref().map(Wave::resting).unwrap_or_default();
+        let (documents, dropped) = self.translate_aside(&world, &undo, resting).await?;
+        let Candidate { patch, documents: document_patch, .. } = undo;
+        let groups = world.patched(&world.base, &patch, &documents);
         let mut plan = plan(&world.overrides, &patch);
         plan.extend(documents::plan(&world.documents.owned, &document_patch));
+        plan.extend(weights::plan(&world.documents.weights, &documents.weights));
         plan.extend(record::plan(next.as_ref(), &self.parts.store.state().1));
         let revision = match plan.is_empty() {
             true => world.revision,
-            false => self.commit(world.revision, plan, Label { actor, source: "waves", summary }).await?,
+            false => {
+                plan.extend(observed::plan(&world.documents.translated, &documents.translated));
+                self.commit(world.revision, plan, Label { actor, source: "waves", summary }).await?
+            }
         };
         self.apply(revision, patch, documents, groups.clone());
         self.state().wave = next;
         self.prepare().await;
         self.publish(revision, groups, "waves", summary);
+        self.tell_dropped(&dropped);
         Ok(revision)
     }
 

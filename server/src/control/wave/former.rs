@@ -10,9 +10,11 @@ use xds_cache::wave::Behind;
 use xds_cache::{GroupName, Groups, Layer};
 
 use super::{Held, HeldValue, Wave};
-use crate::control::documents::{self, DocumentPatch};
+use crate::control::candidate::Candidate;
+use crate::control::documents::{self, DocumentPatch, Said};
 use crate::control::key::StoreKey;
-use crate::control::state::{Patch, World, insert};
+use crate::control::state::{World, insert};
+use crate::control::weights::{self, WeightPatch};
 use crate::control::{Shared, stored};
 
 /// What both layers said of a group before.
@@ -39,12 +41,17 @@ impl Shared {
             (state.world(), wave)
         };
         let former = former_groups(&wave.held, &world.base, &world.overrides);
-        let translated = self.former_documents(&world, &wave).translated;
+        let documents = self.former_documents(&world, &wave);
+        let translated = &documents.translated;
         let (present, generated) =
             (&world.documents.translated.translation.groups, &translated.translation.groups);
         let mut names: BTreeSet<&GroupName> = former.keys().collect();
-        if !Arc::ptr_eq(&world.documents.translated, &translated) {
+        if !Arc::ptr_eq(&world.documents.translated, translated) {
             names.extend(present.keys().chain(generated.keys()));
+        }
+        if documents.weights != world.documents.weights {
+            names.extend(weights::groups_of(&world.documents.weights));
+            names.extend(weights::groups_of(&documents.weights));
         }
         let mut groups = ahead.clone();
         for name in names {
@@ -58,6 +65,7 @@ impl Shared {
             let was_there = under.is_some() || over.is_some() || generated.is_some() || name.is_default();
             let definition = ahead.get(name).map(|group| group.definition.clone());
             let mut group = effective_group(name, under, over, generated);
+            weights::lay_resources(&world.codec, name, &mut group.resources, &documents.weights);
             match definition {
                 Some(definition) if was_there => group.definition = definition,
                 Some(definition) => group = without_resources(EffectiveGroup { definition, ..group }),
@@ -68,12 +76,12 @@ impl Shared {
         Some(Behind { split: wave.split(), groups })
     }
 
-    /// All documents as they were before the change, and what they gave; translated only if something changed since the last
-    /// look.
+    /// All documents and overrides of weights as they were before the change, and what they gave; translated only if something
+    /// changed since the last look.
     fn former_documents(&self, world: &World, wave: &Wave) -> DocumentState {
         let mut kept = self.former.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let patch = document_patches(&wave.held);
-        if patch.0.is_empty() && patch.1.is_empty() {
+        let (patch, laid) = (document_patches(&wave.held), weight_patch(&wave.held));
+        if patch.0.is_empty() && patch.1.is_empty() && laid.is_empty() {
             *kept = None;
             return world.documents.clone();
         }
@@ -81,13 +89,16 @@ impl Shared {
             && Arc::ptr_eq(&kept.held, &wave.held)
             && Arc::ptr_eq(&kept.present.files, &world.documents.files)
             && Arc::ptr_eq(&kept.present.owned, &world.documents.owned)
+            && Arc::ptr_eq(&kept.present.weights, &world.documents.weights)
         {
             return kept.former.clone();
         }
         let files = documents::patched(&world.documents.files, &patch.0);
         let owned = documents::patched(&world.documents.owned, &patch.1);
         let before = kept.as_ref().map_or(&world.documents, |kept| &kept.former);
-        let former = documents::next(&self.parts.codec, before, files, owned, SystemTime::now());
+        let weights = Arc::new(weights::patched(&world.documents.weights, &laid));
+        let said = Said { files, owned, weights };
+        let former = documents::next(&self.parts.codec, before, said, &world.observed, SystemTime::now());
         let (held, present) = (Arc::clone(&wave.held), world.documents.clone());
         *kept = Some(FormerDocuments { held, present, former: former.clone() });
         former
@@ -100,7 +111,10 @@ impl Shared {
             (state.world(), state.wave.clone())
         };
         let Some(wave) = wave else { return };
-        if wave.held.keys().any(|key| matches!(key, StoreKey::Document(_) | StoreKey::FileDocument(_))) {
+        let is_laid = |key: &StoreKey| {
+            matches!(key, StoreKey::Document(_) | StoreKey::FileDocument(_) | StoreKey::Weights(_))
+        };
+        if wave.held.keys().any(is_laid) {
             let shared = Arc::clone(self);
             // If it fails, it is done when it is needed.
             let _ = tokio::task::spawn_blocking(move || shared.former_documents(&world, &wave)).await;
@@ -156,7 +170,7 @@ fn document_patches(held: &Held) -> (DocumentPatch, DocumentPatch) {
     for (key, value) in held {
         let value = match value {
             Some(HeldValue::Document(document)) => Some(document.clone()),
-            Some(HeldValue::Resource(_) | HeldValue::Label(_) | HeldValue::Definition(_)) | None => None,
+            _ => None,
         };
         if let StoreKey::FileDocument(key) = key {
             files.insert(key.clone(), value);
@@ -167,11 +181,26 @@ fn document_patches(held: &Held) -> (DocumentPatch, DocumentPatch) {
     (files, owned)
 }
 
+/// What has to be laid over the overrides of weights.
+fn weight_patch(held: &Held) -> WeightPatch {
+    let mut patch = WeightPatch::new();
+    for (key, value) in held {
+        let StoreKey::Weights(rule) = key else { continue };
+        let over = match value {
+            Some(HeldValue::Weights(over)) => Some(over.clone()),
+            _ => None,
+        };
+        patch.insert(rule.clone(), over);
+    }
+    patch
+}
+
 /// What puts the API's part of a change back.
-pub(crate) fn undo(world: &World, held: &Held) -> (Patch, DocumentPatch) {
+pub(crate) fn undo(world: &World, held: &Held) -> Candidate {
     let former = former_groups(held, &world.base, &world.overrides);
     let is_owned = |name: &GroupName| held.keys().any(|key| key.owned_group() == Some(name));
     let patch = former.into_iter().filter(|(name, _)| is_owned(name));
     let patch = patch.map(|(name, group)| (name, Some(group.overrides))).collect();
-    (patch, document_patches(held).1)
+    let (documents, weights) = (document_patches(held).1, weight_patch(held));
+    Candidate { patch, documents, weights, ..Candidate::default() }
 }

@@ -15,7 +15,7 @@ use xds_store::{BlobHash, Store, StoreError};
 use super::{Held, HeldValue, Wave, now};
 use crate::control::key::StoreKey;
 use crate::control::plan::Plan;
-use crate::control::{documents, record};
+use crate::control::{documents, record, weights};
 
 /// The format that is written.
 const FORMAT: u32 = 1;
@@ -147,6 +147,7 @@ fn write_value(value: &HeldValue) -> Bytes {
         HeldValue::Label(label) => Bytes::copy_from_slice(label.as_bytes()),
         HeldValue::Definition(definition) => group::to_json(definition).to_string().into(),
         HeldValue::Document(document) => documents::record(document),
+        HeldValue::Weights(over) => weights::record(over),
     }
 }
 
@@ -169,7 +170,8 @@ fn read_value(codec: &Codec, key: &StoreKey, value: &Bytes) -> Result<HeldValue,
         StoreKey::Document(key) | StoreKey::FileDocument(key) => {
             documents::read_record(key, value).map(HeldValue::Document)
         }
-        StoreKey::FilesHash | StoreKey::Wave | StoreKey::Held(_) => {
+        StoreKey::Weights(_) => weights::read_record(value).map(HeldValue::Weights),
+        StoreKey::DocumentStatus(_) | StoreKey::FilesHash | StoreKey::Wave | StoreKey::Held(_) => {
             Err("it is nothing that can be held".to_owned())
         }
     }
