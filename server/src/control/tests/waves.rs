@@ -1,6 +1,7 @@
 //! Rollouts in waves, with two hundred clients of which some reject what they are sent.
 
 mod fleet;
+mod weights;
 
 use std::time::Duration;
 

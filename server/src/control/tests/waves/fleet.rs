@@ -15,12 +15,21 @@ use super::*;
 pub(super) struct Fleet {
     pub(super) clients: Vec<Simulated>,
     next_stream: u64,
+    wants: Wants,
 }
 
-/// A client that wants all clusters.
+/// What clients ask for: a type, and the names of what of it, or all.
+#[derive(Clone)]
+struct Wants {
+    resource_type: ResourceType,
+    names: Vec<String>,
+}
+
+/// A client that wants all clusters, or one other resource.
 pub(super) struct Simulated {
     pub(super) node: Arc<Node>,
     variant: Variant,
+    wants: Wants,
     stream: StreamId,
     session: Arc<Session>,
     entry: Arc<StreamEntry>,
@@ -43,7 +52,18 @@ impl Subscriber for Session {
 impl Fleet {
     /// So many nodes, `node-0` and so on, every other one with delta.
     pub(super) fn connect(server: &Server, n_clients: usize) -> Self {
-        let mut fleet = Self { clients: Vec::new(), next_stream: 1 };
+        let wants = Wants { resource_type: ResourceType::Cluster, names: vec![] };
+        Self::connect_for(server, n_clients, wants)
+    }
+
+    /// The same, for a RouteConfiguration.
+    pub(super) fn connect_for_routes(server: &Server, n_clients: usize, name: &str) -> Self {
+        let wants = Wants { resource_type: ResourceType::RouteConfiguration, names: vec![name.to_owned()] };
+        Self::connect_for(server, n_clients, wants)
+    }
+
+    fn connect_for(server: &Server, n_clients: usize, wants: Wants) -> Self {
+        let mut fleet = Self { clients: Vec::new(), next_stream: 1, wants };
         for n in 0..n_clients {
             fleet.join(server, &format!("node-{n}"));
         }
@@ -53,7 +73,8 @@ impl Fleet {
 
     pub(super) fn join(&mut self, server: &Server, node: &str) {
         let variant = if self.next_stream.is_multiple_of(2) { Variant::Delta } else { Variant::Sotw };
-        self.clients.push(Simulated::connect(server, StreamId(self.next_stream), node, variant));
+        let stream = StreamId(self.next_stream);
+        self.clients.push(Simulated::connect(server, stream, node, variant, self.wants.clone()));
         self.next_stream += 1;
     }
 
@@ -132,7 +153,7 @@ pub(super) fn newest(server: &Server) -> Option<WaveReport> {
 }
 
 impl Simulated {
-    fn connect(server: &Server, stream: StreamId, node: &str, variant: Variant) -> Self {
+    fn connect(server: &Server, stream: StreamId, node: &str, variant: Variant, wants: Wants) -> Self {
         let node = Arc::new(Node::with_id(node));
         let mut client = Client::new(Limits::default());
         client.open(stream, variant, None, stream.0 << 24);
@@ -151,6 +172,7 @@ impl Simulated {
         let simulated = Self {
             node: Arc::clone(&node),
             variant,
+            wants,
             stream,
             session,
             entry,
@@ -165,17 +187,20 @@ impl Simulated {
 
     fn request(&self, response_nonce: Nonce, error_detail: Option<String>, is_first: bool) {
         let node = is_first.then(|| Arc::clone(&self.node));
-        let type_url = ResourceType::Cluster.type_url().to_owned();
+        let type_url = self.wants.resource_type.type_url().to_owned();
         let request = match self.variant {
             Variant::Sotw => Request::Sotw(SotwRequest {
                 node,
                 type_url,
+                resource_names: self.wants.names.clone(),
                 response_nonce,
                 error_detail,
                 ..Default::default()
             }),
             Variant::Delta => {
-                let resource_names_subscribe = if is_first { vec!["*".to_owned()] } else { vec![] };
+                let names =
+                    if self.wants.names.is_empty() { vec!["*".to_owned()] } else { self.wants.names.clone() };
+                let resource_names_subscribe = if is_first { names } else { vec![] };
                 Request::Delta(DeltaRequest {
                     node,
                     type_url,
@@ -245,5 +270,19 @@ impl Simulated {
 }
 
 fn told(resource: &Resource) -> (String, String) {
-    (resource.name().to_string(), text(resource))
+    let text = match resource.resource_type() {
+        ResourceType::RouteConfiguration => weights(resource),
+        _ => text(resource),
+    };
+    (resource.name().to_string(), text)
+}
+
+/// The weights of the clusters of the first route that has several, such as `90/10`.
+fn weights(resource: &Resource) -> String {
+    let routes = codec().to_json(resource);
+    let all = routes["virtual_hosts"][0]["routes"].as_array().into_iter().flatten();
+    let clusters = all.filter_map(|route| route["route"]["weighted_clusters"]["clusters"].as_array()).next();
+    let weights: Vec<String> =
+        clusters.into_iter().flatten().map(|cluster| cluster["weight"].to_string()).collect();
+    weights.join("/")
 }
