@@ -163,8 +163,8 @@ async fn over_a_kill(mut server: Server, begin: impl AsyncFnOnce(&Server) -> Res
     begin(&server).await?;
     let members = wait_members(&server, &fleet).await?;
     let behind = |fleet: &Fleet| {
-        let one = |node: &Arc<Mutex<Held>>| (lock(node).seconds == 1).then(|| lock(node).n_responses);
-        fleet.nodes.iter().filter_map(one).max()
+        let held = fleet.nodes.iter().map(|node| lock(node));
+        held.filter(|held| held.seconds == 1).map(|held| held.n_responses).max()
     };
     assert_eq!(behind(&fleet), Some(1), "who is behind was sent nothing more");
     server.kill().await?;

@@ -18,7 +18,12 @@ pub struct Rollout {
     /// Since when every member had ACKed, but for those that came later.
     acked_since: Option<Instant>,
     is_paused: bool,
+    /// Before that, ACKs of all who are connected say nothing: others are still to come back.
+    earliest: Instant,
 }
+
+/// How long the clients of a server that restarted have to come back, before ACKs count as those of all of them.
+pub const RECONNECT_TIME: Duration = Duration::from_secs(10);
 
 /// What is known of the members of the waves so far that are connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,7 +68,13 @@ impl Rollout {
     #[must_use]
     pub fn new(policy: WavePolicy, wave: usize, now: Instant) -> Self {
         let wave = wave.min(policy.shares().len() - 1);
-        Self { policy, wave, since: now, acked_since: None, is_paused: false }
+        Self { policy, wave, since: now, acked_since: None, is_paused: false, earliest: now }
+    }
+
+    /// The same after a restart of the server, to which clients are still to come back.
+    #[must_use]
+    pub fn restored(policy: WavePolicy, wave: usize, now: Instant) -> Self {
+        Self { earliest: now + RECONNECT_TIME, ..Self::new(policy, wave, now) }
     }
 
     /// Takes in what is seen `now`, and says what is to be done, if anything.
@@ -79,6 +90,9 @@ impl Rollout {
         }
         if seen.n_pending > 0 {
             self.is_paused = self.ack_deadline().is_some_and(|deadline| now >= deadline);
+            return None;
+        }
+        if now < self.earliest {
             return None;
         }
         let acked_since = *self.acked_since.get_or_insert(now);
@@ -112,7 +126,7 @@ impl Rollout {
     /// When, after `now`, time alone may change the decision; `None` if it cannot.
     #[must_use]
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        let times = [self.hold_until(), self.ack_deadline().filter(|_| !self.is_paused)];
+        let times = [Some(self.earliest), self.hold_until(), self.ack_deadline().filter(|_| !self.is_paused)];
         times.into_iter().flatten().filter(|time| *time > now).min()
     }
 
@@ -173,6 +187,19 @@ mod tests {
 
     use super::*;
     use crate::wave::Tolerance;
+
+    #[test]
+    fn after_a_restart_clients_have_time_to_come_back() {
+        let now = Instant::now();
+        let policy: WavePolicy = "10%".parse().unwrap();
+        let mut rollout = Rollout::restored(policy, 0, now);
+        assert_eq!(rollout.decide(Seen::default(), now), None);
+        assert_eq!(
+            (rollout.stage(), rollout.poll_timeout(now)),
+            (Stage::Progressing, Some(now + RECONNECT_TIME))
+        );
+        assert_eq!(rollout.decide(Seen::default(), now + RECONNECT_TIME), Some(Decision::Advance));
+    }
 
     /// What may happen.
     #[derive(Clone, Copy, Debug)]

@@ -223,6 +223,9 @@ impl Shared {
         }
         if let AfterLoad::Becomes(wave) = wave {
             self.wave_of_files(wave.as_deref());
+        } else if is_first {
+            // One that a restart found goes on.
+            self.wave_told.notify_one();
         }
         if is_recorded {
             self.tell_equal(equal);

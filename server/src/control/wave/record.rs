@@ -113,7 +113,7 @@ fn restore(record: Record, held: Held) -> Result<Wave, String> {
         held: Arc::new(held),
         reached: record.reached.into_iter().map(Revision).collect(),
         stopped: record.stopped.map(Arc::from),
-        rollout: Rollout::new(policy, last, now()),
+        rollout: Rollout::restored(policy, last, now()),
         failing: Arc::new(HashSet::new()),
     })
 }
