@@ -23,7 +23,7 @@ pub struct Rollout {
 }
 
 /// How long the clients of a server that restarted have to come back, before ACKs count as those of all of them.
-pub const RECONNECT_TIME: Duration = Duration::from_secs(10);
+const RECONNECT_TIME: Duration = Duration::from_secs(10);
 
 /// What is known of the members of the waves so far that are connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -171,7 +171,7 @@ async fn a_client_that_reconnects_gets_what_its_wave_says() {
 async fn a_restart_in_the_middle_goes_on_at_the_same_wave_with_the_same_members() {
     let store = MemoryStore::new();
     let (server, mut fleet) = fleet(&store).await;
-    let id = begin(&server, "2", &policy("10%,50%", 10)).await;
+    let id = begin(&server, "2", &policy("10%,50%", 60)).await;
     fleet.until_held_at(&server, "50%").await;
     drop((server, fleet));
 

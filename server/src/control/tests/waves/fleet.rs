@@ -270,10 +270,8 @@ impl Simulated {
 }
 
 fn told(resource: &Resource) -> (String, String) {
-    let text = match resource.resource_type() {
-        ResourceType::RouteConfiguration => weights(resource),
-        _ => text(resource),
-    };
+    let is_routes = *resource.resource_type() == ResourceType::RouteConfiguration;
+    let text = if is_routes { weights(resource) } else { text(resource) };
     (resource.name().to_string(), text)
 }
 
