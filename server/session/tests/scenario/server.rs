@@ -174,6 +174,7 @@ impl Server {
             selector,
             priority: words.number("priority")?.unwrap_or_default(),
             client,
+            waves: None,
         };
         let label = words.option("label").map(Into::into);
         let resources = self.groups.get(&name).map(|group| group.resources.clone()).unwrap_or_default();
