@@ -13,3 +13,5 @@ pub(crate) mod nodes;
 pub(crate) mod resources;
 pub(crate) mod snapshot;
 pub(crate) mod validate;
+pub(crate) mod weights;
+mod weights_body;

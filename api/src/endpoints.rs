@@ -2,11 +2,12 @@
 //!
 //! An endpoint is one row, so that nothing can be served that is not described.
 
-use axum::routing::{MethodRouter, delete, get, post, put};
+use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use http::StatusCode;
 
 use crate::endpoint::{
-    acks, conditions, documents, events, files, groups, health, history, nodes, resources, snapshot, validate,
+    acks, conditions, documents, events, files, groups, health, history, nodes, resources, snapshot,
+    validate, weights,
 };
 use crate::openapi;
 use crate::state::ApiState;
@@ -32,6 +33,7 @@ pub(crate) enum Method {
     Get,
     Put,
     Post,
+    Patch,
     Delete,
 }
 
@@ -55,6 +57,9 @@ pub(crate) enum Input {
     Resource,
     Documents,
     Rollback,
+    Weights,
+    /// The same as a merge patch.
+    WeightsPatch,
     Text,
 }
 
@@ -96,6 +101,19 @@ const DELETE_ERRORS: &[StatusCode] = &[
     StatusCode::PRECONDITION_FAILED,
     StatusCode::UNPROCESSABLE_ENTITY,
     StatusCode::FAILED_DEPENDENCY,
+    StatusCode::SERVICE_UNAVAILABLE,
+    StatusCode::INSUFFICIENT_STORAGE,
+];
+
+const WEIGHTS_ERRORS: &[StatusCode] = &[
+    StatusCode::NOT_FOUND,
+    StatusCode::CONFLICT,
+    StatusCode::PRECONDITION_FAILED,
+    StatusCode::PAYLOAD_TOO_LARGE,
+    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+    StatusCode::UNPROCESSABLE_ENTITY,
+    StatusCode::FAILED_DEPENDENCY,
+    StatusCode::PRECONDITION_REQUIRED,
     StatusCode::SERVICE_UNAVAILABLE,
     StatusCode::INSUFFICIENT_STORAGE,
 ];
@@ -302,6 +320,66 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("ConditionList"),
         errors: NOT_READY,
         handler: || get(conditions::list),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/weights",
+        summary: "The weights of the rules of all objects that have any",
+        query: FILTER,
+        input: Input::None,
+        output: Output::Object("WeightsList"),
+        errors: NOT_READY,
+        handler: || get(weights::list),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/weights/{kind}/{namespace}/{name}",
+        summary: "The weights of the rules of one object",
+        query: &[],
+        input: Input::None,
+        output: Output::Object("ObjectWeights"),
+        errors: NOT_FOUND,
+        handler: || get(weights::read_object),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
+        summary: "The weights of one rule",
+        query: &[],
+        input: Input::None,
+        output: Output::Object("RuleEntry"),
+        errors: NOT_FOUND,
+        handler: || get(weights::read_rule),
+    },
+    Endpoint {
+        method: Method::Patch,
+        path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
+        summary: "Change some weights of a rule; only the backends that are named change",
+        query: &[],
+        input: Input::WeightsPatch,
+        output: Output::Write,
+        errors: WEIGHTS_ERRORS,
+        handler: || patch(weights::patch),
+    },
+    Endpoint {
+        method: Method::Put,
+        path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
+        summary: "Replace what is laid over the weights of a rule",
+        query: &[],
+        input: Input::Weights,
+        output: Output::Write,
+        errors: WEIGHTS_ERRORS,
+        handler: || put(weights::put),
+    },
+    Endpoint {
+        method: Method::Delete,
+        path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
+        summary: "Give a rule its own weights back",
+        query: &[],
+        input: Input::None,
+        output: Output::Write,
+        errors: WEIGHTS_ERRORS,
+        handler: || delete(weights::delete),
     },
     Endpoint {
         method: Method::Get,

@@ -16,6 +16,7 @@ fn method_name(method: Method) -> &'static str {
         Method::Get => "get",
         Method::Put => "put",
         Method::Post => "post",
+        Method::Patch => "patch",
         Method::Delete => "delete",
     }
 }

@@ -17,6 +17,7 @@ pub mod model;
 pub mod plan;
 pub mod read;
 mod translate;
+pub mod weights;
 
 pub use conditions::{Condition, Conditions};
 pub use model::{Document, DocumentKey, Kind};

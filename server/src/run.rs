@@ -48,6 +48,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let stopped = wait_for(stop);
     tasks.spawn(async move { grpc.serve(listeners.xds, stopped).await.context("the xDS port") });
     tokio::spawn(parts.control.clone().follow_store());
+    tokio::spawn(parts.control.clone().end_overrides());
     tokio::spawn(retire_views(Arc::clone(&parts.publisher)));
     let files = parts.watch(&config)?;
     let handle = files.as_ref().map(|(_, handle)| handle.clone());

@@ -10,6 +10,7 @@ use xds_api::document::{
     ConditionId, DocumentState, GroupedDocument, GroupedDocuments, Translated, conditions, redacted, what,
 };
 use xds_api::handle::ChangedObject;
+use xds_api::weights::Overrides;
 use xds_cache::{Generated, GroupName};
 use xds_codec::{Codec, Diagnostic, Severity, Tree};
 use xds_routes::conditions::Truth;
@@ -17,29 +18,38 @@ use xds_routes::{Conditions, Document, DocumentKey, Documents, Placed, ReadOutco
 
 use super::key::{StoreKey, resource_name};
 use super::plan::{MAX_DIFFERENCE, Plan};
+use super::weights::lay_documents;
 
 /// New documents of the API; `None` takes one out.
 pub(crate) type DocumentPatch = BTreeMap<DocumentKey, Option<GroupedDocument>>;
 
-/// What there is once the files say `files` and the API `owned`. Takes as long as all documents are many, unless nothing
+/// What is said, before it is translated.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    /// The documents of the files.
+    pub(crate) files: Arc<GroupedDocuments>,
+    /// The documents of the API.
+    pub(crate) owned: Arc<GroupedDocuments>,
+    /// What is laid over the weights of rules.
+    pub(crate) weights: Arc<Overrides>,
+}
+
+/// What there is once that is said. Takes as long as all documents are many, unless nothing
 /// changed: then what they give is the very same.
-pub(crate) fn next(
-    codec: &Codec,
-    before: &DocumentState,
-    files: Arc<GroupedDocuments>,
-    owned: Arc<GroupedDocuments>,
-    now: SystemTime,
-) -> DocumentState {
-    let documents = effective(&before.translated.documents, &files, &owned);
+pub(crate) fn next(codec: &Codec, before: &DocumentState, said: Said, now: SystemTime) -> DocumentState {
+    let Said { files, owned, weights } = said;
+    let mut documents = effective(&before.translated.documents, &files, &owned);
+    lay_documents(&mut documents, &weights);
     let options = Arc::clone(&before.options);
     if is_same(&documents, &before.translated.documents) {
-        return DocumentState { files, owned, translated: Arc::clone(&before.translated), options };
+        return DocumentState { files, owned, weights, translated: Arc::clone(&before.translated), options };
     }
     let translation = translate(codec, &documents, &options, Some(&before.translated.translation));
     let since = since(&before.translated, &translation.conditions, now);
     DocumentState {
         files,
         owned,
+        weights,
         translated: Arc::new(Translated { documents, translation, since }),
         options,
     }

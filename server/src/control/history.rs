@@ -140,7 +140,9 @@ fn show(codec: &Codec, store: &dyn Store, key: &StoreKey, hash: BlobHash) -> Res
         StoreKey::FileDocument(_) => serde_json::from_slice::<Value>(&value)
             .ok()
             .and_then(|mut content| content.get_mut("document").map(Value::take)),
-        StoreKey::Group(_) | StoreKey::FileGroup(_) => serde_json::from_slice(&value).ok(),
+        StoreKey::Group(_) | StoreKey::FileGroup(_) | StoreKey::Weights(_) => {
+            serde_json::from_slice(&value).ok()
+        }
         StoreKey::File(..) => serde_json::from_slice::<Value>(&value)
             .ok()
             .and_then(|mut content| content.get_mut("resource").map(Value::take)),

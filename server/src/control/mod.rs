@@ -6,7 +6,8 @@
 //!
 //! [`candidate`] says what a write would make of the overrides, [`check`] whether that is valid, [`plan`] what has to be
 //! stored for it, [`mod@write`] does it. [`load`] takes in what the files give, [`stored`] what the store holds, [`past`] what it
-//! held. Route documents of both sources are one more input: [`documents`] has them translated into resources.
+//! held. Route documents of both sources are one more input: [`documents`] has them translated into resources. Over the weights
+//! of rules, [`weights`] lays what the API says of them.
 
 mod candidate;
 pub(crate) mod check;
@@ -22,6 +23,7 @@ mod state;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod weights;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +43,7 @@ use xds_cache::{Layer, Publisher, Revision, StatusBoard};
 use xds_codec::{Codec, Diagnostic};
 use xds_store::{Store, StoreError};
 
+use self::documents::Said;
 use self::state::State;
 use crate::source::FileLoad;
 
@@ -59,7 +62,7 @@ pub struct Options {
 
 /// What the control tells of its work, for the metrics.
 pub trait Observer: Send + Sync {
-    /// A revision was published; `source` is `api`, `file`, `rollback`, `revert` or `store`.
+    /// A revision was published; `source` is `api`, `file`, `rollback`, `revert`, `expiry` or `store`.
     fn published(&self, source: &'static str, revision: Revision);
     /// All metrics in OpenMetrics text.
     fn render(&self) -> String;
@@ -98,6 +101,8 @@ struct Shared {
     state: Mutex<State>,
     reload: OnceLock<Reload>,
     events: broadcast::Sender<Event>,
+    /// Told when overrides of weights change.
+    weights_changed: tokio::sync::Notify,
 }
 
 /// How many events a slow reader may lag behind before it loses the oldest.
@@ -118,15 +123,21 @@ impl Control {
         }
         let routes = Arc::new(options.routes.clone());
         let nothing = DocumentState { options: routes, ..DocumentState::default() };
-        let owned = Arc::new(std::mem::take(&mut stored.documents));
-        let documents = documents::next(&parts.codec, &nothing, Arc::default(), owned, SystemTime::now());
+        let said = Said {
+            files: Arc::default(),
+            owned: Arc::new(std::mem::take(&mut stored.documents)),
+            weights: Arc::new(std::mem::take(&mut stored.weights)),
+        };
+        let documents = documents::next(&parts.codec, &nothing, said, SystemTime::now());
         let (events, _) = broadcast::channel(EVENT_CAPACITY);
+        let codec = parts.codec.clone();
         let shared = Shared {
             parts,
             changing: tokio::sync::Mutex::default(),
-            state: Mutex::new(State::new(revision_of(revision), stored, documents)),
+            state: Mutex::new(State::new(&codec, revision_of(revision), stored, documents)),
             reload: OnceLock::new(),
             events,
+            weights_changed: tokio::sync::Notify::new(),
             options,
         };
         if !shared.options.watches_files {

@@ -4,17 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use xds_api::document::{DocumentState, Translated};
+use xds_api::document::DocumentState;
 use xds_api::handle::{Event, FileStatus};
 use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group, merge};
 use xds_cache::{GroupName, Groups, Layer, Publication, Revision};
+use xds_codec::Codec;
 
+use super::documents::Said;
 use super::stored::Stored;
-use super::{Shared, documents, stored, stored_revision};
+use super::{Shared, documents, stored, stored_revision, weights};
 
 /// The state; changed only by whoever holds `Shared::changing`, and read at any time.
 #[derive(Debug)]
 pub(crate) struct State {
+    codec: Codec,
     /// The revision that the overrides are of.
     pub(crate) revision: Revision,
     /// What the files give.
@@ -49,6 +52,7 @@ pub(crate) type Patch = BTreeMap<GroupName, Option<LayerGroup>>;
 /// What the state was when a change was begun.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
+    pub(crate) codec: Codec,
     pub(crate) revision: Revision,
     pub(crate) base: Arc<Layer>,
     pub(crate) overrides: Arc<Layer>,
@@ -59,12 +63,15 @@ pub(crate) struct World {
 
 impl State {
     /// What is stored, without any files. `documents` are those of `stored`.
-    pub(crate) fn new(revision: Revision, stored: Stored, documents: DocumentState) -> Self {
+    pub(crate) fn new(codec: &Codec, revision: Revision, stored: Stored, documents: DocumentState) -> Self {
         let base = Arc::new(Layer::default());
         let overrides = Arc::new(stored.overrides);
+        let mut groups = merge(&base, &overrides, &documents.translated.translation.groups);
+        weights::lay_groups(codec, &mut groups, &documents.weights);
         Self {
+            codec: codec.clone(),
             revision,
-            groups: merge(&base, &overrides, &documents.translated.translation.groups),
+            groups,
             base,
             overrides,
             documents,
@@ -81,6 +88,7 @@ impl State {
 
     pub(crate) fn world(&self) -> World {
         World {
+            codec: self.codec.clone(),
             revision: self.revision,
             base: Arc::clone(&self.base),
             overrides: Arc::clone(&self.overrides),
@@ -121,15 +129,20 @@ impl World {
         self.overrides.groups.get(name).cloned().unwrap_or_default()
     }
 
-    /// The groups as they are after `base` and `overrides` were patched, and with what the documents then give.
+    /// The groups as they are after `base` and `overrides` were patched, and with what the documents then give and what is laid
+    /// over weights.
     ///
     /// `base` may differ from the world's only in groups that `patch` names. A group that would be the same as it is stays the
     /// very same.
-    pub(crate) fn patched(&self, base: &Layer, patch: &Patch, translated: &Arc<Translated>) -> Groups {
+    pub(crate) fn patched(&self, base: &Layer, patch: &Patch, documents: &DocumentState) -> Groups {
         let mut names: BTreeSet<&GroupName> = patch.keys().collect();
-        let generated = &translated.translation.groups;
-        if !Arc::ptr_eq(&self.documents.translated, translated) {
+        let generated = &documents.translated.translation.groups;
+        if !Arc::ptr_eq(&self.documents.translated, &documents.translated) {
             names.extend(self.documents.translated.translation.groups.keys().chain(generated.keys()));
+        }
+        if !Arc::ptr_eq(&self.documents.weights, &documents.weights) {
+            names.extend(weights::groups_of(&self.documents.weights));
+            names.extend(weights::groups_of(&documents.weights));
         }
         let mut groups = self.groups.clone();
         for name in names {
@@ -140,7 +153,9 @@ impl World {
             };
             let generated = generated.get(name);
             if under.is_some() || over.is_some() || generated.is_some() || name.is_default() {
-                insert(&mut groups, name, effective_group(name, under, over, generated));
+                let mut group = effective_group(name, under, over, generated);
+                weights::lay_resources(&self.codec, name, &mut group.resources, &documents.weights);
+                insert(&mut groups, name, group);
             } else {
                 groups.remove(name);
             }
@@ -149,7 +164,7 @@ impl World {
     }
 
     /// The groups as they are with another base, the overrides patched, and what the documents then give.
-    pub(crate) fn rebased(&self, base: &Layer, patch: &Patch, translated: &Arc<Translated>) -> Groups {
+    pub(crate) fn rebased(&self, base: &Layer, patch: &Patch, documents: &DocumentState) -> Groups {
         let mut everything: Patch =
             self.overrides.groups.iter().map(|(name, group)| (name.clone(), Some(group.clone()))).collect();
         everything.extend(patch.iter().map(|(name, group)| (name.clone(), group.clone())));
@@ -157,7 +172,7 @@ impl World {
         for name in names {
             everything.entry(name.clone()).or_insert(None);
         }
-        self.patched(base, &everything, translated)
+        self.patched(base, &everything, documents)
     }
 }
 
@@ -249,9 +264,13 @@ impl Shared {
             names.filter(|name| world.overrides.groups.get(*name) != stored.overrides.groups.get(*name));
         let patch: Patch =
             changed.map(|name| (name.clone(), stored.overrides.groups.get(name).cloned())).collect();
-        let (files, owned) = (Arc::clone(&world.documents.files), Arc::new(stored.documents));
-        let documents = documents::next(&self.parts.codec, &world.documents, files, owned, SystemTime::now());
-        let groups = world.patched(&world.base, &patch, &documents.translated);
+        let said = Said {
+            files: Arc::clone(&world.documents.files),
+            owned: Arc::new(stored.documents),
+            weights: Arc::new(stored.weights),
+        };
+        let documents = documents::next(&self.parts.codec, &world.documents, said, SystemTime::now());
+        let groups = world.patched(&world.base, &patch, &documents);
         documents::log_news(&world.documents.translated, &documents.translated);
         let is_loaded = {
             let mut state = self.state();
@@ -262,6 +281,7 @@ impl Shared {
             state.groups = groups.clone();
             state.is_loaded
         };
+        self.weights_changed.notify_one();
         if is_loaded {
             self.publish(revision, groups, "store", "what another server committed");
         }
@@ -274,6 +294,7 @@ const MAX_NAMED_FILES: usize = 10;
 
 #[cfg(test)]
 mod tests {
+    use xds_api::document::Translated;
     use xds_cache::layer::GeneratedGroup;
     use xds_cache::{Profile, Resource, ResourceType};
 
@@ -305,6 +326,7 @@ mod tests {
 
     fn world(base: &Arc<Layer>, overrides: &Arc<Layer>, generated: &Arc<Translated>) -> World {
         World {
+            codec: crate::control::tests::codec(),
             revision: Revision(1),
             base: Arc::clone(base),
             overrides: Arc::clone(overrides),
@@ -328,7 +350,8 @@ mod tests {
         let first = [("api", Profile::Grpc, "1"), ("gone", Profile::Envoy, "1"), ("n", Profile::Envoy, "1")];
         let world = world(&base, &overrides, &generated(&first));
         let expect = |generated: &Arc<Translated>, patch: &Patch, expected: &[&str]| {
-            for groups in [world.patched(&base, patch, generated), world.rebased(&base, patch, generated)] {
+            let documents = DocumentState { translated: Arc::clone(generated), ..world.documents.clone() };
+            for groups in [world.patched(&base, patch, &documents), world.rebased(&base, patch, &documents)] {
                 let mut overrides = (*overrides).clone();
                 for (name, group) in patch {
                     match group {
