@@ -9,6 +9,7 @@ pub(crate) mod files;
 pub(crate) mod groups;
 pub(crate) mod health;
 pub(crate) mod history;
+pub(crate) mod loads;
 pub(crate) mod nodes;
 pub(crate) mod resources;
 pub(crate) mod snapshot;

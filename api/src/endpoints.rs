@@ -6,7 +6,7 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use http::StatusCode;
 
 use crate::endpoint::{
-    acks, conditions, documents, events, files, groups, health, history, nodes, resources, snapshot,
+    acks, conditions, documents, events, files, groups, health, history, loads, nodes, resources, snapshot,
     validate, weights,
 };
 use crate::openapi;
@@ -505,6 +505,24 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             StatusCode::INSUFFICIENT_STORAGE,
         ],
         handler: || post(history::rollback),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/loads",
+        summary: "What clients report of their requests, by cluster and locality",
+        query: &[
+            Query("cluster", QueryType::Text, "Only this cluster, by its name or that of its endpoints"),
+            Query("node", QueryType::Text, "Only what this node reports"),
+            Query(
+                "since",
+                QueryType::Text,
+                "Only reports of the time since: 90s or 5m ago, or an RFC 3339 time",
+            ),
+        ],
+        input: Input::None,
+        output: Output::Object("LoadList"),
+        errors: &[],
+        handler: || get(loads::list),
     },
     Endpoint {
         method: Method::Get,

@@ -21,6 +21,7 @@ use crate::endpoint::files::{FileList, ReloadAnswer};
 use crate::endpoint::groups::GroupList;
 use crate::endpoint::health::Health;
 use crate::endpoint::history::{Comparison, RevisionEntry, RevisionList, RollbackBody};
+use crate::endpoint::loads::LoadList;
 use crate::endpoint::nodes::NodeList;
 use crate::endpoint::resources::{self, ResourceList};
 use crate::endpoint::snapshot::Snapshot;
@@ -59,6 +60,7 @@ struct Publication {
         Group,
         GroupList,
         Health,
+        LoadList,
         NodeList,
         Problem,
         Publication,

@@ -76,6 +76,7 @@ fn every_row_of_the_contract_is_served() {
         "get /v1/history",
         "get /v1/history/{revision}",
         "post /v1/rollback",
+        "get /v1/loads",
         "get /v1/events",
     ] {
         assert!(served.contains(row), "{row}");

@@ -45,6 +45,8 @@ pub struct Options {
     pub is_grpc_strict: bool,
     /// Whether `pathRegex` of an HTTPRouteGroup must match the whole path, not its beginning.
     pub matches_whole_paths: bool,
+    /// Whether gRPC clients report the load of their clusters to the server that they have them from (row A218).
+    pub reports_loads: bool,
 }
 
 impl Default for Options {
@@ -56,6 +58,7 @@ impl Default for Options {
             merges_route_kinds: false,
             is_grpc_strict: false,
             matches_whole_paths: false,
+            reports_loads: true,
         }
     }
 }

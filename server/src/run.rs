@@ -12,13 +12,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use xds_api::handle::{BoxFuture, Control as _};
 use xds_api::{Access, Acks, ApiState, EventHub, Token};
-use xds_cache::{Publisher, Revision, StatusBoard};
+use xds_cache::loads::LoadLimits;
+use xds_cache::{LoadBoard, Publisher, Revision, StatusBoard};
 use xds_codec::Codec;
 use xds_store::{JournalStore, LastGood};
 
 use crate::config::{Config, ListenConfig};
 use crate::control::{self, Control};
-use crate::grpc::{Grpc, GrpcConfig};
+use crate::grpc::{Boards, Grpc, GrpcConfig};
 use crate::metrics::{Metrics, PublicationSource};
 use crate::source::timing::Timing;
 use crate::source::watch::{FileSource, FileSourceHandle};
@@ -80,6 +81,7 @@ struct Parts {
     codec: Codec,
     publisher: Arc<Publisher>,
     board: Arc<StatusBoard>,
+    loads: Arc<LoadBoard>,
     acks: Arc<Acks>,
     metrics: Arc<Metrics>,
     control: Control,
@@ -95,6 +97,11 @@ impl Parts {
         }
         let publisher = Arc::new(Publisher::new());
         let board = StatusBoard::new();
+        let loads = Arc::new(LoadBoard::new(LoadLimits {
+            kept_for: config.loads.window,
+            bucket: config.loads.interval,
+            max_series: config.loads.max_series,
+        }));
         let acks = Arc::new(Acks::new(Arc::clone(&publisher), Arc::clone(&board)));
         let metrics = Arc::new(Metrics::new(Arc::clone(&publisher), Arc::clone(&board)));
         let parts = control::Parts {
@@ -113,7 +120,7 @@ impl Parts {
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
         metrics.ready(publisher.is_loaded());
-        Ok(Self { codec, publisher, board, acks, metrics, control })
+        Ok(Self { codec, publisher, board, loads, acks, metrics, control })
     }
 
     fn grpc(&self, config: &Config) -> Arc<Grpc> {
@@ -131,10 +138,15 @@ impl Parts {
             keepalive_interval: config.keepalive.interval,
             keepalive_timeout: config.keepalive.timeout,
             drain_timeout: config.drain_timeout,
+            load_report_interval: config.routes.reports_loads.then_some(config.loads.interval),
             ..GrpcConfig::default()
         };
-        let (publisher, board) = (Arc::clone(&self.publisher), Arc::clone(&self.board));
-        Grpc::new(publisher, board, self.codec.clone(), Arc::clone(&self.metrics), settings)
+        let boards = Boards {
+            publisher: Arc::clone(&self.publisher),
+            board: Arc::clone(&self.board),
+            loads: Arc::clone(&self.loads),
+        };
+        Grpc::new(boards, self.codec.clone(), Arc::clone(&self.metrics), settings)
     }
 
     fn api(&self, config: &Config) -> anyhow::Result<ApiState> {
@@ -143,6 +155,7 @@ impl Parts {
             control: Arc::new(self.control.clone()),
             publisher: Arc::clone(&self.publisher),
             board: Arc::clone(&self.board),
+            loads: Arc::clone(&self.loads),
             acks: Arc::clone(&self.acks),
             codec: self.codec.clone(),
             access: Arc::new(Access { token, allowed_hosts: config.admin_hosts.clone() }),

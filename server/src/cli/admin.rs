@@ -10,11 +10,13 @@ use crate::cli::Failure;
 
 mod conditions;
 mod history;
+mod loads;
 mod nodes;
 mod status;
 
 pub(crate) use conditions::{ConditionsArgs, conditions};
 pub(crate) use history::{HistoryArgs, RollbackArgs, history, rollback};
+pub(crate) use loads::{LoadsArgs, loads};
 pub(crate) use nodes::{NodesArgs, nodes};
 pub(crate) use status::{StatusArgs, status};
 

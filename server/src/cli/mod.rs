@@ -54,6 +54,8 @@ enum Command {
     Conditions(admin::ConditionsArgs),
     /// List the connected clients, or show one
     Nodes(admin::NodesArgs),
+    /// Show what clients report of the requests that they send
+    Loads(admin::LoadsArgs),
     /// List what changed, or show one revision
     History(admin::HistoryArgs),
     /// Make what the API owns what it was at a revision
@@ -121,6 +123,7 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Bootstrap(args) => bootstrap::run(&args),
         Command::Status(args) => admin::status(&args),
         Command::Nodes(args) => admin::nodes(&args),
+        Command::Loads(args) => admin::loads(&args),
         Command::History(args) => admin::history(&args),
         Command::Rollback(args) => admin::rollback(&args),
         Command::Conditions(args) => admin::conditions(&args),

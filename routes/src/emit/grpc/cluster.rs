@@ -15,10 +15,12 @@ use crate::emit::shared::{
     UNAVAILABLE, aggregate_type, assignment, eds_config, no_endpoints, socket_address, type_of, with,
 };
 use crate::plan::{Address, Cluster, Discovery, Plan, UpstreamTls};
+use crate::translate::Options;
 
 /// The clusters that routes reach.
 pub(super) struct Clusters<'p> {
     plan: &'p Plan,
+    reports_loads: bool,
     /// Who was the first to need the cluster without endpoints.
     unavailable_for: Option<&'p Origin>,
     /// The clusters that routes name, with what gRPC clients cannot have of each.
@@ -58,6 +60,7 @@ struct Written<'p> {
     name: Cow<'p, str>,
     discovery: WrittenDiscovery<'p>,
     has_sessions: bool,
+    reports_load: bool,
 }
 
 /// How clients come to the endpoints of a [`Written`] cluster.
@@ -72,8 +75,8 @@ enum WrittenDiscovery<'p> {
 }
 
 impl<'p> Clusters<'p> {
-    pub(super) fn new(plan: &'p Plan) -> Self {
-        Self { plan, unavailable_for: None, roots: BTreeMap::new() }
+    pub(super) fn new(plan: &'p Plan, options: &Options) -> Self {
+        Self { plan, reports_loads: options.reports_loads, unavailable_for: None, roots: BTreeMap::new() }
     }
 
     /// The name of the cluster for a backend; none if the plan has no such cluster.
@@ -107,7 +110,8 @@ impl<'p> Clusters<'p> {
                 let members = root.leaves.iter().map(|leaf| leaf.name.clone()).collect();
                 let discovery = WrittenDiscovery::Aggregate(members);
                 let name = Cow::Borrowed(name);
-                let written = Written { name: name.clone(), discovery, has_sessions };
+                // Clients report of the members, each by itself (row D47).
+                let written = Written { name: name.clone(), discovery, has_sessions, reports_load: false };
                 clusters.insert(name, written.emitted(&root.cluster.origin));
             }
             for leaf in root.leaves {
@@ -119,12 +123,13 @@ impl<'p> Clusters<'p> {
         let mut assignments = BTreeMap::new();
         for (name, (leaf, has_sessions)) in leaves {
             let discovery = self.discovery(leaf.source, leaf.cluster, &mut assignments);
-            let written = Written { name: name.clone(), discovery, has_sessions };
+            let reports_load = self.reports_loads;
+            let written = Written { name: name.clone(), discovery, has_sessions, reports_load };
             clusters.insert(name, written.emitted(&leaf.cluster.origin));
         }
         if let Some(origin) = self.unavailable_for {
             let (name, discovery) = (Cow::Borrowed(UNAVAILABLE), WrittenDiscovery::Eds(UNAVAILABLE));
-            let written = Written { name: name.clone(), discovery, has_sessions: false };
+            let written = Written { name: name.clone(), discovery, has_sessions: false, reports_load: false };
             clusters.insert(name, written.emitted(origin));
             assignments.insert(UNAVAILABLE, no_endpoints(origin));
         }
@@ -181,6 +186,9 @@ impl<'p> Written<'p> {
             WrittenDiscovery::LogicalDns(..) => with(message, "type", "LOGICAL_DNS"),
             WrittenDiscovery::Aggregate(_) => message,
         };
+        // Nothing but `self` is taken (row B190).
+        let message =
+            if self.reports_load { with(message, "lrs_server", json!({"self": {}})) } else { message };
         if !self.has_sessions {
             return message;
         }

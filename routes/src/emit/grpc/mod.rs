@@ -37,7 +37,7 @@ use crate::translate::Options;
 /// Only what a listener leads to is written: clusters and endpoints that no route reaches are left out.
 pub(crate) fn grpc<'p>(plan: &'p Plan, options: &Options) -> (Vec<Emitted<'p>>, Vec<GrpcLoss>) {
     let (tables, listeners) = listener::listeners(plan);
-    let mut emission = Emission { options, clusters: Clusters::new(plan), losses: BTreeSet::new() };
+    let mut emission = Emission { options, clusters: Clusters::new(plan, options), losses: BTreeSet::new() };
     let mut emitted = Vec::new();
     let mut has_sessions: BTreeMap<usize, bool> = BTreeMap::new();
     let mut configurations = Vec::new();
