@@ -6,8 +6,8 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use http::StatusCode;
 
 use crate::endpoint::{
-    acks, conditions, documents, events, files, groups, health, history, loads, nodes, resources, snapshot,
-    validate, weights,
+    acks, conditions, documents, events, files, groups, health, history, loads, nodes, resources, rollouts,
+    snapshot, validate, weights,
 };
 use crate::openapi;
 use crate::state::ApiState;
@@ -57,6 +57,9 @@ pub(crate) enum Input {
     Resource,
     Documents,
     Rollback,
+    Rollout,
+    /// What `:promote` may take; the body may be left out.
+    Promote,
     Weights,
     /// The same as a merge patch.
     WeightsPatch,
@@ -117,6 +120,21 @@ const WEIGHTS_ERRORS: &[StatusCode] = &[
     StatusCode::SERVICE_UNAVAILABLE,
     StatusCode::INSUFFICIENT_STORAGE,
 ];
+
+const ROLLOUT_ERRORS: &[StatusCode] = &[
+    StatusCode::NOT_FOUND,
+    StatusCode::CONFLICT,
+    StatusCode::PRECONDITION_FAILED,
+    StatusCode::PAYLOAD_TOO_LARGE,
+    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+    StatusCode::UNPROCESSABLE_ENTITY,
+    StatusCode::TOO_MANY_REQUESTS,
+    StatusCode::SERVICE_UNAVAILABLE,
+    StatusCode::INSUFFICIENT_STORAGE,
+];
+
+/// The query parameter by which a read goes on.
+const WATCH: &[Query] = &[Query("watch", QueryType::Bool, "Go on with every change, as server-sent events")];
 
 /// The query parameters that choose documents.
 const FILTER: &[Query] = &[
@@ -505,6 +523,56 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             StatusCode::INSUFFICIENT_STORAGE,
         ],
         handler: || post(history::rollback),
+    },
+    Endpoint {
+        method: Method::Post,
+        path: "/v1/rollouts",
+        summary: "Begin to move traffic from one backend of a rule to another, by steps",
+        query: &[Query("dryRun", QueryType::Bool, "Only tell what would be done")],
+        input: Input::Rollout,
+        output: Output::Object("RolloutView"),
+        errors: ROLLOUT_ERRORS,
+        handler: || post(rollouts::start),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/rollouts",
+        summary: "All rollouts that are kept",
+        query: WATCH,
+        input: Input::None,
+        output: Output::Object("RolloutList"),
+        errors: NOT_READY,
+        handler: || get(rollouts::list),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/rollouts/{rollout}",
+        summary: "What a rollout is doing, and what it was asked for",
+        query: WATCH,
+        input: Input::None,
+        output: Output::Object("RolloutView"),
+        errors: NOT_FOUND,
+        handler: || get(rollouts::read),
+    },
+    Endpoint {
+        method: Method::Post,
+        path: "/v1/rollouts/{rollout}",
+        summary: "Ask a rollout something: the path ends with :pause, :resume, :promote, :abort or :retry",
+        query: &[],
+        input: Input::Promote,
+        output: Output::Object("RolloutView"),
+        errors: ROLLOUT_ERRORS,
+        handler: || post(rollouts::ask),
+    },
+    Endpoint {
+        method: Method::Delete,
+        path: "/v1/rollouts/{rollout}",
+        summary: "Forget a rollout that has ended",
+        query: &[Query("abort", QueryType::Bool, "Abort it first if it is on its way")],
+        input: Input::None,
+        output: Output::Any,
+        errors: DELETE_ERRORS,
+        handler: || delete(rollouts::delete),
     },
     Endpoint {
         method: Method::Get,

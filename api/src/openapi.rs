@@ -24,6 +24,7 @@ use crate::endpoint::history::{Comparison, RevisionEntry, RevisionList, Rollback
 use crate::endpoint::loads::LoadList;
 use crate::endpoint::nodes::NodeList;
 use crate::endpoint::resources::{self, ResourceList};
+use crate::endpoint::rollouts::{RolloutList, RolloutPlan, RolloutView};
 use crate::endpoint::snapshot::Snapshot;
 use crate::endpoint::validate::ValidationAnswer;
 use crate::endpoint::weights::{ObjectWeights, RuleEntry, WeightsBody, WeightsList};
@@ -69,6 +70,9 @@ struct Publication {
         RevisionEntry,
         RevisionList,
         RollbackBody,
+        RolloutList,
+        RolloutPlan,
+        RolloutView,
         Snapshot,
         ValidationAnswer,
         ObjectWeights,
@@ -202,6 +206,7 @@ fn path_help(name: &str) -> &'static str {
         "rule" => {
             "The name or index of the rule; of a RouteConfiguration {virtual host}/{route}, percent-encoded"
         }
+        "rollout" => "The rollout's id; to ask it something, with a colon and the verb behind it",
         "id" => "The node id, percent-encoded",
         _ => "A revision, or two with three dots between them",
     }
@@ -229,6 +234,8 @@ fn body(input: Input) -> Option<RequestBody> {
         Input::Resource => ("A resource; @type may be left out", any()),
         Input::Documents => ("A route document, a list of them, or YAML with several documents", any()),
         Input::Weights | Input::WeightsPatch => ("New weights", reference("WeightsBody")),
+        Input::Rollout => ("The rollout, in steps or in Flagger's short form", any()),
+        Input::Promote => ("{\"full\": true} gives the canary everything at once; for :promote only", any()),
         Input::Rollback => ("The revision to go back to", reference("RollbackBody")),
         Input::Text => ("What a file could hold", any()),
     };

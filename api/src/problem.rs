@@ -61,6 +61,9 @@ pub enum ApiError {
         "a change of weights needs If-Match with the entity tag that GET gave, or * to change them whatever they are"
     )]
     PreconditionRequired,
+    /// What was asked of a rollout does not fit what it is doing.
+    #[error("{0}")]
+    IllegalTransition(String),
     /// A weight or a share is out of range.
     #[error("the weights are not valid")]
     Weights(Vec<Fault>),
@@ -252,7 +255,12 @@ impl ApiError {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
             Self::PreconditionRequired => StatusCode::PRECONDITION_REQUIRED,
-            Self::Write(WriteError::OwnedByFile { .. } | WriteError::BuiltIn { .. }) => StatusCode::CONFLICT,
+            Self::IllegalTransition(_)
+            | Self::Write(
+                WriteError::OwnedByFile { .. }
+                | WriteError::BuiltIn { .. }
+                | WriteError::RolloutActive { .. },
+            ) => StatusCode::CONFLICT,
             Self::Write(WriteError::PreconditionFailed { .. } | WriteError::StaleWeights { .. }) => {
                 StatusCode::PRECONDITION_FAILED
             }
@@ -284,11 +292,13 @@ impl ApiError {
             Self::MediaType(_) | Self::PatchType(_) => "unsupported-media-type",
             Self::Invalid(_) | Self::Write(WriteError::Invalid(_)) => "invalid",
             Self::Write(WriteError::OwnedByFile { .. }) => "owned-by-file",
+            Self::Write(WriteError::RolloutActive { .. }) => "rollout-active",
             Self::Write(WriteError::BuiltIn { .. }) => "built-in",
             Self::Write(WriteError::PreconditionFailed { .. } | WriteError::StaleWeights { .. }) => {
                 "etag-mismatch"
             }
             Self::PreconditionRequired => "precondition-required",
+            Self::IllegalTransition(_) => "illegal-transition",
             Self::Weights(_) => "weight-out-of-range",
             Self::Write(WriteError::Weights(fault)) => match fault {
                 ChangeFault::UnknownBackend { .. } => "unknown-backend",
@@ -325,6 +335,7 @@ impl ApiError {
             | Self::MediaType(_)
             | Self::PatchType(_)
             | Self::PreconditionRequired
+            | Self::IllegalTransition(_)
             | Self::Write(_)
             | Self::Rejected(_)
             | Self::TooMany(_)
@@ -347,6 +358,9 @@ impl ApiError {
             extensions.insert("etag".to_owned(), tag::quoted(current).into());
             let weights = weights.iter().map(|(key, weight)| (key.clone(), Value::from(*weight)));
             extensions.insert("backends".to_owned(), Value::Object(weights.collect()));
+        }
+        if let Self::Write(WriteError::RolloutActive { rollout, .. }) = self {
+            extensions.insert("rollout".to_owned(), rollout.as_str().into());
         }
         if let Self::Write(WriteError::NoRule { rules, .. }) = self {
             extensions.insert("rules".to_owned(), rules.as_slice().into());

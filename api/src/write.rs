@@ -27,6 +27,9 @@ pub(crate) struct WriteParams {
     wait: Option<String>,
     timeout: Option<String>,
     on_nack: Option<String>,
+    /// Whether a rollout that owns the rule is ended.
+    #[serde(skip)]
+    takes_rule: bool,
 }
 
 /// The parameters, understood.
@@ -35,6 +38,7 @@ struct Mode {
     dry_run: bool,
     wait: Option<Duration>,
     reverts: bool,
+    takes_rule: bool,
 }
 
 /// The answer to every write.
@@ -99,7 +103,13 @@ impl WriteParams {
         timeout: Option<String>,
         on_nack: Option<String>,
     ) -> Self {
-        Self { dry_run, wait, timeout, on_nack }
+        Self { dry_run, wait, timeout, on_nack, takes_rule: false }
+    }
+
+    /// The same for a change of weights that ends a rollout which is in its way.
+    #[must_use]
+    pub(crate) fn taking_rule(self) -> Self {
+        Self { takes_rule: true, ..self }
     }
 }
 
@@ -141,7 +151,7 @@ impl TryFrom<WriteParams> for Mode {
         if wait.is_none() && (reverts || params.timeout.is_some()) {
             return refuse("timeout and onNack=revert need wait=acked".to_owned());
         }
-        Ok(Self { dry_run: params.dry_run, wait, reverts })
+        Ok(Self { dry_run: params.dry_run, wait, reverts, takes_rule: params.takes_rule })
     }
 }
 
@@ -175,7 +185,12 @@ async fn perform(
 ) -> Result<Answer, ApiError> {
     let group = group_of(&write);
     let actor = options.actor.clone();
-    let outcome = state.control.write(write, options).await?;
+    let outcome = match write {
+        Write::ChangeWeights { key, change } if mode.takes_rule => {
+            state.rollouts.take_rule(key, change, options).await?
+        }
+        write => state.control.write(write, options).await?,
+    };
     let mut answer = first_answer(&state, &outcome, group.as_ref());
     if mode.dry_run {
         answer.committed = false;
@@ -260,6 +275,7 @@ fn group_of(write: &Write) -> Option<GroupName> {
         | Write::ApplyDocuments { .. }
         | Write::DeleteDocument { .. }
         | Write::ChangeWeights { .. }
+        | Write::StepRollouts { .. }
         | Write::EndOverrides
         | Write::Rollback { .. }
         | Write::Revert { .. } => None,
@@ -267,7 +283,7 @@ fn group_of(write: &Write) -> Option<GroupName> {
 }
 
 /// Who asks: what the request says of itself in `X-Actor`, else `api`.
-fn actor(headers: &HeaderMap) -> String {
+pub(crate) fn actor(headers: &HeaderMap) -> String {
     let said = headers.get("x-actor").and_then(|actor| actor.to_str().ok()).map(str::trim);
     said.filter(|actor| !actor.is_empty() && actor.len() <= MAX_ACTOR_BYTES).unwrap_or("api").to_owned()
 }

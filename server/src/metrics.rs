@@ -5,7 +5,7 @@
 mod process;
 mod scrape;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -20,6 +20,7 @@ use prometheus_client::registry::Registry;
 use xds_cache::loads::Recorded;
 use xds_cache::status::Variant;
 use xds_cache::{Publisher, ResourceType, Revision, StatusBoard};
+use xds_rollout::Phase;
 
 use crate::metrics::process::Process;
 use crate::metrics::scrape::Scrape;
@@ -37,6 +38,7 @@ pub struct Metrics {
     load_streams: Gauge,
     load_reports: Counter,
     load_reports_left_out: Family<ReasonLabel, Counter>,
+    rollouts: Family<PhaseLabel, Gauge>,
     file_errors: Gauge,
     ready: Gauge,
     /// When the last publications were made, the oldest first.
@@ -91,6 +93,11 @@ struct ReasonLabel {
     reason: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabel {
+    phase: &'static str,
+}
+
 impl Metrics {
     /// Nothing has happened yet. What `publisher` and `board` hold is looked up when the metrics are read.
     #[must_use]
@@ -107,6 +114,7 @@ impl Metrics {
             load_streams: Gauge::default(),
             load_reports: Counter::default(),
             load_reports_left_out: Family::default(),
+            rollouts: Family::default(),
             file_errors: Gauge::default(),
             ready: Gauge::default(),
             published: Mutex::default(),
@@ -202,6 +210,15 @@ impl Metrics {
         }
     }
 
+    /// How many rollouts of each phase are kept; those that are left out are none.
+    pub fn rollouts(&self, counts: &BTreeMap<Phase, usize>) {
+        for phase in PHASES {
+            let n = counts.get(&phase).copied().unwrap_or_default();
+            let gauge = self.rollouts.get_or_create(&PhaseLabel { phase: phase_name(phase) });
+            gauge.set(i64::try_from(n).unwrap_or(i64::MAX));
+        }
+    }
+
     /// All metrics as OpenMetrics text; its content type is [`CONTENT_TYPE`].
     #[must_use]
     pub fn render(&self) -> String {
@@ -227,6 +244,7 @@ impl Metrics {
         registry.register("xds_load_reports", help, self.load_reports.clone());
         let help = "Load reports of clusters that were left out, in part or as a whole";
         registry.register("xds_load_reports_left_out", help, self.load_reports_left_out.clone());
+        registry.register("xds_rollouts", "Rollouts that are kept", self.rollouts.clone());
         registry.register("xds_file_errors", "Watched files with errors", self.file_errors.clone());
         registry.register("xds_ready", "Whether the server is ready", self.ready.clone());
     }
@@ -278,6 +296,30 @@ fn type_name(resource_type: &ResourceType) -> &'static str {
         ResourceType::Other(_) => OTHER,
     }
 }
+
+fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Pending => "Pending",
+        Phase::Progressing => "Progressing",
+        Phase::Paused => "Paused",
+        Phase::Promoting => "Promoting",
+        Phase::Succeeded => "Succeeded",
+        Phase::Aborting => "Aborting",
+        Phase::Aborted => "Aborted",
+        Phase::Failed => "Failed",
+    }
+}
+
+const PHASES: [Phase; 8] = [
+    Phase::Pending,
+    Phase::Progressing,
+    Phase::Paused,
+    Phase::Promoting,
+    Phase::Succeeded,
+    Phase::Aborting,
+    Phase::Aborted,
+    Phase::Failed,
+];
 
 /// The content type of what [`Metrics::render`] gives.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -106,6 +106,27 @@ pub(crate) struct WeightsFilter {
     name: Option<String>,
 }
 
+/// How weights are to be changed.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct WeightsParams {
+    #[serde(default)]
+    force: bool,
+    #[serde(default)]
+    dry_run: bool,
+    wait: Option<String>,
+    timeout: Option<String>,
+    on_nack: Option<String>,
+}
+
+impl From<WeightsParams> for WriteParams {
+    fn from(params: WeightsParams) -> Self {
+        let WeightsParams { force, dry_run, wait, timeout, on_nack } = params;
+        let params = Self::new(dry_run, wait, timeout, on_nack);
+        if force { params.taking_rule() } else { params }
+    }
+}
+
 impl WeightsFilter {
     fn takes(&self, object: &WeightedObject) -> bool {
         let is =
@@ -161,7 +182,7 @@ pub(crate) async fn read_rule(
 pub(crate) async fn patch(
     State(state): State<ApiState>,
     Path(path): Path<(String, String, String, String)>,
-    Params(params): Params<WriteParams>,
+    Params(params): Params<WeightsParams>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Answer, ApiError> {
@@ -173,7 +194,7 @@ pub(crate) async fn patch(
     }
     let body = read_tree(&headers, body, MAX_BODY_BYTES).await?;
     let change = weights_body::read(&body, SystemTime::now())?;
-    write::run(&state, &headers, params, Write::ChangeWeights { key, change }).await
+    write::run(&state, &headers, params.into(), Write::ChangeWeights { key, change }).await
 }
 
 /// What a merge patch may be written as. A JSON Patch (RFC 6902) is another thing and must not be taken for one.
@@ -183,7 +204,7 @@ const PATCH_TYPES: [&str; 4] =
 pub(crate) async fn put(
     State(state): State<ApiState>,
     Path(path): Path<(String, String, String, String)>,
-    Params(params): Params<WriteParams>,
+    Params(params): Params<WeightsParams>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Answer, ApiError> {
@@ -196,17 +217,17 @@ pub(crate) async fn put(
     }
     change.forgets = true;
     change.expires = change.expires.or(Some(None));
-    write::run(&state, &headers, params, Write::ChangeWeights { key, change }).await
+    write::run(&state, &headers, params.into(), Write::ChangeWeights { key, change }).await
 }
 
 pub(crate) async fn delete(
     State(state): State<ApiState>,
     Path(path): Path<(String, String, String, String)>,
-    Params(params): Params<WriteParams>,
+    Params(params): Params<WeightsParams>,
     headers: HeaderMap,
 ) -> Result<Answer, ApiError> {
     let key = key_to_change(path, &headers)?;
-    write::run(&state, &headers, params, Write::ChangeWeights { key, change: WeightChange::reset() }).await
+    write::run(&state, &headers, params.into(), Write::ChangeWeights { key, change: WeightChange::reset() }).await
 }
 
 /// The rule of a write, which has to say what it saw: two that change weights at once must not undo each other unseen.

@@ -7,7 +7,7 @@
 //! [`candidate`] says what a write would make of the overrides, [`check`] whether that is valid, [`plan`] what has to be
 //! stored for it, [`mod@write`] does it. [`load`] takes in what the files give, [`stored`] what the store holds, [`past`] what it
 //! held. Route documents of both sources are one more input: [`documents`] has them translated into resources. Over the weights
-//! of rules, [`weights`] lays what the API says of them.
+//! of rules, [`weights`] lays what the API says of them; those that [`rollouts`] own are theirs.
 
 mod candidate;
 pub(crate) mod check;
@@ -19,6 +19,7 @@ mod load;
 mod past;
 mod plan;
 mod record;
+pub(crate) mod rollouts;
 mod state;
 mod stored;
 #[cfg(test)]
@@ -62,7 +63,7 @@ pub struct Options {
 
 /// What the control tells of its work, for the metrics.
 pub trait Observer: Send + Sync {
-    /// A revision was published; `source` is `api`, `file`, `rollback`, `revert`, `expiry` or `store`.
+    /// A revision was published; `source` is `api`, `file`, `rollback`, `revert`, `expiry`, `rollout` or `store`.
     fn published(&self, source: &'static str, revision: Revision);
     /// All metrics in OpenMetrics text.
     fn render(&self) -> String;

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use xds_api::document::DocumentState;
 use xds_api::handle::{Event, FileStatus};
+use xds_api::rollouts::RolloutRecords;
 use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group, merge};
 use xds_cache::{GroupName, Groups, Layer, Publication, Revision};
 use xds_codec::Codec;
@@ -26,6 +27,8 @@ pub(crate) struct State {
     pub(crate) overrides: Arc<Layer>,
     /// The documents of both, and what they give.
     pub(crate) documents: DocumentState,
+    /// The rollouts as they are stored.
+    pub(crate) rollouts: Arc<RolloutRecords>,
     /// All of it merged.
     pub(crate) groups: Groups,
     /// The stored records that could not be read: why, by key.
@@ -57,6 +60,7 @@ pub(crate) struct World {
     pub(crate) base: Arc<Layer>,
     pub(crate) overrides: Arc<Layer>,
     pub(crate) documents: DocumentState,
+    pub(crate) rollouts: Arc<RolloutRecords>,
     pub(crate) groups: Groups,
     pub(crate) files: Arc<BTreeMap<Arc<str>, FileStatus>>,
 }
@@ -75,6 +79,7 @@ impl State {
             base,
             overrides,
             documents,
+            rollouts: Arc::new(stored.rollouts),
             unreadable: stored.unreadable,
             problems: BTreeMap::new(),
             files: Arc::default(),
@@ -93,6 +98,7 @@ impl State {
             base: Arc::clone(&self.base),
             overrides: Arc::clone(&self.overrides),
             documents: self.documents.clone(),
+            rollouts: Arc::clone(&self.rollouts),
             groups: self.groups.clone(),
             files: Arc::clone(&self.files),
         }
@@ -277,6 +283,7 @@ impl Shared {
             state.revision = revision;
             state.overrides = Arc::new(stored.overrides);
             state.documents = documents;
+            state.rollouts = Arc::new(stored.rollouts);
             state.unreadable = stored.unreadable;
             state.groups = groups.clone();
             state.is_loaded
@@ -331,6 +338,7 @@ mod tests {
             base: Arc::clone(base),
             overrides: Arc::clone(overrides),
             documents: DocumentState { translated: Arc::clone(generated), ..DocumentState::default() },
+            rollouts: Arc::default(),
             groups: merge(base, overrides, &generated.translation.groups),
             files: Arc::default(),
         }
