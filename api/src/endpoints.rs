@@ -2,6 +2,8 @@
 //!
 //! An endpoint is one row, so that nothing can be served that is not described.
 
+mod errors;
+
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use http::StatusCode;
 
@@ -11,6 +13,8 @@ use crate::endpoint::{
 };
 use crate::openapi;
 use crate::state::ApiState;
+
+use self::errors::{DELETE_ERRORS, NOT_FOUND, NOT_READY, PUT_ERRORS, WEIGHTS_ERRORS};
 
 /// One endpoint.
 pub(crate) struct Endpoint {
@@ -85,53 +89,6 @@ impl Endpoint {
         self.output == Output::Write
     }
 }
-
-const NOT_FOUND: &[StatusCode] = &[StatusCode::NOT_FOUND, StatusCode::SERVICE_UNAVAILABLE];
-const NOT_READY: &[StatusCode] = &[StatusCode::SERVICE_UNAVAILABLE];
-const PUT_ERRORS: &[StatusCode] = &[
-    StatusCode::CONFLICT,
-    StatusCode::PRECONDITION_FAILED,
-    StatusCode::PAYLOAD_TOO_LARGE,
-    StatusCode::UNSUPPORTED_MEDIA_TYPE,
-    StatusCode::UNPROCESSABLE_ENTITY,
-    StatusCode::FAILED_DEPENDENCY,
-    StatusCode::SERVICE_UNAVAILABLE,
-    StatusCode::INSUFFICIENT_STORAGE,
-];
-const DELETE_ERRORS: &[StatusCode] = &[
-    StatusCode::NOT_FOUND,
-    StatusCode::CONFLICT,
-    StatusCode::PRECONDITION_FAILED,
-    StatusCode::UNPROCESSABLE_ENTITY,
-    StatusCode::FAILED_DEPENDENCY,
-    StatusCode::SERVICE_UNAVAILABLE,
-    StatusCode::INSUFFICIENT_STORAGE,
-];
-
-const WEIGHTS_ERRORS: &[StatusCode] = &[
-    StatusCode::NOT_FOUND,
-    StatusCode::CONFLICT,
-    StatusCode::PRECONDITION_FAILED,
-    StatusCode::PAYLOAD_TOO_LARGE,
-    StatusCode::UNSUPPORTED_MEDIA_TYPE,
-    StatusCode::UNPROCESSABLE_ENTITY,
-    StatusCode::FAILED_DEPENDENCY,
-    StatusCode::PRECONDITION_REQUIRED,
-    StatusCode::SERVICE_UNAVAILABLE,
-    StatusCode::INSUFFICIENT_STORAGE,
-];
-
-const ROLLOUT_ERRORS: &[StatusCode] = &[
-    StatusCode::NOT_FOUND,
-    StatusCode::CONFLICT,
-    StatusCode::PRECONDITION_FAILED,
-    StatusCode::PAYLOAD_TOO_LARGE,
-    StatusCode::UNSUPPORTED_MEDIA_TYPE,
-    StatusCode::UNPROCESSABLE_ENTITY,
-    StatusCode::TOO_MANY_REQUESTS,
-    StatusCode::SERVICE_UNAVAILABLE,
-    StatusCode::INSUFFICIENT_STORAGE,
-];
 
 /// The query parameter by which a read goes on.
 const WATCH: &[Query] = &[Query("watch", QueryType::Bool, "Go on with every change, as server-sent events")];

@@ -97,7 +97,18 @@ pub fn lay(document: &Arc<Document>, overlays: &BTreeMap<&str, &Overlay>) -> Arc
                 backend.weight = weight.map_or(backend.weight, |weight| u64::from(*weight));
             }
         }
-        _ => {}
+        Spec::GatewayClass { .. }
+        | Spec::Gateway(_)
+        | Spec::ReferenceGrant(_)
+        | Spec::BackendTlsPolicy(_)
+        | Spec::Backend(_)
+        | Spec::Service(_)
+        | Spec::EndpointSlice(_)
+        | Spec::Endpoints(_)
+        | Spec::Namespace(_)
+        | Spec::Secret(_)
+        | Spec::ConfigMap(_)
+        | Spec::HttpRouteGroup(_) => return Arc::clone(document),
     }
     if spec == document.spec {
         return Arc::clone(document);

@@ -52,6 +52,8 @@ enum Command {
     Status(admin::StatusArgs),
     /// List what became of route documents: the conditions of every object
     Conditions(admin::ConditionsArgs),
+    /// Show how the requests of rules are shared between backends, or change that
+    Weights(Box<admin::WeightsArgs>),
     /// List the connected clients, or show one
     Nodes(admin::NodesArgs),
     /// Show what clients report of the requests that they send
@@ -127,6 +129,7 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::History(args) => admin::history(&args),
         Command::Rollback(args) => admin::rollback(&args),
         Command::Conditions(args) => admin::conditions(&args),
+        Command::Weights(args) => admin::weights(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Translate(args) => translate::run(&args),
         Command::Get(args) => get::run(&args),

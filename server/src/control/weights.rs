@@ -83,11 +83,13 @@ pub(crate) fn lay_groups(codec: &Codec, groups: &mut Groups, overrides: &Overrid
 
 /// The groups whose RouteConfigurations have overrides.
 pub(crate) fn groups_of(overrides: &Overrides) -> BTreeSet<&GroupName> {
-    let group = |object| match object {
-        &WeightedObject::Routes(ref group, _) => Some(group),
-        WeightedObject::Document(_) => None,
-    };
-    overrides.keys().filter_map(|key| group(&key.object)).collect()
+    let mut groups = BTreeSet::new();
+    for key in overrides.keys() {
+        if let WeightedObject::Routes(group, _) = &key.object {
+            groups.insert(group);
+        }
+    }
+    groups
 }
 
 /// The RouteConfigurations that have overrides, each once.

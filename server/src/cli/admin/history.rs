@@ -85,7 +85,7 @@ fn in_full(revision: &Value) -> String {
     format!("{}\n{}", table.render(), difference(revision))
 }
 
-fn difference(answer: &Value) -> String {
+pub(super) fn difference(answer: &Value) -> String {
     let mut text = String::new();
     for change in answer.get("difference").and_then(Value::as_array).into_iter().flatten() {
         let sign = match (change["before"].is_null(), change["after"].is_null()) {

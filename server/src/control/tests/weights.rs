@@ -80,7 +80,8 @@ fn versions(rest: &Rest) -> BTreeMap<String, Vec<(String, String)>> {
 /// The weights of the clusters of the first route of the RouteConfiguration that an Envoy is served.
 fn served_weights(rest: &Rest, name: &str) -> Value {
     let view = rest.server.publisher.view_at(&view_key_of_group(&group("default"), Profile::Envoy)).unwrap();
-    let routes = view.resources().find(|resource| &**resource.name() == name).unwrap();
+    let key = ResourceKey { resource_type: ResourceType::RouteConfiguration, name: name.into() };
+    let routes = view.resources().find(|resource| *resource.key() == key).unwrap();
     let routes = codec().to_json(routes);
     let all = routes["virtual_hosts"][0]["routes"].as_array().unwrap();
     let split = all.iter().find(|route| route["route"]["weighted_clusters"].is_object()).unwrap();
