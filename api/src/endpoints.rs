@@ -14,7 +14,7 @@ use crate::endpoint::{
 use crate::openapi;
 use crate::state::ApiState;
 
-use self::errors::{DELETE_ERRORS, NOT_FOUND, NOT_READY, PUT_ERRORS, WEIGHTS_ERRORS};
+use self::errors::{DELETE_ERRORS, NOT_FOUND, NOT_READY, PUT_ERRORS, ROLLOUT_ERRORS, WEIGHTS_ERRORS};
 
 /// One endpoint.
 pub(crate) struct Endpoint {

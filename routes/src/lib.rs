@@ -21,5 +21,5 @@ pub mod weights;
 
 pub use conditions::{Condition, Conditions};
 pub use model::{Document, DocumentKey, Kind};
-pub use read::{ReadOutcome, read};
+pub use read::{ReadOutcome, read, stand_in};
 pub use translate::{Documents, Generated, GeneratedGroup, Options, Placed, Translation, translate};

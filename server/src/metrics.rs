@@ -21,6 +21,7 @@ use xds_cache::loads::Recorded;
 use xds_cache::status::Variant;
 use xds_cache::{Publisher, ResourceType, Revision, StatusBoard};
 use xds_rollout::Phase;
+use xds_routes::conditions::GrpcFeature;
 
 use crate::metrics::process::Process;
 use crate::metrics::scrape::Scrape;
@@ -41,6 +42,7 @@ pub struct Metrics {
     rollouts: Family<PhaseLabel, Gauge>,
     file_errors: Gauge,
     ready: Gauge,
+    grpc_unsupported: Family<FeatureLabel, Gauge>,
     /// When the last publications were made, the oldest first.
     published: Mutex<VecDeque<(Revision, Instant)>>,
 }
@@ -98,6 +100,11 @@ struct PhaseLabel {
     phase: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FeatureLabel {
+    feature: &'static str,
+}
+
 impl Metrics {
     /// Nothing has happened yet. What `publisher` and `board` hold is looked up when the metrics are read.
     #[must_use]
@@ -117,11 +124,13 @@ impl Metrics {
             rollouts: Family::default(),
             file_errors: Gauge::default(),
             ready: Gauge::default(),
+            grpc_unsupported: Family::default(),
             published: Mutex::default(),
         };
         for variant in [Variant::Sotw, Variant::Delta] {
             let _ = metrics.streams.get_or_create(&variant_label(variant));
         }
+        metrics.grpc_unsupported(&BTreeMap::new());
         metrics.register();
         metrics.registry.register_collector(Box::new(Scrape::new(publisher, board)));
         metrics.registry.register_collector(Box::new(Process));
@@ -146,6 +155,15 @@ impl Metrics {
     /// Whether the server is ready.
     pub fn ready(&self, is_ready: bool) {
         self.ready.set(i64::from(is_ready));
+    }
+
+    /// How many rules of route documents have something that gRPC clients cannot have, by what it is.
+    pub fn grpc_unsupported(&self, n_rules: &BTreeMap<GrpcFeature, usize>) {
+        for feature in GrpcFeature::ALL {
+            let n_rules = n_rules.get(&feature).copied().unwrap_or_default();
+            let gauge = self.grpc_unsupported.get_or_create(&FeatureLabel { feature: feature.as_str() });
+            gauge.set(i64::try_from(n_rules).unwrap_or(i64::MAX));
+        }
     }
 
     /// A stream began.
@@ -246,6 +264,8 @@ impl Metrics {
         registry.register("xds_load_reports_left_out", help, self.load_reports_left_out.clone());
         registry.register("xds_rollouts", "Rollouts that are kept", self.rollouts.clone());
         registry.register("xds_file_errors", "Watched files with errors", self.file_errors.clone());
+        let help = "Rules of route documents with something that gRPC clients do not get";
+        registry.register("xds_grpc_unsupported_rules", help, self.grpc_unsupported.clone());
         registry.register("xds_ready", "Whether the server is ready", self.ready.clone());
     }
 }
@@ -360,6 +380,7 @@ mod tests {
         metrics.published(PublicationSource::Files, Revision(1));
         metrics.file_errors(3);
         metrics.ready(true);
+        metrics.grpc_unsupported(&BTreeMap::from([(GrpcFeature::Mirror, 2)]));
         let text = metrics.render();
         for (name, value) in [
             ("xds_streams{variant=\"delta\"}", "1"),
@@ -377,6 +398,8 @@ mod tests {
             ("xds_load_reports_left_out_total{reason=\"limit\"}", "0"),
             ("xds_file_errors", "3"),
             ("xds_ready", "1"),
+            ("xds_grpc_unsupported_rules{feature=\"mirror\"}", "2"),
+            ("xds_grpc_unsupported_rules{feature=\"tls\"}", "0"),
         ] {
             assert_eq!(line(&text, name), Some(value), "{name} in\n{text}");
         }

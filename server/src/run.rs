@@ -17,6 +17,7 @@ use xds_cache::loads::LoadLimits;
 use xds_cache::{LoadBoard, Publisher, Revision, StatusBoard};
 use xds_codec::Codec;
 use xds_rollout::Phase;
+use xds_routes::conditions::GrpcFeature;
 use xds_store::{JournalStore, LastGood};
 
 use crate::config::{Config, ListenConfig};
@@ -245,7 +246,8 @@ impl control::Observer for Counting {
         self.0.published(source, revision);
     }
 
-    fn render(&self) -> String {
+    fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>) -> String {
+        self.0.grpc_unsupported(unsupported);
         self.0.render()
     }
 }

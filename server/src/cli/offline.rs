@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use xds_api::document::{self, ConditionPart, DocumentState, Translated};
 use xds_cache::{Generated, Groups, Layer, layer};
@@ -12,7 +12,7 @@ use xds_codec::{Codec, Diagnostic, Limits};
 use crate::cli::Failure;
 use crate::config::routes::RouteArgs;
 use crate::config::units::parse_size;
-use crate::control::documents::{self, Said};
+use crate::control::documents;
 use crate::source::load::{Loaded, Options, State, load};
 use crate::source::read::{Reader, Scan};
 use crate::source::timing::Removals;
@@ -64,8 +64,7 @@ impl Offline {
             });
         let options = Arc::new(xds_routes::Options::from(&args.routes));
         let nothing = DocumentState { options, ..DocumentState::default() };
-        let said = Said { files: Arc::new(load.documents), owned: Arc::default(), weights: Arc::default() };
-        let documents = documents::next(&codec, &nothing, said, UNIX_EPOCH);
+        let documents = documents::offline(&codec, &nothing, Arc::new(load.documents));
         let translated = documents.translated;
         let mut diagnostics: Vec<Diagnostic> =
             load.files.into_values().flat_map(|file| file.diagnostics).collect();

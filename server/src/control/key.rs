@@ -11,6 +11,7 @@
 //! | `file-group/{group}` | the definition of a group that a file defines, as JSON, for differences only |
 //! | `file/{group}/{type}/{name}` | a resource of a file as JSON without its secrets, for differences only |
 //! | `file-document/{kind}/{namespace}/{name}` | a route document of a file as JSON without its secrets, for differences only |
+//! | `document-status/{kind}/{namespace}/{name}` | generation of a route document, and since when its conditions are as they are ([`observed`](super::observed)) |
 //! | `files/hash` | the content hash of all that the files give |
 //!
 //! Each part is percent-encoded, so that `/` only separates.
@@ -46,6 +47,8 @@ pub(crate) enum StoreKey {
     File(GroupName, ResourceKey),
     /// What a file said in a document.
     FileDocument(DocumentKey),
+    /// What is remembered of a document; no part of the history.
+    DocumentStatus(DocumentKey),
     /// The content hash of the files.
     FilesHash,
 }
@@ -73,6 +76,9 @@ impl StoreKey {
                 document_key(kind, namespace, name).map(Self::FileDocument)
             }
             ["rollout", id] => Some(Self::Rollout(id.to_owned())),
+            ["document-status", kind, namespace, name] => {
+                document_key(kind, namespace, name).map(Self::DocumentStatus)
+            }
             ["weights", kind, namespace, name, rule] => {
                 let object = WeightedObject::parse(kind, namespace, name).ok()?;
                 Some(Self::Weights(RuleKey { object, rule: rule.into() }))
@@ -91,8 +97,14 @@ impl StoreKey {
             | Self::FileGroup(_)
             | Self::File(..)
             | Self::FileDocument(_)
+            | Self::DocumentStatus(_)
             | Self::FilesHash => None,
         }
+    }
+
+    /// Whether it is for the server itself, and nothing that people changed.
+    pub(crate) fn is_internal(&self) -> bool {
+        matches!(self, Self::FilesHash | Self::DocumentStatus(_))
     }
 
     /// How the thing is called in answers and in the history: `group/{group}`, `{group}/{type}/{name}`,
@@ -102,7 +114,7 @@ impl StoreKey {
             Self::Group(group) | Self::FileGroup(group) => format!("group/{group}"),
             Self::Label(group) => format!("label/{group}"),
             Self::Resource(group, key) | Self::File(group, key) => resource_name(group, key),
-            Self::Document(key) | Self::FileDocument(key) => document::what(key),
+            Self::Document(key) | Self::FileDocument(key) | Self::DocumentStatus(key) => document::what(key),
             Self::Weights(key) => key.what(),
             Self::Rollout(id) => format!("rollout/{id}"),
             Self::FilesHash => FILES_HASH.to_owned(),
@@ -120,6 +132,7 @@ impl std::fmt::Display for StoreKey {
             Self::File(group, key) => write!(f, "file/{}", path(group, key)),
             Self::Document(key) => write!(f, "document/{}", document_path(key)),
             Self::FileDocument(key) => write!(f, "file-document/{}", document_path(key)),
+            Self::DocumentStatus(key) => write!(f, "document-status/{}", document_path(key)),
             Self::Weights(RuleKey { object, rule }) => {
                 let (namespace, name) = (encode(object.namespace()), encode(object.name()));
                 write!(f, "weights/{}/{namespace}/{name}/{}", object.kind(), encode(rule))
@@ -193,7 +206,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..11) {
+        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..12) {
             let group = GroupName::new(&group).unwrap();
             let resource_type = match ResourceType::KNOWN.get(slug) {
                 Some(known) => known.clone(),
@@ -209,15 +222,16 @@ mod tests {
                 4 => StoreKey::FileGroup(group),
                 5 => StoreKey::Document(document),
                 6 => StoreKey::FileDocument(document),
-                7 => {
+                7 => StoreKey::DocumentStatus(document),
+                8 => {
                     let object = WeightedObject::Routes(group, Arc::clone(&key.name));
                     StoreKey::Weights(RuleKey { object, rule: key.name })
                 }
-                8 => {
+                9 => {
                     let document = DocumentKey::new(Kind::GrpcRoute, group.as_str(), &key.name);
                     StoreKey::Weights(RuleKey { object: WeightedObject::Document(document), rule: key.name })
                 }
-                9 => StoreKey::Rollout(key.name.to_string()),
+                10 => StoreKey::Rollout(key.name.to_string()),
                 _ => StoreKey::FilesHash,
             };
             prop_assert_eq!(StoreKey::parse(&key.to_string()), Some(key));

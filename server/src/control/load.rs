@@ -19,7 +19,7 @@ use super::plan::{Plan, difference, plan};
 use super::state::{Patch, World};
 use super::weights::Objects;
 use super::write::{Label, MAX_ATTEMPTS};
-use super::{Shared, check, documents, revision_of, weights};
+use super::{Shared, check, documents, observed, revision_of, weights};
 use crate::source::FileLoad;
 
 /// The watched files by path.
@@ -92,7 +92,7 @@ impl Shared {
         outcome: &mut ReloadOutcome,
     ) -> Result<(), WriteError> {
         for _ in 0..MAX_ATTEMPTS {
-            let caught_up = self.catch_up();
+            let caught_up = self.catch_up().await;
             let world = self.state().world();
             let (head, keys) = self.parts.store.state();
             match caught_up {
@@ -141,7 +141,7 @@ impl Shared {
 
     /// Makes up for a load that was served without being recorded. If that fails again, the problem stays.
     pub(crate) async fn record_late(self: &Arc<Self>) {
-        if !self.state().is_record_due || self.catch_up().is_err() {
+        if !self.state().is_record_due || self.catch_up().await.is_err() {
             return;
         }
         let world = self.state().world();
@@ -197,6 +197,7 @@ impl Shared {
             state.base = base;
             state.is_recorded = is_recorded;
             state.is_record_due = is_record_due;
+            state.observed = Arc::default();
             !std::mem::replace(&mut state.is_loaded, true)
         };
         let changes = is_first || revision != world.revision || !is_same(&world.groups, &groups);
@@ -223,7 +224,11 @@ impl Shared {
         plan: Plan,
         label: Label<'_>,
     ) -> Result<xds_cache::Revision, WriteError> {
-        let small: Plan = plan.iter().filter(|(key, _)| !is_content(key)).cloned().collect();
+        let small: Plan = plan
+            .iter()
+            .filter(|(key, _)| !is_content(key) && !matches!(key, StoreKey::DocumentStatus(_)))
+            .cloned()
+            .collect();
         let again = Label { actor: label.actor, source: label.source, summary: label.summary };
         match self.commit(world.revision, plan, label).await {
             Err(WriteError::Store(error)) if matches!(*error, CommitError::TooLarge { .. }) => {
@@ -269,13 +274,21 @@ impl Shared {
             plan.extend(contents);
             plan.push((StoreKey::FilesHash, Some(Bytes::from(hash))));
         }
+        // It makes no revision of its own.
+        if !plan.is_empty() {
+            let (before, after) = (&world.documents.translated, &documents.translated);
+            plan.extend(match self.state().is_recorded {
+                true => observed::plan(before, after),
+                false => observed::whole_plan(keys, after),
+            });
+        }
         let base = Arc::clone(&base.layer);
         Step { base, documents, patch, document_patch, equal, dropped, groups, plan, summary }
     }
 
     /// What there is once that is said.
     pub(crate) fn translate(&self, world: &World, said: Said) -> DocumentState {
-        documents::next(&self.parts.codec, &world.documents, said, SystemTime::now())
+        documents::next(&self.parts.codec, &world.documents, said, &world.observed, SystemTime::now())
     }
 
     fn doubts(&self, world: &World, step: &Step) -> Vec<Diagnostic> {

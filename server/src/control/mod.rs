@@ -16,6 +16,7 @@ pub(crate) mod documents;
 mod history;
 mod key;
 mod load;
+mod observed;
 mod past;
 mod plan;
 mod record;
@@ -42,9 +43,11 @@ use xds_api::handle::{
 };
 use xds_cache::{Layer, Publisher, Revision, StatusBoard};
 use xds_codec::{Codec, Diagnostic};
+use xds_routes::conditions::GrpcFeature;
 use xds_store::{Store, StoreError};
 
 use self::documents::Said;
+use self::observed::Observed;
 use self::state::State;
 use crate::source::FileLoad;
 
@@ -65,8 +68,8 @@ pub struct Options {
 pub trait Observer: Send + Sync {
     /// A revision was published; `source` is `api`, `file`, `rollback`, `revert`, `expiry`, `rollout` or `store`.
     fn published(&self, source: &'static str, revision: Revision);
-    /// All metrics in OpenMetrics text.
-    fn render(&self) -> String;
+    /// All metrics in OpenMetrics text; `unsupported` is how many rules have something that gRPC clients cannot have.
+    fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>) -> String;
 }
 
 /// Reads the files again and hands them to [`Control::load_files`], or to [`Control::confirm_files`] if the argument is true.
@@ -129,13 +132,14 @@ impl Control {
             owned: Arc::new(std::mem::take(&mut stored.documents)),
             weights: Arc::new(std::mem::take(&mut stored.weights)),
         };
-        let documents = documents::next(&parts.codec, &nothing, said, SystemTime::now());
+        let observed = Observed::read(&*parts.store, &keys, |_| true)?;
+        let documents = documents::next(&parts.codec, &nothing, said, &observed, SystemTime::now());
         let (events, _) = broadcast::channel(EVENT_CAPACITY);
         let codec = parts.codec.clone();
         let shared = Shared {
             parts,
             changing: tokio::sync::Mutex::default(),
-            state: Mutex::new(State::new(&codec, revision_of(revision), stored, documents)),
+            state: Mutex::new(State::new(&codec, revision_of(revision), stored, documents, observed)),
             reload: OnceLock::new(),
             events,
             weights_changed: tokio::sync::Notify::new(),
@@ -180,7 +184,7 @@ impl Control {
         loop {
             {
                 let _changing = self.shared.changing.lock().await;
-                match self.shared.catch_up() {
+                match self.shared.catch_up().await {
                     Ok(()) => self.shared.solved("store"),
                     Err(error) => self.shared.problem("store", format!("the store cannot be read: {error}")),
                 }
@@ -300,7 +304,9 @@ impl xds_api::handle::Control for Control {
     }
 
     fn metrics(&self) -> String {
-        self.shared.parts.observer.as_ref().map(|observer| observer.render()).unwrap_or_default()
+        let translated = Arc::clone(&self.shared.state().documents.translated);
+        let unsupported = &translated.translation.grpc_unsupported;
+        self.shared.parts.observer.as_ref().map(|observer| observer.render(unsupported)).unwrap_or_default()
     }
 
     fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<HistoryEntry>, WriteError> {

@@ -133,6 +133,7 @@ fn put_back(
             | StoreKey::FileGroup(_)
             | StoreKey::File(..)
             | StoreKey::FileDocument(_)
+            | StoreKey::DocumentStatus(_)
             | StoreKey::FilesHash => {}
         }
         return Ok(());
@@ -189,6 +190,7 @@ fn changed_files(past: &BTreeMap<String, BlobHash>, present: &BTreeMap<String, B
             | StoreKey::Label(_)
             | StoreKey::Resource(..)
             | StoreKey::Document(_)
+            | StoreKey::DocumentStatus(_)
             | StoreKey::Weights(_)
             | StoreKey::Rollout(_)
             | StoreKey::FilesHash => None,

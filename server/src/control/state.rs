@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use xds_api::document::DocumentState;
+use xds_api::document::{DocumentState, GroupedDocuments};
 use xds_api::handle::{Event, FileStatus};
 use xds_api::rollouts::RolloutRecords;
 use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group, merge};
 use xds_cache::{GroupName, Groups, Layer, Publication, Revision};
 use xds_codec::Codec;
+use xds_routes::DocumentKey;
+use xds_store::StoreError;
 
 use super::documents::Said;
+use super::observed::Observed;
 use super::stored::Stored;
 use super::{Shared, documents, stored, stored_revision, weights};
 
@@ -29,6 +32,8 @@ pub(crate) struct State {
     pub(crate) documents: DocumentState,
     /// The rollouts as they are stored.
     pub(crate) rollouts: Arc<RolloutRecords>,
+    /// What the store remembered of documents when it was opened; nothing once the first complete load was published.
+    pub(crate) observed: Arc<Observed>,
     /// All of it merged.
     pub(crate) groups: Groups,
     /// The stored records that could not be read: why, by key.
@@ -61,13 +66,20 @@ pub(crate) struct World {
     pub(crate) overrides: Arc<Layer>,
     pub(crate) documents: DocumentState,
     pub(crate) rollouts: Arc<RolloutRecords>,
+    pub(crate) observed: Arc<Observed>,
     pub(crate) groups: Groups,
     pub(crate) files: Arc<BTreeMap<Arc<str>, FileStatus>>,
 }
 
 impl State {
     /// What is stored, without any files. `documents` are those of `stored`.
-    pub(crate) fn new(codec: &Codec, revision: Revision, stored: Stored, documents: DocumentState) -> Self {
+    pub(crate) fn new(
+        codec: &Codec,
+        revision: Revision,
+        stored: Stored,
+        documents: DocumentState,
+        observed: Observed,
+    ) -> Self {
         let base = Arc::new(Layer::default());
         let overrides = Arc::new(stored.overrides);
         let mut groups = merge(&base, &overrides, &documents.translated.translation.groups);
@@ -80,6 +92,7 @@ impl State {
             overrides,
             documents,
             rollouts: Arc::new(stored.rollouts),
+            observed: Arc::new(observed),
             unreadable: stored.unreadable,
             problems: BTreeMap::new(),
             files: Arc::default(),
@@ -99,6 +112,7 @@ impl State {
             overrides: Arc::clone(&self.overrides),
             documents: self.documents.clone(),
             rollouts: Arc::clone(&self.rollouts),
+            observed: Arc::clone(&self.observed),
             groups: self.groups.clone(),
             files: Arc::clone(&self.files),
         }
@@ -212,6 +226,7 @@ impl Shared {
         let (revision, groups) = {
             let mut state = self.state();
             state.is_loaded = true;
+            state.observed = Arc::default();
             (state.revision, state.groups.clone())
         };
         self.publish(revision, groups, "store", "the stored state");
@@ -254,13 +269,19 @@ impl Shared {
         publication
     }
 
-    /// Takes in what others committed to the store since.
-    pub(crate) fn catch_up(&self) -> Result<(), xds_store::StoreError> {
-        let store = &self.parts.store;
-        let world = self.state().world();
-        if store.head() == stored_revision(world.revision) {
+    /// Takes in what others committed to the store since, on a thread of its own: many documents take seconds.
+    pub(crate) async fn catch_up(self: &Arc<Self>) -> Result<(), StoreError> {
+        if self.parts.store.head() == stored_revision(self.state().revision) {
             return Ok(());
         }
+        let shared = Arc::clone(self);
+        let caught_up = tokio::task::spawn_blocking(move || shared.take_in_others()).await;
+        caught_up.unwrap_or(Err(StoreError::Closed))
+    }
+
+    fn take_in_others(&self) -> Result<(), StoreError> {
+        let store = &self.parts.store;
+        let world = self.state().world();
         let (revision, keys) = store.state();
         let revision = super::revision_of(revision);
         let last_good = Some((&*world.overrides, &*world.documents.owned));
@@ -270,12 +291,20 @@ impl Shared {
             names.filter(|name| world.overrides.groups.get(*name) != stored.overrides.groups.get(*name));
         let patch: Patch =
             changed.map(|name| (name.clone(), stored.overrides.groups.get(name).cloned())).collect();
+        let owned = Arc::new(stored.documents);
+        let is_news = |key: &DocumentKey| {
+            let said =
+                |documents: &GroupedDocuments| documents.get(key).map(|one| Arc::clone(&one.document.source));
+            said(&owned) != said(&world.documents.owned)
+        };
+        let observed = Observed::read(&**store, &keys, is_news)?;
         let said = Said {
             files: Arc::clone(&world.documents.files),
-            owned: Arc::new(stored.documents),
+            owned: Arc::clone(&owned),
             weights: Arc::new(stored.weights),
         };
-        let documents = documents::next(&self.parts.codec, &world.documents, said, SystemTime::now());
+        let documents =
+            documents::next(&self.parts.codec, &world.documents, said, &observed, SystemTime::now());
         let groups = world.patched(&world.base, &patch, &documents);
         documents::log_news(&world.documents.translated, &documents.translated);
         let is_loaded = {
@@ -339,6 +368,7 @@ mod tests {
             overrides: Arc::clone(overrides),
             documents: DocumentState { translated: Arc::clone(generated), ..DocumentState::default() },
             rollouts: Arc::default(),
+            observed: Arc::default(),
             groups: merge(base, overrides, &generated.translation.groups),
             files: Arc::default(),
         }

@@ -34,7 +34,7 @@ pub(crate) struct Stored {
 /// Reads the API's part of a state.
 ///
 /// A group with something that cannot be read keeps what `last_good` has of it; without that, the rest of it counts. A document
-/// that cannot be read is what `last_good` has of it.
+/// that cannot be read is what `last_good` has of it, else what [stands in](xds_routes::stand_in) for it.
 ///
 /// # Errors
 ///
@@ -64,7 +64,9 @@ pub(crate) fn read(
                 (Err(reason), known) => {
                     let message = format!("{key} as stored cannot be read: {reason}");
                     stored.unreadable.insert(text.clone(), message);
-                    stored.documents.extend(known.map(|known| (key.clone(), known.clone())));
+                    let stand_in = || documents::stand_in_of_record(key, &store.blob(*hash).ok()??);
+                    let document = known.cloned().or_else(stand_in);
+                    stored.documents.extend(document.map(|document| (key.clone(), document)));
                 }
             }
             continue;
@@ -171,6 +173,7 @@ pub(crate) fn take_in(
         | StoreKey::FileGroup(_)
         | StoreKey::File(..)
         | StoreKey::FileDocument(_)
+        | StoreKey::DocumentStatus(_)
         | StoreKey::FilesHash => {}
     }
     Ok(())

@@ -5,6 +5,7 @@ mod documents;
 mod events;
 mod files;
 mod model;
+mod observed;
 mod places;
 mod rest;
 mod rest_documents;

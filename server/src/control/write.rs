@@ -17,7 +17,9 @@ use super::key::StoreKey;
 use super::plan::{Plan, difference, plan};
 use super::state::{Patch, World};
 use super::weights::Objects;
-use super::{Shared, check, documents, past, revision_of, rollouts, stored, stored_revision, weights};
+use super::{
+    Shared, check, documents, observed, past, revision_of, rollouts, stored, stored_revision, weights,
+};
 
 /// How often a change is built anew because another server committed first.
 pub(crate) const MAX_ATTEMPTS: usize = 16;
@@ -50,7 +52,7 @@ impl Shared {
             let candidate = self.candidate(&world, write.clone(), &options)?;
             match self.try_write(&world, candidate, &options).await {
                 Err(WriteError::Store(error)) if matches!(*error, CommitError::Conflict { .. }) => {
-                    self.catch_up().map_err(|error| WriteError::Store(Arc::new(error.into())))?;
+                    self.catch_up().await.map_err(|error| WriteError::Store(Arc::new(error.into())))?;
                 }
                 done => return done,
             }
@@ -142,6 +144,7 @@ impl Shared {
         if !outcome.changed {
             return Ok(outcome);
         }
+        plan.extend(observed::plan(before, after));
         let label = Label { actor: &options.actor, source, summary: &summary };
         let keys: Vec<String> = plan.iter().map(|(key, _)| key.to_string()).collect();
         outcome.revision = self.commit(world.revision, plan, label).await?;

@@ -11,9 +11,11 @@ use serde_json::{Value as Json, json};
 use xds_cache::Origin;
 
 use super::{Emitted, endpoints};
+use crate::conditions::GrpcFeature;
 use crate::emit::shared::{
     UNAVAILABLE, aggregate_type, assignment, eds_config, no_endpoints, socket_address, type_of, with,
 };
+use crate::model::LbPolicy;
 use crate::plan::{Address, Cluster, Discovery, Plan, UpstreamTls};
 use crate::translate::Options;
 
@@ -27,10 +29,13 @@ pub(super) struct Clusters<'p> {
     roots: BTreeMap<&'p str, Root<'p>>,
 }
 
+/// What gRPC clients cannot have, and why.
+type Losses = BTreeSet<(GrpcFeature, String)>;
+
 struct Root<'p> {
     cluster: &'p Cluster,
     leaves: Vec<Leaf<'p>>,
-    losses: BTreeSet<String>,
+    losses: Losses,
 }
 
 /// A cluster with endpoints of its own.
@@ -90,7 +95,7 @@ impl<'p> Clusters<'p> {
     }
 
     /// What gRPC clients cannot have of a backend whose name was taken.
-    pub(super) fn losses(&self, name: &str) -> BTreeSet<String> {
+    pub(super) fn losses(&self, name: &str) -> BTreeSet<(GrpcFeature, String)> {
         self.roots.get(name).map(|root| root.losses.clone()).unwrap_or_default()
     }
 
@@ -203,9 +208,9 @@ impl<'p> Written<'p> {
 ///
 /// A client flattens aggregates just so (C59, C60). Flat ones never come near the limit of depth (row B178) and avoid what
 /// grpc-go makes of an aggregate that is reached on two ways (row D46).
-fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, BTreeSet<String>) {
+fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, Losses) {
     let mut leaves = Vec::new();
-    let mut losses = BTreeSet::new();
+    let mut losses = Losses::new();
     let mut seen = BTreeSet::new();
     let mut left = vec![root];
     while let Some(name) = left.pop() {
@@ -215,14 +220,16 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, BTreeSet<String>
             leaves.push(Leaf { name: name.into(), source: Source::Nowhere, cluster });
             continue;
         }
+        losses.extend(lost_policy(name, cluster).map(|reason| (GrpcFeature::Balancing, reason)));
         match (&cluster.tls, &cluster.discovery) {
             (None, Discovery::Aggregate(members)) => left.extend(members.iter().rev().map(String::as_str)),
             (None, Discovery::Eds { assignment }) => {
                 let uneven = plan.assignments.get(assignment).is_some_and(endpoints::has_uneven_weights);
                 if uneven {
-                    losses.insert(format!(
+                    let reason = format!(
                         "gRPC clients spread calls evenly over the endpoints of a zone of backend {name}"
-                    ));
+                    );
+                    losses.insert((GrpcFeature::Balancing, reason));
                 }
                 leaves.push(Leaf { name: name.into(), source: Source::Assignment(assignment), cluster });
             }
@@ -235,10 +242,13 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, BTreeSet<String>
             }
             (Some(tls), _) => {
                 match tls {
-                    UpstreamTls::Verified { .. } => drop(losses.insert(format!(
-                        "TLS to backend {name} needs certificate providers of the client's own bootstrap, so calls fail as \
-                         UNAVAILABLE"
-                    ))),
+                    UpstreamTls::Verified { .. } => {
+                        let reason = format!(
+                            "TLS to backend {name} needs certificate providers of the client's own bootstrap, so calls fail \
+                             as UNAVAILABLE"
+                        );
+                        losses.insert((GrpcFeature::Tls, reason));
+                    }
                     // Nobody can use it, which is no matter of gRPC.
                     UpstreamTls::Invalid => {}
                 }
@@ -252,13 +262,27 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, BTreeSet<String>
     (leaves, losses)
 }
 
+/// What gRPC clients cannot have of how requests are spread: C-core refuses a cluster with LEAST_REQUEST (row B182).
+fn lost_policy(name: &str, cluster: &Cluster) -> Option<String> {
+    let has_choice = match &cluster.discovery {
+        Discovery::Eds { .. } | Discovery::Static(_) => true,
+        // One name is one endpoint to every client.
+        Discovery::Dns(names) => names.len() > 1,
+        Discovery::Aggregate(_) => false,
+    };
+    let is_lost = cluster.lb_policy == LbPolicy::LeastRequest && cluster.tls.is_none() && has_choice;
+    is_lost.then(|| {
+        format!("gRPC clients spread calls in turn over the endpoints of backend {name}: not all of them know least_request")
+    })
+}
+
 /// The leaves of a cluster of addresses of several kinds.
 fn of_addresses<'p>(
     name: &'p str,
     cluster: &'p Cluster,
     addresses: &'p [Address],
     leaves: &mut Vec<Leaf<'p>>,
-    losses: &mut BTreeSet<String>,
+    losses: &mut Losses,
 ) {
     let mut ips = BTreeSet::new();
     let mut names = Vec::new();
@@ -271,7 +295,8 @@ fn of_addresses<'p>(
         }
     }
     if has_sockets {
-        losses.insert(format!("gRPC clients cannot reach the Unix sockets of backend {name}"));
+        let reason = format!("gRPC clients cannot reach the Unix sockets of backend {name}");
+        losses.insert((GrpcFeature::Endpoints, reason));
     }
     several(name, cluster, ips, names, leaves, losses);
 }
@@ -284,7 +309,7 @@ fn several<'p>(
     ips: BTreeSet<(IpAddr, u16)>,
     mut names: Vec<(&'p str, u16)>,
     leaves: &mut Vec<Leaf<'p>>,
-    losses: &mut BTreeSet<String>,
+    losses: &mut Losses,
 ) {
     let mut seen = BTreeSet::new();
     names.retain(|host| seen.insert(*host));
@@ -311,9 +336,10 @@ fn several<'p>(
                     cluster,
                 });
             }
-            losses.insert(format!(
+            let reason = format!(
                 "gRPC clients try the addresses and host names of backend {name} one after the other, not in turn"
-            ));
+            );
+            losses.insert((GrpcFeature::Balancing, reason));
         }
     }
 }

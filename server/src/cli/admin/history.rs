@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{AdminArgs, segment};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, print, print_json};
+use crate::cli::output::{Form, Table, cell, clean, print, print_json};
 
 /// The flags of `history`.
 #[derive(Clone, Debug, clap::Args)]
@@ -93,7 +93,7 @@ pub(super) fn difference(answer: &Value) -> String {
             (_, true) => "-",
             (false, false) => "~",
         };
-        text.push_str(&format!("{sign} {}\n", cell(&change["what"]).escape_debug()));
+        text.push_str(&format!("{sign} {}\n", clean(&cell(&change["what"]))));
     }
     text
 }
