@@ -225,7 +225,9 @@ pub enum WriteError {
     #[error(transparent)]
     Weights(#[from] ChangeFault),
     /// A rollout owns the rule.
-    #[error("the rollout {rollout} moves the weights of {rule}; abort it, or change them with ?force=true, which ends it")]
+    #[error(
+        "the rollout {rollout} moves the weights of {rule}; abort it, or change them with ?force=true, which ends it"
+    )]
     RolloutActive {
         /// The rule.
         rule: String,

@@ -101,11 +101,8 @@ pub enum RolloutError {
 /// Drives rollouts.
 pub trait Rollouts: Send + Sync + fmt::Debug {
     /// Begins a rollout. Answered when its first state is durable.
-    fn start(
-        &self,
-        spec: RolloutSpec,
-        options: StartOptions,
-    ) -> BoxFuture<'_, Result<Started, RolloutError>>;
+    fn start(&self, spec: RolloutSpec, options: StartOptions)
+    -> BoxFuture<'_, Result<Started, RolloutError>>;
     /// Asks something of a rollout. Answered when the new state is durable and its weights are published.
     fn ask(
         &self,

@@ -185,11 +185,12 @@ async fn perform(
 ) -> Result<Answer, ApiError> {
     let group = group_of(&write);
     let actor = options.actor.clone();
-    let outcome = match write {
-        Write::ChangeWeights { key, change } if mode.takes_rule => {
-            state.rollouts.take_rule(key, change, options).await?
-        }
-        write => state.control.write(write, options).await?,
+    let outcome = if mode.takes_rule
+        && let Write::ChangeWeights { key, change } = write
+    {
+        state.rollouts.take_rule(key, change, options).await?
+    } else {
+        state.control.write(write, options).await?
     };
     let mut answer = first_answer(&state, &outcome, group.as_ref());
     if mode.dry_run {

@@ -146,13 +146,14 @@ pub(crate) async fn start(
         idempotency_key: idempotency_key(&headers)?,
     };
     let started = state.rollouts.start(spec, options).await;
-    let Started { rollout, is_repeated } = started.map_err(|error| match error {
-        RolloutError::Unfit { pointer, detail } => ApiError::Invalid(vec![at_pointer(&body, &pointer, &detail)]),
-        other => of_rollout(other),
+    let Started { rollout, is_repeated } = started.map_err(|error| {
+        let RolloutError::Unfit { pointer, detail } = &error else { return of_rollout(error) };
+        ApiError::Invalid(vec![at_pointer(&body, pointer, detail)])
     })?;
     if params.dry_run {
         let plan = plan(rollout.spec());
-        return Ok(Answer::ok(&RolloutPlan { committed: false, spec: rollout.spec().clone(), plan })?.into_response());
+        return Ok(Answer::ok(&RolloutPlan { committed: false, spec: rollout.spec().clone(), plan })?
+            .into_response());
     }
     let status = if is_repeated { StatusCode::OK } else { StatusCode::ACCEPTED };
     let answer = answer(&state, &rollout)?.with_status(status);
@@ -212,7 +213,9 @@ pub(crate) async fn ask(
         "retry" => Verb::Retry,
         other => {
             let known = "pause, resume, promote, abort, retry";
-            return Err(ApiError::BadRequest(format!("{other:?} is no verb of a rollout; there are {known}")));
+            return Err(ApiError::BadRequest(format!(
+                "{other:?} is no verb of a rollout; there are {known}"
+            )));
         }
     };
     let asked = state.rollouts.ask(id.to_owned(), verb, tag::if_match(&headers), actor(&headers));
@@ -276,8 +279,7 @@ fn watch_stream(state: ApiState, id: Option<String>, headers: &HeaderMap) -> Res
         return Err(ApiError::TooMany(format!("{MAX_WATCHERS} readers watch rollouts already")));
     }
     let known = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(ToOwned::to_owned);
-    let watch =
-        Watch { state, id, changes, told: BTreeMap::new(), known, waiting: vec![], is_over: false };
+    let watch = Watch { state, id, changes, told: BTreeMap::new(), known, waiting: vec![], is_over: false };
     let keep_alive = KeepAlive::new().interval(Duration::from_secs(KEEP_ALIVE_SECONDS)).text("keep-alive");
     Ok(Sse::new(events(watch)).keep_alive(keep_alive).into_response())
 }
@@ -388,7 +390,11 @@ async fn is_full(headers: &HeaderMap, body: Body) -> Result<bool, ApiError> {
     }
     let tree = read_tree(headers, Body::from(bytes), MAX_ROLLOUT_BYTES).await?;
     let TreeValue::Object(_) = tree.value else {
-        return Err(ApiError::Invalid(vec![Fault::at_tree(&tree, "", "expected an object such as {\"full\": true}")]));
+        return Err(ApiError::Invalid(vec![Fault::at_tree(
+            &tree,
+            "",
+            "expected an object such as {\"full\": true}",
+        )]));
     };
     let mut is_full = false;
     for entry in tree.entries() {
@@ -409,7 +415,9 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
         Ok(key) if !key.is_empty() && key.len() <= MAX_KEY_BYTES => Ok(Some(key.to_owned())),
         Ok(_) | Err(_) => {
             let limit = MAX_KEY_BYTES;
-            Err(ApiError::BadRequest(format!("an Idempotency-Key is a text of 1 to {limit} visible characters")))
+            Err(ApiError::BadRequest(format!(
+                "an Idempotency-Key is a text of 1 to {limit} visible characters"
+            )))
         }
     }
 }

@@ -227,7 +227,8 @@ pub(crate) async fn delete(
     headers: HeaderMap,
 ) -> Result<Answer, ApiError> {
     let key = key_to_change(path, &headers)?;
-    write::run(&state, &headers, params.into(), Write::ChangeWeights { key, change: WeightChange::reset() }).await
+    write::run(&state, &headers, params.into(), Write::ChangeWeights { key, change: WeightChange::reset() })
+        .await
 }
 
 /// The rule of a write, which has to say what it saw: two that change weights at once must not undo each other unseen.

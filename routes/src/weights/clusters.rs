@@ -1,7 +1,5 @@
 //! Which clusters the requests to a backend go to, by name.
 
-
-
 use super::{ids, keys, split_keys};
 use crate::model::{Document, Kind, Spec};
 
@@ -35,7 +33,18 @@ pub fn clusters(document: &Document, rule: &str, backend: &str) -> Option<Cluste
             let object = format!("{}/{service}", document.key.namespace);
             Some(ClusterNames { object, is_service: true, port: None })
         }
-        _ => None,
+        Spec::GatewayClass { .. }
+        | Spec::Gateway(_)
+        | Spec::ReferenceGrant(_)
+        | Spec::BackendTlsPolicy(_)
+        | Spec::Backend(_)
+        | Spec::Service(_)
+        | Spec::EndpointSlice(_)
+        | Spec::Endpoints(_)
+        | Spec::Namespace(_)
+        | Spec::Secret(_)
+        | Spec::ConfigMap(_)
+        | Spec::HttpRouteGroup(_) => None,
     }
 }
 
@@ -49,7 +58,9 @@ impl ClusterNames {
         if !self.is_service {
             return rest.is_empty();
         }
-        let Some(port) = rest.strip_prefix('/').and_then(|port| port.parse::<u16>().ok()) else { return false };
+        let Some(port) = rest.strip_prefix('/').and_then(|port| port.parse::<u16>().ok()) else {
+            return false;
+        };
         self.port.is_none_or(|wanted| wanted == port)
     }
 }
@@ -90,7 +101,11 @@ mod tests {
             ("prod/b/h2", false, true),
             ("prod/b/80", false, false),
         ] {
-            assert_eq!((service.matches(cluster), backend.matches(cluster)), (of_service, of_backend), "{cluster}");
+            assert_eq!(
+                (service.matches(cluster), backend.matches(cluster)),
+                (of_service, of_backend),
+                "{cluster}"
+            );
         }
         assert_eq!(clusters_of(&route, "v2:80"), None);
         let split = json!({

@@ -12,6 +12,7 @@ mod conditions;
 mod history;
 mod loads;
 mod nodes;
+mod rollout;
 mod status;
 mod weights;
 
@@ -19,6 +20,7 @@ pub(crate) use conditions::{ConditionsArgs, conditions};
 pub(crate) use history::{HistoryArgs, RollbackArgs, history, rollback};
 pub(crate) use loads::{LoadsArgs, loads};
 pub(crate) use nodes::{NodesArgs, nodes};
+pub(crate) use rollout::{RolloutArgs, rollout};
 pub(crate) use status::{StatusArgs, status};
 pub(crate) use weights::{WeightsArgs, weights};
 

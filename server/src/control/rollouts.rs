@@ -130,4 +130,3 @@ pub(crate) fn read_record(id: &str, value: &[u8]) -> Result<Arc<RolloutRecord>, 
     }
     Ok(Arc::new(record))
 }
-

@@ -71,7 +71,7 @@ fn value(answer: &Value) -> Result<f64, String> {
             Some(many) => return Err(format!("the query gave {} series, not one", many.len())),
             None => return Err("the answer has no result".to_owned()),
         },
-        Some(other) => return Err(format!("the query gave a {:.40}, not one number", other)),
+        Some(other) => return Err(format!("the query gave a {other:.40}, not one number")),
         None => return Err("the answer has no result".to_owned()),
     };
     let text = sample.get(1).and_then(Value::as_str).ok_or("the sample has no value")?;
@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn one_number_is_read_and_nothing_else() {
-        let vector = |result: Value| json!({"status": "success", "data": {"resultType": "vector", "result": result}});
+        let vector =
+            |result: Value| json!({"status": "success", "data": {"resultType": "vector", "result": result}});
         let one = json!({"metric": {}, "value": [1_700_000_000.5, "99.5"]});
         assert_eq!(value(&vector(json!([one]))), Ok(99.5));
         assert_eq!(value(&json!({"data": {"resultType": "scalar", "result": [1, "2"]}})), Ok(2.0));
@@ -120,7 +121,8 @@ mod tests {
             min: None,
             max: None,
         };
-        let expected = "http://127.0.0.1:9090/api/v1/query?query=rate%28a%7Bb%3D%22%C3%BC%22%7D%5B1m%5D%29%20%26%201";
+        let expected =
+            "http://127.0.0.1:9090/api/v1/query?query=rate%28a%7Bb%3D%22%C3%BC%22%7D%5B1m%5D%29%20%26%201";
         assert_eq!(query_url(&prometheus).unwrap(), expected);
     }
 }

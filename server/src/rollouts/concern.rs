@@ -65,7 +65,8 @@ impl Concern {
 
     /// What the clients of a view are concerned by, as if all of it had changed.
     fn of_view(&self, key: &ViewKey) -> ViewChange {
-        let found = key.groups.iter().filter_map(|group| self.routes.get(&(group.as_str().into(), key.profile)));
+        let found =
+            key.groups.iter().filter_map(|group| self.routes.get(&(group.as_str().into(), key.profile)));
         let mut changed: Vec<Arc<Resource>> = found.flatten().cloned().collect();
         changed.sort_by(|a, b| a.name().cmp(b.name()));
         changed.dedup_by(|a, b| a.name() == b.name());

@@ -162,7 +162,8 @@ impl Driver {
 
     /// Compares what objects say of rules with what they said.
     async fn look_at_rules(&mut self) {
-        let owning = self.entries.iter().filter(|(_, entry)| entry.record.rollout.owns_rule() && entry.is_resumed);
+        let owning =
+            self.entries.iter().filter(|(_, entry)| entry.record.rollout.owns_rule() && entry.is_resumed);
         let owning: Vec<(String, Arc<RolloutRecord>)> =
             owning.map(|(id, entry)| (id.clone(), Arc::clone(&entry.record))).collect();
         for (id, record) in owning {
@@ -231,7 +232,7 @@ impl Driver {
                     let _ = answers.send(Request::Input(id, input)).await;
                 });
             }
-            _ => {}
+            Input::Verb(_) | Input::RuleTaken | _ => {}
         }
     }
 
@@ -253,10 +254,8 @@ impl Driver {
         let mut rollout = before.rollout.clone();
         let outcome = rollout.handle(input, (self.parts.clock)())?;
         let is_news = source.as_ref().is_some_and(|source| *source != before.source);
-        let record = Arc::new(RolloutRecord {
-            rollout,
-            source: source.unwrap_or_else(|| before.source.clone()),
-        });
+        let record =
+            Arc::new(RolloutRecord { rollout, source: source.unwrap_or_else(|| before.source.clone()) });
         let failing = wanted(&outcome).map(|_| failing(&self.parts.board)).unwrap_or_default();
         if outcome.is_changed || is_news {
             let change = self.change_of(id, &record, &outcome);
@@ -302,7 +301,9 @@ impl Driver {
         let has_change = change.is_some();
         let write = Write::StepRollouts { rollouts, change, is_by_hand: false, summary };
         match self.write(write.clone(), options.clone()).await {
-            Err(WriteError::NotFound { .. } | WriteError::NoRule { .. } | WriteError::Weights(_)) if has_change => {
+            Err(WriteError::NotFound { .. } | WriteError::NoRule { .. } | WriteError::Weights(_))
+                if has_change =>
+            {
                 self.rules_due = Some(Instant::now());
                 let Write::StepRollouts { rollouts, summary, .. } = write else { return Ok(()) };
                 let write = Write::StepRollouts { rollouts, change: None, is_by_hand: false, summary };
@@ -312,12 +313,22 @@ impl Driver {
         }
     }
 
-    pub(super) async fn write(&self, write: Write, options: WriteOptions) -> Result<WriteOutcome, WriteError> {
+    pub(super) async fn write(
+        &self,
+        write: Write,
+        options: WriteOptions,
+    ) -> Result<WriteOutcome, WriteError> {
         self.parts.control.write(write, options).await
     }
 
     /// Makes a stored state the present one, and does what it wants.
-    pub(super) fn install(&mut self, id: &str, record: Arc<RolloutRecord>, outcome: Outcome, failing: Failing) {
+    pub(super) fn install(
+        &mut self,
+        id: &str,
+        record: Arc<RolloutRecord>,
+        outcome: Outcome,
+        failing: Failing,
+    ) {
         self.shown.show(id, Some(record.rollout.clone()));
         let Some(entry) = self.entries.get_mut(id) else { return };
         let is_new_phase = entry.record.rollout.phase() != record.rollout.phase();
@@ -440,9 +451,9 @@ impl Entry {
 
 /// The weights and header routes that are wanted.
 pub(super) fn wanted(outcome: &Outcome) -> Option<Wanted> {
-    outcome.effects.iter().find_map(|effect| match effect {
-        Effect::SetWeights { weights, header_routes, .. } => Some((weights.clone(), header_routes.clone())),
-        _ => None,
+    outcome.effects.iter().find_map(|effect| {
+        let Effect::SetWeights { weights, header_routes, .. } = effect else { return None };
+        Some((weights.clone(), header_routes.clone()))
     })
 }
 

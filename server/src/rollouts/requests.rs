@@ -199,7 +199,8 @@ impl Driver {
     /// The route's name, and the time.
     fn new_id(&self, spec: &RolloutSpec, now_ms: u64) -> String {
         let letters = spec.route.name.chars().map(|c| c.to_ascii_lowercase());
-        let name: String = letters.filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(MAX_NAME).collect();
+        let name: String =
+            letters.filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(MAX_NAME).collect();
         let name = if name.is_empty() { "rollout".to_owned() } else { name };
         let ids = (now_ms..).map(|number| format!("{name}-{number:x}"));
         ids.into_iter().find(|id| !self.entries.contains_key(id)).unwrap_or(name)
@@ -273,7 +274,7 @@ fn unfit(spec: &RolloutSpec, error: &DistributionError) -> RolloutError {
     let pointer = match error {
         DistributionError::UnknownBackend { name, .. } if *name == spec.canary => "/canary",
         DistributionError::UnknownBackend { .. } | DistributionError::NothingToMove => "/stable",
-        _ => "/steps",
+        DistributionError::TooLarge | _ => "/steps",
     };
     RolloutError::Unfit { pointer: pointer.to_owned(), detail: error.to_string() }
 }
