@@ -89,9 +89,7 @@ impl Driver {
         let mut events = self.parts.control.events();
         let mut ticks = self.parts.board.ticks();
         loop {
-            if !self.is_loaded && self.parts.publisher.is_loaded() {
-                self.resume();
-            }
+            self.resume_once_loaded();
             self.do_due().await;
             let wait = self.wait();
             tokio::select! {
@@ -115,8 +113,11 @@ impl Driver {
         }
     }
 
-    /// Takes in what is stored.
-    fn resume(&mut self) {
+    /// Takes in what is stored, as soon as the first complete load is served.
+    pub(super) fn resume_once_loaded(&mut self) {
+        if self.is_loaded || !self.parts.publisher.is_loaded() {
+            return;
+        }
         self.is_loaded = true;
         for (id, record) in self.parts.control.rollouts().iter() {
             let is_finished = record.rollout.is_finished();

@@ -31,6 +31,7 @@ struct Key {
 
 impl Driver {
     pub(super) async fn handle_request(&mut self, request: Request) {
+        self.resume_once_loaded();
         // Whoever asked may be gone by now; what was asked for is done nevertheless.
         match request {
             Request::Start(spec, options, reply) => {

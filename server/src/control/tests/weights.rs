@@ -9,9 +9,9 @@ use super::*;
 
 const MERGE: (&str, &str) = ("content-type", "application/merge-patch+json");
 const ANY: (&str, &str) = ("if-match", "*");
-const RULE: &str = "/v1/weights/GRPCRoute/prod/greeter/0";
+pub(super) const RULE: &str = "/v1/weights/GRPCRoute/prod/greeter/0";
 
-fn route(annotations: &str, backends: &str) -> String {
+pub(super) fn route(annotations: &str, backends: &str) -> String {
     format!(
         "apiVersion: gateway.networking.k8s.io/v1\nkind: GRPCRoute\n\
          metadata: {{name: greeter, namespace: prod, annotations: {{{annotations}}}}}\nspec:\n  \
@@ -20,7 +20,7 @@ fn route(annotations: &str, backends: &str) -> String {
     )
 }
 
-const HALVES: &str = "{name: v1, port: 80, weight: 90}, {name: v2, port: 80, weight: 10}";
+pub(super) const HALVES: &str = "{name: v1, port: 80, weight: 90}, {name: v2, port: 80, weight: 10}";
 
 fn all(route: &str) -> String {
     let service = |name: &str, host: u8| {
@@ -38,11 +38,11 @@ fn all(route: &str) -> String {
     format!("{gateway}---\n{route}{services}")
 }
 
-async fn load(rest: &Rest, route: &str) {
+pub(super) async fn load(rest: &Rest, route: &str) {
     rest.server.control.load_files(files(&[("r/a.yaml", &all(route))])).await.unwrap();
 }
 
-async fn world() -> Rest {
+pub(super) async fn world() -> Rest {
     let rest = Rest::new(Server::with_files(&MemoryStore::new()));
     load(&rest, &route("", HALVES)).await;
     rest
@@ -78,7 +78,7 @@ fn versions(rest: &Rest) -> BTreeMap<String, Vec<(String, String)>> {
 }
 
 /// The weights of the clusters of the first route of the RouteConfiguration that an Envoy is served.
-fn served_weights(rest: &Rest, name: &str) -> Value {
+pub(super) fn served_weights(rest: &Rest, name: &str) -> Value {
     let view = rest.server.publisher.view_at(&view_key_of_group(&group("default"), Profile::Envoy)).unwrap();
     let key = ResourceKey { resource_type: ResourceType::RouteConfiguration, name: name.into() };
     let routes = view.resources().find(|resource| *resource.key() == key).unwrap();
