@@ -105,7 +105,12 @@ fn parse(url: &str) -> Result<(Uri, String, u16), String> {
         return Err(bad());
     }
     let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(bad)?;
+    let authority = uri.authority().map_or("", http::uri::Authority::as_str);
+    let port = uri.port_u16();
+    // A port that is no port is left out by the reader of URLs.
+    if port.is_none() && authority.len() > host.len() {
+        return Err(bad());
+    }
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    let port = uri.port_u16().unwrap_or(80);
-    Ok((uri, host, port))
+    Ok((uri, host, port.unwrap_or(80)))
 }

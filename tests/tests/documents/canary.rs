@@ -131,7 +131,7 @@ async fn grpc_canary(library: Library) -> Result<()> {
         wait_for("the share", PATIENCE, async || {
             let counts = channel.call(&Calls::new(N_REQUESTS)).await?;
             counts.ensure_no_errors()?;
-            check_share(counts.n_of("v2").into(), weights)
+            check_share(counts.n_of("v2"), weights)
         })
         .await?;
     }
