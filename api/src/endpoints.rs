@@ -3,8 +3,9 @@
 //! An endpoint is one row, so that nothing can be served that is not described.
 
 mod errors;
+mod row;
 
-use axum::routing::{MethodRouter, delete, get, patch, post, put};
+use axum::routing::{delete, get, patch, post, put};
 use http::StatusCode;
 
 use crate::endpoint::{
@@ -12,83 +13,14 @@ use crate::endpoint::{
     snapshot, validate, weights,
 };
 use crate::openapi;
-use crate::state::ApiState;
+
+pub(crate) use self::row::{Endpoint, Input, Method, Output, Query, QueryType};
 
 use self::errors::{DELETE_ERRORS, NOT_FOUND, NOT_READY, PUT_ERRORS, ROLLOUT_ERRORS, WEIGHTS_ERRORS};
 
-/// One endpoint.
-pub(crate) struct Endpoint {
-    pub(crate) method: Method,
-    /// The path as axum and OpenAPI write it.
-    pub(crate) path: &'static str,
-    pub(crate) summary: &'static str,
-    /// The query parameters besides those of every write.
-    pub(crate) query: &'static [Query],
-    pub(crate) input: Input,
-    pub(crate) output: Output,
-    /// The errors that it can answer with, besides those of every request.
-    pub(crate) errors: &'static [StatusCode],
-    pub(crate) handler: fn() -> MethodRouter<ApiState>,
-}
-
-/// The methods that are used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Method {
-    Get,
-    Put,
-    Post,
-    Patch,
-    Delete,
-}
-
-/// One query parameter: its name, its JSON type and what it means.
-pub(crate) struct Query(pub(crate) &'static str, pub(crate) QueryType, pub(crate) &'static str);
-
-/// The type of a query parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QueryType {
-    Text,
-    Integer,
-    Bool,
-}
-
-/// The body that an endpoint takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Input {
-    None,
-    Group,
-    Publication,
-    Resource,
-    Documents,
-    Rollback,
-    Rollout,
-    /// What `:promote` may take; the body may be left out.
-    Promote,
-    Weights,
-    /// The same as a merge patch.
-    WeightsPatch,
-    Text,
-}
-
-/// What an endpoint answers with: the name of a schema, or another kind of content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Output {
-    /// An object of a schema.
-    Object(&'static str),
-    /// The answer of a write: it takes the parameters of every write and can answer 202 and 424.
-    Write,
-    /// Any JSON object.
-    Any,
-    /// Text of another media type.
-    Text(&'static str),
-}
-
-impl Endpoint {
-    /// Whether it changes what the API owns.
-    pub(crate) fn is_write(&self) -> bool {
-        self.output == Output::Write
-    }
-}
+/// The query parameter of changes of weights.
+const FORCE: &[Query] =
+    &[Query("force", QueryType::Bool, "End the rollout that moves the weights of the rule, if one does")];
 
 /// The query parameter by which a read goes on.
 const WATCH: &[Query] = &[Query("watch", QueryType::Bool, "Go on with every change, as server-sent events")];
@@ -330,7 +262,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         method: Method::Patch,
         path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
         summary: "Change some weights of a rule; only the backends that are named change",
-        query: &[],
+        query: FORCE,
         input: Input::WeightsPatch,
         output: Output::Write,
         errors: WEIGHTS_ERRORS,
@@ -340,7 +272,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         method: Method::Put,
         path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
         summary: "Replace what is laid over the weights of a rule",
-        query: &[],
+        query: FORCE,
         input: Input::Weights,
         output: Output::Write,
         errors: WEIGHTS_ERRORS,
@@ -350,7 +282,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         method: Method::Delete,
         path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
         summary: "Give a rule its own weights back",
-        query: &[],
+        query: FORCE,
         input: Input::None,
         output: Output::Write,
         errors: WEIGHTS_ERRORS,
@@ -528,7 +460,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         query: &[Query("abort", QueryType::Bool, "Abort it first if it is on its way")],
         input: Input::None,
         output: Output::Any,
-        errors: DELETE_ERRORS,
+        errors: ROLLOUT_ERRORS,
         handler: || delete(rollouts::delete),
     },
     Endpoint {

@@ -134,6 +134,12 @@ fn operation(endpoint: &Endpoint) -> Operation {
             operation = operation.parameter(parameter(name, place, kind, help));
         }
     }
+    if endpoint.input == Input::Rollout {
+        let help = "Another call with the same key gives the same rollout, for a day";
+        operation =
+            operation.parameter(parameter("Idempotency-Key", ParameterIn::Header, Type::String, help));
+        operation = operation.response("202", answer("Begun", endpoint.output));
+    }
     operation = operation.request_body(body(endpoint.input));
     operation = operation.response("200", answer("Done", endpoint.output));
     if endpoint.is_write() {

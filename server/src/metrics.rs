@@ -378,6 +378,7 @@ mod tests {
         metrics.load_stream_opened();
         metrics.loads_reported(&Recorded { n_kept: 3, n_implausible: 2, ..Recorded::default() });
         metrics.published(PublicationSource::Files, Revision(1));
+        metrics.rollouts(&[(Phase::Paused, 2)].into());
         metrics.file_errors(3);
         metrics.ready(true);
         metrics.grpc_unsupported(&BTreeMap::from([(GrpcFeature::Mirror, 2)]));
@@ -396,6 +397,8 @@ mod tests {
             ("xds_load_reports_total", "3"),
             ("xds_load_reports_left_out_total{reason=\"implausible\"}", "2"),
             ("xds_load_reports_left_out_total{reason=\"limit\"}", "0"),
+            ("xds_rollouts{phase=\"Paused\"}", "2"),
+            ("xds_rollouts{phase=\"Failed\"}", "0"),
             ("xds_file_errors", "3"),
             ("xds_ready", "1"),
             ("xds_grpc_unsupported_rules{feature=\"mirror\"}", "2"),

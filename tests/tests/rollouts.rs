@@ -189,6 +189,56 @@ async fn a_healthy_canary_gets_everything_and_says_what_to_commit() -> Result<()
     Ok(())
 }
 
+#[tokio::test]
+async fn a_step_waits_for_every_client_and_a_nack_does_what_the_rollout_says() -> Result<()> {
+    let dir = ConfigDir::new()?;
+    let addr = SocketAddr::from(([127, 0, 0, 1], 9));
+    let services = [service("default", "v1", 8080, addr), service("default", "v2", 8080, addr)].concat();
+    dir.write("services.yaml", &services)?;
+    dir.write("routes.yaml", &documents("8080"))?;
+    let server = Server::start_with(Setup::new()?.watch(dir.path())).await?;
+    server.wait_ready().await?;
+    let names = [ROUTES];
+    let mut good = SotwStream::open(raw::connect(server.xds()).await?, path::ADS, raw::node("good", ""));
+    let mut bad = SotwStream::open(raw::connect(server.xds()).await?, path::ADS, raw::node("bad", ""));
+    for stream in [&mut good, &mut bad] {
+        stream.subscribe(ROUTE_TYPE, &names).await?;
+        let first = stream.expect_type(ROUTE_TYPE).await?;
+        stream.ack(&first, &names).await?;
+    }
+    for (policy, phase) in [("pause", "Paused"), ("abort", "Failed")] {
+        let fields = json!({"steps": [{"setWeight": 10}, {"pause": {}}], "onNack": policy});
+        let id = start(&server, &fields).await?;
+        let path = format!("/v1/rollouts/{id}");
+        let response = good.expect_type(ROUTE_TYPE).await?;
+        assert_eq!(share_of(&response)?, Some(10));
+        good.ack(&response, &names).await?;
+        let waiting = server.wait_json(&path, |one| one["acked"]["n"] == 1).await?;
+        ensure!(waiting["phase"] == "Progressing" && waiting["verified"] == false, "{waiting:#}");
+        assert_eq!(waiting["acked"], json!({"n": 1, "of": 2, "nacked": 0}));
+        let response = bad.expect_type(ROUTE_TYPE).await?;
+        bad.nack(&response, &names, "", "no such cluster").await?;
+        if policy == "pause" {
+            let paused = wait_phase(&server, &id, phase, PATIENCE).await?;
+            ensure!(paused["message"].to_string().contains("bad: no such cluster"), "{paused:#}");
+            assert_eq!(paused["acked"], json!({"n": 1, "of": 2, "nacked": 1}));
+            server.post(&format!("{path}:abort"), &json!({})).await?;
+        }
+        for stream in [&mut good, &mut bad] {
+            let back = stream.expect_type(ROUTE_TYPE).await?;
+            assert_eq!(share_of(&back)?, Some(0));
+            stream.ack(&back, &names).await?;
+        }
+        let end = if policy == "pause" { "Aborted" } else { phase };
+        wait_phase(&server, &id, end, PATIENCE).await?;
+    }
+    Ok(())
+}
+
+/// The RouteConfiguration of the Gateway's listener.
+const ROUTES: &str = "default/web/8080";
+const ROUTE_TYPE: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+
 /// How often the server is killed.
 const N_KILLS: u64 = 20;
 
@@ -263,17 +313,16 @@ async fn check(server: &Server, rollout: &Value, least: &mut (u64, u64)) -> Resu
 
 /// A client that accepts routes until the server is gone. Gives the last share of the canary.
 async fn watch(xds: SocketAddr) -> Result<Option<u64>> {
-    const TYPE: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
     let mut last = None;
     let Ok(channel) = raw::connect(xds).await else { return Ok(last) };
     let mut stream = SotwStream::open(channel, path::ADS, raw::node("edge-1", ""));
-    stream.subscribe(TYPE, &["default/web/8080"]).await?;
+    stream.subscribe(ROUTE_TYPE, &[ROUTES]).await?;
     while let Ok(response) = stream.expect_response_within(Duration::from_secs(60)).await {
         let Some(share) = share_of(&response)? else { continue };
         ensure!(PLAN.contains(&share), "{share} % is served");
         ensure!(last.is_none_or(|last| last <= share), "{share} % after {last:?}");
         last = Some(share);
-        if stream.ack(&response, &["default/web/8080"]).await.is_err() {
+        if stream.ack(&response, &[ROUTES]).await.is_err() {
             break;
         }
     }

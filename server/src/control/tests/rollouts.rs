@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::rest::{Reply, Rest};
@@ -306,6 +308,58 @@ async fn a_rollout_goes_on_after_a_restart_with_the_weights_it_had() {
     let reply = post(&rest, &format!("{path}:promote"), &json!({"full": true})).await;
     assert_eq!(reply.status, 200, "{}", reply.text);
     assert_eq!(served_weights(&rest, ROUTES), json!([0, 100]));
+}
+
+/// A webhook that answers each call with the next of these statuses, and the last one from then on.
+async fn webhook(statuses: &'static [&'static str]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let mut n = 0;
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let _ = socket.read(&mut [0; 4096]).await;
+            let status = statuses[n.min(statuses.len() - 1)];
+            let _ =
+                socket.write_all(format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").as_bytes()).await;
+            n += 1;
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn a_gate_is_asked_until_it_says_go_and_a_check_that_fails_aborts() {
+    let rest = world().await;
+    let gate = webhook(&["403 Forbidden", "200 OK"]).await;
+    let check = webhook(&["500 Internal Server Error"]).await;
+    let hooks = json!({
+        "steps": [{"setWeight": 20}], "interval": "1s",
+        "webhooks": [
+            {"name": "gate", "type": "confirm-rollout", "url": gate},
+            {"name": "check", "type": "pre-rollout", "url": check},
+        ],
+    });
+    let path = start(&rest, &hooks).await;
+    let waiting = wait(&rest, &path, |one| one["message"].to_string().contains("gate")).await;
+    assert_eq!((&waiting["phase"], served_weights(&rest, ROUTES)), (&json!("Pending"), json!([100, 0])));
+    let failed = wait(&rest, &path, |one| one["phase"] == "Failed").await;
+    let events = failed["events"].to_string();
+    assert!(events.contains("the webhook \\\"check\\\" did not say go: 500"), "{failed:#}");
+    assert_eq!(served_weights(&rest, ROUTES), json!([100, 0]));
+}
+
+#[tokio::test]
+async fn without_reports_and_with_garbage_for_an_answer_nothing_is_judged() {
+    let rest = world().await;
+    let prometheus = webhook(&["200 OK"]).await;
+    let analysis = json!({
+        "interval": "1s", "inconclusiveLimit": 1,
+        "prometheus": {"address": prometheus, "query": "up", "min": 1},
+    });
+    let path = start(&rest, &json!({"steps": [{"setWeight": 20}, {"analysis": analysis}]})).await;
+    let paused = wait(&rest, &path, |one| one["phase"] == "Paused").await;
+    assert!(paused["message"].as_str().unwrap().contains("the answer is no JSON"), "{paused:#}");
+    assert_eq!((&paused["failedMeasurements"], served_weights(&rest, ROUTES)), (&json!(0), json!([80, 20])));
 }
 
 #[tokio::test]
