@@ -14,7 +14,7 @@ use http::header::LOCATION;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 use utoipa::ToSchema;
 use xds_codec::Tree;
@@ -273,20 +273,18 @@ struct Watch {
 }
 
 fn watch_stream(state: ApiState, id: Option<String>, headers: &HeaderMap) -> Result<Response, ApiError> {
-    let changes = state.rollouts.changes();
-    // The API's own handle and each watcher count.
-    if WATCHERS.available_permits() == 0 {
+    let Ok(place) = WATCHERS.try_acquire() else {
         return Err(ApiError::TooMany(format!("{MAX_WATCHERS} readers watch rollouts already")));
-    }
+    };
+    let changes = state.rollouts.changes();
     let known = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(ToOwned::to_owned);
     let watch = Watch { state, id, changes, told: BTreeMap::new(), known, waiting: vec![], is_over: false };
     let keep_alive = KeepAlive::new().interval(Duration::from_secs(KEEP_ALIVE_SECONDS)).text("keep-alive");
-    Ok(Sse::new(events(watch)).keep_alive(keep_alive).into_response())
+    Ok(Sse::new(events(watch, place)).keep_alive(keep_alive).into_response())
 }
 
 /// A rollout's state whenever it is another; ends with the rollout if only one is watched.
-fn events(watch: Watch) -> impl Stream<Item = Result<SseEvent, Infallible>> {
-    let place = WATCHERS.try_acquire().ok();
+fn events(watch: Watch, place: SemaphorePermit<'static>) -> impl Stream<Item = Result<SseEvent, Infallible>> {
     stream::unfold((watch, place), |(mut watch, place)| async move {
         loop {
             if let Some(event) = watch.waiting.pop() {
@@ -295,9 +293,8 @@ fn events(watch: Watch) -> impl Stream<Item = Result<SseEvent, Infallible>> {
             if watch.is_over {
                 return None;
             }
-            let is_first = watch.told.is_empty();
             watch.look();
-            if watch.waiting.is_empty() && !watch.is_over || is_first && watch.waiting.is_empty() {
+            if watch.waiting.is_empty() && !watch.is_over {
                 // Either way they are looked at once more, for time and load.
                 tokio::select! {
                     changed = watch.changes.changed() => if changed.is_err() { return None },
@@ -308,7 +305,8 @@ fn events(watch: Watch) -> impl Stream<Item = Result<SseEvent, Infallible>> {
     })
 }
 
-static WATCHERS: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(MAX_WATCHERS);
+/// The places of those who watch.
+static WATCHERS: Semaphore = Semaphore::const_new(MAX_WATCHERS);
 
 impl Watch {
     fn look(&mut self) {
