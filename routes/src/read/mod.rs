@@ -57,7 +57,7 @@ pub struct ReadObject {
     pub place: Place,
     /// The document with warnings, or what is wrong with it: at least one diagnostic.
     pub outcome: Result<(Arc<Document>, Vec<Diagnostic>), Vec<Diagnostic>>,
-    /// What holds in place of a document that cannot be used, where nothing must not: see [`stand_in`].
+    /// What holds in place of a document that cannot be used, where nothing must not: see [`stand_in`](mod@stand_in).
     pub stand_in: Option<Arc<Document>>,
 }
 
