@@ -116,7 +116,7 @@ fn history(document: &Value, happenings: &[Happening]) -> Result<World, String> 
 
 #[test]
 fn every_history_keeps_to_the_plan() {
-    check(&(rollout(), vec(happening(), 1..80)), |(document, happenings)| {
+    check(&(rollout(), vec(happening(), 1..60)), |(document, happenings)| {
         history(&document, &happenings).map(drop)
     });
 }
