@@ -9,7 +9,9 @@
 //! This crate does no I/O, reads no clock and starts no task. It does not know the transport protocol (`xds-session`),
 //! nor what a resource means (`xds-codec`): a resource here is a name, a type, encoded bytes and a content version.
 
+mod cluster;
 pub mod group;
+mod held_back;
 mod host;
 pub mod layer;
 pub mod loads;
@@ -19,12 +21,14 @@ mod resource;
 mod resource_type;
 pub mod status;
 mod table;
+mod transition;
 mod version;
 mod view;
 mod virtual_host;
 pub mod xdstp;
 
 pub use group::{GroupName, NodeGroup, Selector};
+pub use held_back::{HeldBack, WaitsFor};
 pub use layer::{Generated, Groups, Layer};
 pub use loads::LoadBoard;
 pub use node::{Locality, Node, Profile, Scalar};
@@ -33,5 +37,6 @@ pub use resource::{Name, Origin, Reference, Resource, ResourceDraft, ResourceKey
 pub use resource_type::ResourceType;
 pub use status::StatusBoard;
 pub use table::{Changes, Found, TypeTable};
+pub use transition::{Deviation, Deviations};
 pub use version::{ForeignVersion, Revision, Version, VersionHasher};
 pub use view::{Conflict, View, ViewKey};

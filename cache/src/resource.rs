@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::resource_type::ResourceType;
 use crate::version::{Version, VersionHasher};
-use crate::xdstp;
+use crate::{cluster, xdstp};
 
 /// A resource name, as the client asks for it: compared byte by byte (row A61).
 pub type Name = Arc<str>;
@@ -208,6 +208,13 @@ impl Resource {
     #[must_use]
     pub fn is_host_pattern(&self) -> bool {
         self.draft.host_pattern && self.draft.key.resource_type == ResourceType::Listener
+    }
+
+    /// Whether it is a cluster that an Envoy makes ready by itself, in a time that nobody tells: by resolving names or checking
+    /// health.
+    #[must_use]
+    pub fn settles_alone(&self) -> bool {
+        self.draft.key.resource_type == ResourceType::Cluster && cluster::settles_alone(&self.draft.value)
     }
 
     /// The names of one type that the resource refers to, in the order in which it names them.

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use tokio::sync::{broadcast, watch};
 
+use crate::held_back::HeldBack;
 use crate::node::Node;
 use crate::publisher::ViewChange;
 use crate::resource_type::ResourceType;
@@ -100,6 +101,10 @@ pub enum EventKind {
     Held,
     /// Everything that the view of this revision owes the client was sent.
     Current(Revision),
+    /// A change is not sent yet, because of what the client has or lacks.
+    HeldBack,
+    /// The client was waited for as long as the limits say, and a change is sent without.
+    GraceExpired,
 }
 
 /// How many bytes of a client's error message are kept.
@@ -180,7 +185,7 @@ impl TypeStatus {
 
     fn record(&mut self, kind: &EventKind, at: SystemTime) {
         match kind {
-            EventKind::Subscribed => {}
+            EventKind::Subscribed | EventKind::HeldBack | EventKind::GraceExpired => {}
             EventKind::Held => self.is_held = true,
             EventKind::Current(revision) => {
                 self.current = *revision;
@@ -214,6 +219,11 @@ impl TypeStatus {
 pub trait Subscriber: Send + Sync {
     /// The changed types of which the client subscribes to a changed resource.
     fn concerned(&self, change: &ViewChange) -> Vec<ResourceType>;
+
+    /// What the client is not sent yet, and why. It is about the client, so all its streams say the same.
+    fn held_back(&self) -> Vec<HeldBack> {
+        vec![]
+    }
 }
 
 /// What is known of a stream from its first request on.
@@ -293,7 +303,11 @@ impl StreamEntry {
         let Some(board) = self.board.upgrade() else { return };
         match event.kind {
             EventKind::Acked(_) | EventKind::Nacked { .. } | EventKind::Current(_) => board.tick(),
-            EventKind::Subscribed | EventKind::Sent(_) | EventKind::Held => {}
+            EventKind::Subscribed
+            | EventKind::Sent(_)
+            | EventKind::Held
+            | EventKind::HeldBack
+            | EventKind::GraceExpired => {}
         }
         // No receiver is no error: then nobody watches.
         let _ = board.news.send(News::Stream { id: self.id, event: event.clone() });
@@ -303,6 +317,12 @@ impl StreamEntry {
     #[must_use]
     pub fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
         self.subscriber.upgrade().map(|subscriber| subscriber.concerned(change)).unwrap_or_default()
+    }
+
+    /// What the stream's client is not sent yet, and why.
+    #[must_use]
+    pub fn held_back(&self) -> Vec<HeldBack> {
+        self.subscriber.upgrade().map(|subscriber| subscriber.held_back()).unwrap_or_default()
     }
 
     fn lock(&self) -> MutexGuard<'_, StreamStatus> {

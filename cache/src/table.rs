@@ -1,11 +1,12 @@
 //! The resources of one type in a view, and the difference between two such tables.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::host::{self, Authority};
-use crate::resource::{Name, Resource};
+use crate::resource::{Name, Resource, ResourceKey};
 use crate::resource_type::ResourceType;
+use crate::transition::Transitions;
 use crate::version::{Version, VersionHasher};
 use crate::{virtual_host, xdstp};
 
@@ -27,6 +28,11 @@ pub struct TypeTable {
     has_virtual_hosts: bool,
     /// What changed from the table that this one replaced in its view.
     since: Option<(Version, Arc<Changes>)>,
+    /// What changed from other tables, as far as somebody asked lately.
+    compared: Mutex<Vec<(Version, Arc<Changes>)>>,
+    /// Positions of the resources that refer to something; made when first asked for.
+    referrers: OnceLock<HashMap<ResourceKey, Box<[usize]>>>,
+    pub(crate) transitions: Transitions,
 }
 
 /// What is different in a newer table. Names are sorted and unique, and none is in both lists.
@@ -121,6 +127,9 @@ impl TypeTable {
             host_patterns,
             with_ttl: with_ttl.into(),
             since: None,
+            compared: Mutex::default(),
+            referrers: OnceLock::new(),
+            transitions: Transitions::default(),
         }
     }
 
@@ -238,6 +247,13 @@ impl TypeTable {
             .filter(move |resource| xdstp::glob_of(resource.name()).is_some_and(|of| of == glob))
     }
 
+    /// The resources that refer to `to`, sorted by name.
+    pub fn referrers(&self, to: &ResourceKey) -> impl Iterator<Item = &Arc<Resource>> {
+        let index = self.referrers.get_or_init(|| index_of_referrers(&self.resources));
+        let positions = index.get(to).map(|positions| &positions[..]).unwrap_or_default();
+        positions.iter().filter_map(|position| self.resources.get(*position))
+    }
+
     /// Whether any resource can be asked for by another name than its own, so that what a name stands for can change without a
     /// change of a resource of that name.
     #[must_use]
@@ -260,8 +276,19 @@ impl TypeTable {
     /// What is different here from `older`; remembered for the table that this one replaced, computed for any other.
     #[must_use]
     pub fn changes_since(&self, older: &Self) -> Arc<Changes> {
-        self.remembered_changes_since(older)
-            .unwrap_or_else(|| Arc::new(compare(&older.resources, &self.resources)))
+        if let Some(remembered) = self.remembered_changes_since(older) {
+            return remembered;
+        }
+        let mut compared = self.compared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, changes)) = compared.iter().find(|(version, _)| *version == older.version) {
+            return Arc::clone(changes);
+        }
+        let changes = Arc::new(compare(&older.resources, &self.resources));
+        if compared.len() == MAX_COMPARED {
+            compared.remove(0);
+        }
+        compared.push((older.version, Arc::clone(&changes)));
+        changes
     }
 
     /// The same, if it need not be computed by walking over both tables.
@@ -280,6 +307,23 @@ impl Default for TypeTable {
     fn default() -> Self {
         Self::new(vec![])
     }
+}
+
+/// How many differences from tables other than the one before are remembered: streams that fell behind, and those that are
+/// led over step by step, are mostly in one of a few places.
+const MAX_COMPARED: usize = 8;
+
+fn index_of_referrers(resources: &[Arc<Resource>]) -> HashMap<ResourceKey, Box<[usize]>> {
+    let mut index: HashMap<ResourceKey, Vec<usize>> = HashMap::new();
+    for (position, resource) in resources.iter().enumerate() {
+        for reference in resource.references() {
+            let positions = index.entry(reference.to.clone()).or_default();
+            if positions.last() != Some(&position) {
+                positions.push(position);
+            }
+        }
+    }
+    index.into_iter().map(|(to, positions)| (to, positions.into())).collect()
 }
 
 /// One walk over two sorted lists.

@@ -96,6 +96,14 @@ pub struct Limits {
     pub max_message_bytes: usize,
     /// Bytes of resources in one response where it can be split.
     pub max_response_bytes: usize,
+    /// How long what refers to something new waits for a silent client.
+    pub addition_grace: Duration,
+    /// How long what is removed is kept for a silent client.
+    pub removal_grace: Duration,
+    /// How long a client may make a new cluster ready by itself.
+    pub settle_time: Duration,
+    /// Whether every change is sent at once.
+    pub is_naive: bool,
     /// Names of one type on one stream.
     pub max_names_per_type: usize,
     /// Streams in all.
@@ -227,6 +235,10 @@ impl TryFrom<ServeArgs> for Config {
             limits: Limits {
                 max_message_bytes: limits.max_message_bytes,
                 max_response_bytes: limits.max_response_bytes,
+                addition_grace: limits.addition_grace,
+                removal_grace: limits.removal_grace,
+                settle_time: limits.settle_time,
+                is_naive: limits.naive_order,
                 max_names_per_type: limits.max_names_per_type,
                 max_streams: limits.max_streams,
                 max_streams_per_connection: limits.max_streams_per_connection,

@@ -34,6 +34,8 @@ pub struct Metrics {
     responses: Family<TypeLabel, Counter>,
     response_bytes: Family<TypeLabel, Counter>,
     nacks: Family<TypeLabel, Counter>,
+    held_back: Family<TypeLabel, Counter>,
+    grace_expired: Family<TypeLabel, Counter>,
     publications: Family<SourceLabel, Counter>,
     publish_to_ack: Histogram,
     load_streams: Gauge,
@@ -116,6 +118,8 @@ impl Metrics {
             responses: Family::default(),
             response_bytes: Family::default(),
             nacks: Family::default(),
+            held_back: Family::default(),
+            grace_expired: Family::default(),
             publications: Family::default(),
             publish_to_ack: Histogram::new(PUBLISH_TO_ACK_BUCKETS),
             load_streams: Gauge::default(),
@@ -194,6 +198,16 @@ impl Metrics {
         self.nacks.get_or_create(&TypeLabel { r#type: type_name(resource_type) }).inc();
     }
 
+    /// A change of a resource began to wait for what a client has or lacks.
+    pub fn held_back(&self, resource_type: &ResourceType) {
+        self.held_back.get_or_create(&TypeLabel { r#type: type_name(resource_type) }).inc();
+    }
+
+    /// A change waited for a client as long as the grace allows, and is sent without.
+    pub fn grace_expired(&self, resource_type: &ResourceType) {
+        self.grace_expired.get_or_create(&TypeLabel { r#type: type_name(resource_type) }).inc();
+    }
+
     /// A client that has been connected `since` accepted everything that `revision` owed it of a type. Counts only if it
     /// was connected at the publication.
     pub fn acked(&self, revision: Revision, since: Instant) {
@@ -253,6 +267,10 @@ impl Metrics {
         registry.register("xds_responses", "Discovery responses", self.responses.clone());
         registry.register("xds_response_bytes", "Bytes of discovery responses", self.response_bytes.clone());
         registry.register("xds_nacks", "Rejected responses", self.nacks.clone());
+        let help = "Changes of resources that waited for a client to be ready for them";
+        registry.register("xds_held_back", help, self.held_back.clone());
+        let help = "Changes of resources that were sent because a client was silent for too long";
+        registry.register("xds_grace_expired", help, self.grace_expired.clone());
         registry.register("xds_publish", "Publications", self.publications.clone());
         let help = "Time from a publication until a connected client has accepted it";
         registry.register("xds_publish_to_ack_seconds", help, self.publish_to_ack.clone());

@@ -133,6 +133,10 @@ impl Parts {
         let limits = xds_session::Limits {
             max_names_per_type: config.limits.max_names_per_type,
             max_response_bytes: config.limits.max_response_bytes,
+            addition_grace: config.limits.addition_grace,
+            removal_grace: config.limits.removal_grace,
+            settle_time: config.limits.settle_time,
+            is_phased: !config.limits.is_naive,
             ..xds_session::Limits::default()
         };
         let settings = GrpcConfig {

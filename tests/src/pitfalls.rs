@@ -191,7 +191,7 @@ pub const PITFALLS: [Pitfall; 79] = [
     ]),
     pitfall(38, "what is still referred to is not removed", &[
         Test("tests/tests/pitfalls/order.rs", "pitfall_38_with_strict_what_is_referred_to_cannot_be_removed"),
-        Later("without `--strict`, a removal is held until nobody refers to it with the work on hitless updates"),
+        Scenario("delta/pitfall_38_removed_while_in_use.txt"),
     ]),
     pitfall(39, "a stream that is not read holds up no publication", &[
         Test("tests/tests/pitfalls/nodes.rs", "pitfall_39_a_stream_of_many_types_that_is_not_read_delays_no_publication"),
@@ -208,10 +208,14 @@ pub const PITFALLS: [Pitfall; 79] = [
         Scenario("delta/pitfall_41_endpoints_follow_their_cluster.txt"),
     ]),
     pitfall(42, "a replaced cluster goes after the routes have left it", &[
-        Later("with the work on hitless updates"),
+        Test("server/session/tests/hitless.rs", "an_envoy_always_has_what_it_uses"),
+        Scenario("sotw/row_124_removals_last.txt"),
+        Scenario("delta/row_124_removals_last.txt"),
+        Scenario("sotw/nack_of_a_route.txt"),
     ]),
     pitfall(43, "back-pressure of one type does not break the order of types", &[
-        Later("with the work on hitless updates"),
+        Scenario("sotw/row_124_removals_last.txt"),
+        Scenario("sotw/nack_of_a_dependency.txt"),
     ]),
     pitfall(44, "a change of weights is told as routes alone", &[
         Test("tests/tests/pitfalls/order.rs", "pitfall_44_a_change_of_weights_is_told_as_routes_and_nothing_else"),
@@ -245,6 +249,7 @@ pub const PITFALLS: [Pitfall; 79] = [
     ]),
     pitfall(50, "nobody is starved by an incoherent state", &[
         Test("tests/tests/pitfalls/order.rs", "pitfall_50_what_is_incoherent_is_published_and_starves_nobody"),
+        Scenario("sotw/row_126_grace.txt"),
     ]),
     pitfall(51, "a first message without node is refused; later ones need none", &[
         Test("server/src/grpc/tests/discovery.rs", "pitfall_51_a_first_message_without_node_is_refused"),

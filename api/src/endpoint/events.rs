@@ -201,7 +201,12 @@ fn of_answer(
     let (name, sent, message) = match &event.kind {
         EventKind::Acked(sent) => ("ack", sent, None),
         EventKind::Nacked { sent, message } => ("nack", sent, Some(message)),
-        EventKind::Subscribed | EventKind::Held | EventKind::Sent(_) | EventKind::Current(_) => return None,
+        EventKind::Subscribed
+        | EventKind::Held
+        | EventKind::Sent(_)
+        | EventKind::Current(_)
+        | EventKind::HeldBack
+        | EventKind::GraceExpired => return None,
     };
     let stream = board.upgrade().and_then(|board| board.stream(id));
     let node = stream.map(|stream| stream.with(|status| status.info.node.id.clone()));

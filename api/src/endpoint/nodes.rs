@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use xds_cache::status::{ConfigStatus, StreamEntry, StreamStatus, TypeStatus};
-use xds_cache::{Profile, ResourceType};
+use xds_cache::{HeldBack, Profile, ResourceType};
 
 use crate::answer::Answer;
 use crate::input::{NoParams, Params, Path};
@@ -59,6 +60,7 @@ pub(crate) struct ClientEntry {
 
 /// One stream.
 #[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct StreamEntryBody {
     /// The address that it came from.
     pub address: String,
@@ -70,6 +72,39 @@ pub(crate) struct StreamEntryBody {
     pub since: String,
     /// By type URL.
     pub types: BTreeMap<String, TypeEntry>,
+    /// Changes that the client is not sent yet, so that it never uses what it does not have: the first hundred. Of a per-type
+    /// stream those of its type.
+    pub held_back: Vec<HeldBackEntry>,
+    /// How many these are in all.
+    pub held_back_count: usize,
+}
+
+/// A change that is not sent yet.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct HeldBackEntry {
+    /// The type URL of the resource.
+    pub r#type: String,
+    /// Its name.
+    pub name: String,
+    /// `update` or `removal`.
+    pub change: &'static str,
+    /// What has to happen first.
+    pub waits_for: WaitsForEntry,
+    /// Since when.
+    pub since: String,
+}
+
+/// What has to happen before a change is sent.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WaitsForEntry {
+    /// Of the resource below: `sending` to the client; its `request`; its `ack`; `settling`, the time to resolve names or check
+    /// health; `change`, because the client rejected it; `disuse`, because it refers to what is removed.
+    pub what: &'static str,
+    /// The type URL of the resource.
+    pub r#type: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// One type on one stream.
@@ -153,6 +188,7 @@ pub(crate) async fn read(
 
 /// All that is known of the streams of one node; `None` if there are none.
 fn node(state: &ApiState, streams: &[Arc<StreamEntry>]) -> Option<NodeEntry> {
+    let bodies = streams.iter().map(|entry| stream(&entry.status(), entry.held_back())).collect();
     let streams: Vec<StreamStatus> = streams.iter().map(|stream| stream.status()).collect();
     let first = streams.first()?;
     let node = &first.info.node;
@@ -171,7 +207,7 @@ fn node(state: &ApiState, streams: &[Arc<StreamEntry>]) -> Option<NodeEntry> {
         status: streams.iter().map(StreamStatus::status).max().unwrap_or(ConfigStatus::NotSent).as_str(),
         unmatched: streams.iter().any(|stream| stream.is_unmatched),
         types: worst(&streams),
-        streams: streams.iter().map(stream).collect(),
+        streams: bodies,
     })
 }
 
@@ -187,8 +223,10 @@ fn worst(streams: &[StreamStatus]) -> BTreeMap<String, TypeEntry> {
     worst.into_iter().map(|(t, status)| (t.type_url().to_owned(), type_entry(status))).collect()
 }
 
-fn stream(status: &StreamStatus) -> StreamEntryBody {
+fn stream(status: &StreamStatus, mut held_back: Vec<HeldBack>) -> StreamEntryBody {
     let info = &status.info;
+    held_back
+        .retain(|held| info.service.as_ref().is_none_or(|service| *service == held.resource.resource_type));
     let types = status.types.iter().map(|(t, status)| (t.type_url().to_owned(), type_entry(status)));
     StreamEntryBody {
         address: info.address.to_string(),
@@ -196,6 +234,24 @@ fn stream(status: &StreamStatus) -> StreamEntryBody {
         service: info.service.as_ref().map(|service| service.type_url().to_owned()),
         since: rfc3339(info.since),
         types: types.collect(),
+        held_back_count: held_back.len(),
+        held_back: held_back.iter().take(MAX_HELD_BACK_SHOWN).map(held_back_entry).collect(),
+    }
+}
+
+fn held_back_entry(held: &HeldBack) -> HeldBackEntry {
+    let of = held.waits_for.resource();
+    let now = SystemTime::now();
+    HeldBackEntry {
+        r#type: held.resource.resource_type.type_url().to_owned(),
+        name: held.resource.name.to_string(),
+        change: if held.is_removal { "removal" } else { "update" },
+        waits_for: WaitsForEntry {
+            what: held.waits_for.as_str(),
+            r#type: of.resource_type.type_url().to_owned(),
+            name: of.name.to_string(),
+        },
+        since: rfc3339(now.checked_sub(held.since.elapsed()).unwrap_or(now)),
     }
 }
 
@@ -218,6 +274,9 @@ fn read_status(text: &str) -> Result<ConfigStatus, ApiError> {
         ApiError::BadRequest(format!("status={text:?} is none of SYNCED, STALE, NOT_SENT, ERROR"))
     })
 }
+
+/// How many changes that are held back are shown of one stream.
+const MAX_HELD_BACK_SHOWN: usize = 100;
 
 /// How many nodes are listed if the request does not say.
 const DEFAULT_LIMIT: usize = 1_000;

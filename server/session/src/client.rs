@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use xds_cache::status::{StreamEvent, StreamId, Variant};
-use xds_cache::{Name, Node, Profile, Resource, ResourceType, Version, View, ViewChange};
+use xds_cache::{HeldBack, Name, Node, Profile, Resource, ResourceType, Version, View, ViewChange};
 
 use crate::error::SessionError;
 use crate::limits::Limits;
+use crate::order::{Order, refers};
 use crate::request::Request;
 use crate::response::Response;
 use crate::stream::Stream;
@@ -33,6 +34,8 @@ pub struct Client {
     shows_configuration: bool,
     /// Whether the groups that the client was served from are gone.
     has_lost_groups: bool,
+    /// What is not sent yet, and what is served instead.
+    order: Order,
     events: VecDeque<(StreamId, StreamEvent)>,
     woken: BTreeSet<StreamId>,
 }
@@ -61,6 +64,7 @@ impl Client {
             streams: BTreeMap::new(),
             shows_configuration: false,
             has_lost_groups: false,
+            order: Order::default(),
             events: VecDeque::new(),
             woken: BTreeSet::new(),
         }
@@ -91,6 +95,8 @@ impl Client {
         }
         let is_unknown = self.view.as_ref().is_none_or(|view| view.is_unmatched());
         self.shows_configuration |= is_unknown && intake.is_first_of_type && request.shows_configuration();
+        let concerns_order = |event: &StreamEvent| self.order.is_open() || refers(&event.resource_type);
+        self.order.is_due |= intake.events.iter().any(concerns_order);
         self.events.extend(intake.events.into_iter().map(|event| (stream, event)));
         Ok(())
     }
@@ -107,6 +113,7 @@ impl Client {
             self.has_lost_groups |= !current.is_unmatched() && current.key() != view.key();
         }
         self.view = Some(view);
+        self.order.is_due = true;
         self.streams.values_mut().for_each(Stream::mark_dirty);
     }
 
@@ -114,6 +121,7 @@ impl Client {
     pub fn handle_close(&mut self, stream: StreamId) {
         self.streams.remove(&stream);
         self.woken.remove(&stream);
+        self.order.is_due |= self.order.is_open();
     }
 
     /// Lets time pass.
@@ -121,6 +129,10 @@ impl Client {
         let due =
             self.streams.iter().filter(|(_, state)| state.next_heartbeat().is_some_and(|due| due <= now));
         self.woken.extend(due.map(|(stream, _)| *stream));
+        if self.order.timeout().is_some_and(|due| due <= now) {
+            self.order.is_due = true;
+            self.woken.extend(self.streams.keys().next());
+        }
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) must be called; `None` while nothing waits for time.
@@ -129,7 +141,8 @@ impl Client {
         if self.is_withheld() {
             return None;
         }
-        self.streams.values().filter_map(Stream::next_heartbeat).min()
+        let heartbeats = self.streams.values().filter_map(Stream::next_heartbeat);
+        heartbeats.chain(self.order.timeout()).min()
     }
 
     /// The next response of a stream, made from the newest view; `None` if the client has everything.
@@ -140,12 +153,43 @@ impl Client {
             return None;
         }
         let traits = ClientTraits::new(&node, &view, self.limits.max_response_bytes);
-        let mut events = Vec::new();
-        let turn = self.streams.get_mut(&stream)?.poll_response(&view, traits, now, &mut events);
-        self.events.extend(events.into_iter().map(|event| (stream, event)));
-        let turn = turn?;
+        let turn = loop {
+            self.plan(stream, &view, now);
+            let mut events = Vec::new();
+            let target = self.order.target(&view);
+            let state = self.streams.get_mut(&stream)?;
+            let turn = state.poll_response(target, traits, now, &mut events);
+            // To have nothing to send can be news too.
+            self.order.is_due |= turn.is_none() && state.has_news();
+            self.events.extend(events.into_iter().map(|event| (stream, event)));
+            if turn.is_some() || !self.order.is_due {
+                break turn?;
+            }
+        };
+        if self.streams.get(&stream).is_some_and(Stream::updates_clusters) {
+            let newest = self.streams.keys().next_back().copied().unwrap_or(stream);
+            self.order.handle_sent_clusters(&turn.update.changed, &view, newest);
+        }
         self.renew_referents(stream, &turn.update, traits.profile);
         Some(turn.response)
+    }
+
+    /// Finds what has to wait, if something happened that may change it. What is no more has to be sent, maybe on other streams.
+    fn plan(&mut self, stream: StreamId, view: &Arc<View>, now: Instant) {
+        if !self.order.is_due {
+            return;
+        }
+        let outcome = self.order.plan(view, &mut self.streams, &self.limits, now);
+        for (other, state) in &mut self.streams {
+            for state in state.types_mut().iter_mut().filter(|s| outcome.changed.contains(&s.resource_type)) {
+                state.is_dirty = true;
+                if *other != stream {
+                    self.woken.insert(*other);
+                }
+            }
+        }
+        let event = |(resource_type, kind)| (stream, StreamEvent { resource_type, kind });
+        self.events.extend(outcome.events.into_iter().map(event));
     }
 
     /// What was sent makes the client drop or wait for other things, which are owed again though they did not change: the
@@ -207,6 +251,12 @@ impl Client {
         is_unmatched && (self.shows_configuration || self.has_lost_groups)
     }
 
+    /// What the client is not sent yet, and why.
+    #[must_use]
+    pub fn held_back(&self) -> &[HeldBack] {
+        self.order.held_back()
+    }
+
     /// Whether no stream is open.
     #[must_use]
     pub fn is_closed(&self) -> bool {
@@ -252,8 +302,11 @@ impl Client {
                 versions.entry(Arc::clone(name)).or_insert(None);
             }
             for (name, version) in versions {
+                let settled = state.subscription.settled();
+                let resource = settled.resolve(&name).filter(|resource| Some(resource.version()) == version);
                 let view = self.view.as_ref();
-                let resource = view.and_then(|view| view.resolve(&state.resource_type, &name));
+                let resource =
+                    resource.or_else(|| view.and_then(|view| view.resolve(&state.resource_type, &name)));
                 holdings.push(Holding {
                     resource_type: state.resource_type.clone(),
                     name,

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xds_cache::status::EventKind;
-use xds_cache::{Name, Resource, ResourceType, View};
+use xds_cache::{Name, Resource, ResourceType};
 
+use crate::order::Target;
 use crate::request::DeltaRequest;
 use crate::response::{Contents, Entries, Entry, Form};
 use crate::sotw::WILDCARD;
@@ -19,9 +20,13 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &DeltaRequest) -> V
     state.is_known = true;
     let error_detail = request.error_detail.as_deref();
     match state.take_answered(request.response_nonce) {
-        Answer::ToLast(sent) | Answer::ToOlder(sent) => events.extend(state.answered(sent, error_detail)),
+        Answer::ToLast(sent) | Answer::ToOlder(sent) => {
+            events.extend(state.answered(sent, error_detail, false));
+        }
         // What was rejected is not accepted by saying it again without the error.
-        Answer::Repeated(sent) if error_detail.is_some() => events.extend(state.answered(sent, error_detail)),
+        Answer::Repeated(sent) if error_detail.is_some() => {
+            events.extend(state.answered(sent, error_detail, false));
+        }
         Answer::Repeated(_) | Answer::Nothing => {}
     }
     let subscribe = &request.resource_names_subscribe;
@@ -76,21 +81,21 @@ pub(crate) fn is_removal(state: &TypeState, owed: &Owed) -> bool {
 /// Makes the next response of the type. `later` are removals that have to wait for updates of other types (R12).
 pub(crate) fn compose(
     state: &mut TypeState,
-    view: &View,
+    target: Target<'_>,
     owed: Owed,
     later: Vec<Name>,
     client: ClientTraits,
 ) -> Update {
-    let table = view.table(&state.resource_type);
+    let table = target.table(&state.resource_type);
     let hosts: BTreeSet<Name> = if state.resource_type == ResourceType::VirtualHost {
         owed.missing.iter().filter(|name| state.subscription.is_unheld(name)).cloned().collect()
     } else {
         BTreeSet::new()
     };
-    let Part { mut sent, mut is_whole } = state.take_part(owed, table, client.max_response_bytes);
+    let Part { mut sent, is_whole } = state.take_part(owed, table, client.max_response_bytes);
+    let is_final = is_whole && later.is_empty();
     if !later.is_empty() {
         state.subscription.mark_stale(later);
-        is_whole = false;
     }
     state.is_answer_owed = false;
     let mut entries = full_for_hosts(&sent.changed, &state.subscription.hosts(table));
@@ -102,8 +107,8 @@ pub(crate) fn compose(
     removed.extend(missing);
     removed.sort();
     let form = form(&state.resource_type, client);
-    let contents = Contents { removed, ..state.contents(view, form, Entries::Listed(entries)) };
-    Update { contents, changed: sent.changed, is_final: is_whole }
+    let contents = Contents { removed, ..state.contents(target, form, Entries::Listed(entries)) };
+    Update { contents, changed: sent.changed, is_final }
 }
 
 /// The entries of `resources`. A virtual host that is sent for a host which only its domains match carries that host as an alias,

@@ -4,17 +4,18 @@
 //! no socket, so every interleaving can be tested as a sequence of calls. The server's `grpc` module drives it.
 //!
 //! The two variants differ in `sotw` and `delta`; what a client wants and may hold is the same for both (`subscription`), as is
-//! the order of sending (`stream`). Rules are cited as R1 to R14, rows of the protocol checklist as A1 and so on; both are
+//! the order of sending (`stream`, and `order` for what has to wait). Rules are cited as R1 to R14, rows of the protocol checklist as A1 and so on; both are
 //! listed in ARCHITECTURE.md.
 //!
 //! Not done here: dynamic parameters (A19, A162 to A169), list collections and redirects (A152, A158), errors other than "does not
-//! exist" (A174), endpoints made up for a cluster that has none (A77), waiting for an ACK before a dependent type is sent (A125), and
-//! complete SotW lists that keep for a while what leaves them (A124): there a removal that comes with an addition is told with it.
+//! exist" (A174), endpoints made up for a cluster that has none (A77).
 
+mod applied;
 mod client;
 mod delta;
 mod error;
 mod limits;
+mod order;
 mod request;
 mod response;
 mod sotw;

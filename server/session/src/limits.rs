@@ -1,6 +1,8 @@
-//! How much a client may make grow.
+//! How much a client may make grow, and how long it is waited for.
 
-/// Limits of one client's streams. What passes one ends its stream, and nothing else.
+use std::time::Duration;
+
+/// Limits of one client's streams. What passes one in number or size ends its stream, and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Names of one type on one stream.
@@ -11,16 +13,28 @@ pub struct Limits {
     pub max_types: usize,
     /// Bytes of resources in one response, where the protocol lets it be split; a single larger resource is sent alone.
     pub max_response_bytes: usize,
+    /// How long what refers to something new waits for a client that says nothing of that.
+    pub addition_grace: Duration,
+    /// How long what is gone is kept for a client that does not say that it does without.
+    pub removal_grace: Duration,
+    /// How long a client has, after it accepted a cluster, to resolve its names or check its health.
+    pub settle_time: Duration,
+    /// Whether anything waits at all. Without, requests fail when configuration changes; for tests that show it.
+    pub is_phased: bool,
 }
 
 impl Default for Limits {
-    /// D9; responses are split below gRPC's default receive limit of 4 MiB (row A78).
+    /// D9; 15 s is also how long Envoy waits for endpoints and routes before it goes on without. Responses are split below gRPC's default receive limit of 4 MiB (row A78).
     fn default() -> Self {
         Self {
             max_names_per_type: 250_000,
             max_name_bytes: 4096,
             max_types: 100,
             max_response_bytes: 3 * 1024 * 1024,
+            addition_grace: Duration::from_secs(15),
+            removal_grace: Duration::from_secs(60),
+            settle_time: Duration::from_secs(5),
+            is_phased: true,
         }
     }
 }

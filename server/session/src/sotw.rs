@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use xds_cache::status::EventKind;
-use xds_cache::{Name, Profile, View, xdstp};
+use xds_cache::{Name, Profile, xdstp};
 
+use crate::order::Target;
 use crate::request::SotwRequest;
 use crate::response::{Contents, Entries, Form};
 use crate::subscription::Owed;
@@ -27,11 +28,12 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &SotwRequest) -> Ve
         state.is_dirty = true;
     }
     let error_detail = request.error_detail.as_deref();
+    let is_complete = state.resource_type.is_complete_in_sotw();
     match answer {
-        Answer::ToLast(sent) => events.extend(state.answered(sent, error_detail)),
+        Answer::ToLast(sent) => events.extend(state.answered(sent, error_detail, is_complete)),
         // A stale nonce never acknowledges (D7), but what the client rejected it has rejected.
         Answer::ToOlder(sent) | Answer::Repeated(sent) if error_detail.is_some() => {
-            events.extend(state.answered(sent, error_detail));
+            events.extend(state.answered(sent, error_detail, is_complete));
         }
         Answer::Repeated(_) if !is_changed => repeat(state),
         Answer::ToOlder(_) | Answer::Repeated(_) | Answer::Nothing => {}
@@ -93,11 +95,11 @@ pub(crate) fn is_removal(state: &TypeState, owed: &Owed) -> bool {
 /// it (row A178).
 pub(crate) fn compose(
     state: &mut TypeState,
-    view: &View,
+    target: Target<'_>,
     mut owed: Owed,
     client: ClientTraits,
 ) -> Option<Update> {
-    let table = view.table(&state.resource_type);
+    let table = target.table(&state.resource_type);
     owed.missing.retain(|name| state.subscription.names().contains(name));
     state.is_answer_owed = false;
     if state.resource_type.is_complete_in_sotw() {
@@ -107,7 +109,7 @@ pub(crate) fn compose(
             full(&state.subscription.wanted(table))
         };
         state.subscription.settle(table);
-        let contents = contents(state, view, entries, client);
+        let contents = contents(state, target, entries, client);
         let contents = Contents { not_found: owed.missing, ..contents };
         return Some(Update { contents, changed: owed.changed, is_final: true });
     }
@@ -117,19 +119,19 @@ pub(crate) fn compose(
     if sent.changed.is_empty() && !tells_missing {
         return None;
     }
-    let contents = contents(state, view, full(&sent.changed), client);
+    let contents = contents(state, target, full(&sent.changed), client);
     let contents = Contents { not_found: sent.missing, ..contents };
     Some(Update { contents, changed: sent.changed, is_final: is_whole })
 }
 
 /// Resources are wrapped only where a time to live has to travel with them, and only for a client that reads both (A.9).
-fn contents(state: &TypeState, view: &View, entries: Entries, client: ClientTraits) -> Contents {
-    state.contents(view, form(state, view, client), entries)
+fn contents(state: &TypeState, target: Target<'_>, entries: Entries, client: ClientTraits) -> Contents {
+    state.contents(target, form(state, target, client), entries)
 }
 
 /// The form of this type's responses for this client.
-pub(crate) fn form(state: &TypeState, view: &View, client: ClientTraits) -> Form {
-    let has_ttl = || state.heartbeat_interval(view.table(&state.resource_type)).is_some();
+pub(crate) fn form(state: &TypeState, target: Target<'_>, client: ClientTraits) -> Form {
+    let has_ttl = || state.heartbeat_interval(target.table(&state.resource_type)).is_some();
     if client.takes_ttl && client.takes_wrapped_resources && has_ttl() {
         Form::SotwWrapped
     } else {

@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use xds_cache::status::{EventKind, StreamEvent, Variant};
-use xds_cache::{Name, ResourceType, View};
+use xds_cache::{Name, ResourceType};
 
 use crate::error::SessionError;
 use crate::limits::Limits;
+use crate::order::{Target, refers};
 use crate::request::Request;
 use crate::response::{Form, Response};
 use crate::subscription::Owed;
@@ -141,28 +142,28 @@ impl Stream {
     /// alone can wait.
     pub(crate) fn poll_response(
         &mut self,
-        view: &View,
+        target: Target<'_>,
         client: ClientTraits,
         now: Instant,
         events: &mut Vec<StreamEvent>,
     ) -> Option<Turn> {
-        let (position, update) = match self.next_heartbeats(view, client, now) {
+        let (position, update) = match self.next_heartbeats(target, client, now) {
             Some(heartbeats) => heartbeats,
             None => loop {
-                let next = self.next_update(view, events)?;
+                let next = self.next_update(target, events)?;
                 let position = next.position;
-                if let Some(update) = self.compose(next, view, client) {
+                if let Some(update) = self.compose(next, target, client) {
                     break (position, update);
                 }
             },
         };
-        Some(self.finish(position, view, client, update, now, events))
+        Some(self.finish(position, target, client, update, now, events))
     }
 
     /// The heartbeats of the first type for which they are due.
     fn next_heartbeats(
         &mut self,
-        view: &View,
+        target: Target<'_>,
         client: ClientTraits,
         now: Instant,
     ) -> Option<(usize, Update)> {
@@ -170,19 +171,19 @@ impl Stream {
             if state.next_heartbeat.is_none_or(|due| due > now) {
                 continue;
             }
-            let Some(interval) = state.heartbeat_interval(view.table(&state.resource_type)) else {
+            let Some(interval) = state.heartbeat_interval(target.table(&state.resource_type)) else {
                 state.next_heartbeat = None;
                 continue;
             };
-            let form = form(self.variant, state, view, client);
-            let owed = if state.is_dirty { state.owed(view) } else { None };
+            let form = form(self.variant, state, target, client);
+            let owed = if state.is_dirty { state.owed(target) } else { None };
             if owed.is_some() && form == Form::SotwWrapped && state.resource_type.is_complete_in_sotw() {
                 // The list that is owed renews every time to live.
                 continue;
             }
             state.next_heartbeat = now.checked_add(interval);
             let is_final = owed.is_none();
-            let contents = state.heartbeats(view, form, &owed.unwrap_or_default());
+            let contents = state.heartbeats(target, form, &owed.unwrap_or_default());
             if !contents.entries.is_empty() {
                 return Some((position, Update { contents, changed: vec![], is_final }));
             }
@@ -191,14 +192,21 @@ impl Stream {
     }
 
     /// Which type goes next, and what it owes.
-    fn next_update(&mut self, view: &View, events: &mut Vec<StreamEvent>) -> Option<Next> {
+    fn next_update(&mut self, target: Target<'_>, events: &mut Vec<StreamEvent>) -> Option<Next> {
         let mut update: Option<Next> = None;
         let mut removal: Option<Next> = None;
         for (position, state) in self.types.iter_mut().enumerate().filter(|(_, state)| state.is_dirty) {
-            let Some(owed) = state.owed(view) else {
+            let Some(owed) = state.owed(target) else {
                 state.is_dirty = false;
-                let held = state.came_with_everything().then_some(EventKind::Held);
-                for kind in held.into_iter().chain([EventKind::Current(view.revision())]) {
+                let table = target.table(&state.resource_type);
+                let comes_with_it = state.came_with_everything();
+                state.subscription.settle(table);
+                let is_leaf = !refers(&state.resource_type);
+                state.applied.handle_nothing_owed(table, comes_with_it, is_leaf);
+                let held = comes_with_it.then_some(EventKind::Held);
+                let is_final = target.is_final(&state.resource_type);
+                let current = is_final.then_some(EventKind::Current(target.view.revision()));
+                for kind in held.into_iter().chain(current) {
                     events.push(StreamEvent { resource_type: state.resource_type.clone(), kind });
                 }
                 continue;
@@ -226,14 +234,14 @@ impl Stream {
         update.or(removal.map(|removal| Next { is_alone: true, ..removal }))
     }
 
-    fn compose(&mut self, next: Next, view: &View, client: ClientTraits) -> Option<Update> {
+    fn compose(&mut self, next: Next, target: Target<'_>, client: ClientTraits) -> Option<Update> {
         let state = self.types.get_mut(next.position)?;
         let mut owed = next.owed;
         match self.variant {
-            Variant::Sotw => sotw::compose(state, view, owed, client),
+            Variant::Sotw => sotw::compose(state, target, owed, client),
             Variant::Delta => {
                 let later = if next.is_alone { vec![] } else { std::mem::take(&mut owed.removed) };
-                Some(delta::compose(state, view, owed, later, client))
+                Some(delta::compose(state, target, owed, later, client))
             }
         }
     }
@@ -241,7 +249,7 @@ impl Stream {
     fn finish(
         &mut self,
         position: usize,
-        view: &View,
+        target: Target<'_>,
         client: ClientTraits,
         update: Update,
         now: Instant,
@@ -249,17 +257,20 @@ impl Stream {
     ) -> Turn {
         let nonce = self.next_nonce;
         self.next_nonce = nonce.wrapping_add(1);
-        let sent = sent(nonce, &update.contents, view.revision(), update.is_final);
+        let is_final = update.is_final && target.is_final(&update.contents.resource_type);
+        let sent = sent(nonce, &update.contents, target.view.revision(), is_final);
         if let Some(state) = self.types.get_mut(position) {
             let takes_heartbeats =
                 client.takes_ttl && (self.variant == Variant::Delta || client.takes_wrapped_resources);
-            let interval = state.heartbeat_interval(view.table(&state.resource_type));
+            let interval = state.heartbeat_interval(target.table(&state.resource_type));
             let due = interval.filter(|_| takes_heartbeats).and_then(|interval| now.checked_add(interval));
             let renews_all =
                 update.contents.form == Form::SotwWrapped && state.resource_type.is_complete_in_sotw();
             // A response that does not hold everything must not put off the heartbeats of the rest.
             let before = state.next_heartbeat.filter(|_| !renews_all);
             state.next_heartbeat = due.map(|due| before.map_or(due, |before| before.min(due)));
+            let settled = state.subscription.settled();
+            state.applied.handle_sent(nonce, settled, &update.changed, update.is_final);
             state.remember(sent.clone());
         }
         let resource_type = update.contents.resource_type.clone();
@@ -291,11 +302,38 @@ impl Stream {
     pub(crate) fn types(&self) -> &[TypeState] {
         &self.types
     }
+
+    /// The same, to change.
+    pub(crate) fn types_mut(&mut self) -> &mut [TypeState] {
+        &mut self.types
+    }
+
+    /// Whether it is one that has clusters and nothing else, and the client has accepted the first of them. (The first it may have
+    /// had before, and then it has asked for their endpoints already.)
+    pub(crate) fn updates_clusters(&self) -> bool {
+        let state = self.types.iter().find(|state| state.applied.has_accepted());
+        self.service == Some(ResourceType::Cluster) && state.is_some()
+    }
+
+    /// Whether the client has accepted something that the order of sending does not know yet.
+    pub(crate) fn has_news(&self) -> bool {
+        self.types.iter().any(|state| state.applied.has_news())
+    }
+
+    /// Whether what is absent from a response of the type is deleted.
+    pub(crate) fn lists_completely(&self, state: &TypeState) -> bool {
+        self.variant == Variant::Sotw && state.resource_type.is_complete_in_sotw()
+    }
+
+    /// Whether the client is never told that something of the type is gone.
+    pub(crate) fn tells_no_removals(&self, state: &TypeState) -> bool {
+        self.variant == Variant::Sotw && !state.resource_type.is_complete_in_sotw()
+    }
 }
 
-fn form(variant: Variant, state: &TypeState, view: &View, client: ClientTraits) -> Form {
+fn form(variant: Variant, state: &TypeState, target: Target<'_>, client: ClientTraits) -> Form {
     match variant {
-        Variant::Sotw => sotw::form(state, view, client),
+        Variant::Sotw => sotw::form(state, target, client),
         Variant::Delta => delta::form(&state.resource_type, client),
     }
 }

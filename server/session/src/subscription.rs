@@ -71,9 +71,11 @@ impl Subscription {
 /// What was sent.
 impl Subscription {
     /// The client was sent everything that it lacked of `table`.
+    ///
+    /// What is only withheld for now is still owed.
     pub(crate) fn settle(&mut self, table: &Arc<TypeTable>) {
         self.settled = Arc::clone(table);
-        self.exceptions.clear();
+        self.exceptions.retain(|name, _| table.is_withheld(name));
     }
 
     /// The client was sent everything that it lacked of `table` but for these.
@@ -86,6 +88,9 @@ impl Subscription {
         for (name, held) in &before {
             // What was not answered yet stays so, whatever the resource is called.
             let waits = matches!(held, Held::Unknown | Held::Nothing);
+            if table.is_withheld(name) {
+                self.exceptions.insert(Arc::clone(name), *held);
+            }
             if waits && self.lookup(table, name).is_some_and(|resource| unsent.contains(resource.name())) {
                 self.exceptions.insert(Arc::clone(name), *held);
             }
@@ -159,6 +164,48 @@ impl Subscription {
         } else if self.covers_name(name) || self.names.iter().any(|asked| self.is_near(asked, name)) {
             self.exceptions.insert(Name::from(name), held);
         }
+    }
+}
+
+/// What the client was sent, for the order of sending.
+impl Subscription {
+    /// What the client was brought up to.
+    pub(crate) fn settled(&self) -> &Arc<TypeTable> {
+        &self.settled
+    }
+
+    /// Whether the client has exactly what `table` has of what it wants.
+    pub(crate) fn is_at(&self, table: &TypeTable) -> bool {
+        self.exceptions.is_empty() && table.version() == self.settled.version()
+    }
+
+    /// The resource as the client certainly has it, or has it on its way.
+    pub(crate) fn sent(&self, name: &str) -> Option<&Arc<Resource>> {
+        let resource = self.settled.find(name).filter(|_| !self.exceptions.contains_key(name))?;
+        self.covers(&self.settled, resource).then_some(resource)
+    }
+
+    /// Whether the client was sent the resource in some version, or said that it has one.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        let said = matches!(self.exceptions.get(name), Some(Held::Version(_)));
+        self.sent(name).is_some() || (said && self.covers_name(name))
+    }
+
+    /// Whether the client wants what a table has, or had, of that name.
+    pub(crate) fn wants(&self, table: &TypeTable, name: &str) -> bool {
+        self.covers_name(name)
+            || table
+                .find(name)
+                .is_some_and(|resource| self.covers(table, resource) || self.covers_host_of(table, resource))
+    }
+
+    /// What was there when the client was sent something and `table` has no more.
+    pub(crate) fn gone_from(&self, table: &TypeTable) -> Vec<Arc<Resource>> {
+        if table.version() == self.settled.version() {
+            return vec![];
+        }
+        let changes = table.changes_since(&self.settled);
+        changes.removed.iter().filter_map(|name| self.settled.find(name)).cloned().collect()
     }
 }
 

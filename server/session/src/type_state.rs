@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use xds_cache::status::{EventKind, MAX_NACK_MESSAGE, Sent};
 use xds_cache::{Name, Node, Profile, Resource, ResourceType, Revision, TypeTable, View};
 
+use crate::applied::Applied;
+use crate::order::{Target, refers};
 use crate::request::Nonce;
 use crate::response::{Contents, Entries, Entry, Form};
 use crate::subscription::{Owed, Subscription};
@@ -16,6 +18,8 @@ use crate::subscription::{Owed, Subscription};
 pub(crate) struct TypeState {
     pub(crate) resource_type: ResourceType,
     pub(crate) subscription: Subscription,
+    /// What the client may be using, by what it answered.
+    pub(crate) applied: Applied,
     /// Whether a name was ever given; from then on an empty list means "nothing", not "all" (R2).
     pub(crate) named_once: bool,
     /// Whether a request for the type came before.
@@ -74,6 +78,7 @@ impl TypeState {
         Self {
             subscription: Subscription::new(&resource_type),
             resource_type,
+            applied: Applied::default(),
             named_once: false,
             is_known: false,
             is_dirty: false,
@@ -137,8 +142,18 @@ impl TypeState {
     }
 
     /// What an answer means for the status. An ACK of one part is worth nothing if another part of the same series was rejected:
-    /// then the client has not accepted what it was owed.
-    pub(crate) fn answered(&mut self, sent: Sent, error_detail: Option<&str>) -> Option<EventKind> {
+    /// then the client has not accepted what it was owed. `is_complete`: the response was a list of everything.
+    pub(crate) fn answered(
+        &mut self,
+        sent: Sent,
+        error_detail: Option<&str>,
+        is_complete: bool,
+    ) -> Option<EventKind> {
+        if error_detail.is_some() {
+            self.applied.handle_nack(sent.nonce);
+        } else {
+            self.applied.handle_ack(sent.nonce, is_complete, !refers(&self.resource_type));
+        }
         let is_of_series = sent.nonce.wrapping_sub(self.series) < u64::MAX / 2;
         match error_detail {
             None if is_of_series && self.is_series_rejected => None,
@@ -161,8 +176,8 @@ impl TypeState {
     }
 
     /// What is owed of the type, if anything is; an answer without contents counts.
-    pub(crate) fn owed(&self, view: &View) -> Option<Owed> {
-        let owed = self.subscription.owed(view.table(&self.resource_type));
+    pub(crate) fn owed(&self, target: Target<'_>) -> Option<Owed> {
+        let owed = self.subscription.owed(target.table(&self.resource_type));
         (self.is_answer_owed || !owed.is_empty()).then_some(owed)
     }
 
@@ -205,8 +220,8 @@ impl TypeState {
 
     /// The heartbeats of everything that has a time to live, with whatever else must stand beside them (row A139). What is owed is
     /// left out: it is sent in full.
-    pub(crate) fn heartbeats(&self, view: &View, form: Form, owed: &Owed) -> Contents {
-        let table = view.table(&self.resource_type);
+    pub(crate) fn heartbeats(&self, target: Target<'_>, form: Form, owed: &Owed) -> Contents {
+        let table = target.table(&self.resource_type);
         let must_be_complete = form == Form::SotwWrapped && self.resource_type.is_complete_in_sotw();
         let is_owed = |resource: &Resource| {
             owed.changed.binary_search_by(|changed| changed.name().cmp(resource.name())).is_ok()
@@ -216,14 +231,14 @@ impl TypeState {
             Some(_) => (!is_owed(&resource)).then_some(Entry::Heartbeat(resource)),
             None => must_be_complete.then_some(Entry::Full(resource)),
         });
-        self.contents(view, form, Entries::Listed(entries.collect()))
+        self.contents(target, form, Entries::Listed(entries.collect()))
     }
 
     /// Contents without removals.
-    pub(crate) fn contents(&self, view: &View, form: Form, entries: Entries) -> Contents {
+    pub(crate) fn contents(&self, target: Target<'_>, form: Form, entries: Entries) -> Contents {
         Contents {
             resource_type: self.resource_type.clone(),
-            version_info: Arc::clone(view.version_info(&self.resource_type)),
+            version_info: Arc::clone(target.version_info(&self.resource_type)),
             form,
             entries,
             removed: vec![],

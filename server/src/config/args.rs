@@ -151,6 +151,21 @@ pub struct LimitArgs {
     #[arg(long, env = "XDS_SERVER_MAX_RESPONSE_BYTES", value_name = "SIZE", default_value = "3MiB",
         value_parser = parse_size)]
     pub max_response_bytes: usize,
+    /// How long a change that refers to something new waits for a client that says nothing of that
+    #[arg(long, env = "XDS_SERVER_ADDITION_GRACE", value_name = "DURATION", default_value = "15s",
+        value_parser = parse_duration)]
+    pub addition_grace: Duration,
+    /// How long what is removed is kept for a client that does not say that it does without
+    #[arg(long, env = "XDS_SERVER_REMOVAL_GRACE", value_name = "DURATION", default_value = "60s",
+        value_parser = parse_duration)]
+    pub removal_grace: Duration,
+    /// How long a client may resolve the names or check the health of a new cluster before requests are sent there
+    #[arg(long, env = "XDS_SERVER_SETTLE_TIME", value_name = "DURATION", default_value = "5s",
+        value_parser = parse_duration)]
+    pub settle_time: Duration,
+    /// Send every change at once. For tests that show what is lost by that
+    #[arg(long, env = "XDS_SERVER_NAIVE_ORDER", hide = true)]
+    pub naive_order: bool,
     /// How many names of one type a stream may ask for
     #[arg(long, env = "XDS_SERVER_MAX_NAMES_PER_TYPE", value_name = "N", default_value = "250000")]
     pub max_names_per_type: usize,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tracing::warn;
 use xds_cache::status::{EventKind, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber, Variant};
-use xds_cache::{Node, ResourceType, View, ViewChange, ViewReceiver};
+use xds_cache::{HeldBack, Node, ResourceType, View, ViewChange, ViewReceiver};
 use xds_session::{Client, Holding, Request, Response, SessionError};
 
 use crate::grpc::Grpc;
@@ -255,6 +255,10 @@ impl Subscriber for SharedClient {
     fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
         self.lock().client.concerned(change)
     }
+
+    fn held_back(&self) -> Vec<HeldBack> {
+        self.lock().client.held_back().to_vec()
+    }
 }
 
 impl fmt::Debug for SharedClient {
@@ -302,6 +306,8 @@ impl Member {
                 metrics.nacked(&event.resource_type);
                 self.nacks.log(node, &event.resource_type, &sent.version_info, message);
             }
+            EventKind::HeldBack => metrics.held_back(&event.resource_type),
+            EventKind::GraceExpired => metrics.grace_expired(&event.resource_type),
             EventKind::Subscribed | EventKind::Held | EventKind::Sent(_) | EventKind::Current(_) => {}
         }
     }

@@ -127,6 +127,9 @@ impl Subscription {
             }
             return;
         }
+        if table.is_withheld(name) {
+            return;
+        }
         match (held, self.lookup(table, name)) {
             (Held::Version(version), Some(resource)) if version == resource.version() => {}
             (Held::Stale, Some(resource)) if resource.name() != name => owed.removed.push(Arc::clone(name)),

@@ -2,10 +2,10 @@
 //!
 //! Commands, one a line; a line that begins with two spaces continues the one before:
 //!
-//! * `set TYPE NAME=CONTENT… [group=G] [ttl=5s] [alias=N,…] [refs=TYPE/NAME,…] [size=BYTES] [outside] [hosts]`,
+//! * `set TYPE NAME=CONTENT… [group=G] [ttl=5s] [alias=N,…] [refs=TYPE/NAME,…] [size=BYTES] [outside] [hosts] [dns]`,
 //!   `remove TYPE NAME… [group=G]`, `group NAME [ids=GLOB,…] [agents=GLOB,…] [meta=PATH:TEXT] [priority=N] [client=grpc]
 //!   [label=V]`, `ungroup NAME`: change what will be published. `outside`: no part of the wildcard.
-//!   `hosts`: the name is a pattern of hosts; with a `*` in it, it is no part of the wildcard either.
+//!   `dns`: the cluster resolves names. `hosts`: the name is a pattern of hosts; with a `*` in it, it is no part of the wildcard either.
 //! * `publish [as for set]`: the same as `set` if there is anything behind it, then publishes.
 //! * `connect STREAM sotw|delta [node=ID] [agent=NAME] [features=F,…] [meta=PATH:TEXT] [service=TYPE] [client=NAME]`: opens a
 //!   stream. Streams of one client name are one client. Nonces are counted from 1 on every stream.
@@ -13,9 +13,10 @@
 //!   [irv=NAME@CONTENT,…]`: a request; without STREAM of the stream that was connected last. The node is sent with the first
 //!   request of a stream, `node=` says otherwise (`node=none`). `TYPE` is a REST name, a type URL, or `none`.
 //! * `pause STREAM`, `resume STREAM`: the stream has no room to send, and has it again. `poll STREAM`: room for one response.
-//! * `time 2500ms`: lets time pass. `close STREAM`. `limits KEY=N…`, before the first `connect`.
+//! * `time 2500ms`: lets time pass. `close STREAM`. `limits KEY=N… [addition=15s] [removal=60s] [settle=5s] [naive]`,
+//!   before the first `connect`; `naive`: nothing waits.
 //! * `status [STREAM]`: what the status board says. `acked STREAM TYPE REVISION`: whether everything up to that revision
-//!   was accepted. `held [STREAM]`: what the client may hold. `concerned STREAM TYPE`: whether the last publication concerns it.
+//!   was accepted. `waiting [STREAM]`: what is not sent yet to the stream's client, and what it waits for. `held [STREAM]`: what the client may hold. `concerned STREAM TYPE`: whether the last publication concerns it.
 //!
 //! Output: `STREAM #NONCE TYPE VERSION: NAME@CONTENT… removed=… not_found=…`, with `wrapped` or `ttl` before the colon where the
 //! form has it, and `ack` and `nack` as the status board hears of them. A version is `v1`, `v2`, … by first appearance within its

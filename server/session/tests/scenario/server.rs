@@ -8,13 +8,13 @@ use xds_cache::group::Glob;
 use xds_cache::layer::{EffectiveGroup, Groups};
 use xds_cache::status::{StreamEntry, StreamId, StreamInfo, Subscriber, Variant};
 use xds_cache::{
-    GroupName, Name, Node, NodeGroup, Origin, Profile, Publisher, Reference, Resource, ResourceDraft,
-    ResourceKey, ResourceType, Revision, Scalar, Selector, StatusBoard, ViewChange, ViewReceiver,
+    Name, Node, NodeGroup, Origin, Profile, Publisher, Reference, Resource, ResourceDraft, ResourceKey,
+    ResourceType, Revision, Scalar, Selector, StatusBoard, ViewChange, ViewReceiver,
 };
 use xds_session::{Client, DeltaRequest, Limits, Nonce, Request, SotwRequest};
 
-use super::show::{self, Versions};
-use super::words::{Words, duration, resource_type};
+use super::show::{self, Versions, known};
+use super::words::{Words, duration, group_name, resource_type};
 
 /// Everything of a scenario.
 pub(crate) struct Server {
@@ -98,7 +98,7 @@ impl Server {
             "group" => self.group(words)?,
             "ungroup" => drop(self.groups.remove(&group_name(&words.shift()?)?)),
             "publish" => self.publish(words)?,
-            "limits" => self.limit(&words)?,
+            "limits" => self.limit(words)?,
             "connect" => self.connect(words)?,
             "request" => self.request(words, output)?,
             "close" => self.close(&words.shift()?)?,
@@ -109,6 +109,7 @@ impl Server {
             "status" => self.status(&words, output)?,
             "acked" => self.acked(words, output)?,
             "held" => self.held(words, output)?,
+            "waiting" => self.waiting(words, output)?,
             "concerned" => self.concerned(words, output)?,
             other => return Err(format!("no command {other}")),
         }
@@ -132,12 +133,14 @@ impl Server {
         let resource_type = resource_type(&words.shift()?)?;
         let in_wildcard = !words.take_flag("outside");
         let host_pattern = words.take_flag("hosts");
+        let is_dns = words.take_flag("dns");
         for word in words.plain.clone() {
             let (name, content) = word.rsplit_once('=').ok_or_else(|| format!("{word}: NAME=CONTENT"))?;
             let resource = resource(resource_type.clone(), name, content, &words)?;
             let in_wildcard = in_wildcard && !(host_pattern && name.contains('*'));
             let value =
                 if host_pattern { show::named(name, resource.value()) } else { resource.value().clone() };
+            let value = if is_dns { [show::DNS, &value].concat().into() } else { value };
             let resource =
                 Resource::new(ResourceDraft { value, in_wildcard, host_pattern, ..resource.to_draft() });
             self.known.insert(known(&resource), resource.version().to_string());
@@ -190,12 +193,17 @@ impl Server {
         Ok(())
     }
 
-    fn limit(&mut self, words: &Words) -> Result<(), String> {
+    fn limit(&mut self, mut words: Words) -> Result<(), String> {
         let limits = &mut self.limits;
         limits.max_names_per_type = words.number("names")?.unwrap_or(limits.max_names_per_type);
         limits.max_types = words.number("types")?.unwrap_or(limits.max_types);
         limits.max_response_bytes = words.number("bytes")?.unwrap_or(limits.max_response_bytes);
         limits.max_name_bytes = words.number("size")?.unwrap_or(limits.max_name_bytes);
+        let time = |key: &str, default| words.option(key).map_or(Ok(default), duration);
+        limits.addition_grace = time("addition", limits.addition_grace)?;
+        limits.removal_grace = time("removal", limits.removal_grace)?;
+        limits.settle_time = time("settle", limits.settle_time)?;
+        limits.is_phased = !words.take_flag("naive");
         Ok(())
     }
 
@@ -276,8 +284,8 @@ impl Server {
             }
             Variant::Delta => Request::from(DeltaRequest {
                 node,
-                resource_names_subscribe: signed(&words.plain, '+'),
-                resource_names_unsubscribe: signed(&words.plain, '-'),
+                resource_names_subscribe: words.signed('+'),
+                resource_names_unsubscribe: words.signed('-'),
                 initial_resource_versions: self.held_versions(&type_url, &words),
                 type_url,
                 response_nonce,
@@ -440,6 +448,13 @@ impl Server {
         Ok(())
     }
 
+    fn waiting(&self, mut words: Words, output: &mut Vec<String>) -> Result<(), String> {
+        let name = words.shift().unwrap_or_else(|_| self.latest.clone());
+        let client = &self.clients.get(&self.stream(&name)?.client).ok_or("no client")?.client;
+        output.extend(client.held_back().iter().map(|held| show::held_back(&name, held, self.now)));
+        Ok(())
+    }
+
     fn concerned(&self, mut words: Words, output: &mut Vec<String>) -> Result<(), String> {
         let side = self.stream(&words.shift()?)?;
         let resource_type = resource_type(&words.shift()?)?;
@@ -455,14 +470,6 @@ impl Server {
 
 /// More rounds than any scenario needs.
 const MAX_ROUNDS: usize = 1000;
-
-fn group_name(name: &str) -> Result<GroupName, String> {
-    GroupName::new(name).map_err(|error| error.to_string())
-}
-
-fn signed(words: &[String], sign: char) -> Vec<String> {
-    words.iter().filter_map(|word| word.strip_prefix(sign)).map(str::to_owned).collect()
-}
 
 fn resource(
     resource_type: ResourceType,
@@ -487,9 +494,4 @@ fn resource(
         in_wildcard: true,
         host_pattern: false,
     }))
-}
-
-/// The key under which a resource's version is remembered.
-fn known(resource: &Resource) -> (ResourceType, String, String) {
-    (resource.resource_type().clone(), resource.name().to_string(), show::content(resource))
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Instant;
 
 use bytes::Bytes;
 use xds_cache::status::{EventKind, Sent, StreamEvent};
-use xds_cache::{Resource, ResourceType};
+use xds_cache::{HeldBack, Resource, ResourceKey, ResourceType};
 use xds_session::{Entries, Entry, Form, Response};
 
 /// Names for versions: equal ones get equal names.
@@ -83,12 +84,18 @@ fn full(line: &mut String, resource: &Resource, has_ttl: bool) {
 pub(crate) fn content(resource: &Resource) -> String {
     let bytes = resource.value().split(|byte| *byte == 0).next().unwrap_or_default();
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    if let Some(rest) = bytes.strip_prefix(DNS) {
+        return text(rest) + "(dns)";
+    }
     let Some((length, rest)) = bytes.strip_prefix(b"\n").and_then(|rest| rest.split_first()) else {
         return text(bytes);
     };
     let (name, content) = rest.split_at(usize::from(*length));
     if *name == *resource.name().as_bytes() { text(content) } else { text(content) + "(" + &text(name) + ")" }
 }
+
+/// What an encoded Cluster has that resolves names: `type: STRICT_DNS`.
+pub(crate) const DNS: &[u8] = b"\x10\x01";
 
 /// A content with a name before it, as the first field of an encoded Listener; short names only.
 pub(crate) fn named(name: &str, content: &[u8]) -> Bytes {
@@ -110,6 +117,19 @@ pub(crate) fn sent(response: &Response) -> impl Iterator<Item = &Resource> {
     table.iter().chain(listed).map(|resource| &**resource)
 }
 
+/// What is held back, as a line.
+pub(crate) fn held_back(stream: &str, held: &HeldBack, now: Instant) -> String {
+    let what = if held.is_removal { "removal" } else { "update" };
+    let name = |key: &ResourceKey| format!("{}/{}", key.resource_type.slug(), key.name);
+    let (of, since) = (held.waits_for.resource(), now.duration_since(held.since).as_secs());
+    let waits_for = held.waits_for.as_str();
+    format!(
+        "{stream} {what} of {} waits for {waits_for} of {} since {since}s",
+        name(&held.resource),
+        name(of)
+    )
+}
+
 /// An event as a line, if it is one that matters.
 pub(crate) fn event(stream: &str, first_nonce: u64, event: &StreamEvent) -> Option<String> {
     let resource_type = event.resource_type.slug();
@@ -120,6 +140,13 @@ pub(crate) fn event(stream: &str, first_nonce: u64, event: &StreamEvent) -> Opti
             Some(format!("{stream} nack #{} {resource_type} {message:?}", nonce(sent)))
         }
         EventKind::Held => Some(format!("{stream} held {resource_type}")),
+        EventKind::HeldBack => Some(format!("{stream} holds back {resource_type}")),
+        EventKind::GraceExpired => Some(format!("{stream} grace expired {resource_type}")),
         EventKind::Subscribed | EventKind::Sent(_) | EventKind::Current(_) => None,
     }
+}
+
+/// The key under which a resource's version is remembered.
+pub(crate) fn known(resource: &Resource) -> (ResourceType, String, String) {
+    (resource.resource_type().clone(), resource.name().to_string(), content(resource))
 }

@@ -73,8 +73,13 @@ impl Subscriber for Nobody {
 }
 
 impl World {
-    pub(crate) fn new(variant: Variant, is_per_type: bool, max_response_bytes: usize) -> Self {
-        let limits = Limits { max_response_bytes, ..Limits::default() };
+    pub(crate) fn new(
+        variant: Variant,
+        is_per_type: bool,
+        max_response_bytes: usize,
+        is_phased: bool,
+    ) -> Self {
+        let limits = Limits { max_response_bytes, is_phased, ..Limits::default() };
         let node = Node { user_agent_name: "envoy".to_owned(), ..Node::with_id("n") };
         let is_delta = variant == Variant::Delta;
         let mut world = Self {
@@ -338,6 +343,14 @@ impl World {
         let answer = self.types[wire.kind].receive(&wire, is_nack);
         self.pipes[position].to_server.push_back(answer);
         true
+    }
+
+    /// Lets time pass until something happens by that; `None` if nothing does.
+    pub(crate) fn pass_time(&mut self) -> Option<Instant> {
+        let due = self.client.poll_timeout()?;
+        self.client.handle_timeout(due);
+        self.pipes.iter_mut().for_each(|pipe| pipe.is_silent = false);
+        Some(due)
     }
 
     fn tell_events(&mut self) {

@@ -1,0 +1,133 @@
+//! Transitional tables: what a client is served while it is led from one table to the next.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::resource::{Name, Resource};
+use crate::table::TypeTable;
+use crate::version::{Version, VersionHasher};
+
+/// What a transitional table has otherwise than the final one.
+pub type Deviations = BTreeMap<Name, Deviation>;
+
+/// What a transitional table has for one name.
+#[derive(Clone, Debug)]
+pub enum Deviation {
+    /// This, in the place of the final resource or beside the final ones.
+    Kept(Arc<Resource>),
+    /// What the client may have of it, if anything. A client that waits for an answer goes on waiting, because what it may be told
+    /// is not ready: neither this nor that there is nothing.
+    Withheld(Option<Arc<Resource>>),
+}
+
+/// What a table knows of the tables that lead to it, and of the one that it leads to.
+#[derive(Debug, Default)]
+pub(crate) struct Transitions {
+    /// Tables that lead here, by a hash over their deviations, as long as some client is there.
+    leading_here: Mutex<Vec<(Version, Weak<TypeTable>)>>,
+    /// The final table, if this one is transitional.
+    goal: Option<Goal>,
+}
+
+#[derive(Debug)]
+struct Goal {
+    table: Arc<TypeTable>,
+    /// Names for which a client gets no answer yet, sorted.
+    withheld: Box<[Name]>,
+}
+
+impl TypeTable {
+    /// This table with `deviations`. Its version follows from what is in it, as any table's does; equal deviations give the same
+    /// table while somebody holds it, so that all clients in one place share one.
+    #[must_use]
+    pub fn deviating(self: &Arc<Self>, deviations: &Deviations) -> Arc<Self> {
+        if deviations.is_empty() {
+            return Arc::clone(self);
+        }
+        let hash = hash_of(deviations);
+        let mut known = self.transitions.leading_here.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(_, table)| table.strong_count() > 0);
+        if let Some(table) = known.iter().find(|(of, _)| *of == hash).and_then(|(_, table)| table.upgrade()) {
+            return table;
+        }
+        let mut resources: BTreeMap<Name, Arc<Resource>> = self
+            .resources()
+            .iter()
+            .map(|resource| (Arc::clone(resource.name()), Arc::clone(resource)))
+            .collect();
+        let mut withheld = Vec::new();
+        for (name, deviation) in deviations {
+            match deviation {
+                Deviation::Kept(kept) | Deviation::Withheld(Some(kept)) => {
+                    resources.insert(Arc::clone(name), Arc::clone(kept));
+                }
+                Deviation::Withheld(None) => drop(resources.remove(name)),
+            }
+            if matches!(deviation, Deviation::Withheld(_)) {
+                withheld.push(Arc::clone(name));
+            }
+        }
+        let mut table = Self::new(resources.into_values().collect());
+        table.transitions.goal = Some(Goal { table: Arc::clone(self), withheld: withheld.into() });
+        let table = Arc::new(table);
+        known.push((hash, Arc::downgrade(&table)));
+        table
+    }
+
+    /// Whether a client that asks for a name gets no answer yet.
+    #[must_use]
+    pub fn is_withheld(&self, asked: &str) -> bool {
+        let Some(goal) = self.transitions.goal.as_ref().filter(|goal| !goal.withheld.is_empty()) else {
+            return false;
+        };
+        let asked = Name::from(asked);
+        let name = goal.table.look_up(&asked).map_or(&asked, |found| found.name(&asked));
+        goal.withheld.binary_search(name).is_ok()
+    }
+}
+
+fn hash_of(deviations: &Deviations) -> Version {
+    let mut hasher = VersionHasher::new();
+    for (name, deviation) in deviations {
+        hasher.update(name.as_bytes());
+        let (kind, resource) = match deviation {
+            Deviation::Kept(kept) => (b"kept", Some(kept)),
+            Deviation::Withheld(kept) => (b"held", kept.as_ref()),
+        };
+        hasher.update(kind);
+        hasher.update(resource.map(|resource| resource.version().to_string()).unwrap_or_default().as_bytes());
+    }
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource_type::ResourceType;
+
+    fn cluster(name: &str, value: &'static str) -> Arc<Resource> {
+        Arc::new(Resource::plain(ResourceType::Cluster, name, value.as_bytes()))
+    }
+
+    #[test]
+    fn equal_deviations_are_one_table_as_long_as_it_is_held() {
+        let table = Arc::new(TypeTable::new(vec![cluster("a", "1"), cluster("b", "2")]));
+        let deviations = Deviations::from([
+            ("a".into(), Deviation::Withheld(None)),
+            ("b".into(), Deviation::Withheld(Some(cluster("b", "1")))),
+            ("x".into(), Deviation::Kept(cluster("x", "1"))),
+        ]);
+        let first = table.deviating(&deviations);
+        assert!(Arc::ptr_eq(&first, &table.deviating(&deviations)));
+        let plain = TypeTable::new(vec![cluster("b", "1"), cluster("x", "1")]);
+        assert_eq!(first.version(), plain.version());
+        assert!(
+            first.is_withheld("a")
+                && first.is_withheld("b")
+                && !first.is_withheld("x")
+                && !first.is_withheld("c")
+        );
+        assert!(!table.is_withheld("a"));
+        assert!(Arc::ptr_eq(&table, &table.deviating(&Deviations::new())));
+    }
+}

@@ -1,0 +1,330 @@
+//! What the client may be using of one type on one stream, by what it was sent and what it answered.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use xds_cache::{Name, Resource, TypeTable};
+
+/// What the client may be using of one type on one stream.
+///
+/// Tables are kept, not resources: the one that the client was brought up to, and those that it was sent since and may or may not
+/// have taken up. So a client that has accepted everything costs a pointer, and clients in the same place share what they keep.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    /// The client has accepted what this table has of the names that it wants …
+    base: Arc<TypeTable>,
+    /// … and was sent these since, oldest first.
+    later: VecDeque<Sending>,
+    /// Whether it ever accepted a response, or came with everything.
+    has_accepted: bool,
+}
+
+/// What was sent of one table: a response, or several if it did not fit into one.
+#[derive(Debug)]
+struct Sending {
+    /// The nonces of the first and the last response.
+    nonces: (u64, u64),
+    table: Arc<TypeTable>,
+    /// What was sent though it did not change.
+    again: BTreeSet<Name>,
+    /// Whether all of it was sent.
+    is_whole: bool,
+    /// Whether the last response so far was accepted.
+    is_end_accepted: bool,
+    answer: Answer,
+}
+
+/// What the client said to something that it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Nothing yet.
+    None,
+    /// It accepted it, but may still be using what it had before, because what it was sent refers to things that it lacks. The
+    /// time is when that was first noticed.
+    Accepted(Option<Instant>),
+    /// It accepted it, and what it had before is out of use.
+    Released,
+    /// It rejected it, and may be using any part of it.
+    Rejected,
+}
+
+/// Something that the client accepted and may not use alone yet.
+#[derive(Clone, Copy)]
+pub(crate) struct Accepted<'a> {
+    /// Its number, for [`Applied::release`].
+    pub(crate) position: usize,
+    /// When it was first noticed.
+    pub(crate) at: Option<Instant>,
+    /// What the client was sent before it.
+    pub(crate) older: &'a Arc<TypeTable>,
+    /// What it was sent.
+    pub(crate) newer: &'a Arc<TypeTable>,
+    /// What of that was sent though it did not change.
+    again: &'a BTreeSet<Name>,
+}
+
+impl Accepted<'_> {
+    /// The names of what was sent, as far as it is still there.
+    pub(crate) fn sent(&self) -> BTreeSet<Name> {
+        let changes = self.newer.changes_since(self.older);
+        changes.changed.iter().map(|resource| resource.name()).chain(self.again).cloned().collect()
+    }
+}
+
+/// How many tables are kept that the client did not accept. Of what a client is sent without ever answering, older ones count as if
+/// they had never been sent; by then the grace is mostly over.
+const MAX_LATER: usize = 16;
+
+/// The range of nonces of what needed no response.
+const NO_NONCES: (u64, u64) = (1, 0);
+
+impl Applied {
+    /// The client was sent `changed`, and has, if it takes that up, what `table` has.
+    pub(crate) fn handle_sent(
+        &mut self,
+        nonce: u64,
+        table: &Arc<TypeTable>,
+        changed: &[Arc<Resource>],
+        is_whole: bool,
+    ) {
+        let before = self.later.back().map_or(&self.base, |sending| &sending.table);
+        let is_unchanged =
+            |r: &&Arc<Resource>| before.find(r.name()).is_some_and(|old| old.version() == r.version());
+        let again: BTreeSet<Name> =
+            changed.iter().filter(is_unchanged).map(|r| Arc::clone(r.name())).collect();
+        let is_rest = self.later.back().is_some_and(|last| !last.is_whole && Arc::ptr_eq(&last.table, table));
+        if let Some(last) = self.later.back_mut().filter(|_| is_rest) {
+            last.again.extend(again);
+            last.nonces.1 = nonce;
+            last.is_whole = is_whole;
+            last.is_end_accepted = false;
+            return;
+        }
+        if self.later.len() == MAX_LATER {
+            self.merge(0);
+        }
+        let table = Arc::clone(table);
+        self.later.push_back(Sending {
+            nonces: (nonce, nonce),
+            table,
+            again,
+            is_whole,
+            is_end_accepted: false,
+            answer: Answer::None,
+        });
+    }
+
+    /// The client has everything of `table` that it wants, and nothing had to be sent for that. `is_leaf` as below.
+    pub(crate) fn handle_nothing_owed(&mut self, table: &Arc<TypeTable>, comes_with_it: bool, is_leaf: bool) {
+        self.has_accepted |= comes_with_it;
+        // If there was more to send, it is not wanted any more.
+        let is_over = self.later.back_mut().is_some_and(|last| {
+            !std::mem::replace(&mut last.is_whole, true)
+                && last.is_end_accepted
+                && last.answer == Answer::None
+        });
+        if is_over {
+            self.accept(self.later.len() - 1, false, is_leaf);
+            self.compact();
+        }
+        if !self.later.is_empty() || table.version() == self.base.version() {
+            return;
+        }
+        if is_leaf || self.base.is_empty() {
+            self.base = Arc::clone(table);
+            return;
+        }
+        // It may still be using what it does not ask for any more.
+        self.later.push_back(Sending {
+            nonces: NO_NONCES,
+            table: Arc::clone(table),
+            again: BTreeSet::new(),
+            is_whole: true,
+            is_end_accepted: true,
+            answer: Answer::Accepted(None),
+        });
+    }
+
+    /// Whether something was accepted of which it is not known yet whether it replaced what went before.
+    pub(crate) fn has_news(&self) -> bool {
+        self.later.iter().any(|sending| sending.answer == Answer::Accepted(None))
+    }
+
+    /// The client accepted the response, and with it whatever went before and was not rejected; a complete list also makes good
+    /// what was rejected. `is_leaf`: nothing that the type refers to is waited for.
+    pub(crate) fn handle_ack(&mut self, nonce: u64, is_complete: bool, is_leaf: bool) {
+        let Some(position) = self.position(nonce) else { return };
+        let Some(sending) = self.later.get_mut(position) else { return };
+        sending.is_end_accepted |= sending.nonces.1 == nonce;
+        let is_accepted = sending.is_whole && sending.is_end_accepted;
+        if is_accepted && (sending.answer != Answer::Rejected || is_complete) {
+            self.accept(position, is_complete, is_leaf);
+            self.compact();
+        }
+    }
+
+    fn accept(&mut self, position: usize, is_complete: bool, is_leaf: bool) {
+        self.has_accepted = true;
+        for sending in self.later.iter_mut().take(position + 1) {
+            match sending.answer {
+                Answer::Rejected if !is_complete => {}
+                Answer::None | Answer::Rejected if is_leaf => sending.answer = Answer::Released,
+                Answer::None | Answer::Rejected => sending.answer = Answer::Accepted(None),
+                Answer::Accepted(_) | Answer::Released => {}
+            }
+        }
+    }
+
+    /// The client rejected the response.
+    pub(crate) fn handle_nack(&mut self, nonce: u64) {
+        let Some(position) = self.position(nonce) else { return };
+        if let Some(sending) = self.later.get_mut(position) {
+            sending.answer = Answer::Rejected;
+        }
+    }
+
+    /// What was accepted, but may not have replaced what went before, oldest first.
+    pub(crate) fn accepted(&self) -> impl Iterator<Item = Accepted<'_>> {
+        self.later.iter().enumerate().filter_map(|(position, sending)| match sending.answer {
+            Answer::Accepted(at) => {
+                let (older, newer, again) = (self.before(position), &sending.table, &sending.again);
+                Some(Accepted { position, at, older, newer, again })
+            }
+            Answer::None | Answer::Released | Answer::Rejected => None,
+        })
+    }
+
+    /// What the client was sent from the newest that it accepted on: any of it may be what replaces what went before.
+    pub(crate) fn newest(&self) -> impl Iterator<Item = &Arc<TypeTable>> {
+        let is_accepted =
+            |sending: &Sending| matches!(sending.answer, Answer::Accepted(_) | Answer::Released);
+        let first = self.later.iter().rposition(is_accepted).unwrap_or_default();
+        self.later.iter().skip(first).map(|sending| &sending.table)
+    }
+
+    /// Notes when it was seen that these were accepted.
+    pub(crate) fn note_accepted(&mut self, now: Instant) {
+        for sending in &mut self.later {
+            if sending.answer == Answer::Accepted(None) {
+                sending.answer = Answer::Accepted(Some(now));
+            }
+        }
+    }
+
+    /// What was rejected and of which all that `matters` was replaced later: the numbers.
+    pub(crate) fn replaced(&self, matters: impl Fn(&TypeTable, &Name) -> bool) -> Vec<usize> {
+        let is_replaced = |(position, sending): &(usize, &Sending)| {
+            let is_sent_later =
+                |name: &Name| {
+                    self.later.iter().enumerate().skip(position + 1).any(|(later, sending)| {
+                        sending.answer == Answer::Released && self.carried(later, name)
+                    })
+                };
+            let changes = sending.table.changes_since(self.before(*position));
+            // Whoever rejects what is new does away with what is gone nevertheless.
+            let changed = changes.changed.iter().map(|resource| resource.name());
+            let mut names = changed.chain(&sending.again);
+            self.later.iter().skip(position + 1).any(|sending| sending.answer == Answer::Released)
+                && names.all(|name| is_sent_later(name) || !matters(&sending.table, name))
+        };
+        let rejected = self.later.iter().enumerate().filter(|(_, s)| s.answer == Answer::Rejected);
+        rejected.filter(is_replaced).map(|(position, _)| position).collect()
+    }
+
+    /// What went before these is out of use.
+    pub(crate) fn release(&mut self, positions: &[usize]) {
+        for position in positions {
+            if let Some(sending) = self.later.get_mut(*position) {
+                sending.answer = Answer::Released;
+            }
+        }
+        self.compact();
+    }
+
+    /// Whether the client ever accepted a response of the type.
+    pub(crate) fn has_accepted(&self) -> bool {
+        self.has_accepted
+    }
+
+    /// Whether something was sent that is not accepted, or not wholly in use.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.later.is_empty()
+    }
+
+    /// The tables of which the client may be using something, oldest first.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<TypeTable>> {
+        std::iter::once(&self.base).chain(self.later.iter().map(|sending| &sending.table))
+    }
+
+    /// Every version of a resource that the client may be using, newest first.
+    pub(crate) fn in_use<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Arc<Resource>> {
+        let sent = (0..self.later.len()).rev().filter(|position| self.carried(*position, name));
+        let mut is_over = false;
+        let mut found: Vec<&Arc<Resource>> = Vec::new();
+        for position in sent {
+            let Some(sending) = self.later.get(position) else { continue };
+            found.extend(sending.table.find(name));
+            if sending.answer == Answer::Released {
+                is_over = true;
+                break;
+            }
+        }
+        found.extend(self.base.find(name).filter(|_| !is_over));
+        found.into_iter()
+    }
+
+    /// What the client said to the newest response that carried the resource; what it was not sent it came with.
+    pub(crate) fn answer(&self, name: &str) -> Answer {
+        let newest = (0..self.later.len()).rev().find(|position| self.carried(*position, name));
+        newest
+            .and_then(|position| self.later.get(position))
+            .map_or(Answer::Released, |sending| sending.answer)
+    }
+
+    fn before(&self, position: usize) -> &Arc<TypeTable> {
+        let before = position.checked_sub(1).and_then(|before| self.later.get(before));
+        before.map_or(&self.base, |sending| &sending.table)
+    }
+
+    /// The newest that the nonce can mean.
+    fn position(&self, nonce: u64) -> Option<usize> {
+        self.later.iter().position(|sending| (sending.nonces.0..=sending.nonces.1).contains(&nonce))
+    }
+
+    fn carried(&self, position: usize, name: &str) -> bool {
+        let Some(sending) = self.later.get(position) else { return false };
+        let version = |table: &TypeTable| table.find(name).map(|resource| resource.version());
+        version(self.before(position)) != version(&sending.table) || sending.again.contains(name)
+    }
+
+    fn compact(&mut self) {
+        while self.later.front().is_some_and(|sending| sending.answer == Answer::Released) {
+            if let Some(sending) = self.later.pop_front() {
+                self.base = sending.table;
+            }
+        }
+        let mut position = 0;
+        while position + 1 < self.later.len() {
+            let is_released = |position: usize| {
+                self.later.get(position).is_some_and(|sending| sending.answer == Answer::Released)
+            };
+            if is_released(position) && is_released(position + 1) {
+                self.merge(position);
+            } else {
+                position += 1;
+            }
+        }
+    }
+
+    /// Makes one of a sending and the next.
+    fn merge(&mut self, position: usize) {
+        let Some(older) = self.later.remove(position) else { return };
+        if let Some(newer) = self.later.get_mut(position) {
+            newer.again.extend(older.again);
+            if older.nonces != NO_NONCES {
+                newer.nonces.0 = older.nonces.0;
+            }
+        }
+    }
+}

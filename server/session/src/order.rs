@@ -1,0 +1,380 @@
+//! What goes next: which changes a client is not sent yet, so that it never uses what it does not have (R12, A.8).
+//!
+//! There are no phases. Whenever something happens, the tables that a client is to be led to are computed anew, from what the view
+//! has and from what the client may be using: the final tables, but with what has to wait as the client has it. A change waits in
+//! two cases. What newly refers to a cluster waits until the client has the cluster ready (*held*); what is gone stays as long as
+//! something refers to it that the client may be using (*retained*). Everything else about sending knows only tables.
+
+mod ready;
+mod replace;
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use xds_cache::status::{EventKind, StreamId};
+use xds_cache::{
+    Deviation, Deviations, HeldBack, Name, Resource, ResourceKey, ResourceType, TypeTable, View, WaitsFor,
+};
+
+use crate::limits::Limits;
+use crate::stream::Stream;
+use crate::type_state::TypeState;
+use ready::Readiness;
+use replace::{release_all, released, renew_rejected, renew_returned, settling};
+
+pub(crate) use table::{is_referred_to, refers};
+
+/// What one client is led over, and what it waits for. A client that has everything costs nothing here.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    /// Whether something happened that may make a difference.
+    pub(crate) is_due: bool,
+    /// What is remembered while something waits.
+    waiting: Option<Box<Waiting>>,
+    /// For clients that ask for the endpoints of each cluster on a stream of its own: the newest stream that was open when a cluster
+    /// was sent. Only what is opened later is for that cluster.
+    opened_before: BTreeMap<Name, StreamId>,
+}
+
+/// What is remembered while something waits.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// What stands in for the view's tables.
+    transitional: BTreeMap<ResourceType, Transitional>,
+    /// What is not sent yet.
+    held_back: Vec<HeldBack>,
+    /// Since when each resource is waited for that something held refers to; those that take too long stay here, so that nothing
+    /// waits for them again.
+    awaited: BTreeMap<ResourceKey, Instant>,
+    /// Since when each resource is retained while nobody but the client keeps it.
+    retained: BTreeMap<ResourceKey, Instant>,
+    /// What is retained only because nobody tells the client that it is gone.
+    silent: BTreeSet<ResourceKey>,
+    /// Until when clusters settle that the client accepted.
+    settling: BTreeMap<Name, Instant>,
+    /// When it has to be looked at again though nothing happens.
+    timeout: Option<Instant>,
+}
+
+/// What a client is served instead of the view's table of a type.
+#[derive(Debug)]
+pub(crate) struct Transitional {
+    table: Arc<TypeTable>,
+    version_info: Arc<str>,
+    /// Whether the client is sent everything nevertheless, because nobody tells it that something is gone.
+    is_final: bool,
+}
+
+/// What a client is to be brought up to now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) view: &'a View,
+    order: &'a Order,
+}
+
+impl<'a> Target<'a> {
+    /// The table of a type.
+    pub(crate) fn table(&self, resource_type: &ResourceType) -> &'a Arc<TypeTable> {
+        let transitional = self.order.transitional(resource_type);
+        transitional.map_or_else(|| self.view.table(resource_type), |transitional| &transitional.table)
+    }
+
+    /// What responses of the type carry as version: a transitional table has one of its own (D8).
+    pub(crate) fn version_info(&self, resource_type: &ResourceType) -> &'a Arc<str> {
+        let transitional = self.order.transitional(resource_type);
+        transitional
+            .map_or_else(|| self.view.version_info(resource_type), |transitional| &transitional.version_info)
+    }
+
+    /// Whether the client has everything that the view owes it of the type, once it has this.
+    pub(crate) fn is_final(&self, resource_type: &ResourceType) -> bool {
+        self.order.transitional(resource_type).is_none_or(|transitional| transitional.is_final)
+    }
+}
+
+/// What came of a plan.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Types of which the client is to be brought to another table than before.
+    pub(crate) changed: BTreeSet<ResourceType>,
+    /// What happened, by type.
+    pub(crate) events: Vec<(ResourceType, EventKind)>,
+}
+
+impl Order {
+    /// What the client is to be brought up to.
+    pub(crate) fn target<'a>(&'a self, view: &'a View) -> Target<'a> {
+        Target { view, order: self }
+    }
+
+    /// Whether something waits.
+    pub(crate) fn is_open(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// A client without ADS was sent clusters.
+    pub(crate) fn handle_sent_clusters(&mut self, clusters: &[Arc<Resource>], view: &View, newest: StreamId) {
+        let endpoints = ResourceType::ClusterLoadAssignment;
+        let with_endpoints =
+            clusters.iter().filter(|cluster| cluster.references_to(&endpoints).next().is_some());
+        self.opened_before.extend(with_endpoints.map(|cluster| (Arc::clone(cluster.name()), newest)));
+        let table = view.table(&ResourceType::Cluster);
+        if self.opened_before.len() > table.len() {
+            self.opened_before.retain(|name, _| table.find(name).is_some());
+        }
+    }
+
+    /// When to plan again though nothing happens.
+    pub(crate) fn timeout(&self) -> Option<Instant> {
+        self.waiting.as_ref()?.timeout
+    }
+
+    /// What is held back, and why.
+    pub(crate) fn held_back(&self) -> &[HeldBack] {
+        self.waiting.as_ref().map(|waiting| &waiting.held_back[..]).unwrap_or_default()
+    }
+
+    fn transitional(&self, resource_type: &ResourceType) -> Option<&Transitional> {
+        self.waiting.as_ref()?.transitional.get(resource_type)
+    }
+
+    /// Computes anew what the client is to be brought up to.
+    pub(crate) fn plan(
+        &mut self,
+        view: &View,
+        streams: &mut BTreeMap<StreamId, Stream>,
+        limits: &Limits,
+        now: Instant,
+    ) -> Outcome {
+        self.is_due = false;
+        let before = self.waiting.take().map(|waiting| *waiting).unwrap_or_default();
+        let settling = settling(&before.settling, streams, limits, now);
+        if !limits.is_phased {
+            release_all(streams);
+            return Outcome { changed: before.transitional.into_keys().collect(), events: vec![] };
+        }
+        let blocked_until = loop {
+            let readiness = Readiness::new(view, streams, &settling, &self.opened_before).strict();
+            let (released, blocked_until) = released(&readiness, limits, now);
+            if released.is_empty() {
+                break blocked_until;
+            }
+            // What goes out of use frees what it refers to.
+            for (stream, resource_type, positions) in released {
+                let state = streams.get_mut(&stream).and_then(|stream| stream.find_mut(&resource_type));
+                state.into_iter().for_each(|state| state.applied.release(&positions));
+            }
+        };
+        let mut plan = Plan {
+            readiness: Readiness::new(view, streams, &settling, &self.opened_before),
+            limits,
+            now,
+            before: &before,
+            deviations: BTreeMap::new(),
+            transient: BTreeSet::new(),
+            rejected: BTreeSet::new(),
+            events: vec![],
+            after: Waiting { timeout: blocked_until, ..Waiting::default() },
+        };
+        plan.hold();
+        plan.retain();
+        let Plan { deviations, transient, rejected, events, mut after, .. } = plan;
+        renew_rejected(&rejected, view, streams);
+        renew_returned(before.silent.difference(&after.silent), view, streams);
+        for (resource_type, deviations) in deviations {
+            let table = view.table(&resource_type).deviating(&deviations);
+            let version_info = table.version().to_string().into();
+            let is_final = !transient.contains(&resource_type);
+            after.transitional.insert(resource_type, Transitional { table, version_info, is_final });
+        }
+        let table = |waiting: &Waiting, resource_type: &ResourceType| {
+            waiting.transitional.get(resource_type).map(|transitional| Arc::as_ptr(&transitional.table))
+        };
+        let types = before.transitional.keys().chain(after.transitional.keys());
+        let changed = types.filter(|of| table(&before, of) != table(&after, of)).cloned().collect();
+        after.settling = settling;
+        let is_idle = after.transitional.is_empty() && after.timeout.is_none() && after.settling.is_empty();
+        self.waiting = (!is_idle).then(|| Box::new(after));
+        Outcome { changed, events }
+    }
+}
+
+/// A plan in the making.
+struct Plan<'a> {
+    readiness: Readiness<'a>,
+    limits: &'a Limits,
+    now: Instant,
+    before: &'a Waiting,
+    deviations: BTreeMap<ResourceType, Deviations>,
+    /// Types of which the client has not everything.
+    transient: BTreeSet<ResourceType>,
+    /// What the client rejected, and something held refers to.
+    rejected: BTreeSet<ResourceKey>,
+    events: Vec<(ResourceType, EventKind)>,
+    after: Waiting,
+}
+
+impl Plan<'_> {
+    /// Finds the changes that newly refer to something which the client has not ready. Only what replaces a response that the
+    /// client has accepted waits, and only for what it takes without asking (a client that asks for clusters by name learns the
+    /// names from what refers to them).
+    fn hold(&mut self) {
+        for stream in self.readiness.streams.values() {
+            for state in stream.types() {
+                let is_update = refers(&state.resource_type)
+                    && self.readiness.states(&state.resource_type).any(|state| state.applied.has_accepted());
+                let table = self.readiness.view.table(&state.resource_type);
+                if !is_update || state.subscription.is_at(table) {
+                    continue;
+                }
+                for resource in state.subscription.owed(table).changed {
+                    // What is made of a pattern has no name of its own.
+                    let is_own = table.find(resource.name()).is_some_and(|own| Arc::ptr_eq(own, &resource));
+                    if is_own {
+                        self.hold_if_unready(stream, state, &resource);
+                    }
+                }
+            }
+        }
+    }
+
+    fn hold_if_unready(&mut self, stream: &Stream, state: &TypeState, resource: &Arc<Resource>) {
+        let subscription = &state.subscription;
+        let sent = subscription.sent(resource.name());
+        let is_known =
+            |to: &ResourceKey| sent.is_some_and(|sent| sent.references().iter().any(|r| r.to == *to));
+        let mut reason = None;
+        for reference in resource.references().iter().filter(|reference| !is_known(&reference.to)) {
+            let to = &reference.to;
+            // Of clusters that refer to each other the new ones come together.
+            let is_mutual = sent.is_none() && to.resource_type == state.resource_type;
+            if is_mutual || !self.readiness.is_taken_unasked(&state.resource_type, to) {
+                continue;
+            }
+            let Some(obstacle) = self.readiness.obstacle(to, false) else { continue };
+            if self.may_wait(resource.key(), &obstacle) {
+                reason = reason.or(Some(obstacle));
+            }
+        }
+        let Some(waits_for) = reason else { return };
+        // To be absent from a complete list would be to be deleted.
+        let deviation = match subscription.settled().find(resource.name()) {
+            Some(kept) if sent.is_some() || stream.lists_completely(state) => {
+                Deviation::Kept(Arc::clone(kept))
+            }
+            kept => Deviation::Withheld(kept.cloned()),
+        };
+        let deviations = self.deviations.entry(state.resource_type.clone()).or_default();
+        deviations.insert(Arc::clone(resource.name()), deviation);
+        self.transient.insert(state.resource_type.clone());
+        self.note(resource.key(), false, waits_for);
+    }
+
+    /// Whether a change may wait for that any longer. Only silence ends waiting: not what the client has said, nor what it needs
+    /// time for.
+    fn may_wait(&mut self, waiting: &ResourceKey, obstacle: &WaitsFor) -> bool {
+        let awaited = obstacle.resource();
+        match obstacle {
+            WaitsFor::Change(rejected) => {
+                self.rejected.insert(rejected.clone());
+                return true;
+            }
+            WaitsFor::Settling(_) => {
+                let until = self.readiness.settling.get(&awaited.name).copied();
+                self.look_again_at(until);
+                return true;
+            }
+            WaitsFor::Sending(_) | WaitsFor::Request(_) | WaitsFor::Ack(_) | WaitsFor::Disuse(_) => {}
+        }
+        let since = self.before.awaited.get(awaited).copied().unwrap_or(self.now);
+        self.after.awaited.insert(awaited.clone(), since);
+        let end = since.checked_add(self.limits.addition_grace);
+        let may_wait = end.is_none_or(|end| self.now < end);
+        if may_wait {
+            self.look_again_at(end);
+        } else if self.before.since(waiting, false).is_some() {
+            self.events.push((waiting.resource_type.clone(), EventKind::GraceExpired));
+        }
+        may_wait
+    }
+
+    /// Finds what is gone from the view and still in use.
+    fn retain(&mut self) {
+        for stream in self.readiness.streams.values() {
+            for state in stream.types().iter().filter(|state| is_referred_to(&state.resource_type)) {
+                let table = self.readiness.view.table(&state.resource_type);
+                for resource in state.subscription.gone_from(table) {
+                    self.retain_if_used(stream, state, &resource);
+                }
+            }
+        }
+    }
+
+    fn retain_if_used(&mut self, stream: &Stream, state: &TypeState, resource: &Arc<Resource>) {
+        let key = resource.key();
+        let users = self.readiness.users(key);
+        // What nobody tells the client that it is gone, it uses as long as it asks for it; and what it does not ask for any more as
+        // long as something does that asked for it.
+        let is_wanted = state.subscription.wants(state.subscription.settled(), &key.name);
+        let is_kept_silently = !is_wanted || stream.tells_no_removals(state);
+        let uses_clusters = table::row_of(&key.resource_type, &ResourceType::Cluster).is_some();
+        if users.is_empty() && !(is_wanted && is_kept_silently && uses_clusters) {
+            return;
+        }
+        // Only the client's silence counts, not what waits by our doing, or because of a rejection.
+        if !users.iter().any(|(user, is_rejected)| *is_rejected || self.is_held(user)) {
+            let since = self.before.retained.get(key).copied().unwrap_or(self.now);
+            self.after.retained.insert(key.clone(), since);
+            let end = since.checked_add(self.limits.removal_grace);
+            if end.is_some_and(|end| self.now >= end) {
+                if self.before.since(key, true).is_some() {
+                    self.events.push((key.resource_type.clone(), EventKind::GraceExpired));
+                }
+                return;
+            }
+            self.look_again_at(end);
+        }
+        let deviations = self.deviations.entry(key.resource_type.clone()).or_default();
+        // A client that has it keeps it; one that asks for it now might not have what it refers to.
+        let deviation = if uses_clusters {
+            Deviation::Withheld(Some(Arc::clone(resource)))
+        } else {
+            Deviation::Kept(Arc::clone(resource))
+        };
+        deviations.insert(Arc::clone(&key.name), deviation);
+        if is_kept_silently {
+            self.after.silent.insert(key.clone());
+            return;
+        }
+        self.transient.insert(key.resource_type.clone());
+        let user = users.into_iter().map(|(user, _)| user).next();
+        self.note(key, true, WaitsFor::Disuse(user.unwrap_or_else(|| key.clone())));
+    }
+
+    fn is_held(&self, key: &ResourceKey) -> bool {
+        self.after.held_back.iter().any(|held| !held.is_removal && held.resource == *key)
+    }
+
+    fn note(&mut self, key: &ResourceKey, is_removal: bool, waits_for: WaitsFor) {
+        let before = self.before.since(key, is_removal);
+        if before.is_none() {
+            self.events.push((key.resource_type.clone(), EventKind::HeldBack));
+        }
+        let since = before.unwrap_or(self.now);
+        self.after.held_back.push(HeldBack { resource: key.clone(), is_removal, waits_for, since });
+    }
+
+    fn look_again_at(&mut self, at: Option<Instant>) {
+        self.after.timeout = self.after.timeout.into_iter().chain(at).min();
+    }
+}
+
+impl Waiting {
+    /// Since when a change is held back.
+    fn since(&self, key: &ResourceKey, is_removal: bool) -> Option<Instant> {
+        let same = |held: &&HeldBack| held.is_removal == is_removal && held.resource == *key;
+        self.held_back.iter().find(same).map(|held| held.since)
+    }
+}

@@ -1,0 +1,180 @@
+//! Whether a client has something ready: accepted, and with everything that it needs for it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use xds_cache::status::StreamId;
+use xds_cache::{Name, Resource, ResourceKey, ResourceType, TypeTable, View, WaitsFor};
+
+use super::table;
+use crate::applied::Answer;
+use crate::stream::Stream;
+use crate::type_state::TypeState;
+
+/// What a client has ready, looked up for one plan.
+pub(super) struct Readiness<'a> {
+    pub(super) view: &'a View,
+    pub(super) streams: &'a BTreeMap<StreamId, Stream>,
+    /// Until when clusters settle.
+    pub(super) settling: &'a BTreeMap<Name, Instant>,
+    /// The newest stream that was open when a cluster was sent, for clients without ADS.
+    opened_before: &'a BTreeMap<Name, StreamId>,
+    /// Whether what the view has not must be there nevertheless.
+    is_strict: bool,
+    known: RefCell<BTreeMap<ResourceKey, Option<WaitsFor>>>,
+}
+
+impl<'a> Readiness<'a> {
+    pub(super) fn new(
+        view: &'a View,
+        streams: &'a BTreeMap<StreamId, Stream>,
+        settling: &'a BTreeMap<Name, Instant>,
+        opened_before: &'a BTreeMap<Name, StreamId>,
+    ) -> Self {
+        Self { view, streams, settling, opened_before, is_strict: false, known: RefCell::default() }
+    }
+
+    /// The same, but what the view has not counts too: something that the client has refers to it, so the client does without that
+    /// until it is replaced.
+    pub(super) fn strict(self) -> Self {
+        Self { is_strict: true, ..self }
+    }
+
+    /// What the client's streams know of a type.
+    pub(super) fn states(&self, resource_type: &ResourceType) -> impl Iterator<Item = &'a TypeState> {
+        self.streams.values().filter_map(|stream| stream.find(resource_type))
+    }
+
+    /// Whether something of type `from` refers to what the client is sent without asking for it by name, and the view has that.
+    pub(super) fn is_taken_unasked(&self, from: &ResourceType, to: &ResourceKey) -> bool {
+        let served = self.view.table(&to.resource_type).find(&to.name);
+        table::row_of(from, &to.resource_type).is_some()
+            && served.is_some_and(|served| served.in_wildcard())
+            && self.states(&to.resource_type).any(|state| state.subscription.is_wildcard())
+    }
+
+    /// What keeps the client from using a resource; `None` if nothing does. What the view has not is not waited for, unless no
+    /// client can do without it.
+    pub(super) fn obstacle(&self, to: &ResourceKey, is_always_needed: bool) -> Option<WaitsFor> {
+        if let Some(known) = self.known.borrow().get(to) {
+            return known.clone();
+        }
+        // Of resources that refer to each other, none waits for itself.
+        self.known.borrow_mut().insert(to.clone(), None);
+        let obstacle = self.find_obstacle(to, is_always_needed);
+        self.known.borrow_mut().insert(to.clone(), obstacle.clone());
+        obstacle
+    }
+
+    fn find_obstacle(&self, to: &ResourceKey, is_always_needed: bool) -> Option<WaitsFor> {
+        let table = self.view.table(&to.resource_type);
+        let served = table.find(&to.name);
+        // A client that asks for none gets its secrets from somewhere else.
+        let is_foreign =
+            || to.resource_type == ResourceType::Secret && self.states(&to.resource_type).next().is_none();
+        if served.is_none() && !is_always_needed && (!self.is_strict || is_foreign()) {
+            return None;
+        }
+        let mut found: Option<&Resource> = None;
+        let mut is_asked_for = false;
+        for state in self.states(&to.resource_type) {
+            let subscription = &state.subscription;
+            let covers_served = served.is_some_and(|served| subscription.covers(table, served));
+            let covers_nothing = || served.is_none() && subscription.covers_name(&to.name);
+            if !covers_served && !covers_nothing() {
+                continue;
+            }
+            is_asked_for = true;
+            if !subscription.has(&to.name) {
+                return Some(WaitsFor::Sending(to.clone()));
+            }
+            let sent = subscription.sent(&to.name).or(served);
+            match state.applied.answer(&to.name) {
+                Answer::None => return Some(WaitsFor::Ack(to.clone())),
+                Answer::Rejected if !sent.is_some_and(|sent| self.is_proven(sent)) => {
+                    return Some(WaitsFor::Change(to.clone()));
+                }
+                Answer::Rejected | Answer::Accepted(_) | Answer::Released => {}
+            }
+            found = sent.map(|sent| &**sent);
+        }
+        if !is_asked_for {
+            return Some(WaitsFor::Request(to.clone()));
+        }
+        if to.resource_type == ResourceType::Cluster && self.settling.contains_key(&to.name) {
+            return Some(WaitsFor::Settling(to.clone()));
+        }
+        let found = found?;
+        found.references().iter().find_map(|reference| {
+            let row = table::row_of(&to.resource_type, &reference.to.resource_type)?;
+            if row.is_always_needed && !self.is_asked_for_anew(to, &reference.to) {
+                return Some(WaitsFor::Request(reference.to.clone()));
+            }
+            self.obstacle(&reference.to, row.is_always_needed)
+        })
+    }
+
+    /// What refers to a resource and may be in use; each with whether the client rejected it.
+    pub(super) fn users(&self, to: &ResourceKey) -> Vec<(ResourceKey, bool)> {
+        let mut users = Vec::new();
+        for row in table::ROWS.iter().filter(|row| row.to == to.resource_type) {
+            for state in self.states(&row.from) {
+                for user in state.applied.tables().flat_map(|table| table.referrers(to)) {
+                    if self.is_in_use(state, user) {
+                        let is_rejected = state.applied.answer(user.name()) == Answer::Rejected;
+                        users.push((user.key().clone(), is_rejected));
+                    }
+                }
+            }
+        }
+        users
+    }
+
+    /// Whether the client may be using this very version of a resource: it took it up or may have, and it asks for it, or still
+    /// uses something that refers to it.
+    fn is_in_use(&self, state: &TypeState, resource: &Resource) -> bool {
+        let is_taken = state.applied.in_use(resource.name()).any(|used| used.version() == resource.version());
+        is_taken && (wants(state, resource.name()) || self.is_needed_unasked(resource.key()))
+    }
+
+    /// Whether the client does not ask for a resource any more and still uses something that refers to it.
+    pub(super) fn is_needed_unasked(&self, key: &ResourceKey) -> bool {
+        // Clusters refer to each other too, but all of them are asked for.
+        key.resource_type != ResourceType::Cluster
+            && !self.states(&key.resource_type).any(|state| wants(state, &key.name))
+            && !self.users(key).is_empty()
+    }
+
+    /// Whether the client has asked for a cluster's endpoints since it was sent the cluster. On one stream that need not be asked:
+    /// they are sent after it.
+    fn is_asked_for_anew(&self, cluster: &ResourceKey, endpoints: &ResourceKey) -> bool {
+        let Some(before) = self.opened_before.get(&cluster.name) else { return true };
+        let later = self.streams.iter().filter(|(stream, _)| *stream > before);
+        later.filter_map(|(_, stream)| stream.find(&endpoints.resource_type)).any(|state| {
+            let subscription = &state.subscription;
+            subscription.is_wildcard() || subscription.names().contains(&endpoints.name)
+        })
+    }
+
+    /// Whether it makes a difference what the client has of a name.
+    pub(super) fn matters(&self, state: &TypeState, table: &TypeTable, name: &Name) -> bool {
+        let key = ResourceKey { resource_type: state.resource_type.clone(), name: Arc::clone(name) };
+        state.subscription.wants(table, name) || self.is_needed_unasked(&key)
+    }
+
+    /// Whether the client has a cluster though it rejected the response that brought it: it asks for its endpoints. Envoy takes up
+    /// what is good of a response that it rejects.
+    fn is_proven(&self, resource: &Resource) -> bool {
+        let endpoints = ResourceType::ClusterLoadAssignment;
+        resource
+            .references_to(&endpoints)
+            .any(|name| self.states(&endpoints).any(|state| state.subscription.names().contains(name)))
+    }
+}
+
+/// Whether a stream asks for something that has that name in what it was sent.
+fn wants(state: &TypeState, name: &str) -> bool {
+    state.applied.tables().any(|table| state.subscription.wants(table, name))
+}

@@ -1,0 +1,155 @@
+//! What the client's answers change: what replaces what, what settles, what is sent once more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use xds_cache::status::StreamId;
+use xds_cache::{Name, Resource, ResourceKey, ResourceType, TypeTable, View};
+
+use super::ready::Readiness;
+use super::table;
+use crate::applied::{Accepted, Answer};
+use crate::limits::Limits;
+use crate::stream::Stream;
+use crate::type_state::TypeState;
+
+/// Until when clusters settle: those of before, and those that the client has accepted since.
+pub(super) fn settling(
+    before: &BTreeMap<Name, Instant>,
+    streams: &mut BTreeMap<StreamId, Stream>,
+    limits: &Limits,
+    now: Instant,
+) -> BTreeMap<Name, Instant> {
+    let mut settling = before.clone();
+    settling.retain(|_, until| *until > now);
+    let until = now.checked_add(limits.settle_time);
+    for state in streams.values_mut().flat_map(Stream::types_mut) {
+        if state.resource_type == ResourceType::Cluster {
+            for accepted in state.applied.accepted().filter(|accepted| accepted.at.is_none()) {
+                // What comes first is not waited for.
+                if accepted.older.is_empty() {
+                    continue;
+                }
+                let changes = accepted.newer.changes_since(accepted.older);
+                let alone = changes.changed.iter().filter(|cluster| cluster.settles_alone());
+                settling.extend(alone.filter_map(|cluster| Some((Arc::clone(cluster.name()), until?))));
+            }
+        }
+        state.applied.note_accepted(now);
+    }
+    settling
+}
+
+/// What a stream may count as the only thing in use of a type: the numbers of what was accepted.
+pub(super) type Released = (StreamId, ResourceType, Vec<usize>);
+
+/// What was accepted and makes what went before it out of use: a client goes on with that until it has what the new one refers to.
+/// And when this changes by itself.
+pub(super) fn released(
+    readiness: &Readiness<'_>,
+    limits: &Limits,
+    now: Instant,
+) -> (Vec<Released>, Option<Instant>) {
+    let mut released = Vec::new();
+    let mut timeout = None;
+    for (stream, state) in readiness.streams.iter().flat_map(|(id, stream)| {
+        stream.types().iter().filter(|state| state.applied.is_open()).map(|state| (*id, state))
+    }) {
+        let mut positions = state.applied.replaced(|table, name| readiness.matters(state, table, name));
+        for accepted in state.applied.accepted() {
+            let end = accepted.at.and_then(|at| at.checked_add(limits.removal_grace));
+            let is_over = end.is_some_and(|end| now >= end);
+            if is_over || !is_blocked(readiness, state, accepted) {
+                positions.push(accepted.position);
+            } else {
+                // What came later has not replaced more than this did.
+                timeout = timeout.into_iter().chain(end).min();
+                break;
+            }
+        }
+        if !positions.is_empty() {
+            released.push((stream, state.resource_type.clone(), positions));
+        }
+    }
+    (released, timeout)
+}
+
+/// Whether something that the client had before is in use because what it was sent instead needs what it lacks.
+fn is_blocked(readiness: &Readiness<'_>, state: &TypeState, accepted: Accepted<'_>) -> bool {
+    if accepted.older.is_empty() {
+        return false;
+    }
+    accepted.sent().iter().any(|name| {
+        let news: Vec<(&Arc<TypeTable>, &Arc<Resource>)> =
+            state.applied.newest().filter_map(|table| Some((table, table.find(name)?))).collect();
+        let is_new = |used: &&Arc<Resource>| news.iter().any(|(_, new)| new.version() == used.version());
+        let olds: Vec<&Arc<Resource>> = state.applied.in_use(name).filter(|used| !is_new(used)).collect();
+        news.iter().any(|(table, new)| does_not_replace(readiness, state, table, new, &olds))
+    })
+}
+
+/// Whether the client goes on with one of `olds` though it was sent `new` of `table`.
+fn does_not_replace(
+    readiness: &Readiness<'_>,
+    state: &TypeState,
+    table: &TypeTable,
+    new: &Resource,
+    olds: &[&Arc<Resource>],
+) -> bool {
+    let has = |resource: &Resource, to: &ResourceKey| resource.references().iter().any(|r| r.to == *to);
+    let drops = |old: &&Arc<Resource>| old.references().iter().any(|reference| !has(new, &reference.to));
+    if !olds.iter().any(drops) {
+        return false;
+    }
+    if !state.subscription.wants(table, new.name()) {
+        // What the client does not ask for any more it does not replace either.
+        return readiness.is_needed_unasked(new.key());
+    }
+    new.references().iter().any(|reference| {
+        let to = &reference.to;
+        table::row_of(&state.resource_type, &to.resource_type).is_some()
+            && readiness.obstacle(to, false).is_some()
+    })
+}
+
+pub(super) fn release_all(streams: &mut BTreeMap<StreamId, Stream>) {
+    for state in streams.values_mut().flat_map(Stream::types_mut) {
+        let positions: Vec<usize> = state.applied.accepted().map(|accepted| accepted.position).collect();
+        state.applied.release(&positions);
+    }
+}
+
+/// What stood beside something bad in a rejected response may be good: it is sent once more with whatever changes of its type,
+/// because only an ACK can tell. A complete list says it again by itself.
+pub(super) fn renew_rejected(
+    rejected: &BTreeSet<ResourceKey>,
+    view: &View,
+    streams: &mut BTreeMap<StreamId, Stream>,
+) {
+    for key in rejected {
+        for stream in streams.values_mut() {
+            if stream.find(&key.resource_type).is_none_or(|state| stream.lists_completely(state)) {
+                continue;
+            }
+            let Some(state) = stream.find_mut(&key.resource_type) else { continue };
+            let owed = state.subscription.owed(view.table(&key.resource_type));
+            if !owed.changed.is_empty() && state.applied.answer(&key.name) == Answer::Rejected {
+                state.is_dirty |= state.subscription.mark_unknown(&key.name);
+            }
+        }
+    }
+}
+
+/// What is back is sent though the client may still have it, as if it had not been retained (rows A73, A74).
+pub(super) fn renew_returned<'a>(
+    returned: impl Iterator<Item = &'a ResourceKey>,
+    view: &View,
+    streams: &mut BTreeMap<StreamId, Stream>,
+) {
+    for key in returned.filter(|key| view.table(&key.resource_type).find(&key.name).is_some()) {
+        for state in streams.values_mut().filter_map(|stream| stream.find_mut(&key.resource_type)) {
+            state.is_dirty |= state.subscription.mark_unknown(&key.name);
+        }
+    }
+}

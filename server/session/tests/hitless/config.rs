@@ -1,0 +1,162 @@
+//! What is published: always in itself complete, so that whatever a client lacks is the fault of the order of sending.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use xds_cache::{Origin, Reference, Resource, ResourceDraft, ResourceKey, ResourceType};
+
+/// Secret, cluster, endpoints, listener, route.
+pub(crate) const N_KINDS: usize = 5;
+pub(crate) const SECRET: usize = 0;
+pub(crate) const CLUSTER: usize = 1;
+pub(crate) const ENDPOINTS: usize = 2;
+pub(crate) const LISTENER: usize = 3;
+pub(crate) const ROUTE: usize = 4;
+
+pub(crate) fn resource_type(kind: usize) -> ResourceType {
+    match kind {
+        SECRET => ResourceType::Secret,
+        CLUSTER => ResourceType::Cluster,
+        ENDPOINTS => ResourceType::ClusterLoadAssignment,
+        LISTENER => ResourceType::Listener,
+        _ => ResourceType::RouteConfiguration,
+    }
+}
+
+/// One edit of the configuration. Numbers are taken modulo what there is.
+#[derive(Clone, Debug)]
+pub(crate) enum Edit {
+    /// A route goes to these clusters, one bit each.
+    Route { route: usize, clusters: u8 },
+    /// A cluster changes: whether its endpoints are asked for, and its secret.
+    Cluster { cluster: usize, is_eds: bool, secret: Option<usize> },
+    /// A cluster is there though nothing refers to it, or not.
+    Spare { cluster: usize, is_there: bool },
+    /// Endpoints change.
+    Endpoints { cluster: usize },
+    /// A listener takes that route, or goes to that cluster by itself; `None`: it is not there.
+    Listener { listener: usize, to: Option<(bool, usize)>, secret: Option<usize> },
+    /// A secret changes.
+    Secret { secret: usize },
+}
+
+/// What an operator wants; what is not referred to is not there.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    edition: [u32; N_KINDS * 4],
+    routes: [u8; 3],
+    clusters: [(bool, Option<usize>, bool); 4],
+    listeners: [Option<(bool, usize, Option<usize>)>; 2],
+}
+
+impl Config {
+    pub(crate) fn new() -> Self {
+        Self {
+            edition: [0; N_KINDS * 4],
+            routes: [1, 2, 4],
+            clusters: [(true, None, false); 4],
+            listeners: [Some((true, 0, None)), Some((true, 1, Some(0)))],
+        }
+    }
+
+    pub(crate) fn edit(&mut self, edit: &Edit) {
+        let (kind, index) = match edit {
+            Edit::Route { route, clusters } => {
+                self.routes[route % 3] = (clusters % 16).max(1);
+                (ROUTE, route % 3)
+            }
+            Edit::Cluster { cluster, is_eds, secret } => {
+                let spare = self.clusters[cluster % 4].2;
+                self.clusters[cluster % 4] = (*is_eds, secret.map(|secret| secret % 2), spare);
+                (CLUSTER, cluster % 4)
+            }
+            Edit::Spare { cluster, is_there } => {
+                self.clusters[cluster % 4].2 = *is_there;
+                return;
+            }
+            Edit::Endpoints { cluster } => (ENDPOINTS, cluster % 4),
+            Edit::Listener { listener, to, secret } => {
+                let secret = secret.map(|secret| secret % 2);
+                let to = to.map(|(is_route, to)| (is_route, to % if is_route { 3 } else { 4 }, secret));
+                // One listener always takes a route and a secret, so that no type is new to the client: first responses wait for
+                // nothing.
+                let always = || Some((true, to.map_or(0, |(_, to, _)| to % 3), Some(secret.unwrap_or(0))));
+                self.listeners[listener % 2] = if listener % 2 == 1 { always() } else { to };
+                (LISTENER, listener % 2)
+            }
+            Edit::Secret { secret } => (SECRET, secret % 2),
+        };
+        self.edition[kind * 4 + index] += 1;
+    }
+
+    /// Everything becomes different.
+    pub(crate) fn renew(&mut self) {
+        self.edition.iter_mut().for_each(|edition| *edition += 1);
+    }
+
+    /// All resources: kind and name, and content. A content is the edition and what is referred to, as `KIND/NAME`.
+    pub(crate) fn resources(&self) -> BTreeMap<(usize, String), String> {
+        let mut resources = BTreeMap::new();
+        let mut open: Vec<(usize, usize)> = vec![];
+        open.extend((0..2).filter(|i| self.listeners[*i].is_some()).map(|i| (LISTENER, i)));
+        open.extend((0..4).filter(|i| self.clusters[*i].2).map(|i| (CLUSTER, i)));
+        while let Some((kind, index)) = open.pop() {
+            let to = self.references(kind, index);
+            let mut content = self.edition[kind * 4 + index].to_string();
+            for (kind, index) in &to {
+                content += &format!(" {kind}/{}", name(*kind, *index));
+            }
+            if resources.insert((kind, name(kind, index)), content).is_none() {
+                open.extend(to);
+            }
+        }
+        resources
+    }
+
+    fn references(&self, kind: usize, index: usize) -> Vec<(usize, usize)> {
+        match kind {
+            CLUSTER => {
+                let (is_eds, secret, _) = self.clusters[index];
+                let endpoints = is_eds.then_some((ENDPOINTS, index));
+                endpoints.into_iter().chain(secret.map(|secret| (SECRET, secret))).collect()
+            }
+            LISTENER => {
+                let Some((is_route, to, secret)) = self.listeners[index] else { return vec![] };
+                let to = if is_route { (ROUTE, to) } else { (CLUSTER, to) };
+                [to].into_iter().chain(secret.map(|secret| (SECRET, secret))).collect()
+            }
+            ROUTE => (0..4).filter(|i| self.routes[index] & (1 << i) != 0).map(|i| (CLUSTER, i)).collect(),
+            _ => vec![],
+        }
+    }
+}
+
+/// `c0` is the first cluster, and so on.
+fn name(kind: usize, index: usize) -> String {
+    format!("{}{index}", ["k", "c", "s", "l", "r"][kind])
+}
+
+/// What a content refers to.
+pub(crate) fn references(content: &str) -> BTreeSet<(usize, String)> {
+    let read = |word: &str| {
+        let (kind, name) = word.split_once('/').expect("KIND/NAME");
+        (kind.parse().expect("a kind"), name.to_owned())
+    };
+    content.split(' ').skip(1).map(read).collect()
+}
+
+pub(crate) fn resource(kind: usize, name: &str, content: &str) -> Resource {
+    let reference = |(kind, name): (usize, String)| Reference {
+        to: ResourceKey { resource_type: resource_type(kind), name: name.into() },
+        path: "here".into(),
+    };
+    Resource::new(ResourceDraft {
+        key: ResourceKey { resource_type: resource_type(kind), name: name.into() },
+        value: content.as_bytes().to_vec().into(),
+        ttl: None,
+        aliases: Box::default(),
+        references: references(content).into_iter().map(reference).collect(),
+        origin: Origin::Api,
+        in_wildcard: true,
+        host_pattern: false,
+    })
+}

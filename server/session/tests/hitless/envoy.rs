@@ -1,0 +1,238 @@
+//! An Envoy as its documentation and its observed behaviour describe it: what warms, what is in use, what it asks for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::config::{CLUSTER, ENDPOINTS, LISTENER, ROUTE, SECRET, references};
+use crate::wire::{Ask, Reply, Verdict};
+
+/// One Envoy. It takes clusters and listeners by wildcard and asks for the rest by what these name: on one stream, or with a
+/// stream for each route, each secret, and the endpoints of each cluster that it makes.
+#[derive(Debug)]
+pub(crate) struct Envoy {
+    is_delta: bool,
+    is_per_type: bool,
+    clusters: BTreeMap<String, Slot>,
+    listeners: BTreeMap<String, Slot>,
+    /// What it was sent of what it asks for.
+    received: BTreeMap<Wanted, String>,
+    asked: BTreeSet<Wanted>,
+    n_instances: u64,
+}
+
+/// Something that is asked for by name. Without ADS each cluster asks for its endpoints by itself: `owner` tells which.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Wanted {
+    kind: usize,
+    name: String,
+    owner: u64,
+}
+
+/// A cluster or listener: the one in use, and the one that will be when it has what it needs.
+#[derive(Debug, Default)]
+struct Slot {
+    active: Option<Instance>,
+    warming: Option<Instance>,
+}
+
+#[derive(Clone, Debug)]
+struct Instance {
+    id: u64,
+    content: String,
+    /// What it still waits for.
+    waits: BTreeSet<Wanted>,
+}
+
+impl Slot {
+    fn instances(&self) -> impl Iterator<Item = &Instance> {
+        self.active.iter().chain(&self.warming)
+    }
+
+    fn newest(&self) -> Option<&Instance> {
+        self.warming.as_ref().or(self.active.as_ref())
+    }
+}
+
+impl Envoy {
+    pub(crate) fn new(is_delta: bool, is_per_type: bool) -> Self {
+        Self {
+            is_delta,
+            is_per_type,
+            clusters: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            received: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            n_instances: 0,
+        }
+    }
+
+    /// The first requests of a new connection; what it has stays in use.
+    pub(crate) fn connect(&mut self) -> Vec<Ask> {
+        let slots = [(CLUSTER, &self.clusters), (LISTENER, &self.listeners)];
+        let mut asks: Vec<Ask> = slots
+            .into_iter()
+            .map(|(kind, slots)| {
+                let newest =
+                    |(name, slot): (&String, &Slot)| Some((name.clone(), slot.newest()?.content.clone()));
+                Ask { has: slots.iter().filter_map(newest).collect(), ..Ask::wildcard(kind) }
+            })
+            .collect();
+        self.asked.clear();
+        // What something still waits for it is not known to have.
+        let slots = self.clusters.values().chain(self.listeners.values());
+        let warming = slots.filter_map(|slot| slot.warming.as_ref());
+        let waits: BTreeSet<Wanted> = warming.flat_map(|instance| instance.waits.clone()).collect();
+        let mut known = self.received.clone();
+        known.retain(|wanted, _| !waits.contains(wanted));
+        for mut ask in self.ask(&BTreeSet::new()) {
+            let has =
+                known.iter().filter(|(wanted, _)| wanted.kind == ask.kind && ask.add.contains(&wanted.name));
+            ask.has = has.map(|(wanted, content)| (wanted.name.clone(), content.clone())).collect();
+            asks.push(ask);
+        }
+        asks
+    }
+
+    /// Takes in a response. What it asks for because of it goes out before the answer.
+    pub(crate) fn receive(&mut self, reply: &Reply, verdict: &Verdict) -> Vec<Ask> {
+        let mut renewed = BTreeSet::new();
+        if reply.kind == CLUSTER || reply.kind == LISTENER {
+            self.replace(reply, verdict, &mut renewed);
+        } else {
+            let taken = |name: &String| verdict.takes(name);
+            for (name, content) in reply.resources.iter().filter(|(name, _)| taken(name)) {
+                let wanted = Wanted { kind: reply.kind, name: name.clone(), owner: reply.owner };
+                if !self.asked.contains(&wanted) {
+                    continue;
+                }
+                for slot in self.clusters.values_mut().chain(self.listeners.values_mut()) {
+                    slot.warming
+                        .iter_mut()
+                        .for_each(|instance| instance.waits.retain(|open| *open != wanted));
+                }
+                self.received.insert(wanted, content.clone());
+            }
+            // Envoy ignores that a secret is gone; on one stream the order is right nevertheless.
+            for name in reply.removed.iter().filter(|_| !(self.is_per_type && reply.kind == SECRET)) {
+                self.received.remove(&Wanted { kind: reply.kind, name: name.clone(), owner: reply.owner });
+            }
+        }
+        for slot in self.clusters.values_mut().chain(self.listeners.values_mut()) {
+            if slot.warming.as_ref().is_some_and(|instance| instance.waits.is_empty()) {
+                slot.active = slot.warming.take();
+            }
+        }
+        self.ask(&renewed)
+    }
+
+    /// Takes clusters or listeners; what is new warms.
+    fn replace(&mut self, reply: &Reply, verdict: &Verdict, renewed: &mut BTreeSet<Wanted>) {
+        let slots = if reply.kind == CLUSTER { &mut self.clusters } else { &mut self.listeners };
+        for (name, content) in reply.resources.iter().filter(|(name, _)| verdict.takes(name)) {
+            let slot = slots.entry(name.clone()).or_default();
+            if slot.newest().is_some_and(|instance| instance.content == *content) {
+                continue;
+            }
+            self.n_instances += 1;
+            let id = self.n_instances;
+            let needs = needs(content, id, self.is_per_type);
+            // Endpoints are waited for even if they came before; the rest only if it did not.
+            let waits: BTreeSet<Wanted> = needs
+                .filter(|wanted| wanted.kind == ENDPOINTS || !self.received.contains_key(wanted))
+                .collect();
+            renewed.extend(waits.iter().filter(|wanted| wanted.kind == ENDPOINTS).cloned());
+            slot.warming = Some(Instance { id, content: content.clone(), waits });
+        }
+        // What is told to be gone goes, whatever becomes of the rest.
+        if self.is_delta || verdict.takes_removals() {
+            let is_gone = |name: &String| {
+                reply.removed.contains(name) || (!self.is_delta && !reply.resources.contains_key(name))
+            };
+            slots.retain(|name, _| !is_gone(name));
+        }
+        slots.retain(|_, slot| slot.newest().is_some());
+    }
+
+    /// Asks for whatever something in use or warming refers to, and for `renewed` once more.
+    fn ask(&mut self, renewed: &BTreeSet<Wanted>) -> Vec<Ask> {
+        let slots = self.clusters.values().chain(self.listeners.values());
+        let wanted: BTreeSet<Wanted> = slots
+            .flat_map(Slot::instances)
+            .flat_map(|instance| needs(&instance.content, instance.id, self.is_per_type))
+            .collect();
+        let added: BTreeSet<Wanted> = wanted.difference(&self.asked).cloned().collect();
+        let gone: BTreeSet<Wanted> = self.asked.difference(&wanted).cloned().collect();
+        self.received.retain(|name, _| wanted.contains(name));
+        self.asked.clone_from(&wanted);
+        if self.is_per_type {
+            let ask = |wanted: &Wanted, is_close: bool| {
+                let names = BTreeSet::from([wanted.name.clone()]);
+                let stream = (wanted.owner, wanted.name.clone());
+                Ask { kind: wanted.kind, add: names.clone(), names, stream, is_close, ..Ask::default() }
+            };
+            let closed = gone.iter().map(|gone| ask(gone, true));
+            return added.iter().map(|added| ask(added, false)).chain(closed).collect();
+        }
+        let mut asks = Vec::new();
+        for kind in [SECRET, ENDPOINTS, ROUTE] {
+            let names = |all: &BTreeSet<Wanted>| -> BTreeSet<String> {
+                all.iter().filter(|wanted| wanted.kind == kind).map(|wanted| wanted.name.clone()).collect()
+            };
+            let (add, remove) = (&names(&added) | &names(renewed), names(&gone));
+            if !add.is_empty() || !remove.is_empty() {
+                asks.push(Ask { kind, names: names(&wanted), add, remove, ..Ask::default() });
+            }
+        }
+        asks
+    }
+
+    /// The first thing in use that refers to something which is not there.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let clusters = self.clusters.iter().filter_map(|(name, slot)| Some((name, slot.active.as_ref()?)));
+        let listeners = self.listeners.iter().filter_map(|(name, slot)| Some((name, slot.active.as_ref()?)));
+        for (name, instance) in clusters.chain(listeners) {
+            for to in needs(&instance.content, instance.id, self.is_per_type) {
+                let Some(content) = self.received.get(&to) else {
+                    return Some(format!("{name} is in use, and {} is not there", to.name));
+                };
+                // Routes refer to clusters only.
+                if let Some(cluster) = self.missing_cluster(content).filter(|_| to.kind == ROUTE) {
+                    return Some(format!("{} is in use, and {cluster} is not there", to.name));
+                }
+            }
+            if let Some(cluster) = self.missing_cluster(&instance.content) {
+                return Some(format!("{name} is in use, and {cluster} is not there"));
+            }
+        }
+        None
+    }
+
+    fn missing_cluster(&self, content: &str) -> Option<String> {
+        let mut to = references(content).into_iter().filter(|(kind, _)| *kind == CLUSTER);
+        to.find(|(_, name)| self.clusters.get(name).is_none_or(|slot| slot.active.is_none()))
+            .map(|(_, name)| name)
+    }
+
+    /// Everything that it has.
+    pub(crate) fn has(&self) -> BTreeMap<(usize, String), String> {
+        let mut has = BTreeMap::new();
+        for (kind, slots) in [(CLUSTER, &self.clusters), (LISTENER, &self.listeners)] {
+            for (name, slot) in slots {
+                let warming = slot.warming.as_ref().map(|instance| format!("warming {}", instance.content));
+                let active = slot.active.as_ref().map(|instance| instance.content.clone());
+                has.insert((kind, name.clone()), warming.or(active).unwrap_or_default());
+            }
+        }
+        let received = self.received.iter();
+        has.extend(received.map(|(wanted, content)| ((wanted.kind, wanted.name.clone()), content.clone())));
+        has
+    }
+}
+
+/// What something of this content asks for by name.
+fn needs(content: &str, id: u64, is_per_type: bool) -> impl Iterator<Item = Wanted> + use<> {
+    let all = references(content).into_iter().filter(|(kind, _)| *kind != CLUSTER);
+    all.map(move |(kind, name)| {
+        let owner = if is_per_type && kind == ENDPOINTS { id } else { 0 };
+        Wanted { kind, name, owner }
+    })
+}

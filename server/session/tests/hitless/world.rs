@@ -1,0 +1,342 @@
+//! A server and one client with everything between them in queues.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use xds_cache::layer::{EffectiveGroup, Groups};
+use xds_cache::status::{StreamId, Variant};
+use xds_cache::{Node, NodeGroup, Publisher, Resource, Revision, ViewReceiver};
+use xds_session::{Client, DeltaRequest, Entries, Entry, Limits, Nonce, Request, SotwRequest};
+
+use crate::config::{Config, N_KINDS, resource, resource_type};
+use crate::envoy::Envoy;
+use crate::grpc::Grpc;
+use crate::wire::{Ask, Reply, Verdict};
+
+/// The client of a history.
+#[derive(Debug)]
+pub(crate) enum Model {
+    Envoy(Envoy),
+    Grpc(Grpc),
+}
+
+/// What kind of client a history has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub(crate) is_delta: bool,
+    pub(crate) is_per_type: bool,
+    pub(crate) is_grpc: bool,
+    pub(crate) is_phased: bool,
+    pub(crate) max_response_bytes: usize,
+}
+
+struct Pipe {
+    id: StreamId,
+    /// Its type and which of the streams of that type it is; `None` for ADS.
+    key: Option<(usize, (u64, String))>,
+    has_sent: bool,
+    to_server: VecDeque<Ask>,
+    to_client: VecDeque<Reply>,
+    /// What is asked for by name, and the last nonce, by kind.
+    names: [BTreeSet<String>; N_KINDS],
+    nonces: [Option<u64>; N_KINDS],
+}
+
+pub(crate) struct World {
+    setup: Setup,
+    publisher: Publisher,
+    revision: u64,
+    pub(crate) config: Config,
+    node: Arc<Node>,
+    client: Client,
+    receiver: Option<ViewReceiver>,
+    pub(crate) model: Model,
+    pipes: Vec<Pipe>,
+    n_streams: u64,
+    /// Whether the client has everything and the server knows it. Only from then on nothing may be missing: first responses wait
+    /// for nothing.
+    is_established: bool,
+    pub(crate) now: Instant,
+}
+
+impl World {
+    pub(crate) fn new(setup: Setup) -> Self {
+        let limits = Limits {
+            is_phased: setup.is_phased,
+            max_response_bytes: setup.max_response_bytes,
+            ..Limits::default()
+        };
+        let agent = if setup.is_grpc { "gRPC Go" } else { "envoy" };
+        let mut world = Self {
+            setup,
+            publisher: Publisher::new(),
+            revision: 0,
+            config: Config::new(),
+            node: Arc::new(Node { user_agent_name: agent.to_owned(), ..Node::with_id("n") }),
+            client: Client::new(limits),
+            receiver: None,
+            model: if setup.is_grpc {
+                Model::Grpc(Grpc::new())
+            } else {
+                Model::Envoy(Envoy::new(setup.is_delta, setup.is_per_type))
+            },
+            pipes: vec![],
+            n_streams: 0,
+            is_established: false,
+            now: Instant::now(),
+        };
+        world.publish();
+        world.connect();
+        world
+    }
+
+    /// Ends all streams; the client connects anew, and is a new one to the server.
+    pub(crate) fn connect(&mut self) {
+        let limits = Limits {
+            is_phased: self.setup.is_phased,
+            max_response_bytes: self.setup.max_response_bytes,
+            ..Limits::default()
+        };
+        self.client = Client::new(limits);
+        self.receiver = None;
+        self.is_established = false;
+        self.pipes.clear();
+        let asks = match &mut self.model {
+            Model::Envoy(envoy) => envoy.connect(),
+            Model::Grpc(grpc) => grpc.connect(),
+        };
+        asks.into_iter().for_each(|ask| self.ask(ask));
+    }
+
+    fn open(&mut self, key: Option<(usize, (u64, String))>) -> Pipe {
+        self.n_streams += 1;
+        let id = StreamId(self.n_streams);
+        let variant = if self.setup.is_delta { Variant::Delta } else { Variant::Sotw };
+        let service = key.as_ref().map(|(kind, _)| resource_type(*kind));
+        self.client.open(id, variant, service, self.n_streams << 32);
+        Pipe {
+            id,
+            key,
+            has_sent: false,
+            to_server: VecDeque::new(),
+            to_client: VecDeque::new(),
+            names: Default::default(),
+            nonces: [None; N_KINDS],
+        }
+    }
+
+    fn ask(&mut self, ask: Ask) {
+        let key = self.setup.is_per_type.then(|| (ask.kind, ask.stream.clone()));
+        let position = self.pipes.iter().position(|pipe| pipe.key == key).unwrap_or_else(|| {
+            let pipe = self.open(key);
+            self.pipes.push(pipe);
+            self.pipes.len() - 1
+        });
+        let pipe = &mut self.pipes[position];
+        if ask.is_close {
+            pipe.to_client.clear();
+            pipe.key = Some((N_KINDS, (0, String::new())));
+        }
+        pipe.to_server.push_back(ask);
+    }
+
+    pub(crate) fn publish(&mut self) {
+        let resources = self.config.resources().into_iter();
+        let resources = resources.map(|((kind, name), content)| resource(kind, &name, &content));
+        // So that the node is never one that the server knows nothing of.
+        let always = Resource::plain(xds_cache::ResourceType::Runtime, "always", "1");
+        let resources = resources.chain([always]).map(|r| (r.key().clone(), Arc::new(r))).collect();
+        let definition = NodeGroup::default_group();
+        let name = definition.name.clone();
+        let group = EffectiveGroup { definition, label: None, resources, generated: BTreeMap::new() };
+        trace(|| format!("published {:?}", self.config.resources()));
+        self.revision += 1;
+        self.publisher.publish(Revision(self.revision), Groups::from([(name, Arc::new(group))]));
+        self.follow();
+    }
+
+    fn follow(&mut self) {
+        let Some(receiver) = &mut self.receiver else { return };
+        while let Some(view) = receiver.take() {
+            if !receiver.is_outdated_by(&view) {
+                self.client.handle_view(view);
+                return;
+            }
+            *receiver = self.publisher.follow(&self.node);
+        }
+    }
+
+    pub(crate) fn n_pipes(&self) -> usize {
+        self.pipes.len()
+    }
+
+    /// Delivers the oldest request of a stream.
+    pub(crate) fn deliver_request(&mut self, position: usize) -> bool {
+        let Some(pipe) = self.pipes.get_mut(position) else { return false };
+        let Some(ask) = pipe.to_server.pop_front() else { return false };
+        if ask.is_close {
+            self.client.handle_close(pipe.id);
+            self.pipes.remove(position);
+            return true;
+        }
+        let node = (!std::mem::replace(&mut pipe.has_sent, true)).then(|| Arc::clone(&self.node));
+        let type_url = resource_type(ask.kind).type_url().to_owned();
+        let (nonce, is_nack) = ask.answer.map_or((None, false), |(nonce, is_nack)| (Some(nonce), is_nack));
+        let error_detail = is_nack.then(|| "no".to_owned());
+        let request: Request = if self.setup.is_delta {
+            DeltaRequest {
+                node,
+                type_url,
+                resource_names_subscribe: ask.add.into_iter().collect(),
+                resource_names_unsubscribe: ask.remove.into_iter().collect(),
+                initial_resource_versions: ask
+                    .has
+                    .iter()
+                    .map(|(name, content)| (name.clone(), version(ask.kind, name, content)))
+                    .collect(),
+                response_nonce: nonce.map_or(Nonce::None, Nonce::Ours),
+                error_detail,
+            }
+            .into()
+        } else {
+            // Every request says all names, and the nonce of the last response.
+            if nonce.is_none() && !ask.is_wildcard {
+                pipe.names[ask.kind].clone_from(&ask.names);
+            }
+            pipe.nonces[ask.kind] = nonce.or(pipe.nonces[ask.kind]);
+            SotwRequest {
+                node,
+                type_url,
+                version_info: String::new(),
+                resource_names: pipe.names[ask.kind].iter().cloned().collect(),
+                response_nonce: pipe.nonces[ask.kind].map_or(Nonce::None, Nonce::Ours),
+                error_detail,
+            }
+            .into()
+        };
+        let id = pipe.id;
+        let names = pipe.names[ask.kind].clone();
+        trace(|| format!("{id} asks {} {names:?}, answers {:?}", ask.kind, ask.answer));
+        self.client.handle_request(id, request).expect("a client within the protocol");
+        if self.receiver.is_none() {
+            self.receiver = Some(self.publisher.follow(&self.node));
+            self.follow();
+        }
+        true
+    }
+
+    /// Takes one response from the server and puts it on its way.
+    pub(crate) fn poll(&mut self, position: usize) -> bool {
+        let Some(pipe) = self.pipes.get(position) else { return false };
+        let (id, key) = (pipe.id, pipe.key.clone());
+        let response = self.client.poll_response(id, self.now);
+        while self.client.poll_event().is_some() || self.client.poll_wake().is_some() {}
+        let Some(response) = response else { return false };
+        let owner = match key {
+            // The client has closed the stream.
+            Some((N_KINDS, _)) => return true,
+            Some((_, (owner, _))) => owner,
+            None => 0,
+        };
+        let contents = response.contents;
+        let kind = (0..N_KINDS).find(|kind| resource_type(*kind) == contents.resource_type);
+        let text = |resource: &Arc<Resource>| {
+            (resource.name().to_string(), String::from_utf8_lossy(resource.value()).into_owned())
+        };
+        let resources = match &contents.entries {
+            Entries::Table(table) => table.resources().iter().map(text).collect(),
+            Entries::Listed(entries) => entries
+                .iter()
+                .filter_map(|entry| match entry {
+                    Entry::Full(resource) => Some(text(resource)),
+                    Entry::Heartbeat(_) | Entry::Unpopulated(_) => None,
+                })
+                .collect(),
+        };
+        let removed = contents.removed.iter().map(ToString::to_string).collect();
+        let reply = Reply { kind: kind.expect("a kind"), owner, nonce: response.nonce, resources, removed };
+        trace(|| format!("{id} is sent {reply:?}, held back: {:?}", self.held_back()));
+        self.pipes[position].to_client.push_back(reply);
+        true
+    }
+
+    /// Delivers the oldest response of a stream; what the client says to it is on its way then.
+    pub(crate) fn deliver_response(&mut self, position: usize, verdict: Verdict) -> Result<bool, String> {
+        let Some(pipe) = self.pipes.get_mut(position) else { return Ok(false) };
+        let Some(reply) = pipe.to_client.pop_front() else { return Ok(false) };
+        let id = pipe.id;
+        trace(|| format!("{id} receives {} #{} {verdict:?}", reply.kind, reply.nonce));
+        let asks = match &mut self.model {
+            Model::Envoy(envoy) => envoy.receive(&reply, &verdict),
+            Model::Grpc(grpc) => grpc.receive(&reply, &verdict),
+        };
+        asks.into_iter().for_each(|ask| self.ask(ask));
+        let answer = Some((reply.nonce, verdict.is_nack));
+        // Unless the stream has just been closed.
+        if let Some(pipe) =
+            self.pipes.iter_mut().find(|p| p.id == id && !p.to_server.iter().any(|ask| ask.is_close))
+        {
+            pipe.to_server.push_back(Ask { kind: reply.kind, answer, ..Ask::default() });
+        }
+        let fault = self.fault().filter(|_| self.is_established);
+        fault.map_or(Ok(true), |fault| Err(format!("after {reply:?}: {fault}")))
+    }
+
+    pub(crate) fn fault(&self) -> Option<String> {
+        match &self.model {
+            Model::Envoy(envoy) => envoy.fault(),
+            Model::Grpc(grpc) => grpc.fault(),
+        }
+    }
+
+    pub(crate) fn has(&self) -> BTreeMap<(usize, String), String> {
+        match &self.model {
+            Model::Envoy(envoy) => envoy.has(),
+            Model::Grpc(grpc) => grpc.has(),
+        }
+    }
+
+    /// Nothing is on its way, and the client has everything.
+    pub(crate) fn establish(&mut self) {
+        self.is_established = true;
+        if let Model::Grpc(grpc) = &mut self.model {
+            grpc.forgive();
+        }
+    }
+
+    /// Delivers everything until nothing is on its way; accepted all.
+    pub(crate) fn drain(&mut self) -> Result<(), String> {
+        let yes = Verdict { is_nack: false, parts: 0 };
+        for _ in 0..10_000 {
+            let mut has_moved = false;
+            for position in 0..self.pipes.len() {
+                has_moved |= self.deliver_request(position);
+                has_moved |= self.poll(position);
+                has_moved |= self.deliver_response(position, yes)?;
+            }
+            if !has_moved {
+                return Ok(());
+            }
+        }
+        Err("the session does not fall silent".into())
+    }
+
+    /// What the server does not send yet.
+    pub(crate) fn held_back(&self) -> Vec<String> {
+        let line = |held: &xds_cache::HeldBack| format!("{}: {}", held.resource, held.waits_for);
+        self.client.held_back().iter().map(line).collect()
+    }
+}
+
+fn version(kind: usize, name: &str, content: &str) -> String {
+    resource(kind, name, content).version().to_string()
+}
+
+/// Tells what happens, if `XDS_TRACE` is set.
+#[expect(clippy::print_stdout, reason = "to look into a history that failed")]
+fn trace(line: impl Fn() -> String) {
+    if std::env::var_os("XDS_TRACE").is_some() {
+        println!("{}", line());
+    }
+}
