@@ -12,6 +12,7 @@ pub(crate) mod history;
 pub(crate) mod loads;
 pub(crate) mod nodes;
 pub(crate) mod resources;
+pub(crate) mod rollouts;
 pub(crate) mod snapshot;
 pub(crate) mod validate;
 pub(crate) mod waves;

@@ -9,14 +9,17 @@ use axum::routing::{delete, get, patch, post, put};
 use http::StatusCode;
 
 use crate::endpoint::{
-    acks, conditions, documents, events, files, groups, health, history, loads, nodes, resources, snapshot,
-    validate, waves, weights,
+    acks, conditions, documents, events, files, groups, health, history, loads, nodes, resources, rollouts,
+    snapshot, validate, waves, weights,
 };
 use crate::openapi;
 
 pub(crate) use self::row::{Endpoint, Input, Method, Output, Query, QueryType};
 
-use self::errors::{DELETE_ERRORS, NOT_FOUND, NOT_READY, PUT_ERRORS, WEIGHTS_ERRORS};
+use self::errors::{DELETE_ERRORS, NOT_FOUND, NOT_READY, PUT_ERRORS, ROLLOUT_ERRORS, WEIGHTS_ERRORS};
+
+/// The query parameter by which a read goes on.
+const WATCH: &[Query] = &[Query("watch", QueryType::Bool, "Go on with every change, as server-sent events")];
 
 /// The query parameters that choose documents.
 const FILTER: &[Query] = &[
@@ -405,6 +408,56 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             StatusCode::INSUFFICIENT_STORAGE,
         ],
         handler: || post(history::rollback),
+    },
+    Endpoint {
+        method: Method::Post,
+        path: "/v1/rollouts",
+        summary: "Begin to move traffic from one backend of a rule to another, by steps",
+        query: &[Query("dryRun", QueryType::Bool, "Only tell what would be done")],
+        input: Input::Rollout,
+        output: Output::Object("RolloutView"),
+        errors: ROLLOUT_ERRORS,
+        handler: || post(rollouts::start),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/rollouts",
+        summary: "All rollouts that are kept",
+        query: WATCH,
+        input: Input::None,
+        output: Output::Object("RolloutList"),
+        errors: NOT_READY,
+        handler: || get(rollouts::list),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/rollouts/{rollout}",
+        summary: "What a rollout is doing, and what it was asked for",
+        query: WATCH,
+        input: Input::None,
+        output: Output::Object("RolloutView"),
+        errors: NOT_FOUND,
+        handler: || get(rollouts::read),
+    },
+    Endpoint {
+        method: Method::Post,
+        path: "/v1/rollouts/{rollout}",
+        summary: "Ask a rollout something: the path ends with :pause, :resume, :promote, :abort or :retry",
+        query: &[],
+        input: Input::Promote,
+        output: Output::Object("RolloutView"),
+        errors: ROLLOUT_ERRORS,
+        handler: || post(rollouts::ask),
+    },
+    Endpoint {
+        method: Method::Delete,
+        path: "/v1/rollouts/{rollout}",
+        summary: "Forget a rollout that has ended",
+        query: &[Query("abort", QueryType::Bool, "Abort it first if it is on its way")],
+        input: Input::None,
+        output: Output::Any,
+        errors: ROLLOUT_ERRORS,
+        handler: || delete(rollouts::delete),
     },
     Endpoint {
         method: Method::Get,

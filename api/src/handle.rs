@@ -17,6 +17,7 @@ use xds_codec::Diagnostic;
 use xds_routes::{Document, DocumentKey};
 
 use crate::document::DocumentState;
+use crate::rollouts::RolloutPatch;
 use crate::wave::{WavePhase, WaveReport, WaveVerb};
 use crate::weights::RuleKey;
 use crate::weights::change::{ChangeFault, WeightChange};
@@ -74,6 +75,17 @@ pub enum Write {
         key: RuleKey,
         /// The change.
         change: WeightChange,
+    },
+    /// Keeps new states of rollouts, in one commit with the weights that go with them.
+    StepRollouts {
+        /// The states.
+        rollouts: RolloutPatch,
+        /// A change of the weights of the rule that one of them owns, or owned.
+        change: Option<(RuleKey, WeightChange)>,
+        /// Whether someone changes the weights by hand, rather than a rollout.
+        is_by_hand: bool,
+        /// One line for people.
+        summary: String,
     },
     /// Drops the overrides of weights whose time is up; a revision only if there are any.
     EndOverrides,
@@ -153,7 +165,7 @@ impl EntityTags {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangedObject {
     /// `group/{name}`, `{group}/{type slug}/{name}`, `document/{kind}/{namespace}/{name}`,
-    /// `weights/{kind}/{namespace}/{name}/{rule}` or, of what is generated from documents,
+    /// `weights/{kind}/{namespace}/{name}/{rule}`, `rollout/{id}` or, of what is generated from documents,
     /// `generated/{profile}/{group}/{type slug}/{name}`.
     pub what: String,
     /// What it was, as JSON; `None` if it is new.
@@ -245,6 +257,16 @@ pub enum WriteError {
     /// The weights of a rule cannot be changed so.
     #[error(transparent)]
     Weights(#[from] ChangeFault),
+    /// A rollout owns the rule.
+    #[error(
+        "the rollout {rollout} moves the weights of {rule}; abort it, or change them with ?force=true, which ends it"
+    )]
+    RolloutActive {
+        /// The rule.
+        rule: String,
+        /// The rollout's id.
+        rollout: String,
+    },
     /// The result would not be valid.
     #[error("the change is not valid")]
     Invalid(Vec<Diagnostic>),
@@ -326,7 +348,7 @@ pub struct HistoryEntry {
     pub actor: String,
     /// When.
     pub at: SystemTime,
-    /// `api`, `file`, `rollback`, `revert`, `expiry` or another word.
+    /// `api`, `file`, `rollback`, `revert`, `expiry`, `rollout` or another word.
     pub source: String,
     /// One line for people.
     pub summary: String,
@@ -352,7 +374,7 @@ pub enum Event {
     Published {
         /// The revision.
         revision: Revision,
-        /// What changed it: `api`, `file`, `rollback`, `revert`, `expiry`, `waves` or `store`.
+        /// What changed it: `api`, `file`, `rollback`, `revert`, `expiry`, `waves`, `rollout` or `store`.
         source: &'static str,
         /// One line for people.
         summary: String,
@@ -381,6 +403,13 @@ pub enum Event {
         share: Option<Share>,
         /// One line for people.
         message: String,
+    },
+    /// Something happened in a rollout.
+    Rollout {
+        /// Its id.
+        rollout: String,
+        /// What happened.
+        event: xds_rollout::Event,
     },
     /// Something needs attention; also listed by [`Control::problems`] while it lasts.
     Problem {

@@ -17,6 +17,7 @@ pub mod handle;
 pub mod input;
 mod openapi;
 pub mod problem;
+pub mod rollouts;
 pub mod router;
 mod state;
 pub mod tag;

@@ -24,6 +24,7 @@ use crate::endpoint::history::{Comparison, RevisionEntry, RevisionList, Rollback
 use crate::endpoint::loads::LoadList;
 use crate::endpoint::nodes::NodeList;
 use crate::endpoint::resources::{self, ResourceList};
+use crate::endpoint::rollouts::{RolloutList, RolloutPlan, RolloutView};
 use crate::endpoint::snapshot::Snapshot;
 use crate::endpoint::validate::ValidationAnswer;
 use crate::endpoint::waves::{WaveEntry, WaveList};
@@ -70,6 +71,9 @@ struct Publication {
         RevisionEntry,
         RevisionList,
         RollbackBody,
+        RolloutList,
+        RolloutPlan,
+        RolloutView,
         Snapshot,
         ValidationAnswer,
         WaveEntry,
@@ -132,6 +136,12 @@ fn operation(endpoint: &Endpoint) -> Operation {
         for (name, place, kind, help) in WRITE_PARAMETERS {
             operation = operation.parameter(parameter(name, place, kind, help));
         }
+    }
+    if endpoint.input == Input::Rollout {
+        let help = "Another call with the same key gives the same rollout, for a day";
+        operation =
+            operation.parameter(parameter("Idempotency-Key", ParameterIn::Header, Type::String, help));
+        operation = operation.response("202", answer("Begun", endpoint.output));
     }
     operation = operation.request_body(body(endpoint.input));
     operation = operation.response("200", answer("Done", endpoint.output));
@@ -200,7 +210,12 @@ const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 12] = [
         Type::String,
         "How long a wave waits for its ACKs before it pauses; for ever if absent",
     ),
-    ("force", ParameterIn::Query, Type::Boolean, "Put a rollout in waves back first if it is in the way"),
+    (
+        "force",
+        ParameterIn::Query,
+        Type::Boolean,
+        "End a rollout that is in the way: one in waves is put back, one that moves the weights of the rule stops",
+    ),
     (
         "If-Match",
         ParameterIn::Header,
@@ -232,7 +247,7 @@ fn path_help(name: &str) -> &'static str {
             "The name or index of the rule; of a RouteConfiguration {virtual host}/{route}, percent-encoded"
         }
         "id" => "The node id, percent-encoded",
-        "rollout" => "The rollout's id; to do something to it, followed by :resume, :promote or :abort",
+        "rollout" => "The rollout's id; to ask it something, with a colon and the verb behind it",
         _ => "A revision, or two with three dots between them",
     }
 }
@@ -259,6 +274,8 @@ fn body(input: Input) -> Option<RequestBody> {
         Input::Resource => ("A resource; @type may be left out", any()),
         Input::Documents => ("A route document, a list of them, or YAML with several documents", any()),
         Input::Weights | Input::WeightsPatch => ("New weights", reference("WeightsBody")),
+        Input::Rollout => ("The rollout, in steps or in Flagger's short form", any()),
+        Input::Promote => ("{\"full\": true} gives the canary everything at once; for :promote only", any()),
         Input::Rollback => ("The revision to go back to", reference("RollbackBody")),
         Input::Text => ("What a file could hold", any()),
     };

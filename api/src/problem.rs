@@ -61,6 +61,9 @@ pub enum ApiError {
         "a change of weights needs If-Match with the entity tag that GET gave, or * to change them whatever they are"
     )]
     PreconditionRequired,
+    /// What was asked of a rollout does not fit what it is doing.
+    #[error("{0}")]
+    IllegalTransition(String),
     /// A weight or a share is out of range.
     #[error("the weights are not valid")]
     Weights(Vec<Fault>),
@@ -245,9 +248,11 @@ impl ApiError {
             Self::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::Gone(_) | Self::Write(WriteError::Compacted { .. }) => StatusCode::GONE,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Write(
+            Self::IllegalTransition(_)
+            | Self::Write(
                 WriteError::OwnedByFile { .. }
                 | WriteError::BuiltIn { .. }
+                | WriteError::RolloutActive { .. }
                 | WriteError::WaveActive { .. }
                 | WriteError::WaveState(_),
             ) => StatusCode::CONFLICT,
@@ -289,6 +294,7 @@ impl ApiError {
             Self::MediaType(_) | Self::PatchType(_) => "unsupported-media-type",
             Self::Invalid(_) | Self::Write(WriteError::Invalid(_)) => "invalid",
             Self::Write(WriteError::OwnedByFile { .. }) => "owned-by-file",
+            Self::Write(WriteError::RolloutActive { .. }) => "rollout-active",
             Self::Write(WriteError::BuiltIn { .. }) => "built-in",
             Self::Write(WriteError::WaveActive { .. }) => "wave-active",
             Self::Write(WriteError::WaveState(_)) => "wave-state",
@@ -296,6 +302,7 @@ impl ApiError {
                 "etag-mismatch"
             }
             Self::PreconditionRequired => "precondition-required",
+            Self::IllegalTransition(_) => "illegal-transition",
             Self::Weights(_) => "weight-out-of-range",
             Self::Write(WriteError::Weights(fault)) => match fault {
                 ChangeFault::UnknownBackend { .. } => "unknown-backend",
@@ -332,6 +339,7 @@ impl ApiError {
             | Self::MediaType(_)
             | Self::PatchType(_)
             | Self::PreconditionRequired
+            | Self::IllegalTransition(_)
             | Self::Write(_)
             | Self::Rejected(_)
             | Self::TooMany(_)
@@ -357,6 +365,9 @@ impl ApiError {
             extensions.insert("etag".to_owned(), tag::quoted(current).into());
             let weights = weights.iter().map(|(key, weight)| (key.clone(), Value::from(*weight)));
             extensions.insert("backends".to_owned(), Value::Object(weights.collect()));
+        }
+        if let Self::Write(WriteError::RolloutActive { rollout, .. }) = self {
+            extensions.insert("rollout".to_owned(), rollout.as_str().into());
         }
         if let Self::Write(WriteError::NoRule { rules, .. }) = self {
             extensions.insert("rules".to_owned(), rules.as_slice().into());

@@ -10,6 +10,7 @@ use crate::endpoint::events::EventHub;
 use crate::guard::Access;
 use crate::handle::Control;
 use crate::problem::ApiError;
+use crate::rollouts::Rollouts;
 
 /// What the admin API stands on. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub struct ApiState {
     pub board: Arc<StatusBoard>,
     /// What clients report of their requests.
     pub loads: Arc<LoadBoard>,
+    /// Drives rollouts.
+    pub rollouts: Arc<dyn Rollouts>,
     /// Who has applied what.
     pub acks: Arc<Acks>,
     /// Reads and writes resources.

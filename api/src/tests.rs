@@ -76,6 +76,11 @@ fn every_row_of_the_contract_is_served() {
         "get /v1/history",
         "get /v1/history/{revision}",
         "post /v1/rollback",
+        "post /v1/rollouts",
+        "get /v1/rollouts",
+        "get /v1/rollouts/{rollout}",
+        "post /v1/rollouts/{rollout}",
+        "delete /v1/rollouts/{rollout}",
         "get /v1/loads",
         "get /v1/events",
     ] {

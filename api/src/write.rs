@@ -231,7 +231,13 @@ async fn perform(
 ) -> Result<Answer, ApiError> {
     let group = group_of(&write);
     let actor = options.actor.clone();
-    let outcome = state.control.write(write, options).await?;
+    let outcome = if options.force
+        && let Write::ChangeWeights { key, change } = write
+    {
+        state.rollouts.take_rule(key, change, options).await?
+    } else {
+        state.control.write(write, options).await?
+    };
     let mut answer = first_answer(&state, &outcome, group.as_ref());
     if mode.dry_run {
         answer.committed = false;
@@ -319,6 +325,7 @@ fn group_of(write: &Write) -> Option<GroupName> {
         | Write::ApplyDocuments { .. }
         | Write::DeleteDocument { .. }
         | Write::ChangeWeights { .. }
+        | Write::StepRollouts { .. }
         | Write::EndOverrides
         | Write::Rollback { .. }
         | Write::Revert { .. } => None,

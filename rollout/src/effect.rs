@@ -33,6 +33,8 @@ pub enum Input {
     },
     /// The rule's weights as they are without the rollout changed; `None` if it is gone.
     RuleChanged(Option<BTreeMap<String, u32>>),
+    /// Someone sets the weights of the rule by hand from here on: the rollout ends as aborted, and changes nothing more.
+    RuleTaken,
     /// Time went by.
     Tick,
     /// The process began anew with this state. Must be the first input then.

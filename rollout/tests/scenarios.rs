@@ -132,6 +132,26 @@ fn weights_of(weights: &[(&str, u32)]) -> BTreeMap<String, u32> {
 const START_MS: u64 = 1_795_177_244_123;
 
 #[test]
+fn a_rule_that_is_taken_ends_the_rollout_and_is_not_set_again() {
+    let mut story = Story::new(json!({"steps": [{"setWeight": 20}, {"pause": {}}]}));
+    story.acked().give(Input::RuleTaken);
+    assert_eq!((story.rollout.phase(), story.rollout.owns_rule()), (Phase::Aborted, false));
+    assert!(
+        !story.effects.iter().any(|effect| matches!(effect, Effect::SetWeights { .. })),
+        "{:?}",
+        story.effects
+    );
+    let told = story.outcome(Input::RuleTaken);
+    assert!(!told.is_changed, "once is enough");
+    story.give(Input::Restarted);
+    assert!(
+        !story.effects.iter().any(|effect| matches!(effect, Effect::SetWeights { .. })),
+        "{:?}",
+        story.effects
+    );
+}
+
+#[test]
 fn a_step_counts_when_all_concerned_clients_have_acked() {
     let mut story = Story::new(json!({}));
     assert_eq!(story.set(), [[95, 5]]);

@@ -8,12 +8,16 @@
 //! | native Route | what stands under `to`: `backend` or `service:port`, with `namespace/` unless it is the route's |
 //! | TrafficSplit | the service as written; its only rule is `0` |
 
+mod clusters;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use xds_codec::weights::{
     HeaderCondition, HeaderRoute, HeaderText, Overlay, RuleWeights, distinct, rule_ids,
 };
+
+pub use clusters::{ClusterNames, clusters};
 
 use crate::model::{
     BackendRef, Document, DocumentKey, HeaderMatch, HeaderValue, Kind, Match, ObjectRef, Route, RouteKind,

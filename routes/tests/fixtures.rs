@@ -68,6 +68,7 @@ fn examples_are_served_without_a_warning() {
         "mesh",
         "native",
         "reference-grant",
+        "rollout",
         "sessions",
         "traffic-split",
     ];

@@ -5,6 +5,7 @@ pub mod config;
 pub mod control;
 pub mod grpc;
 pub mod metrics;
+pub mod rollouts;
 pub mod run;
 pub mod source;
 pub mod telemetry;

@@ -23,6 +23,7 @@ use xds_cache::loads::Recorded;
 use xds_cache::status::Variant;
 use xds_cache::wave::Share;
 use xds_cache::{Publisher, ResourceType, Revision, StatusBoard};
+use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
 
 use crate::metrics::process::Process;
@@ -43,6 +44,7 @@ pub struct Metrics {
     load_streams: Gauge,
     load_reports: Counter,
     load_reports_left_out: Family<ReasonLabel, Counter>,
+    rollouts: Family<PhaseLabel, Gauge>,
     file_errors: Gauge,
     waves: Family<PhaseLabel, Counter>,
     wave_share: Gauge<f64, AtomicU64>,
@@ -128,6 +130,7 @@ impl Metrics {
             load_streams: Gauge::default(),
             load_reports: Counter::default(),
             load_reports_left_out: Family::default(),
+            rollouts: Family::default(),
             file_errors: Gauge::default(),
             waves: Family::default(),
             wave_share: Gauge::default(),
@@ -253,6 +256,15 @@ impl Metrics {
         }
     }
 
+    /// How many rollouts of each phase are kept; those that are left out are none.
+    pub fn rollouts(&self, counts: &BTreeMap<Phase, usize>) {
+        for phase in PHASES {
+            let n = counts.get(&phase).copied().unwrap_or_default();
+            let gauge = self.rollouts.get_or_create(&PhaseLabel { phase: phase_name(phase) });
+            gauge.set(i64::try_from(n).unwrap_or(i64::MAX));
+        }
+    }
+
     /// All metrics as OpenMetrics text; its content type is [`CONTENT_TYPE`].
     #[must_use]
     pub fn render(&self) -> String {
@@ -282,6 +294,7 @@ impl Metrics {
         registry.register("xds_load_reports", help, self.load_reports.clone());
         let help = "Load reports of clusters that were left out, in part or as a whole";
         registry.register("xds_load_reports_left_out", help, self.load_reports_left_out.clone());
+        registry.register("xds_rollouts", "Rollouts that are kept", self.rollouts.clone());
         registry.register("xds_file_errors", "Watched files with errors", self.file_errors.clone());
         registry.register("xds_wave_phases", "Phases that rollouts in waves came into", self.waves.clone());
         let help = "The share of the nodes that the rollout in waves has reached; 0 if none is under way";
@@ -339,6 +352,30 @@ fn type_name(resource_type: &ResourceType) -> &'static str {
     }
 }
 
+fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Pending => "Pending",
+        Phase::Progressing => "Progressing",
+        Phase::Paused => "Paused",
+        Phase::Promoting => "Promoting",
+        Phase::Succeeded => "Succeeded",
+        Phase::Aborting => "Aborting",
+        Phase::Aborted => "Aborted",
+        Phase::Failed => "Failed",
+    }
+}
+
+const PHASES: [Phase; 8] = [
+    Phase::Pending,
+    Phase::Progressing,
+    Phase::Paused,
+    Phase::Promoting,
+    Phase::Succeeded,
+    Phase::Aborting,
+    Phase::Aborted,
+    Phase::Failed,
+];
+
 /// The content type of what [`Metrics::render`] gives.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -376,6 +413,7 @@ mod tests {
         metrics.load_stream_opened();
         metrics.loads_reported(&Recorded { n_kept: 3, n_implausible: 2, ..Recorded::default() });
         metrics.published(PublicationSource::Files, Revision(1));
+        metrics.rollouts(&[(Phase::Paused, 2)].into());
         metrics.file_errors(3);
         metrics.ready(true);
         metrics.grpc_unsupported(&BTreeMap::from([(GrpcFeature::Mirror, 2)]));
@@ -394,6 +432,8 @@ mod tests {
             ("xds_load_reports_total", "3"),
             ("xds_load_reports_left_out_total{reason=\"implausible\"}", "2"),
             ("xds_load_reports_left_out_total{reason=\"limit\"}", "0"),
+            ("xds_rollouts{phase=\"Paused\"}", "2"),
+            ("xds_rollouts{phase=\"Failed\"}", "0"),
             ("xds_file_errors", "3"),
             ("xds_ready", "1"),
             ("xds_grpc_unsupported_rules{feature=\"mirror\"}", "2"),

@@ -16,6 +16,7 @@ use xds_api::{Access, Acks, ApiState, EventHub, Token};
 use xds_cache::loads::LoadLimits;
 use xds_cache::{LoadBoard, Publisher, Revision, StatusBoard};
 use xds_codec::Codec;
+use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
 use xds_store::{JournalStore, LastGood};
 
@@ -23,6 +24,7 @@ use crate::config::{Config, ListenConfig};
 use crate::control::{self, Control};
 use crate::grpc::{Boards, Grpc, GrpcConfig};
 use crate::metrics::{Metrics, PublicationSource};
+use crate::rollouts::{self, Rollouts};
 use crate::source::timing::Timing;
 use crate::source::watch::{FileSource, FileSourceHandle};
 use crate::source::{self, Confirmation};
@@ -38,7 +40,8 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let parts = Parts::open(&config)?;
     let (shutdown, stop) = watch::channel(false);
     let grpc = parts.grpc(&config);
-    let state = parts.api(&config)?;
+    let (rollouts, driver) = rollouts::new(parts.rollouts());
+    let state = parts.api(&config, rollouts)?;
     let router = xds_api::router_with(state.clone(), grpc.rest_routes());
     listeners.announce()?;
 
@@ -53,6 +56,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     tokio::spawn(parts.control.clone().follow_store());
     tokio::spawn(parts.control.clone().follow_waves());
     tokio::spawn(parts.control.clone().end_overrides());
+    tokio::spawn(driver.run());
     tokio::spawn(retire_views(Arc::clone(&parts.publisher)));
     let files = parts.watch(&config)?;
     let handle = files.as_ref().map(|(_, handle)| handle.clone());
@@ -157,13 +161,25 @@ impl Parts {
         Grpc::new(boards, self.codec.clone(), Arc::clone(&self.metrics), settings)
     }
 
-    fn api(&self, config: &Config) -> anyhow::Result<ApiState> {
+    fn rollouts(&self) -> rollouts::Parts {
+        rollouts::Parts {
+            control: self.control.clone(),
+            publisher: Arc::clone(&self.publisher),
+            board: Arc::clone(&self.board),
+            loads: Arc::clone(&self.loads),
+            clock: rollouts::wall_clock(),
+            observer: Some(Arc::new(Counting(Arc::clone(&self.metrics)))),
+        }
+    }
+
+    fn api(&self, config: &Config, rollouts: Rollouts) -> anyhow::Result<ApiState> {
         let token = config.admin_token.as_ref().map(|token| Token::new(token.as_str())).transpose()?;
         Ok(ApiState {
             control: Arc::new(self.control.clone()),
             publisher: Arc::clone(&self.publisher),
             board: Arc::clone(&self.board),
             loads: Arc::clone(&self.loads),
+            rollouts: Arc::new(rollouts),
             acks: Arc::clone(&self.acks),
             codec: self.codec.clone(),
             access: Arc::new(Access { token, allowed_hosts: config.admin_hosts.clone() }),
@@ -243,6 +259,12 @@ impl control::Observer for Counting {
     fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>) -> String {
         self.0.grpc_unsupported(unsupported);
         self.0.render()
+    }
+}
+
+impl rollouts::Observer for Counting {
+    fn rollouts(&self, counts: &BTreeMap<Phase, usize>) {
+        self.0.rollouts(counts);
     }
 }
 

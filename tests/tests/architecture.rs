@@ -10,7 +10,7 @@ struct Rule {
     reason: &'static str,
 }
 
-const RULES: [Rule; 10] = [
+const RULES: [Rule; 11] = [
     Rule {
         path: "cache/src",
         words: &[
@@ -98,6 +98,11 @@ const RULES: [Rule; 10] = [
         path: "server/src/control",
         words: &["crate::grpc", "crate::run", "tonic", "StatusCode"],
         reason: "changes become publications without knowing who is served, or how errors look on a wire",
+    },
+    Rule {
+        path: "server/src/rollouts",
+        words: &["crate::grpc", "crate::source", "crate::run", "xds_store", "tonic", "axum"],
+        reason: "rollouts are driven through the control and what is known of clients, whoever serves them",
     },
     Rule {
         path: "server/src/grpc",

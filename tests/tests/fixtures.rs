@@ -14,7 +14,7 @@ use xds_tests::server::Variant;
 const BACKENDS: [&str; 4] = ["b8081", "b8082", "b8083", "b8084"];
 
 /// The ports on which the fixtures let an Envoy listen, as names of ports.
-const LISTENERS: [&str; 4] = ["p10000", "p10010", "p8080", "p9090"];
+const LISTENERS: [&str; 5] = ["p10000", "p10010", "p10020", "p8080", "p9090"];
 
 /// Starts backends, a server on a copy of the fixture, and an Envoy.
 async fn serve(fixture: &str) -> Result<(World, Envoy)> {
@@ -155,5 +155,27 @@ async fn seeds_do_what_the_papers_say() -> Result<()> {
         let (world, _envoy) = serve(&format!("seeds/{seed}")).await?;
         answered_by(&world, port, ask, from).await.with_context(|| (*seed).to_owned())?;
     }
+    Ok(())
+}
+
+/// SMI's "Workflow" as the readme goes through it: each request of it, and where the traffic then goes.
+#[tokio::test]
+async fn rollout_goes_through_the_workflow_of_smi_over_rest() -> Result<()> {
+    let (world, _envoy) = serve("rollout").await?;
+    let ask = Ask::get("foobar", "/");
+    answered_by(&world, "p10020", &ask, &["b8081"]).await?;
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md"))?;
+    let (_, section) = readme.split_once("### A rollout by curl").context("the section of the readme")?;
+    let body = section.split_once("-d '").and_then(|(_, rest)| rest.split_once('\'')).context("the body")?.0;
+    let headers = [("content-type", "application/json")];
+    let answer = world.server.request("POST", "/v1/rollouts", &headers, body.to_owned()).await?.success()?;
+    let path = answer.header("location").to_owned();
+    world.server.wait_json(&path, |one| one["phase"] == "Paused" && one["step"] == 1).await?;
+    answered_by(&world, "p10020", &ask, &["b8081", "b8082"]).await?;
+    world.server.request("POST", &format!("{path}:resume"), &[], "").await?.success()?;
+    let done = world.server.wait_json(&path, |one| one["phase"] == "Succeeded").await?;
+    answered_by(&world, "p10020", &ask, &["b8082"]).await?;
+    let patch = done["filePatch"].as_str().context("no patch")?;
+    ensure!(patch.contains("- service: foobar-v2\n  weight: 100\n"), "{patch}");
     Ok(())
 }

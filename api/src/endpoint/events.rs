@@ -183,6 +183,9 @@ fn of_event(event: &Event) -> (&'static str, Value) {
         Event::OverrideDropped { what, reason } => {
             ("overrideDropped", json!({"what": what, "reason": reason}))
         }
+        Event::Rollout { rollout, event } => {
+            ("rollout", json!({"rollout": rollout, "event": serde_json::to_value(event).unwrap_or_default()}))
+        }
         Event::Problem { message } => ("problem", json!({"message": message})),
     }
 }

@@ -36,3 +36,15 @@ pub(super) const WEIGHTS_ERRORS: &[StatusCode] = &[
     StatusCode::SERVICE_UNAVAILABLE,
     StatusCode::INSUFFICIENT_STORAGE,
 ];
+
+pub(super) const ROLLOUT_ERRORS: &[StatusCode] = &[
+    StatusCode::NOT_FOUND,
+    StatusCode::CONFLICT,
+    StatusCode::PRECONDITION_FAILED,
+    StatusCode::PAYLOAD_TOO_LARGE,
+    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+    StatusCode::UNPROCESSABLE_ENTITY,
+    StatusCode::TOO_MANY_REQUESTS,
+    StatusCode::SERVICE_UNAVAILABLE,
+    StatusCode::INSUFFICIENT_STORAGE,
+];

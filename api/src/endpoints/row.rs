@@ -1,4 +1,4 @@
-//! What a row of the table says.
+//! One row of the table of endpoints.
 
 use axum::routing::MethodRouter;
 use http::StatusCode;
@@ -50,6 +50,9 @@ pub(crate) enum Input {
     Resource,
     Documents,
     Rollback,
+    Rollout,
+    /// What `:promote` may take; the body may be left out.
+    Promote,
     Weights,
     /// The same as a merge patch.
     WeightsPatch,

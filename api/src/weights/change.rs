@@ -18,6 +18,8 @@ pub struct WeightChange {
     pub percent: BTreeMap<String, u32>,
     /// When the override ends by itself, in milliseconds since 1970; `None` leaves that as it is, `Some(None)` ends never.
     pub expires: Option<Option<u64>>,
+    /// Whether the override stays though it says what the rule says itself: then the weights stay when those of the rule change.
+    pub pins: bool,
     /// Other header routes; `None` leaves them as they are.
     pub header_routes: Option<Vec<HeaderRoute>>,
 }
@@ -97,7 +99,7 @@ impl WeightChange {
         if names_any && sum > MAX_SUM {
             return Err(ChangeFault::SumTooLarge { sum });
         }
-        if says_nothing(rule, &overlay) {
+        if !self.pins && says_nothing(rule, &overlay) {
             return Ok(None);
         }
         let expires = match self.expires {

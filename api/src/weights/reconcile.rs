@@ -23,6 +23,8 @@ pub struct Source {
     pub rule: RuleWeights,
     /// Whether they win over an override once they change.
     pub wins: bool,
+    /// Whether a rollout owns the rule: then its override stays until the rollout changes it.
+    pub is_owned: bool,
 }
 
 /// What was dropped of an override, and why.
@@ -78,11 +80,12 @@ fn judge(
     now: u64,
     drop: &mut impl FnMut(Option<&String>, &'static str),
 ) -> Result<RuleOverride, &'static str> {
-    if over.expires.is_some_and(|end| end <= now) {
+    let is_owned = source.is_some_and(|source| source.is_owned);
+    if !is_owned && over.expires.is_some_and(|end| end <= now) {
         return Err("its time is up");
     }
     let mut after = over.clone();
-    let Some(Source { rule, wins }) = source else {
+    let Some(Source { rule, wins, .. }) = source else {
         let since = *after.gone_since.get_or_insert(now);
         // A clock that was set back must not keep it for ever.
         after.gone_since = Some(since.min(now));
@@ -94,7 +97,7 @@ fn judge(
     if base == over.base {
         return Ok(after);
     }
-    if *wins {
+    if *wins && !is_owned {
         return Err("the document has other weights, which are to win");
     }
     let gone = |key: &String| !base.contains_key(key);
@@ -103,7 +106,7 @@ fn judge(
     }
     after.overlay.backends.retain(|key, _| !gone(key));
     after.overlay.header_routes.retain(|one| !gone(&one.backend));
-    if says_nothing(rule, &after.overlay) {
+    if !is_owned && says_nothing(rule, &after.overlay) {
         let is_empty = after.overlay.backends.is_empty();
         return Err(if is_empty { "nothing of it is left" } else { "it is what the document says by now" });
     }
@@ -132,7 +135,7 @@ mod tests {
 
     fn source(weights: &[(&str, u64)]) -> Source {
         let backends = weights.iter().map(|(key, weight)| ((*key).to_owned(), *weight)).collect();
-        Source { rule: RuleWeights { id: "0".to_owned(), backends }, wins: false }
+        Source { rule: RuleWeights { id: "0".to_owned(), backends }, wins: false, is_owned: false }
     }
 
     fn over(weights: &[(&str, u32)]) -> RuleOverride {

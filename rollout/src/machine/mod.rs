@@ -99,6 +99,8 @@ impl Rollout {
             Input::Measured { measurement, reading } => self.handle_reading(measurement, &reading),
             Input::Called { call, answer } => self.handle_answer(call, answer),
             Input::RuleChanged(weights) => self.handle_rule(weights.as_ref()),
+            Input::RuleTaken if self.owns_rule() => self.end_taken(),
+            Input::RuleTaken => {}
             Input::Tick => {}
             Input::Restarted => self.handle_restart(),
         }

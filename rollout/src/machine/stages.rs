@@ -200,6 +200,15 @@ impl Rollout {
         self.end(end, &said);
     }
 
+    /// The end of a rollout whose rule someone has taken from it.
+    pub(crate) fn end_taken(&mut self) {
+        self.drop_calls_of_stage();
+        self.canary = Percent::NONE;
+        self.header_routes.clear();
+        self.cause = Some(Cause::Operator);
+        self.end(End::Aborted, "aborted: the weights were changed by hand");
+    }
+
     /// The end of a rollout whose rule cannot be set any more.
     pub(crate) fn end_without_rule(&mut self, said: &str) {
         self.drop_calls_of_stage();

@@ -60,6 +60,8 @@ enum Command {
     Loads(admin::LoadsArgs),
     /// List what changed, or show one revision
     History(admin::HistoryArgs),
+    /// Move traffic from one backend to another by steps
+    Rollout(admin::RolloutArgs),
     /// Make what the API owns what it was at a revision
     Rollback(admin::RollbackArgs),
     /// List rollouts in waves, or resume, promote or abort one
@@ -129,6 +131,7 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Nodes(args) => admin::nodes(&args),
         Command::Loads(args) => admin::loads(&args),
         Command::History(args) => admin::history(&args),
+        Command::Rollout(args) => admin::rollout(&args),
         Command::Rollback(args) => admin::rollback(&args),
         Command::Conditions(args) => admin::conditions(&args),
         Command::Waves(args) => admin::waves(&args),

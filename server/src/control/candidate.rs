@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use xds_api::document::GroupedDocument;
 use xds_api::handle::{EntityTags, Write, WriteError, WriteOptions};
+use xds_api::rollouts::RolloutPatch;
 use xds_api::tag;
 use xds_cache::layer::{LayerGroup, Resources};
 use xds_cache::{GroupName, NodeGroup, Resource, ResourceKey, Selector};
@@ -24,6 +25,8 @@ pub(crate) struct Candidate {
     pub(crate) documents: DocumentPatch,
     /// The overrides of weights that it may change.
     pub(crate) weights: WeightPatch,
+    /// The rollouts that it may change.
+    pub(crate) rollouts: RolloutPatch,
     /// What is doubtful about it.
     pub(crate) warnings: Vec<Diagnostic>,
     /// What it is, for the history and for metrics.
@@ -157,7 +160,7 @@ const MAX_NAMED: usize = 3;
 pub(crate) fn check_tags(world: &World, write: &Write, options: &WriteOptions) -> Result<(), WriteError> {
     let says_none = options.if_match.is_none() && options.if_none_match.is_none();
     // Those of weights are compared when the rule is found.
-    if says_none || matches!(write, Write::ChangeWeights { .. }) {
+    if says_none || matches!(write, Write::ChangeWeights { .. } | Write::StepRollouts { .. }) {
         return Ok(());
     }
     let current = current_tag(world, write);
@@ -169,6 +172,7 @@ pub(crate) fn check_tags(world: &World, write: &Write, options: &WriteOptions) -
         | Write::PutResource { .. }
         | Write::DeleteResource { .. }
         | Write::ChangeWeights { .. }
+        | Write::StepRollouts { .. }
         | Write::EndOverrides
         | Write::Rollback { .. }
         | Write::Revert { .. } => tags.matches(current.as_deref()),
@@ -195,7 +199,7 @@ fn current_tag(world: &World, write: &Write) -> Option<String> {
             _ => Some(tag::of_documents(&world.documents.translated.documents)),
         },
         Write::DeleteDocument { key } => document_tag(world, key),
-        Write::ChangeWeights { .. } | Write::EndOverrides => None,
+        Write::ChangeWeights { .. } | Write::StepRollouts { .. } | Write::EndOverrides => None,
         Write::Rollback { .. } | Write::Revert { .. } => Some(tag::of_revision(world.revision)),
     }
 }

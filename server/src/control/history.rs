@@ -9,11 +9,12 @@ use xds_api::document;
 use xds_api::handle::{ChangeKind, ChangedObject, HistoryEntry, WriteError};
 use xds_cache::Revision;
 use xds_codec::Codec;
+use xds_rollout::RolloutStatus;
 use xds_store::{BlobHash, HistoryError, Record, Store, StoreError};
 
 use super::key::StoreKey;
 use super::plan::MAX_DIFFERENCE;
-use super::{record as resource_record, revision_of, stored_revision};
+use super::{record as resource_record, revision_of, rollouts, stored_revision};
 
 /// At most `limit` revisions below `before`, newest first.
 pub(crate) fn entries(
@@ -147,6 +148,9 @@ fn show(codec: &Codec, store: &dyn Store, key: &StoreKey, hash: BlobHash) -> Res
             .ok()
             .and_then(|mut content| content.get_mut("resource").map(Value::take)),
         StoreKey::Wave | StoreKey::Held(_) => None,
+        StoreKey::Rollout(id) => rollouts::read_record(id, &value)
+            .ok()
+            .and_then(|record| serde_json::to_value(RolloutStatus::from(&record.rollout)).ok()),
         StoreKey::Label(_) | StoreKey::FilesHash => std::str::from_utf8(&value).ok().map(Value::from),
     };
     Ok(shown.unwrap_or_else(|| Value::from("(it cannot be read)")))

@@ -7,6 +7,7 @@
 //! | `resource/{group}/{type}/{name}` | a resource that the API owns (see [`record`](super::record)) |
 //! | `document/{kind}/{namespace}/{name}` | a route document that the API owns: its group and source as JSON |
 //! | `weights/{kind}/{namespace}/{name}/{rule}` | what the API lays over the weights of a rule, as JSON |
+//! | `rollout/{id}` | a rollout, as JSON |
 //! | `file-group/{group}` | the definition of a group that a file defines, as JSON, for differences only |
 //! | `file/{group}/{type}/{name}` | a resource of a file as JSON without its secrets, for differences only |
 //! | `file-document/{kind}/{namespace}/{name}` | a route document of a file as JSON without its secrets, for differences only |
@@ -40,6 +41,8 @@ pub(crate) enum StoreKey {
     Document(DocumentKey),
     /// What the API lays over the weights of a rule.
     Weights(RuleKey),
+    /// A rollout, by its id.
+    Rollout(String),
     /// What a file said of a group.
     FileGroup(GroupName),
     /// What a file said of a resource.
@@ -92,6 +95,7 @@ impl StoreKey {
             ["file-document", kind, namespace, name] => {
                 document_key(kind, namespace, name).map(Self::FileDocument)
             }
+            ["rollout", id] => Some(Self::Rollout(id.to_owned())),
             ["document-status", kind, namespace, name] => {
                 document_key(kind, namespace, name).map(Self::DocumentStatus)
             }
@@ -109,6 +113,7 @@ impl StoreKey {
             Self::Group(group) | Self::Label(group) | Self::Resource(group, _) => Some(group),
             Self::Document(_)
             | Self::Weights(_)
+            | Self::Rollout(_)
             | Self::FileGroup(_)
             | Self::File(..)
             | Self::FileDocument(_)
@@ -125,7 +130,7 @@ impl StoreKey {
     }
 
     /// How the thing is called in answers and in the history: `group/{group}`, `{group}/{type}/{name}`,
-    /// `document/{kind}/{namespace}/{name}` or `weights/{kind}/{namespace}/{name}/{rule}`.
+    /// `document/{kind}/{namespace}/{name}`, `weights/{kind}/{namespace}/{name}/{rule}` or `rollout/{id}`.
     pub(crate) fn what(&self) -> String {
         match self {
             Self::Group(group) | Self::FileGroup(group) => format!("group/{group}"),
@@ -133,6 +138,7 @@ impl StoreKey {
             Self::Resource(group, key) | Self::File(group, key) => resource_name(group, key),
             Self::Document(key) | Self::FileDocument(key) | Self::DocumentStatus(key) => document::what(key),
             Self::Weights(key) => key.what(),
+            Self::Rollout(id) => format!("rollout/{id}"),
             Self::FilesHash => FILES_HASH.to_owned(),
             Self::Wave => WAVE.to_owned(),
             Self::Held(key) => format!("{HELD}{}", key.what()),
@@ -155,6 +161,7 @@ impl std::fmt::Display for StoreKey {
                 let (namespace, name) = (encode(object.namespace()), encode(object.name()));
                 write!(f, "weights/{}/{namespace}/{name}/{}", object.kind(), encode(rule))
             }
+            Self::Rollout(id) => write!(f, "rollout/{}", encode(id)),
             Self::FilesHash => f.write_str(FILES_HASH),
             Self::Wave => f.write_str(WAVE),
             Self::Held(key) => write!(f, "{HELD}{key}"),
@@ -251,6 +258,7 @@ mod tests {
                     StoreKey::Weights(RuleKey { object: WeightedObject::Document(document), rule: key.name })
                 }
                 10 => StoreKey::Wave,
+                11 => StoreKey::Rollout(key.name.to_string()),
                 _ => StoreKey::FilesHash,
             };
             prop_assert_eq!(StoreKey::parse(&key.to_string()), Some(key.clone()));

@@ -7,7 +7,8 @@
 //! [`candidate`] says what a write would make of the overrides, [`check`] whether that is valid, [`plan`] what has to be
 //! stored for it, [`mod@write`] does it. [`load`] takes in what the files give, [`stored`] what the store holds, [`past`] what it
 //! held. Route documents of both sources are one more input: [`documents`] has them translated into resources. Over the weights
-//! of rules, [`weights`] lays what the API says of them. [`wave`] lets a change reach a share of the nodes first.
+//! of rules, [`weights`] lays what the API says of them; those that [`rollouts`] own are theirs. [`wave`] lets a change reach a
+//! share of the nodes first.
 
 mod candidate;
 pub(crate) mod check;
@@ -20,6 +21,7 @@ mod observed;
 mod past;
 mod plan;
 mod record;
+pub(crate) mod rollouts;
 mod state;
 mod stored;
 #[cfg(test)]
@@ -71,7 +73,7 @@ pub struct Options {
 
 /// What the control tells of its work, for the metrics.
 pub trait Observer: Send + Sync {
-    /// A revision was published; `source` is `api`, `file`, `rollback`, `revert`, `expiry`, `waves` or `store`.
+    /// A revision was published; `source` is `api`, `file`, `rollback`, `revert`, `expiry`, `waves`, `rollout` or `store`.
     fn published(&self, source: &'static str, revision: Revision);
     /// A rollout in waves is in another phase, or has reached another share of the nodes.
     fn wave(&self, phase: WavePhase, share: Option<Share>);

@@ -15,6 +15,7 @@ use xds_store::{BlobHash, Record, Store};
 use super::candidate::{Candidate, warning};
 use super::documents::DocumentPatch;
 use super::key::StoreKey;
+use super::rollouts::spare_owned;
 use super::state::{Patch, World};
 use super::weights::WeightPatch;
 use super::{documents, history, stored, weights};
@@ -56,9 +57,11 @@ pub(crate) fn rollback(
     for key in before.keys().chain(after.keys()).filter(|key| before.get(*key) != after.get(*key)) {
         weights.insert(key.clone(), after.get(key).cloned());
     }
+    spare_owned(world, &mut weights, &mut warnings);
     warnings.extend(changed_files(&keys, &store.state().1));
     let summary = format!("roll back to revision {to}");
-    Ok(Candidate { patch, documents, weights, warnings, source: "rollback", summary, is_whole: true })
+    let candidate = Candidate { patch, documents, weights, warnings, summary, ..Candidate::default() };
+    Ok(Candidate { source: "rollback", is_whole: true, ..candidate })
 }
 
 /// Builds the candidate that undoes revision `of` wherever its value is still the present one.
@@ -105,8 +108,10 @@ pub(crate) fn revert(
             drop_definition_of_file(world, name, group, &mut warnings);
         }
     }
+    spare_owned(world, &mut weights, &mut warnings);
     let summary = format!("revert revision {of}");
-    Ok(Candidate { patch, documents, weights, warnings, source: "revert", summary, is_whole: false })
+    let candidate = Candidate { patch, documents, weights, warnings, summary, ..Candidate::default() };
+    Ok(Candidate { source: "revert", ..candidate })
 }
 
 /// Gives one key of a group its previous value.
@@ -124,6 +129,7 @@ fn put_back(
             StoreKey::Resource(_, key) => _ = group.resources.remove(key),
             StoreKey::Document(_)
             | StoreKey::Weights(_)
+            | StoreKey::Rollout(_)
             | StoreKey::FileGroup(_)
             | StoreKey::File(..)
             | StoreKey::FileDocument(_)
@@ -188,6 +194,7 @@ fn changed_files(past: &BTreeMap<String, BlobHash>, present: &BTreeMap<String, B
             | StoreKey::Document(_)
             | StoreKey::DocumentStatus(_)
             | StoreKey::Weights(_)
+            | StoreKey::Rollout(_)
             | StoreKey::FilesHash
             | StoreKey::Wave
             | StoreKey::Held(_) => None,

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use xds_api::document::{DocumentState, GroupedDocuments};
 use xds_api::handle::{Event, FileStatus};
+use xds_api::rollouts::RolloutRecords;
 use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group, merge};
 use xds_cache::{GroupName, Groups, Layer, Publication, Revision};
 use xds_codec::Codec;
@@ -30,6 +31,8 @@ pub(crate) struct State {
     pub(crate) overrides: Arc<Layer>,
     /// The documents of both, and what they give.
     pub(crate) documents: DocumentState,
+    /// The rollouts as they are stored.
+    pub(crate) rollouts: Arc<RolloutRecords>,
     /// What the store remembered of documents when it was opened; nothing once the first complete load was published.
     pub(crate) observed: Arc<Observed>,
     /// All of it merged.
@@ -67,6 +70,7 @@ pub(crate) struct World {
     pub(crate) base: Arc<Layer>,
     pub(crate) overrides: Arc<Layer>,
     pub(crate) documents: DocumentState,
+    pub(crate) rollouts: Arc<RolloutRecords>,
     pub(crate) observed: Arc<Observed>,
     pub(crate) groups: Groups,
     pub(crate) files: Arc<BTreeMap<Arc<str>, FileStatus>>,
@@ -92,6 +96,7 @@ impl State {
             base,
             overrides,
             documents,
+            rollouts: Arc::new(stored.rollouts),
             observed: Arc::new(observed),
             unreadable: stored.unreadable,
             problems: BTreeMap::new(),
@@ -113,6 +118,7 @@ impl State {
             base: Arc::clone(&self.base),
             overrides: Arc::clone(&self.overrides),
             documents: self.documents.clone(),
+            rollouts: Arc::clone(&self.rollouts),
             observed: Arc::clone(&self.observed),
             groups: self.groups.clone(),
             files: Arc::clone(&self.files),
@@ -346,6 +352,7 @@ impl Shared {
             state.revision = revision;
             state.overrides = Arc::new(stored.overrides);
             state.documents = documents;
+            state.rollouts = Arc::new(stored.rollouts);
             state.unreadable = stored.unreadable;
             state.groups = groups.clone();
             state.is_loaded
@@ -401,6 +408,7 @@ mod tests {
             base: Arc::clone(base),
             overrides: Arc::clone(overrides),
             documents: DocumentState { translated: Arc::clone(generated), ..DocumentState::default() },
+            rollouts: Arc::default(),
             observed: Arc::default(),
             groups: merge(base, overrides, &generated.translation.groups),
             files: Arc::default(),

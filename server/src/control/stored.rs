@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use xds_api::document::{GroupedDocument, GroupedDocuments};
+use xds_api::rollouts::RolloutRecords;
 use xds_api::weights::Overrides;
 use xds_cache::layer::LayerGroup;
 use xds_cache::{GroupName, Layer};
@@ -13,7 +14,7 @@ use xds_routes::DocumentKey;
 use xds_store::{BlobHash, Store, StoreError};
 
 use super::key::StoreKey;
-use super::{documents, record, weights};
+use super::{documents, record, rollouts, weights};
 
 /// The API's part of a state of the store.
 #[derive(Debug, Default)]
@@ -24,6 +25,8 @@ pub(crate) struct Stored {
     pub(crate) documents: GroupedDocuments,
     /// The overrides of weights among that.
     pub(crate) weights: Overrides,
+    /// The rollouts.
+    pub(crate) rollouts: RolloutRecords,
     /// What could not: why, by key.
     pub(crate) unreadable: BTreeMap<String, String>,
 }
@@ -74,6 +77,17 @@ pub(crate) fn read(
                 Ok(over) => _ = stored.weights.insert(rule.clone(), over),
                 Err(reason) => {
                     let message = format!("the override of {rule} as stored cannot be read: {reason}");
+                    stored.unreadable.insert(text.clone(), message);
+                }
+            }
+            continue;
+        }
+        if let StoreKey::Rollout(id) = &key {
+            let read = store.blob(*hash)?.ok_or_else(|| "its content is missing".to_owned());
+            match read.and_then(|value| rollouts::read_record(id, &value)) {
+                Ok(rollout) => _ = stored.rollouts.insert(id.clone(), rollout),
+                Err(reason) => {
+                    let message = format!("the rollout {id} as stored cannot be read: {reason}");
                     stored.unreadable.insert(text.clone(), message);
                 }
             }
@@ -155,6 +169,7 @@ pub(crate) fn take_in(
         }
         StoreKey::Document(_)
         | StoreKey::Weights(_)
+        | StoreKey::Rollout(_)
         | StoreKey::FileGroup(_)
         | StoreKey::File(..)
         | StoreKey::FileDocument(_)

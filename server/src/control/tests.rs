@@ -9,6 +9,7 @@ mod observed;
 mod places;
 mod rest;
 mod rest_documents;
+mod rollouts;
 mod store;
 mod waves;
 mod weights;

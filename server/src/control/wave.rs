@@ -109,6 +109,7 @@ impl Wave {
             | StoreKey::Weights(_)
             | StoreKey::FileGroup(_)
             | StoreKey::DocumentStatus(_)
+            | StoreKey::Rollout(_)
             | StoreKey::FilesHash
             | StoreKey::Wave
             | StoreKey::Held(_) => None,

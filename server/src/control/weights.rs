@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::time::{Duration, sleep};
 use xds_api::document::GroupedDocuments;
 use xds_api::handle::{ChangedObject, Control as _, Event, WaveChoice, Write, WriteError, WriteOptions};
+use xds_api::rollouts::{RolloutRecord, RolloutRecords};
 use xds_api::weights::change::{ChangeFault, WeightChange};
 use xds_api::weights::reconcile::{Dropped, Source, next_end, reconcile};
 use xds_api::weights::{
@@ -28,7 +29,7 @@ use super::candidate::{Candidate, warning};
 use super::key::StoreKey;
 use super::plan::{MAX_DIFFERENCE, Plan};
 use super::state::{Patch, World};
-use super::{Control, Shared};
+use super::{Control, Shared, rollouts};
 
 /// New overrides; `None` takes one away.
 pub(crate) type WeightPatch = BTreeMap<RuleKey, Option<RuleOverride>>;
@@ -109,6 +110,7 @@ pub(crate) struct Objects<'a> {
     pub(crate) owned: &'a GroupedDocuments,
     pub(crate) base: &'a Layer,
     pub(crate) overrides: &'a Layer,
+    pub(crate) rollouts: &'a RolloutRecords,
     /// Laid over `overrides`.
     pub(crate) patch: &'a Patch,
 }
@@ -151,19 +153,44 @@ impl<'a> Objects<'a> {
         let objects: BTreeSet<&WeightedObject> = overrides.keys().map(|key| &key.object).collect();
         let rules: BTreeMap<&WeightedObject, Option<Vec<RuleWeights>>> =
             objects.into_iter().map(|object| (object, self.rules(object))).collect();
+        let owned: BTreeSet<RuleKey> =
+            self.rollouts.values().filter_map(|record| RolloutRecord::owned_rule(record)).collect();
         let source = |key: &RuleKey| {
             if resting.contains(&key.object) {
                 let backends = overrides.get(key)?.base.clone().into_iter().collect();
                 let rule = RuleWeights { id: key.rule.to_string(), backends };
-                return Some(Source { rule, wins: false });
+                return Some(Source { rule, wins: false, is_owned: owned.contains(key) });
             }
             let rule = rules.get(&key.object)?.as_ref()?.iter().find(|rule| *rule.id == *key.rule)?.clone();
             let document = self.document(&key.object);
             let wins = document.is_some_and(|one| one.meta.annotation(WEIGHT_SOURCE) == Some("file"));
-            Some(Source { rule, wins })
+            Some(Source { rule, wins, is_owned: owned.contains(key) })
         };
         reconcile(overrides, source, millis(now))
     }
+}
+
+/// What the object of a rule says of it.
+pub(crate) fn rule(world: &World, key: &RuleKey) -> Result<RuleWeights, WriteError> {
+    let rules = world.objects(&Patch::new()).rules(&key.object);
+    let rules = rules.ok_or_else(|| WriteError::NotFound { what: key.object.to_string() })?;
+    if let Some(rule) = rules.iter().find(|rule| *rule.id == *key.rule) {
+        return Ok(rule.clone());
+    }
+    let (object, rule) = (key.object.to_string(), key.rule.to_string());
+    let rules = rules.into_iter().map(|rule| rule.id).collect();
+    Err(WriteError::NoRule { object, rule, rules })
+}
+
+/// Builds the candidate of a change of one rule's weights by hand.
+pub(crate) fn change_by_hand(
+    world: &World,
+    key: &RuleKey,
+    wanted: &WeightChange,
+    options: &WriteOptions,
+) -> Result<Candidate, WriteError> {
+    rollouts::refuse_owned(world, key)?;
+    change(world, key, wanted, options)
 }
 
 /// Builds the candidate of a change of one rule's weights.
@@ -173,14 +200,7 @@ pub(crate) fn change(
     change: &WeightChange,
     options: &WriteOptions,
 ) -> Result<Candidate, WriteError> {
-    let patch = Patch::new();
-    let rules = world.objects(&patch).rules(&key.object);
-    let rules = rules.ok_or_else(|| WriteError::NotFound { what: key.object.to_string() })?;
-    let Some(rule) = rules.iter().find(|rule| *rule.id == *key.rule) else {
-        let (object, rule) = (key.object.to_string(), key.rule.to_string());
-        let rules = rules.into_iter().map(|rule| rule.id).collect();
-        return Err(WriteError::NoRule { object, rule, rules });
-    };
+    let rule = &rule(world, key)?;
     let present = world.documents.weights.get(key);
     let current = tag(rule, present);
     let holds = options.if_match.as_ref().is_none_or(|tags| tags.matches(Some(&current)))
@@ -360,6 +380,7 @@ impl World {
             owned: &self.documents.owned,
             base: &self.base,
             overrides: &self.overrides,
+            rollouts: &self.rollouts,
             patch,
         }
     }

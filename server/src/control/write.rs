@@ -19,7 +19,9 @@ use super::plan::{Plan, difference, plan};
 use super::state::{Patch, World};
 use super::wave::{self, Wave};
 use super::weights::{Objects, Resting};
-use super::{Shared, check, documents, observed, past, revision_of, stored, stored_revision, weights};
+use super::{
+    Shared, check, documents, observed, past, revision_of, rollouts, stored, stored_revision, weights,
+};
 
 /// How often a change is built anew because another server committed first.
 pub(crate) const MAX_ATTEMPTS: usize = 16;
@@ -82,7 +84,11 @@ impl Shared {
                 Ok(candidate::apply_documents(world, documents, group.as_ref(), warnings))
             }
             Write::DeleteDocument { key } => candidate::delete_document(world, &key),
-            Write::ChangeWeights { key, change } => weights::change(world, &key, &change, options),
+            Write::ChangeWeights { key, change } => weights::change_by_hand(world, &key, &change, options),
+            Write::StepRollouts { rollouts, change, is_by_hand, summary } => {
+                let source = if is_by_hand { "api" } else { "rollout" };
+                rollouts::step(world, rollouts, change.as_ref(), (source, summary), options)
+            }
             Write::EndOverrides => Ok(weights::end()),
             Write::Rollback { to } => past::rollback(&self.parts.codec, &*self.parts.store, world, to),
             Write::Revert { of } => past::revert(&self.parts.codec, &*self.parts.store, world, of),
@@ -96,8 +102,8 @@ impl Shared {
         options: &WriteOptions,
     ) -> Result<WriteOutcome, WriteError> {
         let (documents, dropped) = self.translate_aside(world, &candidate, self.resting()).await?;
-        let Candidate { patch, documents: document_patch, weights: named, mut warnings, .. } = candidate;
-        let Candidate { source, summary, is_whole, .. } = candidate;
+        let Candidate { patch, documents: document_patch, weights: named, rollouts, .. } = candidate;
+        let Candidate { mut warnings, source, summary, is_whole, .. } = candidate;
         let groups = world.patched(&world.base, &patch, &documents);
         let touched: BTreeSet<_> = patch.keys().collect();
         let doubts = check::doubts(&world.groups, &groups, &touched, &self.parts.board, |resource| {
@@ -115,6 +121,7 @@ impl Shared {
         let mut plan = plan(&world.overrides, &patch);
         plan.extend(documents::plan(&world.documents.owned, &document_patch));
         plan.extend(weights::plan(&world.documents.weights, &documents.weights));
+        plan.extend(rollouts::plan(&world.rollouts, &rollouts));
         if is_whole {
             plan.extend(self.unreadable_of(&patch, &plan));
         }
@@ -147,6 +154,7 @@ impl Shared {
         let keys: Vec<String> = plan.iter().map(|(key, _)| key.to_string()).collect();
         outcome.revision = self.commit(world.revision, plan, label).await?;
         self.apply(outcome.revision, patch, documents, groups.clone());
+        self.state().rollouts = rollouts::patched(&world.rollouts, &rollouts);
         self.state().unreadable.retain(|key, _| !keys.contains(key));
         if let Some(wave) = &wave {
             outcome.wave = Some(wave.id);
@@ -231,8 +239,9 @@ impl Shared {
         let (shared, world, patch) = (Arc::clone(self), world.clone(), candidate.patch.clone());
         let owned = documents::patched(&world.documents.owned, &candidate.documents);
         let laid = weights::patched(present, &candidate.weights);
+        let rollouts = rollouts::patched(&world.rollouts, &candidate.rollouts);
         let translating = tokio::task::spawn_blocking(move || {
-            let objects = Objects { owned: &owned, ..world.objects(&patch) };
+            let objects = Objects { owned: &owned, rollouts: &rollouts, ..world.objects(&patch) };
             let (laid, dropped) = objects.reconcile(&laid, &resting, now);
             let files = Arc::clone(&world.documents.files);
             let said = Said { files, owned: Arc::clone(&owned), weights: world.same_weights(laid) };

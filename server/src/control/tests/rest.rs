@@ -9,6 +9,7 @@ use tower::Service as _;
 use xds_api::{Access, ApiState, EventHub, Token};
 
 use super::*;
+use crate::rollouts;
 
 /// The router over a server.
 pub(super) struct Rest {
@@ -58,9 +59,20 @@ impl Rest {
 }
 
 fn state(server: &Server, access: Access) -> ApiState {
+    let loads = Arc::new(xds_cache::LoadBoard::new(xds_cache::loads::LoadLimits::default()));
+    let (rollouts, driver) = rollouts::new(rollouts::Parts {
+        control: server.control.clone(),
+        publisher: Arc::clone(&server.publisher),
+        board: Arc::clone(&server.board),
+        loads: Arc::clone(&loads),
+        clock: rollouts::wall_clock(),
+        observer: None,
+    });
+    tokio::spawn(driver.run());
     let control: Arc<dyn xds_api::handle::Control> = Arc::new(server.control.clone());
     ApiState {
-        loads: Arc::new(xds_cache::LoadBoard::new(xds_cache::loads::LoadLimits::default())),
+        loads,
+        rollouts: Arc::new(rollouts),
         events: EventHub::start(&*control, &server.board),
         control,
         publisher: Arc::clone(&server.publisher),

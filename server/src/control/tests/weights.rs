@@ -42,7 +42,7 @@ pub(super) async fn load(rest: &Rest, route: &str) {
     rest.server.control.load_files(files(&[("r/a.yaml", &all(route))])).await.unwrap();
 }
 
-async fn world() -> Rest {
+pub(super) async fn world() -> Rest {
     let rest = Rest::new(Server::with_files(&MemoryStore::new()));
     load(&rest, &route("", HALVES)).await;
     rest
@@ -78,7 +78,7 @@ fn versions(rest: &Rest) -> BTreeMap<String, Vec<(String, String)>> {
 }
 
 /// The weights of the clusters of the first route of the RouteConfiguration that an Envoy is served.
-fn served_weights(rest: &Rest, name: &str) -> Value {
+pub(super) fn served_weights(rest: &Rest, name: &str) -> Value {
     let view = rest.server.publisher.view_at(&view_key_of_group(&group("default"), Profile::Envoy)).unwrap();
     let key = ResourceKey { resource_type: ResourceType::RouteConfiguration, name: name.into() };
     let routes = view.resources().find(|resource| *resource.key() == key).unwrap();

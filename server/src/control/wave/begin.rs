@@ -199,6 +199,7 @@ fn group_of(key: &StoreKey) -> Option<&GroupName> {
         | StoreKey::FileDocument(_)
         | StoreKey::DocumentStatus(_)
         | StoreKey::FilesHash
+        | StoreKey::Rollout(_)
         | StoreKey::Wave
         | StoreKey::Held(_) => None,
     }
@@ -257,6 +258,7 @@ fn held_of_write(world: &World, plan: &Plan) -> Held {
             | StoreKey::FileDocument(_)
             | StoreKey::DocumentStatus(_)
             | StoreKey::FilesHash
+            | StoreKey::Rollout(_)
             | StoreKey::Wave
             | StoreKey::Held(_) => continue,
         };

@@ -171,8 +171,10 @@ fn read_value(codec: &Codec, key: &StoreKey, value: &Bytes) -> Result<HeldValue,
             documents::read_record(key, value).map(HeldValue::Document)
         }
         StoreKey::Weights(_) => weights::read_record(value).map(HeldValue::Weights),
-        StoreKey::DocumentStatus(_) | StoreKey::FilesHash | StoreKey::Wave | StoreKey::Held(_) => {
-            Err("it is nothing that can be held".to_owned())
-        }
+        StoreKey::DocumentStatus(_)
+        | StoreKey::FilesHash
+        | StoreKey::Rollout(_)
+        | StoreKey::Wave
+        | StoreKey::Held(_) => Err("it is nothing that can be held".to_owned()),
     }
 }

@@ -1,0 +1,453 @@
+//! `/v1/rollouts`: traffic that moves from one backend to another by steps.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{self, Stream};
+use http::header::LOCATION;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::time::{Instant, sleep, timeout_at};
+use utoipa::ToSchema;
+use xds_codec::Tree;
+use xds_codec::document::TreeValue;
+use xds_rollout::{Counts, Rollout, RolloutSpec, RolloutStatus, Verb, file_patch};
+
+use crate::answer::Answer;
+use crate::input::{NoParams, Params, Path, read_tree};
+use crate::problem::{ApiError, Fault};
+use crate::rollouts::{LOADS_SHOWN_MS, RolloutError, StartOptions, Started, tag_of};
+use crate::state::ApiState;
+use crate::tag;
+use crate::write::actor;
+
+/// All rollouts that are kept.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RolloutList {
+    /// Those on their way first, then the newest first.
+    pub rollouts: Vec<RolloutView>,
+}
+
+/// A rollout: what it is doing, and what it was asked for.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RolloutView {
+    /// What it is doing.
+    #[serde(flatten)]
+    pub status: RolloutStatus,
+    /// What clients report of the two backends; only while it is on its way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loads: Option<LoadsView>,
+    /// What to write into the file so that it says what the rollout has left behind; only of one that has succeeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_patch: Option<String>,
+    /// What it was asked for, in its long form with every default.
+    #[schema(value_type = Object)]
+    pub spec: RolloutSpec,
+}
+
+/// What clients report of the backends of a rollout.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LoadsView {
+    /// Of the last so many seconds; reports come at intervals and count when all of what they cover is within.
+    pub window_seconds: u64,
+    /// Of the canary.
+    pub canary: BackendLoad,
+    /// Of stable.
+    pub stable: BackendLoad,
+}
+
+/// What clients report of a backend.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct BackendLoad {
+    /// Requests that came to an end.
+    pub requests: u64,
+    /// Those of them that failed.
+    pub failures: u64,
+    /// The share that failed, from 0 to 1; null without requests.
+    pub error_rate: Option<f64>,
+}
+
+/// A rollout that would be begun.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RolloutPlan {
+    /// False: nothing was done.
+    pub committed: bool,
+    /// What it would do, in its long form with every default.
+    #[schema(value_type = Object)]
+    pub spec: RolloutSpec,
+    /// Every share that the canary may have, in percent, in the order of the steps.
+    #[schema(value_type = Vec<f64>)]
+    pub plan: Vec<Value>,
+}
+
+/// What can be asked when a rollout is begun.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct StartParams {
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Whether whoever reads wants to go on reading.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WatchParams {
+    watch: Option<String>,
+}
+
+/// What can be asked when a rollout is deleted.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeleteParams {
+    #[serde(default)]
+    abort: bool,
+}
+
+/// The longest body of a rollout, in bytes: all that are kept are in memory.
+const MAX_ROLLOUT_BYTES: usize = 64 * 1024;
+/// How many may watch rollouts at a time.
+const MAX_WATCHERS: usize = 64;
+/// How often those who watch are told of time and load, if nothing else happens.
+const REFRESH: Duration = Duration::from_secs(1);
+/// How long a deletion waits for the abort to be done.
+const MAX_ABORT_WAIT: Duration = Duration::from_secs(10);
+/// The longest `Idempotency-Key`.
+const MAX_KEY_BYTES: usize = 256;
+/// How often a comment shows that a stream lives, in seconds.
+const KEEP_ALIVE_SECONDS: u64 = 15;
+
+pub(crate) async fn start(
+    State(state): State<ApiState>,
+    Params(params): Params<StartParams>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    state.check_loaded()?;
+    let body = read_tree(&headers, body, MAX_ROLLOUT_BYTES).await?;
+    let spec = RolloutSpec::try_from(body.to_json()).map_err(|error| {
+        let fault = |fault: &xds_rollout::SpecFault| at_pointer(&body, &fault.pointer, &fault.detail);
+        ApiError::Invalid(error.faults.iter().map(fault).collect())
+    })?;
+    let options = StartOptions {
+        actor: actor(&headers),
+        dry_run: params.dry_run,
+        idempotency_key: idempotency_key(&headers)?,
+    };
+    let started = state.rollouts.start(spec, options).await;
+    let Started { rollout, is_repeated } = started.map_err(|error| {
+        let RolloutError::Unfit { pointer, detail } = &error else { return of_rollout(error) };
+        ApiError::Invalid(vec![at_pointer(&body, pointer, detail)])
+    })?;
+    if params.dry_run {
+        let plan = plan(rollout.spec());
+        return Ok(Answer::ok(&RolloutPlan { committed: false, spec: rollout.spec().clone(), plan })?
+            .into_response());
+    }
+    let status = if is_repeated { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let answer = answer(&state, &rollout)?.with_status(status);
+    let mut response = answer.into_response();
+    if let Ok(location) = HeaderValue::try_from(format!("/v1/rollouts/{}", rollout.id())) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    Ok(response)
+}
+
+pub(crate) async fn list(
+    State(state): State<ApiState>,
+    Params(params): Params<WatchParams>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    if params.is_watch()? {
+        return watch_stream(state, None, &headers);
+    }
+    state.check_loaded()?;
+    let mut rollouts: Vec<Arc<Rollout>> = state.rollouts.list().into_values().collect();
+    rollouts.sort_by_cached_key(|rollout| {
+        (rollout.phase().is_terminal(), std::cmp::Reverse(RolloutStatus::from(&**rollout).since_ms))
+    });
+    let rollouts = rollouts.iter().map(|rollout| view(&state, rollout)).collect();
+    Ok(Answer::ok(&RolloutList { rollouts })?.tagged_by_content().into_response())
+}
+
+pub(crate) async fn read(
+    State(state): State<ApiState>,
+    Path(id): Path<String>,
+    Params(params): Params<WatchParams>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    if !params.is_watch()? {
+        state.check_loaded()?;
+        return Ok(answer(&state, &*find(&state, &id)?)?.into_response());
+    }
+    find(&state, &id)?;
+    watch_stream(state, Some(id), &headers)
+}
+
+/// `POST /v1/rollouts/{id}:{verb}`.
+pub(crate) async fn ask(
+    State(state): State<ApiState>,
+    Path(path): Path<String>,
+    _: Params<NoParams>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Answer, ApiError> {
+    let Some((id, verb)) = path.rsplit_once(':') else { return Err(ApiError::NoMethod) };
+    let verb = match verb {
+        "pause" => Verb::Pause,
+        "resume" => Verb::Resume,
+        "promote" if is_full(&headers, body).await? => Verb::PromoteFull,
+        "promote" => Verb::Promote,
+        "abort" => Verb::Abort,
+        "retry" => Verb::Retry,
+        other => {
+            let known = "pause, resume, promote, abort, retry";
+            return Err(ApiError::BadRequest(format!(
+                "{other:?} is no verb of a rollout; there are {known}"
+            )));
+        }
+    };
+    let asked = state.rollouts.ask(id.to_owned(), verb, tag::if_match(&headers), actor(&headers));
+    let rollout = asked.await.map_err(of_rollout)?;
+    answer(&state, &rollout)
+}
+
+pub(crate) async fn delete(
+    State(state): State<ApiState>,
+    Path(id): Path<String>,
+    Params(params): Params<DeleteParams>,
+    headers: HeaderMap,
+) -> Result<Answer, ApiError> {
+    let mut if_match = tag::if_match(&headers);
+    let actor = actor(&headers);
+    let rollout = find(&state, &id)?;
+    if params.abort && !rollout.phase().is_terminal() {
+        let asked = state.rollouts.ask(id.clone(), Verb::Abort, if_match.take(), actor.clone());
+        let mut rollout = asked.await.map_err(of_rollout)?;
+        let mut changes = state.rollouts.changes();
+        let deadline = Instant::now() + MAX_ABORT_WAIT;
+        while !rollout.phase().is_terminal() {
+            if !matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
+                return Ok(answer(&state, &rollout)?.with_status(StatusCode::ACCEPTED));
+            }
+            rollout = find(&state, &id)?;
+        }
+    }
+    state.rollouts.forget(id.clone(), if_match, actor).await.map_err(of_rollout)?;
+    Answer::ok(&json!({"id": id, "deleted": true}))
+}
+
+impl WatchParams {
+    fn is_watch(&self) -> Result<bool, ApiError> {
+        match self.watch.as_deref() {
+            None | Some("0" | "false") => Ok(false),
+            Some("1" | "true") => Ok(true),
+            Some(other) => Err(ApiError::BadRequest(format!("watch={other:?} is neither 1 nor 0"))),
+        }
+    }
+}
+
+/// What a stream of changes has to be told.
+struct Watch {
+    state: ApiState,
+    /// The rollout; `None` for all.
+    id: Option<String>,
+    changes: watch::Receiver<u64>,
+    /// What was told of each, by id.
+    told: BTreeMap<String, String>,
+    /// What the reader knows from an earlier stream.
+    known: Option<String>,
+    waiting: Vec<SseEvent>,
+    is_over: bool,
+}
+
+fn watch_stream(state: ApiState, id: Option<String>, headers: &HeaderMap) -> Result<Response, ApiError> {
+    let Ok(place) = WATCHERS.try_acquire() else {
+        return Err(ApiError::TooMany(format!("{MAX_WATCHERS} readers watch rollouts already")));
+    };
+    let changes = state.rollouts.changes();
+    let known = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(ToOwned::to_owned);
+    let watch = Watch { state, id, changes, told: BTreeMap::new(), known, waiting: vec![], is_over: false };
+    let keep_alive = KeepAlive::new().interval(Duration::from_secs(KEEP_ALIVE_SECONDS)).text("keep-alive");
+    Ok(Sse::new(events(watch, place)).keep_alive(keep_alive).into_response())
+}
+
+/// A rollout's state whenever it is another; ends with the rollout if only one is watched.
+fn events(watch: Watch, place: SemaphorePermit<'static>) -> impl Stream<Item = Result<SseEvent, Infallible>> {
+    stream::unfold((watch, place), |(mut watch, place)| async move {
+        loop {
+            if let Some(event) = watch.waiting.pop() {
+                return Some((Ok(event), (watch, place)));
+            }
+            if watch.is_over {
+                return None;
+            }
+            watch.look();
+            if watch.waiting.is_empty() && !watch.is_over {
+                // Either way they are looked at once more, for time and load.
+                tokio::select! {
+                    changed = watch.changes.changed() => if changed.is_err() { return None },
+                    () = sleep(REFRESH) => {}
+                }
+            }
+        }
+    })
+}
+
+/// The places of those who watch.
+static WATCHERS: Semaphore = Semaphore::const_new(MAX_WATCHERS);
+
+impl Watch {
+    fn look(&mut self) {
+        let mut rollouts = self.state.rollouts.list();
+        if let Some(id) = &self.id {
+            rollouts.retain(|other, _| other == id);
+            self.is_over = rollouts.values().all(|rollout| rollout.is_finished());
+        }
+        let known = self.known.take();
+        for (id, rollout) in &rollouts {
+            let data = serde_json::to_value(view(&self.state, rollout)).unwrap_or_default();
+            let text = data.to_string();
+            let tag = format!("{id}/{}", tag_of(rollout));
+            // Time alone is no news.
+            let mut compared = data;
+            if let Value::Object(fields) = &mut compared {
+                fields.remove("elapsedMs");
+            }
+            let compared = compared.to_string();
+            let is_known = known.as_ref() == Some(&tag) || self.told.get(id) == Some(&compared);
+            if !is_known {
+                self.waiting.push(SseEvent::default().id(tag).event("rollout").data(text));
+            }
+            self.told.insert(id.clone(), compared);
+        }
+        let gone: Vec<String> = self.told.keys().filter(|id| !rollouts.contains_key(*id)).cloned().collect();
+        for id in gone {
+            self.told.remove(&id);
+            self.waiting.push(SseEvent::default().event("deleted").data(json!({"id": id}).to_string()));
+        }
+        // They are taken from the end.
+        self.waiting.reverse();
+    }
+}
+
+fn find(state: &ApiState, id: &str) -> Result<Arc<Rollout>, ApiError> {
+    state.rollouts.list().remove(id).ok_or_else(|| of_rollout(RolloutError::NotFound(id.to_owned())))
+}
+
+fn answer(state: &ApiState, rollout: &Rollout) -> Result<Answer, ApiError> {
+    Ok(Answer::ok(&view(state, rollout))?.tagged_by_content_and(&tag_of(rollout)))
+}
+
+fn view(state: &ApiState, rollout: &Rollout) -> RolloutView {
+    let load = |counts: Counts| BackendLoad {
+        requests: counts.requests,
+        failures: counts.failures,
+        error_rate: (counts.requests > 0).then(|| counts.failures as f64 / counts.requests as f64),
+    };
+    let loads = rollout.owns_rule().then(|| state.rollouts.loads(rollout)).map(|loads| LoadsView {
+        window_seconds: LOADS_SHOWN_MS / 1_000,
+        canary: load(loads.canary),
+        stable: load(loads.stable),
+    });
+    RolloutView {
+        status: RolloutStatus::from(rollout),
+        loads,
+        file_patch: file_patch(rollout),
+        spec: rollout.spec().clone(),
+    }
+}
+
+/// The shares of the canary, step by step.
+fn plan(spec: &RolloutSpec) -> Vec<Value> {
+    // The first two are nothing and everything, which are the beginning and the end of every rollout.
+    let mut shares = spec.plan();
+    if shares.len() > 1 {
+        let everything = shares.remove(1);
+        shares.push(everything);
+    }
+    shares.iter().map(|share| serde_json::to_value(share).unwrap_or_default()).collect()
+}
+
+async fn is_full(headers: &HeaderMap, body: Body) -> Result<bool, ApiError> {
+    let bytes = axum::body::to_bytes(body, MAX_ROLLOUT_BYTES).await;
+    let bytes = bytes.map_err(|_| ApiError::TooLarge(MAX_ROLLOUT_BYTES))?;
+    if bytes.trim_ascii().is_empty() {
+        return Ok(false);
+    }
+    let tree = read_tree(headers, Body::from(bytes), MAX_ROLLOUT_BYTES).await?;
+    let TreeValue::Object(_) = tree.value else {
+        return Err(ApiError::Invalid(vec![Fault::at_tree(
+            &tree,
+            "",
+            "expected an object such as {\"full\": true}",
+        )]));
+    };
+    let mut is_full = false;
+    for entry in tree.entries() {
+        match (entry.key.as_str(), &entry.value.value) {
+            ("full", TreeValue::Bool(full)) => is_full = *full,
+            (key, _) => {
+                let detail = "only `full` is known, which is true or false";
+                return Err(ApiError::Invalid(vec![at_pointer(&tree, &format!("/{key}"), detail)]));
+            }
+        }
+    }
+    Ok(is_full)
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
+    match key.to_str() {
+        Ok(key) if !key.is_empty() && key.len() <= MAX_KEY_BYTES => Ok(Some(key.to_owned())),
+        Ok(_) | Err(_) => {
+            let limit = MAX_KEY_BYTES;
+            Err(ApiError::BadRequest(format!(
+                "an Idempotency-Key is a text of 1 to {limit} visible characters"
+            )))
+        }
+    }
+}
+
+/// A fault at the place of the body that a pointer leads to, or the nearest one above it.
+fn at_pointer(body: &Tree, pointer: &str, detail: &str) -> Fault {
+    let mut tree = body;
+    for part in pointer.split('/').skip(1) {
+        let part = part.replace("~1", "/").replace("~0", "~");
+        let found = match &tree.value {
+            TreeValue::Object(entries) => {
+                entries.iter().find(|entry| entry.key == part).map(|entry| &entry.value)
+            }
+            TreeValue::List(items) => part.parse::<usize>().ok().and_then(|index| items.get(index)),
+            TreeValue::Null | TreeValue::Bool(_) | TreeValue::Number(_) | TreeValue::String(_) => None,
+        };
+        let Some(found) = found else { break };
+        tree = found;
+    }
+    Fault::at_tree(tree, pointer, detail)
+}
+
+fn of_rollout(error: RolloutError) -> ApiError {
+    match error {
+        RolloutError::Write(error) => ApiError::Write(error),
+        RolloutError::TooMany(_) => ApiError::TooMany(error.to_string()),
+        RolloutError::NotFound(_) | RolloutError::NoRule(_) => ApiError::NotFound(error.to_string()),
+        RolloutError::Unfit { pointer, detail } => ApiError::Invalid(vec![Fault::at(&pointer, detail)]),
+        RolloutError::KeyReused(_) => ApiError::Invalid(vec![Fault::new(error.to_string())]),
+        RolloutError::Illegal(_) | RolloutError::Active(_) => ApiError::IllegalTransition(error.to_string()),
+        RolloutError::Stale(current) => {
+            ApiError::Write(crate::handle::WriteError::PreconditionFailed { current: Some(current) })
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Rollouts between the server and the API: what is stored of them, which rule each one owns, and what can be asked of them.
+//!
+//! How a rollout moves is computed in [`xds_rollout`]; the server drives it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use xds_codec::weights::{HeaderCondition, HeaderRoute, HeaderText};
+use xds_rollout::{Counts, HeaderMatch, HeaderValue, IllegalTransition, Rollout, RolloutSpec, Verb};
+
+use crate::handle::{BoxFuture, EntityTags, WriteError, WriteOptions, WriteOutcome};
+use crate::tag;
+use crate::weights::change::WeightChange;
+use crate::weights::{RuleKey, WeightedObject};
+
+/// What is stored of a rollout.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RolloutRecord {
+    /// The rollout.
+    pub rollout: Rollout,
+    /// What the object of the rule said of its weights when it was last looked at: by it a change of them is known.
+    pub source: BTreeMap<String, u64>,
+}
+
+/// The rollouts that are kept, by id.
+pub type RolloutRecords = BTreeMap<String, Arc<RolloutRecord>>;
+
+/// New states of rollouts; `None` takes one away.
+pub type RolloutPatch = BTreeMap<String, Option<Arc<RolloutRecord>>>;
+
+/// What clients reported of the two backends of a rollout.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RolloutLoads {
+    /// Of the canary.
+    pub canary: Counts,
+    /// Of stable.
+    pub stable: Counts,
+}
+
+/// How a rollout is to be begun.
+#[derive(Clone, Debug, Default)]
+pub struct StartOptions {
+    /// Who asks, for the history.
+    pub actor: String,
+    /// Does everything but begin.
+    pub dry_run: bool,
+    /// `Idempotency-Key`: another call with the same key gives the same rollout.
+    pub idempotency_key: Option<String>,
+}
+
+/// A rollout that was begun, or would have been.
+#[derive(Clone, Debug)]
+pub struct Started {
+    /// The rollout.
+    pub rollout: Arc<Rollout>,
+    /// Whether it had been begun by an earlier call with the same key.
+    pub is_repeated: bool,
+}
+
+/// Why a rollout was not begun or changed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RolloutError {
+    /// There is none of that id.
+    #[error("there is no rollout {0:?}")]
+    NotFound(String),
+    /// The object has no such rule, or there is no such object.
+    #[error("{0}")]
+    NoRule(String),
+    /// The rule cannot be moved so.
+    #[error("the rollout does not fit the rule")]
+    Unfit {
+        /// Where in the body: a JSON pointer, empty for the whole.
+        pointer: String,
+        /// What is wrong, and what would be right.
+        detail: String,
+    },
+    /// What was asked does not fit what it is doing.
+    #[error(transparent)]
+    Illegal(#[from] IllegalTransition),
+    /// It is still on its way.
+    #[error("the rollout {0} is still on its way; abort it first, or with ?abort=true")]
+    Active(String),
+    /// `If-Match` does not hold.
+    #[error("the rollout has moved on; its entity tag is \"{0}\" by now")]
+    Stale(String),
+    /// The key was used for another rollout.
+    #[error("the Idempotency-Key {0:?} was used for a rollout that asks for something else")]
+    KeyReused(String),
+    /// A limit is reached.
+    #[error("{0} rollouts are on their way already; that is as many as there may be")]
+    TooMany(usize),
+    /// The change could not be made.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Drives rollouts.
+pub trait Rollouts: Send + Sync + fmt::Debug {
+    /// Begins a rollout. Answered when its first state is durable.
+    fn start(&self, spec: RolloutSpec, options: StartOptions)
+    -> BoxFuture<'_, Result<Started, RolloutError>>;
+    /// Asks something of a rollout. Answered when the new state is durable and its weights are published.
+    fn ask(
+        &self,
+        id: String,
+        verb: Verb,
+        if_match: Option<EntityTags>,
+        actor: String,
+    ) -> BoxFuture<'_, Result<Arc<Rollout>, RolloutError>>;
+    /// Forgets a rollout that has ended.
+    fn forget(
+        &self,
+        id: String,
+        if_match: Option<EntityTags>,
+        actor: String,
+    ) -> BoxFuture<'_, Result<(), RolloutError>>;
+    /// Changes the weights of a rule by hand, and ends the rollout that owns it, if one does, in the same commit.
+    fn take_rule(
+        &self,
+        key: RuleKey,
+        change: WeightChange,
+        options: WriteOptions,
+    ) -> BoxFuture<'_, Result<WriteOutcome, WriteError>>;
+    /// All rollouts that are kept, by id.
+    fn list(&self) -> BTreeMap<String, Arc<Rollout>>;
+    /// What clients reported of the backends of a rollout in the last [`LOADS_SHOWN_MS`].
+    fn loads(&self, rollout: &Rollout) -> RolloutLoads;
+    /// Changes whenever a rollout does.
+    fn changes(&self) -> watch::Receiver<u64>;
+}
+
+/// How long reports of load count for what is shown, in milliseconds.
+pub const LOADS_SHOWN_MS: u64 = 60_000;
+
+impl RolloutRecord {
+    /// The rule that it owns; `None` if it has ended.
+    #[must_use]
+    pub fn owned_rule(&self) -> Option<RuleKey> {
+        self.rollout.owns_rule().then(|| rule_key(&self.rollout.spec().route).ok()).flatten()
+    }
+}
+
+/// The id of the rollout that owns a rule.
+#[must_use]
+pub fn owner_of<'r>(records: &'r RolloutRecords, key: &RuleKey) -> Option<&'r str> {
+    let owns = |record: &RolloutRecord| record.owned_rule().as_ref() == Some(key);
+    records.iter().find(|(_, record)| owns(record)).map(|(id, _)| id.as_str())
+}
+
+/// The rule that a rollout names.
+///
+/// # Errors
+///
+/// Says why there is no such rule.
+pub fn rule_key(rule: &xds_rollout::RuleKey) -> Result<RuleKey, String> {
+    let object = WeightedObject::parse(&rule.kind, &rule.namespace, &rule.name)?;
+    Ok(RuleKey { object, rule: rule.rule.as_str().into() })
+}
+
+/// The entity tag of what a rollout is doing: it differs with every event.
+#[must_use]
+pub fn tag_of(rollout: &Rollout) -> String {
+    let last = rollout.events().last().map_or(0, |event| event.number);
+    tag::of_text(&format!("{}/{last}/{:?}", rollout.id(), rollout.phase()))
+}
+
+/// What a rollout lays over its rule.
+#[must_use]
+pub fn weight_change(
+    spec: &RolloutSpec,
+    weights: &BTreeMap<String, u32>,
+    header_routes: &BTreeMap<String, Vec<HeaderMatch>>,
+) -> WeightChange {
+    let condition = |one: &HeaderMatch| HeaderCondition {
+        name: one.header_name.clone(),
+        value: match &one.header_value {
+            HeaderValue::Exact(text) => HeaderText::Exact(text.clone()),
+            HeaderValue::Regex(regex) => HeaderText::Regex(regex.clone()),
+            HeaderValue::Prefix(prefix) => HeaderText::Regex(format!("{}.*", regex::escape(prefix))),
+        },
+    };
+    let header_route = |(name, matches): (&String, &Vec<HeaderMatch>)| HeaderRoute {
+        name: name.clone(),
+        headers: matches.iter().map(condition).collect(),
+        backend: spec.canary.clone(),
+    };
+    WeightChange {
+        forgets: true,
+        pins: true,
+        backends: weights.iter().map(|(key, weight)| (key.clone(), Some(*weight))).collect(),
+        expires: Some(None),
+        header_routes: Some(header_routes.iter().map(header_route).collect()),
+        ..WeightChange::default()
+    }
+}

@@ -1,0 +1,220 @@
+//! What clients do with a rule: who is concerned by it and has ACKed, and what they report of its backends.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use xds_api::rollouts::rule_key;
+use xds_api::weights::WeightedObject;
+use xds_cache::loads::Since;
+use xds_cache::status::StreamId;
+use xds_cache::{
+    Changes, Groups, Profile, Publisher, Resource, ResourceType, Revision, StatusBoard, ViewChange, ViewKey,
+};
+use xds_rollout::{AckStatus, Counts, RolloutSpec};
+use xds_routes::weights::ClusterNames;
+
+use super::{Parts, time};
+use crate::control::Control;
+
+/// The RouteConfigurations that a rule is in, in what is served at a revision.
+#[derive(Debug, Default)]
+pub(super) struct Concern {
+    pub(super) revision: Revision,
+    /// By group and profile.
+    routes: BTreeMap<(Arc<str>, Profile), Vec<Arc<Resource>>>,
+}
+
+/// The streams that rejected their last response of a type with routes.
+pub(super) type Failing = BTreeSet<StreamId>;
+
+impl Concern {
+    /// Finds them by what they refer to: both backends, or if none does, the canary.
+    pub(super) fn new(parts: &Parts, spec: &RolloutSpec) -> Self {
+        let (revision, groups) = parts.publisher.groups();
+        let mut concern = Self { revision, routes: BTreeMap::new() };
+        let Ok(key) = rule_key(&spec.route) else { return concern };
+        if let WeightedObject::Routes(group, name) = &key.object {
+            let wanted = |resource: &Resource| **resource.name() == **name;
+            for profile in Profile::ALL {
+                let found = routes(&groups, group.as_str(), profile).filter(|one| wanted(one)).collect();
+                concern.routes.insert((group.as_str().into(), profile), found);
+            }
+            return concern;
+        }
+        let names = [&spec.stable, &spec.canary].map(|backend| names(&parts.control, spec, backend));
+        for name in groups.keys() {
+            for profile in Profile::ALL {
+                let refers = |resource: &Resource, to: &Option<Names>| {
+                    let mut clusters = resource.references().iter().map(|one| &one.to);
+                    clusters.any(|to_key| {
+                        to_key.resource_type == ResourceType::Cluster
+                            && to.as_ref().is_some_and(|names| names.matches(&to_key.name))
+                    })
+                };
+                let all = || routes(&groups, name.as_str(), profile);
+                let mut found: Vec<Arc<Resource>> =
+                    all().filter(|one| names.iter().all(|names| refers(one, names))).collect();
+                if found.is_empty() {
+                    found = all().filter(|one| refers(one, &names[1])).collect();
+                }
+                concern.routes.insert((name.as_str().into(), profile), found);
+            }
+        }
+        concern
+    }
+
+    /// What the clients of a view are concerned by, as if all of it had changed.
+    fn of_view(&self, key: &ViewKey) -> ViewChange {
+        let found =
+            key.groups.iter().filter_map(|group| self.routes.get(&(group.as_str().into(), key.profile)));
+        let mut changed: Vec<Arc<Resource>> = found.flatten().cloned().collect();
+        changed.sort_by(|a, b| a.name().cmp(b.name()));
+        changed.dedup_by(|a, b| a.name() == b.name());
+        let mut changes = BTreeMap::new();
+        if !changed.is_empty() {
+            let of_type = Arc::new(Changes { changed, removed: vec![] });
+            changes.insert(ResourceType::RouteConfiguration, of_type);
+        }
+        ViewChange { key: key.clone(), changes }
+    }
+
+    /// What the concerned clients say of what is served now: those that are connected, whenever they came. Clients that were
+    /// failing before the change, and still are, are left out.
+    pub(super) fn acks(
+        &self,
+        publisher: &Publisher,
+        board: &StatusBoard,
+        change: u64,
+        failing: &Failing,
+    ) -> AckStatus {
+        let mut status = AckStatus { change, ..AckStatus::default() };
+        let mut views: HashMap<ViewKey, (ViewChange, Revision)> = HashMap::new();
+        for entry in board.streams() {
+            let Some(key) = entry.with(|status| status.view.clone()) else { continue };
+            let (concerned, revision) = views.entry(key).or_insert_with_key(|key| {
+                let revision = publisher.view_at(key).map(|view| view.revision());
+                (self.of_view(key), revision.unwrap_or_default())
+            });
+            if concerned.changes.is_empty() || entry.concerned(concerned).is_empty() {
+                continue;
+            }
+            entry.with(|stream| {
+                let routes = stream.types.get(&ResourceType::RouteConfiguration);
+                let is_error = routes.is_some_and(|routes| routes.is_error);
+                if is_error && failing.contains(&stream.info.id) {
+                    return;
+                }
+                status.of += 1;
+                if routes.is_some_and(|routes| routes.has_acked(*revision)) {
+                    status.acked += 1;
+                } else if is_error {
+                    status.n_nacked += 1;
+                    let message = routes.and_then(|routes| routes.last_nack.as_ref());
+                    let message = message.map_or_else(String::new, |nack| nack.message.to_string());
+                    if status.nacked.len() < MAX_NAMED {
+                        status.nacked.push((stream.info.node.id.clone(), message));
+                    }
+                }
+            });
+        }
+        status
+    }
+}
+
+/// Who rejected the last response with routes.
+pub(super) fn failing(board: &StatusBoard) -> Failing {
+    let streams = board.streams();
+    let failing = streams.iter().filter_map(|entry| {
+        entry.with(|stream| {
+            let routes = stream.types.get(&ResourceType::RouteConfiguration)?;
+            routes.is_error.then_some(stream.info.id)
+        })
+    });
+    failing.collect()
+}
+
+/// What clients reported of a backend since a point in time; nothing if a report had no room.
+pub(super) fn counts(parts: &Parts, spec: &RolloutSpec, backend: &str, since_ms: u64) -> Counts {
+    let other = if backend == spec.canary { &spec.stable } else { &spec.canary };
+    let mut clusters = clusters(parts, spec, backend);
+    for shared in self::clusters(parts, spec, other) {
+        // A cluster behind both, such as a common fallback, says nothing of either.
+        clusters.remove(&shared);
+    }
+    let clusters: Vec<&str> = clusters.iter().map(AsRef::as_ref).collect();
+    let since = Since { from: Some(time(since_ms)), now: time((parts.clock)()) };
+    let totals = parts.loads.totals(&clusters, since);
+    if !totals.is_complete {
+        return Counts::default();
+    }
+    Counts { requests: totals.counts.finished(), failures: totals.counts.errors }
+}
+
+/// The names of the clusters of a backend, in all groups and for all clients, with those behind them.
+fn clusters(parts: &Parts, spec: &RolloutSpec, backend: &str) -> BTreeSet<Arc<str>> {
+    let Some(names) = names(&parts.control, spec, backend) else { return BTreeSet::new() };
+    let (_, groups) = parts.publisher.groups();
+    let mut by_name: BTreeMap<Arc<str>, BTreeSet<Arc<str>>> = BTreeMap::new();
+    for group in groups.values() {
+        for profile in Profile::ALL {
+            let all = group.resources_for(profile);
+            let clusters = all.filter(|(key, _)| key.resource_type == ResourceType::Cluster);
+            for (key, cluster) in clusters {
+                let behind = cluster.references().iter().map(|one| &one.to);
+                let behind = behind.filter(|to| to.resource_type == ResourceType::Cluster);
+                let behind = behind.map(|to| Arc::from(&*to.name));
+                by_name.entry(Arc::from(&*key.name)).or_default().extend(behind);
+            }
+        }
+    }
+    let mut left: Vec<Arc<str>> = by_name.keys().filter(|name| names.matches(name)).cloned().collect();
+    let mut found = BTreeSet::new();
+    while let Some(name) = left.pop() {
+        if found.insert(Arc::clone(&name)) {
+            left.extend(by_name.get(&name).into_iter().flatten().cloned());
+        }
+    }
+    found
+}
+
+/// How the clusters of a backend are called.
+enum Names {
+    Cluster(String),
+    Object(ClusterNames),
+}
+
+impl Names {
+    fn matches(&self, cluster: &str) -> bool {
+        match self {
+            Self::Cluster(name) => name == cluster,
+            Self::Object(names) => names.matches(cluster),
+        }
+    }
+}
+
+fn names(control: &Control, spec: &RolloutSpec, backend: &str) -> Option<Names> {
+    use xds_api::handle::Control as _;
+    let key = rule_key(&spec.route).ok()?;
+    match &key.object {
+        WeightedObject::Routes(..) => Some(Names::Cluster(backend.to_owned())),
+        WeightedObject::Document(document) => {
+            let documents = control.documents();
+            let document = &documents.written(document)?.document;
+            xds_routes::weights::clusters(document, &key.rule, backend).map(Names::Object)
+        }
+    }
+}
+
+fn routes(groups: &Groups, group: &str, profile: Profile) -> impl Iterator<Item = Arc<Resource>> {
+    let found: Vec<Arc<Resource>> = groups
+        .iter()
+        .filter(|(name, _)| name.as_str() == group)
+        .flat_map(|(_, group)| group.resources_for(profile))
+        .filter(|(key, _)| key.resource_type == ResourceType::RouteConfiguration)
+        .map(|(_, resource)| Arc::clone(resource))
+        .collect();
+    found.into_iter()
+}
+
+/// How many clients that reject a change are named; the rest is counted.
+const MAX_NAMED: usize = 10;

@@ -1,0 +1,479 @@
+//! The task that drives rollouts.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, broadcast, mpsc};
+use tokio::time::{Instant, sleep};
+use xds_api::handle::{Control as _, Event, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
+use xds_api::rollouts::{RolloutError, RolloutPatch, RolloutRecord, rule_key, weight_change};
+use xds_api::weights::RuleKey;
+use xds_api::weights::change::WeightChange;
+use xds_rollout::{
+    AckStatus, Effect, HeaderMatch, HookPayload, Input, Outcome, Phase, Prometheus, Reading, Rollout, Span,
+};
+
+use super::concern::{Concern, Failing, counts, failing};
+use super::requests::Keys;
+use super::{Parts, Request, Shown, calls};
+
+/// Drives rollouts, while it [runs](Self::run).
+#[derive(Debug)]
+pub struct Driver {
+    pub(super) parts: Parts,
+    requests: mpsc::Receiver<Request>,
+    /// For answers of calls.
+    answers: mpsc::Sender<Request>,
+    pub(super) shown: Arc<Shown>,
+    pub(super) entries: BTreeMap<String, Entry>,
+    pub(super) keys: Keys,
+    /// How many calls may be under way.
+    slots: Arc<Semaphore>,
+    /// Inputs that are known already.
+    known: VecDeque<(String, Input)>,
+    /// When to look at who has ACKed.
+    acks_due: Option<Instant>,
+    /// When to look at what objects say of rules.
+    rules_due: Option<Instant>,
+    pub(super) is_loaded: bool,
+}
+
+/// A rollout, and what is done for it.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) record: Arc<RolloutRecord>,
+    /// When it wants to be woken, by the wall clock.
+    wake_at: u64,
+    /// Whether it was told of the restart.
+    is_resumed: bool,
+    /// The change whose ACKs it waits for.
+    change: Option<u64>,
+    /// Who was failing before that change.
+    failing: Failing,
+    /// What it was told of ACKs last.
+    told: Option<AckStatus>,
+    /// What it wants of its rule, if that was said since the start of the process.
+    wanted: Option<Wanted>,
+    concern: Concern,
+    slots: Arc<Semaphore>,
+}
+
+/// Weights and header routes.
+type Wanted = (BTreeMap<String, u32>, BTreeMap<String, Vec<HeaderMatch>>);
+
+impl Driver {
+    pub(super) fn new(
+        parts: Parts,
+        requests: mpsc::Receiver<Request>,
+        answers: mpsc::Sender<Request>,
+        shown: Arc<Shown>,
+    ) -> Self {
+        Self {
+            parts,
+            requests,
+            answers,
+            shown,
+            entries: BTreeMap::new(),
+            keys: Keys::default(),
+            slots: Arc::new(Semaphore::new(MAX_CALLS)),
+            known: VecDeque::new(),
+            acks_due: None,
+            rules_due: None,
+            is_loaded: false,
+        }
+    }
+
+    /// Drives, for ever. Rollouts go on from where they were stored as soon as the first complete load is served.
+    pub async fn run(mut self) {
+        let mut events = self.parts.control.events();
+        let mut ticks = self.parts.board.ticks();
+        loop {
+            self.resume_once_loaded();
+            self.do_due().await;
+            let wait = self.wait();
+            tokio::select! {
+                request = self.requests.recv() => match request {
+                    Some(request) => self.handle_request(request).await,
+                    None => return,
+                },
+                // Thousands of answers come in a burst; they are looked at together.
+                _ = ticks.changed(), if self.acks_due.is_none() => {
+                    self.acks_due = Some(Instant::now() + DEBOUNCE);
+                }
+                event = events.recv() => {
+                    use broadcast::error::RecvError;
+                    if matches!(event, Ok(Event::Published { .. }) | Err(RecvError::Lagged(_))) {
+                        self.rules_due = Some(Instant::now());
+                        self.acks_due.get_or_insert_with(Instant::now);
+                    }
+                }
+                () = sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Takes in what is stored, as soon as the first complete load is served.
+    pub(super) fn resume_once_loaded(&mut self) {
+        if self.is_loaded || !self.parts.publisher.is_loaded() {
+            return;
+        }
+        self.is_loaded = true;
+        for (id, record) in self.parts.control.rollouts().iter() {
+            let is_finished = record.rollout.is_finished();
+            let entry = Entry::new(Arc::clone(record), is_finished);
+            self.entries.insert(id.clone(), entry);
+        }
+        self.count();
+    }
+
+    async fn do_due(&mut self) {
+        let now = Instant::now();
+        if self.rules_due.is_some_and(|due| due <= now) {
+            self.rules_due = None;
+            self.look_at_rules().await;
+        }
+        if self.acks_due.is_some_and(|due| due <= now) {
+            self.acks_due = None;
+            self.look_at_acks().await;
+        }
+        let now_ms = (self.parts.clock)();
+        let due = self.entries.iter().filter(|(_, entry)| entry.wake_at <= now_ms);
+        let due: Vec<(String, bool)> = due.map(|(id, entry)| (id.clone(), entry.is_resumed)).collect();
+        for (id, is_resumed) in due {
+            let input = if is_resumed { Input::Tick } else { Input::Restarted };
+            self.feed(&id, input).await;
+        }
+        while let Some((id, input)) = self.known.pop_front() {
+            self.feed(&id, input).await;
+        }
+    }
+
+    /// The time until something is due. The wall clock may be set meanwhile, so it is short.
+    fn wait(&self) -> Duration {
+        let now = Instant::now();
+        let looks = [self.rules_due, self.acks_due].into_iter().flatten();
+        let looks = looks.map(|due| due.saturating_duration_since(now)).min();
+        let now_ms = (self.parts.clock)();
+        let wake = self.entries.values().map(|entry| entry.wake_at.saturating_sub(now_ms)).min();
+        let wake = Duration::from_millis(wake.unwrap_or(u64::MAX));
+        let wait = looks.map_or(wake, |look| look.min(wake)).min(MAX_WAIT);
+        if self.known.is_empty() { wait } else { Duration::ZERO }
+    }
+
+    /// Compares what objects say of rules with what they said.
+    async fn look_at_rules(&mut self) {
+        let owning =
+            self.entries.iter().filter(|(_, entry)| entry.record.rollout.owns_rule() && entry.is_resumed);
+        let owning: Vec<(String, Arc<RolloutRecord>)> =
+            owning.map(|(id, entry)| (id.clone(), Arc::clone(&entry.record))).collect();
+        for (id, record) in owning {
+            let Ok(key) = rule_key(&record.rollout.spec().route) else { continue };
+            let source = self.parts.control.rule(&key).ok();
+            let source: Option<BTreeMap<String, u64>> = source.map(|rule| rule.source.into_iter().collect());
+            if source.as_ref() == Some(&record.source) {
+                continue;
+            }
+            let whole = |weight: &u64| u32::try_from(*weight).unwrap_or(u32::MAX);
+            let weights = source.as_ref().map(|source| {
+                source.iter().map(|(key, weight)| (key.clone(), whole(weight))).collect::<BTreeMap<_, _>>()
+            });
+            let input = Input::RuleChanged(weights);
+            let told = self.step(&id, input.clone(), ACTOR, source).await;
+            self.retry_unless_done(&id, input, told);
+        }
+    }
+
+    /// Tells each rollout what the clients say of its change, if they say something else by now.
+    async fn look_at_acks(&mut self) {
+        let (revision, _) = self.parts.publisher.groups();
+        let mut told = Vec::new();
+        for (id, entry) in &mut self.entries {
+            let Some(change) = entry.change.filter(|_| entry.record.rollout.owns_rule()) else { continue };
+            if entry.concern.revision != revision {
+                entry.concern = Concern::new(&self.parts, entry.record.rollout.spec());
+            }
+            let Parts { publisher, board, .. } = &self.parts;
+            let status = entry.concern.acks(publisher, board, change, &entry.failing);
+            if entry.told.as_ref() != Some(&status) {
+                entry.told = Some(status.clone());
+                told.push((id.clone(), Input::Acks(status)));
+            }
+        }
+        for (id, input) in told {
+            self.feed(&id, input).await;
+        }
+    }
+
+    /// Gives a rollout an input for which nobody waits. What cannot be stored is tried again.
+    pub(super) async fn feed(&mut self, id: &str, input: Input) {
+        let told = self.step(id, input.clone(), ACTOR, None).await;
+        self.retry_unless_done(id, input, told);
+    }
+
+    fn retry_unless_done(&mut self, id: &str, input: Input, told: Result<(), RolloutError>) {
+        let Err(RolloutError::Write(error)) = told else { return };
+        tracing::warn!(rollout = id, error = %chain(&error), "a step of a rollout could not be stored; it is tried again");
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        let later = Instant::now() + RETRY;
+        match input {
+            Input::Tick | Input::Restarted => {
+                let retry_ms = u64::try_from(RETRY.as_millis()).unwrap_or(u64::MAX);
+                entry.wake_at = (self.parts.clock)().saturating_add(retry_ms);
+            }
+            Input::Acks(_) => {
+                entry.told = None;
+                self.acks_due = Some(later);
+            }
+            Input::RuleChanged(_) => self.rules_due = Some(later),
+            Input::Measured { .. } | Input::Called { .. } => {
+                let (id, answers) = (id.to_owned(), self.answers.clone());
+                tokio::spawn(async move {
+                    sleep(RETRY).await;
+                    let _ = answers.send(Request::Input(id, input)).await;
+                });
+            }
+            Input::Verb(_) | Input::RuleTaken | _ => {}
+        }
+    }
+
+    /// Gives a rollout an input, has what comes of it stored, and does what it wants. `source` is what the object of its rule
+    /// says by now, if that is news.
+    pub(super) async fn step(
+        &mut self,
+        id: &str,
+        input: Input,
+        actor: &str,
+        source: Option<BTreeMap<String, u64>>,
+    ) -> Result<(), RolloutError> {
+        let entry = self.entries.get(id).ok_or_else(|| RolloutError::NotFound(id.to_owned()))?;
+        if !entry.is_resumed && input != Input::Restarted {
+            Box::pin(self.step(id, Input::Restarted, ACTOR, None)).await?;
+        }
+        let entry = self.entries.get(id).ok_or_else(|| RolloutError::NotFound(id.to_owned()))?;
+        let before = Arc::clone(&entry.record);
+        let mut rollout = before.rollout.clone();
+        let outcome = rollout.handle(input, (self.parts.clock)())?;
+        let is_news = source.as_ref().is_some_and(|source| *source != before.source);
+        let record =
+            Arc::new(RolloutRecord { rollout, source: source.unwrap_or_else(|| before.source.clone()) });
+        let failing = wanted(&outcome).map(|_| failing(&self.parts.board)).unwrap_or_default();
+        if outcome.is_changed || is_news {
+            let change = self.change_of(id, &record, &outcome);
+            self.commit(id, &record, change, actor).await?;
+        }
+        self.install(id, record, outcome, failing);
+        Ok(())
+    }
+
+    /// What goes into the same commit as a state: the weights that it wants; or at the end, that nothing stays laid over the rule
+    /// which it says by itself.
+    fn change_of(
+        &self,
+        id: &str,
+        record: &RolloutRecord,
+        outcome: &Outcome,
+    ) -> Option<(RuleKey, WeightChange)> {
+        let spec = record.rollout.spec();
+        let key = rule_key(&spec.route).ok()?;
+        if let Some((weights, header_routes)) = wanted(outcome) {
+            return Some((key, weight_change(spec, &weights, &header_routes)));
+        }
+        let entry = self.entries.get(id)?;
+        let has_ended = entry.record.rollout.owns_rule() && !record.rollout.owns_rule();
+        let (weights, _) = entry.wanted.as_ref().filter(|_| has_ended)?;
+        let change = weight_change(spec, weights, &BTreeMap::new());
+        Some((key, WeightChange { pins: false, ..change }))
+    }
+
+    /// Stores a state. If the rule does not take the change any more, the state alone: that the rule is another is its next
+    /// input.
+    async fn commit(
+        &mut self,
+        id: &str,
+        record: &Arc<RolloutRecord>,
+        change: Option<(RuleKey, WeightChange)>,
+        actor: &str,
+    ) -> Result<(), WriteError> {
+        let rollouts = RolloutPatch::from([(id.to_owned(), Some(Arc::clone(record)))]);
+        let message = record.rollout.events().last().map_or("", |event| event.message.as_str());
+        let summary = format!("rollout {id}: {message}");
+        // A step is what everyone gets: shares of nodes and of requests would be told apart by nobody.
+        let (actor, waves) = (actor.to_owned(), WaveChoice::AtOnce);
+        let options = WriteOptions { actor, waves, ..WriteOptions::default() };
+        let has_change = change.is_some();
+        let write = Write::StepRollouts { rollouts, change, is_by_hand: false, summary };
+        match self.write(write.clone(), options.clone()).await {
+            Err(WriteError::NotFound { .. } | WriteError::NoRule { .. } | WriteError::Weights(_))
+                if has_change =>
+            {
+                self.rules_due = Some(Instant::now());
+                let Write::StepRollouts { rollouts, summary, .. } = write else { return Ok(()) };
+                let write = Write::StepRollouts { rollouts, change: None, is_by_hand: false, summary };
+                self.write(write, options).await.map(drop)
+            }
+            done => done.map(drop),
+        }
+    }
+
+    pub(super) async fn write(
+        &self,
+        write: Write,
+        options: WriteOptions,
+    ) -> Result<WriteOutcome, WriteError> {
+        self.parts.control.write(write, options).await
+    }
+
+    /// Makes a stored state the present one, and does what it wants.
+    pub(super) fn install(
+        &mut self,
+        id: &str,
+        record: Arc<RolloutRecord>,
+        outcome: Outcome,
+        failing: Failing,
+    ) {
+        self.shown.show(id, Some(record.rollout.clone()));
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        let is_new_phase = entry.record.rollout.phase() != record.rollout.phase();
+        entry.record = record;
+        entry.is_resumed = true;
+        let Some(wanted) = wanted(&outcome) else {
+            self.perform(id, outcome.effects);
+            if is_new_phase {
+                self.count();
+            }
+            return;
+        };
+        entry.wanted = Some(wanted);
+        entry.failing = failing;
+        self.perform(id, outcome.effects);
+        self.count();
+    }
+
+    pub(super) fn insert(&mut self, id: &str, record: Arc<RolloutRecord>) {
+        self.entries.insert(id.to_owned(), Entry::new(record, true));
+    }
+
+    fn perform(&mut self, id: &str, effects: Vec<Effect>) {
+        for effect in effects {
+            let Some(entry) = self.entries.get_mut(id) else { return };
+            match effect {
+                // It is stored and published already.
+                Effect::SetWeights { .. } => {}
+                Effect::AwaitAck { change } => {
+                    entry.change = Some(change);
+                    entry.told = None;
+                    self.acks_due = Some(Instant::now());
+                }
+                Effect::Measure { measurement, since_ms, prometheus } => {
+                    self.measure(id, measurement, since_ms, prometheus);
+                }
+                Effect::CallWebhook { call, url, timeout, payload } => {
+                    self.call(id, call, url, timeout, payload);
+                }
+                Effect::WakeAt { at_ms } => entry.wake_at = at_ms,
+                Effect::Emit(event) => {
+                    tracing::info!(rollout = id, phase = ?event.phase, "{}", event.message);
+                    self.parts.control.tell_rollout(id, event);
+                }
+                Effect::Finished => {
+                    entry.wake_at = u64::MAX;
+                    entry.change = None;
+                }
+            }
+        }
+    }
+
+    fn measure(&mut self, id: &str, measurement: u64, since_ms: u64, prometheus: Option<Prometheus>) {
+        let Some(entry) = self.entries.get(id) else { return };
+        let spec = entry.record.rollout.spec();
+        let reading = Reading {
+            canary: counts(&self.parts, spec, &spec.canary, since_ms),
+            stable: counts(&self.parts, spec, &spec.stable, since_ms),
+            prometheus: None,
+        };
+        let Some(prometheus) = prometheus else {
+            self.known.push_back((id.to_owned(), Input::Measured { measurement, reading }));
+            return;
+        };
+        let (id, answers) = (id.to_owned(), self.answers.clone());
+        tokio::spawn(async move {
+            let reading = Reading { prometheus: Some(calls::query(&prometheus).await), ..reading };
+            // Nobody to tell means that the server ends.
+            let _ = answers.send(Request::Input(id, Input::Measured { measurement, reading })).await;
+        });
+    }
+
+    fn call(&self, id: &str, call: u64, url: String, timeout: Span, payload: HookPayload) {
+        let Some(entry) = self.entries.get(id) else { return };
+        let (all, own) = (Arc::clone(&self.slots), Arc::clone(&entry.slots));
+        let (id, answers) = (id.to_owned(), self.answers.clone());
+        let limit = Duration::from_millis(timeout.millis());
+        tokio::spawn(async move {
+            let calling = async {
+                // One rollout whose hooks hang must not keep others from calling.
+                let (_own, _all) = (own.acquire().await, all.acquire().await);
+                calls::call(&url, &payload, limit).await
+            };
+            let answer = tokio::time::timeout(limit, calling).await;
+            let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {timeout}")));
+            let _ = answers.send(Request::Input(id, Input::Called { call, answer })).await;
+        });
+    }
+
+    /// Tells the metrics how many rollouts there are.
+    pub(super) fn count(&self) {
+        let Some(observer) = &self.parts.observer else { return };
+        let mut counts: BTreeMap<Phase, usize> = BTreeMap::new();
+        for entry in self.entries.values() {
+            *counts.entry(entry.record.rollout.phase()).or_default() += 1;
+        }
+        observer.rollouts(&counts);
+    }
+}
+
+impl Entry {
+    fn new(record: Arc<RolloutRecord>, is_resumed: bool) -> Self {
+        Self {
+            record,
+            wake_at: if is_resumed { u64::MAX } else { 0 },
+            is_resumed,
+            change: None,
+            failing: Failing::new(),
+            told: None,
+            wanted: None,
+            concern: Concern::default(),
+            slots: Arc::new(Semaphore::new(MAX_CALLS_PER_ROLLOUT)),
+        }
+    }
+
+    pub(super) fn rollout(&self) -> &Rollout {
+        &self.record.rollout
+    }
+}
+
+/// The weights and header routes that are wanted.
+pub(super) fn wanted(outcome: &Outcome) -> Option<Wanted> {
+    outcome.effects.iter().find_map(|effect| {
+        let Effect::SetWeights { weights, header_routes, .. } = effect else { return None };
+        Some((weights.clone(), header_routes.clone()))
+    })
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    crate::telemetry::chain(error)
+}
+
+/// Who steps, in the history, where nobody asked for it.
+pub(super) const ACTOR: &str = "rollout";
+/// How long answers of clients are collected before they are looked at.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// How long to wait after something could not be stored.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long the clock is trusted.
+const MAX_WAIT: Duration = Duration::from_secs(1);
+/// How many webhooks are called at a time.
+const MAX_CALLS: usize = 256;
+/// How many of them for one rollout.
+const MAX_CALLS_PER_ROLLOUT: usize = 8;

@@ -1,0 +1,227 @@
+//! Rollouts that are on their way: one task drives all of them.
+//!
+//! A rollout is a value of [`xds_rollout`] that says what it wants done. The [`driver`] gives it what happens, has its new state
+//! stored together with the weights that it wants, in one commit of the [`control`](crate::control), and then does the rest: it
+//! looks at who has ACKed and at load reports ([`concern`]), and [`calls`] webhooks and Prometheus. If a state cannot be stored,
+//! the old one stays and the same is tried again; so whatever is done follows from what is stored. After a restart every rollout
+//! goes on from there.
+//!
+//! [`Rollouts`] is the handle for the API. Asked for something, it sends a message; it shows the values as the driver left them.
+
+mod calls;
+mod concern;
+mod driver;
+mod fetch;
+mod requests;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::{mpsc, oneshot, watch};
+use xds_api::handle::{BoxFuture, EntityTags, WriteError, WriteOptions, WriteOutcome};
+use xds_api::rollouts::{LOADS_SHOWN_MS, RolloutError, RolloutLoads, StartOptions, Started};
+use xds_api::weights::RuleKey;
+use xds_api::weights::change::WeightChange;
+use xds_cache::{LoadBoard, Publisher, StatusBoard};
+use xds_rollout::{Input, Phase, Rollout, RolloutSpec, Verb};
+
+use crate::control::Control;
+pub use driver::Driver;
+
+/// What rollouts are driven with.
+#[derive(Clone)]
+pub struct Parts {
+    /// Stores states, and publishes weights.
+    pub control: Control,
+    /// What is served.
+    pub publisher: Arc<Publisher>,
+    /// Who is connected.
+    pub board: Arc<StatusBoard>,
+    /// What clients report of their requests.
+    pub loads: Arc<LoadBoard>,
+    /// The wall clock, in milliseconds since 1970.
+    pub clock: Clock,
+    /// Who counts rollouts: it is told how many there are of each phase.
+    pub observer: Option<Arc<dyn Observer>>,
+}
+
+/// A clock.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// What the driver tells of its work, for the metrics.
+pub trait Observer: Send + Sync {
+    /// How many rollouts of each phase are kept; phases without any are left out.
+    fn rollouts(&self, counts: &BTreeMap<Phase, usize>);
+}
+
+/// The handle. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Rollouts {
+    parts: Parts,
+    requests: mpsc::Sender<Request>,
+    shown: Arc<Shown>,
+}
+
+/// The values as the driver left them.
+#[derive(Debug)]
+struct Shown {
+    rollouts: Mutex<Arc<BTreeMap<String, Arc<Rollout>>>>,
+    changes: watch::Sender<u64>,
+}
+
+/// What the driver is asked for, or told.
+#[derive(Debug)]
+enum Request {
+    Start(Box<RolloutSpec>, StartOptions, oneshot::Sender<Result<Started, RolloutError>>),
+    Ask {
+        id: String,
+        verb: Verb,
+        if_match: Option<EntityTags>,
+        actor: String,
+        reply: oneshot::Sender<Result<Arc<Rollout>, RolloutError>>,
+    },
+    Forget {
+        id: String,
+        if_match: Option<EntityTags>,
+        actor: String,
+        reply: oneshot::Sender<Result<(), RolloutError>>,
+    },
+    Take {
+        key: RuleKey,
+        change: WeightChange,
+        options: WriteOptions,
+        reply: oneshot::Sender<Result<WriteOutcome, WriteError>>,
+    },
+    /// What a call gave.
+    Input(String, Input),
+}
+
+/// How many requests wait before those who ask do: each takes milliseconds.
+const MAX_REQUESTS: usize = 256;
+
+/// The rollouts of a control: a handle, and the driver that must be [run](Driver::run) for anything to happen.
+#[must_use]
+pub fn new(parts: Parts) -> (Rollouts, Driver) {
+    let (requests, receiver) = mpsc::channel(MAX_REQUESTS);
+    let (changes, _) = watch::channel(0);
+    let stored = parts.control.rollouts();
+    let rollouts = stored.iter().map(|(id, record)| (id.clone(), Arc::new(record.rollout.clone()))).collect();
+    let shown = Arc::new(Shown { rollouts: Mutex::new(Arc::new(rollouts)), changes });
+    let driver = Driver::new(parts.clone(), receiver, requests.clone(), Arc::clone(&shown));
+    (Rollouts { parts, requests, shown }, driver)
+}
+
+/// The wall clock.
+#[must_use]
+pub fn wall_clock() -> Clock {
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    Arc::new(move || u64::try_from(now()).unwrap_or(u64::MAX))
+}
+
+impl Rollouts {
+    /// Sends a request, and waits for its answer.
+    async fn send<T, E: From<WriteError>>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<Result<T, E>>) -> Request,
+    ) -> Result<T, E> {
+        let (reply, answer) = oneshot::channel();
+        if self.requests.send(request(reply)).await.is_err() {
+            return Err(WriteError::Closed.into());
+        }
+        answer.await.unwrap_or_else(|_| Err(WriteError::Closed.into()))
+    }
+}
+
+impl xds_api::rollouts::Rollouts for Rollouts {
+    fn start(
+        &self,
+        spec: RolloutSpec,
+        options: StartOptions,
+    ) -> BoxFuture<'_, Result<Started, RolloutError>> {
+        Box::pin(self.send(|reply| Request::Start(Box::new(spec), options, reply)))
+    }
+
+    fn ask(
+        &self,
+        id: String,
+        verb: Verb,
+        if_match: Option<EntityTags>,
+        actor: String,
+    ) -> BoxFuture<'_, Result<Arc<Rollout>, RolloutError>> {
+        Box::pin(self.send(move |reply| Request::Ask { id, verb, if_match, actor, reply }))
+    }
+
+    fn forget(
+        &self,
+        id: String,
+        if_match: Option<EntityTags>,
+        actor: String,
+    ) -> BoxFuture<'_, Result<(), RolloutError>> {
+        Box::pin(self.send(move |reply| Request::Forget { id, if_match, actor, reply }))
+    }
+
+    fn take_rule(
+        &self,
+        key: RuleKey,
+        change: WeightChange,
+        options: WriteOptions,
+    ) -> BoxFuture<'_, Result<WriteOutcome, WriteError>> {
+        Box::pin(self.send(move |reply| Request::Take { key, change, options, reply }))
+    }
+
+    fn list(&self) -> BTreeMap<String, Arc<Rollout>> {
+        (*self.shown.rollouts()).clone()
+    }
+
+    fn loads(&self, rollout: &Rollout) -> RolloutLoads {
+        let now = (self.parts.clock)();
+        let since = now.saturating_sub(LOADS_SHOWN_MS);
+        let spec = rollout.spec();
+        let count = |backend: &str| concern::counts(&self.parts, spec, backend, since);
+        RolloutLoads { canary: count(&spec.canary), stable: count(&spec.stable) }
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.shown.changes.subscribe()
+    }
+}
+
+impl Shown {
+    fn rollouts(&self) -> Arc<BTreeMap<String, Arc<Rollout>>> {
+        Arc::clone(&self.rollouts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Shows another value of a rollout, or none any more.
+    fn show(&self, id: &str, rollout: Option<Rollout>) {
+        {
+            let mut shown = self.rollouts.lock().unwrap_or_else(PoisonError::into_inner);
+            let rollouts = Arc::make_mut(&mut shown);
+            match rollout {
+                Some(rollout) => _ = rollouts.insert(id.to_owned(), Arc::new(rollout)),
+                None => _ = rollouts.remove(id),
+            }
+        }
+        self.changes.send_modify(|n| *n = n.wrapping_add(1));
+    }
+}
+
+impl fmt::Debug for Rollouts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Rollouts({})", self.shown.rollouts().len())
+    }
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("control", &self.control).finish_non_exhaustive()
+    }
+}
+
+/// A point in time of the wall clock.
+fn time(ms: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(ms)
+}

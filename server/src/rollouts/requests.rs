@@ -1,0 +1,294 @@
+//! What the API asks the driver for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use xds_api::handle::{EntityTags, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
+use xds_api::rollouts::{
+    RolloutError, RolloutPatch, RolloutRecord, StartOptions, Started, rule_key, tag_of, weight_change,
+};
+use xds_api::weights::RuleKey;
+use xds_api::weights::WeightedObject;
+use xds_api::weights::change::WeightChange;
+use xds_rollout::{DistributionError, Input, Rollout, RolloutSpec, RolloutStatus, Step, Verb};
+
+use super::concern::failing;
+use super::driver::{Driver, wanted};
+use super::{Request, fetch};
+
+/// The rollouts that keys of calls have begun, for a while.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    by_key: BTreeMap<String, Key>,
+}
+
+#[derive(Debug)]
+struct Key {
+    checksum: String,
+    rollout: String,
+    at_ms: u64,
+}
+
+impl Driver {
+    pub(super) async fn handle_request(&mut self, request: Request) {
+        self.resume_once_loaded();
+        // Whoever asked may be gone by now; what was asked for is done nevertheless.
+        match request {
+            Request::Start(spec, options, reply) => {
+                let _ = reply.send(self.start(*spec, options).await);
+            }
+            Request::Ask { id, verb, if_match, actor, reply } => {
+                let _ = reply.send(self.ask(&id, verb, if_match.as_ref(), &actor).await);
+            }
+            Request::Forget { id, if_match, actor, reply } => {
+                let _ = reply.send(self.forget(&id, if_match.as_ref(), actor).await);
+            }
+            Request::Take { key, change, options, reply } => {
+                let _ = reply.send(self.take_rule(key, change, options).await);
+            }
+            Request::Input(id, input) => self.feed(&id, input).await,
+        }
+    }
+
+    async fn start(&mut self, spec: RolloutSpec, options: StartOptions) -> Result<Started, RolloutError> {
+        self.check_loaded()?;
+        let now_ms = (self.parts.clock)();
+        let checksum = spec.checksum();
+        if let Some(known) = options.idempotency_key.as_ref().and_then(|key| self.keys.find(key, now_ms)) {
+            let entry = self.entries.get(&known.rollout).filter(|_| known.checksum == checksum);
+            let key = options.idempotency_key.unwrap_or_default();
+            let entry = entry.ok_or(RolloutError::KeyReused(key))?;
+            return Ok(Started { rollout: Arc::new(entry.rollout().clone()), is_repeated: true });
+        }
+        let key = rule_key(&spec.route).map_err(RolloutError::NoRule)?;
+        check(&spec, &key)?;
+        let rule = self.parts.control.rule(&key).map_err(|error| RolloutError::NoRule(error.to_string()))?;
+        if let Some(rollout) = self.owner_of(&key) {
+            return Err(WriteError::RolloutActive { rule: key.to_string(), rollout }.into());
+        }
+        let n_active = self.entries.values().filter(|entry| !entry.rollout().phase().is_terminal()).count();
+        if n_active >= MAX_ACTIVE {
+            return Err(RolloutError::TooMany(n_active));
+        }
+        let whole = |weight: u64| u32::try_from(weight).unwrap_or(u32::MAX);
+        let weights = rule.effective.into_iter().map(|(key, weight)| (key, whole(weight))).collect();
+        let id = self.new_id(&spec, now_ms);
+        let (rollout, outcome) = Rollout::start(id.clone(), spec.clone(), &weights, now_ms)
+            .map_err(|error| unfit(&spec, &error))?;
+        let started = Started { rollout: Arc::new(rollout.clone()), is_repeated: false };
+        if options.dry_run {
+            return Ok(started);
+        }
+        let record = Arc::new(RolloutRecord { rollout, source: rule.source.into_iter().collect() });
+        let mut rollouts = RolloutPatch::from([(id.clone(), Some(Arc::clone(&record)))]);
+        let dropped = self.oldest_ended();
+        rollouts.extend(dropped.iter().map(|id| (id.clone(), None)));
+        let wanted = wanted(&outcome).unwrap_or_default();
+        let change = Some((key, weight_change(&spec, &wanted.0, &wanted.1)));
+        let failing = failing(&self.parts.board);
+        let summary = format!("rollout {id}: started");
+        let write = Write::StepRollouts { rollouts, change, is_by_hand: false, summary };
+        let (actor, waves) = (options.actor, WaveChoice::AtOnce);
+        let write_options = WriteOptions { actor, waves, ..WriteOptions::default() };
+        self.write(write, write_options).await?;
+        for id in dropped {
+            self.entries.remove(&id);
+            self.shown.show(&id, None);
+        }
+        if let Some(key) = options.idempotency_key {
+            self.keys.keep(key, Key { checksum, rollout: id.clone(), at_ms: now_ms });
+        }
+        self.insert(&id, Arc::clone(&record));
+        self.install(&id, record, outcome, failing);
+        Ok(started)
+    }
+
+    async fn ask(
+        &mut self,
+        id: &str,
+        verb: Verb,
+        if_match: Option<&EntityTags>,
+        actor: &str,
+    ) -> Result<Arc<Rollout>, RolloutError> {
+        self.check_loaded()?;
+        self.check_tag(id, if_match)?;
+        if verb == Verb::Retry {
+            self.check_retry(id)?;
+        }
+        self.step(id, Input::Verb(verb), actor, None).await?;
+        let entry = self.entries.get(id).ok_or_else(|| RolloutError::NotFound(id.to_owned()))?;
+        Ok(Arc::new(entry.rollout().clone()))
+    }
+
+    /// Another rollout may own the rule by now.
+    fn check_retry(&self, id: &str) -> Result<(), RolloutError> {
+        let Some(entry) = self.entries.get(id) else { return Ok(()) };
+        let Ok(key) = rule_key(&entry.rollout().spec().route) else { return Ok(()) };
+        match self.owner_of(&key).filter(|owner| owner != id) {
+            Some(rollout) => Err(WriteError::RolloutActive { rule: key.to_string(), rollout }.into()),
+            None => Ok(()),
+        }
+    }
+
+    async fn forget(
+        &mut self,
+        id: &str,
+        if_match: Option<&EntityTags>,
+        actor: String,
+    ) -> Result<(), RolloutError> {
+        self.check_loaded()?;
+        self.check_tag(id, if_match)?;
+        if self.entries.get(id).is_some_and(|entry| !entry.rollout().phase().is_terminal()) {
+            return Err(RolloutError::Active(id.to_owned()));
+        }
+        let rollouts = RolloutPatch::from([(id.to_owned(), None)]);
+        let summary = format!("delete the rollout {id}");
+        let write = Write::StepRollouts { rollouts, change: None, is_by_hand: true, summary };
+        let waves = WaveChoice::AtOnce;
+        self.write(write, WriteOptions { actor, waves, ..WriteOptions::default() }).await?;
+        self.entries.remove(id);
+        self.shown.show(id, None);
+        self.count();
+        Ok(())
+    }
+
+    async fn take_rule(
+        &mut self,
+        key: RuleKey,
+        change: WeightChange,
+        options: WriteOptions,
+    ) -> Result<WriteOutcome, WriteError> {
+        if !self.is_loaded {
+            return Err(WriteError::NotReady);
+        }
+        let owner = self.owner_of(&key).and_then(|id| Some((self.entries.get(&id)?, id)));
+        let Some((entry, id)) = owner else {
+            return self.write(Write::ChangeWeights { key, change }, options).await;
+        };
+        let mut rollout = entry.rollout().clone();
+        let outcome = rollout.handle(Input::RuleTaken, (self.parts.clock)());
+        let outcome = outcome.map_err(|_| WriteError::Closed)?;
+        let record = Arc::new(RolloutRecord { rollout, source: entry.record.source.clone() });
+        let rollouts = RolloutPatch::from([(id.clone(), Some(Arc::clone(&record)))]);
+        let summary = format!("set the weights of {key}, and end the rollout {id}");
+        let write = Write::StepRollouts { rollouts, change: Some((key, change)), is_by_hand: true, summary };
+        let is_dry_run = options.dry_run;
+        let done = self.write(write, options).await?;
+        if !is_dry_run {
+            self.install(&id, record, outcome, failing(&self.parts.board));
+        }
+        Ok(done)
+    }
+
+    fn check_loaded(&self) -> Result<(), RolloutError> {
+        if self.is_loaded { Ok(()) } else { Err(WriteError::NotReady.into()) }
+    }
+
+    fn check_tag(&self, id: &str, if_match: Option<&EntityTags>) -> Result<(), RolloutError> {
+        let entry = self.entries.get(id).ok_or_else(|| RolloutError::NotFound(id.to_owned()))?;
+        let current = tag_of(entry.rollout());
+        match if_match {
+            Some(tags) if !tags.match_content(Some(&current)) => Err(RolloutError::Stale(current)),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The rollout that owns a rule.
+    fn owner_of(&self, key: &RuleKey) -> Option<String> {
+        let owns = |record: &RolloutRecord| record.owned_rule().as_ref() == Some(key);
+        self.entries.iter().find(|(_, entry)| owns(&entry.record)).map(|(id, _)| id.clone())
+    }
+
+    /// The route's name, and the time.
+    fn new_id(&self, spec: &RolloutSpec, now_ms: u64) -> String {
+        let letters = spec.route.name.chars().map(|c| c.to_ascii_lowercase());
+        let name: String =
+            letters.filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(MAX_NAME).collect();
+        let name = if name.is_empty() { "rollout".to_owned() } else { name };
+        let ids = (now_ms..).map(|number| format!("{name}-{number:x}"));
+        ids.into_iter().find(|id| !self.entries.contains_key(id)).unwrap_or(name)
+    }
+
+    /// Those that must go so that one more can be kept once it has ended.
+    fn oldest_ended(&self) -> Vec<String> {
+        let ended = self.entries.iter().filter(|(_, entry)| entry.rollout().is_finished());
+        let since = |entry: &super::driver::Entry| RolloutStatus::from(entry.rollout()).since_ms;
+        let mut ended: Vec<(u64, &String)> = ended.map(|(id, entry)| (since(entry), id)).collect();
+        ended.sort_unstable();
+        let n_over = (ended.len() + 1).saturating_sub(MAX_ENDED);
+        ended.into_iter().take(n_over).map(|(_, id)| id.clone()).collect()
+    }
+}
+
+impl Keys {
+    fn find(&mut self, key: &str, now_ms: u64) -> Option<&Key> {
+        self.by_key.retain(|_, known| now_ms.saturating_sub(known.at_ms) < KEY_KEPT_MS);
+        self.by_key.get(key)
+    }
+
+    fn keep(&mut self, key: String, known: Key) {
+        if self.by_key.len() >= MAX_KEYS {
+            let oldest = self.by_key.iter().min_by_key(|(_, known)| known.at_ms).map(|(key, _)| key.clone());
+            oldest.map(|oldest| self.by_key.remove(&oldest));
+        }
+        self.by_key.insert(key, known);
+    }
+}
+
+/// Refuses what this server cannot do for any rollout on such a rule.
+fn check(spec: &RolloutSpec, key: &RuleKey) -> Result<(), RolloutError> {
+    let unfit = |pointer: String, detail: &str| RolloutError::Unfit { pointer, detail: detail.to_owned() };
+    for (index, hook) in spec.webhooks.iter().enumerate() {
+        if let Some(why) = fetch::refusal(&hook.url) {
+            return Err(unfit(format!("/webhooks/{index}/url"), why));
+        }
+    }
+    let is_split = matches!(&key.object, WeightedObject::Document(document)
+        if !xds_routes::weights::takes_header_routes(document.kind));
+    let steps = spec.steps.iter().map(|step| (step, "steps"));
+    let promotion = spec.promotion_steps.iter().map(|step| (step, "promotionSteps"));
+    let mut analyses: Vec<(String, _)> = Vec::new();
+    analyses.extend(spec.analysis.as_ref().map(|analysis| ("/analysis".to_owned(), analysis)));
+    for (index, (step, list)) in steps.chain(promotion).enumerate() {
+        let index = if list == "steps" { index } else { index - spec.steps.len() };
+        match step {
+            Step::SetHeaderRoute { .. } if is_split => {
+                let why = "a TrafficSplit takes no header routes";
+                return Err(unfit(format!("/{list}/{index}/setHeaderRoute"), why));
+            }
+            Step::Analysis(analysis) => analyses.push((format!("/{list}/{index}/analysis"), analysis)),
+            Step::SetHeaderRoute { .. }
+            | Step::SetWeight { .. }
+            | Step::Pause { .. }
+            | Step::WaitAck { .. } => {}
+        }
+    }
+    for (pointer, analysis) in analyses {
+        let why = analysis.prometheus.as_ref().and_then(|prometheus| fetch::refusal(&prometheus.address));
+        if let Some(why) = why {
+            return Err(unfit(format!("{pointer}/prometheus/address"), why));
+        }
+    }
+    Ok(())
+}
+
+/// Why the weights of the rule cannot be moved, with its place in the body.
+fn unfit(spec: &RolloutSpec, error: &DistributionError) -> RolloutError {
+    let pointer = match error {
+        DistributionError::UnknownBackend { name, .. } if *name == spec.canary => "/canary",
+        DistributionError::UnknownBackend { .. } | DistributionError::NothingToMove => "/stable",
+        DistributionError::TooLarge | _ => "/steps",
+    };
+    RolloutError::Unfit { pointer: pointer.to_owned(), detail: error.to_string() }
+}
+
+/// How many rollouts may be on their way.
+const MAX_ACTIVE: usize = 100;
+/// How many are kept after their end.
+const MAX_ENDED: usize = 1_000;
+/// How many keys of calls are remembered; not across a restart.
+const MAX_KEYS: usize = 1_000;
+/// For how long: a day.
+const KEY_KEPT_MS: u64 = 24 * 60 * 60 * 1_000;
+/// How much of a route's name is part of an id.
+const MAX_NAME: usize = 40;
