@@ -93,7 +93,7 @@ enum Request {
     Take {
         key: RuleKey,
         change: WeightChange,
-        options: WriteOptions,
+        options: Box<WriteOptions>,
         reply: oneshot::Sender<Result<WriteOutcome, WriteError>>,
     },
     /// What a call gave.
@@ -170,7 +170,7 @@ impl xds_api::rollouts::Rollouts for Rollouts {
         change: WeightChange,
         options: WriteOptions,
     ) -> BoxFuture<'_, Result<WriteOutcome, WriteError>> {
-        Box::pin(self.send(move |reply| Request::Take { key, change, options, reply }))
+        Box::pin(self.send(move |reply| Request::Take { key, change, options: Box::new(options), reply }))
     }
 
     fn list(&self) -> BTreeMap<String, Arc<Rollout>> {

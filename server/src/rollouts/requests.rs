@@ -44,7 +44,7 @@ impl Driver {
                 let _ = reply.send(self.forget(&id, if_match.as_ref(), actor).await);
             }
             Request::Take { key, change, options, reply } => {
-                let _ = reply.send(self.take_rule(key, change, options).await);
+                let _ = reply.send(self.take_rule(key, change, *options).await);
             }
             Request::Input(id, input) => self.feed(&id, input).await,
         }
