@@ -1,0 +1,216 @@
+//! One client, one order, one distance: changes are published one after the other, or a few at once, and requests are counted.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use http::StatusCode;
+use serde_json::{Value, json};
+use xds_tests::backend::Backend;
+use xds_tests::delay::Delay;
+use xds_tests::envoy::Envoy;
+use xds_tests::load::{HttpLoad, Tally};
+use xds_tests::random::Random;
+use xds_tests::server::{Server, Setup, free_addr};
+use xds_tests::transitions::{LISTENERS, State, Transition};
+use xds_tests::wait::{PATIENCE, wait_for};
+use xds_tests::worker::Worker;
+
+use crate::client::{Client, Kind, NODE, PER_SECOND};
+use crate::report::{Report, Step};
+
+/// In which order the server sends what changed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Order {
+    /// What is referred to first, removals last, and each when the client is ready for it.
+    Phased,
+    /// Everything at once.
+    Naive,
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Phased => "phased",
+            Self::Naive => "naive",
+        })
+    }
+}
+
+/// What is tried.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Experiment {
+    pub(crate) client: Kind,
+    pub(crate) order: Order,
+    /// How long bytes take between client and server, in each direction.
+    pub(crate) each_way: Duration,
+    pub(crate) n_transitions: usize,
+}
+
+impl Experiment {
+    /// Runs it; `None` if the toolchain of the client is missing.
+    pub(crate) async fn run(self, random: &mut Random) -> Result<Option<Report>> {
+        let world = World::start(self).await?;
+        let state = State::new(random, N_BACKENDS);
+        world.publish(&state, "").await?;
+        if let Kind::Grpc(library) = self.client {
+            let bootstrap = xds_tests::config::grpc_bootstrap(world.delay.addr(), NODE);
+            let Some(worker) = Worker::start(library, &bootstrap).await? else { return Ok(None) };
+            let [front, side] = LISTENERS.map(|name| format!("xds:///{name}"));
+            let channels = [worker.open(&front).await?, worker.open(&side).await?];
+            let client = Client::Grpc { channels, holds: Vec::new() };
+            let report = world.drive(client, state, random).await;
+            return report.with_context(|| worker.log().to_string()).map(Some);
+        }
+        let envoy = Envoy::start(&self.client.bootstrap(world.delay.addr()).await?).await?;
+        envoy.wait_live().await?;
+        let addrs = world.ports.map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        for name in LISTENERS {
+            envoy.wait_listener(name).await?;
+        }
+        let load = HttpLoad::start(addrs, PER_SECOND);
+        world.drive(Client::Envoy { envoy, load }, state, random).await.map(Some)
+    }
+}
+
+/// The server, the backends, and what is between server and client.
+struct World {
+    experiment: Experiment,
+    server: Server,
+    delay: Delay,
+    backends: Vec<Backend>,
+    ports: [u16; 2],
+}
+
+impl World {
+    async fn start(experiment: Experiment) -> Result<Self> {
+        let mut backends = Vec::new();
+        for i in 0..N_BACKENDS {
+            backends.push(Backend::start(&format!("b{i}")).await?);
+        }
+        let mut setup = Setup::new()?.arg("--log-level=xds_server=debug,xds_session=debug,info");
+        if experiment.order == Order::Naive {
+            setup = setup.arg("--naive-order");
+        }
+        let server = Server::start_with(setup).await?;
+        server.wait_ready().await?;
+        let delay = Delay::start(server.xds(), experiment.each_way).await?;
+        let ports = [free_addr()?.port(), free_addr()?.port()];
+        Ok(Self { experiment, server, delay, backends, ports })
+    }
+
+    /// Publishes a configuration as a whole; `query` may ask to wait.
+    async fn publish(&self, state: &State, query: &str) -> Result<Value> {
+        let addrs: Vec<_> = self.backends.iter().map(Backend::addr).collect();
+        let resources = self.experiment.client.resources(state, &addrs, self.ports);
+        let body = json!({"resources": resources}).to_string();
+        let path = format!("/v1/groups/default/resources{query}");
+        let headers = [("content-type", "application/json")];
+        let answer = self.server.request("PUT", &path, &headers, body).await?.success()?;
+        ensure!(answer.status == StatusCode::OK, "not all clients are there: {}", answer.text());
+        answer.json()
+    }
+
+    async fn drive(&self, mut client: Client<'_>, mut state: State, random: &mut Random) -> Result<Report> {
+        let driven = self.make_transitions(&mut client, &mut state, random).await;
+        driven.with_context(|| format!("{}\nserver:\n{}", client.log(), self.server.log()))
+    }
+
+    async fn make_transitions(
+        &self,
+        client: &mut Client<'_>,
+        state: &mut State,
+        random: &mut Random,
+    ) -> Result<Report> {
+        let names: Vec<_> = self.backends.iter().map(|backend| backend.name().to_owned()).collect();
+        let mut report = Report::new(self.experiment);
+        client.wait_uses(self.experiment.client, state, &names).await.context("at first")?;
+        client.end().await?;
+        while report.n_transitions() < self.experiment.n_transitions {
+            client.begin().await?;
+            let mut states = vec![state.clone()];
+            let step = self.make_step(&mut states, random).await;
+            let step = step.with_context(|| format!("after {} steps", report.steps.len()))?;
+            if let Some(last) = states.pop() {
+                *state = last;
+                states.push(state.clone());
+            }
+            client
+                .wait_uses(self.experiment.client, state, &names)
+                .await
+                .with_context(|| format!("{step:?}"))?;
+            let tally = client.end().await?;
+            report.add(judge(step, &tally, &states, &names));
+        }
+        Ok(report)
+    }
+
+    /// Makes one transition, or some in a row of which the client has not finished one when the next comes.
+    async fn make_step(&self, states: &mut Vec<State>, random: &mut Random) -> Result<Step> {
+        let n = if random.within(0..4) == 0 { random.within(2..4) } else { 1 };
+        let mut transitions = Vec::new();
+        let mut began = Instant::now();
+        for i in 0..n {
+            let Some(mut state) = states.last().cloned() else { break };
+            transitions.push(state.change(random, N_BACKENDS));
+            states.push(state.clone());
+            if i + 1 < n {
+                self.publish(&state, "").await?;
+                // Somewhere in the middle of what the client and the server have to tell each other: nothing to wait for.
+                let pause_ms = 5 + random.within(0..1 + 6 * u64::try_from(self.experiment.each_way.as_millis())?);
+                tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+            } else {
+                began = Instant::now();
+                self.publish(&state, "?wait=acked&timeout=25s").await?;
+            }
+        }
+        let acked = began.elapsed();
+        self.wait_nothing_held().await.with_context(|| format!("{transitions:?}"))?;
+        Ok(Step::new(transitions, acked))
+    }
+
+    /// Waits until nothing is held back from the client and it has accepted everything.
+    async fn wait_nothing_held(&self) -> Result<()> {
+        let path = format!("/v1/nodes/{NODE}");
+        wait_for("a client that has everything", PATIENCE, async || {
+            let node = self.server.get_json(&path).await?;
+            let streams = node["streams"].as_array().context("no streams")?;
+            let n_held: u64 = streams.iter().filter_map(|stream| stream["heldBackCount"].as_u64()).sum();
+            ensure!(n_held == 0, "{node:#}");
+            ensure!(node["status"] == "SYNCED", "{node:#}");
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// Counts what failed, and what was answered by a backend of none of the configurations.
+fn judge(mut step: Step, tally: &Tally, states: &[State], names: &[String]) -> Step {
+    for (target, counts) in tally {
+        let good: BTreeSet<&str> =
+            states.iter().flat_map(|state| state.answers(*target)).map(|i| names[i].as_str()).collect();
+        let bad = counts.names.iter().filter(|(name, _)| !good.contains(name.as_str()));
+        let n_misrouted: u64 = bad.map(|(_, n)| n).sum();
+        let n_failed: u64 = counts.errors.values().sum();
+        step.n_requests += counts.n_answered() + n_failed;
+        step.n_failed += n_failed;
+        step.n_misrouted += n_misrouted;
+        if n_failed + n_misrouted > 0 {
+            step.faults.push(format!("{target}: {counts:?}, good are {good:?}"));
+        }
+    }
+    step
+}
+
+/// They never go away.
+const N_BACKENDS: usize = 6;
+
+/// How long a change may take: each phase is a round trip, and the client needs time of its own.
+pub(crate) fn bound(transition: Transition, each_way: Duration) -> Duration {
+    transition.n_phases() * 2 * each_way + OWN_TIME
+}
+
+/// What a client needs for itself on a busy machine: to connect, to drain.
+const OWN_TIME: Duration = Duration::from_secs(3);

@@ -1,0 +1,84 @@
+//! No request fails because configuration changed: real clients under load, at a distance, while random changes are published.
+//!
+//! The same runs with the naive order, which sends every change at once, show that they can fail. docs/hitless.md has the figures;
+//! `XDS_HITLESS=full cargo test -p xds-tests --test hitless --release -- --nocapture` makes the whole matrix of them.
+
+mod client;
+mod experiment;
+mod report;
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use client::Kind;
+use experiment::{Experiment, Order};
+use xds_tests::random::Random;
+use xds_tests::server::Variant;
+use xds_tests::worker::Library;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_envoy_with_sotw_loses_nothing() -> Result<()> {
+    loses_nothing(Kind::Ads(Variant::Sotw)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_envoy_with_delta_loses_nothing() -> Result<()> {
+    loses_nothing(Kind::Ads(Variant::Delta)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grpcio_loses_nothing() -> Result<()> {
+    loses_nothing(Kind::Grpc(Library::Grpcio)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_naive_order_loses_requests() -> Result<()> {
+    let clients = [Kind::Ads(Variant::Sotw), Kind::Ads(Variant::Delta), Kind::Grpc(Library::Grpcio)];
+    for client in clients {
+        let experiment = Experiment { client, order: Order::Naive, each_way: NEAR, n_transitions: N_NAIVE };
+        let Some(report) = experiment.run(&mut Random::from_env()?).await? else { continue };
+        report.print();
+        ensure!(report.n_failed > 0, "the experiment cannot fail: {report:?}");
+    }
+    Ok(())
+}
+
+/// Everything at every distance, and the naive order; about an hour.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_whole_matrix() -> Result<()> {
+    if std::env::var_os("XDS_HITLESS").is_none_or(|wanted| wanted != "full") {
+        return Ok(());
+    }
+    let mut lost = Vec::new();
+    for client in Kind::ALL {
+        for each_way in [Duration::ZERO, NEAR, FAR] {
+            for (order, n_transitions) in [(Order::Naive, N_NAIVE), (Order::Phased, N_PHASED_OF_MATRIX)] {
+                let experiment = Experiment { client, order, each_way, n_transitions };
+                let Some(report) = experiment.run(&mut Random::from_env()?).await? else { continue };
+                report.print();
+                if order == Order::Phased && report.judge().is_err() {
+                    lost.push(report);
+                }
+            }
+        }
+    }
+    ensure!(lost.is_empty(), "{lost:#?}");
+    Ok(())
+}
+
+async fn loses_nothing(client: Kind) -> Result<()> {
+    let experiment = Experiment { client, order: Order::Phased, each_way: NEAR, n_transitions: N_PHASED };
+    let Some(report) = experiment.run(&mut Random::from_env()?).await? else { return Ok(()) };
+    report.print();
+    report.judge()
+}
+
+/// What bytes take in each direction between two zones of a region, and a bit.
+const NEAR: Duration = Duration::from_millis(20);
+/// Between continents.
+const FAR: Duration = Duration::from_millis(100);
+/// As many changes as all kinds of them need to occur.
+const N_PHASED: usize = 40;
+const N_PHASED_OF_MATRIX: usize = 200;
+/// Half of them lose something.
+const N_NAIVE: usize = 20;
