@@ -21,7 +21,8 @@ pub const HOSTS: [&str; 2] = ["one", "two"];
 pub const N_PATHS: usize = 6;
 /// How many clusters there are at most; at least one.
 const MAX_CLUSTERS: usize = 8;
-/// Names of clusters are taken from so many and come again: a removal that comes late must not hit what has the name by then.
+/// Names of clusters are taken in turn from so many and come again, but not before three changes: what the same name means from one
+/// publication to the next must be the same, for no order of sending could keep two meanings apart.
 const N_CLUSTER_NAMES: u64 = 40;
 
 /// Where a request goes: which listener, which of [`HOSTS`], which path.
@@ -124,6 +125,8 @@ impl Transition {
 pub struct State {
     clusters: BTreeMap<u64, Cluster>,
     routes: Vec<Route>,
+    /// The number of the cluster that was named last.
+    last_name: u64,
     /// Where paths without a route go, in each listener and host.
     others: u64,
     /// The number in the name of each listener's route configuration.
@@ -151,6 +154,7 @@ impl State {
         let mut state = Self {
             clusters: BTreeMap::new(),
             routes: Vec::new(),
+            last_name: 0,
             others: 0,
             route_configs: [0, 0],
         };
@@ -198,8 +202,8 @@ impl State {
                 let heir = self.any_cluster(random);
                 self.replace(cluster, heir);
             }
-            Transition::RenameCluster => self.rename(cluster, random),
-            Transition::RenameAllClusters => self.rename_all(random),
+            Transition::RenameCluster => self.rename(cluster),
+            Transition::RenameAllClusters => self.rename_all(),
             Transition::SwapEndpoints => {
                 let backends = any_backends(random, n_backends);
                 self.clusters.entry(cluster).and_modify(|cluster| cluster.backends = backends);
@@ -211,7 +215,7 @@ impl State {
             Transition::MoveListener => self.routes[path].listener ^= 1,
             Transition::RenameRoutes => self.route_configs[path % 2] += 1,
             Transition::ReplaceEverything => {
-                self.rename_all(random);
+                self.rename_all();
                 for cluster in self.clusters.values_mut() {
                     cluster.backends = any_backends(random, n_backends);
                     cluster.connect_timeout_ms += 1;
@@ -287,25 +291,25 @@ impl State {
     }
 
     fn add_cluster(&mut self, random: &mut Random, n_backends: usize) -> u64 {
-        let number = self.free_name(random);
+        let number = self.free_name();
         let cluster = Cluster { backends: any_backends(random, n_backends), connect_timeout_ms: 1000 };
         self.clusters.insert(number, cluster);
         number
     }
 
     /// Gives a cluster another name.
-    fn rename(&mut self, old: u64, random: &mut Random) {
-        let new = self.free_name(random);
+    fn rename(&mut self, old: u64) {
+        let new = self.free_name();
         if let Some(cluster) = self.clusters.remove(&old) {
             self.clusters.insert(new, cluster);
             self.replace(old, new);
         }
     }
 
-    fn rename_all(&mut self, random: &mut Random) {
+    fn rename_all(&mut self) {
         let old: Vec<_> = self.clusters.keys().copied().collect();
         for old in old {
-            self.rename(old, random);
+            self.rename(old);
         }
     }
 
@@ -323,11 +327,12 @@ impl State {
         }
     }
 
-    fn free_name(&self, random: &mut Random) -> u64 {
+    /// The next name that no cluster has.
+    fn free_name(&mut self) -> u64 {
         loop {
-            let number = random.within(0..N_CLUSTER_NAMES);
-            if !self.clusters.contains_key(&number) {
-                return number;
+            self.last_name = (self.last_name + 1) % N_CLUSTER_NAMES;
+            if !self.clusters.contains_key(&self.last_name) {
+                return self.last_name;
             }
         }
     }
