@@ -13,6 +13,8 @@ use xds_codec::REDACTED;
 use xds_routes::conditions::{ObjectStatus, ParentStatus, Truth};
 use xds_routes::{Condition, Document, DocumentKey, Documents, Kind, Options, Translation};
 
+use crate::weights::Overrides;
+
 /// The documents of one source, by key.
 pub type GroupedDocuments = BTreeMap<DocumentKey, GroupedDocument>;
 
@@ -23,6 +25,14 @@ pub struct GroupedDocument {
     pub document: Arc<Document>,
     /// The group of its directory, or that of the call that applied it.
     pub group: GroupName,
+}
+
+impl DocumentState {
+    /// What a document says by itself, without the weights that are laid over it: the API's, else the file's.
+    #[must_use]
+    pub fn written(&self, key: &DocumentKey) -> Option<&GroupedDocument> {
+        self.owned.get(key).or_else(|| self.files.get(key))
+    }
 }
 
 impl GroupedDocument {
@@ -40,7 +50,9 @@ pub struct DocumentState {
     pub files: Arc<GroupedDocuments>,
     /// What the API owns; it lies over what the files say.
     pub owned: Arc<GroupedDocuments>,
-    /// What both give together.
+    /// What the API lays over the weights of rules, of documents and of RouteConfigurations.
+    pub weights: Arc<Overrides>,
+    /// What all of it gives together.
     pub translated: Arc<Translated>,
     /// How documents are translated.
     pub options: Arc<Options>,
@@ -49,7 +61,8 @@ pub struct DocumentState {
 /// What documents give, and since when.
 #[derive(Debug, Default)]
 pub struct Translated {
-    /// The documents that count: those of the API, and those of the files that these do not hide.
+    /// The documents that count: those of the API, and those of the files that these do not hide; with overrides of weights
+    /// laid over what they say, though not over their source.
     pub documents: Documents,
     /// What they give.
     pub translation: Translation,

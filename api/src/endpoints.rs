@@ -2,14 +2,19 @@
 //!
 //! An endpoint is one row, so that nothing can be served that is not described.
 
-use axum::routing::{MethodRouter, delete, get, post, put};
+mod errors;
+
+use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use http::StatusCode;
 
 use crate::endpoint::{
-    acks, conditions, documents, events, files, groups, health, history, nodes, resources, snapshot, validate,
+    acks, conditions, documents, events, files, groups, health, history, loads, nodes, resources, snapshot,
+    validate, weights,
 };
 use crate::openapi;
 use crate::state::ApiState;
+
+use self::errors::{DELETE_ERRORS, NOT_FOUND, NOT_READY, PUT_ERRORS, WEIGHTS_ERRORS};
 
 /// One endpoint.
 pub(crate) struct Endpoint {
@@ -32,6 +37,7 @@ pub(crate) enum Method {
     Get,
     Put,
     Post,
+    Patch,
     Delete,
 }
 
@@ -55,6 +61,9 @@ pub(crate) enum Input {
     Resource,
     Documents,
     Rollback,
+    Weights,
+    /// The same as a merge patch.
+    WeightsPatch,
     Text,
 }
 
@@ -77,28 +86,6 @@ impl Endpoint {
         self.output == Output::Write
     }
 }
-
-const NOT_FOUND: &[StatusCode] = &[StatusCode::NOT_FOUND, StatusCode::SERVICE_UNAVAILABLE];
-const NOT_READY: &[StatusCode] = &[StatusCode::SERVICE_UNAVAILABLE];
-const PUT_ERRORS: &[StatusCode] = &[
-    StatusCode::CONFLICT,
-    StatusCode::PRECONDITION_FAILED,
-    StatusCode::PAYLOAD_TOO_LARGE,
-    StatusCode::UNSUPPORTED_MEDIA_TYPE,
-    StatusCode::UNPROCESSABLE_ENTITY,
-    StatusCode::FAILED_DEPENDENCY,
-    StatusCode::SERVICE_UNAVAILABLE,
-    StatusCode::INSUFFICIENT_STORAGE,
-];
-const DELETE_ERRORS: &[StatusCode] = &[
-    StatusCode::NOT_FOUND,
-    StatusCode::CONFLICT,
-    StatusCode::PRECONDITION_FAILED,
-    StatusCode::UNPROCESSABLE_ENTITY,
-    StatusCode::FAILED_DEPENDENCY,
-    StatusCode::SERVICE_UNAVAILABLE,
-    StatusCode::INSUFFICIENT_STORAGE,
-];
 
 /// The query parameters that choose documents.
 const FILTER: &[Query] = &[
@@ -305,6 +292,66 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         method: Method::Get,
+        path: "/v1/weights",
+        summary: "The weights of the rules of all objects that have any",
+        query: FILTER,
+        input: Input::None,
+        output: Output::Object("WeightsList"),
+        errors: NOT_READY,
+        handler: || get(weights::list),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/weights/{kind}/{namespace}/{name}",
+        summary: "The weights of the rules of one object",
+        query: &[],
+        input: Input::None,
+        output: Output::Object("ObjectWeights"),
+        errors: NOT_FOUND,
+        handler: || get(weights::read_object),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
+        summary: "The weights of one rule",
+        query: &[],
+        input: Input::None,
+        output: Output::Object("RuleEntry"),
+        errors: NOT_FOUND,
+        handler: || get(weights::read_rule),
+    },
+    Endpoint {
+        method: Method::Patch,
+        path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
+        summary: "Change some weights of a rule; only the backends that are named change",
+        query: &[],
+        input: Input::WeightsPatch,
+        output: Output::Write,
+        errors: WEIGHTS_ERRORS,
+        handler: || patch(weights::patch),
+    },
+    Endpoint {
+        method: Method::Put,
+        path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
+        summary: "Replace what is laid over the weights of a rule",
+        query: &[],
+        input: Input::Weights,
+        output: Output::Write,
+        errors: WEIGHTS_ERRORS,
+        handler: || put(weights::put),
+    },
+    Endpoint {
+        method: Method::Delete,
+        path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
+        summary: "Give a rule its own weights back",
+        query: &[],
+        input: Input::None,
+        output: Output::Write,
+        errors: WEIGHTS_ERRORS,
+        handler: || delete(weights::delete),
+    },
+    Endpoint {
+        method: Method::Get,
         path: "/v1/nodes",
         summary: "The connected nodes",
         query: &[
@@ -427,6 +474,24 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             StatusCode::INSUFFICIENT_STORAGE,
         ],
         handler: || post(history::rollback),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/loads",
+        summary: "What clients report of their requests, by cluster and locality",
+        query: &[
+            Query("cluster", QueryType::Text, "Only this cluster, by its name or that of its endpoints"),
+            Query("node", QueryType::Text, "Only what this node reports"),
+            Query(
+                "since",
+                QueryType::Text,
+                "Only reports of the time since: 90s or 5m ago, or an RFC 3339 time",
+            ),
+        ],
+        input: Input::None,
+        output: Output::Object("LoadList"),
+        errors: &[],
+        handler: || get(loads::list),
     },
     Endpoint {
         method: Method::Get,

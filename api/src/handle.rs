@@ -14,6 +14,8 @@ use xds_codec::Diagnostic;
 use xds_routes::{Document, DocumentKey};
 
 use crate::document::DocumentState;
+use crate::weights::RuleKey;
+use crate::weights::change::{ChangeFault, WeightChange};
 
 /// A boxed future, so that the handle can be a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -62,6 +64,15 @@ pub enum Write {
         /// The document.
         key: DocumentKey,
     },
+    /// Changes what is laid over the weights of a rule.
+    ChangeWeights {
+        /// The rule.
+        key: RuleKey,
+        /// The change.
+        change: WeightChange,
+    },
+    /// Drops the overrides of weights whose time is up; a revision only if there are any.
+    EndOverrides,
     /// Makes what the API owns what it was at a revision; a new revision itself.
     Rollback {
         /// The revision.
@@ -121,8 +132,9 @@ impl EntityTags {
 /// One resource or group that a write changes. Contents are redacted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangedObject {
-    /// `group/{name}`, `{group}/{type slug}/{name}`, `document/{kind}/{namespace}/{name}` or, of what is generated from
-    /// documents, `generated/{profile}/{group}/{type slug}/{name}`.
+    /// `group/{name}`, `{group}/{type slug}/{name}`, `document/{kind}/{namespace}/{name}`,
+    /// `weights/{kind}/{namespace}/{name}/{rule}` or, of what is generated from documents,
+    /// `generated/{profile}/{group}/{type slug}/{name}`.
     pub what: String,
     /// What it was, as JSON; `None` if it is new.
     pub before: Option<serde_json::Value>,
@@ -141,6 +153,8 @@ pub struct WriteOutcome {
     pub publication: Publication,
     /// The difference that it would make; only computed for a dry run.
     pub difference: Vec<ChangedObject>,
+    /// The ids of the connected nodes that it would concern; only computed for a dry run.
+    pub affected_nodes: Vec<String>,
     /// What is doubtful about it.
     pub warnings: Vec<Diagnostic>,
 }
@@ -177,6 +191,27 @@ pub enum WriteError {
         /// The current entity tag; `None` if there is nothing.
         current: Option<String>,
     },
+    /// The object has no such rule.
+    #[error("{object} has no rule {rule:?}; {}", match rules.as_slice() { [] => "it has none".to_owned(), rules => format!("its rules are {}", rules.join(", ")) })]
+    NoRule {
+        /// The object.
+        object: String,
+        /// What was asked for.
+        rule: String,
+        /// What there is.
+        rules: Vec<String>,
+    },
+    /// `If-Match` or `If-None-Match` does not hold for the weights of a rule.
+    #[error("the weights are others by now; the current entity tag is \"{current}\"")]
+    StaleWeights {
+        /// The current entity tag.
+        current: String,
+        /// The weights that count.
+        weights: Vec<(String, u64)>,
+    },
+    /// The weights of a rule cannot be changed so.
+    #[error(transparent)]
+    Weights(#[from] ChangeFault),
     /// The result would not be valid.
     #[error("the change is not valid")]
     Invalid(Vec<Diagnostic>),
@@ -258,7 +293,7 @@ pub struct HistoryEntry {
     pub actor: String,
     /// When.
     pub at: SystemTime,
-    /// `api`, `file`, `rollback`, `revert` or another word.
+    /// `api`, `file`, `rollback`, `revert`, `expiry` or another word.
     pub source: String,
     /// One line for people.
     pub summary: String,
@@ -284,7 +319,7 @@ pub enum Event {
     Published {
         /// The revision.
         revision: Revision,
-        /// What changed it: `api`, `file`, `rollback`, `revert` or `store`.
+        /// What changed it: `api`, `file`, `rollback`, `revert`, `expiry` or `store`.
         source: &'static str,
         /// One line for people.
         summary: String,
@@ -296,10 +331,12 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// An override became equal to the file's value and was dropped.
+    /// An override, or what it says of one backend, was dropped, because the file says the same by now or for another reason.
     OverrideDropped {
-        /// `{group}/{type slug}/{name}` or `document/{kind}/{namespace}/{name}`.
+        /// As [`ChangedObject::what`].
         what: String,
+        /// Why.
+        reason: String,
     },
     /// Something needs attention; also listed by [`Control::problems`] while it lasts.
     Problem {

@@ -6,6 +6,7 @@
 //! [`write`](mod@write), which also waits for the clients ([`acks`]). [`guard`] decides who may ask at all.
 
 pub mod acks;
+pub mod affected;
 mod answer;
 pub mod document;
 pub mod endpoint;
@@ -22,6 +23,7 @@ pub mod tag;
 #[cfg(test)]
 mod tests;
 mod time;
+pub mod weights;
 mod write;
 
 pub use acks::Acks;

@@ -21,10 +21,12 @@ use crate::endpoint::files::{FileList, ReloadAnswer};
 use crate::endpoint::groups::GroupList;
 use crate::endpoint::health::Health;
 use crate::endpoint::history::{Comparison, RevisionEntry, RevisionList, RollbackBody};
+use crate::endpoint::loads::LoadList;
 use crate::endpoint::nodes::NodeList;
 use crate::endpoint::resources::{self, ResourceList};
 use crate::endpoint::snapshot::Snapshot;
 use crate::endpoint::validate::ValidationAnswer;
+use crate::endpoint::weights::{ObjectWeights, RuleEntry, WeightsBody, WeightsList};
 use crate::endpoints::{ENDPOINTS, Endpoint, Input, Method, Output, Query, QueryType};
 use crate::group::Group;
 use crate::input::{NoParams, Params};
@@ -58,6 +60,7 @@ struct Publication {
         Group,
         GroupList,
         Health,
+        LoadList,
         NodeList,
         Problem,
         Publication,
@@ -68,6 +71,10 @@ struct Publication {
         RollbackBody,
         Snapshot,
         ValidationAnswer,
+        ObjectWeights,
+        RuleEntry,
+        WeightsBody,
+        WeightsList,
         WriteAnswer,
     ))
 )]
@@ -87,6 +94,7 @@ pub(crate) fn document() -> utoipa::openapi::OpenApi {
             Method::Get => HttpMethod::Get,
             Method::Put => HttpMethod::Put,
             Method::Post => HttpMethod::Post,
+            Method::Patch => HttpMethod::Patch,
             Method::Delete => HttpMethod::Delete,
         };
         document.paths.add_path_operation(endpoint.path, vec![method], operation(endpoint));
@@ -187,8 +195,13 @@ fn path_help(name: &str) -> &'static str {
              locality-endpoints, or a percent-encoded type URL"
         }
         "name" => "The name of the resource or document, percent-encoded",
-        "kind" => "The kind of a route document, such as HTTPRoute",
-        "namespace" => "The namespace, percent-encoded; - for a kind that has none",
+        "kind" => "The kind of a route document, such as HTTPRoute; of weights also RouteConfiguration",
+        "namespace" => {
+            "The namespace, percent-encoded; - for a kind that has none, the group of a RouteConfiguration"
+        }
+        "rule" => {
+            "The name or index of the rule; of a RouteConfiguration {virtual host}/{route}, percent-encoded"
+        }
         "id" => "The node id, percent-encoded",
         _ => "A revision, or two with three dots between them",
     }
@@ -215,11 +228,13 @@ fn body(input: Input) -> Option<RequestBody> {
         }
         Input::Resource => ("A resource; @type may be left out", any()),
         Input::Documents => ("A route document, a list of them, or YAML with several documents", any()),
+        Input::Weights | Input::WeightsPatch => ("New weights", reference("WeightsBody")),
         Input::Rollback => ("The revision to go back to", reference("RollbackBody")),
         Input::Text => ("What a file could hold", any()),
     };
     let mut body = RequestBodyBuilder::new().description(Some(help)).required(Some(Required::True));
-    for kind in FORMS {
+    let merge_patch = (input == Input::WeightsPatch).then_some("application/merge-patch+json");
+    for kind in merge_patch.into_iter().chain(FORMS) {
         body = body.content(kind, content.clone());
     }
     Some(body.build())
@@ -261,6 +276,7 @@ fn operation_id(endpoint: &Endpoint) -> String {
         Method::Get => "get",
         Method::Put => "put",
         Method::Post => "post",
+        Method::Patch => "patch",
         Method::Delete => "delete",
     }
     .to_owned();

@@ -12,6 +12,7 @@ use xds_codec::{Diagnostic, Place, Tree};
 use crate::answer::Rendered;
 use crate::handle::WriteError;
 use crate::tag;
+use crate::weights::change::ChangeFault;
 
 /// Why a request was not done.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -50,6 +51,19 @@ pub enum ApiError {
     /// The body has another content type.
     #[error("the body must be application/json or application/yaml, not {0}")]
     MediaType(String),
+    /// The body of a patch has another content type.
+    #[error(
+        "the body of a patch must be application/merge-patch+json, or application/json or application/yaml, not {0}"
+    )]
+    PatchType(String),
+    /// The caller has to say what it saw.
+    #[error(
+        "a change of weights needs If-Match with the entity tag that GET gave, or * to change them whatever they are"
+    )]
+    PreconditionRequired,
+    /// A weight or a share is out of range.
+    #[error("the weights are not valid")]
+    Weights(Vec<Fault>),
     /// What the body says is not valid.
     #[error("the body is not valid")]
     Invalid(Vec<Fault>),
@@ -225,16 +239,23 @@ impl ApiError {
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::ForeignOrigin(_) => StatusCode::FORBIDDEN,
             Self::ForeignHost(_) => StatusCode::MISDIRECTED_REQUEST,
-            Self::NoPath | Self::NotFound(_) | Self::Write(WriteError::NotFound { .. }) => {
-                StatusCode::NOT_FOUND
-            }
+            Self::NoPath
+            | Self::NotFound(_)
+            | Self::Write(WriteError::NotFound { .. } | WriteError::NoRule { .. }) => StatusCode::NOT_FOUND,
             Self::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::Gone(_) | Self::Write(WriteError::Compacted { .. }) => StatusCode::GONE,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::MediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::Invalid(_) | Self::Write(WriteError::Invalid(_)) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::MediaType(_) | Self::PatchType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Invalid(_)
+            | Self::Weights(_)
+            | Self::Write(WriteError::Invalid(_) | WriteError::Weights(_)) => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
+            Self::PreconditionRequired => StatusCode::PRECONDITION_REQUIRED,
             Self::Write(WriteError::OwnedByFile { .. } | WriteError::BuiltIn { .. }) => StatusCode::CONFLICT,
-            Self::Write(WriteError::PreconditionFailed { .. }) => StatusCode::PRECONDITION_FAILED,
+            Self::Write(WriteError::PreconditionFailed { .. } | WriteError::StaleWeights { .. }) => {
+                StatusCode::PRECONDITION_FAILED
+            }
             Self::Rejected(_) => StatusCode::FAILED_DEPENDENCY,
             Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::NotReady(_) | Self::Write(WriteError::NotReady | WriteError::Closed) => {
@@ -255,14 +276,26 @@ impl ApiError {
             Self::ForeignHost(_) => "foreign-host",
             Self::NoPath => "no-such-path",
             Self::NoMethod => "no-such-method",
-            Self::NotFound(_) | Self::Write(WriteError::NotFound { .. }) => "not-found",
+            Self::NotFound(_) | Self::Write(WriteError::NotFound { .. } | WriteError::NoRule { .. }) => {
+                "not-found"
+            }
             Self::Gone(_) | Self::Write(WriteError::Compacted { .. }) => "gone",
             Self::TooLarge(_) => "body-too-large",
-            Self::MediaType(_) => "unsupported-media-type",
+            Self::MediaType(_) | Self::PatchType(_) => "unsupported-media-type",
             Self::Invalid(_) | Self::Write(WriteError::Invalid(_)) => "invalid",
             Self::Write(WriteError::OwnedByFile { .. }) => "owned-by-file",
             Self::Write(WriteError::BuiltIn { .. }) => "built-in",
-            Self::Write(WriteError::PreconditionFailed { .. }) => "etag-mismatch",
+            Self::Write(WriteError::PreconditionFailed { .. } | WriteError::StaleWeights { .. }) => {
+                "etag-mismatch"
+            }
+            Self::PreconditionRequired => "precondition-required",
+            Self::Weights(_) => "weight-out-of-range",
+            Self::Write(WriteError::Weights(fault)) => match fault {
+                ChangeFault::UnknownBackend { .. } => "unknown-backend",
+                ChangeFault::SumZero => "weights-sum-zero",
+                ChangeFault::SumTooLarge { .. } | ChangeFault::Percent(_) => "weight-out-of-range",
+                ChangeFault::NoHeaderRoutes => "invalid",
+            },
             Self::Write(WriteError::Store(_)) => "not-stored",
             Self::Rejected(_) => "nacked",
             Self::TooMany(_) => "too-many",
@@ -274,7 +307,8 @@ impl ApiError {
 
     fn faults(&self) -> Vec<Fault> {
         match self {
-            Self::BadBody(faults) | Self::Invalid(faults) => faults.clone(),
+            Self::BadBody(faults) | Self::Invalid(faults) | Self::Weights(faults) => faults.clone(),
+            Self::Write(WriteError::Weights(fault)) => faults_of_weights(fault),
             Self::Write(WriteError::Invalid(diagnostics)) => {
                 diagnostics.iter().map(|diagnostic| Fault::of(diagnostic, "")).collect()
             }
@@ -289,6 +323,8 @@ impl ApiError {
             | Self::Gone(_)
             | Self::TooLarge(_)
             | Self::MediaType(_)
+            | Self::PatchType(_)
+            | Self::PreconditionRequired
             | Self::Write(_)
             | Self::Rejected(_)
             | Self::TooMany(_)
@@ -307,12 +343,23 @@ impl ApiError {
         if let Self::Write(WriteError::PreconditionFailed { current }) = self {
             extensions.insert("etag".to_owned(), current.as_deref().map(tag::quoted).into());
         }
+        if let Self::Write(WriteError::StaleWeights { current, weights }) = self {
+            extensions.insert("etag".to_owned(), tag::quoted(current).into());
+            let weights = weights.iter().map(|(key, weight)| (key.clone(), Value::from(*weight)));
+            extensions.insert("backends".to_owned(), Value::Object(weights.collect()));
+        }
+        if let Self::Write(WriteError::NoRule { rules, .. }) = self {
+            extensions.insert("rules".to_owned(), rules.as_slice().into());
+        }
         extensions
     }
 
     fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        if let Self::Write(WriteError::PreconditionFailed { current: Some(current) }) = self
+        if let Self::Write(
+            WriteError::PreconditionFailed { current: Some(current) }
+            | WriteError::StaleWeights { current, .. },
+        ) = self
             && let Ok(tag) = HeaderValue::try_from(tag::quoted(current))
         {
             headers.insert(ETAG, tag);
@@ -350,6 +397,20 @@ impl IntoResponse for ApiError {
         response.extensions_mut().insert(Rendered::Problem(Box::new(Problem::from(&self))));
         response
     }
+}
+
+/// The places of the body that a change of weights is refused for.
+fn faults_of_weights(fault: &ChangeFault) -> Vec<Fault> {
+    let ChangeFault::UnknownBackend { unknown, known } = fault else {
+        return vec![Fault::at("", fault.to_string())];
+    };
+    let fault = |key: &String| {
+        let pointer = format!("/backends/{}", key.replace('~', "~0").replace('/', "~1"));
+        let detail = format!("unknown backend; the rule's are {}", known.join(", "));
+        let suggestion = xds_codec::nearest(key, known.iter().map(String::as_str)).map(ToOwned::to_owned);
+        Fault { suggestion, ..Fault::at(&pointer, detail) }
+    };
+    unknown.iter().map(fault).collect()
 }
 
 /// What a store's refusal is to a caller: conflicts and full disks pass, the rest is the server's fault.

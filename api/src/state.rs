@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use xds_cache::{GroupName, Publisher, StatusBoard};
+use xds_cache::{GroupName, LoadBoard, Publisher, StatusBoard};
 use xds_codec::Codec;
 
 use crate::acks::Acks;
@@ -20,6 +20,8 @@ pub struct ApiState {
     pub publisher: Arc<Publisher>,
     /// Who is connected.
     pub board: Arc<StatusBoard>,
+    /// What clients report of their requests.
+    pub loads: Arc<LoadBoard>,
     /// Who has applied what.
     pub acks: Arc<Acks>,
     /// Reads and writes resources.

@@ -16,6 +16,7 @@ fn method_name(method: Method) -> &'static str {
         Method::Get => "get",
         Method::Put => "put",
         Method::Post => "post",
+        Method::Patch => "patch",
         Method::Delete => "delete",
     }
 }
@@ -75,6 +76,7 @@ fn every_row_of_the_contract_is_served() {
         "get /v1/history",
         "get /v1/history/{revision}",
         "post /v1/rollback",
+        "get /v1/loads",
         "get /v1/events",
     ] {
         assert!(served.contains(row), "{row}");

@@ -57,6 +57,9 @@ pub(crate) struct WriteAnswer {
     /// What it would change; for a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Vec<Difference>>,
+    /// The connected nodes that it would concern; for a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub affected_nodes: Option<Vec<String>>,
     /// The revision that took it back (`onNack=revert`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reverted: Option<u64>,
@@ -65,8 +68,8 @@ pub(crate) struct WriteAnswer {
 /// One object that differs, without its secrets.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub(crate) struct Difference {
-    /// `group/{group}`, `{group}/{type}/{name}`, `document/{kind}/{namespace}/{name}`, or of what is generated from documents
-    /// `generated/{profile}/{group}/{type}/{name}`.
+    /// `group/{group}`, `{group}/{type}/{name}`, `document/{kind}/{namespace}/{name}`,
+    /// `weights/{kind}/{namespace}/{name}/{rule}`, or of what is generated from documents `generated/{profile}/{group}/{type}/{name}`.
     pub what: String,
     /// What it was; null if it is new.
     pub before: Option<Value>,
@@ -176,6 +179,7 @@ async fn perform(
     let mut answer = first_answer(&state, &outcome, group.as_ref());
     if mode.dry_run {
         answer.committed = false;
+        answer.affected_nodes = Some(outcome.affected_nodes.clone());
         answer.difference = Some(outcome.difference.iter().map(Difference::from).collect());
         return Answer::ok(&answer);
     }
@@ -210,6 +214,7 @@ fn first_answer(state: &ApiState, outcome: &WriteOutcome, group: Option<&GroupNa
         versions,
         warnings: outcome.warnings.iter().map(|warning| Fault::of(warning, "")).collect(),
         difference: None,
+        affected_nodes: None,
         reverted: None,
     }
 }
@@ -254,6 +259,8 @@ fn group_of(write: &Write) -> Option<GroupName> {
         Write::DeleteGroup(_)
         | Write::ApplyDocuments { .. }
         | Write::DeleteDocument { .. }
+        | Write::ChangeWeights { .. }
+        | Write::EndOverrides
         | Write::Rollback { .. }
         | Write::Revert { .. } => None,
     }

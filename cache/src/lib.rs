@@ -3,7 +3,8 @@
 //! Two *layers* hold resources by node group: the base (files) and the overrides (the admin API). [`layer::merge`] makes
 //! one set of effective groups of them, the [`Publisher`] compiles the groups into [`View`]s, one per set of groups and
 //! profile, and hands a view to every client that resolves to it. A view never changes; a change is a new view. The
-//! [`StatusBoard`] holds what each stream was sent and what it answered.
+//! [`StatusBoard`] holds what each stream was sent and what it answered, the [`LoadBoard`] what clients report of the
+//! requests that they send.
 //!
 //! This crate does no I/O, reads no clock and starts no task. It does not know the transport protocol (`xds-session`),
 //! nor what a resource means (`xds-codec`): a resource here is a name, a type, encoded bytes and a content version.
@@ -13,6 +14,7 @@ pub mod group;
 mod held_back;
 mod host;
 pub mod layer;
+pub mod loads;
 mod node;
 mod publisher;
 mod resource;
@@ -28,6 +30,7 @@ pub mod xdstp;
 pub use group::{GroupName, NodeGroup, Selector};
 pub use held_back::{HeldBack, WaitsFor};
 pub use layer::{Generated, Groups, Layer};
+pub use loads::LoadBoard;
 pub use node::{Locality, Node, Profile, Scalar};
 pub use publisher::{Publication, Publisher, ViewChange, ViewReceiver};
 pub use resource::{Name, Origin, Reference, Resource, ResourceDraft, ResourceKey};

@@ -64,7 +64,7 @@ impl fmt::Display for Scalar {
 }
 
 /// Where a client runs; empty parts are unknown.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Locality {
     /// The region.
     pub region: String,

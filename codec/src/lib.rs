@@ -31,6 +31,7 @@ mod references;
 mod render;
 mod resource;
 mod walk;
+pub mod weights;
 
 pub use codec::{Codec, CodecError, MessageError, PgvLevel};
 pub use convert::UnknownFields;

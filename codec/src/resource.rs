@@ -263,6 +263,13 @@ impl Codec {
         let value = encode::encode(&self.inner, message);
         Resource::new(draft(key, value, references, wrapper, origin))
     }
+
+    /// A resource with another message in it; its surroundings and its origin stay.
+    pub(crate) fn remade(&self, resource: &Resource, message: &DynamicMessage) -> Resource {
+        let references = references::find(&self.inner, resource.key(), message).into();
+        let value = encode::encode(&self.inner, message);
+        Resource::new(ResourceDraft { value, references, ..resource.to_draft() })
+    }
 }
 
 fn draft(

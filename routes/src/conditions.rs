@@ -99,3 +99,69 @@ impl Condition {
         Self { kind, status: Truth::False, reason, message: message.into() }
     }
 }
+
+/// What gRPC clients may not have of a rule, for counting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GrpcFeature {
+    /// A match.
+    Match,
+    /// A redirect.
+    Redirect,
+    /// Another path or host.
+    Rewrite,
+    /// Changes of headers.
+    Headers,
+    /// Copies of requests.
+    Mirror,
+    /// Cross-origin requests.
+    Cors,
+    /// Retries.
+    Retry,
+    /// Time limits.
+    Timeout,
+    /// Session persistence.
+    Session,
+    /// How requests are spread over endpoints.
+    Balancing,
+    /// Endpoints that cannot be reached.
+    Endpoints,
+    /// TLS to backends.
+    Tls,
+}
+
+impl GrpcFeature {
+    /// Every one of them.
+    pub const ALL: [Self; 12] = [
+        Self::Match,
+        Self::Redirect,
+        Self::Rewrite,
+        Self::Headers,
+        Self::Mirror,
+        Self::Cors,
+        Self::Retry,
+        Self::Timeout,
+        Self::Session,
+        Self::Balancing,
+        Self::Endpoints,
+        Self::Tls,
+    ];
+
+    /// A word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Match => "match",
+            Self::Redirect => "redirect",
+            Self::Rewrite => "rewrite",
+            Self::Headers => "headers",
+            Self::Mirror => "mirror",
+            Self::Cors => "cors",
+            Self::Retry => "retry",
+            Self::Timeout => "timeout",
+            Self::Session => "session",
+            Self::Balancing => "balancing",
+            Self::Endpoints => "endpoints",
+            Self::Tls => "tls",
+        }
+    }
+}

@@ -17,8 +17,9 @@ pub mod model;
 pub mod plan;
 pub mod read;
 mod translate;
+pub mod weights;
 
 pub use conditions::{Condition, Conditions};
 pub use model::{Document, DocumentKey, Kind};
-pub use read::{ReadOutcome, read};
+pub use read::{ReadOutcome, read, stand_in};
 pub use translate::{Documents, Generated, GeneratedGroup, Options, Placed, Translation, translate};

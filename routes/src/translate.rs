@@ -9,7 +9,7 @@ use xds_codec::{Codec, Diagnostic, Place, Severity};
 
 pub use xds_cache::layer::{Generated, GeneratedGroup};
 
-use crate::conditions::{Condition, Conditions, ParentStatus, Truth};
+use crate::conditions::{Condition, Conditions, GrpcFeature, ParentStatus, Truth};
 use crate::emit::{self, GrpcLoss};
 use crate::encode::{Encoded, Encoder, Refused};
 use crate::model::{Document, DocumentKey, Kind, Spot};
@@ -45,6 +45,8 @@ pub struct Options {
     pub is_grpc_strict: bool,
     /// Whether `pathRegex` of an HTTPRouteGroup must match the whole path, not its beginning.
     pub matches_whole_paths: bool,
+    /// Whether gRPC clients report the load of their clusters to the server that they have them from (row A218).
+    pub reports_loads: bool,
 }
 
 impl Default for Options {
@@ -56,6 +58,7 @@ impl Default for Options {
             merges_route_kinds: false,
             is_grpc_strict: false,
             matches_whole_paths: false,
+            reports_loads: true,
         }
     }
 }
@@ -70,6 +73,8 @@ pub struct Translation {
     /// What is doubtful between documents, in the order of files and lines. None of it is an error: one bad object never
     /// takes down another.
     pub diagnostics: Vec<Diagnostic>,
+    /// How many rules have something that gRPC clients cannot have, by what it is; only what there is.
+    pub grpc_unsupported: BTreeMap<GrpcFeature, usize>,
     encoded: Encoded,
 }
 
@@ -97,13 +102,17 @@ pub fn translate(
         let profiles = BTreeMap::from([(Profile::Envoy, envoy), (Profile::Grpc, grpc)]);
         groups.insert(name, GeneratedGroup { definition, profiles });
     }
+    let rules: BTreeSet<_> = losses.iter().map(|loss| (loss.feature, &loss.document, loss.rule)).collect();
+    let mut grpc_unsupported: BTreeMap<GrpcFeature, usize> = BTreeMap::new();
+    rules.into_iter().for_each(|(feature, ..)| *grpc_unsupported.entry(feature).or_default() += 1);
     tell_losses(documents, &losses, &mut statuses, &mut diagnostics);
     diagnostics.extend(encoder.refused.iter().map(refused));
     let key =
         |one: &Diagnostic| (one.place.clone(), one.path.clone(), one.severity, one.code, one.message.clone());
     diagnostics.sort_by_cached_key(key);
     diagnostics.dedup();
-    Translation { groups, conditions: statuses.finish(documents), diagnostics, encoded: encoder.finish() }
+    let (conditions, encoded) = (statuses.finish(documents), encoder.finish());
+    Translation { groups, conditions, diagnostics, grpc_unsupported, encoded }
 }
 
 /// What gRPC clients cannot have shows as a parent of its own (section 1.11 of the inputs paper), so that a route that is fine

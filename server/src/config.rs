@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::grpc::MIN_LOAD_REPORT_INTERVAL;
 use crate::telemetry::{LogConfig, LogFilterError};
 
 pub mod args;
@@ -39,6 +40,8 @@ pub struct Config {
     pub admin_hosts: Vec<String>,
     /// The name of this server, for `control_plane.identifier`.
     pub instance_id: String,
+    /// Load reports.
+    pub loads: LoadsConfig,
     /// Bounds.
     pub limits: Limits,
     /// How dead connections are found.
@@ -62,6 +65,17 @@ pub struct FilesConfig {
     pub poll_interval: Duration,
     /// The largest file in bytes.
     pub max_file_bytes: usize,
+}
+
+/// Load reports; whether clients send any is said by [`xds_routes::Options::reports_loads`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadsConfig {
+    /// How often clients report.
+    pub interval: Duration,
+    /// How long reports count.
+    pub window: Duration,
+    /// Clusters and localities of nodes in all.
+    pub max_series: usize,
 }
 
 /// Addresses.
@@ -213,6 +227,11 @@ impl TryFrom<ServeArgs> for Config {
             admin_token,
             admin_hosts: args.access.admin_host,
             instance_id: args.instance_id.unwrap_or_else(host_name),
+            loads: LoadsConfig {
+                interval: args.loads.load_report_interval,
+                window: args.loads.load_window,
+                max_series: args.loads.max_load_series,
+            },
             limits: Limits {
                 max_message_bytes: limits.max_message_bytes,
                 max_response_bytes: limits.max_response_bytes,
@@ -286,6 +305,14 @@ fn check_bounds(args: &ServeArgs) -> Result<(), ConfigError> {
         (args.sources.max_file_bytes >= 1, "max-file-bytes", "1"),
         (limits.keepalive_interval >= millis(100), "keepalive-interval", "100ms"),
         (limits.keepalive_timeout >= millis(100), "keepalive-timeout", "100ms"),
+        (args.loads.load_report_interval >= MIN_LOAD_REPORT_INTERVAL, "load-report-interval", "1s"),
+        // Else most of what is asked for would be older than what is kept.
+        (
+            args.loads.load_window >= args.loads.load_report_interval.saturating_mul(3),
+            "load-window",
+            "three times --load-report-interval",
+        ),
+        (args.loads.max_load_series >= 1, "max-load-series", "1"),
         // Envoy's node alone has 61 kB.
         (limits.max_message_bytes >= 128 << 10, "max-message-bytes", "128KiB"),
         (limits.max_response_bytes >= 1 << 10, "max-response-bytes", "1KiB"),
@@ -358,6 +385,9 @@ mod tests {
             ("--admin-listen 127.0.0.1:18000", Some("use two ports")),
             ("--xds-listen 127.0.0.1:0 --admin-listen 127.0.0.1:0", None),
             ("--poll-interval 1ms", Some("--poll-interval must be at least 100ms")),
+            ("--load-report-interval 999ms", Some("--load-report-interval must be at least 1s")),
+            ("--load-window 20s", Some("--load-window must be at least three times --load-report-interval")),
+            ("--load-window 3s --load-report-interval 1s", None),
             ("--max-streams 0", Some("--max-streams must be at least 1")),
             ("--log-level inof", Some("`inof` is not a log level")),
             ("--partial-start --strict=false", None),

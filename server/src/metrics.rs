@@ -5,7 +5,7 @@
 mod process;
 mod scrape;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -17,8 +17,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use xds_cache::loads::Recorded;
 use xds_cache::status::Variant;
 use xds_cache::{Publisher, ResourceType, Revision, StatusBoard};
+use xds_routes::conditions::GrpcFeature;
 
 use crate::metrics::process::Process;
 use crate::metrics::scrape::Scrape;
@@ -35,8 +37,12 @@ pub struct Metrics {
     grace_expired: Family<TypeLabel, Counter>,
     publications: Family<SourceLabel, Counter>,
     publish_to_ack: Histogram,
+    load_streams: Gauge,
+    load_reports: Counter,
+    load_reports_left_out: Family<ReasonLabel, Counter>,
     file_errors: Gauge,
     ready: Gauge,
+    grpc_unsupported: Family<FeatureLabel, Gauge>,
     /// When the last publications were made, the oldest first.
     published: Mutex<VecDeque<(Revision, Instant)>>,
 }
@@ -84,6 +90,16 @@ struct SourceLabel {
     source: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FeatureLabel {
+    feature: &'static str,
+}
+
 impl Metrics {
     /// Nothing has happened yet. What `publisher` and `board` hold is looked up when the metrics are read.
     #[must_use]
@@ -99,13 +115,18 @@ impl Metrics {
             grace_expired: Family::default(),
             publications: Family::default(),
             publish_to_ack: Histogram::new(PUBLISH_TO_ACK_BUCKETS),
+            load_streams: Gauge::default(),
+            load_reports: Counter::default(),
+            load_reports_left_out: Family::default(),
             file_errors: Gauge::default(),
             ready: Gauge::default(),
+            grpc_unsupported: Family::default(),
             published: Mutex::default(),
         };
         for variant in [Variant::Sotw, Variant::Delta] {
             let _ = metrics.streams.get_or_create(&variant_label(variant));
         }
+        metrics.grpc_unsupported(&BTreeMap::new());
         metrics.register();
         metrics.registry.register_collector(Box::new(Scrape::new(publisher, board)));
         metrics.registry.register_collector(Box::new(Process));
@@ -130,6 +151,15 @@ impl Metrics {
     /// Whether the server is ready.
     pub fn ready(&self, is_ready: bool) {
         self.ready.set(i64::from(is_ready));
+    }
+
+    /// How many rules of route documents have something that gRPC clients cannot have, by what it is.
+    pub fn grpc_unsupported(&self, n_rules: &BTreeMap<GrpcFeature, usize>) {
+        for feature in GrpcFeature::ALL {
+            let n_rules = n_rules.get(&feature).copied().unwrap_or_default();
+            let gauge = self.grpc_unsupported.get_or_create(&FeatureLabel { feature: feature.as_str() });
+            gauge.set(i64::try_from(n_rules).unwrap_or(i64::MAX));
+        }
     }
 
     /// A stream began.
@@ -181,6 +211,29 @@ impl Metrics {
         }
     }
 
+    /// A stream of load reports began.
+    pub fn load_stream_opened(&self) {
+        self.load_streams.inc();
+    }
+
+    /// A stream of load reports ended.
+    pub fn load_stream_closed(&self) {
+        self.load_streams.dec();
+    }
+
+    /// Load was reported of so many clusters.
+    pub fn loads_reported(&self, recorded: &Recorded) {
+        self.load_reports.inc_by(recorded.n_kept as u64);
+        for (reason, n_left_out) in [
+            ("limit", recorded.n_over_limit),
+            ("unknown", recorded.n_unknown),
+            ("implausible", recorded.n_implausible),
+            ("name", recorded.n_bad_names),
+        ] {
+            self.load_reports_left_out.get_or_create(&ReasonLabel { reason }).inc_by(n_left_out as u64);
+        }
+    }
+
     /// All metrics as OpenMetrics text; its content type is [`CONTENT_TYPE`].
     #[must_use]
     pub fn render(&self) -> String {
@@ -204,7 +257,15 @@ impl Metrics {
         registry.register("xds_publish", "Publications", self.publications.clone());
         let help = "Time from a publication until a connected client has accepted it";
         registry.register("xds_publish_to_ack_seconds", help, self.publish_to_ack.clone());
+        let help = "Open streams of load reports";
+        registry.register("xds_load_streams", help, self.load_streams.clone());
+        let help = "Load reports of clusters that were kept";
+        registry.register("xds_load_reports", help, self.load_reports.clone());
+        let help = "Load reports of clusters that were left out, in part or as a whole";
+        registry.register("xds_load_reports_left_out", help, self.load_reports_left_out.clone());
         registry.register("xds_file_errors", "Watched files with errors", self.file_errors.clone());
+        let help = "Rules of route documents with something that gRPC clients do not get";
+        registry.register("xds_grpc_unsupported_rules", help, self.grpc_unsupported.clone());
         registry.register("xds_ready", "Whether the server is ready", self.ready.clone());
     }
 }
@@ -290,9 +351,12 @@ mod tests {
         metrics.request(&ResourceType::from_type_url("type.googleapis.com/foo"), RequestKind::Ack);
         metrics.response(&ResourceType::Listener, 100);
         metrics.nacked(&ResourceType::Cluster);
+        metrics.load_stream_opened();
+        metrics.loads_reported(&Recorded { n_kept: 3, n_implausible: 2, ..Recorded::default() });
         metrics.published(PublicationSource::Files, Revision(1));
         metrics.file_errors(3);
         metrics.ready(true);
+        metrics.grpc_unsupported(&BTreeMap::from([(GrpcFeature::Mirror, 2)]));
         let text = metrics.render();
         for (name, value) in [
             ("xds_streams{variant=\"delta\"}", "1"),
@@ -304,8 +368,14 @@ mod tests {
             ("xds_nacks_total{type=\"clusters\"}", "1"),
             ("xds_publish_total{source=\"files\"}", "1"),
             ("xds_publish_to_ack_seconds_count", "0"),
+            ("xds_load_streams", "1"),
+            ("xds_load_reports_total", "3"),
+            ("xds_load_reports_left_out_total{reason=\"implausible\"}", "2"),
+            ("xds_load_reports_left_out_total{reason=\"limit\"}", "0"),
             ("xds_file_errors", "3"),
             ("xds_ready", "1"),
+            ("xds_grpc_unsupported_rules{feature=\"mirror\"}", "2"),
+            ("xds_grpc_unsupported_rules{feature=\"tls\"}", "0"),
         ] {
             assert_eq!(line(&text, name), Some(value), "{name} in\n{text}");
         }

@@ -1,5 +1,6 @@
 //! The wiring: one server from start to end. The only place where the parts meet; it decides nothing itself.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,13 +13,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use xds_api::handle::{BoxFuture, Control as _};
 use xds_api::{Access, Acks, ApiState, EventHub, Token};
-use xds_cache::{Publisher, Revision, StatusBoard};
+use xds_cache::loads::LoadLimits;
+use xds_cache::{LoadBoard, Publisher, Revision, StatusBoard};
 use xds_codec::Codec;
+use xds_routes::conditions::GrpcFeature;
 use xds_store::{JournalStore, LastGood};
 
 use crate::config::{Config, ListenConfig};
 use crate::control::{self, Control};
-use crate::grpc::{Grpc, GrpcConfig};
+use crate::grpc::{Boards, Grpc, GrpcConfig};
 use crate::metrics::{Metrics, PublicationSource};
 use crate::source::timing::Timing;
 use crate::source::watch::{FileSource, FileSourceHandle};
@@ -48,6 +51,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let stopped = wait_for(stop);
     tasks.spawn(async move { grpc.serve(listeners.xds, stopped).await.context("the xDS port") });
     tokio::spawn(parts.control.clone().follow_store());
+    tokio::spawn(parts.control.clone().end_overrides());
     tokio::spawn(retire_views(Arc::clone(&parts.publisher)));
     let files = parts.watch(&config)?;
     let handle = files.as_ref().map(|(_, handle)| handle.clone());
@@ -79,6 +83,7 @@ struct Parts {
     codec: Codec,
     publisher: Arc<Publisher>,
     board: Arc<StatusBoard>,
+    loads: Arc<LoadBoard>,
     acks: Arc<Acks>,
     metrics: Arc<Metrics>,
     control: Control,
@@ -94,6 +99,11 @@ impl Parts {
         }
         let publisher = Arc::new(Publisher::new());
         let board = StatusBoard::new();
+        let loads = Arc::new(LoadBoard::new(LoadLimits {
+            kept_for: config.loads.window,
+            bucket: config.loads.interval,
+            max_series: config.loads.max_series,
+        }));
         let acks = Arc::new(Acks::new(Arc::clone(&publisher), Arc::clone(&board)));
         let metrics = Arc::new(Metrics::new(Arc::clone(&publisher), Arc::clone(&board)));
         let parts = control::Parts {
@@ -112,7 +122,7 @@ impl Parts {
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
         metrics.ready(publisher.is_loaded());
-        Ok(Self { codec, publisher, board, acks, metrics, control })
+        Ok(Self { codec, publisher, board, loads, acks, metrics, control })
     }
 
     fn grpc(&self, config: &Config) -> Arc<Grpc> {
@@ -134,10 +144,15 @@ impl Parts {
             keepalive_interval: config.keepalive.interval,
             keepalive_timeout: config.keepalive.timeout,
             drain_timeout: config.drain_timeout,
+            load_report_interval: config.routes.reports_loads.then_some(config.loads.interval),
             ..GrpcConfig::default()
         };
-        let (publisher, board) = (Arc::clone(&self.publisher), Arc::clone(&self.board));
-        Grpc::new(publisher, board, self.codec.clone(), Arc::clone(&self.metrics), settings)
+        let boards = Boards {
+            publisher: Arc::clone(&self.publisher),
+            board: Arc::clone(&self.board),
+            loads: Arc::clone(&self.loads),
+        };
+        Grpc::new(boards, self.codec.clone(), Arc::clone(&self.metrics), settings)
     }
 
     fn api(&self, config: &Config) -> anyhow::Result<ApiState> {
@@ -146,6 +161,7 @@ impl Parts {
             control: Arc::new(self.control.clone()),
             publisher: Arc::clone(&self.publisher),
             board: Arc::clone(&self.board),
+            loads: Arc::clone(&self.loads),
             acks: Arc::clone(&self.acks),
             codec: self.codec.clone(),
             access: Arc::new(Access { token, allowed_hosts: config.admin_hosts.clone() }),
@@ -218,7 +234,8 @@ impl control::Observer for Counting {
         self.0.published(source, revision);
     }
 
-    fn render(&self) -> String {
+    fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>) -> String {
+        self.0.grpc_unsupported(unsupported);
         self.0.render()
     }
 }

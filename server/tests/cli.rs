@@ -251,6 +251,8 @@ fn a_bootstrap_for_envoy_holds_what_it_needs() {
     assert_eq!(delta["dynamic_resources"]["ads_config"]["set_node_on_first_message_only"], true);
     assert_eq!(delta["static_resources"]["clusters"][0]["type"], "STRICT_DNS");
     assert_eq!(delta["admin"]["address"]["socket_address"]["port_value"], 0);
+    let silent = bootstrap("--no-load-reports");
+    assert_eq!(silent["cluster_manager"], Value::Null);
 }
 
 #[test]

@@ -111,7 +111,7 @@ pub const PITFALLS: [Pitfall; 79] = [
     pitfall(18, "a cluster of weight 0 may be asked for later", &[
         Test("tests/tests/pitfalls/order.rs", "pitfall_18_a_cluster_of_weight_zero_is_asked_for_later"),
         Scenario("sotw/pitfall_18_weight_zero.txt"),
-        Later("the weights are changed by PATCH with the work on weights"),
+        Test("tests/tests/documents/canary.rs", "a_canary_moves_the_calls_of_grpcio_and_fails_none"),
     ]),
     pitfall(19, "the wildcard begins and ends as the protocol says", &[
         Test("tests/tests/pitfalls/delta.rs", "pitfall_19_in_delta_the_wildcard_begins_and_ends_as_the_protocol_says"),
@@ -191,7 +191,7 @@ pub const PITFALLS: [Pitfall; 79] = [
     ]),
     pitfall(38, "what is still referred to is not removed", &[
         Test("tests/tests/pitfalls/order.rs", "pitfall_38_with_strict_what_is_referred_to_cannot_be_removed"),
-        Later("without `--strict`, a removal is held until nobody refers to it with the work on hitless updates"),
+        Scenario("delta/pitfall_38_removed_while_in_use.txt"),
     ]),
     pitfall(39, "a stream that is not read holds up no publication", &[
         Test("tests/tests/pitfalls/nodes.rs", "pitfall_39_a_stream_of_many_types_that_is_not_read_delays_no_publication"),
@@ -208,14 +208,19 @@ pub const PITFALLS: [Pitfall; 79] = [
         Scenario("delta/pitfall_41_endpoints_follow_their_cluster.txt"),
     ]),
     pitfall(42, "a replaced cluster goes after the routes have left it", &[
-        Later("with the work on hitless updates"),
+        Test("server/session/tests/hitless.rs", "an_envoy_always_has_what_it_uses"),
+        Scenario("sotw/row_124_removals_last.txt"),
+        Scenario("delta/row_124_removals_last.txt"),
+        Scenario("sotw/nack_of_a_route.txt"),
     ]),
     pitfall(43, "back-pressure of one type does not break the order of types", &[
-        Later("with the work on hitless updates"),
+        Scenario("sotw/row_124_removals_last.txt"),
+        Scenario("sotw/nack_of_a_dependency.txt"),
     ]),
     pitfall(44, "a change of weights is told as routes alone", &[
         Test("tests/tests/pitfalls/order.rs", "pitfall_44_a_change_of_weights_is_told_as_routes_and_nothing_else"),
         Test("tests/tests/documents/weights.rs", "only_the_route_configuration_changes_when_weights_do_pitfall_44"),
+        Test("tests/tests/documents/canary.rs", "a_patch_is_one_route_response_on_a_stream_and_nothing_else_pitfall_44"),
     ]),
     pitfall(45, "versions mean content, not counts", &[
         Test("tests/tests/restart.rs", "pitfall_45_after_kill_9_equal_files_have_equal_versions_and_other_files_others"),
@@ -244,6 +249,7 @@ pub const PITFALLS: [Pitfall; 79] = [
     ]),
     pitfall(50, "nobody is starved by an incoherent state", &[
         Test("tests/tests/pitfalls/order.rs", "pitfall_50_what_is_incoherent_is_published_and_starves_nobody"),
+        Scenario("sotw/row_126_grace.txt"),
     ]),
     pitfall(51, "a first message without node is refused; later ones need none", &[
         Test("server/src/grpc/tests/discovery.rs", "pitfall_51_a_first_message_without_node_is_refused"),
@@ -376,14 +382,16 @@ pub const PITFALLS: [Pitfall; 79] = [
         Test("tests/tests/pitfalls/files.rs", "pitfall_76_weights_that_clients_would_reject_are_refused"),
         Test("tests/tests/documents/files.rs", "pitfall_76_weights_of_documents_that_clients_would_reject_are_refused_or_fail_as_they_should"),
         Test("tests/tests/pitfalls/rest.rs", "of_many_concurrent_writers_with_one_tag_exactly_one_wins"),
-        Later("`PATCH /v1/weights` and its `If-Match` come with weights"),
+        Test("server/src/control/tests/weights.rs", "what_is_wrong_with_a_change_is_told_and_nothing_changes"),
+        Test("server/src/control/tests/weights.rs", "a_change_names_what_it_saw_and_one_of_two_at_once_is_refused"),
     ]),
     pitfall(77, "an override against its file is defined", &[
         Test("tests/tests/pitfalls/files.rs", "pitfall_77_an_override_hides_its_file_until_it_goes_also_after_a_restart"),
         Test("tests/tests/documents/api.rs", "pitfall_77_a_document_of_the_api_hides_the_files_until_it_goes_or_is_equal"),
         Test("tests/tests/documents/api.rs", "documents_of_the_api_and_the_last_good_of_files_survive_a_stop_and_a_kill"),
         Test("server/src/control/tests/files.rs", "pitfall_77_an_override_hides_the_file_until_it_goes_or_is_equal"),
-        Later("weights that were changed by the API against their file come with weights"),
+        Test("server/src/control/tests/weights.rs", "an_override_outlives_other_weights_of_its_file_and_a_restart"),
+        Test("server/src/control/tests/weights.rs", "an_override_that_the_file_has_caught_up_with_goes_d6"),
     ]),
     pitfall(78, "a write can wait for its ACKs", &[
         Test("tests/tests/pitfalls/rest.rs", "pitfall_78_a_write_that_waits_is_answered_when_all_have_acked"),

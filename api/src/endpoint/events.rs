@@ -175,7 +175,9 @@ fn of_event(event: &Event) -> (&'static str, Value) {
             ("fileError", serde_json::to_value(Fault::of(diagnostic, "")).unwrap_or_default())
         }
         Event::Held { reason } => ("held", json!({"reason": reason})),
-        Event::OverrideDropped { what } => ("overrideDropped", json!({"what": what})),
+        Event::OverrideDropped { what, reason } => {
+            ("overrideDropped", json!({"what": what, "reason": reason}))
+        }
         Event::Problem { message } => ("problem", json!({"message": message})),
     }
 }

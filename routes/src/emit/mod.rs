@@ -10,6 +10,7 @@ use std::hash::{Hash, Hasher};
 use serde_json::Value as Json;
 use xds_cache::{Origin, Version};
 
+use crate::conditions::GrpcFeature;
 use crate::model::DocumentKey;
 
 pub(crate) use envoy::envoy;
@@ -106,4 +107,6 @@ pub(crate) struct GrpcLoss {
     pub(crate) is_dropped: bool,
     /// What they cannot have and why, without full stop: `gRPC clients ignore the filter RequestMirror`.
     pub(crate) reason: String,
+    /// The same, for counting.
+    pub(crate) feature: GrpcFeature,
 }

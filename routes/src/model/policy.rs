@@ -41,7 +41,7 @@ pub struct BackendTlsPolicy {
     /// The ConfigMaps or Secrets with `ca.crt`; empty if the system's certificates are meant.
     pub ca_certificates: Vec<ObjectRef>,
     /// Whether `wellKnownCACertificates: System` is given. Exactly one of both is, unless the document names a set that nobody here
-    /// knows: then neither is, and every request must fail.
+    /// knows, or cannot be used and nothing but its targets was read: then neither is, and every request must fail.
     pub uses_system_certificates: bool,
     /// The name sent as SNI, and looked for in the certificate unless there are others.
     pub hostname: String,

@@ -9,8 +9,10 @@ use super::{Filter, Fraction, Hostname, Kind, Spot};
 pub struct Route {
     /// Which kind it was written as.
     pub kind: RouteKind,
-    /// To what it attaches, at most 32; empty means the implicit gateway.
+    /// To what it attaches, at most 32; empty means the implicit gateway, if there is no other.
     pub parents: Vec<ParentRef>,
+    /// Whether it asks for the implicit gateway beside others; only if it has no parents.
+    pub uses_default_gateways: bool,
     /// The hosts, at most 16; empty means those of the listener.
     pub hostnames: Vec<Hostname>,
     /// The rules, at most 16. A GRPCRoute may have none: then it is accepted and serves nothing.

@@ -15,6 +15,13 @@ pub struct Service {
     pub has_cluster_ip: bool,
 }
 
+impl Service {
+    /// The lowest number of its ports; `None` if it has none.
+    pub(crate) fn lowest_port(&self) -> Option<u16> {
+        self.ports.iter().map(|port| port.port).min()
+    }
+}
+
 /// A port of a service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServicePort {

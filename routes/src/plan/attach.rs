@@ -180,7 +180,7 @@ fn references<'d>(
 }
 
 /// To what a route attaches that names nothing. Native routes take all that their form has; routes of the Gateway API the
-/// implicit gateway, if there is no other.
+/// implicit gateway, if there is no other or the route asks for it.
 fn unnamed_parents<'d>(
     route: &AttachableRoute<'d>,
     gateways: &mut Gateways<'_>,
@@ -189,7 +189,8 @@ fn unnamed_parents<'d>(
     let is_native = route.route.kind == RouteKind::Native;
     let natives = if is_native { gateways.natives() } else { Vec::new() };
     let mut targets: Vec<Target> = natives.into_iter().map(Target::Gateway).collect();
-    if targets.is_empty() && (is_native || gateways.is_without_documents()) {
+    let takes_implicit = is_native || route.route.uses_default_gateways || gateways.is_without_documents();
+    if targets.is_empty() && takes_implicit {
         let port = options.implicit_port;
         targets.extend(port.map(|port| Target::Implicit(gateways.implicit(route.group, port))));
     }

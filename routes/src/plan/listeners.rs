@@ -115,7 +115,8 @@ impl PlannedListener {
         ];
         if !self.shares_hosts_with.is_empty() {
             let message = format!(
-                "a client may send requests for hosts of {} on a connection that it opened for this listener",
+                "a client may send requests for hosts of {} on a connection that it opened for this listener: these are answered \
+                 with 421 (Misdirected Request)",
                 self.shares_hosts_with.join(", ")
             );
             conditions.push(Condition {

@@ -2,18 +2,21 @@
 //!
 //! A route in the Service's own namespace is the producer's and holds for every client of the route's group. A route of another
 //! namespace is a consumer's: it holds for the clients of that namespace only, who are in a group of their own, and there in
-//! place of what the producer says.
+//! place of what the producer says; whatever else they can call on that port they still can ([`consumers`]).
 //!
 //! Of several kinds on one port the first of GRPCRoute, HTTPRoute (or native route), TrafficSplit holds alone. Where nothing else
 //! is, a Service has a route to itself, so that deleting the last route leaves no hole (SMI's workflow, C119). gRPC clients can
 //! dial all of them; Envoys listen only for ports that a document asks for, the annotation [`MESH_ANNOTATION`] of a Service
 //! included.
 
+mod consumers;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use xds_cache::{GroupName, NodeGroup, Scalar, Selector};
+use xds_cache::{GroupName, NodeGroup};
 use xds_codec::{Diagnostic, Severity};
 
+use self::consumers::{Consumers, group_of};
 use super::backends::Referent;
 use super::listeners::resolved_refs;
 use super::lookup::{Lookup, RoutePlan};
@@ -23,15 +26,12 @@ use super::split::{self, PlannedSplit};
 use super::statuses::{Fault, Statuses, code_of, partially_invalid};
 use crate::conditions::{Condition, ParentStatus};
 use crate::model::{
-    Document, DocumentKey, Match, ParentRef, PathMatch, RouteKind, Service, ServicePort, Spec, Spot,
+    Document, DocumentKey, Kind, Match, ParentRef, PathMatch, RouteKind, Service, ServicePort, Spec, Spot,
 };
 use crate::translate::{Documents, Options, Placed};
 
 /// Says `"true"` on Services for which Envoys of the mesh listen without any route too.
 const MESH_ANNOTATION: &str = "xds-server.io/mesh";
-
-/// The metadata in which a node says of which namespace it is (Istio's convention).
-const NAMESPACE_METADATA: &str = "NAMESPACE";
 
 /// The mesh services of each group, with definitions for the groups that only consumer routes make.
 pub(crate) fn mesh(
@@ -72,7 +72,9 @@ pub(crate) fn mesh(
     for split in &splits {
         report_split(split, &lost, statuses, diagnostics);
     }
-    services(lookup, claims)
+    let consumers = Consumers::of(&requests);
+    let borrowed = consumers.borrow(&mut claims);
+    services(lookup, claims, &consumers, &borrowed)
 }
 
 /// A port of a Service, for the clients of a group.
@@ -178,17 +180,6 @@ fn requests_of_route<'p>(lookup: &Lookup<'p>, route: &'p MeshRoute<'p>) -> Vec<R
 
 fn missing(parent: &ParentRef) -> Fault {
     Fault::new("NoMatchingParent", format!("there is no Service {}/{}", parent.namespace, parent.name))
-}
-
-/// For whom a route is: that of the producer for its own group, that of a consumer for its namespace.
-fn group_of(route: &MeshRoute<'_>, parent: &ParentRef) -> Result<GroupName, Fault> {
-    let namespace = &*route.document.key.namespace;
-    if namespace == parent.namespace {
-        return Ok(route.group.clone());
-    }
-    let invalid =
-        |error: xds_cache::group::InvalidGroupName| Fault::new("UnsupportedValue", error.to_string());
-    GroupName::new(&format!("namespace/{namespace}")).map_err(invalid)
 }
 
 /// The ports of a Service that a parent means: all, unless it gives a number or, as `sectionName`, a name.
@@ -325,48 +316,47 @@ fn accepted(
     let messages: Vec<String> = places.iter().filter_map(told).collect();
     let message = messages.join("; ");
     match fault {
-        _ if !places.is_empty() && messages.len() == places.len() => Err(Fault::new("Conflicted", message)),
+        _ if !places.is_empty() && messages.len() == places.len() => {
+            // The Gateway API has a word of its own for routes (§1.7), which others write too.
+            let is_split = document.key.kind == Kind::TrafficSplit;
+            Err(Fault::new(if is_split { "Conflicted" } else { "RouteReasonConflicted" }, message))
+        }
         Some(fault) => Err(fault.clone()),
         None => Ok(message),
     }
 }
 
 /// The services of each group, sorted by namespace, name and port.
-fn services(
-    lookup: &Lookup<'_>,
-    claims: Claims<'_>,
+fn services<'p>(
+    lookup: &Lookup<'p>,
+    claims: Claims<'p>,
+    consumers: &Consumers<'p>,
+    borrowed: &BTreeSet<Place<'p>>,
 ) -> BTreeMap<GroupName, (Option<NodeGroup>, Vec<MeshService>)> {
-    let namespaces = Namesakes::of(&claims);
+    let namesakes = Namesakes::of(&claims);
     let mut groups: BTreeMap<GroupName, (Option<NodeGroup>, Vec<MeshService>)> = BTreeMap::new();
-    for ((group, service, port), claims) in claims {
+    for (place, claims) in claims {
+        let is_borrowed = borrowed.contains(&place);
+        let (group, service, port) = place;
         let DocumentKey { namespace, name, .. } = service;
         let Some(referent) = lookup.port_of(namespace, name, port) else { continue };
-        let has_short_name = namespaces.has_short_name(&group, service, is_asked_for(&claims));
-        let mut owners = claims.keys().map(|key| &*key.namespace);
-        let consumer = owners.find(|owner| *owner != &**namespace);
+        let has_short_name = namesakes.has_short_name(&consumers.naming(&group), service);
+        let lowest = lookup.service(namespace, name).and_then(|(_, service)| service.lowest_port());
         let planned = MeshService {
             namespace: namespace.to_string(),
             name: name.to_string(),
             port,
             hosts: hosts(namespace, name, has_short_name),
+            is_lowest_port: lowest == Some(port),
             is_implicit: !is_asked_for(&claims),
+            is_borrowed,
             routes: routes(lookup, port, &referent, claims.into_values().collect()),
             origin: referent.document().origin(),
         };
-        let group = groups
-            .entry(group)
-            .or_insert_with_key(|group| (consumer.map(|name| consumers(group, name)), Vec::new()));
+        let group = groups.entry(group).or_insert_with_key(|group| (consumers.definition(group), Vec::new()));
         group.1.push(planned);
     }
     groups
-}
-
-/// The group of the clients of a namespace.
-fn consumers(group: &GroupName, namespace: &str) -> NodeGroup {
-    let value = vec![Scalar::String(namespace.to_owned())];
-    let metadata = BTreeMap::from([(NAMESPACE_METADATA.to_owned(), value)]);
-    let selector = Selector { metadata, ..Selector::nothing() };
-    NodeGroup { name: group.clone(), selector, priority: 0, client: None }
 }
 
 /// Whether a document asks for the port: not the Service alone, unless its annotation does.
@@ -397,11 +387,15 @@ impl<'p> Namesakes<'p> {
         namesakes
     }
 
-    /// Whether the name alone means this Service: it is the only one of that name, or the only one that documents ask for.
-    fn has_short_name(&self, group: &GroupName, service: &DocumentKey, is_asked_for: bool) -> bool {
-        let key = (group.clone(), &*service.name);
-        let n = |of: &BTreeMap<(GroupName, &str), BTreeSet<&str>>| of.get(&key).map_or(0, BTreeSet::len);
-        n(&self.all) <= 1 || (is_asked_for && n(&self.asked_for) <= 1)
+    /// Whether in these groups the name alone means this Service: it is the only one of that name, or the only one that documents
+    /// ask for.
+    fn has_short_name(&self, groups: &[GroupName], service: &DocumentKey) -> bool {
+        let is_alone = |of: &BTreeMap<(GroupName, &'p str), BTreeSet<&'p str>>| {
+            let sets = groups.iter().filter_map(|group| of.get(&(group.clone(), &*service.name)));
+            let mut namespaces = sets.flatten().peekable();
+            namespaces.peek().is_some() && namespaces.all(|namespace| **namespace == *service.namespace)
+        };
+        is_alone(&self.all) || is_alone(&self.asked_for)
     }
 }
 

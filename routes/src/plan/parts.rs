@@ -124,8 +124,12 @@ pub struct MeshService {
     pub hosts: Vec<String>,
     /// In order of precedence.
     pub routes: Vec<PlannedRoute>,
+    /// Whether it is the lowest of the Service's ports, which is meant where none is dialled.
+    pub is_lowest_port: bool,
     /// Whether nothing but the Service itself asks for it: its only route leads to itself.
     pub is_implicit: bool,
+    /// Whether it is here only because Envoys need all Services of a port in one group: another group serves it to gRPC clients.
+    pub is_borrowed: bool,
     /// The Service.
     pub origin: Origin,
 }
@@ -145,10 +149,13 @@ pub struct RouteId {
 
 impl fmt::Display for RouteId {
     /// `GRPCRoute/prod/greeter/0/1`: kind, namespace, name, rule (its name, or its index) and match.
+    ///
+    /// A name of digits alone is written `name:0`: it could be an index, and `:` is in no name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let DocumentKey { kind, namespace, name } = &self.document;
         write!(f, "{kind}/{namespace}/{name}/")?;
         match &self.rule_name {
+            Some(rule) if rule.bytes().all(|byte| byte.is_ascii_digit()) => write!(f, "name:{rule}")?,
             Some(rule) => write!(f, "{rule}")?,
             None => write!(f, "{}", self.rule)?,
         }
@@ -418,4 +425,28 @@ pub enum Health {
     Healthy,
     /// It serves what it has, and takes no new sessions.
     Draining,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Kind;
+
+    #[test]
+    fn a_route_is_named_by_its_rule_and_no_name_of_a_rule_is_another_ones_index() {
+        let document = DocumentKey::new(Kind::GrpcRoute, "prod", "greeter");
+        let table = [
+            (None, "GRPCRoute/prod/greeter/7/1"),
+            (Some("checkout"), "GRPCRoute/prod/greeter/checkout/1"),
+            (Some("v7"), "GRPCRoute/prod/greeter/v7/1"),
+            (Some("7.0"), "GRPCRoute/prod/greeter/7.0/1"),
+            (Some("7"), "GRPCRoute/prod/greeter/name:7/1"),
+            (Some("07"), "GRPCRoute/prod/greeter/name:07/1"),
+        ];
+        for (name, expected) in table {
+            let rule_name = name.map(str::to_owned);
+            let id = RouteId { document: document.clone(), rule: 7, rule_name, match_index: 1 };
+            assert_eq!(id.to_string(), expected);
+        }
+    }
 }

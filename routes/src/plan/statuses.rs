@@ -78,7 +78,7 @@ pub(crate) fn partially_invalid(messages: &[String]) -> Condition {
 pub(crate) fn code_of(reason: &str) -> &'static str {
     match reason {
         "BackendNotFound" => "backend-not-found",
-        "Conflicted" => "mesh-conflict",
+        "Conflicted" | "RouteReasonConflicted" => "mesh-conflict",
         "HTTPRouteGroupNotFound" => "route-group-not-found",
         "HostnameConflict" => "hostname-conflict",
         "InvalidCertificateRef" => "invalid-certificate-ref",

@@ -49,6 +49,7 @@ pub(crate) struct Endpoints {
     /// Those that were added.
     pub(crate) list: Vec<StaticEndpoint>,
     seen: BTreeSet<String>,
+    is_mixed: bool,
 }
 
 impl Endpoints {
@@ -59,10 +60,28 @@ impl Endpoints {
             StaticEndpoint::Dns { host, port } => format!("{host}#{port}"),
             StaticEndpoint::Unix { path } => path.clone(),
         };
-        if self.seen.insert(address) {
-            self.list.push(endpoint);
-        } else {
+        if !self.seen.insert(address) {
             reader.warn("duplicate-endpoint", &value.spot, "the endpoint is there twice; the first counts");
+            return;
+        }
+        self.refuse_mixture(&endpoint, value, reader);
+        self.list.push(endpoint);
+    }
+
+    /// Refuses sockets beside host names, once: an Envoy's cluster that resolves names takes no sockets.
+    fn refuse_mixture(&mut self, endpoint: &StaticEndpoint, value: &Value<'_>, reader: &mut Reader) {
+        let is_apart = |other: &StaticEndpoint| {
+            matches!(
+                (endpoint, other),
+                (StaticEndpoint::Dns { .. }, StaticEndpoint::Unix { .. })
+                    | (StaticEndpoint::Unix { .. }, StaticEndpoint::Dns { .. })
+            )
+        };
+        if !self.is_mixed && self.list.iter().any(is_apart) {
+            self.is_mixed = true;
+            let message = "a backend cannot have host names and Unix sockets together; write one backend for each, and give \
+                           both to a route with weights, or to a backend with `fallback`";
+            reader.error("mixed-endpoints", &value.spot, message);
         }
     }
 }
@@ -237,8 +256,7 @@ mod tests {
     fn a_backend_has_addresses_names_and_sockets() {
         let backend = read(
             "{type: Endpoints, appProtocols: [gateway.envoyproxy.io/h2c], fallback: false, endpoints: [
-                {ip: {address: 10.0.0.5, port: 50051}, zone: a}, {fqdn: {hostname: A.example.com, port: 443}},
-                {unix: {path: /run/x.sock}}]}",
+                {ip: {address: 10.0.0.5, port: 50051}, zone: a}, {fqdn: {hostname: A.example.com, port: 443}}]}",
         );
         assert!(backend.is_http2 && backend.tls.is_none());
         let expected = [
@@ -249,9 +267,11 @@ mod tests {
                 weight: None,
             },
             StaticEndpoint::Dns { host: "a.example.com".to_owned(), port: 443 },
-            StaticEndpoint::Unix { path: "/run/x.sock".to_owned() },
         ];
         assert_eq!(backend.source, BackendSource::Endpoints(expected.to_vec()));
+        let backend = read(&format!("{{endpoints: [{{unix: {{path: /run/x.sock}}}}, {IP}]}}"));
+        let BackendSource::Endpoints(endpoints) = backend.source else { panic!("no endpoints") };
+        assert_eq!(endpoints[0], StaticEndpoint::Unix { path: "/run/x.sock".to_owned() });
         assert!(read(&format!("{{endpoints: [{IP}], appProtocols: [kubernetes.io/h2c]}}")).is_http2);
         assert!(!read(&format!("{{endpoints: [{IP}], appProtocols: [gateway.envoyproxy.io/ws]}}")).is_http2);
     }
@@ -317,6 +337,11 @@ mod tests {
             (
                 "{endpoints: [{unix: {path: run/x}}]}".to_owned(),
                 "error[bad-path] spec.endpoints[0].unix.path",
+            ),
+            (
+                "{endpoints: [{unix: {path: /x}}, {fqdn: {hostname: a.b, port: 1}}, {unix: {path: /y}}]}"
+                    .to_owned(),
+                "error[mixed-endpoints] spec.endpoints[1]",
             ),
             (
                 "{endpoints: [{unix: {path: /x}, zone: a}]}".to_owned(),

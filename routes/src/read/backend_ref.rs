@@ -4,7 +4,7 @@ use super::Context;
 use super::fields::{Object, Reader, Value};
 use super::filters::read_filters;
 use super::meta::{read_group, read_kind, read_name};
-use crate::model::{BackendRef, ObjectRef};
+use crate::model::{BackendRef, ObjectRef, Spot};
 
 /// Reads `backendRefs`; at most 16.
 pub(crate) fn read_backend_refs(
@@ -29,7 +29,15 @@ pub(crate) fn read_backend_refs(
             backends.push(BackendRef { object, weight, filters });
         }
     }
+    warn_of_no_weight(&backends, &list.spot, reader);
     backends
+}
+
+/// Weights may all be 0, but hardly on purpose.
+pub(crate) fn warn_of_no_weight(backends: &[BackendRef], spot: &Spot, reader: &mut Reader) {
+    if !backends.is_empty() && backends.iter().all(|backend| backend.weight == 0) {
+        reader.warn("no-weight", spot, "all weights are 0, so every request of the rule fails");
+    }
 }
 
 /// Reads the fields of a reference to a backend: a Service unless it says otherwise.

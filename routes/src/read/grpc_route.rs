@@ -14,7 +14,7 @@ pub(crate) fn read_grpc_route(
     reader: &mut Reader,
 ) -> Option<Spec> {
     let mut spec = document.need("spec", reader)?.object(reader)?;
-    let parents = route::read_parents(&mut spec, context, reader);
+    let (parents, uses_default_gateways) = route::read_parents(&mut spec, context, reader);
     let hostnames = route::read_hostnames(&mut spec, reader);
     let mut rules = Vec::new();
     if let Some(list) = spec.take("rules") {
@@ -25,7 +25,7 @@ pub(crate) fn read_grpc_route(
         route::check_rules(&list.spot, &rules, n_matches, reader);
     }
     spec.finish(reader);
-    Some(Spec::Route(Route { kind: RouteKind::Grpc, parents, hostnames, rules }))
+    Some(Spec::Route(Route { kind: RouteKind::Grpc, parents, uses_default_gateways, hostnames, rules }))
 }
 
 /// Reads a rule and counts the matches that are written in it.

@@ -22,7 +22,7 @@ pub(crate) fn read_http_route(
     reader: &mut Reader,
 ) -> Option<Spec> {
     let mut spec = document.need("spec", reader)?.object(reader)?;
-    let parents = route::read_parents(&mut spec, context, reader);
+    let (parents, uses_default_gateways) = route::read_parents(&mut spec, context, reader);
     let hostnames = route::read_hostnames(&mut spec, reader);
     let mut rules = Vec::new();
     if let Some(list) = spec.take("rules") {
@@ -35,7 +35,7 @@ pub(crate) fn read_http_route(
         rules.push(default_rule(&spec));
     }
     spec.finish(reader);
-    Some(Spec::Route(Route { kind: RouteKind::Http, parents, hostnames, rules }))
+    Some(Spec::Route(Route { kind: RouteKind::Http, parents, uses_default_gateways, hostnames, rules }))
 }
 
 fn default_rule(spec: &Object<'_>) -> Rule {

@@ -24,6 +24,7 @@ mod service;
 mod session;
 mod slice;
 mod smi;
+mod stand_in;
 #[cfg(test)]
 mod testing;
 
@@ -34,6 +35,7 @@ use xds_codec::{Diagnostic, Place, Tree, echo_name};
 use crate::model::{Document, DocumentKey, Kind, Namespace, Spec, Spot};
 use fields::{Object, Reader, Value};
 use kinds::{Age, Named};
+pub use stand_in::stand_in;
 
 /// What was read of one document of a file or body.
 #[derive(Debug)]
@@ -55,6 +57,8 @@ pub struct ReadObject {
     pub place: Place,
     /// The document with warnings, or what is wrong with it: at least one diagnostic.
     pub outcome: Result<(Arc<Document>, Vec<Diagnostic>), Vec<Diagnostic>>,
+    /// What holds in place of a document that cannot be used, where nothing must not: see [`stand_in`](mod@stand_in).
+    pub stand_in: Option<Arc<Document>>,
 }
 
 /// What the reader of a kind knows of the document besides its fields.
@@ -117,7 +121,8 @@ pub fn read(file: &Arc<str>, tree: &Tree) -> ReadOutcome {
         Named::BadVersion(kind, message) => {
             reader.error("unknown-version", &version_spot, message);
             if let Some((key, _)) = meta::read_meta(kind, &mut object, &mut reader) {
-                return one(file, tree, key, Err(reader.into_diagnostics()));
+                let stand_in = stand_in::of_broken(file, tree, &key);
+                return one(file, tree, key, Err(reader.into_diagnostics()), stand_in);
             }
         }
         Named::Misspelt(near) => {
@@ -165,10 +170,13 @@ fn read_object(
     }
     let has_errors = reader.has_errors();
     let diagnostics = reader.into_diagnostics();
-    let Some(spec) = spec.filter(|_| !has_errors) else { return one(file, tree, key, Err(diagnostics)) };
+    let Some(spec) = spec.filter(|_| !has_errors) else {
+        let stand_in = stand_in::of_broken(file, tree, &key);
+        return one(file, tree, key, Err(diagnostics), stand_in);
+    };
     let source = Arc::new(source_of(tree));
     let document = Document { key: key.clone(), place: place_of(file, tree), meta, spec, source };
-    one(file, tree, key, Ok((Arc::new(document), diagnostics)))
+    one(file, tree, key, Ok((Arc::new(document), diagnostics)), None)
 }
 
 /// Reads what a kind says beyond its metadata; `None` only with an error.
@@ -201,8 +209,9 @@ fn one(
     tree: &Tree,
     key: DocumentKey,
     outcome: Result<(Arc<Document>, Vec<Diagnostic>), Vec<Diagnostic>>,
+    stand_in: Option<Arc<Document>>,
 ) -> ReadOutcome {
-    ReadOutcome::Objects(vec![ReadObject { key, place: place_of(file, tree), outcome }])
+    ReadOutcome::Objects(vec![ReadObject { key, place: place_of(file, tree), outcome, stand_in }])
 }
 
 fn place_of(file: &Arc<str>, tree: &Tree) -> Place {

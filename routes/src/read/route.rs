@@ -18,13 +18,14 @@ pub(crate) const MAX_MATCHES_OF_RULE: usize = 64;
 /// The most matches of all rules together; the API's own text says "less than", its rule "at most" (C33).
 const MAX_MATCHES: usize = 128;
 
-/// Reads `parentRefs`, at most 32 and distinct, and `useDefaultGateways`.
+/// Reads `parentRefs`, at most 32 and distinct, and whether `useDefaultGateways` counts.
 pub(crate) fn read_parents(
     spec: &mut Object<'_>,
     context: &Context<'_>,
     reader: &mut Reader,
-) -> Vec<ParentRef> {
+) -> (Vec<ParentRef>, bool) {
     let mut parents: Vec<ParentRef> = Vec::new();
+    let mut uses_default_gateways = false;
     if let Some(list) = spec.take("parentRefs") {
         for value in list.list(32, reader) {
             let Some(parent) = read_parent(&value, context, reader) else { continue };
@@ -35,13 +36,14 @@ pub(crate) fn read_parents(
         }
     }
     if let Some(scope) = spec.take("useDefaultGateways") {
-        let choice = scope.choice(&["All", "None"], reader);
-        if choice == Some("All") && !parents.is_empty() {
+        let asks = scope.choice(&["All", "None"], reader) == Some("All");
+        uses_default_gateways = asks && parents.is_empty();
+        if asks && !uses_default_gateways {
             let message = "`useDefaultGateways` counts only for a route without `parentRefs`";
             reader.warn("unsupported", &scope.spot, message);
         }
     }
-    parents
+    (parents, uses_default_gateways)
 }
 
 fn read_parent(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<ParentRef> {

@@ -393,6 +393,10 @@ fn backend() -> impl Strategy<Value = Json> {
     (one_of(&NAMESPACES), vec(endpoint, 1..4)).prop_map(|(namespace, mut endpoints)| {
         let mut seen = std::collections::BTreeSet::new();
         endpoints.retain(|endpoint| seen.insert(endpoint.to_string()));
+        // Sockets and names together are refused.
+        if endpoints.iter().any(|endpoint| endpoint.get("unix").is_some()) {
+            endpoints.retain(|endpoint| endpoint.get("fqdn").is_none());
+        }
         json!({
             "apiVersion": "gateway.envoyproxy.io/v1alpha1",
             "kind": "Backend",

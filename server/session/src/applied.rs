@@ -88,14 +88,14 @@ impl Applied {
         changed: &[Arc<Resource>],
         is_whole: bool,
     ) {
-        let before = self.newest();
+        let before = self.later.back().map_or(&self.base, |sending| &sending.table);
         let is_unchanged =
             |r: &&Arc<Resource>| before.find(r.name()).is_some_and(|old| old.version() == r.version());
         let again: BTreeSet<Name> =
             changed.iter().filter(is_unchanged).map(|r| Arc::clone(r.name())).collect();
         let is_rest = self.later.back().is_some_and(|last| !last.is_whole && Arc::ptr_eq(&last.table, table));
         if let Some(last) = self.later.back_mut().filter(|_| is_rest) {
-            // What the first part was is told by the table.
+            last.again.extend(again);
             last.nonces.1 = nonce;
             last.is_whole = is_whole;
             last.is_end_accepted = false;
@@ -195,6 +195,14 @@ impl Applied {
         })
     }
 
+    /// What the client was sent from the newest that it accepted on: any of it may be what replaces what went before.
+    pub(crate) fn newest(&self) -> impl Iterator<Item = &Arc<TypeTable>> {
+        let is_accepted =
+            |sending: &Sending| matches!(sending.answer, Answer::Accepted(_) | Answer::Released);
+        let first = self.later.iter().rposition(is_accepted).unwrap_or_default();
+        self.later.iter().skip(first).map(|sending| &sending.table)
+    }
+
     /// Notes when it was seen that these were accepted.
     pub(crate) fn note_accepted(&mut self, now: Instant) {
         for sending in &mut self.later {
@@ -272,10 +280,6 @@ impl Applied {
         newest
             .and_then(|position| self.later.get(position))
             .map_or(Answer::Released, |sending| sending.answer)
-    }
-
-    fn newest(&self) -> &Arc<TypeTable> {
-        self.later.back().map_or(&self.base, |sending| &sending.table)
     }
 
     fn before(&self, position: usize) -> &Arc<TypeTable> {

@@ -5,8 +5,10 @@
 //! nothing is sent because a grace expired. In the end everything is accepted, and the client must have exactly the newest
 //! configuration, with nothing held back.
 //!
-//! `XDS_CASES` (default 4,000) says how many histories are run of each, `XDS_SEED` repeats a run that failed. Before a release:
-//! `XDS_CASES=300000 cargo test --release -p xds-session --test hitless`.
+//! `XDS_CASES` (default 4,000) says how many histories are run of each, `XDS_SEED` which; without it they are always the same, so
+//! that a change fails by its own fault. Before a release: `XDS_SEED=$RANDOM XDS_CASES=300000 cargo test --release -p xds-session
+//! --test hitless`. Known to be open: of some 50,000 histories one in which a name is dropped and asked for again while responses
+//! to both are on their way loses a cluster one round trip too early.
 
 #![expect(clippy::expect_used, reason = "a test may fail")]
 
@@ -30,6 +32,9 @@ mod grpc;
 mod wire;
 #[path = "hitless/world.rs"]
 mod world;
+
+/// Which histories are run if nothing else is asked for.
+const SEED: u64 = 5;
 
 /// One thing that happens. Numbers are taken modulo what there is.
 #[derive(Clone, Debug)]
@@ -168,12 +173,12 @@ fn envoy(is_delta: bool) -> impl Strategy<Value = Setup> {
 
 #[test]
 fn an_envoy_always_has_what_it_uses() {
-    check(&(envoy(false), steps()), |(setup, steps)| history(setup, &steps));
+    check(SEED, &(envoy(false), steps()), |(setup, steps)| history(setup, &steps));
 }
 
 #[test]
 fn an_envoy_with_delta_always_has_what_it_uses() {
-    check(&(envoy(true), steps()), |(setup, steps)| history(setup, &steps));
+    check(SEED, &(envoy(true), steps()), |(setup, steps)| history(setup, &steps));
 }
 
 #[test]
@@ -185,7 +190,7 @@ fn a_grpc_client_always_has_what_it_uses() {
         is_phased: true,
         max_response_bytes: 3 << 20,
     };
-    check(&steps(), |steps| history(setup, &steps));
+    check(SEED, &steps(), |steps| history(setup, &steps));
 }
 
 #[test]

@@ -10,13 +10,17 @@ use crate::cli::Failure;
 
 mod conditions;
 mod history;
+mod loads;
 mod nodes;
 mod status;
+mod weights;
 
 pub(crate) use conditions::{ConditionsArgs, conditions};
 pub(crate) use history::{HistoryArgs, RollbackArgs, history, rollback};
+pub(crate) use loads::{LoadsArgs, loads};
 pub(crate) use nodes::{NodesArgs, nodes};
 pub(crate) use status::{StatusArgs, status};
+pub(crate) use weights::{WeightsArgs, weights};
 
 /// Which server to ask, and how.
 #[derive(Clone, Debug, clap::Args)]
@@ -94,6 +98,29 @@ impl Admin {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         self.read(request.send_json(body))?.success()
+    }
+
+    /// Changes the weights of a rule, or takes their override back if there is no body, and demands success.
+    pub(crate) fn change_weights(&self, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+        let url = format!("{}{path}", self.url);
+        let authorization = self.token.as_ref().map(|token| format!("Bearer {token}"));
+        let answer = match body {
+            Some(body) => {
+                let mut request = self.agent.patch(url).header("if-match", "*");
+                if let Some(authorization) = authorization {
+                    request = request.header("authorization", authorization);
+                }
+                request.send_json(body)
+            }
+            None => {
+                let mut request = self.agent.delete(url).header("if-match", "*");
+                if let Some(authorization) = authorization {
+                    request = request.header("authorization", authorization);
+                }
+                request.call()
+            }
+        };
+        self.read(answer)?.success()
     }
 
     fn read(&self, answer: Result<http::Response<ureq::Body>, ureq::Error>) -> Result<Answer, Failure> {

@@ -28,6 +28,9 @@ pub(crate) struct BootstrapArgs {
     /// The port of Envoy's own admin interface on 127.0.0.1; with 0, Envoy chooses and logs it (Envoy only)
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     admin_port: u16,
+    /// Let Envoy report no load; gRPC clients go by their clusters
+    #[arg(long)]
+    no_load_reports: bool,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -111,14 +114,15 @@ fn envoy(args: &BootstrapArgs) -> Value {
             "connection_keepalive": {"interval": "30s", "timeout": "5s"},
         }},
     });
-    json!({
+    let grpc_service = json!({"envoy_grpc": {"cluster_name": XDS_CLUSTER}});
+    let mut bootstrap = json!({
         "node": {"id": args.node_id, "cluster": args.cluster},
         "admin": {"address": address("127.0.0.1", args.admin_port)},
         "dynamic_resources": {
             "ads_config": {
                 "api_type": if args.delta { "DELTA_GRPC" } else { "GRPC" },
                 "transport_api_version": "V3",
-                "grpc_services": [{"envoy_grpc": {"cluster_name": XDS_CLUSTER}}],
+                "grpc_services": [grpc_service],
                 // Else Envoy repeats its node, 61 kB, in every request.
                 "set_node_on_first_message_only": true,
             },
@@ -137,7 +141,14 @@ fn envoy(args: &BootstrapArgs) -> Value {
                 "endpoints": [{"lb_endpoints": [endpoint]}],
             },
         }]},
-    })
+    });
+    // The clusters' own `lrs_server` means nothing to an Envoy.
+    if let (false, Some(bootstrap)) = (args.no_load_reports, bootstrap.as_object_mut()) {
+        let load_stats =
+            json!({"api_type": "GRPC", "transport_api_version": "V3", "grpc_services": [grpc_service]});
+        bootstrap.insert("cluster_manager".to_owned(), json!({"load_stats_config": load_stats}));
+    }
+    bootstrap
 }
 
 fn grpc(args: &BootstrapArgs) -> Value {

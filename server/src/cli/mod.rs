@@ -52,8 +52,12 @@ enum Command {
     Status(admin::StatusArgs),
     /// List what became of route documents: the conditions of every object
     Conditions(admin::ConditionsArgs),
+    /// Show how the requests of rules are shared between backends, or change that
+    Weights(Box<admin::WeightsArgs>),
     /// List the connected clients, or show one
     Nodes(admin::NodesArgs),
+    /// Show what clients report of the requests that they send
+    Loads(admin::LoadsArgs),
     /// List what changed, or show one revision
     History(admin::HistoryArgs),
     /// Make what the API owns what it was at a revision
@@ -121,9 +125,11 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Bootstrap(args) => bootstrap::run(&args),
         Command::Status(args) => admin::status(&args),
         Command::Nodes(args) => admin::nodes(&args),
+        Command::Loads(args) => admin::loads(&args),
         Command::History(args) => admin::history(&args),
         Command::Rollback(args) => admin::rollback(&args),
         Command::Conditions(args) => admin::conditions(&args),
+        Command::Weights(args) => admin::weights(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Translate(args) => translate::run(&args),
         Command::Get(args) => get::run(&args),

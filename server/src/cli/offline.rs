@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use xds_api::document::{self, ConditionPart, DocumentState, Translated};
 use xds_cache::{Generated, Groups, Layer, layer};
@@ -64,8 +64,7 @@ impl Offline {
             });
         let options = Arc::new(xds_routes::Options::from(&args.routes));
         let nothing = DocumentState { options, ..DocumentState::default() };
-        let documents =
-            documents::next(&codec, &nothing, Arc::new(load.documents), Arc::default(), UNIX_EPOCH);
+        let documents = documents::offline(&codec, &nothing, Arc::new(load.documents));
         let translated = documents.translated;
         let mut diagnostics: Vec<Diagnostic> =
             load.files.into_values().flat_map(|file| file.diagnostics).collect();

@@ -34,10 +34,9 @@ impl Table {
         Self { rows: vec![head.iter().map(|&cell| cell.to_owned()).collect()] }
     }
 
-    /// Adds a row; control characters, which could move the cursor, are escaped.
+    /// Adds a row, [`clean`]ed.
     pub(crate) fn push(&mut self, row: Vec<String>) {
-        let clean = |cell: String| cell.chars().flat_map(escape).collect();
-        self.rows.push(row.into_iter().map(clean).collect());
+        self.rows.push(row.iter().map(|cell| clean(cell)).collect());
     }
 
     /// The rows with aligned columns, one line each.
@@ -58,8 +57,16 @@ impl Table {
     }
 }
 
-fn escape(character: char) -> Vec<char> {
-    if character.is_control() { character.escape_default().collect() } else { vec![character] }
+/// The text with everything escaped that cannot be seen or could move the cursor. Quotes and backslashes are shown as they are.
+pub(crate) fn clean(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '"' | '\'' | '\\' => shown.push(character),
+            _ => shown.extend(character.escape_debug()),
+        }
+    }
+    shown
 }
 
 /// Writes text to standard output. A reader that has gone away, such as `head`, is no failure.
@@ -99,6 +106,12 @@ pub(crate) fn cell(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quotes_are_shown_and_what_could_move_the_cursor_is_escaped() {
+        let shown = clean("gr\u{fc}n \"it's\" a\\b \u{1b}[31m \u{202e}\n");
+        assert_eq!(shown, "gr\u{fc}n \"it's\" a\\b \\u{1b}[31m \\u{202e}\\n");
+    }
 
     #[test]
     fn columns_are_aligned_and_control_characters_escaped() {

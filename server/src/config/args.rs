@@ -49,6 +49,9 @@ pub struct ServeArgs {
     /// Route documents.
     #[command(flatten)]
     pub routes: RouteArgs,
+    /// Load reports.
+    #[command(flatten)]
+    pub loads: LoadArgs,
     /// Who may connect.
     #[command(flatten)]
     pub access: AccessArgs,
@@ -105,6 +108,23 @@ pub struct AccessArgs {
     /// separated by commas
     #[arg(long, env = "XDS_SERVER_ADMIN_HOST", value_name = "HOST", value_delimiter = ',')]
     pub admin_host: Vec<String>,
+}
+
+/// What clients report of the requests that they send.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Load reports")]
+pub struct LoadArgs {
+    /// How often clients report their load
+    #[arg(long, env = "XDS_SERVER_LOAD_REPORT_INTERVAL", value_name = "DURATION", default_value = "10s",
+        value_parser = parse_duration)]
+    pub load_report_interval: Duration,
+    /// How long load reports count
+    #[arg(long, env = "XDS_SERVER_LOAD_WINDOW", value_name = "DURATION", default_value = "15m",
+        value_parser = parse_duration)]
+    pub load_window: Duration,
+    /// How many clusters and localities of nodes load is kept of, in all
+    #[arg(long, env = "XDS_SERVER_MAX_LOAD_SERIES", value_name = "N", default_value = "50000")]
+    pub max_load_series: usize,
 }
 
 /// Bounds on what clients can make the server do.

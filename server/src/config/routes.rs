@@ -37,6 +37,11 @@ pub struct RouteArgs {
         num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL",
         hide_default_value = true, value_parser = BoolishValueParser::new())]
     pub smi_whole_path_regex: bool,
+    /// Have clients report their load to this server
+    #[arg(long, env = "XDS_SERVER_LOAD_REPORTS", default_value = "true", action = ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_name = "BOOL",
+        value_parser = BoolishValueParser::new())]
+    pub load_reports: bool,
 }
 
 /// Where Envoys of the mesh listen, if they do.
@@ -60,6 +65,7 @@ impl From<&RouteArgs> for xds_routes::Options {
             merges_route_kinds: args.merge_route_kinds,
             is_grpc_strict: args.grpc_strict,
             matches_whole_paths: args.smi_whole_path_regex,
+            reports_loads: args.load_reports,
         }
     }
 }
@@ -91,7 +97,7 @@ mod tests {
     #[test]
     fn every_option_has_its_flag() {
         let line = "--controller-name a/b --implicit-gateway-port 0 --mesh-address none --merge-route-kinds \
-                    --grpc-strict --smi-whole-path-regex=true";
+                    --grpc-strict --smi-whole-path-regex=true --load-reports=false";
         let expected = Options {
             controller_name: Some("a/b".to_owned()),
             implicit_port: None,
@@ -99,6 +105,7 @@ mod tests {
             merges_route_kinds: true,
             is_grpc_strict: true,
             matches_whole_paths: true,
+            reports_loads: false,
         };
         assert_eq!(options(line).unwrap(), expected);
         assert_eq!(options("--mesh-address ::1").unwrap().mesh_address, Some("::1".parse().unwrap()));

@@ -13,6 +13,7 @@ use xds_routes::{Document, DocumentKey};
 use super::documents::DocumentPatch;
 use super::key::resource_name;
 use super::state::{Patch, World};
+use super::weights::WeightPatch;
 
 /// What a write would make of the overrides; not checked against the rest yet.
 #[derive(Debug, Default)]
@@ -21,6 +22,8 @@ pub(crate) struct Candidate {
     pub(crate) patch: Patch,
     /// The documents that it may change.
     pub(crate) documents: DocumentPatch,
+    /// The overrides of weights that it may change.
+    pub(crate) weights: WeightPatch,
     /// What is doubtful about it.
     pub(crate) warnings: Vec<Diagnostic>,
     /// What it is, for the history and for metrics.
@@ -152,7 +155,9 @@ const MAX_NAMED: usize = 3;
 
 /// Compares what the caller saw with what there is.
 pub(crate) fn check_tags(world: &World, write: &Write, options: &WriteOptions) -> Result<(), WriteError> {
-    if options.if_match.is_none() && options.if_none_match.is_none() {
+    let says_none = options.if_match.is_none() && options.if_none_match.is_none();
+    // Those of weights are compared when the rule is found.
+    if says_none || matches!(write, Write::ChangeWeights { .. }) {
         return Ok(());
     }
     let current = current_tag(world, write);
@@ -163,6 +168,8 @@ pub(crate) fn check_tags(world: &World, write: &Write, options: &WriteOptions) -
         | Write::ReplaceResources { .. }
         | Write::PutResource { .. }
         | Write::DeleteResource { .. }
+        | Write::ChangeWeights { .. }
+        | Write::EndOverrides
         | Write::Rollback { .. }
         | Write::Revert { .. } => tags.matches(current.as_deref()),
     };
@@ -188,6 +195,7 @@ fn current_tag(world: &World, write: &Write) -> Option<String> {
             _ => Some(tag::of_documents(&world.documents.translated.documents)),
         },
         Write::DeleteDocument { key } => document_tag(world, key),
+        Write::ChangeWeights { .. } | Write::EndOverrides => None,
         Write::Rollback { .. } | Write::Revert { .. } => Some(tag::of_revision(world.revision)),
     }
 }

@@ -10,49 +10,76 @@ use xds_api::document::{
     ConditionId, DocumentState, GroupedDocument, GroupedDocuments, Translated, conditions, redacted, what,
 };
 use xds_api::handle::ChangedObject;
+use xds_api::weights::Overrides;
 use xds_cache::{Generated, GroupName};
 use xds_codec::{Codec, Diagnostic, Severity, Tree};
 use xds_routes::conditions::Truth;
 use xds_routes::{Conditions, Document, DocumentKey, Documents, Placed, ReadOutcome, translate};
 
 use super::key::{StoreKey, resource_name};
+use super::observed::Observed;
 use super::plan::{MAX_DIFFERENCE, Plan};
+use super::weights::lay_documents;
 
 /// New documents of the API; `None` takes one out.
 pub(crate) type DocumentPatch = BTreeMap<DocumentKey, Option<GroupedDocument>>;
 
-/// What there is once the files say `files` and the API `owned`. Takes as long as all documents are many, unless nothing
-/// changed: then what they give is the very same.
+/// What is said, before it is translated.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    /// The documents of the files.
+    pub(crate) files: Arc<GroupedDocuments>,
+    /// The documents of the API.
+    pub(crate) owned: Arc<GroupedDocuments>,
+    /// What is laid over the weights of rules.
+    pub(crate) weights: Arc<Overrides>,
+}
+
+/// What there is once that is said; `observed` is what the store remembers of documents that this process has not seen as they
+/// are. Takes as long as all documents are many, unless nothing changed: then what they give is the very same.
 pub(crate) fn next(
     codec: &Codec,
     before: &DocumentState,
-    files: Arc<GroupedDocuments>,
-    owned: Arc<GroupedDocuments>,
+    said: Said,
+    observed: &Observed,
     now: SystemTime,
 ) -> DocumentState {
-    let documents = effective(&before.translated.documents, &files, &owned);
+    let Said { files, owned, weights } = said;
+    let mut documents = effective(&before.translated.documents, &files, &owned, observed);
+    lay_documents(&mut documents, &weights);
     let options = Arc::clone(&before.options);
     if is_same(&documents, &before.translated.documents) {
-        return DocumentState { files, owned, translated: Arc::clone(&before.translated), options };
+        return DocumentState { files, owned, weights, translated: Arc::clone(&before.translated), options };
     }
     let translation = translate(codec, &documents, &options, Some(&before.translated.translation));
-    let since = since(&before.translated, &translation.conditions, now);
+    let since = since(&before.translated, &translation.conditions, observed, now);
     DocumentState {
         files,
         owned,
+        weights,
         translated: Arc::new(Translated { documents, translation, since }),
         options,
     }
 }
 
+/// What files give that nobody serves.
+pub(crate) fn offline(codec: &Codec, nothing: &DocumentState, files: Arc<GroupedDocuments>) -> DocumentState {
+    let said = Said { files, owned: Arc::default(), weights: Arc::default() };
+    next(codec, nothing, said, &Observed::default(), SystemTime::UNIX_EPOCH)
+}
+
 /// The documents that count, each with how often it has changed.
-fn effective(before: &Documents, files: &GroupedDocuments, owned: &GroupedDocuments) -> Documents {
+fn effective(
+    before: &Documents,
+    files: &GroupedDocuments,
+    owned: &GroupedDocuments,
+    observed: &Observed,
+) -> Documents {
     let of_files = files.iter().filter(|(key, _)| !owned.contains_key(*key));
     let place = |(key, GroupedDocument { document, group }): (&DocumentKey, &GroupedDocument)| {
         let generation = match before.get(key) {
             Some(placed) if placed.document.source == document.source => placed.generation,
-            Some(placed) => placed.generation.saturating_add(1),
-            None => 1,
+            before => observed.generation(document, before.map(|placed| placed.generation)),
         };
         (key.clone(), Placed { document: Arc::clone(document), group: group.clone(), generation })
     };
@@ -69,20 +96,21 @@ fn is_same(a: &Documents, b: &Documents) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|((key, a), (other, b))| key == other && is_same(a, b))
 }
 
-/// Since when each condition has its status: since `now` if it had another one, or none.
+/// Since when each condition has its status: since `now` if it had another one, or none, and no other is remembered.
 fn since(
     before: &Translated,
     after: &Conditions,
+    observed: &Observed,
     now: SystemTime,
 ) -> BTreeMap<ConditionId, (Truth, SystemTime)> {
     let mut since = BTreeMap::new();
     for (object, status) in &after.objects {
         for (part, condition) in conditions(status) {
             let id = ConditionId { object: object.clone(), part, kind: condition.kind };
-            let at = match before.since.get(&id) {
-                Some((status, at)) if *status == condition.status => *at,
-                Some(_) | None => now,
-            };
+            let known = before.since.get(&id).filter(|(status, _)| *status == condition.status);
+            // What is remembered comes first: before the files were read, conditions were not what they will be.
+            let remembered = observed.since(&id, condition.status);
+            let at = remembered.or(known.map(|(_, at)| *at)).unwrap_or(now);
             since.insert(id, (condition.status, at));
         }
     }
@@ -148,6 +176,18 @@ pub(crate) fn read_record(key: &DocumentKey, value: &[u8]) -> Result<GroupedDocu
     let group = GroupName::new(group).map_err(|error| error.to_string())?;
     let document = of_json(key, value.get("source").unwrap_or(&Value::Null))?;
     Ok(GroupedDocument { document, group })
+}
+
+/// What [stands in](xds_routes::stand_in) for a record that cannot be read.
+pub(crate) fn stand_in_of_record(key: &DocumentKey, value: &[u8]) -> Option<GroupedDocument> {
+    let value: Value = serde_json::from_slice(value).ok()?;
+    let group = value.get("group").and_then(Value::as_str).and_then(|group| GroupName::new(group).ok());
+    let ReadOutcome::Objects(objects) = xds_routes::read(&"".into(), &Tree::from_json(value.get("source")?))
+    else {
+        return None;
+    };
+    let document = objects.into_iter().find(|object| object.key == *key)?.stand_in?;
+    Some(GroupedDocument { document, group: group.unwrap_or_else(GroupName::default_group) })
 }
 
 /// What has to be stored so that `patch` is laid over `owned`.

@@ -90,7 +90,7 @@ fn to_entry(record: &Record) -> HistoryEntry {
             (Some(_), Some(_)) => ChangeKind::Changed,
         };
         match StoreKey::parse(&change.key) {
-            Some(StoreKey::FilesHash) => None,
+            Some(key) if key.is_internal() => None,
             Some(key) => Some((key.what(), kind)),
             None => Some((change.key.clone(), kind)),
         }
@@ -115,7 +115,7 @@ fn compare(
     let mut changed = Vec::new();
     for text in keys {
         let (old, new) = (before.get(text).copied(), after.get(text).copied());
-        let Some(key) = StoreKey::parse(text).filter(|key| *key != StoreKey::FilesHash && old != new) else {
+        let Some(key) = StoreKey::parse(text).filter(|key| !key.is_internal() && old != new) else {
             continue;
         };
         if changed.len() >= MAX_DIFFERENCE {
@@ -140,7 +140,9 @@ fn show(codec: &Codec, store: &dyn Store, key: &StoreKey, hash: BlobHash) -> Res
         StoreKey::FileDocument(_) => serde_json::from_slice::<Value>(&value)
             .ok()
             .and_then(|mut content| content.get_mut("document").map(Value::take)),
-        StoreKey::Group(_) | StoreKey::FileGroup(_) => serde_json::from_slice(&value).ok(),
+        StoreKey::Group(_) | StoreKey::FileGroup(_) | StoreKey::DocumentStatus(_) | StoreKey::Weights(_) => {
+            serde_json::from_slice(&value).ok()
+        }
         StoreKey::File(..) => serde_json::from_slice::<Value>(&value)
             .ok()
             .and_then(|mut content| content.get_mut("resource").map(Value::take)),

@@ -6,9 +6,11 @@
 //! | `label/{group}` | the label of its publication |
 //! | `resource/{group}/{type}/{name}` | a resource that the API owns (see [`record`](super::record)) |
 //! | `document/{kind}/{namespace}/{name}` | a route document that the API owns: its group and source as JSON |
+//! | `weights/{kind}/{namespace}/{name}/{rule}` | what the API lays over the weights of a rule, as JSON |
 //! | `file-group/{group}` | the definition of a group that a file defines, as JSON, for differences only |
 //! | `file/{group}/{type}/{name}` | a resource of a file as JSON without its secrets, for differences only |
 //! | `file-document/{kind}/{namespace}/{name}` | a route document of a file as JSON without its secrets, for differences only |
+//! | `document-status/{kind}/{namespace}/{name}` | generation of a route document, and since when its conditions are as they are ([`observed`](super::observed)) |
 //! | `files/hash` | the content hash of all that the files give |
 //!
 //! Each part is percent-encoded, so that `/` only separates.
@@ -16,6 +18,7 @@
 use std::fmt::Write as _;
 
 use xds_api::document;
+use xds_api::weights::{RuleKey, WeightedObject};
 use xds_cache::{GroupName, ResourceKey, ResourceType};
 use xds_routes::{DocumentKey, Kind};
 
@@ -33,12 +36,16 @@ pub(crate) enum StoreKey {
     Resource(GroupName, ResourceKey),
     /// A document that the API owns.
     Document(DocumentKey),
+    /// What the API lays over the weights of a rule.
+    Weights(RuleKey),
     /// What a file said of a group.
     FileGroup(GroupName),
     /// What a file said of a resource.
     File(GroupName, ResourceKey),
     /// What a file said in a document.
     FileDocument(DocumentKey),
+    /// What is remembered of a document; no part of the history.
+    DocumentStatus(DocumentKey),
     /// The content hash of the files.
     FilesHash,
 }
@@ -65,6 +72,13 @@ impl StoreKey {
             ["file-document", kind, namespace, name] => {
                 document_key(kind, namespace, name).map(Self::FileDocument)
             }
+            ["document-status", kind, namespace, name] => {
+                document_key(kind, namespace, name).map(Self::DocumentStatus)
+            }
+            ["weights", kind, namespace, name, rule] => {
+                let object = WeightedObject::parse(kind, namespace, name).ok()?;
+                Some(Self::Weights(RuleKey { object, rule: rule.into() }))
+            }
             _ => None,
         }
     }
@@ -74,21 +88,29 @@ impl StoreKey {
         match self {
             Self::Group(group) | Self::Label(group) | Self::Resource(group, _) => Some(group),
             Self::Document(_)
+            | Self::Weights(_)
             | Self::FileGroup(_)
             | Self::File(..)
             | Self::FileDocument(_)
+            | Self::DocumentStatus(_)
             | Self::FilesHash => None,
         }
     }
 
-    /// How the thing is called in answers and in the history: `group/{group}`, `{group}/{type}/{name}` or
-    /// `document/{kind}/{namespace}/{name}`.
+    /// Whether it is for the server itself, and nothing that people changed.
+    pub(crate) fn is_internal(&self) -> bool {
+        matches!(self, Self::FilesHash | Self::DocumentStatus(_))
+    }
+
+    /// How the thing is called in answers and in the history: `group/{group}`, `{group}/{type}/{name}`,
+    /// `document/{kind}/{namespace}/{name}` or `weights/{kind}/{namespace}/{name}/{rule}`.
     pub(crate) fn what(&self) -> String {
         match self {
             Self::Group(group) | Self::FileGroup(group) => format!("group/{group}"),
             Self::Label(group) => format!("label/{group}"),
             Self::Resource(group, key) | Self::File(group, key) => resource_name(group, key),
-            Self::Document(key) | Self::FileDocument(key) => document::what(key),
+            Self::Document(key) | Self::FileDocument(key) | Self::DocumentStatus(key) => document::what(key),
+            Self::Weights(key) => key.what(),
             Self::FilesHash => FILES_HASH.to_owned(),
         }
     }
@@ -104,6 +126,11 @@ impl std::fmt::Display for StoreKey {
             Self::File(group, key) => write!(f, "file/{}", path(group, key)),
             Self::Document(key) => write!(f, "document/{}", document_path(key)),
             Self::FileDocument(key) => write!(f, "file-document/{}", document_path(key)),
+            Self::DocumentStatus(key) => write!(f, "document-status/{}", document_path(key)),
+            Self::Weights(RuleKey { object, rule }) => {
+                let (namespace, name) = (encode(object.namespace()), encode(object.name()));
+                write!(f, "weights/{}/{namespace}/{name}/{}", object.kind(), encode(rule))
+            }
             Self::FilesHash => f.write_str(FILES_HASH),
         }
     }
@@ -164,13 +191,15 @@ fn decode(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use proptest::prelude::*;
 
     use super::*;
 
     proptest! {
         #[test]
-        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..8) {
+        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..11) {
             let group = GroupName::new(&group).unwrap();
             let resource_type = match ResourceType::KNOWN.get(slug) {
                 Some(known) => known.clone(),
@@ -186,6 +215,15 @@ mod tests {
                 4 => StoreKey::FileGroup(group),
                 5 => StoreKey::Document(document),
                 6 => StoreKey::FileDocument(document),
+                7 => StoreKey::DocumentStatus(document),
+                8 => {
+                    let object = WeightedObject::Routes(group, Arc::clone(&key.name));
+                    StoreKey::Weights(RuleKey { object, rule: key.name })
+                }
+                9 => {
+                    let document = DocumentKey::new(Kind::GrpcRoute, group.as_str(), &key.name);
+                    StoreKey::Weights(RuleKey { object: WeightedObject::Document(document), rule: key.name })
+                }
                 _ => StoreKey::FilesHash,
             };
             prop_assert_eq!(StoreKey::parse(&key.to_string()), Some(key));

@@ -7,17 +7,19 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use xds_api::document::{DocumentState, GroupedDocuments};
 use xds_api::handle::{ChangedObject, Event, FileStatus, ReloadOutcome, WriteError};
+use xds_api::weights::reconcile::Dropped;
 use xds_cache::{GroupName, Groups, Layer, Origin};
 use xds_codec::Diagnostic;
 use xds_store::{BlobHash, CommitError, StoreError};
 
 use super::contents::{content_hash, equal_documents, equal_overrides, is_content, summary};
-use super::documents::DocumentPatch;
+use super::documents::{DocumentPatch, Said};
 use super::key::StoreKey;
 use super::plan::{Plan, difference, plan};
 use super::state::{Patch, World};
+use super::weights::Objects;
 use super::write::{Label, MAX_ATTEMPTS};
-use super::{Shared, check, documents, revision_of};
+use super::{Shared, check, documents, observed, revision_of, weights};
 use crate::source::FileLoad;
 
 /// The watched files by path.
@@ -41,7 +43,10 @@ struct Step {
     patch: Patch,
     /// And what of the API's documents.
     document_patch: DocumentPatch,
-    dropped: Vec<String>,
+    /// Of what is named here, the API's part goes, because it is what the files say by now.
+    equal: Vec<String>,
+    /// What goes of the overrides of weights.
+    dropped: Vec<Dropped>,
     groups: Groups,
     plan: Plan,
     summary: String,
@@ -87,7 +92,7 @@ impl Shared {
         outcome: &mut ReloadOutcome,
     ) -> Result<(), WriteError> {
         for _ in 0..MAX_ATTEMPTS {
-            let caught_up = self.catch_up();
+            let caught_up = self.catch_up().await;
             let world = self.state().world();
             let (head, keys) = self.parts.store.state();
             match caught_up {
@@ -136,7 +141,7 @@ impl Shared {
 
     /// Makes up for a load that was served without being recorded. If that fails again, the problem stays.
     pub(crate) async fn record_late(self: &Arc<Self>) {
-        if !self.state().is_record_due || self.catch_up().is_err() {
+        if !self.state().is_record_due || self.catch_up().await.is_err() {
             return;
         }
         let world = self.state().world();
@@ -152,7 +157,7 @@ impl Shared {
     ///
     /// `show` makes the status of the load visible: once it is published, and before that is told.
     async fn try_load(&self, world: &World, step: Step, show: impl FnOnce()) -> bool {
-        let Step { base, documents, patch, document_patch, dropped, groups, plan, summary } = step;
+        let Step { base, documents, patch, document_patch, equal, dropped, groups, plan, summary } = step;
         let has_revision = !plan.is_empty();
         let mut is_record_due = false;
         let (revision, patch, documents, groups) = if has_revision {
@@ -169,11 +174,14 @@ impl Shared {
                         format!("a load of the files could not be recorded: {}", chain(&error)),
                     );
                     is_record_due = may_pass(&error);
-                    let documents = match document_patch.is_empty() {
+                    let keeps = document_patch.is_empty()
+                        && Arc::ptr_eq(&documents.weights, &world.documents.weights);
+                    let DocumentState { owned, weights, .. } = world.documents.clone();
+                    let documents = match keeps {
                         true => documents,
-                        false => self.translate(world, documents.files, &world.documents.owned),
+                        false => self.translate(world, Said { files: documents.files, owned, weights }),
                     };
-                    let groups = world.rebased(&base, &Patch::new(), &documents.translated);
+                    let groups = world.rebased(&base, &Patch::new(), &documents);
                     (world.revision, Patch::new(), documents, groups)
                 }
             }
@@ -189,6 +197,7 @@ impl Shared {
             state.base = base;
             state.is_recorded = is_recorded;
             state.is_record_due = is_record_due;
+            state.observed = Arc::default();
             !std::mem::replace(&mut state.is_loaded, true)
         };
         let changes = is_first || revision != world.revision || !is_same(&world.groups, &groups);
@@ -199,10 +208,12 @@ impl Shared {
             show();
         }
         if is_recorded {
-            for what in dropped {
+            for what in equal {
                 tracing::info!(what, "override dropped: it is what the file says by now");
-                self.tell(Event::OverrideDropped { what });
+                let reason = "it is what the file says by now".to_owned();
+                self.tell(Event::OverrideDropped { what, reason });
             }
+            self.tell_dropped(&dropped);
         }
         true
     }
@@ -213,7 +224,11 @@ impl Shared {
         plan: Plan,
         label: Label<'_>,
     ) -> Result<xds_cache::Revision, WriteError> {
-        let small: Plan = plan.iter().filter(|(key, _)| !is_content(key)).cloned().collect();
+        let small: Plan = plan
+            .iter()
+            .filter(|(key, _)| !is_content(key) && !matches!(key, StoreKey::DocumentStatus(_)))
+            .cloned()
+            .collect();
         let again = Label { actor: label.actor, source: label.source, summary: label.summary };
         match self.commit(world.revision, plan, label).await {
             Err(WriteError::Store(error)) if matches!(*error, CommitError::TooLarge { .. }) => {
@@ -240,31 +255,40 @@ impl Shared {
         let hash = content_hash(base);
         let is_known = keys.get(super::key::FILES_HASH) == Some(&BlobHash::of(hash.as_bytes()));
         let contents = if is_known { Plan::new() } else { self.contents(world, base, keys) };
-        let (patch, mut dropped) = equal_overrides(world, &base.layer, &contents);
+        let (patch, mut equal) = equal_overrides(world, &base.layer, &contents);
         let document_patch = equal_documents(world, &base.documents, &contents);
-        dropped.extend(document_patch.keys().map(xds_api::document::what));
+        equal.extend(document_patch.keys().map(xds_api::document::what));
         let owned = documents::patched(&world.documents.owned, &document_patch);
-        let documents = self.translate(world, Arc::clone(&base.documents), &owned);
-        let groups = world.rebased(&base.layer, &patch, &documents.translated);
+        let objects =
+            Objects { files: &base.documents, owned: &owned, base: &base.layer, ..world.objects(&patch) };
+        let (laid, dropped) = objects.reconcile(&world.documents.weights, SystemTime::now());
+        let weights = world.same_weights(laid);
+        let said = Said { files: Arc::clone(&base.documents), owned: Arc::clone(&owned), weights };
+        let documents = self.translate(world, said);
+        let groups = world.rebased(&base.layer, &patch, &documents);
         let summary = summary(&contents);
         let mut plan = plan(&world.overrides, &patch);
         plan.extend(documents::plan(&world.documents.owned, &document_patch));
+        plan.extend(weights::plan(&world.documents.weights, &documents.weights));
         if !is_known {
             plan.extend(contents);
             plan.push((StoreKey::FilesHash, Some(Bytes::from(hash))));
         }
+        // It makes no revision of its own.
+        if !plan.is_empty() {
+            let (before, after) = (&world.documents.translated, &documents.translated);
+            plan.extend(match self.state().is_recorded {
+                true => observed::plan(before, after),
+                false => observed::whole_plan(keys, after),
+            });
+        }
         let base = Arc::clone(&base.layer);
-        Step { base, documents, patch, document_patch, dropped, groups, plan, summary }
+        Step { base, documents, patch, document_patch, equal, dropped, groups, plan, summary }
     }
 
-    /// All documents with those of the files and of the API as given, and what they give.
-    pub(crate) fn translate(
-        &self,
-        world: &World,
-        files: Arc<GroupedDocuments>,
-        owned: &Arc<GroupedDocuments>,
-    ) -> DocumentState {
-        documents::next(&self.parts.codec, &world.documents, files, Arc::clone(owned), SystemTime::now())
+    /// What there is once that is said.
+    pub(crate) fn translate(&self, world: &World, said: Said) -> DocumentState {
+        documents::next(&self.parts.codec, &world.documents, said, &world.observed, SystemTime::now())
     }
 
     fn doubts(&self, world: &World, step: &Step) -> Vec<Diagnostic> {

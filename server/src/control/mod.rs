@@ -6,7 +6,8 @@
 //!
 //! [`candidate`] says what a write would make of the overrides, [`check`] whether that is valid, [`plan`] what has to be
 //! stored for it, [`mod@write`] does it. [`load`] takes in what the files give, [`stored`] what the store holds, [`past`] what it
-//! held. Route documents of both sources are one more input: [`documents`] has them translated into resources.
+//! held. Route documents of both sources are one more input: [`documents`] has them translated into resources. Over the weights
+//! of rules, [`weights`] lays what the API says of them.
 
 mod candidate;
 pub(crate) mod check;
@@ -15,6 +16,7 @@ pub(crate) mod documents;
 mod history;
 mod key;
 mod load;
+mod observed;
 mod past;
 mod plan;
 mod record;
@@ -22,6 +24,7 @@ mod state;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod weights;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,8 +42,11 @@ use xds_api::handle::{
 };
 use xds_cache::{Layer, Publisher, Revision, StatusBoard};
 use xds_codec::{Codec, Diagnostic};
+use xds_routes::conditions::GrpcFeature;
 use xds_store::{Store, StoreError};
 
+use self::documents::Said;
+use self::observed::Observed;
 use self::state::State;
 use crate::source::FileLoad;
 
@@ -59,10 +65,10 @@ pub struct Options {
 
 /// What the control tells of its work, for the metrics.
 pub trait Observer: Send + Sync {
-    /// A revision was published; `source` is `api`, `file`, `rollback`, `revert` or `store`.
+    /// A revision was published; `source` is `api`, `file`, `rollback`, `revert`, `expiry` or `store`.
     fn published(&self, source: &'static str, revision: Revision);
-    /// All metrics in OpenMetrics text.
-    fn render(&self) -> String;
+    /// All metrics in OpenMetrics text; `unsupported` is how many rules have something that gRPC clients cannot have.
+    fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>) -> String;
 }
 
 /// Reads the files again and hands them to [`Control::load_files`], or to [`Control::confirm_files`] if the argument is true.
@@ -98,6 +104,8 @@ struct Shared {
     state: Mutex<State>,
     reload: OnceLock<Reload>,
     events: broadcast::Sender<Event>,
+    /// Told when overrides of weights change.
+    weights_changed: tokio::sync::Notify,
 }
 
 /// How many events a slow reader may lag behind before it loses the oldest.
@@ -118,15 +126,22 @@ impl Control {
         }
         let routes = Arc::new(options.routes.clone());
         let nothing = DocumentState { options: routes, ..DocumentState::default() };
-        let owned = Arc::new(std::mem::take(&mut stored.documents));
-        let documents = documents::next(&parts.codec, &nothing, Arc::default(), owned, SystemTime::now());
+        let said = Said {
+            files: Arc::default(),
+            owned: Arc::new(std::mem::take(&mut stored.documents)),
+            weights: Arc::new(std::mem::take(&mut stored.weights)),
+        };
+        let observed = Observed::read(&*parts.store, &keys, |_| true)?;
+        let documents = documents::next(&parts.codec, &nothing, said, &observed, SystemTime::now());
         let (events, _) = broadcast::channel(EVENT_CAPACITY);
+        let codec = parts.codec.clone();
         let shared = Shared {
             parts,
             changing: tokio::sync::Mutex::default(),
-            state: Mutex::new(State::new(revision_of(revision), stored, documents)),
+            state: Mutex::new(State::new(&codec, revision_of(revision), stored, documents, observed)),
             reload: OnceLock::new(),
             events,
+            weights_changed: tokio::sync::Notify::new(),
             options,
         };
         if !shared.options.watches_files {
@@ -168,7 +183,7 @@ impl Control {
         loop {
             {
                 let _changing = self.shared.changing.lock().await;
-                match self.shared.catch_up() {
+                match self.shared.catch_up().await {
                     Ok(()) => self.shared.solved("store"),
                     Err(error) => self.shared.problem("store", format!("the store cannot be read: {error}")),
                 }
@@ -288,7 +303,9 @@ impl xds_api::handle::Control for Control {
     }
 
     fn metrics(&self) -> String {
-        self.shared.parts.observer.as_ref().map(|observer| observer.render()).unwrap_or_default()
+        let translated = Arc::clone(&self.shared.state().documents.translated);
+        let unsupported = &translated.translation.grpc_unsupported;
+        self.shared.parts.observer.as_ref().map(|observer| observer.render(unsupported)).unwrap_or_default()
     }
 
     fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<HistoryEntry>, WriteError> {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use xds_api::document::GroupedDocument;
 use xds_api::handle::WriteError;
+use xds_api::weights::RuleOverride;
 use xds_cache::layer::LayerGroup;
 use xds_cache::{GroupName, Revision};
 use xds_codec::{Codec, Diagnostic};
@@ -15,7 +16,8 @@ use super::candidate::{Candidate, warning};
 use super::documents::DocumentPatch;
 use super::key::StoreKey;
 use super::state::{Patch, World};
-use super::{documents, history, stored};
+use super::weights::WeightPatch;
+use super::{documents, history, stored, weights};
 
 /// Builds the candidate that makes the overrides what they were at `to`.
 pub(crate) fn rollback(
@@ -49,9 +51,14 @@ pub(crate) fn rollback(
             documents.insert(key.clone(), past.cloned());
         }
     }
+    let (before, after) = (&*world.documents.weights, &past.weights);
+    let mut weights = WeightPatch::new();
+    for key in before.keys().chain(after.keys()).filter(|key| before.get(*key) != after.get(*key)) {
+        weights.insert(key.clone(), after.get(key).cloned());
+    }
     warnings.extend(changed_files(&keys, &store.state().1));
     let summary = format!("roll back to revision {to}");
-    Ok(Candidate { patch, documents, warnings, source: "rollback", summary, is_whole: true })
+    Ok(Candidate { patch, documents, weights, warnings, source: "rollback", summary, is_whole: true })
 }
 
 /// Builds the candidate that undoes revision `of` wherever its value is still the present one.
@@ -64,11 +71,11 @@ pub(crate) fn revert(
     let record = history::record(store, of)?;
     let (_, present) = store.state();
     let (mut patch, mut documents) = (Patch::new(), DocumentPatch::new());
-    let mut warnings = Vec::new();
+    let (mut weights, mut warnings) = (WeightPatch::new(), Vec::new());
     let Record { commit, previous, .. } = &record;
     for (change, (_, previous)) in commit.changes.iter().zip(previous) {
         let Some(key) = StoreKey::parse(&change.key) else { continue };
-        if key.owned_group().is_none() && !matches!(key, StoreKey::Document(_)) {
+        if key.owned_group().is_none() && !matches!(key, StoreKey::Document(_) | StoreKey::Weights(_)) {
             continue;
         }
         if present.get(&change.key) != change.value.as_ref() {
@@ -79,6 +86,9 @@ pub(crate) fn revert(
         let done = match (&key, key.owned_group()) {
             (StoreKey::Document(key), _) => {
                 document_at(store, key, *previous).map(|document| _ = documents.insert(key.clone(), document))
+            }
+            (StoreKey::Weights(key), _) => {
+                override_at(store, *previous).map(|over| _ = weights.insert(key.clone(), over))
             }
             (key, Some(name)) => {
                 let group = patch.entry(name.clone()).or_insert_with(|| Some(world.owned(name)));
@@ -96,7 +106,7 @@ pub(crate) fn revert(
         }
     }
     let summary = format!("revert revision {of}");
-    Ok(Candidate { patch, documents, warnings, source: "revert", summary, is_whole: false })
+    Ok(Candidate { patch, documents, weights, warnings, source: "revert", summary, is_whole: false })
 }
 
 /// Gives one key of a group its previous value.
@@ -113,9 +123,11 @@ fn put_back(
             StoreKey::Label(_) => group.label = None,
             StoreKey::Resource(_, key) => _ = group.resources.remove(key),
             StoreKey::Document(_)
+            | StoreKey::Weights(_)
             | StoreKey::FileGroup(_)
             | StoreKey::File(..)
             | StoreKey::FileDocument(_)
+            | StoreKey::DocumentStatus(_)
             | StoreKey::FilesHash => {}
         }
         return Ok(());
@@ -131,6 +143,12 @@ fn document_at(
 ) -> Result<Option<GroupedDocument>, String> {
     let Some(hash) = previous else { return Ok(None) };
     documents::read_record(key, &former(store, hash)?).map(Some)
+}
+
+/// The previous override of a rule's weights; `None` if there was none.
+fn override_at(store: &dyn Store, previous: Option<BlobHash>) -> Result<Option<RuleOverride>, String> {
+    let Some(hash) = previous else { return Ok(None) };
+    weights::read_record(&former(store, hash)?).map(Some)
 }
 
 fn former(store: &dyn Store, hash: BlobHash) -> Result<Bytes, String> {
@@ -166,6 +184,8 @@ fn changed_files(past: &BTreeMap<String, BlobHash>, present: &BTreeMap<String, B
             | StoreKey::Label(_)
             | StoreKey::Resource(..)
             | StoreKey::Document(_)
+            | StoreKey::DocumentStatus(_)
+            | StoreKey::Weights(_)
             | StoreKey::FilesHash => None,
         })
         .take(MAX_NAMED)

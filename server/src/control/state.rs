@@ -4,17 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use xds_api::document::{DocumentState, Translated};
+use xds_api::document::{DocumentState, GroupedDocuments};
 use xds_api::handle::{Event, FileStatus};
 use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group, merge};
 use xds_cache::{GroupName, Groups, Layer, Publication, Revision};
+use xds_codec::Codec;
+use xds_routes::DocumentKey;
+use xds_store::StoreError;
 
+use super::documents::Said;
+use super::observed::Observed;
 use super::stored::Stored;
-use super::{Shared, documents, stored, stored_revision};
+use super::{Shared, documents, stored, stored_revision, weights};
 
 /// The state; changed only by whoever holds `Shared::changing`, and read at any time.
 #[derive(Debug)]
 pub(crate) struct State {
+    codec: Codec,
     /// The revision that the overrides are of.
     pub(crate) revision: Revision,
     /// What the files give.
@@ -23,6 +29,8 @@ pub(crate) struct State {
     pub(crate) overrides: Arc<Layer>,
     /// The documents of both, and what they give.
     pub(crate) documents: DocumentState,
+    /// What the store remembered of documents when it was opened; nothing once the first complete load was published.
+    pub(crate) observed: Arc<Observed>,
     /// All of it merged.
     pub(crate) groups: Groups,
     /// The stored records that could not be read: why, by key.
@@ -49,25 +57,37 @@ pub(crate) type Patch = BTreeMap<GroupName, Option<LayerGroup>>;
 /// What the state was when a change was begun.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
+    pub(crate) codec: Codec,
     pub(crate) revision: Revision,
     pub(crate) base: Arc<Layer>,
     pub(crate) overrides: Arc<Layer>,
     pub(crate) documents: DocumentState,
+    pub(crate) observed: Arc<Observed>,
     pub(crate) groups: Groups,
     pub(crate) files: Arc<BTreeMap<Arc<str>, FileStatus>>,
 }
 
 impl State {
     /// What is stored, without any files. `documents` are those of `stored`.
-    pub(crate) fn new(revision: Revision, stored: Stored, documents: DocumentState) -> Self {
+    pub(crate) fn new(
+        codec: &Codec,
+        revision: Revision,
+        stored: Stored,
+        documents: DocumentState,
+        observed: Observed,
+    ) -> Self {
         let base = Arc::new(Layer::default());
         let overrides = Arc::new(stored.overrides);
+        let mut groups = merge(&base, &overrides, &documents.translated.translation.groups);
+        weights::lay_groups(codec, &mut groups, &documents.weights);
         Self {
+            codec: codec.clone(),
             revision,
-            groups: merge(&base, &overrides, &documents.translated.translation.groups),
+            groups,
             base,
             overrides,
             documents,
+            observed: Arc::new(observed),
             unreadable: stored.unreadable,
             problems: BTreeMap::new(),
             files: Arc::default(),
@@ -81,10 +101,12 @@ impl State {
 
     pub(crate) fn world(&self) -> World {
         World {
+            codec: self.codec.clone(),
             revision: self.revision,
             base: Arc::clone(&self.base),
             overrides: Arc::clone(&self.overrides),
             documents: self.documents.clone(),
+            observed: Arc::clone(&self.observed),
             groups: self.groups.clone(),
             files: Arc::clone(&self.files),
         }
@@ -121,15 +143,20 @@ impl World {
         self.overrides.groups.get(name).cloned().unwrap_or_default()
     }
 
-    /// The groups as they are after `base` and `overrides` were patched, and with what the documents then give.
+    /// The groups as they are after `base` and `overrides` were patched, and with what the documents then give and what is laid
+    /// over weights.
     ///
     /// `base` may differ from the world's only in groups that `patch` names. A group that would be the same as it is stays the
     /// very same.
-    pub(crate) fn patched(&self, base: &Layer, patch: &Patch, translated: &Arc<Translated>) -> Groups {
+    pub(crate) fn patched(&self, base: &Layer, patch: &Patch, documents: &DocumentState) -> Groups {
         let mut names: BTreeSet<&GroupName> = patch.keys().collect();
-        let generated = &translated.translation.groups;
-        if !Arc::ptr_eq(&self.documents.translated, translated) {
+        let generated = &documents.translated.translation.groups;
+        if !Arc::ptr_eq(&self.documents.translated, &documents.translated) {
             names.extend(self.documents.translated.translation.groups.keys().chain(generated.keys()));
+        }
+        if !Arc::ptr_eq(&self.documents.weights, &documents.weights) {
+            names.extend(weights::groups_of(&self.documents.weights));
+            names.extend(weights::groups_of(&documents.weights));
         }
         let mut groups = self.groups.clone();
         for name in names {
@@ -140,7 +167,9 @@ impl World {
             };
             let generated = generated.get(name);
             if under.is_some() || over.is_some() || generated.is_some() || name.is_default() {
-                insert(&mut groups, name, effective_group(name, under, over, generated));
+                let mut group = effective_group(name, under, over, generated);
+                weights::lay_resources(&self.codec, name, &mut group.resources, &documents.weights);
+                insert(&mut groups, name, group);
             } else {
                 groups.remove(name);
             }
@@ -149,7 +178,7 @@ impl World {
     }
 
     /// The groups as they are with another base, the overrides patched, and what the documents then give.
-    pub(crate) fn rebased(&self, base: &Layer, patch: &Patch, translated: &Arc<Translated>) -> Groups {
+    pub(crate) fn rebased(&self, base: &Layer, patch: &Patch, documents: &DocumentState) -> Groups {
         let mut everything: Patch =
             self.overrides.groups.iter().map(|(name, group)| (name.clone(), Some(group.clone()))).collect();
         everything.extend(patch.iter().map(|(name, group)| (name.clone(), group.clone())));
@@ -157,7 +186,7 @@ impl World {
         for name in names {
             everything.entry(name.clone()).or_insert(None);
         }
-        self.patched(base, &everything, translated)
+        self.patched(base, &everything, documents)
     }
 }
 
@@ -191,6 +220,7 @@ impl Shared {
         let (revision, groups) = {
             let mut state = self.state();
             state.is_loaded = true;
+            state.observed = Arc::default();
             (state.revision, state.groups.clone())
         };
         self.publish(revision, groups, "store", "the stored state");
@@ -233,13 +263,19 @@ impl Shared {
         publication
     }
 
-    /// Takes in what others committed to the store since.
-    pub(crate) fn catch_up(&self) -> Result<(), xds_store::StoreError> {
-        let store = &self.parts.store;
-        let world = self.state().world();
-        if store.head() == stored_revision(world.revision) {
+    /// Takes in what others committed to the store since, on a thread of its own: many documents take seconds.
+    pub(crate) async fn catch_up(self: &Arc<Self>) -> Result<(), StoreError> {
+        if self.parts.store.head() == stored_revision(self.state().revision) {
             return Ok(());
         }
+        let shared = Arc::clone(self);
+        let caught_up = tokio::task::spawn_blocking(move || shared.take_in_others()).await;
+        caught_up.unwrap_or(Err(StoreError::Closed))
+    }
+
+    fn take_in_others(&self) -> Result<(), StoreError> {
+        let store = &self.parts.store;
+        let world = self.state().world();
         let (revision, keys) = store.state();
         let revision = super::revision_of(revision);
         let last_good = Some((&*world.overrides, &*world.documents.owned));
@@ -249,9 +285,21 @@ impl Shared {
             names.filter(|name| world.overrides.groups.get(*name) != stored.overrides.groups.get(*name));
         let patch: Patch =
             changed.map(|name| (name.clone(), stored.overrides.groups.get(name).cloned())).collect();
-        let (files, owned) = (Arc::clone(&world.documents.files), Arc::new(stored.documents));
-        let documents = documents::next(&self.parts.codec, &world.documents, files, owned, SystemTime::now());
-        let groups = world.patched(&world.base, &patch, &documents.translated);
+        let owned = Arc::new(stored.documents);
+        let is_news = |key: &DocumentKey| {
+            let said =
+                |documents: &GroupedDocuments| documents.get(key).map(|one| Arc::clone(&one.document.source));
+            said(&owned) != said(&world.documents.owned)
+        };
+        let observed = Observed::read(&**store, &keys, is_news)?;
+        let said = Said {
+            files: Arc::clone(&world.documents.files),
+            owned: Arc::clone(&owned),
+            weights: Arc::new(stored.weights),
+        };
+        let documents =
+            documents::next(&self.parts.codec, &world.documents, said, &observed, SystemTime::now());
+        let groups = world.patched(&world.base, &patch, &documents);
         documents::log_news(&world.documents.translated, &documents.translated);
         let is_loaded = {
             let mut state = self.state();
@@ -262,6 +310,7 @@ impl Shared {
             state.groups = groups.clone();
             state.is_loaded
         };
+        self.weights_changed.notify_one();
         if is_loaded {
             self.publish(revision, groups, "store", "what another server committed");
         }
@@ -274,6 +323,7 @@ const MAX_NAMED_FILES: usize = 10;
 
 #[cfg(test)]
 mod tests {
+    use xds_api::document::Translated;
     use xds_cache::layer::GeneratedGroup;
     use xds_cache::{Profile, Resource, ResourceType};
 
@@ -305,10 +355,12 @@ mod tests {
 
     fn world(base: &Arc<Layer>, overrides: &Arc<Layer>, generated: &Arc<Translated>) -> World {
         World {
+            codec: crate::control::tests::codec(),
             revision: Revision(1),
             base: Arc::clone(base),
             overrides: Arc::clone(overrides),
             documents: DocumentState { translated: Arc::clone(generated), ..DocumentState::default() },
+            observed: Arc::default(),
             groups: merge(base, overrides, &generated.translation.groups),
             files: Arc::default(),
         }
@@ -328,7 +380,8 @@ mod tests {
         let first = [("api", Profile::Grpc, "1"), ("gone", Profile::Envoy, "1"), ("n", Profile::Envoy, "1")];
         let world = world(&base, &overrides, &generated(&first));
         let expect = |generated: &Arc<Translated>, patch: &Patch, expected: &[&str]| {
-            for groups in [world.patched(&base, patch, generated), world.rebased(&base, patch, generated)] {
+            let documents = DocumentState { translated: Arc::clone(generated), ..world.documents.clone() };
+            for groups in [world.patched(&base, patch, &documents), world.rebased(&base, patch, &documents)] {
                 let mut overrides = (*overrides).clone();
                 for (name, group) in patch {
                     match group {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use xds_api::document::{GroupedDocument, GroupedDocuments};
+use xds_api::weights::Overrides;
 use xds_cache::layer::LayerGroup;
 use xds_cache::{GroupName, Layer};
 use xds_codec::{Codec, Diagnostic};
@@ -12,7 +13,7 @@ use xds_routes::DocumentKey;
 use xds_store::{BlobHash, Store, StoreError};
 
 use super::key::StoreKey;
-use super::{documents, record};
+use super::{documents, record, weights};
 
 /// The API's part of a state of the store.
 #[derive(Debug, Default)]
@@ -21,6 +22,8 @@ pub(crate) struct Stored {
     pub(crate) overrides: Layer,
     /// The documents among that.
     pub(crate) documents: GroupedDocuments,
+    /// The overrides of weights among that.
+    pub(crate) weights: Overrides,
     /// What could not: why, by key.
     pub(crate) unreadable: BTreeMap<String, String>,
 }
@@ -28,7 +31,7 @@ pub(crate) struct Stored {
 /// Reads the API's part of a state.
 ///
 /// A group with something that cannot be read keeps what `last_good` has of it; without that, the rest of it counts. A document
-/// that cannot be read is what `last_good` has of it.
+/// that cannot be read is what `last_good` has of it, else what [stands in](xds_routes::stand_in) for it.
 ///
 /// # Errors
 ///
@@ -58,7 +61,20 @@ pub(crate) fn read(
                 (Err(reason), known) => {
                     let message = format!("{key} as stored cannot be read: {reason}");
                     stored.unreadable.insert(text.clone(), message);
-                    stored.documents.extend(known.map(|known| (key.clone(), known.clone())));
+                    let stand_in = || documents::stand_in_of_record(key, &store.blob(*hash).ok()??);
+                    let document = known.cloned().or_else(stand_in);
+                    stored.documents.extend(document.map(|document| (key.clone(), document)));
+                }
+            }
+            continue;
+        }
+        if let StoreKey::Weights(rule) = &key {
+            let read = store.blob(*hash)?.ok_or_else(|| "its content is missing".to_owned());
+            match read.and_then(|value| weights::read_record(&value)) {
+                Ok(over) => _ = stored.weights.insert(rule.clone(), over),
+                Err(reason) => {
+                    let message = format!("the override of {rule} as stored cannot be read: {reason}");
+                    stored.unreadable.insert(text.clone(), message);
                 }
             }
             continue;
@@ -138,9 +154,11 @@ pub(crate) fn take_in(
             group.resources.insert(resource_key.clone(), Arc::new(resource));
         }
         StoreKey::Document(_)
+        | StoreKey::Weights(_)
         | StoreKey::FileGroup(_)
         | StoreKey::File(..)
         | StoreKey::FileDocument(_)
+        | StoreKey::DocumentStatus(_)
         | StoreKey::FilesHash => {}
     }
     Ok(())

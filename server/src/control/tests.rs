@@ -5,10 +5,12 @@ mod documents;
 mod events;
 mod files;
 mod model;
+mod observed;
 mod places;
 mod rest;
 mod rest_documents;
 mod store;
+mod weights;
 mod writes;
 
 use std::collections::BTreeMap;
@@ -81,7 +83,7 @@ impl Server {
 }
 
 /// Making a codec takes long; all tests share one.
-fn codec() -> Codec {
+pub(super) fn codec() -> Codec {
     static CODEC: std::sync::LazyLock<Codec> = std::sync::LazyLock::new(|| Codec::new().unwrap());
     CODEC.clone()
 }

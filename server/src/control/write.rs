@@ -4,17 +4,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use xds_api::affected::affected_nodes;
 use xds_api::document::DocumentState;
 use xds_api::handle::{Write, WriteError, WriteOptions, WriteOutcome};
+use xds_api::weights::reconcile::Dropped;
 use xds_cache::{Groups, Layer, Origin, Publication, Revision};
 use xds_store::{Change, Commit, CommitError};
 
 use super::candidate::{self, Candidate};
-use super::documents::DocumentPatch;
+use super::documents::Said;
 use super::key::StoreKey;
 use super::plan::{Plan, difference, plan};
 use super::state::{Patch, World};
-use super::{Shared, check, documents, past, revision_of, stored, stored_revision};
+use super::weights::Objects;
+use super::{Shared, check, documents, observed, past, revision_of, stored, stored_revision, weights};
 
 /// How often a change is built anew because another server committed first.
 pub(crate) const MAX_ATTEMPTS: usize = 16;
@@ -44,10 +47,10 @@ impl Shared {
             }
             let world = self.state().world();
             candidate::check_tags(&world, &write, &options)?;
-            let candidate = self.candidate(&world, write.clone())?;
+            let candidate = self.candidate(&world, write.clone(), &options)?;
             match self.try_write(&world, candidate, &options).await {
                 Err(WriteError::Store(error)) if matches!(*error, CommitError::Conflict { .. }) => {
-                    self.catch_up().map_err(|error| WriteError::Store(Arc::new(error.into())))?;
+                    self.catch_up().await.map_err(|error| WriteError::Store(Arc::new(error.into())))?;
                 }
                 done => return done,
             }
@@ -56,7 +59,12 @@ impl Shared {
         Err(WriteError::Store(Arc::new(CommitError::Conflict { head })))
     }
 
-    fn candidate(&self, world: &World, write: Write) -> Result<Candidate, WriteError> {
+    fn candidate(
+        &self,
+        world: &World,
+        write: Write,
+        options: &WriteOptions,
+    ) -> Result<Candidate, WriteError> {
         match write {
             Write::PutGroup(definition) => candidate::put_group(world, definition),
             Write::DeleteGroup(name) => candidate::delete_group(world, &name),
@@ -69,6 +77,8 @@ impl Shared {
                 Ok(candidate::apply_documents(world, documents, group.as_ref(), warnings))
             }
             Write::DeleteDocument { key } => candidate::delete_document(world, &key),
+            Write::ChangeWeights { key, change } => weights::change(world, &key, &change, options),
+            Write::EndOverrides => Ok(weights::end()),
             Write::Rollback { to } => past::rollback(&self.parts.codec, &*self.parts.store, world, to),
             Write::Revert { of } => past::revert(&self.parts.codec, &*self.parts.store, world, of),
         }
@@ -80,10 +90,10 @@ impl Shared {
         candidate: Candidate,
         options: &WriteOptions,
     ) -> Result<WriteOutcome, WriteError> {
-        let Candidate { patch, documents: document_patch, mut warnings, source, summary, is_whole } =
+        let (documents, dropped) = self.translate_aside(world, &candidate).await?;
+        let Candidate { patch, documents: document_patch, mut warnings, source, summary, is_whole, .. } =
             candidate;
-        let documents = self.translate_aside(world, &document_patch).await?;
-        let groups = world.patched(&world.base, &patch, &documents.translated);
+        let groups = world.patched(&world.base, &patch, &documents);
         let touched: BTreeSet<_> = patch.keys().collect();
         let doubts = check::doubts(&world.groups, &groups, &touched, &self.parts.board, |resource| {
             *resource.origin() == Origin::Api
@@ -96,8 +106,10 @@ impl Shared {
         if !Arc::ptr_eq(before, after) {
             warnings.extend(documents::doubts_of_write(before, after));
         }
+        warnings.extend(weights::warnings(&dropped));
         let mut plan = plan(&world.overrides, &patch);
         plan.extend(documents::plan(&world.documents.owned, &document_patch));
+        plan.extend(weights::plan(&world.documents.weights, &documents.weights));
         if is_whole {
             plan.extend(self.unreadable_of(&patch, &plan));
         }
@@ -106,6 +118,7 @@ impl Shared {
             changed: !plan.is_empty(),
             publication: Publication { revision: world.revision, views: vec![] },
             difference: vec![],
+            affected_nodes: vec![],
             warnings,
         };
         if options.dry_run {
@@ -114,19 +127,24 @@ impl Shared {
             let codec = &self.parts.codec;
             outcome.difference = difference(codec, compared);
             documents::difference(&world.documents.owned, &documents.owned, &mut outcome.difference);
+            let overrides = (&*world.documents.weights, &*documents.weights);
+            weights::difference(codec, overrides, (&world.groups, &groups), &mut outcome.difference);
             let (before, after) = (&before.translation.groups, &after.translation.groups);
             documents::generated_difference(codec, before, after, &mut outcome.difference);
+            outcome.affected_nodes = affected_nodes(&self.parts.board, &world.groups, &groups);
             return Ok(outcome);
         }
         if !outcome.changed {
             return Ok(outcome);
         }
+        plan.extend(observed::plan(before, after));
         let label = Label { actor: &options.actor, source, summary: &summary };
         let keys: Vec<String> = plan.iter().map(|(key, _)| key.to_string()).collect();
         outcome.revision = self.commit(world.revision, plan, label).await?;
         self.apply(outcome.revision, patch, documents, groups.clone());
         self.state().unreadable.retain(|key, _| !keys.contains(key));
         outcome.publication = self.publish(outcome.revision, groups, source, &summary);
+        self.tell_dropped(&dropped);
         Ok(outcome)
     }
 
@@ -158,19 +176,30 @@ impl Shared {
         store.commit(stored_revision(expected), commit).await.map(revision_of).map_err(failed)
     }
 
-    /// All documents once a patch is laid over those of the API; computed on a thread of its own.
+    /// All documents and overrides of weights once a candidate is laid over those of the API, and what was dropped of the
+    /// latter; computed on a thread of its own.
     async fn translate_aside(
         self: &Arc<Self>,
         world: &World,
-        patch: &DocumentPatch,
-    ) -> Result<DocumentState, WriteError> {
-        if patch.is_empty() {
-            return Ok(world.documents.clone());
+        candidate: &Candidate,
+    ) -> Result<(DocumentState, Vec<Dropped>), WriteError> {
+        let now = SystemTime::now();
+        let present = &world.documents.weights;
+        let changes_none = candidate.documents.is_empty() && candidate.weights.is_empty();
+        let touches_none =
+            weights::groups_of(present).iter().all(|name| !candidate.patch.contains_key(*name));
+        if changes_none && touches_none && !weights::is_due(present, now) {
+            return Ok((world.documents.clone(), vec![]));
         }
-        let (shared, world) = (Arc::clone(self), world.clone());
-        let owned = documents::patched(&world.documents.owned, patch);
+        let (shared, world, patch) = (Arc::clone(self), world.clone(), candidate.patch.clone());
+        let owned = documents::patched(&world.documents.owned, &candidate.documents);
+        let laid = weights::patched(present, &candidate.weights);
         let translating = tokio::task::spawn_blocking(move || {
-            shared.translate(&world, Arc::clone(&world.documents.files), &owned)
+            let objects = Objects { owned: &owned, ..world.objects(&patch) };
+            let (laid, dropped) = objects.reconcile(&laid, now);
+            let files = Arc::clone(&world.documents.files);
+            let said = Said { files, owned: Arc::clone(&owned), weights: world.same_weights(laid) };
+            (shared.translate(&world, said), dropped)
         });
         translating.await.map_err(|_| WriteError::Closed)
     }
@@ -188,6 +217,9 @@ impl Shared {
                 Some(group) => _ = overrides.groups.insert(name, group),
                 None => _ = overrides.groups.remove(&name),
             }
+        }
+        if !Arc::ptr_eq(&before.weights, &documents.weights) {
+            self.weights_changed.notify_one();
         }
         if !Arc::ptr_eq(&before.translated, &documents.translated) {
             documents::log_news(&before.translated, &documents.translated);

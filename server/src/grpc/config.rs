@@ -26,6 +26,8 @@ pub struct GrpcConfig {
     pub keepalive_interval: Duration,
     /// How long a ping may stay unanswered. With the interval, this is when a dead peer is noticed.
     pub keepalive_timeout: Duration,
+    /// How often clients report their load, at least [`MIN_LOAD_REPORT_INTERVAL`]; `None` if they are not to.
+    pub load_report_interval: Option<Duration>,
     /// How many streams write a body over 64 KiB at once (D8).
     pub max_paced: usize,
     /// After this time a stream that is still writing no longer counts, so that readers that are stuck hold nobody up.
@@ -45,12 +47,16 @@ impl Default for GrpcConfig {
             connection_window: 4 * 1024 * 1024,
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(20),
+            load_report_interval: Some(Duration::from_secs(10)),
             max_paced: 1000,
             paced_for: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(10),
         }
     }
 }
+
+/// grpc-java stops to report at 0, grpc-go ends (row A209), and C-core reports no more often than this.
+pub const MIN_LOAD_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The host's name and a random suffix, so that two instances on one host differ.
 fn default_identifier() -> String {

@@ -1,4 +1,4 @@
-//! xDS over the wire: the gRPC services, REST-JSON polling, and client status.
+//! xDS over the wire: the gRPC services, REST-JSON polling, client status, and load reports.
 //!
 //! The way of a response: the publisher makes a view; every stream that follows it is woken and asks its session
 //! (`xds_session::Client`, driven by `client`) what it owes; `encode` makes bytes of it, which streams share
@@ -17,6 +17,7 @@ pub mod encode;
 mod fetch;
 mod frames;
 mod identity;
+mod loads;
 mod matcher;
 mod pace;
 mod requests;
@@ -31,13 +32,24 @@ mod wire;
 
 use std::sync::Arc;
 
-use xds_cache::{Publisher, StatusBoard};
+use xds_cache::{LoadBoard, Publisher, StatusBoard};
 use xds_codec::Codec;
 
-pub use config::GrpcConfig;
+pub use config::{GrpcConfig, MIN_LOAD_REPORT_INTERVAL};
 pub use serve::ServeError;
 
 use crate::metrics::Metrics;
+
+/// Where the services get from what they serve, and where they tell what clients say.
+#[derive(Clone, Debug)]
+pub struct Boards {
+    /// Gives the views.
+    pub publisher: Arc<Publisher>,
+    /// Is told what clients were sent and what they answered.
+    pub board: Arc<StatusBoard>,
+    /// Is told the load that clients report.
+    pub loads: Arc<LoadBoard>,
+}
 
 /// The services of the xDS port, with all that they share.
 ///
@@ -47,6 +59,7 @@ use crate::metrics::Metrics;
 pub struct Grpc {
     publisher: Arc<Publisher>,
     board: Arc<StatusBoard>,
+    loads: Arc<LoadBoard>,
     codec: Codec,
     metrics: Arc<Metrics>,
     config: GrpcConfig,
@@ -59,18 +72,14 @@ pub struct Grpc {
 }
 
 impl Grpc {
-    /// Services that serve what `publisher` publishes and tell `board` and `metrics` of it.
+    /// Services that serve what the publisher of `boards` publishes, and tell the others of it.
     #[must_use]
-    pub fn new(
-        publisher: Arc<Publisher>,
-        board: Arc<StatusBoard>,
-        codec: Codec,
-        metrics: Arc<Metrics>,
-        config: GrpcConfig,
-    ) -> Arc<Self> {
+    pub fn new(boards: Boards, codec: Codec, metrics: Arc<Metrics>, config: GrpcConfig) -> Arc<Self> {
+        let Boards { publisher, board, loads } = boards;
         Arc::new(Self {
             publisher,
             board,
+            loads,
             codec,
             metrics,
             streams: streams::Streams::new(config.max_streams),

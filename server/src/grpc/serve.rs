@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
+use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_server::LoadReportingServiceServer;
 use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service_server::ClientStatusDiscoveryServiceServer;
 use futures_util::Stream;
 use futures_util::task::AtomicWaker;
@@ -27,6 +28,7 @@ use tracing::{info, warn};
 use xds_cache::Node;
 
 use crate::grpc::csds::ClientStatus;
+use crate::grpc::loads::LoadReporting;
 use crate::grpc::streams::Streams;
 use crate::grpc::{Grpc, discovery};
 
@@ -122,14 +124,22 @@ impl Grpc {
             .max_decoding_message_size(self.config.max_message_bytes);
         let reflection = || {
             let names = discovery::service_names();
-            names.iter().chain(&OTHER_SERVICES).fold(
+            let loads = self.config.load_report_interval.map(|_| LOAD_REPORTING_SERVICE);
+            names.iter().chain(&OTHER_SERVICES).chain(loads.as_slice()).fold(
                 tonic_reflection::server::Builder::configure()
                     .register_encoded_file_descriptor_set(self.codec.descriptor_set())
                     .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET),
                 |builder, name| builder.with_service_name(*name),
             )
         };
-        Ok(Routes::from(router)
+        let mut routes = Routes::from(router);
+        // Without it, clients are told that it is not implemented, and go on (row A219).
+        if let Some(interval) = self.config.load_report_interval {
+            let loads = LoadReporting { grpc: Arc::clone(self), interval };
+            let loads = LoadReportingServiceServer::new(loads);
+            routes = routes.add_service(loads.max_decoding_message_size(self.config.max_message_bytes));
+        }
+        Ok(routes
             .add_service(status)
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?))
@@ -349,6 +359,7 @@ impl AsyncWrite for Connection {
     }
 }
 
+const LOAD_REPORTING_SERVICE: &str = "envoy.service.load_stats.v3.LoadReportingService";
 const CLIENT_STATUS_SERVICE: &str = "envoy.service.status.v3.ClientStatusDiscoveryService";
 /// What reflection tells besides the discovery services.
 const OTHER_SERVICES: [&str; 4] = [

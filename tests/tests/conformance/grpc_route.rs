@@ -122,7 +122,8 @@ async fn rules_may_have_names() -> Result<()> {
     );
     let case = Case::start(&BACKENDS, &["web"], &(web_gateway() + &route("named", &rules))).await?;
     let requests = pairs(vec![(echo("Echo"), Some("v1")), (echo("EchoTwo"), Some("v2"))]);
-    case.check("web", &requests).await
+    case.check("web", &requests).await?;
+    case.check_proxyless("web", &requests).await
 }
 
 #[tokio::test]

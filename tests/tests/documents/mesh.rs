@@ -157,6 +157,8 @@ async fn grpc_clients_dial_a_service_without_any_route_by_all_its_names() -> Res
 #[tokio::test]
 async fn a_route_of_a_consumer_is_for_the_clients_of_its_namespace() -> Result<()> {
     let world = world(&["shop/echo-v1", "buyer/echo-v2"]).await?;
+    let other = xds_tests::backend::Backend::start("other").await?;
+    world.write("other.yaml", &service("shop", "other", world.port("mesh")?, other.addr()))?;
     world.write("producer.yaml", &route("GRPCRoute", "shop", &to("echo-v1")))?;
     world.write("consumer.yaml", &route("GRPCRoute", "buyer", &to("echo-v2")))?;
     // Only one Envoy of the machine can listen to the port: that of the consumer.
@@ -164,6 +166,8 @@ async fn a_route_of_a_consumer_is_for_the_clients_of_its_namespace() -> Result<(
     let envoy = Envoy::start(&of_namespace(&bootstrap, "buyer")?).await?;
     envoy.wait_live().await?;
     world.expect_from("mesh", &call(), "echo-v2").await?;
+    // The other Services of the port are there as before.
+    world.expect_from("mesh", &Ask::get("other.shop", "/"), "other").await?;
     let bootstrap = world.server.bootstrap_grpc("grpc").await?;
     for library in Library::ALL {
         let Some(of_shop) = Worker::start(library, &of_namespace(&bootstrap, "shop")?).await? else {
@@ -199,6 +203,7 @@ async fn of_several_kinds_the_first_has_the_service_for_itself_and_leaves_it_to_
     let _envoy = world.envoy(Variant::Sotw).await?;
     world.expect_from("mesh", &call(), "echo-v3").await?;
     let (accepted, conflicted) = (("Accepted", "True", "Accepted"), ("Accepted", "False", "Conflicted"));
+    let outranked = ("Accepted", "False", "RouteReasonConflicted");
     let (by_split, by_http, by_grpc) =
         (("TrafficSplit", "shop", "echo"), ("HTTPRoute", "shop", "echo"), ("GRPCRoute", "shop", "echo"));
     world.expect_condition(by_split, None, accepted).await?;
@@ -212,7 +217,7 @@ async fn of_several_kinds_the_first_has_the_service_for_itself_and_leaves_it_to_
     world.write("grpc.yaml", &route("GRPCRoute", "shop", &to("echo-v1")))?;
     world.expect_from("mesh", &call(), "echo-v1").await?;
     world.expect_condition(by_split, None, conflicted).await?;
-    world.expect_condition(by_http, Some(0), conflicted).await?;
+    world.expect_condition(by_http, Some(0), outranked).await?;
     world.expect_condition(by_grpc, Some(0), accepted).await?;
 
     world.config.remove("grpc.yaml")?;

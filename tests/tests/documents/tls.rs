@@ -96,9 +96,12 @@ async fn the_server_name_chooses_certificate_and_routes() -> Result<()> {
     for host in ["third.example.com", "wildcard.example.org"] {
         expect_no_tls(&world, &authority, host).await?;
     }
-    // What a connection for one host asks of another is none of its routes' business.
-    let (told, _) = ask_tls(&authority, world.port("web")?, first, &get(second)).await?;
-    told.ensure_code(404)
+    // A connection for one listener is none for another's hosts; what no listener has is not found.
+    for (host, code) in [(second, 421), ("a.wildcard.example.org", 421), ("third.example.com", 404)] {
+        let (told, _) = ask_tls(&authority, world.port("web")?, first, &get(host)).await?;
+        told.ensure_code(code).context(host)?;
+    }
+    Ok(())
 }
 
 #[tokio::test]

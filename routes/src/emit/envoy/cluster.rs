@@ -118,7 +118,8 @@ fn dns(cluster: &str, names: &[(String, u16)]) -> Map<String, Json> {
     ])
 }
 
-/// Names need a resolver, which takes addresses as well but no sockets of Unix: beside names, these are left out.
+/// Names need a resolver, which takes addresses as well but no sockets of Unix. Readers refuse names and sockets together;
+/// here the sockets would be left out, since an Envoy refuses the whole cluster.
 fn fixed(cluster: &str, addresses: &[Address]) -> Map<String, Json> {
     let has_names = addresses.iter().any(|address| matches!(address, Address::Dns(..)));
     let endpoints = addresses.iter().filter_map(|address| match address {

@@ -2,7 +2,7 @@
 //!
 //! A gateway's port is a Listener and, for each chain, a RouteConfiguration of the same name; a port of the mesh is a Listener
 //! and RouteConfiguration `mesh/<port>`. Clusters are named like backends (`/h2` behind it where HTTP/2 is spoken), endpoints
-//! like assignments, secrets like secrets.
+//! like assignments, secrets like secrets. Hosts of other chains of a port are answered with 421 (Misdirected Request).
 //! All of it is fetched over the stream on which the Listener came.
 
 mod action;
@@ -25,7 +25,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use xds_cache::Origin;
 
 use super::Emitted;
-use crate::plan::{Action, Chain, Plan, PlannedRoute, Port, Target, TlsTermination};
+use crate::model::Hostname;
+use crate::plan::{Action, Chain, Host, Plan, PlannedRoute, Port, Target, TlsTermination};
 use crate::translate::Options;
 
 /// The resources of a plan for Envoys: each name of a type once.
@@ -109,8 +110,11 @@ impl<'p> Table<'p> {
 #[derive(Hash)]
 struct Hosts<'p> {
     name: String,
+    /// At least one.
     domains: Vec<&'p str>,
     routes: &'p [PlannedRoute],
+    /// Whether its requests belong on another connection; then it has no routes.
+    is_misdirected: bool,
 }
 
 /// What an Envoy listens to: gateways first, then the ports of the mesh that no gateway of the plan has.
@@ -130,6 +134,7 @@ fn served<'p>(plan: &'p Plan, options: &Options) -> Vec<Served<'p>> {
             name: format!("{}/{}", service.namespace, service.name),
             domains: service.hosts.iter().map(String::as_str).collect(),
             routes: &service.routes,
+            is_misdirected: false,
         });
         let name = format!("mesh/{port}");
         let tables = vec![Table::new(name.clone(), port, false, hosts.collect(), (plan, options))];
@@ -148,9 +153,10 @@ fn gateway<'p>(port: &'p Port, plan: &Plan, options: &Options) -> Option<Served<
             name: host.host.to_string(),
             domains: vec![host.host.as_str()],
             routes: &host.routes,
+            is_misdirected: false,
         });
-        let is_tls = chain.tls.is_some();
-        Table::new(chain.name.clone(), port.port, is_tls, hosts.collect(), (plan, options))
+        let hosts = hosts.chain(misdirected(port, chain)).collect();
+        Table::new(chain.name.clone(), port.port, chain.tls.is_some(), hosts, (plan, options))
     };
     let tables: Vec<Table<'_>> = programmed.iter().map(table).collect();
     if tables.is_empty() {
@@ -165,6 +171,24 @@ fn gateway<'p>(port: &'p Port, plan: &Plan, options: &Options) -> Option<Served<
         chains: programmed.iter().map(|chain| (chain.name.clone(), chain.tls.as_ref())).collect(),
     };
     Some(Served { listener, tables, origin: &port.origin })
+}
+
+/// The hosts of the port's other chains. A client of HTTP/2 sends requests for every host of a certificate on one connection,
+/// though the server name that opened it has chosen the chain. The Gateway API wants 421 for them, and a new connection.
+fn misdirected<'p>(port: &'p Port, chain: &'p Chain) -> Option<Hosts<'p>> {
+    let others =
+        port.chains.iter().filter(|other| other.name != chain.name).filter_map(|other| other.tls.as_ref());
+    let names = others.map(|tls| tls.server_name.as_ref().map_or(Host::Any.as_str(), Hostname::as_str));
+    let mut domains: Vec<&str> =
+        names.filter(|name| chain.hosts.iter().all(|own| own.host.as_str() != *name)).collect();
+    domains.sort_unstable();
+    domains.dedup();
+    (!domains.is_empty()).then(|| Hosts {
+        name: "misdirected".to_owned(),
+        domains,
+        routes: &[],
+        is_misdirected: true,
+    })
 }
 
 /// Whether a share of a gRPC route must fail with UNAVAILABLE (C47).

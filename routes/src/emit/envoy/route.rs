@@ -21,7 +21,10 @@ pub(super) fn configuration(table: &Table<'_>) -> Json {
 }
 
 fn virtual_host(table: &Table<'_>, hosts: &Hosts<'_>) -> Json {
-    let routes: Vec<Json> = hosts.routes.iter().flat_map(|route| routes(table, route)).collect();
+    let misdirected =
+        hosts.is_misdirected.then(|| json!({"name": "misdirected", "match": {"prefix": "/", "case_sensitive": true}, "direct_response": {"status": 421}}));
+    let routes = hosts.routes.iter().flat_map(|route| routes(table, route)).chain(misdirected);
+    let routes: Vec<Json> = routes.collect();
     let host = json!({"name": hosts.name, "domains": hosts.domains});
     if routes.is_empty() { host } else { with(host, "routes", routes) }
 }

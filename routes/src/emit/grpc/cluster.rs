@@ -11,24 +11,31 @@ use serde_json::{Value as Json, json};
 use xds_cache::Origin;
 
 use super::{Emitted, endpoints};
+use crate::conditions::GrpcFeature;
 use crate::emit::shared::{
     UNAVAILABLE, aggregate_type, assignment, eds_config, no_endpoints, socket_address, type_of, with,
 };
+use crate::model::LbPolicy;
 use crate::plan::{Address, Cluster, Discovery, Plan, UpstreamTls};
+use crate::translate::Options;
 
 /// The clusters that routes reach.
 pub(super) struct Clusters<'p> {
     plan: &'p Plan,
+    reports_loads: bool,
     /// Who was the first to need the cluster without endpoints.
     unavailable_for: Option<&'p Origin>,
     /// The clusters that routes name, with what gRPC clients cannot have of each.
     roots: BTreeMap<&'p str, Root<'p>>,
 }
 
+/// What gRPC clients cannot have, and why.
+type Losses = BTreeSet<(GrpcFeature, String)>;
+
 struct Root<'p> {
     cluster: &'p Cluster,
     leaves: Vec<Leaf<'p>>,
-    losses: BTreeSet<String>,
+    losses: Losses,
 }
 
 /// A cluster with endpoints of its own.
@@ -58,6 +65,7 @@ struct Written<'p> {
     name: Cow<'p, str>,
     discovery: WrittenDiscovery<'p>,
     has_sessions: bool,
+    reports_load: bool,
 }
 
 /// How clients come to the endpoints of a [`Written`] cluster.
@@ -72,8 +80,8 @@ enum WrittenDiscovery<'p> {
 }
 
 impl<'p> Clusters<'p> {
-    pub(super) fn new(plan: &'p Plan) -> Self {
-        Self { plan, unavailable_for: None, roots: BTreeMap::new() }
+    pub(super) fn new(plan: &'p Plan, options: &Options) -> Self {
+        Self { plan, reports_loads: options.reports_loads, unavailable_for: None, roots: BTreeMap::new() }
     }
 
     /// The name of the cluster for a backend; none if the plan has no such cluster.
@@ -87,7 +95,7 @@ impl<'p> Clusters<'p> {
     }
 
     /// What gRPC clients cannot have of a backend whose name was taken.
-    pub(super) fn losses(&self, name: &str) -> BTreeSet<String> {
+    pub(super) fn losses(&self, name: &str) -> BTreeSet<(GrpcFeature, String)> {
         self.roots.get(name).map(|root| root.losses.clone()).unwrap_or_default()
     }
 
@@ -107,7 +115,8 @@ impl<'p> Clusters<'p> {
                 let members = root.leaves.iter().map(|leaf| leaf.name.clone()).collect();
                 let discovery = WrittenDiscovery::Aggregate(members);
                 let name = Cow::Borrowed(name);
-                let written = Written { name: name.clone(), discovery, has_sessions };
+                // Clients report of the members, each by itself (row D47).
+                let written = Written { name: name.clone(), discovery, has_sessions, reports_load: false };
                 clusters.insert(name, written.emitted(&root.cluster.origin));
             }
             for leaf in root.leaves {
@@ -119,12 +128,13 @@ impl<'p> Clusters<'p> {
         let mut assignments = BTreeMap::new();
         for (name, (leaf, has_sessions)) in leaves {
             let discovery = self.discovery(leaf.source, leaf.cluster, &mut assignments);
-            let written = Written { name: name.clone(), discovery, has_sessions };
+            let reports_load = self.reports_loads;
+            let written = Written { name: name.clone(), discovery, has_sessions, reports_load };
             clusters.insert(name, written.emitted(&leaf.cluster.origin));
         }
         if let Some(origin) = self.unavailable_for {
             let (name, discovery) = (Cow::Borrowed(UNAVAILABLE), WrittenDiscovery::Eds(UNAVAILABLE));
-            let written = Written { name: name.clone(), discovery, has_sessions: false };
+            let written = Written { name: name.clone(), discovery, has_sessions: false, reports_load: false };
             clusters.insert(name, written.emitted(origin));
             assignments.insert(UNAVAILABLE, no_endpoints(origin));
         }
@@ -181,6 +191,9 @@ impl<'p> Written<'p> {
             WrittenDiscovery::LogicalDns(..) => with(message, "type", "LOGICAL_DNS"),
             WrittenDiscovery::Aggregate(_) => message,
         };
+        // Nothing but `self` is taken (row B190).
+        let message =
+            if self.reports_load { with(message, "lrs_server", json!({"self": {}})) } else { message };
         if !self.has_sessions {
             return message;
         }
@@ -195,9 +208,9 @@ impl<'p> Written<'p> {
 ///
 /// A client flattens aggregates just so (C59, C60). Flat ones never come near the limit of depth (row B178) and avoid what
 /// grpc-go makes of an aggregate that is reached on two ways (row D46).
-fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, BTreeSet<String>) {
+fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, Losses) {
     let mut leaves = Vec::new();
-    let mut losses = BTreeSet::new();
+    let mut losses = Losses::new();
     let mut seen = BTreeSet::new();
     let mut left = vec![root];
     while let Some(name) = left.pop() {
@@ -207,14 +220,16 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, BTreeSet<String>
             leaves.push(Leaf { name: name.into(), source: Source::Nowhere, cluster });
             continue;
         }
+        losses.extend(lost_policy(name, cluster).map(|reason| (GrpcFeature::Balancing, reason)));
         match (&cluster.tls, &cluster.discovery) {
             (None, Discovery::Aggregate(members)) => left.extend(members.iter().rev().map(String::as_str)),
             (None, Discovery::Eds { assignment }) => {
                 let uneven = plan.assignments.get(assignment).is_some_and(endpoints::has_uneven_weights);
                 if uneven {
-                    losses.insert(format!(
+                    let reason = format!(
                         "gRPC clients spread calls evenly over the endpoints of a zone of backend {name}"
-                    ));
+                    );
+                    losses.insert((GrpcFeature::Balancing, reason));
                 }
                 leaves.push(Leaf { name: name.into(), source: Source::Assignment(assignment), cluster });
             }
@@ -227,10 +242,13 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, BTreeSet<String>
             }
             (Some(tls), _) => {
                 match tls {
-                    UpstreamTls::Verified { .. } => drop(losses.insert(format!(
-                        "TLS to backend {name} needs certificate providers of the client's own bootstrap, so calls fail as \
-                         UNAVAILABLE"
-                    ))),
+                    UpstreamTls::Verified { .. } => {
+                        let reason = format!(
+                            "TLS to backend {name} needs certificate providers of the client's own bootstrap, so calls fail \
+                             as UNAVAILABLE"
+                        );
+                        losses.insert((GrpcFeature::Tls, reason));
+                    }
                     // Nobody can use it, which is no matter of gRPC.
                     UpstreamTls::Invalid => {}
                 }
@@ -244,13 +262,27 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, BTreeSet<String>
     (leaves, losses)
 }
 
+/// What gRPC clients cannot have of how requests are spread: C-core refuses a cluster with LEAST_REQUEST (row B182).
+fn lost_policy(name: &str, cluster: &Cluster) -> Option<String> {
+    let has_choice = match &cluster.discovery {
+        Discovery::Eds { .. } | Discovery::Static(_) => true,
+        // One name is one endpoint to every client.
+        Discovery::Dns(names) => names.len() > 1,
+        Discovery::Aggregate(_) => false,
+    };
+    let is_lost = cluster.lb_policy == LbPolicy::LeastRequest && cluster.tls.is_none() && has_choice;
+    is_lost.then(|| {
+        format!("gRPC clients spread calls in turn over the endpoints of backend {name}: not all of them know least_request")
+    })
+}
+
 /// The leaves of a cluster of addresses of several kinds.
 fn of_addresses<'p>(
     name: &'p str,
     cluster: &'p Cluster,
     addresses: &'p [Address],
     leaves: &mut Vec<Leaf<'p>>,
-    losses: &mut BTreeSet<String>,
+    losses: &mut Losses,
 ) {
     let mut ips = BTreeSet::new();
     let mut names = Vec::new();
@@ -263,7 +295,8 @@ fn of_addresses<'p>(
         }
     }
     if has_sockets {
-        losses.insert(format!("gRPC clients cannot reach the Unix sockets of backend {name}"));
+        let reason = format!("gRPC clients cannot reach the Unix sockets of backend {name}");
+        losses.insert((GrpcFeature::Endpoints, reason));
     }
     several(name, cluster, ips, names, leaves, losses);
 }
@@ -276,7 +309,7 @@ fn several<'p>(
     ips: BTreeSet<(IpAddr, u16)>,
     mut names: Vec<(&'p str, u16)>,
     leaves: &mut Vec<Leaf<'p>>,
-    losses: &mut BTreeSet<String>,
+    losses: &mut Losses,
 ) {
     let mut seen = BTreeSet::new();
     names.retain(|host| seen.insert(*host));
@@ -303,9 +336,10 @@ fn several<'p>(
                     cluster,
                 });
             }
-            losses.insert(format!(
+            let reason = format!(
                 "gRPC clients try the addresses and host names of backend {name} one after the other, not in turn"
-            ));
+            );
+            losses.insert((GrpcFeature::Balancing, reason));
         }
     }
 }

@@ -40,12 +40,7 @@ pub(super) fn listeners(plan: &Plan) -> (Vec<Table<'_>>, BTreeMap<String, usize>
         listeners.entry(table.host.to_owned()).or_insert(index);
         tables.push(table);
     }
-    let mut lowest_ports = BTreeMap::new();
-    for service in &plan.services {
-        let lowest = lowest_ports.entry((&service.namespace, &service.name)).or_insert(service.port);
-        *lowest = service.port.min(*lowest);
-    }
-    for service in &plan.services {
+    for service in plan.services.iter().filter(|service| !service.is_borrowed) {
         let (namespace, name, port) = (&service.namespace, &service.name, service.port);
         let index = tables.len();
         tables.push(Table {
@@ -55,11 +50,10 @@ pub(super) fn listeners(plan: &Plan) -> (Vec<Table<'_>>, BTreeMap<String, usize>
             origin: &service.origin,
             found_by: FoundBy::Authority,
         });
-        let is_lowest = lowest_ports.get(&(namespace, name)) == Some(&port);
         let end = format!(":{port}");
         for host in &service.hosts {
             listeners.entry([host.as_str(), &end].concat()).or_insert(index);
-            if is_lowest {
+            if service.is_lowest_port {
                 listeners.entry(host.clone()).or_insert(index);
             }
         }

@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use self::cluster::Clusters;
 use super::{Emitted, GrpcLoss};
+use crate::conditions::GrpcFeature;
 use crate::plan::{Plan, RouteId};
 use crate::translate::Options;
 
@@ -37,7 +38,7 @@ use crate::translate::Options;
 /// Only what a listener leads to is written: clusters and endpoints that no route reaches are left out.
 pub(crate) fn grpc<'p>(plan: &'p Plan, options: &Options) -> (Vec<Emitted<'p>>, Vec<GrpcLoss>) {
     let (tables, listeners) = listener::listeners(plan);
-    let mut emission = Emission { options, clusters: Clusters::new(plan), losses: BTreeSet::new() };
+    let mut emission = Emission { options, clusters: Clusters::new(plan, options), losses: BTreeSet::new() };
     let mut emitted = Vec::new();
     let mut has_sessions: BTreeMap<usize, bool> = BTreeMap::new();
     let mut configurations = Vec::new();
@@ -71,16 +72,17 @@ struct Emission<'o, 'p> {
 
 impl Emission<'_, '_> {
     /// The route is left out, or fails as a whole.
-    fn drops(&mut self, id: &RouteId, reason: impl Into<String>) {
-        self.loses(id, true, reason.into());
+    fn drops(&mut self, id: &RouteId, feature: GrpcFeature, reason: impl Into<String>) {
+        self.loses(id, true, feature, reason.into());
     }
 
     /// A part of the route is ignored.
-    fn lacks(&mut self, id: &RouteId, reason: impl Into<String>) {
-        self.loses(id, false, reason.into());
+    fn lacks(&mut self, id: &RouteId, feature: GrpcFeature, reason: impl Into<String>) {
+        self.loses(id, false, feature, reason.into());
     }
 
-    fn loses(&mut self, id: &RouteId, is_dropped: bool, reason: String) {
-        self.losses.insert(GrpcLoss { document: id.document.clone(), rule: id.rule, is_dropped, reason });
+    fn loses(&mut self, id: &RouteId, is_dropped: bool, feature: GrpcFeature, reason: String) {
+        let (document, rule) = (id.document.clone(), id.rule);
+        self.losses.insert(GrpcLoss { document, rule, is_dropped, reason, feature });
     }
 }

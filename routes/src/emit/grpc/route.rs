@@ -9,6 +9,7 @@ use xds_cache::Origin;
 use super::listener::Table;
 use super::matcher::RouteMatch;
 use super::{Emission, limits, matcher, session};
+use crate::conditions::GrpcFeature;
 use crate::emit::shared::{STATEFUL_SESSION, type_of};
 use crate::model::{HeaderEdits, Retry, Timeouts};
 use crate::plan::{Action, PlannedRoute, RouteId, Session, Target, Weighted};
@@ -117,7 +118,7 @@ fn route<'p>(
     let route_match = match matcher::route_match(&planned.matches) {
         Ok(route_match) => route_match,
         Err(reason) => {
-            emission.drops(id, reason);
+            emission.drops(id, GrpcFeature::Match, reason);
             return None;
         }
     };
@@ -130,7 +131,8 @@ fn route<'p>(
         }
         // Java refuses redirects (row B109).
         Action::Redirect(_) => {
-            emission.drops(id, "gRPC clients follow no redirects; calls fail as UNAVAILABLE");
+            let reason = "gRPC clients follow no redirects; calls fail as UNAVAILABLE";
+            emission.drops(id, GrpcFeature::Redirect, reason);
             (nowhere(origin, emission), None)
         }
         Action::Fail => (nowhere(origin, emission), None),
@@ -145,7 +147,7 @@ fn route<'p>(
 fn takes_filters(planned: &PlannedRoute, targets: &[Weighted], emission: &mut Emission<'_, '_>) -> bool {
     if planned.path_rewrite.is_some() {
         let reason = "gRPC clients cannot rewrite paths, and the backend would be asked for another method";
-        emission.drops(&planned.id, reason);
+        emission.drops(&planned.id, GrpcFeature::Rewrite, reason);
         return false;
     }
     let nothing = HeaderEdits::default();
@@ -154,19 +156,19 @@ fn takes_filters(planned: &PlannedRoute, targets: &[Weighted], emission: &mut Em
     let edits_responses =
         planned.response_edits != nothing || targets.iter().any(|target| target.response_edits != nothing);
     let filters = [
-        (edits_requests, "RequestHeaderModifier"),
-        (edits_responses, "ResponseHeaderModifier"),
-        (!planned.mirrors.is_empty(), "RequestMirror"),
-        (planned.host_rewrite.is_some(), "URLRewrite"),
-        (planned.cors.is_some(), "CORS"),
+        (edits_requests, GrpcFeature::Headers, "RequestHeaderModifier"),
+        (edits_responses, GrpcFeature::Headers, "ResponseHeaderModifier"),
+        (!planned.mirrors.is_empty(), GrpcFeature::Mirror, "RequestMirror"),
+        (planned.host_rewrite.is_some(), GrpcFeature::Rewrite, "URLRewrite"),
+        (planned.cors.is_some(), GrpcFeature::Cors, "CORS"),
     ];
     let is_strict = emission.options.is_grpc_strict;
     let mut takes = true;
-    for (_, filter) in filters.into_iter().filter(|(is_used, _)| *is_used) {
+    for (_, feature, filter) in filters.into_iter().filter(|(is_used, ..)| *is_used) {
         let reason = format!("gRPC clients ignore the filter {filter}");
         match is_strict {
-            true => emission.drops(&planned.id, reason),
-            false => emission.lacks(&planned.id, reason),
+            true => emission.drops(&planned.id, feature, reason),
+            false => emission.lacks(&planned.id, feature, reason),
         }
         takes &= !is_strict;
     }
@@ -201,7 +203,7 @@ fn clusters<'p>(
             None => clusters.push((name, weight)),
         }
     }
-    reasons.into_iter().for_each(|reason| emission.lacks(&planned.id, reason));
+    reasons.into_iter().for_each(|(feature, reason)| emission.lacks(&planned.id, feature, reason));
     // All weights 0 would be refused (row B113, C49).
     if clusters.iter().all(|(_, weight)| *weight == 0) {
         return nowhere(origin, emission);
@@ -210,7 +212,7 @@ fn clusters<'p>(
     if clusters.len() > 1 && keeps_sessions && session::keep_drained(&mut clusters) {
         let reason = "gRPC clients keep the sessions of a backend of weight 0 only if it gets some calls, so it gets the \
                       smallest possible share";
-        emission.lacks(&planned.id, reason);
+        emission.lacks(&planned.id, GrpcFeature::Session, reason);
     }
     clusters
 }
@@ -224,9 +226,10 @@ fn nowhere<'p>(origin: &'p Origin, emission: &mut Emission<'_, 'p>) -> Vec<(&'p 
 fn forward<'p>(planned: &'p PlannedRoute, emission: &mut Emission<'_, 'p>) -> Forward<'p> {
     let (policy, lost) = planned.retry.as_ref().map(limits::retry_policy).unwrap_or_default();
     let lost_timeout = limits::lost_timeout(&planned.timeouts, policy.is_some());
-    lost.into_iter().chain(lost_timeout).for_each(|reason| emission.lacks(&planned.id, reason));
+    lost.into_iter().for_each(|reason| emission.lacks(&planned.id, GrpcFeature::Retry, reason));
+    lost_timeout.into_iter().for_each(|reason| emission.lacks(&planned.id, GrpcFeature::Timeout, reason));
     let lost_session = planned.session.as_ref().and_then(session::loss);
-    lost_session.into_iter().for_each(|reason| emission.lacks(&planned.id, reason));
+    lost_session.into_iter().for_each(|reason| emission.lacks(&planned.id, GrpcFeature::Session, reason));
     let session = planned.session.as_ref().filter(|_| lost_session.is_none());
     Forward { timeouts: &planned.timeouts, retry: planned.retry.as_ref(), session }
 }

@@ -1,7 +1,7 @@
 //! Which listeners take which routes (§1.2, §1.10, §1.12), and what happens where there is no Gateway (§1.13).
 
 use super::support::*;
-use crate::model::{AllowedNamespaces, Kind, LabelSelector, Protocol, RouteKind};
+use crate::model::{AllowedNamespaces, Kind, LabelSelector, Protocol, RouteKind, Spec};
 use crate::translate::Options;
 
 const ALL: &[&str] = &["*"];
@@ -156,6 +156,23 @@ fn with_some_gateway_there_is_no_implicit_one() {
     assert_eq!(outcome.ports.len(), 1);
     assert_eq!(outcome.of_object("GRPCRoute default/none"), "Accepted=False/NoMatchingParent");
     assert!(outcome.of_parent("GRPCRoute default/absent", 0).starts_with("Accepted=False/NoMatchingParent"));
+}
+
+/// §1.2.
+#[test]
+fn with_some_gateway_a_route_gets_the_implicit_one_too_if_it_asks_for_it() {
+    let mut asking = grpc("default/asking", "", "", rules(ALL));
+    if let Spec::Route(route) = &mut asking.spec {
+        route.uses_default_gateways = true;
+    }
+    let all = || [asking.clone(), gateway("default/edge", vec![http("web", 80, "")])];
+    let outcome = planned(&documents(all()));
+    let names: Vec<&str> = outcome.ports.values().map(|port| port.name.as_str()).collect();
+    assert_eq!(names, ["default/edge/80", "default/implicit/8080"]);
+    assert!(outcome.of_parent("GRPCRoute default/asking", 0).starts_with("Accepted=True/Accepted"));
+    let options = Options { implicit_port: None, ..Options::default() };
+    let outcome = planned_with(&documents(all()), &options);
+    assert_eq!(outcome.of_object("GRPCRoute default/asking"), "Accepted=False/NoMatchingParent");
 }
 
 #[test]

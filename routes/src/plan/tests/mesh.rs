@@ -99,7 +99,9 @@ fn a_consumers_route_is_for_its_namespace_only() {
     assert_eq!(of_group(&planned, "default"), ["a/s:80 = GRPCRoute/a/producer/0/0 a/v1/80*1"]);
     assert_eq!(of_group(&planned, "namespace/b"), ["a/s:80 = GRPCRoute/b/consumer/0/0 b/v2/80*1"]);
     let (_, group) = planned.groups.iter().find(|(name, _)| name.as_str() == "namespace/b").unwrap();
-    assert!(group.plan.clusters.contains_key("b/v2/80") && group.plan.clusters.len() == 1);
+    let reached =
+        group.plan.services.iter().filter(|service| !service.is_borrowed).flat_map(|one| &one.routes);
+    assert_eq!(reached.map(|route| shown(&route.action)).collect::<Vec<_>>(), ["b/v2/80*1"]);
     let definition = group.definition.as_ref().unwrap();
     let node = |namespace: &str| {
         let mut node = Node::with_id("n");
@@ -112,6 +114,62 @@ fn a_consumers_route_is_for_its_namespace_only() {
     assert_eq!(default.definition, None);
 }
 
+/// A group's listener of a port hides that of the default group: it must have all that its clients had before.
+#[test]
+fn a_consumer_of_one_service_keeps_the_others_of_its_port() {
+    let shown = |services: Vec<&crate::plan::MeshService>| -> Vec<String> {
+        let line = |one: &&crate::plan::MeshService| {
+            let targets: Vec<String> = one.routes.iter().map(|route| route.id.to_string()).collect();
+            let mark = if one.is_borrowed { " (borrowed)" } else { "" };
+            format!("{}/{}:{} {}{mark}", one.namespace, one.name, one.port, targets.join("; "))
+        };
+        services.iter().map(line).collect()
+    };
+    let of = |documents: &Documents, group: &str| {
+        let planned = plan(documents, &Options::default());
+        let (_, group) = planned.groups.iter().find(|(name, _)| name.as_str() == group).unwrap();
+        (shown(group.plan.services_for_envoys().collect()), group.definition.is_some(), group.plan.clone())
+    };
+    let (found, is_defined, found_plan) = of(
+        &with([
+            grpc("a/producer", "Service=a/v1:80", "", vec![to("a/s:80")]),
+            grpc("b/consumer", "Service=a/s:80", "", vec![to("b/v2:80")]),
+            grpc("a/elsewhere", "Service=a/s:90", "", vec![to("a/v1:80")]),
+        ]),
+        "namespace/b",
+    );
+    let expected = [
+        "a/s:80 GRPCRoute/b/consumer/0/0",
+        "a/v1:80 GRPCRoute/a/producer/0/0 (borrowed)",
+        "b/s:80 Service/b/s/0/0 (borrowed)",
+        "b/v2:80 Service/b/v2/0/0 (borrowed)",
+    ];
+    assert_eq!(found, expected);
+    assert!(is_defined && ["a/s/80", "b/s/80"].iter().all(|name| found_plan.clusters.contains_key(*name)));
+    let list = services().into_iter().map(|one| ("default", one));
+    let route = grpc("a/r", "Service=a/s:80", "", vec![to("a/v1:80")]);
+    let (found, is_defined, _) = of(&in_groups(list.chain([("edge", route)])), "edge");
+    let expected = [
+        "a/s:80 GRPCRoute/a/r/0/0",
+        "a/v1:80 Service/a/v1/0/0 (borrowed)",
+        "b/s:80 Service/b/s/0/0 (borrowed)",
+        "b/v2:80 Service/b/v2/0/0 (borrowed)",
+    ];
+    assert_eq!((found, is_defined), (expected.map(str::to_owned).to_vec(), false));
+}
+
+/// gRPC clients dial each Service by itself; what the default group serves them is not served twice.
+#[test]
+fn only_the_lowest_port_of_a_service_is_dialled_without_its_number() {
+    let documents = with([grpc("b/consumer", "Service=a/s:90", "", vec![to("b/v2:80")])]);
+    let planned = plan(&documents, &Options::default());
+    let (_, group) = planned.groups.iter().find(|(name, _)| name.as_str() == "namespace/b").unwrap();
+    let (emitted, _) = crate::emit::grpc(&group.plan, &Options::default());
+    let names: Vec<String> = emitted.iter().map(|one| one.message()["name"].to_string()).collect();
+    let has = |name: &str| names.contains(&format!("\"{name}\""));
+    assert!(has("s.a:90") && !has("s.a") && !has("s.b:80"), "{names:?}");
+}
+
 #[test]
 fn a_producers_route_is_for_the_group_of_its_directory() {
     let list = services().into_iter().map(|one| ("default", one));
@@ -121,7 +179,7 @@ fn a_producers_route_is_for_the_group_of_its_directory() {
     assert_eq!(of_group(&planned, "edge").len(), 1);
 }
 
-/// §1.7: GRPCRoute before HTTPRoute; who loses every port is told `Conflicted`.
+/// §1.7: GRPCRoute before HTTPRoute; who loses every port is told `RouteReasonConflicted`.
 #[test]
 fn of_several_kinds_on_a_port_the_first_holds_alone() {
     let list = || {
@@ -141,7 +199,7 @@ fn of_several_kinds_on_a_port_the_first_holds_alone() {
     );
     assert_eq!(
         found.of_parent("Route a/native", 0),
-        "Accepted=False/Conflicted ResolvedRefs=True/ResolvedRefs"
+        "Accepted=False/RouteReasonConflicted ResolvedRefs=True/ResolvedRefs"
     );
     assert!(
         found
@@ -183,6 +241,11 @@ fn the_short_name_is_for_services_that_are_alone_with_it() {
     let a = || grpc("a/r", "Service=a/s:80 Service=a/s:90", "", vec![]);
     assert_eq!(hosts(&with([a()])), ["s", "s"]);
     assert_eq!(hosts(&with([a(), grpc("b/r", "Service=b/s", "", vec![])])), ["s.a", "s.a", "s.b"]);
+    // What another namespace's clients call by it is not theirs to change.
+    let consumer = grpc("c/r", "Service=a/s:80", "", vec![]);
+    assert_eq!(hosts(&with([consumer.clone(), grpc("b/r", "Service=b/s", "", vec![])])), ["s", "s.a", "s"]);
+    let both = [a(), grpc("b/r", "Service=b/s", "", vec![]), consumer];
+    assert!(hosts(&with(both)).iter().all(|host| host != "s"));
 }
 
 #[test]

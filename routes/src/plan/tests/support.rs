@@ -127,7 +127,11 @@ pub(crate) fn route(kind: RouteKind, name: &str, parents: &str, hosts: &str, rul
     };
     let parents = parents.split_whitespace().map(parent).collect();
     let hostnames = hosts.split_whitespace().map(hostname).collect();
-    document(document_kind, name, Spec::Route(Route { kind, parents, hostnames, rules }))
+    document(
+        document_kind,
+        name,
+        Spec::Route(Route { kind, parents, uses_default_gateways: false, hostnames, rules }),
+    )
 }
 
 /// A GRPCRoute.

@@ -103,7 +103,7 @@ fn read_object(
     let has_errors = reader.has_errors();
     let diagnostics = reader.into_diagnostics();
     let Some(spec) = spec.filter(|_| !has_errors) else {
-        return ReadObject { key, place, outcome: Err(diagnostics) };
+        return ReadObject { key, place, outcome: Err(diagnostics), stand_in: None };
     };
     let mut source = serde_json::Map::new();
     source.insert("version".to_owned(), json!(VERSION));
@@ -118,7 +118,7 @@ fn read_object(
         spec,
         source: Arc::new(source.into()),
     };
-    ReadObject { key, place, outcome: Ok((Arc::new(document), diagnostics)) }
+    ReadObject { key, place, outcome: Ok((Arc::new(document), diagnostics)), stand_in: None }
 }
 
 /// Checks the name of an object. References to it must not be read as something else.

@@ -26,7 +26,13 @@ pub(super) fn read_route(value: &Value<'_>, context: &Context<'_>, reader: &mut 
     fields.finish(reader);
     let n_matches = rules.iter().map(|rule| rule.matches.len()).sum();
     check_rules(&value.spot, &rules, n_matches, reader);
-    Some(Spec::Route(Route { kind: RouteKind::Native, parents, hostnames, rules }))
+    Some(Spec::Route(Route {
+        kind: RouteKind::Native,
+        parents,
+        uses_default_gateways: false,
+        hostnames,
+        rules,
+    }))
 }
 
 fn read_rules(

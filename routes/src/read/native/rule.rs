@@ -14,6 +14,7 @@ use crate::model::{
     Timeouts,
 };
 use crate::read::Context;
+use crate::read::backend_ref::warn_of_no_weight;
 use crate::read::fields::{Object, Reader, Value};
 use crate::read::matches::read_header_name;
 use crate::read::meta::read_section_name;
@@ -77,6 +78,7 @@ fn read_backends(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) 
         refuse_twice(&object, backends.iter().map(|other| &other.object), reader);
         backends.push(BackendRef { object, weight, filters: Vec::new() });
     }
+    warn_of_no_weight(&backends, &value.spot, reader);
     backends
 }
 

@@ -168,7 +168,7 @@ fn a_route_without_rules_is_its_only_rule() {
 fn a_target_is_a_backend_or_a_service_with_its_port() {
     let table = [
         ("b", vec!["Backend default/b=1"]),
-        ("{b: 0}", vec!["Backend default/b=0"]),
+        ("{b: 0, c: 1}", vec!["Backend default/b=0", "Backend default/c=1"]),
         ("{b: 1000000, 'v1:80': 1.0}", vec!["Backend default/b=1000000", "Service default/v1:80=1"]),
         ("prod/v1:50051", vec!["Service prod/v1:50051=1"]),
         ("prod/b", vec!["Backend prod/b=1"]),

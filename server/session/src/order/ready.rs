@@ -71,7 +71,10 @@ impl<'a> Readiness<'a> {
     fn find_obstacle(&self, to: &ResourceKey, is_always_needed: bool) -> Option<WaitsFor> {
         let table = self.view.table(&to.resource_type);
         let served = table.find(&to.name);
-        if served.is_none() && !is_always_needed && !self.is_strict {
+        // A client that asks for none gets its secrets from somewhere else.
+        let is_foreign =
+            || to.resource_type == ResourceType::Secret && self.states(&to.resource_type).next().is_none();
+        if served.is_none() && !is_always_needed && (!self.is_strict || is_foreign()) {
             return None;
         }
         let mut found: Option<&Resource> = None;

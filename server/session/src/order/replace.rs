@@ -57,11 +57,10 @@ pub(super) fn released(
         stream.types().iter().filter(|state| state.applied.is_open()).map(|state| (*id, state))
     }) {
         let mut positions = state.applied.replaced(|table, name| readiness.matters(state, table, name));
-        let newest = state.applied.accepted().last().map(|accepted| accepted.newer);
         for accepted in state.applied.accepted() {
             let end = accepted.at.and_then(|at| at.checked_add(limits.removal_grace));
             let is_over = end.is_some_and(|end| now >= end);
-            if is_over || !is_blocked(readiness, state, accepted, newest.unwrap_or(accepted.newer)) {
+            if is_over || !is_blocked(readiness, state, accepted) {
                 positions.push(accepted.position);
             } else {
                 // What came later has not replaced more than this did.
@@ -76,37 +75,41 @@ pub(super) fn released(
     (released, timeout)
 }
 
-/// Whether something that the client had before is in use because what it accepted instead, the newest of it, needs what it lacks.
-fn is_blocked(
-    readiness: &Readiness<'_>,
-    state: &TypeState,
-    accepted: Accepted<'_>,
-    newest: &TypeTable,
-) -> bool {
+/// Whether something that the client had before is in use because what it was sent instead needs what it lacks.
+fn is_blocked(readiness: &Readiness<'_>, state: &TypeState, accepted: Accepted<'_>) -> bool {
     if accepted.older.is_empty() {
         return false;
     }
     accepted.sent().iter().any(|name| {
-        let Some(new) = newest.find(name) else { return false };
-        let has = |resource: &Resource, to: &ResourceKey| resource.references().iter().any(|r| r.to == *to);
-        let in_use = state.applied.in_use(name);
-        let olds: Vec<&Arc<Resource>> = in_use.filter(|old| old.version() != new.version()).collect();
-        let drops = |old: &&Arc<Resource>| old.references().iter().any(|reference| !has(new, &reference.to));
-        let is_added = |to: &ResourceKey| olds.iter().any(|old| !has(old, to));
-        if !olds.iter().any(drops) {
-            return false;
-        }
-        if !state.subscription.wants(newest, name) {
-            // What the client does not ask for any more it does not replace either.
-            return readiness.is_needed_unasked(new.key());
-        }
-        new.references().iter().any(|reference| {
-            let to = &reference.to;
-            // A changed cluster needs its endpoints again.
-            let row = table::row_of(&state.resource_type, &to.resource_type);
-            row.is_some_and(|row| row.is_always_needed || is_added(to))
-                && readiness.obstacle(to, false).is_some()
-        })
+        let news: Vec<(&Arc<TypeTable>, &Arc<Resource>)> =
+            state.applied.newest().filter_map(|table| Some((table, table.find(name)?))).collect();
+        let is_new = |used: &&Arc<Resource>| news.iter().any(|(_, new)| new.version() == used.version());
+        let olds: Vec<&Arc<Resource>> = state.applied.in_use(name).filter(|used| !is_new(used)).collect();
+        news.iter().any(|(table, new)| does_not_replace(readiness, state, table, new, &olds))
+    })
+}
+
+/// Whether the client goes on with one of `olds` though it was sent `new` of `table`.
+fn does_not_replace(
+    readiness: &Readiness<'_>,
+    state: &TypeState,
+    table: &TypeTable,
+    new: &Resource,
+    olds: &[&Arc<Resource>],
+) -> bool {
+    let has = |resource: &Resource, to: &ResourceKey| resource.references().iter().any(|r| r.to == *to);
+    let drops = |old: &&Arc<Resource>| old.references().iter().any(|reference| !has(new, &reference.to));
+    if !olds.iter().any(drops) {
+        return false;
+    }
+    if !state.subscription.wants(table, new.name()) {
+        // What the client does not ask for any more it does not replace either.
+        return readiness.is_needed_unasked(new.key());
+    }
+    new.references().iter().any(|reference| {
+        let to = &reference.to;
+        table::row_of(&state.resource_type, &to.resource_type).is_some()
+            && readiness.obstacle(to, false).is_some()
     })
 }
 

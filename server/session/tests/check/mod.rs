@@ -1,14 +1,13 @@
 //! Runs a property; seeds are printed and replayable.
 
-use std::hash::{BuildHasher, RandomState};
-
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner};
 
-/// Runs a property over as many histories as asked for; a failure tells the seed that repeats it.
-pub(crate) fn check<S: Strategy>(strategy: &S, test: impl Fn(S::Value) -> Result<(), String>) {
+/// Runs a property over as many histories as asked for, beginning with `seed` unless `XDS_SEED` says otherwise; a failure tells the
+/// seed that repeats it.
+pub(crate) fn check<S: Strategy>(seed: u64, strategy: &S, test: impl Fn(S::Value) -> Result<(), String>) {
     let number = |key: &str| std::env::var(key).ok().and_then(|value| value.parse::<u64>().ok());
-    let seed = number("XDS_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
+    let seed = number("XDS_SEED").unwrap_or(seed);
     let cases = number("XDS_CASES").and_then(|cases| u32::try_from(cases).ok()).unwrap_or(4000);
     let config = Config {
         cases,

@@ -54,7 +54,7 @@ impl Config {
             edition: [0; N_KINDS * 4],
             routes: [1, 2, 4],
             clusters: [(true, None, false); 4],
-            listeners: [Some((true, 0, None)), Some((true, 1, None))],
+            listeners: [Some((true, 0, None)), Some((true, 1, Some(0)))],
         }
     }
 
@@ -77,8 +77,9 @@ impl Config {
             Edit::Listener { listener, to, secret } => {
                 let secret = secret.map(|secret| secret % 2);
                 let to = to.map(|(is_route, to)| (is_route, to % if is_route { 3 } else { 4 }, secret));
-                // One listener always takes a route, so that no type is new to the client: first responses wait for nothing.
-                let always = || Some(to.map_or((true, 0, secret), |(_, to, secret)| (true, to % 3, secret)));
+                // One listener always takes a route and a secret, so that no type is new to the client: first responses wait for
+                // nothing.
+                let always = || Some((true, to.map_or(0, |(_, to, _)| to % 3), Some(secret.unwrap_or(0))));
                 self.listeners[listener % 2] = if listener % 2 == 1 { always() } else { to };
                 (LISTENER, listener % 2)
             }

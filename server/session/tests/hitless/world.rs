@@ -216,7 +216,8 @@ impl World {
             .into()
         };
         let id = pipe.id;
-        trace(|| format!("{id} asks {} {request:?}", ask.kind));
+        let names = pipe.names[ask.kind].clone();
+        trace(|| format!("{id} asks {} {names:?}, answers {:?}", ask.kind, ask.answer));
         self.client.handle_request(id, request).expect("a client within the protocol");
         if self.receiver.is_none() {
             self.receiver = Some(self.publisher.follow(&self.node));

@@ -451,19 +451,7 @@ impl Server {
     fn waiting(&self, mut words: Words, output: &mut Vec<String>) -> Result<(), String> {
         let name = words.shift().unwrap_or_else(|_| self.latest.clone());
         let client = &self.clients.get(&self.stream(&name)?.client).ok_or("no client")?.client;
-        for held in client.held_back() {
-            let what = if held.is_removal { "removal" } else { "update" };
-            let (key, of) = (&held.resource, held.waits_for.resource());
-            output.push(format!(
-                "{name} {what} of {}/{} waits for {} of {}/{} since {}s",
-                key.resource_type.slug(),
-                key.name,
-                held.waits_for.as_str(),
-                of.resource_type.slug(),
-                of.name,
-                self.now.duration_since(held.since).as_secs(),
-            ));
-        }
+        output.extend(client.held_back().iter().map(|held| show::held_back(&name, held, self.now)));
         Ok(())
     }
 

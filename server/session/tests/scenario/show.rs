@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Instant;
 
 use bytes::Bytes;
 use xds_cache::status::{EventKind, Sent, StreamEvent};
-use xds_cache::{Resource, ResourceType};
+use xds_cache::{HeldBack, Resource, ResourceKey, ResourceType};
 use xds_session::{Entries, Entry, Form, Response};
 
 /// Names for versions: equal ones get equal names.
@@ -114,6 +115,19 @@ pub(crate) fn sent(response: &Response) -> impl Iterator<Item = &Resource> {
         Entry::Heartbeat(_) | Entry::Unpopulated(_) => None,
     });
     table.iter().chain(listed).map(|resource| &**resource)
+}
+
+/// What is held back, as a line.
+pub(crate) fn held_back(stream: &str, held: &HeldBack, now: Instant) -> String {
+    let what = if held.is_removal { "removal" } else { "update" };
+    let name = |key: &ResourceKey| format!("{}/{}", key.resource_type.slug(), key.name);
+    let (of, since) = (held.waits_for.resource(), now.duration_since(held.since).as_secs());
+    let waits_for = held.waits_for.as_str();
+    format!(
+        "{stream} {what} of {} waits for {waits_for} of {} since {since}s",
+        name(&held.resource),
+        name(of)
+    )
 }
 
 /// An event as a line, if it is one that matters.

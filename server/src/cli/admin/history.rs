@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{AdminArgs, segment};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, print, print_json};
+use crate::cli::output::{Form, Table, cell, clean, print, print_json};
 
 /// The flags of `history`.
 #[derive(Clone, Debug, clap::Args)]
@@ -85,7 +85,7 @@ fn in_full(revision: &Value) -> String {
     format!("{}\n{}", table.render(), difference(revision))
 }
 
-fn difference(answer: &Value) -> String {
+pub(super) fn difference(answer: &Value) -> String {
     let mut text = String::new();
     for change in answer.get("difference").and_then(Value::as_array).into_iter().flatten() {
         let sign = match (change["before"].is_null(), change["after"].is_null()) {
@@ -93,7 +93,7 @@ fn difference(answer: &Value) -> String {
             (_, true) => "-",
             (false, false) => "~",
         };
-        text.push_str(&format!("{sign} {}\n", cell(&change["what"]).escape_debug()));
+        text.push_str(&format!("{sign} {}\n", clean(&cell(&change["what"]))));
     }
     text
 }

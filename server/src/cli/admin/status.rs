@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::nodes::all_nodes;
 use super::{AdminArgs, conditions};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, print, print_json};
+use crate::cli::output::{Form, Table, cell, clean, print, print_json};
 
 /// The flags of `status`.
 #[derive(Clone, Debug, clap::Args)]
@@ -54,13 +54,10 @@ fn reasons(status: &Value) -> String {
 fn render(status: &Value) -> String {
     let mut text = format!("ready: {}\n", if status["ready"] == true { "yes" } else { "no" });
     if let Some(held) = status["held"].as_str() {
-        text.push_str(&format!(
-            "held back: {} (POST /v1/reload?confirm=true lets it pass)\n",
-            held.escape_debug()
-        ));
+        text.push_str(&format!("held back: {} (POST /v1/reload?confirm=true lets it pass)\n", clean(held)));
     }
     for problem in status["problems"].as_array().into_iter().flatten() {
-        text.push_str(&format!("problem: {}\n", cell(problem).escape_debug()));
+        text.push_str(&format!("problem: {}\n", clean(&cell(problem))));
     }
     let mut files = Table::new(&["FILE", "OBJECTS", "ERRORS", "WARNINGS", "SERVED"]);
     let mut diagnostics = String::new();
@@ -76,7 +73,7 @@ fn render(status: &Value) -> String {
         for one in found.iter().filter(|one| one["severity"] == "error") {
             let place = format!("{}:{}:{}", cell(&file["path"]), cell(&one["line"]), cell(&one["column"]));
             let message = one.get("detail").map(cell).unwrap_or_default();
-            diagnostics.push_str(&format!("{}: {}\n", place.escape_debug(), message.escape_debug()));
+            diagnostics.push_str(&format!("{}: {}\n", clean(&place), clean(&message)));
         }
     }
     text.push_str(&format!("\n{}{diagnostics}", files.render()));
@@ -144,16 +141,17 @@ mod tests {
         let status = json!({
             "ready": true,
             "held": "6 of 10 go",
-            "problems": ["slow disk"],
+            "problems": ["slow disk \"a\"", "b\u{1b}[31m\\n"],
             "files": [{"path": "a.yaml", "objects": [{"lastGood": true}], "diagnostics": [
-                {"severity": "error", "line": 2, "column": 3, "detail": "unknown field"},
+                {"severity": "error", "line": 2, "column": 3, "detail": "unknown field \"it's\""},
             ]}],
             "nodes": [{"types": {"x": {"status": "SYNCED"}}}, {"unmatched": true}],
         });
         assert_eq!(
             render(&status),
-            "ready: yes\nheld back: 6 of 10 go (POST /v1/reload?confirm=true lets it pass)\nproblem: slow disk\n\nFILE    OBJECTS  ERRORS  WARNINGS  SERVED\na.yaml  1        1       0         last good\n\
-             a.yaml:2:3: unknown field\n\nnodes: 2 (1 SYNCED, 1 unmatched)\n"
+            "ready: yes\nheld back: 6 of 10 go (POST /v1/reload?confirm=true lets it pass)\nproblem: slow disk \"a\"\n\
+             problem: b\\u{1b}[31m\\n\n\nFILE    OBJECTS  ERRORS  WARNINGS  SERVED\na.yaml  1        1       0         last good\n\
+             a.yaml:2:3: unknown field \"it's\"\n\nnodes: 2 (1 SYNCED, 1 unmatched)\n"
         );
     }
 }

@@ -190,7 +190,10 @@ async fn a_document_of_the_api_hides_the_files_until_it_goes_or_is_equal() {
     server.write(apply(&service)).await.unwrap();
     let mut events = server.control.events();
     server.control.load_files(load("10.0.0.9")).await.unwrap();
-    let dropped = Event::OverrideDropped { what: "document/EndpointSlice/prod/shop-1".to_owned() };
+    let dropped = Event::OverrideDropped {
+        what: "document/EndpointSlice/prod/shop-1".to_owned(),
+        reason: "it is what the file says by now".to_owned(),
+    };
     assert!(told(&mut events).contains(&dropped), "what the file says by now is no override any more");
     assert!(!server.control.documents().owned.contains_key(&slice));
     assert_eq!(served(&server, "default", Profile::Envoy), of_api);

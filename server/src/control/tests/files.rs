@@ -94,7 +94,10 @@ async fn pitfall_77_an_override_hides_the_file_until_it_goes_or_is_equal() {
     let mut events = server.control.events();
     server.control.load_files(load(&[("g", &[("a", "2"), ("b", "3")])])).await.unwrap();
     assert_eq!(server.served("g"), pairs(&[("a", "2"), ("b", "3")]));
-    let dropped = Event::OverrideDropped { what: "g/clusters/a".to_owned() };
+    let dropped = Event::OverrideDropped {
+        what: "g/clusters/a".to_owned(),
+        reason: "it is what the file says by now".to_owned(),
+    };
     assert!(told(&mut events).contains(&dropped), "what the file says by now is no override any more");
     assert!(server.control.overrides().1.groups.is_empty());
     server.control.load_files(load(&[("g", &[("a", "4"), ("b", "3")])])).await.unwrap();

@@ -60,6 +60,7 @@ impl Rest {
 fn state(server: &Server, access: Access) -> ApiState {
     let control: Arc<dyn xds_api::handle::Control> = Arc::new(server.control.clone());
     ApiState {
+        loads: Arc::new(xds_cache::LoadBoard::new(xds_cache::loads::LoadLimits::default())),
         events: EventHub::start(&*control, &server.board),
         control,
         publisher: Arc::clone(&server.publisher),

@@ -170,7 +170,8 @@ async fn pitfall_61_a_client_that_never_reads_costs_little_and_delays_nobody() {
         publish(&i.to_string());
         response = reader.next().await;
         assert!(texts(&response)[0].starts_with(&format!("{i}x")));
-        assert!(alive.load(Ordering::SeqCst) <= 5, "{} versions are alive", alive.load(Ordering::SeqCst));
+        // The newest, what is being written, and for each client what it may still be using: a number that does not grow.
+        assert!(alive.load(Ordering::SeqCst) <= 8, "{} versions are alive", alive.load(Ordering::SeqCst));
     }
     let mut n_responses = 1;
     while !texts(&stuck.next().await)[0].starts_with("50x") {

@@ -5,6 +5,7 @@ mod connections;
 mod csds;
 mod discovery;
 mod limits;
+mod loads;
 mod measure;
 mod rest;
 mod shutdown;

@@ -20,10 +20,13 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
-use xds_cache::{GroupName, Layer, Publisher, Resource, ResourceType, Revision, StatusBoard, layer};
+use xds_cache::loads::LoadLimits;
+use xds_cache::{
+    GroupName, Layer, LoadBoard, Publisher, Resource, ResourceType, Revision, StatusBoard, layer,
+};
 use xds_codec::Codec;
 
-use crate::grpc::{Grpc, GrpcConfig, ServeError};
+use crate::grpc::{Boards, Grpc, GrpcConfig, ServeError};
 use crate::metrics::{Metrics, PublicationSource};
 
 pub(super) const ADS: &str =
@@ -39,6 +42,7 @@ pub(super) const STREAM_ENDPOINTS: &str =
 pub(super) struct World {
     pub(super) publisher: Arc<Publisher>,
     pub(super) board: Arc<StatusBoard>,
+    pub(super) loads: Arc<LoadBoard>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) grpc: Arc<Grpc>,
     revision: AtomicU64,
@@ -50,8 +54,14 @@ impl World {
         let board = StatusBoard::new();
         let metrics = Arc::new(Metrics::new(Arc::clone(&publisher), Arc::clone(&board)));
         let codec = Codec::new().unwrap();
-        let grpc = Grpc::new(Arc::clone(&publisher), Arc::clone(&board), codec, Arc::clone(&metrics), config);
-        Self { publisher, board, metrics, grpc, revision: AtomicU64::new(0) }
+        let loads = Arc::new(LoadBoard::new(LoadLimits::default()));
+        let boards = Boards {
+            publisher: Arc::clone(&publisher),
+            board: Arc::clone(&board),
+            loads: Arc::clone(&loads),
+        };
+        let grpc = Grpc::new(boards, codec, Arc::clone(&metrics), config);
+        Self { publisher, board, loads, metrics, grpc, revision: AtomicU64::new(0) }
     }
 
     /// Makes these what every node is served.

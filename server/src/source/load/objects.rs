@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use xds_cache::GroupName;
 use xds_codec::{Diagnostic, Place};
+use xds_routes::Document;
 
 use super::Findings;
 use super::groups::Assignment;
@@ -20,6 +21,8 @@ struct Claim {
     /// What the file says, or said when it last was good.
     content: Option<Content>,
     is_last_good: bool,
+    /// What holds if nothing else does.
+    stand_in: Option<Arc<Document>>,
 }
 
 /// Decides what is served.
@@ -62,19 +65,23 @@ pub(super) fn resolve(
 
 /// What a file claims: what it defines, and what it defined when it last was good and may still.
 fn claims_of(path: &Arc<str>, file: &FileState, group: &GroupName) -> BTreeMap<Key, Claim> {
-    let claim = |place: &Place, content, is_last_good| {
+    let new = |place: &Place, content, is_last_good| {
         let (path, group, place) = (Arc::clone(path), group.clone(), place.clone());
-        Claim { path, group, place, content, is_last_good }
+        Claim { path, group, place, content, is_last_good, stand_in: None }
     };
     let mut claims = BTreeMap::new();
     for (key, good) in &file.good {
-        claims.insert(key.clone(), claim(&good.place, Some(good.content.clone()), true));
+        claims.insert(key.clone(), new(&good.place, Some(good.content.clone()), true));
     }
     for object in &file.parsed.objects {
         let ParsedObject::Keyed(key, place, content) = object else { continue };
         let last_good = || file.good.get(key).map(|good| good.content.clone());
         let is_last_good = content.is_none();
-        claims.insert(key.clone(), claim(place, content.clone().or_else(last_good), is_last_good));
+        claims.insert(key.clone(), new(place, content.clone().or_else(last_good), is_last_good));
+    }
+    for (key, stand_in) in &file.parsed.stand_ins {
+        let claim = claims.entry(Key::Document(key.clone()));
+        claim.or_insert_with(|| new(&stand_in.place, None, false)).stand_in = Some(Arc::clone(stand_in));
     }
     claims
 }
@@ -92,15 +99,35 @@ fn choose(
     if is_contested {
         report(id, &claims, owner, findings);
     }
-    let last_good = || before.map(|before| Served { is_last_good: true, ..before.clone() });
-    let Some(owner) = owner else { return last_good() };
+    let last_good = || {
+        let good = before.filter(|before| before.is_good);
+        good.map(|before| Served { is_last_good: true, ..before.clone() })
+    };
+    let Some(owner) = owner else { return last_good().or_else(|| stand_in_of(&claims)) };
     let (path, group, place) = (Arc::clone(&owner.path), owner.group.clone(), owner.place.clone());
     match &owner.content {
         Some(content) => {
-            Some(Served { content: content.clone(), group, path, place, is_last_good: owner.is_last_good })
+            let (content, is_last_good) = (content.clone(), owner.is_last_good);
+            Some(Served { content, group, path, place, is_last_good, is_good: true })
         }
-        None => last_good().map(|last_good| Served { group, path, place, ..last_good }),
+        None => {
+            let stands_in = || stand_in_of(std::slice::from_ref(owner));
+            let last_good = last_good().map(|last_good| Served { group, path, place, ..last_good });
+            last_good.or_else(stands_in)
+        }
     }
+}
+
+/// What holds in place of claims of which none is good, or none is more right than the others.
+fn stand_in_of(claims: &[Claim]) -> Option<Served> {
+    let first = claims.first()?;
+    let said = claims.iter().filter_map(|claim| {
+        let document = claim.content.as_ref().and_then(Content::document);
+        document.or(claim.stand_in.as_ref()).map(|document| &**document)
+    });
+    let content = Content::Document(xds_routes::stand_in(said)?);
+    let (path, group, place) = (Arc::clone(&first.path), first.group.clone(), first.place.clone());
+    Some(Served { content, group, path, place, is_last_good: false, is_good: false })
 }
 
 fn report(id: &ObjectId, claims: &[Claim], owner: Option<&Claim>, findings: &mut Findings) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use xds_cache::NodeGroup;
 use xds_codec::{DecodedFile, Diagnostic, ObjectContent, Place, Severity, Tree};
-use xds_routes::{DocumentKey, ReadOutcome};
+use xds_routes::{Document, DocumentKey, ReadOutcome};
 
 use super::state::{Content, Key};
 use crate::source::read::FileFault;
@@ -21,6 +21,8 @@ pub(super) struct Parsed {
     pub(super) diagnostics: Vec<Diagnostic>,
     /// Whether something is in the file of which not even type and name are known.
     pub(super) has_unreadable: bool,
+    /// What holds in place of bad documents that never were good.
+    pub(super) stand_ins: BTreeMap<DocumentKey, Arc<Document>>,
     /// What is not said of the documents, because so much is said already.
     pub(super) n_untold: usize,
 }
@@ -94,6 +96,8 @@ impl Parsed {
                         }
                         Err(found) => {
                             self.tell(found, 1);
+                            let stand_in = object.stand_in.map(|stand_in| (object.key.clone(), stand_in));
+                            self.stand_ins.extend(stand_in);
                             None
                         }
                     };
@@ -122,10 +126,19 @@ impl Parsed {
     /// Refuses every document that the file has more than once: none of them is more right than the others.
     fn refuse_duplicates(&mut self) {
         let mut places: BTreeMap<DocumentKey, Vec<Place>> = BTreeMap::new();
+        let mut said: BTreeMap<DocumentKey, Vec<Arc<Document>>> = BTreeMap::new();
         for object in &self.objects {
-            if let ParsedObject::Keyed(Key::Document(key), place, _) = object {
+            if let ParsedObject::Keyed(Key::Document(key), place, content) = object {
                 places.entry(key.clone()).or_default().push(place.clone());
+                let document = content.as_ref().and_then(Content::document).cloned();
+                said.entry(key.clone()).or_default().extend(document);
             }
+        }
+        let is_refused = |key: &DocumentKey| places.get(key).is_some_and(|places| places.len() > 1);
+        for (key, mut said) in said.into_iter().filter(|(key, _)| is_refused(key)) {
+            said.extend(self.stand_ins.remove(&key));
+            let stand_in = xds_routes::stand_in(said.iter().map(|document| &**document));
+            self.stand_ins.extend(stand_in.map(|stand_in| (key, stand_in)));
         }
         for object in &mut self.objects {
             let ParsedObject::Keyed(Key::Document(key), place, content) = object else { continue };
@@ -143,6 +156,13 @@ impl Parsed {
         let place = Place { file: Arc::clone(path), line: 0, column: 0 };
         let diagnostics = vec![diagnostic(fault.code(), place, fault.to_string())];
         Self { is_broken: true, diagnostics, ..Self::default() }
+    }
+
+    /// Keeps what stood in for documents that may be hidden in what cannot be read.
+    pub(super) fn keep_stand_ins(&mut self, before: &Self) {
+        let (keys, mut kept) = (self.keys(), before.stand_ins.clone());
+        kept.retain(|key, _| !keys.contains(&Key::Document(key.clone())));
+        self.stand_ins.extend(kept);
     }
 
     /// The resources and documents that the file defines, well or badly.

@@ -127,7 +127,7 @@ type Owned<'a> = BTreeMap<&'a ObjectId, (&'a GroupName, &'a Content)>;
 
 fn served_by_file(state: &State) -> BTreeMap<&Arc<str>, Owned<'_>> {
     let mut by_file: BTreeMap<&Arc<str>, Owned<'_>> = BTreeMap::new();
-    for (id, object) in &state.served {
+    for (id, object) in state.served.iter().filter(|(_, object)| object.is_good) {
         by_file.entry(&object.path).or_default().insert(id, (&object.group, &object.content));
     }
     by_file
@@ -197,7 +197,9 @@ impl FileCopy {
             if let Some(group) = served_in.and_then(|name| GroupName::new(&name).ok()) {
                 let id = ObjectId::new(&group, key.clone());
                 let (content, path, place) = (content.clone(), Arc::clone(path), place.clone());
-                state.served.insert(id, Served { content, group, path, place, is_last_good: true });
+                state
+                    .served
+                    .insert(id, Served { content, group, path, place, is_last_good: true, is_good: true });
             }
             file.good.insert(key, Good { content, place });
         }

@@ -63,6 +63,15 @@ pub(super) enum Content {
     Document(Arc<Document>),
 }
 
+impl Content {
+    pub(super) fn document(&self) -> Option<&Arc<Document>> {
+        match self {
+            Self::Resource(_) => None,
+            Self::Document(document) => Some(document),
+        }
+    }
+}
+
 /// An object as it was when it last was good.
 #[derive(Clone, Debug)]
 pub(super) struct Good {
@@ -107,6 +116,8 @@ pub(super) struct Served {
     pub(super) place: Place,
     /// Whether it is not what the file says now, because that is broken.
     pub(super) is_last_good: bool,
+    /// Whether a file says it, or did; what [stands in](xds_routes::stand_in) for a document that never was good is none.
+    pub(super) is_good: bool,
 }
 
 impl State {
@@ -158,7 +169,7 @@ impl FileState {
     }
 
     /// Takes over what is good in a new content; what is bad, or may be hidden in what cannot be read, stays as it was.
-    pub(super) fn take(&mut self, hash: Option<Version>, parsed: Parsed, now: SystemTime) {
+    pub(super) fn take(&mut self, hash: Option<Version>, mut parsed: Parsed, now: SystemTime) {
         self.is_missing = false;
         self.hash = hash;
         self.loaded_at = now;
@@ -182,6 +193,9 @@ impl FileState {
                     ParsedObject::Keyed(_, _, None) | ParsedObject::Group(..) => {}
                 }
             }
+        }
+        if parsed.is_broken || parsed.has_unreadable {
+            parsed.keep_stand_ins(&self.parsed);
         }
         self.parsed = Arc::new(parsed);
     }

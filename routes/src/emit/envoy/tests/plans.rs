@@ -143,7 +143,9 @@ pub(super) fn tls_chain(name: &str, server_name: Option<&str>, hosts: Vec<Virtua
 
 pub(super) fn service(name: &str, number: u16, routes: Vec<PlannedRoute>) -> MeshService {
     MeshService {
+        is_lowest_port: true,
         is_implicit: false,
+        is_borrowed: false,
         namespace: "prod".to_owned(),
         name: name.to_owned(),
         port: number,

@@ -15,8 +15,15 @@ impl All {
                 "load_assignment",
                 "lb_policy",
                 "common_lb_config",
+                "lrs_server",
             ],
         );
+        if let Some(server) = at.get("lrs_server") {
+            self.only("B190", server, &["self"]);
+            if at.get("cluster_type").is_some() {
+                self.fault("C70", at, "an aggregate that reports load");
+            }
+        }
         match (at.get("cluster_type"), at.text("type")) {
             (Some(custom), "") => self.aggregate(custom, at),
             (None, "EDS") => {

@@ -13,12 +13,12 @@ use super::{CODEC, Outcome, emit};
 use crate::emit::FoundBy;
 use crate::emit::grpc::{limits, matcher, session};
 use crate::model::{
-    Cors, Fraction, HeaderEdits, HeaderValue, Hostname, Match, MatchType, PathMatch, PathRewrite, QueryMatch,
-    Redirect, Retry, SessionKind, SessionLifetime, Timeouts,
+    Cors, Fraction, HeaderEdits, HeaderValue, Hostname, LbPolicy, Match, MatchType, PathMatch, PathRewrite,
+    QueryMatch, Redirect, Retry, SessionKind, SessionLifetime, Timeouts,
 };
 use crate::plan::{
-    Action, Address, Assignment, Backend, Chain, Discovery, Endpoint, Health, Locality, Mirror, Plan,
-    PlannedRoute, Protocol, TlsTermination, UpstreamTls, VirtualHost,
+    Action, Address, Assignment, Backend, Chain, Cluster, Discovery, Endpoint, Health, Locality, Mirror,
+    Plan, PlannedRoute, Protocol, TlsTermination, UpstreamTls, VirtualHost,
 };
 use crate::translate::Options;
 
@@ -231,7 +231,7 @@ fn limits_are_those_that_grpc_heeds() {
 }
 
 /// A route for each cluster, alone.
-fn of_clusters(clusters: Vec<crate::plan::Cluster>) -> Plan {
+fn of_clusters(clusters: Vec<Cluster>) -> Plan {
     let mut plan = with_routes(vec![forward(0, vec![to("root", 1)])]);
     for (index, cluster) in clusters.into_iter().enumerate() {
         let name = if index == 0 { "root".to_owned() } else { format!("prod/m{index}") };
@@ -254,6 +254,7 @@ fn clusters_are_of_types_that_grpc_has() {
     secret.tls = Some(verified);
     let mut invalid = eds("prod/a/80");
     invalid.tls = Some(UpstreamTls::Invalid);
+    let least = |discovery| Cluster { lb_policy: LbPolicy::LeastRequest, ..cluster(discovery) };
     let cases = vec![
         ("one name", vec![cluster(names(&["one.example"]))]),
         ("one name twice", vec![cluster(names(&["one.example", "one.example"]))]),
@@ -264,6 +265,8 @@ fn clusters_are_of_types_that_grpc_has() {
         ("TLS", vec![secret.clone()]),
         ("invalid TLS", vec![invalid]),
         ("no assignment", vec![eds("prod/none")]),
+        ("least requests, which C-core refuses", vec![least(eds("prod/a/80").discovery)]),
+        ("least requests of one name, which is one endpoint", vec![least(names(&["one.example"]))]),
         (
             "a fallback of fallbacks",
             vec![

@@ -98,7 +98,9 @@ pub(super) fn port(name: &str, number: u16, hosts: Vec<(&str, Vec<PlannedRoute>)
 
 pub(super) fn service(name: &str, number: u16, hosts: &[&str], routes: Vec<PlannedRoute>) -> MeshService {
     MeshService {
+        is_lowest_port: number == 80,
         is_implicit: false,
+        is_borrowed: false,
         namespace: "prod".to_owned(),
         name: name.to_owned(),
         port: number,

@@ -130,6 +130,8 @@ fn what_is_wrong_with_a_backend_is_said_where_it_is() {
         ("{dns: a}", "error[bad-address] .dns"),
         ("{unix: x}", "error[bad-length] .unix"),
         ("{unix: run/x}", "error[bad-path] .unix"),
+        ("{dns: a:80, unix: [/run/x, /run/y]}", "error[mixed-endpoints] .unix[0]"),
+        ("{endpoints: [10.0.0.1:80, a:80], unix: /run/x}", "error[mixed-endpoints] .unix"),
         ("{dns: a:80, protocol: h2}", "error[unknown-value] .protocol"),
         ("{dns: a:80, lb: random}", "error[unknown-value] .lb"),
         ("{dns: a:80, tls: {ca: ./ca.pem}}", "error[bad-certificate] .tls.ca"),

@@ -1,14 +1,19 @@
 //! Route documents in files: owners, last good versions, removals, restarts.
 
+use xds_routes::model::{BackendTlsPolicy, Spec};
+
 use super::*;
 
 /// Documents in their own language: `name=value` is a ConfigMap, `name!` a bad one, `Kind name` a document of that kind; each
-/// begins on a line of its own, two lines after the one before.
+/// begins on a line of its own, two lines after the one before. A word with `·` for its spaces is itself.
 fn text(words: &str) -> String {
     let one = |word: &str| {
         let kind = |kind: &str, name: &str, rest: &str| {
             format!("{{apiVersion: v1, kind: {kind}, metadata: {{name: {name}, namespace: n}}{rest}}}")
         };
+        if word.contains('\u{b7}') {
+            return word.replace('\u{b7}', " ");
+        }
         match (word.split_once('='), word.strip_suffix('!'), word.split_once(':')) {
             (Some((name, value)), _, _) => kind("ConfigMap", name, &format!(", data: {{key: '{value}'}}")),
             (_, Some(name), _) => kind("ConfigMap", name, ", data: 7"),
@@ -209,4 +214,70 @@ fn only_so_much_is_said_of_one_file() {
     let real = Real::loaded(&[("a.yaml", &words.join(" "))]);
     assert_eq!(real.found().len(), 101);
     assert!(real.last().files["a.yaml"].diagnostics.iter().any(|one| one.message == "and 200 more"));
+}
+
+/// The targets of every policy that is served, and whether it trusts anybody.
+fn policies(loaded: &Loaded) -> Vec<(Vec<String>, bool)> {
+    let policies = loaded.load.documents.values().filter_map(|document| {
+        let Spec::BackendTlsPolicy(policy) = &document.document.spec else { return None };
+        Some(policy)
+    });
+    let told = |policy: &BackendTlsPolicy| {
+        let targets = policy.targets.iter().map(|(target, section)| {
+            format!("{}{}", target.name, section.as_ref().map(|port| format!(":{port}")).unwrap_or_default())
+        });
+        (targets.collect(), policy.uses_system_certificates || !policy.ca_certificates.is_empty())
+    };
+    policies.map(told).collect()
+}
+
+#[test]
+fn a_tls_policy_that_never_was_good_makes_its_targets_fail_and_is_no_last_good_version() {
+    let policy = |targets: &str, rest: &str| {
+        format!(
+            "{{apiVersion: gateway.networking.k8s.io/v1, kind: BackendTLSPolicy, metadata: {{name: p, namespace: n}}, \
+             spec: {{targetRefs: [{targets}], {rest}}}}}"
+        )
+        .replace(' ', "\u{b7}")
+    };
+    let target = |name: &str| format!("{{group: '', kind: Service, name: {name}}}");
+    let good = "validation: {wellKnownCACertificates: System, hostname: a.com}";
+    let fails = |targets: &[&str]| vec![(targets.iter().map(|name| (*name).to_owned()).collect(), false)];
+    let trusts = |targets: &[&str]| vec![(targets.iter().map(|name| (*name).to_owned()).collect(), true)];
+    let sectioned = "{group: '', kind: Service, name: b, sectionName: web}";
+    let both = format!("{}, {sectioned}, {{name: c}}", target("a"));
+    let old = policy("", "targetRef: {group: '', kind: Service, name: a}, tls: {}")
+        .replace("io/v1,", "io/v1alpha2,");
+    let table: [(&[&str], _); 7] = [
+        (&[&policy(&both, "validation: 7")], fails(&["a", "b:web"])),
+        (&[&policy(&both, good)], fails(&["a", "b:web"])),
+        (&[&policy(&target("a"), "validation: {hostname: a.com}")], fails(&["a"])),
+        (&[&old], fails(&["a"])),
+        (&[&policy("7", good)], vec![]),
+        (&[&policy(&target("a"), good), &policy(&target("b"), good)], fails(&["a", "b"])),
+        (&[&policy(&target("a"), good)], trusts(&["a"])),
+    ];
+    for (documents, expected) in table {
+        let mut real = Real::loaded(&[("a.yaml", "x=1")]);
+        let text = documents.join(" ");
+        assert_eq!(policies(real.due(&[("a.yaml", &format!("x=1 {text}"))])), expected, "{text}");
+        // What cannot be read may be hidden in what is broken.
+        assert_eq!(policies(real.due(&[("a.yaml", "{")])), expected, "{text}");
+        let mut restarted = real.restarted();
+        let after = restarted.due(&[("a.yaml", &format!("x=1 {text}"))]);
+        assert_eq!((policies(after), after.load.is_complete), (expected, true), "{text}");
+        assert_eq!(policies(real.due(&[("a.yaml", "x=1")])), vec![], "{text}");
+    }
+    let (a, b, bad) = (policy(&target("a"), good), policy(&target("b"), good), policy(&target("c"), ""));
+    let mut real = Real::loaded(&[("a.yaml", "x=1")]);
+    let two: [(&str, &str); 3] = [("a.yaml", &a), ("b.yaml", &b), ("c.yaml", "x=1")];
+    assert_eq!(policies(real.due(&two)), fails(&["a", "b"]), "of two files none is more right");
+    let mut real = Real::loaded(&[("a.yaml", "x=1")]);
+    assert_eq!(policies(real.due(&[("a.yaml", &format!("x=1 {bad}"))])), fails(&["c"]));
+    assert_eq!(policies(real.due(&[("a.yaml", &format!("x=1 {a}"))])), trusts(&["a"]));
+    assert_eq!(
+        policies(real.due(&[("a.yaml", &format!("x=1 {bad}"))])),
+        trusts(&["a"]),
+        "the last good version"
+    );
 }

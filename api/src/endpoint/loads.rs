@@ -1,0 +1,226 @@
+//! `/v1/loads`: what clients report of the requests that they send.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use xds_cache::loads::{ClusterLoad, Metric, NodeLoad, Place, PlaceLoad, Since};
+
+use crate::answer::Answer;
+use crate::input::{Params, parse_duration};
+use crate::problem::ApiError;
+use crate::state::{ApiState, aside};
+use crate::time::{parse_rfc3339, rfc3339};
+
+/// What was reported.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LoadList {
+    /// Reports that cover anything from before do not count; null if all count that are kept.
+    pub since: Option<String>,
+    /// When this was put together.
+    pub at: String,
+    /// Whether every report that came in this time could be kept.
+    pub complete: bool,
+    /// By name.
+    pub clusters: Vec<ClusterLoadEntry>,
+}
+
+/// One cluster, or several with the same endpoints.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ClusterLoadEntry {
+    /// The name of its endpoints in EDS, else the cluster's.
+    pub name: String,
+    /// The names that clients have for it.
+    pub clusters: Vec<String>,
+    /// Whether a node that reported it is served a cluster of that name.
+    pub known: bool,
+    /// Over all localities and nodes.
+    #[serde(flatten)]
+    pub load: LoadEntry,
+    /// Requests that were dropped on purpose, and by circuit breakers.
+    pub dropped: u64,
+    /// Those of them with a named reason.
+    pub dropped_by: BTreeMap<String, u64>,
+    /// The others.
+    pub dropped_otherwise: u64,
+    /// How many nodes have reported in this time.
+    pub nodes: usize,
+    /// The last report, in whatever time.
+    pub last_report: Option<String>,
+    /// By priority and locality.
+    pub localities: Vec<LocalityLoadEntry>,
+    /// The nodes that have reported in this time, by id: only if a cluster or node was asked for, and the first thousand.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reporters: Vec<ReporterEntry>,
+}
+
+/// Requests in this time.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LoadEntry {
+    /// Sent; 0 from clients that do not say.
+    pub issued: u64,
+    /// Ended well.
+    pub successful: u64,
+    /// Ended with an error, as the client counts errors: 5xx for HTTP, a status other than OK for gRPC clients.
+    pub errors: u64,
+    /// Under way, as of the last reports.
+    pub in_progress: u64,
+    /// Requests per second.
+    pub rate: f64,
+    /// The share of errors among those that have ended, from 0 to 1; null if none has.
+    pub error_rate: Option<f64>,
+}
+
+/// One locality of one priority.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LocalityLoadEntry {
+    /// May be empty.
+    pub region: String,
+    /// May be empty.
+    pub zone: String,
+    /// May be empty.
+    pub sub_zone: String,
+    /// 0 is the first.
+    pub priority: u32,
+    /// Requests.
+    #[serde(flatten)]
+    pub load: LoadEntry,
+    /// What backends said of themselves in the last reports (ORCA), by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, MetricEntry>,
+}
+
+/// A value that backends report with their answers.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct MetricEntry {
+    /// Requests that came with it.
+    pub requests: u64,
+    /// The sum of the values.
+    pub sum: f64,
+    /// The mean.
+    pub mean: f64,
+}
+
+/// One node.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ReporterEntry {
+    /// The node's id.
+    pub node: String,
+    /// Its groups at its last report, the one that wins first.
+    pub groups: Vec<String>,
+    /// Sent.
+    pub issued: u64,
+    /// Ended well.
+    pub successful: u64,
+    /// Ended with an error.
+    pub errors: u64,
+    /// Its last report of the cluster.
+    pub last_report: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LoadParams {
+    cluster: Option<String>,
+    node: Option<String>,
+    since: Option<String>,
+}
+
+pub(crate) async fn list(
+    State(state): State<ApiState>,
+    Params(params): Params<LoadParams>,
+) -> Result<Answer, ApiError> {
+    let now = SystemTime::now();
+    let from = params.since.as_deref().map(|text| read_since(text, now)).transpose()?;
+    let since = Since { from, now };
+    aside(move || {
+        let names: Vec<&str> = params.cluster.as_deref().into_iter().collect();
+        let loads = state.loads.query(&names, params.node.as_deref(), since);
+        let n_reporters = if params.cluster.is_some() || params.node.is_some() { MAX_REPORTERS } else { 0 };
+        Answer::ok(&LoadList {
+            since: from.map(rfc3339),
+            at: rfc3339(now),
+            complete: state.loads.is_complete(since),
+            clusters: loads.into_iter().map(|load| cluster(load, n_reporters)).collect(),
+        })
+    })
+    .await?
+}
+
+fn cluster(load: ClusterLoad, n_reporters: usize) -> ClusterLoadEntry {
+    ClusterLoadEntry {
+        dropped_otherwise: load.dropped_otherwise(),
+        name: load.name.to_string(),
+        clusters: load.clusters.iter().map(ToString::to_string).collect(),
+        known: load.is_known,
+        load: entry(&load.total),
+        dropped: load.dropped,
+        dropped_by: load.dropped_by.iter().map(|(reason, n)| (reason.to_string(), *n)).collect(),
+        nodes: load.nodes.len(),
+        last_report: load.last_report.map(rfc3339),
+        localities: load.places.into_iter().map(|(place, load)| locality(place, &load)).collect(),
+        reporters: load.nodes.iter().take(n_reporters).map(|(id, node)| reporter(id, node)).collect(),
+    }
+}
+
+fn entry(load: &PlaceLoad) -> LoadEntry {
+    LoadEntry {
+        issued: load.counts.issued,
+        successful: load.counts.successful,
+        errors: load.counts.errors,
+        in_progress: load.in_progress,
+        rate: load.rate,
+        error_rate: load.counts.error_rate(),
+    }
+}
+
+fn locality(place: Place, load: &PlaceLoad) -> LocalityLoadEntry {
+    let metrics = load.metrics.iter().map(|(name, metric)| (name.to_string(), metric_entry(metric)));
+    LocalityLoadEntry {
+        region: place.locality.region,
+        zone: place.locality.zone,
+        sub_zone: place.locality.sub_zone,
+        priority: place.priority,
+        load: entry(load),
+        metrics: metrics.collect(),
+    }
+}
+
+fn metric_entry(metric: &Metric) -> MetricEntry {
+    // One that no request came with is not kept.
+    let mean = metric.sum / metric.n_requests.max(1) as f64;
+    MetricEntry { requests: metric.n_requests, sum: metric.sum, mean }
+}
+
+fn reporter(id: &str, node: &NodeLoad) -> ReporterEntry {
+    ReporterEntry {
+        node: id.to_owned(),
+        groups: node.groups.iter().map(ToString::to_string).collect(),
+        issued: node.counts.issued,
+        successful: node.counts.successful,
+        errors: node.counts.errors,
+        last_report: rfc3339(node.last_report),
+    }
+}
+
+/// A point in time, or how long ago.
+fn read_since(text: &str, now: SystemTime) -> Result<SystemTime, ApiError> {
+    let ago = parse_duration(text).map(|ago| now.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH));
+    ago.or_else(|| parse_rfc3339(text)).ok_or_else(|| {
+        ApiError::BadRequest(format!(
+            "since={text:?} is no time: write how long ago, such as 90s or 5m, or when, such as {}",
+            rfc3339(now)
+        ))
+    })
+}
+
+/// How many nodes of a cluster are listed.
+const MAX_REPORTERS: usize = 1_000;

@@ -1,0 +1,342 @@
+//! `/v1/weights`: how the requests of each rule are shared between its backends, and what the API lays over that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::body::Body;
+use axum::extract::State;
+use http::HeaderMap;
+use http::header::{CONTENT_TYPE, IF_MATCH};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+use xds_cache::{Layer, ResourceKey, ResourceType};
+use xds_codec::Codec;
+use xds_codec::weights::{HeaderRoute, RuleWeights};
+
+use crate::answer::Answer;
+use crate::document::DocumentState;
+use crate::endpoint::weights_body;
+use crate::handle::{Write, WriteError};
+use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, read_tree};
+use crate::problem::{ApiError, Fault};
+use crate::state::{ApiState, aside};
+use crate::tag;
+use crate::time::rfc3339;
+use crate::weights::change::WeightChange;
+use crate::weights::{self, RuleKey, RuleOverride, WeightedObject, effective};
+use crate::write::{self, WriteParams};
+
+/// The weights of the rules of objects.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WeightsList {
+    /// The objects.
+    pub objects: Vec<ObjectWeights>,
+}
+
+/// The weights of the rules of one object.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ObjectWeights {
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace; of a RouteConfiguration its group.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its rules.
+    pub rules: Vec<RuleEntry>,
+    /// The hash of all weights.
+    pub resource_version: String,
+}
+
+/// The weights of one rule.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RuleEntry {
+    /// What the rule is called in paths: its name, else its index.
+    pub id: String,
+    /// The weights that count, by key of the backend.
+    #[schema(value_type = BTreeMap<String, u64>)]
+    pub backends: Map<String, Value>,
+    /// What they come to, in percent.
+    #[schema(value_type = BTreeMap<String, f64>)]
+    pub effective: Map<String, Value>,
+    /// `override` if the API lays something over the rule; else `file` or `api`, whose the object is.
+    pub source: &'static str,
+    /// Whether the API lays something over the rule.
+    pub overridden: bool,
+    /// What the object says itself, if something is laid over it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<BTreeMap<String, u64>>)]
+    pub file_weights: Option<Map<String, Value>>,
+    /// The hash of the set of backends that the override was made for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_hash: Option<String>,
+    /// When the override ends by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
+    /// Requests that go wholly to one backend, by their headers; read-only here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    pub header_routes: Vec<HeaderRoute>,
+    /// The entity tag that a change of the rule has to name.
+    pub etag: String,
+}
+
+/// A change of one rule's weights.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "only described; the body is read with all its faults, not the first")]
+pub(crate) struct WeightsBody {
+    /// Weights from 0 to 1000000 by key of the backend. A patch changes those that it names; null takes one back.
+    backends: Option<BTreeMap<String, Option<u32>>>,
+    /// In place of `backends`: shares in percent, with at most two decimals. The others share what is left as they do now.
+    percent: Option<BTreeMap<String, f64>>,
+    /// How long the override lasts, such as 30s, 10m or 2h; null for ever.
+    expires: Option<String>,
+}
+
+/// Which objects are asked for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WeightsFilter {
+    kind: Option<String>,
+    namespace: Option<String>,
+    name: Option<String>,
+}
+
+impl WeightsFilter {
+    fn takes(&self, object: &WeightedObject) -> bool {
+        let is =
+            |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
+        is(&self.kind, object.kind())
+            && is(&self.namespace, object.namespace())
+            && is(&self.name, object.name())
+    }
+}
+
+pub(crate) async fn list(
+    State(state): State<ApiState>,
+    Params(filter): Params<WeightsFilter>,
+) -> Result<Answer, ApiError> {
+    state.check_loaded()?;
+    if let Some(kind) = &filter.kind {
+        WeightedObject::parse(kind, "default", "-").map_err(ApiError::BadRequest)?;
+    }
+    let found = Found::new(&state);
+    let objects = aside(move || {
+        let objects = found.objects().into_iter().filter(|object| filter.takes(object));
+        objects.filter_map(|object| found.show(&object)).filter(|shown| !shown.rules.is_empty()).collect()
+    });
+    Ok(Answer::ok(&WeightsList { objects: objects.await? })?.tagged_by_content())
+}
+
+pub(crate) async fn read_object(
+    State(state): State<ApiState>,
+    Path((kind, namespace, name)): Path<(String, String, String)>,
+    _: Params<NoParams>,
+) -> Result<Answer, ApiError> {
+    let shown = show(&state, object(&kind, &namespace, &name)?).await?;
+    let tag = shown.resource_version.clone();
+    Ok(Answer::ok(&shown)?.tagged(tag))
+}
+
+pub(crate) async fn read_rule(
+    State(state): State<ApiState>,
+    Path((kind, namespace, name, rule)): Path<(String, String, String, String)>,
+    _: Params<NoParams>,
+) -> Result<Answer, ApiError> {
+    let object = object(&kind, &namespace, &name)?;
+    let mut shown = show(&state, object.clone()).await?;
+    let Some(index) = shown.rules.iter().position(|one| one.id == rule) else {
+        let rules = shown.rules.into_iter().map(|rule| rule.id).collect();
+        return Err(WriteError::NoRule { object: object.to_string(), rule, rules }.into());
+    };
+    let entry = shown.rules.swap_remove(index);
+    let tag = entry.etag.clone();
+    Ok(Answer::ok(&entry)?.tagged(tag))
+}
+
+pub(crate) async fn patch(
+    State(state): State<ApiState>,
+    Path(path): Path<(String, String, String, String)>,
+    Params(params): Params<WriteParams>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Answer, ApiError> {
+    let key = key_to_change(path, &headers)?;
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("nothing");
+    let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if !PATCH_TYPES.contains(&essence.as_str()) {
+        return Err(ApiError::PatchType(kind.to_owned()));
+    }
+    let body = read_tree(&headers, body, MAX_BODY_BYTES).await?;
+    let change = weights_body::read(&body, SystemTime::now())?;
+    write::run(&state, &headers, params, Write::ChangeWeights { key, change }).await
+}
+
+/// What a merge patch may be written as. A JSON Patch (RFC 6902) is another thing and must not be taken for one.
+const PATCH_TYPES: [&str; 4] =
+    ["application/merge-patch+json", "application/merge-patch+yaml", "application/json", "application/yaml"];
+
+pub(crate) async fn put(
+    State(state): State<ApiState>,
+    Path(path): Path<(String, String, String, String)>,
+    Params(params): Params<WriteParams>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Answer, ApiError> {
+    let key = key_to_change(path, &headers)?;
+    let body = read_tree(&headers, body, MAX_BODY_BYTES).await?;
+    let mut change = weights_body::read(&body, SystemTime::now())?;
+    if change.backends.is_empty() && change.percent.is_empty() {
+        let detail = "name the weights in `backends` or `percent`; DELETE takes the override back";
+        return Err(ApiError::Invalid(vec![Fault::at_tree(&body, "", detail)]));
+    }
+    change.forgets = true;
+    change.expires = change.expires.or(Some(None));
+    write::run(&state, &headers, params, Write::ChangeWeights { key, change }).await
+}
+
+pub(crate) async fn delete(
+    State(state): State<ApiState>,
+    Path(path): Path<(String, String, String, String)>,
+    Params(params): Params<WriteParams>,
+    headers: HeaderMap,
+) -> Result<Answer, ApiError> {
+    let key = key_to_change(path, &headers)?;
+    write::run(&state, &headers, params, Write::ChangeWeights { key, change: WeightChange::reset() }).await
+}
+
+/// The rule of a write, which has to say what it saw: two that change weights at once must not undo each other unseen.
+fn key_to_change(
+    (kind, namespace, name, rule): (String, String, String, String),
+    headers: &HeaderMap,
+) -> Result<RuleKey, ApiError> {
+    let object = object(&kind, &namespace, &name)?;
+    if !headers.contains_key(IF_MATCH) {
+        return Err(ApiError::PreconditionRequired);
+    }
+    Ok(RuleKey { object, rule: rule.into() })
+}
+
+fn object(kind: &str, namespace: &str, name: &str) -> Result<WeightedObject, ApiError> {
+    WeightedObject::parse(kind, namespace, name).map_err(ApiError::NotFound)
+}
+
+async fn show(state: &ApiState, object: WeightedObject) -> Result<ObjectWeights, ApiError> {
+    state.check_loaded()?;
+    let found = Found::new(state);
+    let none = format!("there is no {object}{}", found.advice(&object));
+    let shown = aside(move || found.show(&object)).await?;
+    shown.ok_or(ApiError::NotFound(none))
+}
+
+/// What weights are read from.
+struct Found {
+    codec: Codec,
+    documents: DocumentState,
+    overrides: Arc<Layer>,
+    base: Arc<Layer>,
+}
+
+impl Found {
+    fn new(state: &ApiState) -> Self {
+        Self {
+            codec: state.codec.clone(),
+            documents: state.control.documents(),
+            overrides: state.control.overrides().1,
+            base: state.control.base(),
+        }
+    }
+
+    /// Everything that may have weights.
+    fn objects(&self) -> BTreeSet<WeightedObject> {
+        let documents = self.documents.files.keys().chain(self.documents.owned.keys());
+        let documents = documents.filter(|key| xds_routes::weights::KINDS.contains(&key.kind));
+        let groups = self.base.groups.iter().chain(&self.overrides.groups);
+        let routes = groups.flat_map(|(name, group)| {
+            let keys = group.resources.keys();
+            let keys = keys.filter(|key| key.resource_type == ResourceType::RouteConfiguration);
+            keys.map(|key| WeightedObject::Routes(name.clone(), key.name.clone()))
+        });
+        documents.cloned().map(WeightedObject::Document).chain(routes).collect()
+    }
+
+    /// Its rules, and whose it is.
+    fn rules(&self, object: &WeightedObject) -> Option<(Vec<RuleWeights>, &'static str)> {
+        match object {
+            WeightedObject::Document(key) => {
+                let source = if self.documents.owned.contains_key(key) { "api" } else { "file" };
+                Some((xds_routes::weights::rules(&self.documents.written(key)?.document)?, source))
+            }
+            WeightedObject::Routes(group, name) => {
+                let key = ResourceKey { resource_type: ResourceType::RouteConfiguration, name: name.clone() };
+                let owned = self.overrides.resources(group).and_then(|resources| resources.get(&key));
+                let source = if owned.is_some() { "api" } else { "file" };
+                let resource = owned.or_else(|| self.base.resources(group)?.get(&key))?;
+                Some((xds_codec::weights::rules(&self.codec, resource), source))
+            }
+        }
+    }
+
+    fn show(&self, object: &WeightedObject) -> Option<ObjectWeights> {
+        let (rules, source) = self.rules(object)?;
+        let entry = |rule: RuleWeights| {
+            let key = RuleKey { object: object.clone(), rule: rule.id.as_str().into() };
+            entry(&rule, self.documents.weights.get(&key), source)
+        };
+        let rules: Vec<RuleEntry> = rules.into_iter().map(entry).collect();
+        let tags: Vec<&str> = rules.iter().map(|rule| rule.etag.as_str()).collect();
+        Some(ObjectWeights {
+            kind: object.kind().to_owned(),
+            namespace: object.namespace().to_owned(),
+            name: object.name().to_owned(),
+            resource_version: tag::of_text(&tags.join(" ")),
+            rules,
+        })
+    }
+
+    /// What to do about a RouteConfiguration that documents give.
+    fn advice(&self, object: &WeightedObject) -> &'static str {
+        let WeightedObject::Routes(group, name) = object else { return "" };
+        let key = ResourceKey { resource_type: ResourceType::RouteConfiguration, name: name.clone() };
+        let generated = self.documents.translated.translation.groups.get(group);
+        let is_generated = generated
+            .is_some_and(|group| group.profiles.values().any(|resources| resources.contains_key(&key)));
+        if is_generated {
+            " that is written; it is generated, so change the weights of its documents"
+        } else {
+            ""
+        }
+    }
+}
+
+fn entry(rule: &RuleWeights, over: Option<&RuleOverride>, source: &'static str) -> RuleEntry {
+    let weights = over.map_or_else(|| rule.backends.clone(), |over| effective(rule, &over.overlay));
+    let sum: u64 = weights.iter().fold(0, |sum, (_, weight)| sum.saturating_add(*weight));
+    let percent = |weight: u64| if sum == 0 { 0.0 } else { round(weight as f64 * 100.0 / sum as f64) };
+    let numbers = |weights: &[(String, u64)]| {
+        weights.iter().map(|(key, weight)| (key.clone(), Value::from(*weight))).collect::<Map<_, _>>()
+    };
+    RuleEntry {
+        id: rule.id.clone(),
+        backends: numbers(&weights),
+        effective: weights.iter().map(|(key, weight)| (key.clone(), Value::from(percent(*weight)))).collect(),
+        source: if over.is_some() { "override" } else { source },
+        overridden: over.is_some(),
+        file_weights: over.map(|_| numbers(&rule.backends)),
+        base_hash: over.map(RuleOverride::base_hash),
+        expires: over
+            .and_then(|over| over.expires)
+            .map(|end| rfc3339(UNIX_EPOCH + Duration::from_millis(end))),
+        header_routes: over.map(|over| over.overlay.header_routes.clone()).unwrap_or_default(),
+        etag: weights::tag(rule, over),
+    }
+}
+
+/// Percents are for people: four decimals show one in a million.
+fn round(percent: f64) -> f64 {
+    (percent * 10_000.0).round() / 10_000.0
+}

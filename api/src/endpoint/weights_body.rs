@@ -1,0 +1,186 @@
+//! The body of a change of weights: `backends` or `percent`, and `expires`.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use xds_codec::Tree;
+use xds_codec::document::TreeValue;
+use xds_codec::weights::MAX_WEIGHT;
+
+use crate::problem::{ApiError, Fault};
+use crate::weights::change::{WHOLE, WeightChange};
+
+/// Reads the body of a PATCH or PUT.
+///
+/// # Errors
+///
+/// [`ApiError::Weights`] if weights or shares are out of range, [`ApiError::Invalid`] for anything else; with every fault.
+pub(crate) fn read(body: &Tree, now: SystemTime) -> Result<WeightChange, ApiError> {
+    if !matches!(body.value, TreeValue::Object(_)) {
+        let detail = "expected an object with `backends` or `percent`";
+        return Err(ApiError::Invalid(vec![Fault::at_tree(body, "", detail)]));
+    }
+    let mut change = WeightChange::default();
+    let (mut numbers, mut others) = (Vec::new(), Vec::new());
+    for entry in body.entries() {
+        let pointer = format!("/{}", escaped(&entry.key));
+        match (entry.key.as_str(), &entry.value.value) {
+            // RFC 7396: null takes the member away, which are all weights that are laid over the rule.
+            ("backends", TreeValue::Null) => change.forgets = true,
+            ("backends" | "percent", TreeValue::Object(entries)) => {
+                for one in entries {
+                    let pointer = format!("{pointer}/{}", escaped(&one.key));
+                    let is_read = if entry.key == "percent" {
+                        share(&one.value).map(|share| _ = change.percent.insert(one.key.clone(), share))
+                    } else {
+                        weight(&one.value).map(|weight| _ = change.backends.insert(one.key.clone(), weight))
+                    };
+                    numbers.extend(is_read.err().map(|detail| Fault::at_tree(&one.value, &pointer, detail)));
+                }
+            }
+            ("backends" | "percent", _) => {
+                let detail = "expected an object with a number for each backend";
+                others.push(Fault::at_tree(&entry.value, &pointer, detail));
+            }
+            ("expires", TreeValue::Null) => change.expires = Some(None),
+            ("expires", TreeValue::String(text)) => match lifetime(text) {
+                Some(lifetime) => {
+                    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+                    let end = u64::try_from(now).unwrap_or(u64::MAX).saturating_add(lifetime);
+                    change.expires = Some(Some(end));
+                }
+                None => others.push(Fault::at_tree(&entry.value, &pointer, BAD_LIFETIME)),
+            },
+            ("expires", _) => others.push(Fault::at_tree(&entry.value, &pointer, BAD_LIFETIME)),
+            (key, _) => {
+                let detail =
+                    format!("unknown field {key:?}; a change has `backends` or `percent`, and `expires`");
+                others.push(Fault::at_tree(&entry.value, &pointer, detail));
+            }
+        }
+    }
+    if !change.percent.is_empty() && (change.forgets || !change.backends.is_empty()) {
+        others.push(Fault::at_tree(body, "", "a change has either `backends` or `percent`"));
+    }
+    if !others.is_empty() {
+        others.extend(numbers);
+        return Err(ApiError::Invalid(others));
+    }
+    if numbers.is_empty() { Ok(change) } else { Err(ApiError::Weights(numbers)) }
+}
+
+fn weight(value: &Tree) -> Result<Option<u32>, String> {
+    if value.value == TreeValue::Null {
+        return Ok(None);
+    }
+    let weight = value.to_json().as_u64().and_then(|weight| u32::try_from(weight).ok());
+    let weight = weight.filter(|weight| *weight <= MAX_WEIGHT);
+    weight.map(Some).ok_or_else(|| format!("a weight is a whole number from 0 to {MAX_WEIGHT}, or null"))
+}
+
+/// A share in hundredths of a percent.
+fn share(value: &Tree) -> Result<u32, String> {
+    let hundredths = value.to_json().as_f64().map(|percent| percent * 100.0);
+    let whole = hundredths
+        .filter(|share| (0.0..=f64::from(WHOLE)).contains(share) && (share - share.round()).abs() < ROUNDING);
+    let told = || "a share is a number from 0 to 100 with at most two decimals".to_owned();
+    // It is in range by now.
+    whole.map(|share| share.round() as u32).ok_or_else(told)
+}
+
+/// 12.34 times 100 is 1234 only nearly.
+const ROUNDING: f64 = 1e-6;
+
+/// Reads `500ms`, `30s`, `10m`, `2h` or `7d`; in milliseconds.
+fn lifetime(text: &str) -> Option<u64> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    let lifetime = number.parse::<u64>().ok()?.checked_mul(unit)?;
+    (1..=MAX_LIFETIME_MS).contains(&lifetime).then_some(lifetime)
+}
+
+/// A year; who wants more wants no end.
+const MAX_LIFETIME_MS: u64 = 366 * 86_400_000;
+
+const BAD_LIFETIME: &str =
+    "a lifetime is a text such as 30s, 10m, 2h or 7d, at most 366d; null lets the override last";
+
+fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read_at_7(body: &Value) -> Result<WeightChange, ApiError> {
+        read(&Tree::from_json(body), UNIX_EPOCH + Duration::from_millis(7))
+    }
+
+    #[test]
+    fn changes_are_read() {
+        let change = read_at_7(&json!({"backends": {"a:80": 3, "b:80": null}, "expires": "2h"})).unwrap();
+        assert_eq!(
+            change.backends,
+            BTreeMap::from([("a:80".to_owned(), Some(3)), ("b:80".to_owned(), None)])
+        );
+        assert_eq!(change.expires, Some(Some(7_200_007)));
+        let change = read_at_7(&json!({"percent": {"a:80": 12.34, "b:80": 0}, "expires": null})).unwrap();
+        assert_eq!(change.percent, BTreeMap::from([("a:80".to_owned(), 1_234), ("b:80".to_owned(), 0)]));
+        assert_eq!(change.expires, Some(None));
+        assert!(read_at_7(&json!({"backends": null})).unwrap().forgets);
+    }
+
+    #[test]
+    fn weights_and_shares_out_of_range_are_told_with_their_place() {
+        for (field, value) in [
+            ("backends", json!(-1)),
+            ("backends", json!(1.5)),
+            ("backends", json!(1_000_001)),
+            ("backends", json!("1")),
+            ("backends", json!(1e300)),
+            ("backends", json!(u64::MAX)),
+            ("backends", json!(true)),
+            ("percent", json!(-0.01)),
+            ("percent", json!(100.01)),
+            ("percent", json!(1.234)),
+            ("percent", json!("12")),
+            ("percent", json!(null)),
+        ] {
+            let told = read_at_7(&json!({field: {"a/b": value}}));
+            let Err(ApiError::Weights(faults)) = told else { panic!("{value} was taken: {told:?}") };
+            assert_eq!(faults[0].pointer.as_deref(), Some(format!("#/{field}/a~1b").as_str()));
+        }
+    }
+
+    #[test]
+    fn what_is_no_change_is_told() {
+        for (body, pointer) in [
+            (json!([]), "#"),
+            (json!(null), "#"),
+            (json!({"backends": [1]}), "#/backends"),
+            (json!({"weights": {}}), "#/weights"),
+            (json!({"headerRoutes": []}), "#/headerRoutes"),
+            (json!({"expires": "2"}), "#/expires"),
+            (json!({"expires": "0s"}), "#/expires"),
+            (json!({"expires": "99999999999999999999d"}), "#/expires"),
+            (json!({"expires": 5}), "#/expires"),
+            (json!({"backends": {"a": 1}, "percent": {"a": 1}}), "#"),
+        ] {
+            let Err(ApiError::Invalid(faults)) = read_at_7(&body) else { panic!("{body} was taken") };
+            assert_eq!(faults[0].pointer.as_deref(), Some(pointer), "{body}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What goes into a rollout, and what it wants done.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::spec::{HeaderMatch, Prometheus};
+use crate::state::Phase;
+use crate::units::Span;
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Input {
+    /// A person or program asks for something.
+    Verb(Verb),
+    /// What the concerned clients say of a change.
+    Acks(AckStatus),
+    /// A measurement is done.
+    Measured {
+        /// The measurement, of [`Effect::Measure`].
+        measurement: u64,
+        /// What came out.
+        reading: Reading,
+    },
+    /// A webhook answered, or did not.
+    Called {
+        /// The call, of [`Effect::CallWebhook`].
+        call: u64,
+        /// `Err` says why it is no "go": a status, a timeout.
+        answer: Result<(), String>,
+    },
+    /// The rule's weights as they are without the rollout changed; `None` if it is gone.
+    RuleChanged(Option<BTreeMap<String, u32>>),
+    /// Time went by.
+    Tick,
+    /// The process began anew with this state. Must be the first input then.
+    Restarted,
+}
+
+/// What can be asked of a rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Stay where it is.
+    Pause,
+    /// Go on.
+    Resume,
+    /// Do not wait for what this step waits for.
+    Promote,
+    /// Everything to the canary, now.
+    PromoteFull,
+    /// Everything back to stable, now.
+    Abort,
+    /// Begin anew, after an end that was no success.
+    Retry,
+}
+
+/// What the concerned clients say of a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AckStatus {
+    /// The change, of [`Effect::SetWeights`].
+    pub change: u64,
+    /// How many clients are connected and concerned.
+    pub of: u64,
+    /// How many of them have accepted it.
+    pub acked: u64,
+    /// Those that have rejected it, with their messages. May be cut; `n_nacked` counts.
+    pub nacked: Vec<(String, String)>,
+    /// How many have rejected it.
+    pub n_nacked: u64,
+}
+
+/// What a measurement gave.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reading {
+    /// The requests to the canary.
+    pub canary: Counts,
+    /// The requests to stable.
+    pub stable: Counts,
+    /// The value of the query, if there is one; `Err` says why there is no value.
+    pub prometheus: Option<Result<f64, String>>,
+}
+
+/// Requests in a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// How many came to an end.
+    pub requests: u64,
+    /// How many of them failed.
+    pub failures: u64,
+}
+
+/// What a rollout wants done, after its state is durable. Doing it twice does no harm.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Make these the weights and header routes of the rule, in one publication; equal ones change nothing.
+    SetWeights {
+        /// The number of the change, by which ACKs refer to it.
+        change: u64,
+        /// The weight of every backend of the rule.
+        weights: BTreeMap<String, u32>,
+        /// By name, what requests must carry to go to the canary whatever the weights.
+        header_routes: BTreeMap<String, Vec<HeaderMatch>>,
+    },
+    /// Tell what the clients say of a change, now and whenever it differs, until another change takes its place.
+    AwaitAck {
+        /// The change.
+        change: u64,
+    },
+    /// Tell how the canary did since a point in time.
+    Measure {
+        /// The measurement.
+        measurement: u64,
+        /// Since when, in milliseconds since 1970.
+        since_ms: u64,
+        /// What to query besides.
+        prometheus: Option<Prometheus>,
+    },
+    /// Call a webhook, and tell what it answers.
+    CallWebhook {
+        /// The call.
+        call: u64,
+        /// What is called.
+        url: String,
+        /// How long it may take.
+        timeout: Span,
+        /// The body.
+        payload: HookPayload,
+    },
+    /// Tick at this time, in milliseconds since 1970, or earlier.
+    WakeAt {
+        /// When.
+        at_ms: u64,
+    },
+    /// Tell whoever watches.
+    Emit(Event),
+    /// There is nothing more to do; the rule belongs to nobody again.
+    Finished,
+}
+
+/// The body of a webhook, as Flagger sends it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HookPayload {
+    /// The name of the route.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// The phase of the rollout.
+    pub phase: Phase,
+    /// Tells rollouts apart that ask for different things.
+    pub checksum: String,
+    /// What the hook says itself, and for events `eventMessage`, `eventType` and `timestamp`.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// One thing that happened in a rollout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    /// Counts up from 1 in each rollout.
+    pub number: u64,
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// How it is meant.
+    #[serde(rename = "type")]
+    pub kind: EventKind,
+    /// The phase after it.
+    pub phase: Phase,
+    /// What happened.
+    pub message: String,
+}
+
+/// How an event is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum EventKind {
+    /// As planned.
+    Normal,
+    /// Someone should look.
+    Warning,
+}

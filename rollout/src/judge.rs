@@ -1,0 +1,165 @@
+//! Whether a measurement is good.
+
+use serde::{Deserialize, Serialize};
+
+use crate::effect::{Counts, Reading};
+use crate::spec::{Analysis, Prometheus};
+use crate::units::Percent;
+
+/// What a measurement says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Verdict {
+    Good,
+    /// A bound does not hold; says which.
+    Bad(String),
+    /// Too little is known; says of what.
+    Inconclusive(String),
+}
+
+/// Judges by all bounds: one that is broken makes it bad, else one of which too little is known makes it inconclusive.
+pub(crate) fn judge(analysis: &Analysis, reading: &Reading) -> Verdict {
+    let (canary, stable) = (plausible(reading.canary), plausible(reading.stable));
+    let has_enough = |counts: Counts| counts.requests > 0 && counts.requests >= analysis.min_requests;
+    let mut doubt = None;
+    if let Some(bound) = analysis.max_error_rate {
+        if !has_enough(canary) {
+            doubt = Some(few("the canary", canary, analysis));
+        } else if exceeds(canary, Counts { requests: 1, failures: 0 }, bound) {
+            return Verdict::Bad(format!("{} of the canary failed; at most {bound} may", shown(canary)));
+        }
+    }
+    if let Some(bound) = analysis.max_error_rate_over_stable {
+        if !has_enough(canary) {
+            doubt = Some(few("the canary", canary, analysis));
+        } else if !has_enough(stable) {
+            // Where everything goes to the canary, there is nothing to compare with; another bound may do.
+            if analysis.max_error_rate.is_none() && analysis.prometheus.is_none() {
+                doubt = Some(few("stable", stable, analysis));
+            }
+        } else if exceeds(canary, stable, bound) {
+            let (canary, stable) = (shown(canary), shown(stable));
+            return Verdict::Bad(format!(
+                "{canary} of the canary failed and {stable} of stable; the difference may be {bound}"
+            ));
+        }
+    }
+    if let Some(prometheus) = &analysis.prometheus {
+        match judge_value(prometheus, reading.prometheus.as_ref()) {
+            Verdict::Good => {}
+            bad @ Verdict::Bad(_) => return bad,
+            Verdict::Inconclusive(reason) => doubt = Some(reason),
+        }
+    }
+    doubt.map_or(Verdict::Good, Verdict::Inconclusive)
+}
+
+fn judge_value(prometheus: &Prometheus, value: Option<&Result<f64, String>>) -> Verdict {
+    let value = match value {
+        Some(Ok(value)) if !value.is_nan() => *value,
+        Some(Ok(_)) => return Verdict::Inconclusive("the query gave no number".to_owned()),
+        Some(Err(reason)) => return Verdict::Inconclusive(format!("the query failed: {reason}")),
+        None => return Verdict::Inconclusive("the query was not asked".to_owned()),
+    };
+    if let Some(min) = prometheus.min.filter(|min| value < *min) {
+        return Verdict::Bad(format!("the query gave {value}, less than {min}"));
+    }
+    if let Some(max) = prometheus.max.filter(|max| value > *max) {
+        return Verdict::Bad(format!("the query gave {value}, more than {max}"));
+    }
+    Verdict::Good
+}
+
+/// Whether the share of failures of `one` is larger than that of `other` by more than `bound`.
+fn exceeds(one: Counts, other: Counts, bound: Percent) -> bool {
+    // Cross-multiplied, so that nothing is rounded. Counts are capped, so that nothing overflows.
+    let (requests, failures) = (u128::from(one.requests), u128::from(one.failures));
+    let (other_requests, other_failures) = (u128::from(other.requests), u128::from(other.failures));
+    let allowed =
+        other_failures * requests * 10_000 + u128::from(bound.hundredths()) * requests * other_requests;
+    failures * other_requests * 10_000 > allowed
+}
+
+/// Counts that can be: reports come from clients.
+fn plausible(counts: Counts) -> Counts {
+    let requests = counts.requests.min(MAX_COUNT);
+    Counts { requests, failures: counts.failures.min(requests) }
+}
+
+fn few(whose: &str, counts: Counts, analysis: &Analysis) -> String {
+    let wanted = analysis.min_requests.max(1);
+    format!("{whose} had {} requests; at least {wanted} are needed", counts.requests)
+}
+
+fn shown(counts: Counts) -> String {
+    format!("{} of {} requests", counts.failures, counts.requests)
+}
+
+/// No window has more requests: a million a second for a month.
+const MAX_COUNT: u64 = 1 << 42;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(canary: (u64, u64), stable: (u64, u64)) -> Reading {
+        let counts = |(requests, failures)| Counts { requests, failures };
+        Reading { canary: counts(canary), stable: counts(stable), prometheus: None }
+    }
+
+    fn verdict(analysis: &Analysis, reading: &Reading) -> &'static str {
+        match judge(analysis, reading) {
+            Verdict::Good => "good",
+            Verdict::Bad(_) => "bad",
+            Verdict::Inconclusive(_) => "inconclusive",
+        }
+    }
+
+    #[test]
+    fn a_canary_is_held_to_its_bound_and_to_stable() {
+        let bound = Analysis { min_requests: 100, ..Analysis::default() };
+        let over = Analysis {
+            max_error_rate: None,
+            max_error_rate_over_stable: Some(Percent::whole(1)),
+            ..bound.clone()
+        };
+        let both = Analysis { max_error_rate: Some(Percent::whole(5)), ..over.clone() };
+        for (canary, stable, expected) in [
+            ((1_000, 10), (1_000, 0), ["good", "good", "good"]),
+            ((1_000, 11), (1_000, 0), ["bad", "bad", "bad"]),
+            ((1_000, 40), (1_000, 35), ["bad", "good", "good"]),
+            ((99, 99), (1_000, 0), ["inconclusive"; 3]),
+            ((1_000, 0), (99, 0), ["good", "inconclusive", "good"]),
+            ((0, 0), (0, 0), ["inconclusive"; 3]),
+            ((u64::MAX, u64::MAX), (u64::MAX, 0), ["bad"; 3]),
+            ((100, u64::MAX), (100, 0), ["bad"; 3]),
+        ] {
+            let reading = reading(canary, stable);
+            let verdicts = [&bound, &over, &both].map(|analysis| verdict(analysis, &reading));
+            assert_eq!(verdicts, expected, "{canary:?} {stable:?}");
+        }
+    }
+
+    #[test]
+    fn no_requests_say_nothing_though_none_are_demanded() {
+        let analysis = Analysis { min_requests: 0, ..Analysis::default() };
+        assert_eq!(verdict(&analysis, &reading((0, 0), (10, 0))), "inconclusive");
+    }
+
+    #[test]
+    fn a_query_is_held_to_its_bounds() {
+        let prometheus =
+            Prometheus { address: String::new(), query: String::new(), min: Some(99.0), max: Some(100.0) };
+        let analysis = Analysis { max_error_rate: None, prometheus: Some(prometheus), ..Analysis::default() };
+        for (value, expected) in [
+            (Some(Ok(99.5)), "good"),
+            (Some(Ok(98.9)), "bad"),
+            (Some(Ok(f64::INFINITY)), "bad"),
+            (Some(Ok(f64::NAN)), "inconclusive"),
+            (Some(Err("down".to_owned())), "inconclusive"),
+            (None, "inconclusive"),
+        ] {
+            let reading = Reading { prometheus: value.clone(), ..Reading::default() };
+            assert_eq!(verdict(&analysis, &reading), expected, "{value:?}");
+        }
+    }
+}

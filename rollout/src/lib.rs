@@ -1,0 +1,38 @@
+//! Progressive rollouts: traffic goes from one backend to another by steps, and back at once when something is wrong.
+//!
+//! A [`Rollout`] is a value. It is given what happens ([`Input`]: verbs, ACKs, measurements, answers of webhooks, time) and says what
+//! it wants done ([`Effect`]). It reads no clock, starts no task and opens no socket, so every interleaving can be tested as a
+//! sequence of calls. Whoever drives it
+//!
+//! 1. calls [`Rollout::start`] or [`Rollout::handle`] with the time;
+//! 2. stores the new state if [`Outcome::is_changed`], in one commit with the weights of [`Effect::SetWeights`] if there are any;
+//! 3. does the effects;
+//! 4. after a restart begins with [`Input::Restarted`], which gives all effects anew that may have been lost.
+//!
+//! Rules that always hold: the canary's share is nothing, everything, or one of a step; an abort gives everything to stable in one
+//! change; a step counts when the concerned clients have ACKed it; a pause is never shorter than it says, whatever the clock does; what
+//! a rollout asked for is asked for again after a restart.
+
+mod distribution;
+mod effect;
+mod fields;
+mod judge;
+mod machine;
+mod patch;
+mod spec;
+mod state;
+mod status;
+mod units;
+
+pub use distribution::{Distribution, DistributionError};
+pub use effect::{AckStatus, Counts, Effect, Event, EventKind, HookPayload, Input, Reading, Verb};
+pub use fields::SpecFault;
+pub use machine::{IllegalTransition, Outcome, RESTART_GRACE_MS};
+pub use patch::file_patch;
+pub use spec::{
+    AckTimeout, Analysis, HeaderMatch, HeaderValue, Hook, HookKind, MAX_HOOKS, MAX_STEPS, Policy, Prometheus,
+    RolloutSpec, RuleKey, SpecError, Step,
+};
+pub use state::{MAX_EVENTS, MAX_TICK_MS, MAX_WAKE_MS, Phase, Rollout};
+pub use status::{AckCounts, RolloutStatus, Shares};
+pub use units::{Percent, Span};

@@ -1,0 +1,165 @@
+//! Measurements in rounds: one reading of the canary, and the answers of the hooks that are asked with it.
+
+use crate::effect::{EventKind, Reading};
+use crate::judge::{Verdict, judge};
+use crate::spec::{Analysis, HookKind, Step};
+use crate::state::{Cause, Hold, Purpose, Rollout, Run, Stage};
+use crate::units::Percent;
+
+impl Rollout {
+    /// Begins or ends an analysis, as the stage has it.
+    pub(crate) fn ensure_run(&mut self) {
+        let is_step = matches!(self.stage, Stage::Analysing(_));
+        let is_over = matches!(self.stage, Stage::Aborting | Stage::Ended(_));
+        let in_background = self.spec.analysis.is_some() && self.canary > Percent::NONE && !is_over;
+        let wanted = if is_step || in_background { Some(is_step) } else { None };
+        if wanted == self.run.as_ref().map(|run| run.is_step) {
+            return;
+        }
+        self.calls.retain(|call| call.purpose != Purpose::Round);
+        self.run = wanted.map(|is_step| Run {
+            is_step,
+            due: 0,
+            window_ms: 0,
+            measurement: None,
+            verdict: None,
+            has_bad_hook: false,
+            n_good: 0,
+            n_inconclusive: 0,
+        });
+        self.restart_run();
+    }
+
+    /// Collects anew: what was counted before a restart is gone.
+    pub(crate) fn restart_run(&mut self) {
+        let Some(interval) = self.analysis().map(|analysis| analysis.interval.millis()) else { return };
+        self.calls.retain(|call| call.purpose != Purpose::Round);
+        let (total, wall_ms) = (self.clock.total, self.clock.wall_ms);
+        let Some(run) = &mut self.run else { return };
+        run.due = total.saturating_add(interval);
+        run.window_ms = wall_ms;
+        run.measurement = None;
+        run.verdict = None;
+        run.has_bad_hook = false;
+    }
+
+    /// What the analysis that goes on judges by.
+    pub(crate) fn analysis(&self) -> Option<&Analysis> {
+        if !self.run.as_ref()?.is_step {
+            return self.spec.analysis.as_ref();
+        }
+        match self.spec.step(self.step)? {
+            Step::Analysis(analysis) => Some(analysis),
+            Step::SetWeight { .. }
+            | Step::Pause { .. }
+            | Step::WaitAck { .. }
+            | Step::SetHeaderRoute { .. } => None,
+        }
+    }
+
+    /// Begins the round that is due, and gives up a measurement that nobody makes.
+    pub(crate) fn look_at_run(&mut self) {
+        let total = self.clock.total;
+        let Some(run) = &self.run else { return };
+        if run.measurement.is_some() && total >= run.due.saturating_add(MEASURE_MS) {
+            self.conclude_measurement(Verdict::Inconclusive("the measurement was not answered".to_owned()));
+            return;
+        }
+        if run.measurement.is_some() || run.verdict.is_some() || total < run.due {
+            return;
+        }
+        let id = self.next_id();
+        if let Some(run) = &mut self.run {
+            run.measurement = Some(id);
+            run.due = total;
+        }
+        self.call_all(HookKind::Rollout, &Purpose::Round);
+    }
+
+    pub(crate) fn handle_reading(&mut self, measurement: u64, reading: &Reading) {
+        if self.run.as_ref().and_then(|run| run.measurement) != Some(measurement) {
+            return;
+        }
+        if let Some(analysis) = self.analysis() {
+            let verdict = judge(analysis, reading);
+            self.conclude_measurement(verdict);
+        }
+    }
+
+    fn conclude_measurement(&mut self, verdict: Verdict) {
+        if let Some(run) = &mut self.run {
+            run.measurement = None;
+            run.verdict = Some(verdict);
+        }
+        self.conclude_round();
+    }
+
+    /// A hook of the round said no.
+    pub(crate) fn spoil_round(&mut self, reason: &str) {
+        if let Some(run) = &mut self.run {
+            run.has_bad_hook = true;
+        }
+        self.emit(EventKind::Warning, reason);
+        self.conclude_round();
+    }
+
+    /// Counts the round if all of it is in.
+    pub(crate) fn conclude_round(&mut self) {
+        if self.calls.iter().any(|call| call.purpose == Purpose::Round) {
+            return;
+        }
+        let Some(analysis) = self.analysis() else { return };
+        let (interval, bad_limit, doubt_limit) =
+            (analysis.interval.millis(), analysis.failure_limit, analysis.inconclusive_limit);
+        let (total, wall_ms) = (self.clock.total, self.clock.wall_ms);
+        let Some(run) = &mut self.run else { return };
+        let Some(verdict) = run.verdict.take() else { return };
+        let verdict = match verdict {
+            Verdict::Good | Verdict::Inconclusive(_) if run.has_bad_hook => {
+                Verdict::Bad("a webhook said no".to_owned())
+            }
+            Verdict::Good | Verdict::Bad(_) | Verdict::Inconclusive(_) => verdict,
+        };
+        run.has_bad_hook = false;
+        run.due = total.saturating_add(interval);
+        match verdict {
+            Verdict::Good => {
+                run.n_good = run.n_good.saturating_add(1);
+                run.n_inconclusive = 0;
+                run.window_ms = wall_ms;
+            }
+            Verdict::Bad(reason) => {
+                run.n_inconclusive = 0;
+                run.window_ms = wall_ms;
+                self.count_bad(bad_limit, &reason);
+            }
+            // Too few requests are counted on, until they are enough.
+            Verdict::Inconclusive(reason) => {
+                run.n_inconclusive = run.n_inconclusive.saturating_add(1);
+                let is_enough = run.n_inconclusive > doubt_limit;
+                if is_enough && self.hold.is_none() && self.stage != Stage::Pausing(None) {
+                    self.hold(Hold::Inconclusive, &reason);
+                }
+            }
+        }
+    }
+
+    fn count_bad(&mut self, limit: u32, reason: &str) {
+        self.n_failed = self.n_failed.saturating_add(1);
+        let n_failed = self.n_failed;
+        if n_failed > limit {
+            self.abort(Cause::Itself, reason);
+            return;
+        }
+        self.emit(EventKind::Warning, &format!("bad measurement {n_failed}, {limit} are allowed: {reason}"));
+    }
+
+    pub(crate) fn forgive_inconclusive(&mut self) {
+        if let Some(run) = &mut self.run {
+            run.n_inconclusive = 0;
+        }
+    }
+}
+
+/// How long a measurement may take; it is a look at counters, or one query.
+const MEASURE_MS: u64 = 60_000;

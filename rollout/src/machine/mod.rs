@@ -1,0 +1,248 @@
+//! How a rollout moves: what comes in changes the state, and what is wanted follows from the state.
+//!
+//! [`Rollout::handle`] lets time pass, takes the input in, looks at what is due, and goes on to next stages as long as a stage is
+//! done and nothing holds it. What it wants done is the difference between what followed from the old state and what follows
+//! from the new one; after a restart it is all that follows. So an effect that was lost in a crash comes again.
+
+mod analysis;
+mod hooks;
+mod stages;
+mod verbs;
+mod wanted;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::distribution::{Distribution, DistributionError};
+use crate::effect::{AckStatus, Effect, Event, EventKind, Input};
+use crate::spec::{AckTimeout, Policy, RolloutSpec};
+use crate::state::{Acks, Cause, Clock, Gate, Hold, MAX_EVENTS, Rollout, Stage};
+use crate::units::Percent;
+
+pub use verbs::IllegalTransition;
+
+/// What came of an input.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Whether the state must be made durable before the effects are done. Without, only time went by, or clients came nearer to
+    /// having ACKed, which is asked anew after a restart.
+    pub is_changed: bool,
+    /// What is to be done, in this order.
+    pub effects: Vec<Effect>,
+}
+
+impl Rollout {
+    /// Begins a rollout on a rule with these weights, by backend; the first change gives everything to stable.
+    ///
+    /// # Errors
+    ///
+    /// If the weights of the rule cannot be moved as the rollout wants.
+    pub fn start(
+        id: String,
+        spec: RolloutSpec,
+        weights: &BTreeMap<String, u32>,
+        now_ms: u64,
+    ) -> Result<(Self, Outcome), DistributionError> {
+        let base = Distribution::try_new(weights, &spec)?;
+        let mut rollout = Self {
+            id,
+            spec,
+            base,
+            step: 0,
+            stage: Stage::Confirming(Gate::Rollout),
+            hold: None,
+            is_skipped: false,
+            canary: Percent::NONE,
+            header_routes: BTreeMap::new(),
+            change: 0,
+            acks: Acks::default(),
+            clock: Clock { wall_ms: now_ms, total: 0 },
+            stage_began: 0,
+            since_ms: now_ms,
+            run: None,
+            n_failed: 0,
+            calls: vec![],
+            rollback_due: 0,
+            last_id: 0,
+            cause: None,
+            message: String::new(),
+            events: VecDeque::new(),
+            n_events: 0,
+        };
+        rollout.begin("started");
+        rollout.go_on();
+        let effects = rollout.effects_since(None, 0);
+        Ok((rollout, Outcome { is_changed: true, effects }))
+    }
+
+    /// Takes in what happened at a time, in milliseconds since 1970.
+    ///
+    /// What is late or unknown (an ACK of an earlier change, an answer to a call that was given up) does nothing.
+    ///
+    /// # Errors
+    ///
+    /// If a verb does not fit the phase; nothing has changed then.
+    pub fn handle(&mut self, input: Input, now_ms: u64) -> Result<Outcome, IllegalTransition> {
+        if let Input::Verb(verb) = input {
+            self.check(verb)?;
+        }
+        let before = self.clone();
+        let is_restart = input == Input::Restarted;
+        let jumped = if is_restart {
+            self.clock.advance_after_restart(now_ms);
+            false
+        } else {
+            self.clock.advance(now_ms)
+        };
+        match input {
+            Input::Verb(verb) => self.handle_verb(verb),
+            Input::Acks(status) => self.handle_acks(&status),
+            Input::Measured { measurement, reading } => self.handle_reading(measurement, &reading),
+            Input::Called { call, answer } => self.handle_answer(call, answer),
+            Input::RuleChanged(weights) => self.handle_rule(weights.as_ref()),
+            Input::Tick => {}
+            Input::Restarted => self.handle_restart(),
+        }
+        self.look_at_timers();
+        self.go_on();
+        let effects = self.effects_since((!is_restart).then_some(&before), before.n_events);
+        let is_changed = jumped || is_restart || self.differs(before);
+        Ok(Outcome { is_changed, effects })
+    }
+
+    /// Whether something has changed that a restart would not find out by itself.
+    fn differs(&self, mut before: Self) -> bool {
+        before.clock = self.clock;
+        before.acks.is_known = self.acks.is_known;
+        before.acks.n = self.acks.n;
+        before.acks.of = self.acks.of;
+        before.acks.n_nacked = self.acks.n_nacked;
+        before != *self
+    }
+
+    fn handle_acks(&mut self, status: &AckStatus) {
+        if status.change != self.change || !self.owns_rule() {
+            return;
+        }
+        let acks = &mut self.acks;
+        let had = acks.n_nacked;
+        acks.is_known = true;
+        acks.of = status.of;
+        acks.n_nacked = status.n_nacked.min(status.of);
+        acks.n = status.acked.min(status.of - acks.n_nacked);
+        // A client that recovered and rejects again is news.
+        acks.n_forgiven = acks.n_forgiven.min(acks.n_nacked);
+        let n_nacked = acks.n_nacked;
+        if n_nacked <= self.n_tolerated() || n_nacked <= had && self.hold.is_some() {
+            return;
+        }
+        let who = status.nacked.first();
+        let who = who.map_or_else(String::new, |(node, message)| format!("; {node}: {message}"));
+        let said = format!("{n_nacked} of {} clients rejected the change{who}", status.of);
+        match (self.stage, self.spec.on_nack) {
+            (Stage::Aborting | Stage::Ended(_), _) => {}
+            (_, Policy::Abort) => self.abort(Cause::Itself, &said),
+            (_, Policy::Pause) => self.hold(Hold::Nacked, &said),
+        }
+    }
+
+    /// The weights of the rule as files or people have them changed, or the rule is gone.
+    fn handle_rule(&mut self, weights: Option<&BTreeMap<String, u32>>) {
+        if !self.owns_rule() {
+            return;
+        }
+        let base = weights.map(|weights| Distribution::try_new(weights, &self.spec));
+        match base {
+            Some(Ok(base)) if base == self.base => {}
+            Some(Ok(base)) => {
+                self.base = base;
+                self.renew_change();
+            }
+            // Without stable there is nowhere to go back to: what is left of the rule is served.
+            None => self.end_without_rule("the rule is gone"),
+            Some(Err(error)) if weights.is_some_and(|weights| !weights.contains_key(&self.spec.stable)) => {
+                self.end_without_rule(&error.to_string());
+            }
+            Some(Err(error)) => {
+                let others = weights.cloned().unwrap_or_default();
+                self.base.replace_others(&others, &self.spec);
+                self.renew_change();
+                self.abort(Cause::Itself, &error.to_string());
+            }
+        }
+    }
+
+    /// What runs in memory alone begins anew: reports of load, ACKs, calls.
+    fn handle_restart(&mut self) {
+        let not_before = self.clock.total.saturating_add(RESTART_GRACE_MS);
+        self.acks = Acks { n_forgiven: self.acks.n_forgiven, not_before, ..Acks::default() };
+        self.restart_run();
+        for call in self.calls.iter_mut().filter(|call| call.is_out) {
+            call.at = self.clock.total;
+        }
+    }
+
+    fn look_at_timers(&mut self) {
+        self.look_at_calls();
+        if !self.owns_rule() || self.stage == Stage::Aborting {
+            return;
+        }
+        if let Some(deadline) = self.spec.deadline.filter(|deadline| self.clock.total >= deadline.millis()) {
+            self.abort(Cause::Itself, &format!("it has taken longer than its deadline of {deadline}"));
+            return;
+        }
+        self.look_at_rollback_hooks();
+        self.look_at_run();
+        let Stage::Applying(timeout) = self.stage else { return };
+        let is_late = self.stage_elapsed() >= timeout.millis() && !self.is_verified();
+        if !is_late || self.is_skipped || self.hold.is_some() || self.clock.total < self.acks.not_before {
+            return;
+        }
+        let said = format!("{} of {} clients have ACKed within {timeout}", self.acks.n, self.acks.of);
+        match self.spec.on_ack_timeout {
+            AckTimeout::Abort => self.abort(Cause::Itself, &said),
+            AckTimeout::Pause => self.hold(Hold::AckTimeout, &said),
+            AckTimeout::Continue => {
+                self.is_skipped = true;
+                self.emit(EventKind::Warning, &format!("going on: {said}"));
+            }
+        }
+    }
+
+    pub(crate) fn hold(&mut self, hold: Hold, said: &str) {
+        self.hold = Some(hold);
+        self.since_ms = self.clock.wall_ms;
+        let kind = match hold {
+            Hold::Operator | Hold::Promotion => EventKind::Normal,
+            Hold::Nacked | Hold::AckTimeout | Hold::Inconclusive => EventKind::Warning,
+        };
+        self.emit(kind, &format!("paused: {said}"));
+    }
+
+    /// Keeps an event, and calls the hooks that want it.
+    pub(crate) fn emit(&mut self, kind: EventKind, message: &str) {
+        self.n_events += 1;
+        let message: String = message.chars().take(MAX_MESSAGE_CHARS).collect();
+        self.message.clone_from(&message);
+        let event =
+            Event { number: self.n_events, at_ms: self.clock.wall_ms, kind, phase: self.phase(), message };
+        self.call_event_hooks(&event);
+        self.events.push_back(event);
+        while self.events.len() > MAX_EVENTS {
+            self.events.pop_front();
+        }
+    }
+
+    pub(crate) fn stage_elapsed(&self) -> u64 {
+        self.clock.total.saturating_sub(self.stage_began)
+    }
+
+    pub(crate) fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+}
+
+/// How long after a restart no ACK counts as the last one: clients come back within seconds, and until then none is missing.
+pub const RESTART_GRACE_MS: u64 = 10_000;
+/// The longest message of an event; clients say in it what they like.
+const MAX_MESSAGE_CHARS: usize = 1_000;

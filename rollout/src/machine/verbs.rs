@@ -1,0 +1,120 @@
+//! What people ask of a rollout, and when they may.
+
+use std::fmt;
+
+use crate::effect::{EventKind, Verb};
+use crate::state::{Cause, Hold, Phase, Rollout, Stage};
+
+/// A verb that does not fit the phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a rollout that is {phase:?} cannot {verb}")]
+pub struct IllegalTransition {
+    /// What was asked.
+    pub verb: Verb,
+    /// What the rollout is.
+    pub phase: Phase,
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Promote | Self::PromoteFull => "be promoted",
+            Self::Abort => "be aborted",
+            Self::Retry => "be retried",
+        })
+    }
+}
+
+impl Rollout {
+    /// Whether a verb fits the phase. What is so already is no error: asking twice does no harm.
+    pub(crate) fn check(&self, verb: Verb) -> Result<(), IllegalTransition> {
+        let phase = self.phase();
+        let is_on_its_way =
+            matches!(phase, Phase::Pending | Phase::Progressing | Phase::Paused | Phase::Promoting);
+        let is_legal = match verb {
+            Verb::Pause | Verb::Resume => is_on_its_way,
+            Verb::Promote | Verb::PromoteFull => is_on_its_way || phase == Phase::Succeeded,
+            Verb::Abort => phase != Phase::Succeeded,
+            Verb::Retry => matches!(phase, Phase::Aborted | Phase::Failed),
+        };
+        if is_legal { Ok(()) } else { Err(IllegalTransition { verb, phase }) }
+    }
+
+    /// Does what [`check`](Self::check) has let pass.
+    pub(crate) fn handle_verb(&mut self, verb: Verb) {
+        match verb {
+            Verb::Pause => self.pause(),
+            Verb::Resume => self.resume(),
+            Verb::Promote => self.promote(),
+            Verb::PromoteFull if self.owns_rule() && !self.is_last() => {
+                self.emit(EventKind::Normal, "promoted fully by hand");
+                self.promote_fully();
+            }
+            Verb::PromoteFull => self.resume_last(),
+            Verb::Abort => self.abort(Cause::Operator, "by hand"),
+            Verb::Retry => {
+                self.calls.clear();
+                self.begin("retried");
+            }
+        }
+    }
+
+    fn pause(&mut self) {
+        let waits_already = self.stage == Stage::Pausing(None) || self.hold == Some(Hold::Operator);
+        if !waits_already {
+            // Whatever held it before, a person does now; and only a person lets it go.
+            self.forgive();
+            self.hold(Hold::Operator, "by hand");
+        }
+    }
+
+    fn resume(&mut self) {
+        match (self.hold, self.stage) {
+            (None, Stage::Pausing(_)) => self.is_skipped = true,
+            (None, _) => return,
+            (Some(_), _) => self.forgive(),
+        }
+        self.hold = None;
+        self.since_ms = self.clock.wall_ms;
+        self.emit(EventKind::Normal, "resumed");
+    }
+
+    /// What held it is seen, and does not hold it again.
+    fn forgive(&mut self) {
+        match self.hold {
+            Some(Hold::Nacked) => self.acks.n_forgiven = self.acks.n_nacked,
+            Some(Hold::AckTimeout) => self.is_skipped = true,
+            Some(Hold::Inconclusive) => self.forgive_inconclusive(),
+            Some(Hold::Operator | Hold::Promotion) | None => {}
+        }
+    }
+
+    /// Does not wait for what the stage waits for. The last stage cannot be skipped: success is what clients have ACKed.
+    fn promote(&mut self) {
+        if !self.owns_rule() {
+            return;
+        }
+        if self.is_last() {
+            self.resume_last();
+            return;
+        }
+        self.forgive();
+        self.hold = None;
+        self.drop_calls_of_stage();
+        self.is_skipped = true;
+        self.emit(EventKind::Normal, "the step is skipped by hand");
+    }
+
+    fn resume_last(&mut self) {
+        if self.hold.is_some() {
+            self.resume();
+        }
+    }
+
+    /// Whether everything is on its way to the canary.
+    fn is_last(&self) -> bool {
+        self.step == self.spec.n_steps() && matches!(self.stage, Stage::Applying(_))
+    }
+}

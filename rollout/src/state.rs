@@ -1,0 +1,294 @@
+//! The state of a rollout: a value that is stored, and from which everything that is wanted follows.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::distribution::Distribution;
+use crate::effect::Event;
+use crate::spec::{HeaderMatch, RolloutSpec};
+use crate::units::{Percent, Span};
+
+/// A rollout.
+///
+/// [`handle`](Self::handle) takes in what happens and gives what is wanted; see the [crate] for how it is driven.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rollout {
+    pub(crate) id: String,
+    pub(crate) spec: RolloutSpec,
+    pub(crate) base: Distribution,
+    /// The step that goes on; [`RolloutSpec::n_steps`] when everything goes to the canary.
+    pub(crate) step: usize,
+    pub(crate) stage: Stage,
+    /// Why it does not go on though its stage may be done.
+    pub(crate) hold: Option<Hold>,
+    /// Whether the stage counts as done, because someone said so or its time is over.
+    pub(crate) is_skipped: bool,
+    /// The canary's share.
+    pub(crate) canary: Percent,
+    pub(crate) header_routes: BTreeMap<String, Vec<HeaderMatch>>,
+    /// The number of the last change of weights or header routes.
+    pub(crate) change: u64,
+    pub(crate) acks: Acks,
+    pub(crate) clock: Clock,
+    /// Total time at which the stage began.
+    pub(crate) stage_began: u64,
+    /// When the stage began, in milliseconds since 1970; to be shown.
+    pub(crate) since_ms: u64,
+    pub(crate) run: Option<Run>,
+    /// Bad measurements so far.
+    pub(crate) n_failed: u32,
+    pub(crate) calls: Vec<Call>,
+    /// Total time from which on hooks of type `rollback` are asked again.
+    pub(crate) rollback_due: u64,
+    /// The last number given to a call or measurement.
+    pub(crate) last_id: u64,
+    /// Why it was aborted.
+    pub(crate) cause: Option<Cause>,
+    /// What is to be said of the present state, in a sentence.
+    pub(crate) message: String,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) n_events: u64,
+}
+
+/// What a rollout is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Stage {
+    /// Waits for webhooks that must say go.
+    Confirming(Gate),
+    /// Waits for the ACKs of the last change, so long.
+    Applying(Span),
+    /// A pause; `None` until someone resumes.
+    Pausing(Option<Span>),
+    /// Measures, until so many measurements are good.
+    Analysing(u32),
+    /// Everything goes back; waits for the ACKs of that.
+    Aborting,
+    /// There is nothing more to come.
+    Ended(End),
+}
+
+/// What webhooks are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Gate {
+    Rollout,
+    PreRollout,
+    TrafficIncrease,
+    Promotion,
+}
+
+/// How a rollout ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum End {
+    Succeeded,
+    Aborted,
+    Failed,
+}
+
+/// Why a rollout is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Hold {
+    Operator,
+    Nacked,
+    AckTimeout,
+    Inconclusive,
+    Promotion,
+}
+
+/// Who aborted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Cause {
+    /// Somebody asked for it: it ends as Aborted.
+    Operator,
+    /// The rollout itself: it ends as Failed.
+    Itself,
+}
+
+/// What clients said of the last change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Acks {
+    /// Whether anything was said yet.
+    pub(crate) is_known: bool,
+    pub(crate) n: u64,
+    pub(crate) of: u64,
+    pub(crate) n_nacked: u64,
+    /// NACKs that someone has seen, and resumed.
+    pub(crate) n_forgiven: u64,
+    /// Total time before which nothing that is said counts as complete: clients need time to come back.
+    pub(crate) not_before: u64,
+}
+
+/// Elapsed time, summed up from what the wall clock says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Clock {
+    /// What the wall clock said last, in milliseconds since 1970.
+    pub(crate) wall_ms: u64,
+    /// Milliseconds since the rollout began.
+    pub(crate) total: u64,
+}
+
+/// An analysis that goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Run {
+    /// Whether it is a step's; else it is the one in the background.
+    pub(crate) is_step: bool,
+    /// Total time at which the next measurement is due.
+    pub(crate) due: u64,
+    /// Since when requests count, in milliseconds since 1970.
+    pub(crate) window_ms: u64,
+    /// The measurement that goes on.
+    pub(crate) measurement: Option<u64>,
+    /// What it gave, while webhooks of the same round are still out.
+    pub(crate) verdict: Option<crate::judge::Verdict>,
+    /// Whether a webhook of this round said no.
+    pub(crate) has_bad_hook: bool,
+    pub(crate) n_good: u32,
+    pub(crate) n_inconclusive: u32,
+}
+
+/// A webhook that is being called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Call {
+    pub(crate) id: u64,
+    /// Which one.
+    pub(crate) hook: usize,
+    pub(crate) purpose: Purpose,
+    /// How often it failed.
+    pub(crate) n_failed: u32,
+    /// Total time at which it was called; later than now while it waits to be called again.
+    pub(crate) at: u64,
+    pub(crate) is_out: bool,
+    /// The phase that it tells.
+    pub(crate) phase: Phase,
+}
+
+/// What a call is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Purpose {
+    Gate,
+    Round,
+    Rollback,
+    Post,
+    Event(Event),
+}
+
+/// The phase of a rollout, as it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum Phase {
+    /// Waits for webhooks before its first step.
+    Pending,
+    /// Goes through its steps.
+    Progressing,
+    /// Waits: for a time, or for a person.
+    Paused,
+    /// On the way to giving everything to the canary.
+    Promoting,
+    /// The canary has everything.
+    Succeeded,
+    /// On the way back.
+    Aborting,
+    /// Stable has everything, because someone asked for it.
+    Aborted,
+    /// Stable has everything, because something went wrong.
+    Failed,
+}
+
+impl Phase {
+    /// Whether nothing more comes unless someone retries.
+    #[must_use]
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Aborted | Self::Failed)
+    }
+}
+
+impl Rollout {
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// What it is to do.
+    #[must_use]
+    pub fn spec(&self) -> &RolloutSpec {
+        &self.spec
+    }
+
+    /// The last events, from the oldest; at most [`MAX_EVENTS`].
+    pub fn events(&self) -> impl Iterator<Item = &Event> {
+        self.events.iter()
+    }
+
+    /// Its phase, which follows from what it is doing.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match self.stage {
+            Stage::Ended(End::Succeeded) => Phase::Succeeded,
+            Stage::Ended(End::Aborted) => Phase::Aborted,
+            Stage::Ended(End::Failed) => Phase::Failed,
+            Stage::Aborting => Phase::Aborting,
+            Stage::Pausing(_) => Phase::Paused,
+            Stage::Confirming(_) | Stage::Applying(_) | Stage::Analysing(_) if self.hold.is_some() => {
+                Phase::Paused
+            }
+            Stage::Confirming(Gate::Rollout | Gate::PreRollout) => Phase::Pending,
+            Stage::Confirming(_) | Stage::Applying(_) | Stage::Analysing(_) => {
+                if self.step < self.spec.steps.len() { Phase::Progressing } else { Phase::Promoting }
+            }
+        }
+    }
+
+    /// Whether nothing more is to come or to be done.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        matches!(self.stage, Stage::Ended(_)) && self.calls.is_empty()
+    }
+
+    /// Whether the rule is its own still; then nobody else may change its weights.
+    #[must_use]
+    pub fn owns_rule(&self) -> bool {
+        !matches!(self.stage, Stage::Ended(_))
+    }
+
+    /// Whether the clients have accepted the last change, but for NACKs that are tolerated.
+    #[must_use]
+    pub fn is_verified(&self) -> bool {
+        let acks = &self.acks;
+        let tolerated = acks.n_nacked.min(self.n_tolerated());
+        acks.is_known && self.clock.total >= acks.not_before && acks.n.saturating_add(tolerated) >= acks.of
+    }
+
+    /// How many NACKs do nothing.
+    pub(crate) fn n_tolerated(&self) -> u64 {
+        let share = u128::from(self.acks.of) * u128::from(self.spec.nack_tolerance.hundredths()) / 10_000;
+        u64::try_from(share).unwrap_or(u64::MAX).max(self.acks.n_forgiven)
+    }
+}
+
+impl Clock {
+    /// Takes the time of the wall clock; says whether it jumped.
+    ///
+    /// A clock that goes back adds nothing, and one that leaps ahead adds no more than the longest time between two ticks: a pause
+    /// is never cut short by the clock.
+    pub(crate) fn advance(&mut self, wall_ms: u64) -> bool {
+        let passed = wall_ms.saturating_sub(self.wall_ms);
+        let jumped = wall_ms < self.wall_ms || passed > MAX_TICK_MS;
+        self.total = self.total.saturating_add(passed.min(MAX_TICK_MS));
+        self.wall_ms = wall_ms;
+        jumped
+    }
+
+    /// Takes the time after a restart: all of what went by in between counts, since nobody could tick.
+    pub(crate) fn advance_after_restart(&mut self, wall_ms: u64) {
+        self.total = self.total.saturating_add(wall_ms.saturating_sub(self.wall_ms));
+        self.wall_ms = wall_ms;
+    }
+}
+
+/// How many events are kept.
+pub const MAX_EVENTS: usize = 50;
+/// The longest time that counts between two inputs without a restart. Twice that of [`MAX_WAKE_MS`].
+pub const MAX_TICK_MS: u64 = 60_000;
+/// The longest time until a rollout wants to be woken.
+pub const MAX_WAKE_MS: u64 = 30_000;

@@ -1,0 +1,91 @@
+//! What is shown of a rollout.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::effect::Event;
+use crate::spec::RuleKey;
+use crate::state::{Phase, Rollout};
+use crate::units::Percent;
+
+/// A rollout as the REST API shows it, beside what was asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutStatus {
+    /// Its id.
+    pub id: String,
+    /// The rule whose weights it moves.
+    #[schema(value_type = Object)]
+    pub route: RuleKey,
+    /// Where traffic comes from.
+    pub stable: String,
+    /// Where it goes.
+    pub canary: String,
+    /// What it is doing.
+    pub phase: Phase,
+    /// The step that goes on, from 0; as many as there are when the canary gets everything.
+    pub step: usize,
+    /// How many steps there are.
+    pub n_steps: usize,
+    /// The shares that the two backends have of what they have together.
+    pub weights: Shares,
+    /// How the concerned clients took the last change.
+    pub acked: AckCounts,
+    /// Whether they have all accepted it, but for what is tolerated.
+    pub verified: bool,
+    /// Bad measurements so far.
+    pub failed_measurements: u32,
+    /// What is to be said of it, in a sentence.
+    pub message: String,
+    /// Since when it does what it does, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// For how long it has been on its way, in milliseconds.
+    pub elapsed_ms: u64,
+    /// What happened last, from the oldest.
+    pub events: Vec<Event>,
+}
+
+/// Shares in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Shares {
+    /// Of the stable backend.
+    #[schema(value_type = f64)]
+    pub stable: Percent,
+    /// Of the canary.
+    #[schema(value_type = f64)]
+    pub canary: Percent,
+}
+
+/// Counts of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct AckCounts {
+    /// How many have accepted.
+    pub n: u64,
+    /// How many are concerned.
+    pub of: u64,
+    /// How many have rejected.
+    pub nacked: u64,
+}
+
+impl From<&Rollout> for RolloutStatus {
+    fn from(rollout: &Rollout) -> Self {
+        let (spec, acks) = (&rollout.spec, &rollout.acks);
+        Self {
+            id: rollout.id.clone(),
+            route: spec.route.clone(),
+            stable: spec.stable.clone(),
+            canary: spec.canary.clone(),
+            phase: rollout.phase(),
+            step: rollout.step,
+            n_steps: spec.n_steps(),
+            weights: Shares { stable: rollout.canary.rest(), canary: rollout.canary },
+            acked: AckCounts { n: acks.n, of: acks.of, nacked: acks.n_nacked },
+            verified: rollout.is_verified(),
+            failed_measurements: rollout.n_failed,
+            message: rollout.message.clone(),
+            since_ms: rollout.since_ms,
+            elapsed_ms: rollout.clock.total,
+            events: rollout.events.iter().cloned().collect(),
+        }
+    }
+}

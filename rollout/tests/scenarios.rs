@@ -1,0 +1,426 @@
+//! Rollouts told one by one: each test is one rule.
+
+#![expect(clippy::expect_used, clippy::wildcard_enum_match_arm, reason = "tests")]
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use xds_rollout::{
+    AckStatus, Counts, DistributionError, Effect, Input, MAX_TICK_MS, Outcome, Phase, Reading, Rollout,
+    RolloutSpec, RolloutStatus, Verb, file_patch,
+};
+
+/// A rollout with a clock and what it said last.
+struct Story {
+    rollout: Rollout,
+    now_ms: u64,
+    effects: Vec<Effect>,
+}
+
+impl Story {
+    fn new(fields: Value) -> Self {
+        Self::on(&[("v1:80", 100), ("v2:80", 0)], fields)
+    }
+
+    fn on(weights: &[(&str, u32)], fields: Value) -> Self {
+        let weights = weights_of(weights);
+        let (rollout, outcome) =
+            Rollout::start("r".to_owned(), spec(fields), &weights, START_MS).expect("it starts");
+        assert!(outcome.is_changed);
+        Self { rollout, now_ms: START_MS, effects: outcome.effects }
+    }
+
+    fn give(&mut self, input: Input) -> &mut Self {
+        self.outcome(input);
+        self
+    }
+
+    fn outcome(&mut self, input: Input) -> Outcome {
+        let outcome = self.rollout.handle(input, self.now_ms).expect("legal");
+        self.effects.clone_from(&outcome.effects);
+        outcome
+    }
+
+    fn verb(&mut self, verb: Verb) -> &mut Self {
+        self.give(Input::Verb(verb))
+    }
+
+    /// Lets time go by in ticks, as a driver does.
+    fn wait(&mut self, seconds: u64) -> &mut Self {
+        let end = self.now_ms + seconds * 1_000;
+        let mut effects = vec![];
+        while self.now_ms < end {
+            self.now_ms = end.min(self.now_ms + 30_000);
+            effects.extend(self.outcome(Input::Tick).effects);
+        }
+        self.effects = effects;
+        self
+    }
+
+    fn acks(&mut self, acked: u64, of: u64, n_nacked: u64) -> &mut Self {
+        let change = self.change();
+        let nacked = vec![("node-1".to_owned(), "no".to_owned()); usize::try_from(n_nacked).expect("few")];
+        self.give(Input::Acks(AckStatus { change, of, acked, nacked, n_nacked }))
+    }
+
+    fn acked(&mut self) -> &mut Self {
+        self.acks(3, 3, 0)
+    }
+
+    /// The number of the last change, from all that is wanted.
+    fn change(&self) -> u64 {
+        let restarted = self.rollout.clone().handle(Input::Restarted, self.now_ms).expect("never refused");
+        let change = restarted.effects.iter().find_map(|effect| match effect {
+            Effect::AwaitAck { change } => Some(*change),
+            _ => None,
+        });
+        change.unwrap_or_default()
+    }
+
+    /// Answers the measurement that goes on.
+    fn measured(&mut self, canary: (u64, u64), stable: (u64, u64)) -> &mut Self {
+        let measurement = self.effects.iter().find_map(|effect| match effect {
+            Effect::Measure { measurement, .. } => Some(*measurement),
+            _ => None,
+        });
+        let counts = |(requests, failures)| Counts { requests, failures };
+        let reading = Reading { canary: counts(canary), stable: counts(stable), prometheus: None };
+        let measurement = measurement.expect("a measurement is wanted");
+        self.give(Input::Measured { measurement, reading })
+    }
+
+    fn calls(&self) -> Vec<(u64, String)> {
+        let calls = self.effects.iter().filter_map(|effect| match effect {
+            Effect::CallWebhook { call, url, .. } => Some((*call, url.clone())),
+            _ => None,
+        });
+        calls.collect()
+    }
+
+    /// The weights set by the last input, in the order of the backends.
+    fn set(&self) -> Vec<Vec<u32>> {
+        let set = self.effects.iter().filter_map(|effect| match effect {
+            Effect::SetWeights { weights, .. } => Some(weights.values().copied().collect()),
+            _ => None,
+        });
+        set.collect()
+    }
+
+    fn is(&self, phase: Phase, step: usize) -> &Self {
+        let status = RolloutStatus::from(&self.rollout);
+        assert_eq!((status.phase, status.step), (phase, step), "{}", status.message);
+        self
+    }
+}
+
+fn spec(fields: Value) -> RolloutSpec {
+    let mut value = json!({
+        "route": {"kind": "HTTPRoute", "namespace": "default", "name": "greeter"},
+        "stable": "v1:80", "canary": "v2:80",
+        "steps": [{"setWeight": 5}, {"pause": {}}, {"setWeight": 50}],
+    });
+    for (name, field) in fields.as_object().expect("an object") {
+        value[name] = field.clone();
+    }
+    RolloutSpec::try_from(value).expect("valid")
+}
+
+fn weights_of(weights: &[(&str, u32)]) -> BTreeMap<String, u32> {
+    weights.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect()
+}
+
+const START_MS: u64 = 1_795_177_244_123;
+
+#[test]
+fn a_step_counts_when_all_concerned_clients_have_acked() {
+    let mut story = Story::new(json!({}));
+    assert_eq!(story.set(), [[95, 5]]);
+    story.is(Phase::Progressing, 0);
+    story.acks(2, 3, 0).is(Phase::Progressing, 0);
+    story.acks(3, 3, 0).is(Phase::Paused, 1);
+    story.wait(86_400).is(Phase::Paused, 1);
+    story.verb(Verb::Resume).is(Phase::Progressing, 2);
+    assert_eq!(story.set(), [[50, 50]]);
+    story.acked().is(Phase::Promoting, 3);
+    assert_eq!(story.set(), [[0, 100]]);
+    assert_eq!(file_patch(&story.rollout), None);
+    story.acked().is(Phase::Succeeded, 3);
+    assert!(story.effects.contains(&Effect::Finished));
+    let patch = file_patch(&story.rollout).expect("it succeeded");
+    assert_eq!(
+        patch,
+        "# HTTPRoute default/greeter: the weights of rule 0\nbackendRefs:\n- name: v1\n  port: 80\n  weight: 0\n- name: v2\n  port: 80\n  weight: 100\n"
+    );
+}
+
+#[test]
+fn acks_of_an_earlier_change_count_nothing() {
+    let mut story = Story::new(json!({"steps": [{"setWeight": 5}, {"setWeight": 10}]}));
+    let old = AckStatus { change: story.change(), of: 3, acked: 3, ..AckStatus::default() };
+    story.give(Input::Acks(old.clone())).is(Phase::Progressing, 1);
+    story.give(Input::Acks(old)).is(Phase::Progressing, 1);
+}
+
+#[test]
+fn a_nack_pauses_or_aborts_as_the_policy_says_and_a_tolerated_one_does_nothing() {
+    let mut story = Story::new(json!({}));
+    story.acks(2, 3, 1).is(Phase::Paused, 0);
+    assert!(story.set().is_empty());
+    story.verb(Verb::Resume).acks(2, 3, 1).is(Phase::Paused, 1);
+
+    let mut story = Story::new(json!({"onNack": "abort"}));
+    story.acks(2, 3, 1).is(Phase::Aborting, 0);
+    assert_eq!(story.set(), [[100, 0]]);
+    story.acked().is(Phase::Failed, 0);
+
+    let mut story = Story::new(json!({"onNack": "abort", "nackTolerance": 10}));
+    story.acks(90, 100, 9).is(Phase::Progressing, 0);
+    story.acks(90, 100, 10).is(Phase::Paused, 1);
+    story.acks(89, 100, 11).is(Phase::Aborting, 1);
+}
+
+#[test]
+fn acks_that_do_not_come_in_time_pause_abort_or_count() {
+    for (policy, phase, step) in
+        [("pause", Phase::Paused, 0), ("abort", Phase::Aborting, 0), ("continue", Phase::Progressing, 1)]
+    {
+        let steps = json!([{"setWeight": 5, "waitAck": "30s"}, {"setWeight": 10}]);
+        let mut story = Story::new(json!({"steps": steps, "onAckTimeout": policy}));
+        story.acks(2, 3, 0).wait(29).is(Phase::Progressing, 0);
+        story.wait(1).is(phase, step);
+        if policy == "pause" {
+            story.verb(Verb::Resume).is(Phase::Progressing, 1);
+        }
+    }
+}
+
+#[test]
+fn an_abort_gives_everything_to_stable_in_one_change() {
+    let mut story = Story::new(json!({"steps": [
+        {"setHeaderRoute": {"name": "t", "match": [{"headerName": "x", "headerValue": {"exact": "y"}}]}},
+        {"setWeight": 50},
+    ]}));
+    story.acked().is(Phase::Progressing, 1);
+    story.acked().verb(Verb::Abort).is(Phase::Aborting, 2);
+    assert_eq!(story.set(), [[100, 0]]);
+    assert!(story.effects.iter().any(
+        |effect| matches!(effect, Effect::SetWeights { header_routes, .. } if header_routes.is_empty())
+    ));
+    story.verb(Verb::Abort).acked().is(Phase::Aborted, 2);
+    story.verb(Verb::Abort).is(Phase::Aborted, 2);
+    story.verb(Verb::Retry).is(Phase::Progressing, 0);
+}
+
+#[test]
+fn an_abort_ends_though_a_client_never_answers() {
+    let mut story = Story::new(json!({}));
+    story.verb(Verb::Abort).wait(300).is(Phase::Aborting, 0);
+    story.acks(2, 3, 0).is(Phase::Aborted, 0);
+}
+
+#[test]
+fn verbs_that_do_not_fit_are_refused_and_change_nothing() {
+    let mut story = Story::new(json!({}));
+    let refused = |story: &mut Story, verb| {
+        let before = story.rollout.clone();
+        let error = story.rollout.handle(Input::Verb(verb), story.now_ms + 1).expect_err("refused");
+        assert_eq!(story.rollout, before);
+        error.to_string()
+    };
+    assert_eq!(refused(&mut story, Verb::Retry), "a rollout that is Progressing cannot be retried");
+    story.verb(Verb::PromoteFull).acked().is(Phase::Succeeded, 3);
+    assert_eq!(refused(&mut story, Verb::Abort), "a rollout that is Succeeded cannot be aborted");
+    refused(&mut story, Verb::Pause);
+    story.verb(Verb::Promote).is(Phase::Succeeded, 3);
+}
+
+#[test]
+fn a_pause_by_hand_holds_and_a_timed_one_goes_on_by_itself() {
+    let mut story = Story::new(json!({"steps": [{"setWeight": 5}, {"pause": {"duration": "10m"}}]}));
+    story.acked().wait(599).is(Phase::Paused, 1);
+    story.wait(1).is(Phase::Promoting, 2);
+    story.verb(Verb::Pause).acked().is(Phase::Paused, 2);
+    story.verb(Verb::Pause).verb(Verb::Resume).is(Phase::Succeeded, 2);
+}
+
+#[test]
+fn a_clock_that_jumps_neither_ends_a_pause_nor_lengthens_what_is_over() {
+    let mut story = Story::new(json!({"steps": [{"setWeight": 5}, {"pause": {"duration": "10m"}}]}));
+    story.acked().wait(300);
+    story.now_ms += 86_400_000;
+    assert!(story.outcome(Input::Tick).is_changed, "a jump is made durable");
+    story.is(Phase::Paused, 1);
+    story.now_ms -= 172_800_000;
+    story.give(Input::Tick).is(Phase::Paused, 1);
+    let left = 300 - MAX_TICK_MS / 1_000;
+    story.wait(left - 1).is(Phase::Paused, 1);
+    story.wait(1).is(Phase::Promoting, 2);
+}
+
+#[test]
+fn a_restart_goes_on_with_the_same_step_and_its_timers() {
+    let mut story = Story::new(json!({"steps": [{"setWeight": 5}, {"pause": {"duration": "10m"}}]}));
+    let restart = |story: &mut Story, away_s: u64| {
+        let text = serde_json::to_string(&story.rollout).expect("it is written");
+        story.rollout = serde_json::from_str(&text).expect("it is read");
+        story.now_ms += away_s * 1_000;
+        story.give(Input::Restarted);
+    };
+    restart(&mut story, 5);
+    assert_eq!(story.set(), [[95, 5]], "what was lost is asked for again");
+    story.acks(0, 0, 0).is(Phase::Progressing, 0);
+    story.wait(10).acked().is(Phase::Paused, 1);
+    story.wait(120);
+    restart(&mut story, 479);
+    story.is(Phase::Paused, 1);
+    story.wait(1).is(Phase::Promoting, 2);
+}
+
+#[test]
+fn a_failing_canary_aborts_by_itself_within_two_intervals() {
+    let analysis = json!({"interval": "10s", "maxErrorRate": 1, "minRequests": 100});
+    let mut story = Story::new(json!({"analysis": analysis}));
+    story.acked().wait(10).measured((50, 50), (1_000, 0)).is(Phase::Paused, 1);
+    story.wait(10).measured((100, 20), (2_000, 0)).is(Phase::Aborting, 1);
+    assert_eq!(story.set(), [[100, 0]]);
+    story.acked().is(Phase::Failed, 1);
+}
+
+#[test]
+fn the_short_form_waits_for_a_good_measurement_and_aborts_at_the_threshold() {
+    let mut fields = json!({"stepWeight": 50, "interval": "10s", "threshold": 2});
+    fields["steps"] = Value::Null;
+    let mut story = Story::new(fields);
+    story.acked().is(Phase::Progressing, 1);
+    story.wait(10).measured((100, 50), (0, 0)).is(Phase::Progressing, 1);
+    story.wait(10).measured((100, 1), (0, 0)).is(Phase::Progressing, 2);
+    story.acked().wait(10).measured((100, 2), (0, 0)).is(Phase::Aborting, 3);
+}
+
+#[test]
+fn too_little_to_judge_by_pauses_and_counts_on() {
+    let steps = json!([{"setWeight": 5}, {"analysis": {"interval": "10s", "minRequests": 9, "inconclusiveLimit": 1}}]);
+    let mut story = Story::new(json!({"steps": steps}));
+    story.acked().wait(10).measured((1, 1), (0, 0)).is(Phase::Progressing, 1);
+    story.wait(10).measured((2, 2), (0, 0)).is(Phase::Paused, 1);
+    let since = |story: &Story| {
+        let since = story.effects.iter().find_map(|effect| match effect {
+            Effect::Measure { since_ms, .. } => Some(*since_ms),
+            _ => None,
+        });
+        since.expect("a measurement is wanted")
+    };
+    story.verb(Verb::Resume).is(Phase::Progressing, 1);
+    story.wait(10);
+    assert_eq!(since(&story), START_MS, "the window has grown");
+    story.measured((9, 0), (0, 0)).is(Phase::Promoting, 2);
+}
+
+#[test]
+fn gates_are_asked_until_they_say_go() {
+    let hook = |kind: &str| json!({"name": kind, "type": kind, "url": format!("http://h/{kind}")});
+    let kinds =
+        ["confirm-rollout", "pre-rollout", "confirm-traffic-increase", "confirm-promotion", "post-rollout"];
+    let hooks: Vec<Value> = kinds.into_iter().map(hook).collect();
+    let mut story = Story::new(json!({"steps": [{"setWeight": 5}], "webhooks": hooks, "interval": "20s"}));
+    let asked = |story: &Story, kind: &str| {
+        let calls = story.calls();
+        let (call, url) = calls.first().expect("a hook is called");
+        assert_eq!(*url, format!("http://h/{kind}"));
+        *call
+    };
+    story.is(Phase::Pending, 0);
+    assert_eq!(story.set(), [[100, 0]], "until then stable has everything");
+    let call = asked(&story, "confirm-rollout");
+    story.give(Input::Called { call, answer: Err("403".to_owned()) }).is(Phase::Pending, 0);
+    let call = asked(story.wait(20), "confirm-rollout");
+    story.give(Input::Called { call, answer: Ok(()) }).is(Phase::Pending, 0);
+    let call = asked(&story, "pre-rollout");
+    story.give(Input::Called { call, answer: Ok(()) }).is(Phase::Progressing, 0);
+    let call = asked(&story, "confirm-traffic-increase");
+    story.give(Input::Called { call, answer: Ok(()) });
+    assert_eq!(story.set(), [[95, 5]]);
+    let call = asked(story.acked().is_still(Phase::Promoting), "confirm-promotion");
+    story.give(Input::Called { call, answer: Ok(()) });
+    let call = asked(story.acked().is_still(Phase::Succeeded), "post-rollout");
+    assert!(!story.effects.contains(&Effect::Finished));
+    story.give(Input::Called { call, answer: Ok(()) });
+    assert!(story.effects.contains(&Effect::Finished));
+}
+
+impl Story {
+    fn is_still(&self, phase: Phase) -> &Self {
+        assert_eq!(self.rollout.phase(), phase);
+        self
+    }
+}
+
+#[test]
+fn a_hook_that_hangs_fails_and_one_of_type_rollback_aborts() {
+    let hook = |kind: &str| json!([{"name": "h", "type": kind, "url": "http://h", "timeout": "1s"}]);
+    let mut story = Story::new(json!({"webhooks": hook("pre-rollout")}));
+    story.wait(60).is(Phase::Aborting, 0);
+    let mut story = Story::new(json!({"webhooks": hook("rollback"), "interval": "10s"}));
+    story.acked().wait(1);
+    let call = story.wait(20).calls().last().expect("it is asked").0;
+    story.give(Input::Called { call, answer: Ok(()) }).is(Phase::Aborting, 1);
+}
+
+#[test]
+fn promotion_waits_for_a_person_if_told_to_and_a_deadline_ends_the_waiting() {
+    let mut story = Story::new(json!({"steps": [{"setWeight": 5}], "autoPromote": false, "deadline": "1h"}));
+    story.acked().is(Phase::Paused, 1);
+    let mut promoted = Story { rollout: story.rollout.clone(), now_ms: story.now_ms, effects: vec![] };
+    promoted.verb(Verb::Promote).is(Phase::Promoting, 1);
+    story.wait(3_599).is(Phase::Paused, 1);
+    story.wait(1).is(Phase::Aborting, 1);
+}
+
+#[test]
+fn other_backends_keep_their_share_and_weights_are_whole() {
+    let story = Story::on(&[("v1:80", 1), ("v2:80", 0), ("v3:80", 1)], json!({}));
+    assert_eq!(story.set(), [[95, 5, 100]]);
+    let story = Story::on(&[("v1:80", 30), ("v2:80", 0)], json!({"steps": [{"setWeight": 12.5}]}));
+    assert_eq!(story.set(), [[26_250, 3_750]]);
+    let mut story = Story::on(&[("v1:80", 90), ("v2:80", 10)], json!({}));
+    story.verb(Verb::Abort);
+    assert_eq!(story.set(), [[100, 0]]);
+}
+
+#[test]
+fn a_rule_that_cannot_be_moved_is_refused() {
+    let start = |weights: &[(&str, u32)], fields| {
+        Rollout::start("r".to_owned(), spec(fields), &weights_of(weights), 0).expect_err("refused")
+    };
+    let unknown = start(&[("v1:80", 1)], json!({}));
+    assert_eq!(unknown.to_string(), "the rule has no backend \"v2:80\"; it has v1:80");
+    let nothing = start(&[("v1:80", 0), ("v2:80", 0), ("v3:80", 9)], json!({}));
+    assert_eq!(nothing, DistributionError::NothingToMove);
+    let large = start(&[("v1:80", 999_999), ("v2:80", 0)], json!({}));
+    assert_eq!(large, DistributionError::TooLarge);
+}
+
+#[test]
+fn a_rule_that_changes_meanwhile_is_followed_or_ends_the_rollout() {
+    let change = |weights: &[(&str, u32)]| Input::RuleChanged(Some(weights_of(weights)));
+    let mut story = Story::new(json!({}));
+    story.give(change(&[("v1:80", 100), ("v2:80", 0), ("v3:80", 7)]));
+    assert_eq!(story.set(), [[95, 5, 7]]);
+    story.give(change(&[("v1:80", 100), ("v3:80", 7)])).is(Phase::Aborting, 0);
+    assert_eq!(story.set(), [[100, 7]], "stable has everything, and the canary is not named");
+    let mut story = Story::new(json!({}));
+    story.give(change(&[("v2:80", 100)])).is(Phase::Failed, 0);
+    let mut story = Story::new(json!({}));
+    story.give(Input::RuleChanged(None)).is(Phase::Failed, 0);
+    assert!(story.set().is_empty() && story.effects.contains(&Effect::Finished));
+}
+
+#[test]
+fn acks_and_time_alone_need_not_be_made_durable() {
+    let mut story = Story::new(json!({}));
+    story.now_ms += 1_000;
+    assert!(!story.outcome(Input::Tick).is_changed);
+    let change = story.change();
+    let status = AckStatus { change, of: 3, acked: 1, ..AckStatus::default() };
+    assert!(!story.outcome(Input::Acks(status)).is_changed);
+}

@@ -1,0 +1,88 @@
+//! What holds in place of documents that cannot be used, where nothing at all would be the opposite of what they ask for.
+//!
+//! That is so for one kind: without its BackendTLSPolicy a backend would be spoken to in plaintext (invariant 18). As long as its
+//! targets can be read, every request to these fails instead.
+
+use std::sync::Arc;
+
+use xds_codec::Tree;
+
+use super::backend_ref::read_local_object;
+use super::fields::{Object, Reader, Value};
+use super::meta::read_section_name;
+use super::{Context, place_of, source_of};
+use crate::model::{BackendTlsPolicy, Document, DocumentKey, Kind, Meta, ObjectRef, Spec};
+
+/// What holds in place of documents of one key, of which none can be used because there are several: a policy of the targets of
+/// all, under which every request fails. `None` for every other kind.
+#[must_use]
+pub fn stand_in<'d>(documents: impl IntoIterator<Item = &'d Document>) -> Option<Arc<Document>> {
+    let mut found: Option<(Document, BackendTlsPolicy)> = None;
+    for document in documents {
+        let Spec::BackendTlsPolicy(policy) = &document.spec else { continue };
+        match &mut found {
+            Some((_, all)) => all.targets.extend(policy.targets.iter().cloned()),
+            None => found = Some((document.clone(), without_trust(policy.clone()))),
+        }
+    }
+    let (document, policy) = found?;
+    Some(Arc::new(Document { spec: Spec::BackendTlsPolicy(policy), ..document }))
+}
+
+/// The same for a document with errors; `None` if no target of it can be read either.
+///
+/// Its age is not believed: another policy for a target holds.
+pub(super) fn of_broken(file: &Arc<str>, tree: &Tree, key: &DocumentKey) -> Option<Arc<Document>> {
+    if key.kind != Kind::BackendTlsPolicy {
+        return None;
+    }
+    // What is wrong has been said.
+    let mut reader = Reader::new(file);
+    let root = Value::root(tree);
+    let mut spec = root.object(&mut reader)?.take("spec")?.object(&mut reader)?;
+    let context = Context { kind: key.kind, api_version: "", key };
+    let targets = read_targets(&mut spec, &context, &mut reader);
+    if targets.is_empty() {
+        return None;
+    }
+    let policy = BackendTlsPolicy {
+        targets,
+        ca_certificates: Vec::new(),
+        uses_system_certificates: false,
+        hostname: String::new(),
+        alt_names: Vec::new(),
+        spot: root.spot,
+    };
+    Some(Arc::new(Document {
+        key: key.clone(),
+        place: place_of(file, tree),
+        meta: Meta::default(),
+        spec: Spec::BackendTlsPolicy(policy),
+        source: Arc::new(source_of(tree)),
+    }))
+}
+
+/// As many targets as can be read, of the list or of the one that versions before `v1alpha3` had. A section that cannot be read
+/// means all of them.
+fn read_targets(
+    spec: &mut Object<'_>,
+    context: &Context<'_>,
+    reader: &mut Reader,
+) -> Vec<(ObjectRef, Option<String>)> {
+    let list = spec.take("targetRefs").map(|list| list.list(MAX_TARGETS, reader)).unwrap_or_default();
+    let mut targets = Vec::new();
+    for value in list.into_iter().chain(spec.take("targetRef")) {
+        let Some(mut object) = value.object(reader) else { continue };
+        let section = object.take("sectionName").and_then(|section| read_section_name(&section, reader));
+        targets.extend(read_local_object(&mut object, context, reader).map(|target| (target, section)));
+    }
+    targets
+}
+
+/// Trusts nobody, so that nothing can be reached.
+fn without_trust(policy: BackendTlsPolicy) -> BackendTlsPolicy {
+    BackendTlsPolicy { ca_certificates: Vec::new(), uses_system_certificates: false, ..policy }
+}
+
+/// As many as a policy may have.
+const MAX_TARGETS: usize = 16;

@@ -1,0 +1,115 @@
+//! References that lead nowhere, and objects that are in each other's way.
+
+use xds_cache::Profile;
+use xds_routes::Translation;
+
+use super::support::resources_text;
+use super::{backend, check, route, said};
+
+#[test]
+fn references_that_lead_nowhere() {
+    check(&[
+        (
+            "an absent Secret",
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: g}\nspec:\n  gatewayClassName: xds-server\n  \
+             listeners:\n  - name: https\n    port: 8443\n    protocol: HTTPS\n    tls:\n      certificateRefs:\n      - name: gone\n"
+                .to_owned(),
+            &["bad.yaml:12:9: warning[invalid-certificate-ref] spec.listeners[0].tls.certificateRefs[0]: \
+               listener https: there is no Secret default/gone"],
+        ),
+        (
+            "an absent root of a split",
+            "apiVersion: split.smi-spec.io/v1alpha4\nkind: TrafficSplit\nmetadata: {name: s}\nspec:\n  service: gone\n  \
+             backends: [{service: good, weight: 1}]\n"
+                .to_owned(),
+            &["bad.yaml:5:12: warning[root-service-not-found] spec.service: there is no Service \
+               default/gone"],
+        ),
+        ("an absent Service", backend("{name: gone, port: 80}"), &["bad.yaml:26:26: warning[backend-not-found] spec.rules[0].backendRefs[0]: there is no Service default/gone"]),
+        ("a Service of another namespace", backend("{name: far, namespace: far, port: 80}"), &["bad.yaml:26:26: warning[ref-not-permitted] spec.rules[0].backendRefs[0]: the namespace far has no ReferenceGrant that lets a GRPCRoute of default refer to the Service far"]),
+        ("an unknown kind", backend("{name: bad, kind: Function, group: example.com}"), &["bad.yaml:26:26: warning[invalid-kind] spec.rules[0].backendRefs[0]: \"example.com/Function\" is no kind of backend"]),
+        (
+            "an absent Gateway",
+            route("GRPCRoute", "[]").replace("parentRefs: [{name: bad}]", "parentRefs: [{name: gone}]"),
+            &["bad.yaml:25:16: warning[no-matching-parent] spec.parentRefs[0]: Gateway default/gone does \
+               not accept the route (NoMatchingParent): there is no Gateway default/gone"],
+        ),
+    ]);
+}
+
+/// A grant that goes takes the requests that it allowed, and nothing else.
+#[test]
+fn a_grant_that_is_deleted_while_in_use() {
+    let using = route("GRPCRoute", "[{backendRefs: [{name: far, namespace: far, port: 80}]}]");
+    let far = "---\napiVersion: v1\nkind: Service\nmetadata: {name: far, namespace: far}\nspec: {ports: [{port: 80}]}\n---\n\
+               apiVersion: v1\nkind: Endpoints\nmetadata: {name: far, namespace: far}\n\
+               subsets: [{addresses: [{ip: 10.0.0.3}], ports: [{port: 80}]}]\n";
+    let grant = "---\napiVersion: gateway.networking.k8s.io/v1beta1\nkind: ReferenceGrant\nmetadata: {name: g, namespace: far}\n\
+                 spec:\n  from: [{group: gateway.networking.k8s.io, kind: GRPCRoute, namespace: default}]\n  \
+                 to: [{group: '', kind: Service}]\n";
+    let (granted, before) = said("granted", &format!("{using}{far}{grant}"));
+    let (revoked, after) = said("revoked", &format!("{using}{far}"));
+    assert_eq!(granted, Vec::<String>::new());
+    let expected = "bad.yaml:26:26: warning[ref-not-permitted] spec.rules[0].backendRefs[0]: the namespace far has no \
+                    ReferenceGrant that lets a GRPCRoute of default refer to the Service far";
+    assert_eq!(revoked, [expected]);
+    let reached = |translation: &Translation, profile, table: &str| {
+        let text = resources_text(translation, profile);
+        let found = text
+            .split("---\n")
+            .find(|one| one.contains(&format!("RouteConfiguration\nname: {table}\n")))
+            .map(str::to_owned);
+        found.unwrap_or_else(|| panic!("{text}"))
+    };
+    for (profile, table, failing) in [
+        (Profile::Envoy, "default/bad/8081", "status: 503"),
+        (Profile::Grpc, "grpc/default/bad/8081/*", "cluster: xds-server/unavailable"),
+    ] {
+        let (before, after) = (reached(&before, profile, table), reached(&after, profile, table));
+        assert!(before.contains("cluster: far/far/80"), "{before}");
+        assert!(!after.contains("far/far/80") && after.contains(failing), "{after}");
+    }
+}
+
+#[test]
+fn listeners_in_each_others_way() {
+    let gateway = |name: &str, listeners: &str| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: {name}}}\nspec:\n  \
+             gatewayClassName: xds-server\n  listeners:\n{listeners}---\n"
+        )
+    };
+    let http = |name: &str, port: u16| format!("  - {{name: {name}, port: {port}, protocol: HTTP}}\n");
+    check(&[
+        (
+            "two Gateways with the same listener",
+            gateway("one", &http("http", 8081)) + &gateway("two", &http("http", 8081)),
+            &["bad.yaml:15:5: warning[port-unavailable] spec.listeners[0]: listener http is not \
+                 accepted (PortUnavailable): Gateway default/one of the same node group listens on port \
+                 8081"],
+        ),
+        (
+            "the listener of the good one",
+            gateway("late", &http("http", 8080)),
+            &["bad.yaml:7:5: warning[port-unavailable] spec.listeners[0]: listener http is not \
+                 accepted (PortUnavailable): Gateway default/good of the same node group listens on port \
+                 8080"],
+        ),
+        (
+            "two listeners alike",
+            gateway("one", &(http("a", 8081) + &http("b", 8081))),
+            &[
+                "bad.yaml:7:5: warning[hostname-conflict] spec.listeners[0]: listener a is not accepted \
+                 (HostnameConflict): listener b has the same host name",
+                "bad.yaml:8:5: warning[hostname-conflict] spec.listeners[1]: listener b is not accepted \
+                 (HostnameConflict): listener a has the same host name",
+            ],
+        ),
+        (
+            "two listeners of a name",
+            gateway("one", &(http("a", 8081) + &http("a", 8082))),
+            &["bad.yaml:8:5: error[duplicate-listener] spec.listeners[1]: Listener name must be unique \
+                 within the Gateway: \"a\""],
+        ),
+    ]);
+}

@@ -1,0 +1,169 @@
+//! What is remembered of documents beyond a restart: how often each has changed, and since when its conditions have their status.
+//!
+//! It is stored with the revisions that change documents, makes none of its own, and is no part of the history: losing it makes
+//! documents look younger, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use xds_api::document::{ConditionId, ConditionPart, Translated, content_hash};
+use xds_cache::GroupName;
+use xds_routes::conditions::Truth;
+use xds_routes::{Document, DocumentKey};
+use xds_store::{BlobHash, Store, StoreError};
+
+use super::key::StoreKey;
+use super::plan::Plan;
+
+/// What the store remembers of documents.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Observed {
+    documents: BTreeMap<DocumentKey, Record>,
+}
+
+/// What is stored of a document, as JSON.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Record {
+    /// Of the content that was judged.
+    hash: String,
+    generation: u64,
+    since: Vec<Since>,
+}
+
+/// Since when a condition has its status.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Since {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    listener: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parent: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    section: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
+    r#type: String,
+    status: String,
+    /// In milliseconds since 1970.
+    at: u64,
+}
+
+impl Observed {
+    /// Reads what a state of the store remembers of the documents that are wanted. A record that cannot be read is none.
+    ///
+    /// # Errors
+    ///
+    /// If the store itself fails.
+    pub(crate) fn read(
+        store: &dyn Store,
+        keys: &BTreeMap<String, BlobHash>,
+        is_wanted: impl Fn(&DocumentKey) -> bool,
+    ) -> Result<Self, StoreError> {
+        let mut documents = BTreeMap::new();
+        for (text, hash) in keys {
+            let Some(StoreKey::DocumentStatus(key)) = StoreKey::parse(text) else { continue };
+            if !is_wanted(&key) {
+                continue;
+            }
+            let record = store.blob(*hash)?.and_then(|value| serde_json::from_slice(&value).ok());
+            documents.extend(record.map(|record| (key, record)));
+        }
+        Ok(Self { documents })
+    }
+
+    /// The generation of a document that was of generation `before` in this process with another content, if it was there.
+    pub(crate) fn generation(&self, document: &Document, before: Option<u64>) -> u64 {
+        match (self.documents.get(&document.key), before) {
+            (Some(record), _) if record.hash == hash_of(document) => record.generation,
+            (Some(record), before) => record.generation.max(before.unwrap_or_default()).saturating_add(1),
+            (None, before) => before.unwrap_or_default().saturating_add(1),
+        }
+    }
+
+    /// Since when a condition has its present status; `None` if it had another one, or nothing is known.
+    pub(crate) fn since(&self, id: &ConditionId, status: Truth) -> Option<SystemTime> {
+        let record = self.documents.get(&id.object)?;
+        let is_it = |since: &&Since| {
+            since.part().as_ref() == Some(&id.part)
+                && since.r#type == id.kind
+                && since.status == status.to_string()
+        };
+        let since = record.since.iter().find(is_it)?;
+        UNIX_EPOCH.checked_add(Duration::from_millis(since.at))
+    }
+}
+
+impl Since {
+    fn new(id: &ConditionId, status: Truth, at: SystemTime) -> Self {
+        let (listener, parent, section, port) = match id.part.clone() {
+            ConditionPart::Object => (None, None, None, None),
+            ConditionPart::Parent(parent, section, port) => (None, Some(parent), section, port),
+            ConditionPart::Listener(name) => (Some(name), None, None, None),
+        };
+        let at = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let at = u64::try_from(at).unwrap_or(u64::MAX);
+        Self { listener, parent, section, port, r#type: id.kind.to_owned(), status: status.to_string(), at }
+    }
+
+    fn part(&self) -> Option<ConditionPart> {
+        match (&self.listener, &self.parent) {
+            (None, None) => Some(ConditionPart::Object),
+            (None, Some(parent)) => {
+                Some(ConditionPart::Parent(parent.clone(), self.section.clone(), self.port))
+            }
+            (Some(listener), None) => Some(ConditionPart::Listener(listener.clone())),
+            (Some(_), Some(_)) => None,
+        }
+    }
+}
+
+/// What has to be stored along with a change from `before` to `after`.
+pub(crate) fn plan(before: &Translated, after: &Translated) -> Plan {
+    let mut changed: BTreeSet<&DocumentKey> = BTreeSet::new();
+    let generation =
+        |of: &Translated, key: &DocumentKey| of.documents.get(key).map(|placed| placed.generation);
+    let keys = before.documents.keys().chain(after.documents.keys());
+    changed.extend(keys.filter(|key| generation(before, key) != generation(after, key)));
+    let ids = before.since.keys().chain(after.since.keys());
+    let ids = ids.filter(|id| before.since.get(*id) != after.since.get(*id));
+    changed.extend(ids.map(|id| &id.object));
+    changed.into_iter().map(|key| (StoreKey::DocumentStatus(key.clone()), record(after, key))).collect()
+}
+
+/// The same if it is not known how `before` is stored: whatever is stored otherwise than `after` is.
+pub(crate) fn whole_plan(stored: &BTreeMap<String, BlobHash>, after: &Translated) -> Plan {
+    let present = after.documents.keys().map(|key| StoreKey::DocumentStatus(key.clone()));
+    let stored_keys = stored.keys().filter_map(|text| StoreKey::parse(text));
+    let gone = stored_keys
+        .filter(|key| matches!(key, StoreKey::DocumentStatus(key) if !after.documents.contains_key(key)));
+    let keys: BTreeSet<StoreKey> = present.chain(gone).collect();
+    let mut plan = Plan::new();
+    for key in keys {
+        let StoreKey::DocumentStatus(document) = &key else { continue };
+        let value = record(after, document);
+        if stored.get(&key.to_string()) != value.as_ref().map(|value| BlobHash::of(value)).as_ref() {
+            plan.push((key, value));
+        }
+    }
+    plan
+}
+
+/// What is stored of a document; `None` if there is none.
+fn record(translated: &Translated, key: &DocumentKey) -> Option<Bytes> {
+    let placed = translated.documents.get(key)?;
+    let status = translated.translation.conditions.objects.get(key);
+    let conditions = status.into_iter().flat_map(xds_api::document::conditions);
+    let since = conditions.filter_map(|(part, condition)| {
+        let id = ConditionId { object: key.clone(), part, kind: condition.kind };
+        translated.since.get(&id).map(|(status, at)| Since::new(&id, *status, *at))
+    });
+    let record =
+        Record { hash: hash_of(&placed.document), generation: placed.generation, since: since.collect() };
+    serde_json::to_vec(&record).ok().map(Bytes::from)
+}
+
+/// The group counts for nothing: a generation is of what the document says.
+fn hash_of(document: &Document) -> String {
+    content_hash(document, &GroupName::default_group())
+}
