@@ -13,6 +13,7 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep, timeout_at};
 use utoipa::ToSchema;
 use xds_cache::status::{StreamEntry, StreamId, TypeStatus};
+use xds_cache::wave::Behind;
 use xds_cache::{
     GroupName, Groups, Node, Publication, Publisher, ResourceType, Revision, StatusBoard, View, ViewChange,
     ViewKey,
@@ -115,8 +116,14 @@ impl Acks {
 
     /// Publishes `groups` as `revision` and finds out whom that concerns.
     pub fn publish(&self, revision: Revision, groups: Groups) -> Publication {
-        let before = self.look(&groups);
-        let publication = self.publisher.publish(revision, groups);
+        self.publish_split(revision, groups, None)
+    }
+
+    /// The same while a change is rolled out in waves; concerned are then the clients that this publication changes something
+    /// for, such as those of the wave that it starts.
+    pub fn publish_split(&self, revision: Revision, groups: Groups, behind: Option<Behind>) -> Publication {
+        let before = self.look(&groups, behind.is_some());
+        let publication = self.publisher.publish_split(revision, groups, behind);
         let clients = self.concerned(&before, &publication);
         self.remember(&publication, clients);
         publication
@@ -163,7 +170,7 @@ impl Acks {
         }
     }
 
-    fn look(&self, groups: &Groups) -> Before {
+    fn look(&self, groups: &Groups, is_split: bool) -> Before {
         let streams = self.board.streams();
         let mut failing = HashSet::new();
         for entry in &streams {
@@ -173,7 +180,9 @@ impl Acks {
             });
         }
         let (_, served) = self.publisher.groups();
-        let moves_nodes = served.len() != groups.len()
+        let moves_nodes = is_split
+            || self.publisher.behind().is_some()
+            || served.len() != groups.len()
             || served.iter().zip(groups).any(|(a, b)| a.1.definition != b.1.definition);
         let views = moves_nodes.then(|| self.views(&streams));
         Before { streams, failing, views }
@@ -395,7 +404,9 @@ impl Moves {
     }
 }
 
-fn difference(old: Option<&View>, new: &View) -> ViewChange {
+/// What changes for a client that moves from one view to another; everything, if it had none.
+#[must_use]
+pub fn difference(old: Option<&View>, new: &View) -> ViewChange {
     let mut types: Vec<&ResourceType> = old.into_iter().flat_map(View::types).chain(new.types()).collect();
     types.sort();
     types.dedup();

@@ -14,5 +14,6 @@ pub(crate) mod nodes;
 pub(crate) mod resources;
 pub(crate) mod snapshot;
 pub(crate) mod validate;
+pub(crate) mod waves;
 pub(crate) mod weights;
 mod weights_body;

@@ -3,89 +3,20 @@
 //! An endpoint is one row, so that nothing can be served that is not described.
 
 mod errors;
+mod row;
 
-use axum::routing::{MethodRouter, delete, get, patch, post, put};
+use axum::routing::{delete, get, patch, post, put};
 use http::StatusCode;
 
 use crate::endpoint::{
     acks, conditions, documents, events, files, groups, health, history, loads, nodes, resources, snapshot,
-    validate, weights,
+    validate, waves, weights,
 };
 use crate::openapi;
-use crate::state::ApiState;
+
+pub(crate) use self::row::{Endpoint, Input, Method, Output, Query, QueryType};
 
 use self::errors::{DELETE_ERRORS, NOT_FOUND, NOT_READY, PUT_ERRORS, WEIGHTS_ERRORS};
-
-/// One endpoint.
-pub(crate) struct Endpoint {
-    pub(crate) method: Method,
-    /// The path as axum and OpenAPI write it.
-    pub(crate) path: &'static str,
-    pub(crate) summary: &'static str,
-    /// The query parameters besides those of every write.
-    pub(crate) query: &'static [Query],
-    pub(crate) input: Input,
-    pub(crate) output: Output,
-    /// The errors that it can answer with, besides those of every request.
-    pub(crate) errors: &'static [StatusCode],
-    pub(crate) handler: fn() -> MethodRouter<ApiState>,
-}
-
-/// The methods that are used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Method {
-    Get,
-    Put,
-    Post,
-    Patch,
-    Delete,
-}
-
-/// One query parameter: its name, its JSON type and what it means.
-pub(crate) struct Query(pub(crate) &'static str, pub(crate) QueryType, pub(crate) &'static str);
-
-/// The type of a query parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QueryType {
-    Text,
-    Integer,
-    Bool,
-}
-
-/// The body that an endpoint takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Input {
-    None,
-    Group,
-    Publication,
-    Resource,
-    Documents,
-    Rollback,
-    Weights,
-    /// The same as a merge patch.
-    WeightsPatch,
-    Text,
-}
-
-/// What an endpoint answers with: the name of a schema, or another kind of content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Output {
-    /// An object of a schema.
-    Object(&'static str),
-    /// The answer of a write: it takes the parameters of every write and can answer 202 and 424.
-    Write,
-    /// Any JSON object.
-    Any,
-    /// Text of another media type.
-    Text(&'static str),
-}
-
-impl Endpoint {
-    /// Whether it changes what the API owns.
-    pub(crate) fn is_write(&self) -> bool {
-        self.output == Output::Write
-    }
-}
 
 /// The query parameters that choose documents.
 const FILTER: &[Query] = &[
@@ -492,6 +423,41 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         output: Output::Object("LoadList"),
         errors: &[],
         handler: || get(loads::list),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/waves",
+        summary: "The rollout in waves that is under way, and the last ones, newest first",
+        query: &[],
+        input: Input::None,
+        output: Output::Object("WaveList"),
+        errors: &[],
+        handler: || get(waves::list),
+    },
+    Endpoint {
+        method: Method::Get,
+        path: "/v1/waves/{rollout}",
+        summary: "One rollout in waves, and how its clients are",
+        query: &[],
+        input: Input::None,
+        output: Output::Object("WaveEntry"),
+        errors: &[StatusCode::NOT_FOUND],
+        handler: || get(waves::read),
+    },
+    Endpoint {
+        method: Method::Post,
+        path: "/v1/waves/{rollout}",
+        summary: "Resume (7:resume), complete (7:promote) or put back (7:abort) a rollout in waves",
+        query: &[],
+        input: Input::None,
+        output: Output::Object("WaveEntry"),
+        errors: &[
+            StatusCode::NOT_FOUND,
+            StatusCode::CONFLICT,
+            StatusCode::SERVICE_UNAVAILABLE,
+            StatusCode::INSUFFICIENT_STORAGE,
+        ],
+        handler: || post(waves::act),
     },
     Endpoint {
         method: Method::Get,

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 use xds_cache::group::Glob;
-use xds_cache::{NodeGroup, Profile, Scalar};
+use xds_cache::{NodeGroup, Profile, Scalar, WavePolicy, wave};
 
 /// A node group: whom it selects and how it stands to other groups.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -21,6 +21,24 @@ pub struct Group {
     /// The profile of the group's nodes; else the user agent decides it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<Client>,
+    /// How changes of the group are rolled out; else `--waves` says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waves: Option<GroupWaves>,
+}
+
+/// How changes are rolled out.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupWaves {
+    /// The share of each wave, such as `1%`; ascending, the last one is `100%`.
+    pub shares: Vec<String>,
+    /// How long a wave that every member has ACKed is left alone, such as `30s`.
+    pub hold: String,
+    /// How many members may reject the change: a number of nodes as text, or a share such as `5%`.
+    pub max_nacks: String,
+    /// How long a wave waits for its ACKs before it pauses; for ever if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ack_timeout: Option<String>,
 }
 
 /// Fields are ANDed, the values within a field ORed, an absent field is no condition.
@@ -104,6 +122,18 @@ impl From<&NodeGroup> for Group {
                 Profile::Envoy => Client::Envoy,
                 Profile::Grpc => Client::Grpc,
             }),
+            waves: group.waves.as_ref().map(GroupWaves::from),
+        }
+    }
+}
+
+impl From<&WavePolicy> for GroupWaves {
+    fn from(policy: &WavePolicy) -> Self {
+        Self {
+            shares: policy.shares().iter().map(ToString::to_string).collect(),
+            hold: wave::duration_text(policy.hold),
+            max_nacks: policy.max_nacks.to_string(),
+            ack_timeout: policy.ack_timeout.map(wave::duration_text),
         }
     }
 }
@@ -144,9 +174,36 @@ mod tests {
                 "priority": -3, "client": "grpc"}),
             json!({"name": "edge", "selector": {"metadata": {"a.b": "x", "n": [1.5, true, "z"]}}, "priority": 7,
                 "client": "envoy"}),
+            json!({"name": "edge", "selector": {"all": true}, "priority": 0, "waves": {"shares": ["0.5%", "10%", "100%"],
+                "hold": "30s", "maxNacks": "5%", "ackTimeout": "1500ms"}}),
         ] {
             let group = codec.node_group_from_json(&body).unwrap();
             assert_eq!(to_json(&group), body);
         }
+    }
+
+    #[test]
+    fn waves_that_are_wrong_are_told_what_would_be_right() {
+        let codec = Codec::new().unwrap();
+        for (waves, wrong) in [
+            (json!({}), "an object with `shares`"),
+            (json!([]), "an object with `shares`"),
+            (json!({"shares": "1%"}), "a list of shares"),
+            (json!({"shares": []}), "write a list of shares"),
+            (json!({"shares": ["10%", "1%"]}), "10% comes before 1%"),
+            (json!({"shares": [0]}), "is no share"),
+            (json!({"shares": [10], "hold": 5}), "is no duration"),
+            (json!({"shares": [10], "ackTimeout": "x"}), "is no duration"),
+            (json!({"shares": [10], "maxNacks": -1}), "is no number of nodes"),
+            (json!({"shares": [10], "holt": "5s"}), "unknown field"),
+        ] {
+            let body = json!({"name": "edge", "selector": {"all": true}, "waves": waves});
+            let found = codec.node_group_from_json(&body).unwrap_err();
+            assert!(found.iter().any(|found| found.message.contains(wrong)), "{waves}: {found:?}");
+        }
+        let short = json!({"name": "edge", "selector": {"all": true}, "waves": {"shares": [1, "10%"], "maxNacks": 2}});
+        let policy = codec.node_group_from_json(&short).unwrap().waves.unwrap();
+        assert_eq!(GroupWaves::from(&policy).shares, ["1%", "10%", "100%"]);
+        assert_eq!(policy.max_nacks.to_string(), "2");
     }
 }

@@ -9,11 +9,15 @@ use std::time::SystemTime;
 
 use tokio::sync::broadcast;
 use xds_cache::layer::Resources;
-use xds_cache::{GroupName, Layer, NodeGroup, Publication, Resource, ResourceKey, Revision, Version};
+use xds_cache::wave::Share;
+use xds_cache::{
+    GroupName, Layer, NodeGroup, Publication, Resource, ResourceKey, Revision, Version, WavePolicy,
+};
 use xds_codec::Diagnostic;
 use xds_routes::{Document, DocumentKey};
 
 use crate::document::DocumentState;
+use crate::wave::{WavePhase, WaveReport, WaveVerb};
 use crate::weights::RuleKey;
 use crate::weights::change::{ChangeFault, WeightChange};
 
@@ -96,6 +100,22 @@ pub struct WriteOptions {
     pub if_none_match: Option<EntityTags>,
     /// Does everything but commit and publish.
     pub dry_run: bool,
+    /// Whom the change reaches first.
+    pub waves: WaveChoice,
+    /// Puts a rollout in waves back first if it is in the way, instead of refusing the write.
+    pub force: bool,
+}
+
+/// Whom a change reaches first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum WaveChoice {
+    /// What the groups that it changes, or the server's flags, say.
+    #[default]
+    ByPolicy,
+    /// Everyone.
+    AtOnce,
+    /// One wave after the other.
+    By(WavePolicy),
 }
 
 /// The value of `If-Match` or `If-None-Match`; see [`tag`](crate::tag) for what the tags are made of.
@@ -157,6 +177,8 @@ pub struct WriteOutcome {
     pub affected_nodes: Vec<String>,
     /// What is doubtful about it.
     pub warnings: Vec<Diagnostic>,
+    /// The rollout in waves that it began.
+    pub wave: Option<u64>,
 }
 
 /// Why a write was not done. Nothing changed then.
@@ -191,6 +213,17 @@ pub enum WriteError {
         /// The current entity tag; `None` if there is nothing.
         current: Option<String>,
     },
+    /// A rollout in waves is in the way.
+    #[error("{message}")]
+    WaveActive {
+        /// The rollout.
+        rollout: u64,
+        /// Why it is in the way, and what can be done.
+        message: String,
+    },
+    /// The rollout in waves is not in a state in which this can be done.
+    #[error("{0}")]
+    WaveState(String),
     /// The object has no such rule.
     #[error("{object} has no rule {rule:?}; {}", match rules.as_slice() { [] => "it has none".to_owned(), rules => format!("its rules are {}", rules.join(", ")) })]
     NoRule {
@@ -319,7 +352,7 @@ pub enum Event {
     Published {
         /// The revision.
         revision: Revision,
-        /// What changed it: `api`, `file`, `rollback`, `revert`, `expiry` or `store`.
+        /// What changed it: `api`, `file`, `rollback`, `revert`, `expiry`, `waves` or `store`.
         source: &'static str,
         /// One line for people.
         summary: String,
@@ -337,6 +370,17 @@ pub enum Event {
         what: String,
         /// Why.
         reason: String,
+    },
+    /// A rollout in waves began, went on or ended.
+    Wave {
+        /// Its number.
+        rollout: u64,
+        /// As in [`WaveReport::phase`].
+        phase: WavePhase,
+        /// The share of the nodes that have the change now.
+        share: Option<Share>,
+        /// One line for people.
+        message: String,
     },
     /// Something needs attention; also listed by [`Control::problems`] while it lasts.
     Problem {
@@ -367,6 +411,15 @@ pub trait Control: Send + Sync + fmt::Debug {
     fn not_ready(&self) -> Vec<String>;
     /// What needs attention though the server serves, such as a stored record that could not be read.
     fn problems(&self) -> Vec<String>;
+    /// The rollout in waves that is under way, and the last ones that were, newest first.
+    fn waves(&self) -> Vec<WaveReport>;
+    /// Does something to a rollout in waves. Answered with what it is then.
+    fn wave(
+        &self,
+        rollout: u64,
+        verb: WaveVerb,
+        actor: String,
+    ) -> BoxFuture<'_, Result<WaveReport, WriteError>>;
     /// What is published, held and reported from now on; a reader that lags loses the oldest and is told so.
     fn events(&self) -> broadcast::Receiver<Event>;
     /// The metrics in OpenMetrics text.

@@ -23,6 +23,7 @@ pub mod tag;
 #[cfg(test)]
 mod tests;
 mod time;
+pub mod wave;
 pub mod weights;
 mod write;
 

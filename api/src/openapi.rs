@@ -26,6 +26,7 @@ use crate::endpoint::nodes::NodeList;
 use crate::endpoint::resources::{self, ResourceList};
 use crate::endpoint::snapshot::Snapshot;
 use crate::endpoint::validate::ValidationAnswer;
+use crate::endpoint::waves::{WaveEntry, WaveList};
 use crate::endpoint::weights::{ObjectWeights, RuleEntry, WeightsBody, WeightsList};
 use crate::endpoints::{ENDPOINTS, Endpoint, Input, Method, Output, Query, QueryType};
 use crate::group::Group;
@@ -71,6 +72,8 @@ struct Publication {
         RollbackBody,
         Snapshot,
         ValidationAnswer,
+        WaveEntry,
+        WaveList,
         ObjectWeights,
         RuleEntry,
         WeightsBody,
@@ -152,7 +155,7 @@ const EVERYWHERE: &[StatusCode] = &[
     StatusCode::INTERNAL_SERVER_ERROR,
 ];
 
-const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 7] = [
+const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 12] = [
     ("dryRun", ParameterIn::Query, Type::Boolean, "Validate and tell the difference, but change nothing"),
     (
         "wait",
@@ -172,6 +175,32 @@ const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 7] = [
         Type::String,
         "revert: take the change back if a client rejects it; else keep",
     ),
+    (
+        "waves",
+        ParameterIn::Query,
+        Type::String,
+        "Roll out to these shares of the nodes, one after the other: 1%,10%,100%; none for everyone at once; else as the \
+         groups say",
+    ),
+    (
+        "hold",
+        ParameterIn::Query,
+        Type::String,
+        "How long a wave that all have ACKed is left alone: 30s, 5m; 0s if absent",
+    ),
+    (
+        "maxNacks",
+        ParameterIn::Query,
+        Type::String,
+        "How many members may reject it: a number, or a share such as 5%; 0 if absent",
+    ),
+    (
+        "ackTimeout",
+        ParameterIn::Query,
+        Type::String,
+        "How long a wave waits for its ACKs before it pauses; for ever if absent",
+    ),
+    ("force", ParameterIn::Query, Type::Boolean, "Put a rollout in waves back first if it is in the way"),
     (
         "If-Match",
         ParameterIn::Header,
@@ -203,6 +232,7 @@ fn path_help(name: &str) -> &'static str {
             "The name or index of the rule; of a RouteConfiguration {virtual host}/{route}, percent-encoded"
         }
         "id" => "The node id, percent-encoded",
+        "rollout" => "The rollout's id; to do something to it, followed by :resume, :promote or :abort",
         _ => "A revision, or two with three dots between them",
     }
 }

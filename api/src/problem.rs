@@ -245,6 +245,12 @@ impl ApiError {
             Self::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::Gone(_) | Self::Write(WriteError::Compacted { .. }) => StatusCode::GONE,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Write(
+                WriteError::OwnedByFile { .. }
+                | WriteError::BuiltIn { .. }
+                | WriteError::WaveActive { .. }
+                | WriteError::WaveState(_),
+            ) => StatusCode::CONFLICT,
             Self::MediaType(_) | Self::PatchType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Invalid(_)
             | Self::Weights(_)
@@ -252,7 +258,6 @@ impl ApiError {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
             Self::PreconditionRequired => StatusCode::PRECONDITION_REQUIRED,
-            Self::Write(WriteError::OwnedByFile { .. } | WriteError::BuiltIn { .. }) => StatusCode::CONFLICT,
             Self::Write(WriteError::PreconditionFailed { .. } | WriteError::StaleWeights { .. }) => {
                 StatusCode::PRECONDITION_FAILED
             }
@@ -285,6 +290,8 @@ impl ApiError {
             Self::Invalid(_) | Self::Write(WriteError::Invalid(_)) => "invalid",
             Self::Write(WriteError::OwnedByFile { .. }) => "owned-by-file",
             Self::Write(WriteError::BuiltIn { .. }) => "built-in",
+            Self::Write(WriteError::WaveActive { .. }) => "wave-active",
+            Self::Write(WriteError::WaveState(_)) => "wave-state",
             Self::Write(WriteError::PreconditionFailed { .. } | WriteError::StaleWeights { .. }) => {
                 "etag-mismatch"
             }
@@ -339,6 +346,9 @@ impl ApiError {
         }
         if let Self::NotReady(reasons) = self {
             extensions.insert("reasons".to_owned(), reasons.as_slice().into());
+        }
+        if let Self::Write(WriteError::WaveActive { rollout, .. }) = self {
+            extensions.insert("rollout".to_owned(), (*rollout).into());
         }
         if let Self::Write(WriteError::PreconditionFailed { current }) = self {
             extensions.insert("etag".to_owned(), current.as_deref().map(tag::quoted).into());

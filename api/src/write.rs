@@ -7,12 +7,12 @@ use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
-use xds_cache::{GroupName, Profile, Revision};
+use xds_cache::{AHEAD, GroupName, Profile, Revision, ViewKey, WavePolicy};
 use xds_codec::json_diff;
 
 use crate::acks::{AcksReport, view_key_of_group};
 use crate::answer::Answer;
-use crate::handle::{ChangedObject, Write, WriteOptions, WriteOutcome};
+use crate::handle::{ChangedObject, WaveChoice, Write, WriteOptions, WriteOutcome};
 use crate::input::{DEFAULT_WAIT, duration};
 use crate::problem::{ApiError, Fault};
 use crate::state::ApiState;
@@ -27,14 +27,22 @@ pub(crate) struct WriteParams {
     wait: Option<String>,
     timeout: Option<String>,
     on_nack: Option<String>,
+    waves: Option<String>,
+    hold: Option<String>,
+    max_nacks: Option<String>,
+    ack_timeout: Option<String>,
+    #[serde(default)]
+    force: bool,
 }
 
 /// The parameters, understood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Mode {
     dry_run: bool,
     wait: Option<Duration>,
     reverts: bool,
+    waves: WaveChoice,
+    force: bool,
 }
 
 /// The answer to every write.
@@ -63,6 +71,9 @@ pub(crate) struct WriteAnswer {
     /// The revision that took it back (`onNack=revert`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reverted: Option<u64>,
+    /// The rollout in waves that it began (`/v1/waves/{id}`); `total` counts the clients of the first wave then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<u64>,
 }
 
 /// One object that differs, without its secrets.
@@ -91,6 +102,16 @@ pub(crate) struct PlaceChange {
     pub new: Option<Value>,
 }
 
+/// The parameters of every write besides those of its own.
+#[derive(Debug, Default)]
+pub(crate) struct WaveParams {
+    pub(crate) waves: Option<String>,
+    pub(crate) hold: Option<String>,
+    pub(crate) max_nacks: Option<String>,
+    pub(crate) ack_timeout: Option<String>,
+    pub(crate) force: bool,
+}
+
 impl WriteParams {
     /// The parameters of a write that has others besides.
     pub(crate) fn new(
@@ -99,7 +120,33 @@ impl WriteParams {
         timeout: Option<String>,
         on_nack: Option<String>,
     ) -> Self {
-        Self { dry_run, wait, timeout, on_nack }
+        Self { dry_run, wait, timeout, on_nack, ..Self::default() }
+    }
+
+    /// The same, rolled out as these say.
+    pub(crate) fn with_waves(self, params: WaveParams) -> Self {
+        let WaveParams { waves, hold, max_nacks, ack_timeout, force } = params;
+        Self { waves, hold, max_nacks, ack_timeout, force, ..self }
+    }
+
+    fn waves(&self) -> Result<WaveChoice, ApiError> {
+        let has_details = self.hold.is_some() || self.max_nacks.is_some() || self.ack_timeout.is_some();
+        let shares = match self.waves.as_deref() {
+            None if has_details => {
+                let text = "hold, maxNacks and ackTimeout need waves, such as waves=1%25,10%25,100%25";
+                return Err(ApiError::BadRequest(text.to_owned()));
+            }
+            Some("none") if has_details => {
+                let text = "waves=none takes neither hold nor maxNacks nor ackTimeout";
+                return Err(ApiError::BadRequest(text.to_owned()));
+            }
+            None => return Ok(WaveChoice::ByPolicy),
+            Some("none") => return Ok(WaveChoice::AtOnce),
+            Some(shares) => shares,
+        };
+        let (hold, max_nacks) = (self.hold.as_deref(), self.max_nacks.as_deref());
+        let policy = WavePolicy::of_texts(shares, hold, max_nacks, self.ack_timeout.as_deref());
+        policy.map(WaveChoice::By).map_err(|error| ApiError::BadRequest(error.to_string()))
     }
 }
 
@@ -131,6 +178,12 @@ impl TryFrom<WriteParams> for Mode {
             Some("revert") => true,
             Some(other) => return refuse(format!("onNack={other:?} is neither revert nor keep")),
         };
+        let waves = params.waves()?;
+        if reverts && matches!(waves, WaveChoice::By(_)) {
+            return refuse(
+                "onNack=revert is for writes without waves: a rollout in waves puts itself back".to_owned(),
+            );
+        }
         let wait = match params.wait.as_deref() {
             None => None,
             Some("acked") => {
@@ -141,7 +194,7 @@ impl TryFrom<WriteParams> for Mode {
         if wait.is_none() && (reverts || params.timeout.is_some()) {
             return refuse("timeout and onNack=revert need wait=acked".to_owned());
         }
-        Ok(Self { dry_run: params.dry_run, wait, reverts })
+        Ok(Self { dry_run: params.dry_run, wait, reverts, waves, force: params.force })
     }
 }
 
@@ -158,9 +211,12 @@ pub(crate) async fn run(
         if_match: tag::if_match(headers),
         if_none_match: tag::if_none_match(headers),
         dry_run: mode.dry_run,
+        waves: mode.waves.clone(),
+        force: mode.force,
     };
+    let reverts = mode.reverts;
     let done = perform(state.clone(), mode, write, options);
-    if !mode.reverts {
+    if !reverts {
         return done.await;
     }
     // A caller that hangs up must not keep a rejected change from being taken back.
@@ -216,11 +272,13 @@ fn first_answer(state: &ApiState, outcome: &WriteOutcome, group: Option<&GroupNa
         difference: None,
         affected_nodes: None,
         reverted: None,
+        rollout: outcome.wave,
     }
 }
 
 async fn revert(state: &ApiState, of: Revision, actor: String) -> Result<u64, ApiError> {
-    let options = WriteOptions { actor, ..WriteOptions::default() };
+    // Everyone at once, also if a policy has the change rolled out in waves: then that ends first, and puts it back.
+    let options = WriteOptions { actor, waves: WaveChoice::AtOnce, force: true, ..WriteOptions::default() };
     let outcome = state.control.write(Write::Revert { of }, options).await?;
     Ok(outcome.revision.0)
 }
@@ -243,7 +301,8 @@ fn object(value: &impl Serialize) -> Map<String, Value> {
 fn versions(state: &ApiState, group: &GroupName) -> BTreeMap<String, String> {
     let (_, groups) = state.publisher.groups();
     let profile = groups.get(group).and_then(|group| group.definition.client).unwrap_or(Profile::Envoy);
-    let Some(view) = state.publisher.view_at(&view_key_of_group(group, profile)) else {
+    let Some(view) = state.publisher.view_at(&ViewKey { cohort: AHEAD, ..view_key_of_group(group, profile) })
+    else {
         return BTreeMap::new();
     };
     let version = |changed| view.version_info(changed).to_string();
@@ -267,7 +326,7 @@ fn group_of(write: &Write) -> Option<GroupName> {
 }
 
 /// Who asks: what the request says of itself in `X-Actor`, else `api`.
-fn actor(headers: &HeaderMap) -> String {
+pub(crate) fn actor(headers: &HeaderMap) -> String {
     let said = headers.get("x-actor").and_then(|actor| actor.to_str().ok()).map(str::trim);
     said.filter(|actor| !actor.is_empty() && actor.len() <= MAX_ACTOR_BYTES).unwrap_or("api").to_owned()
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::node::{Node, Profile, Scalar};
+use crate::wave::WavePolicy;
 
 /// The name of a node group: 1 to 512 bytes of UTF-8 without control characters, so that every usual node id is one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,6 +71,8 @@ pub struct NodeGroup {
     pub priority: i64,
     /// The profile of its nodes, if the group decides it.
     pub client: Option<Profile>,
+    /// How changes of it are rolled out, if the group decides it.
+    pub waves: Option<WavePolicy>,
 }
 
 impl NodeGroup {
@@ -77,13 +80,19 @@ impl NodeGroup {
     #[must_use]
     pub fn for_node_id(name: GroupName) -> Self {
         let selector = Selector { node_ids: vec![Glob::literal(name.as_str())], ..Selector::nothing() };
-        Self { name, selector, priority: 0, client: None }
+        Self { name, selector, priority: 0, client: None, waves: None }
     }
 
     /// The default group: every node.
     #[must_use]
     pub fn default_group() -> Self {
-        Self { name: GroupName::default_group(), selector: Selector::everyone(), priority: 0, client: None }
+        Self {
+            name: GroupName::default_group(),
+            selector: Selector::everyone(),
+            priority: 0,
+            client: None,
+            waves: None,
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::resource_type::ResourceType;
 use crate::table::Changes;
 use crate::version::Revision;
 use crate::view::{View, ViewKey, compile};
+use crate::wave::Behind;
 
 /// Publishes groups as views. Shared by reference; every call takes one short lock and none waits for a client.
 #[derive(Debug)]
@@ -26,6 +27,10 @@ struct State {
     revision: Revision,
     epoch: u64,
     groups: Groups,
+    /// What the nodes are served that a rollout in waves has not reached; `None` if there is none.
+    behind: Option<Behind>,
+    /// The groups in which the two differ; only nodes of these are told apart.
+    differing: BTreeSet<GroupName>,
     index: NodeIndex,
     views: HashMap<ViewKey, watch::Sender<Option<Arc<View>>>>,
     /// Views that nobody followed at the last call of [`Publisher::retire_unused`].
@@ -94,6 +99,8 @@ impl Publisher {
             revision: Revision(0),
             epoch: 0,
             groups: Groups::new(),
+            behind: None,
+            differing: BTreeSet::new(),
             index: NodeIndex::default(),
             views: HashMap::new(),
             unused: BTreeSet::new(),
@@ -106,9 +113,19 @@ impl Publisher {
     ///
     /// `revision` must not be lower than the last one.
     pub fn publish(&self, revision: Revision, groups: Groups) -> Publication {
+        self.publish_split(revision, groups, None)
+    }
+
+    /// The same while a change is rolled out in waves: `groups` are what nodes are served that are ahead, `behind` says what
+    /// the others are, and who is which. When that changes, clients move to the view of the other state and are sent what
+    /// differs.
+    pub fn publish_split(&self, revision: Revision, groups: Groups, behind: Option<Behind>) -> Publication {
         let mut state = self.lock();
         debug_assert!(revision >= state.revision, "revisions only grow");
-        let reselect = !state.is_loaded || !same_selection(&state.groups, &groups);
+        let differing = behind.as_ref().map(|behind| differing(&groups, &behind.groups)).unwrap_or_default();
+        let split = |behind: &Option<Behind>| behind.as_ref().map(|behind| behind.split);
+        let same_split = split(&state.behind) == split(&behind) && state.differing == differing;
+        let reselect = !state.is_loaded || !same_split || !same_selection(&state.groups, &groups);
         if reselect {
             state.epoch += 1;
             state.index = NodeIndex::new(&groups);
@@ -116,16 +133,19 @@ impl Publisher {
         state.is_loaded = true;
         state.revision = revision;
         let before = std::mem::replace(&mut state.groups, groups);
+        let behind_before = std::mem::replace(&mut state.behind, behind);
+        state.differing = differing;
         let mut publication = Publication { revision, views: vec![] };
         for (key, sender) in &state.views {
-            let touched = |name: &GroupName| {
-                before.get(name).map(Arc::as_ptr) != state.groups.get(name).map(Arc::as_ptr)
-            };
+            let before = groups_of(key.cohort, &before, behind_before.as_ref());
+            let groups = groups_of(key.cohort, &state.groups, state.behind.as_ref());
+            let touched =
+                |name: &GroupName| before.get(name).map(Arc::as_ptr) != groups.get(name).map(Arc::as_ptr);
             if !reselect && !key.groups.iter().any(touched) {
                 continue;
             }
             let previous = sender.borrow().clone();
-            let view = compile(key.clone(), &state.groups, (revision, state.epoch), previous.as_deref());
+            let view = compile(key.clone(), groups, (revision, state.epoch), previous.as_deref());
             let changes = changes(previous.as_deref(), &view);
             let wakes = reselect || !changes.is_empty();
             sender.send_if_modified(|current| {
@@ -143,14 +163,12 @@ impl Publisher {
     #[must_use]
     pub fn follow(&self, node: &Node) -> ViewReceiver {
         let mut state = self.lock();
-        let key = state.index.key_of(node, &state.groups);
+        let key = state.key_of(node);
         let epoch = state.epoch;
         if let Some(sender) = state.views.get(&key) {
             return ViewReceiver { receiver: sender.subscribe(), epoch };
         }
-        let view = state
-            .is_loaded
-            .then(|| Arc::new(compile(key.clone(), &state.groups, (state.revision, epoch), None)));
+        let view = state.is_loaded.then(|| state.compile(&key));
         let (sender, receiver) = watch::channel(view);
         state.views.insert(key, sender);
         ViewReceiver { receiver, epoch }
@@ -160,21 +178,38 @@ impl Publisher {
     #[must_use]
     pub fn view_of(&self, node: &Node) -> Option<Arc<View>> {
         let state = self.lock();
-        let key = state.index.key_of(node, &state.groups);
+        let key = state.key_of(node);
         state.view(&key)
     }
 
-    /// What a client of exactly these groups would be served; `None` before the first complete load.
+    /// What a client of exactly these groups would be served, in the cohort that the key says: [`AHEAD`] is everything that was
+    /// accepted, 0 what nodes are served that a rollout in waves has not reached. `None` before the first complete load.
     #[must_use]
     pub fn view_at(&self, key: &ViewKey) -> Option<Arc<View>> {
         self.lock().view(key)
     }
 
-    /// The groups as they are served, and the revision.
+    /// The groups with everything that was accepted, and the revision.
     #[must_use]
     pub fn groups(&self) -> (Revision, Groups) {
         let state = self.lock();
         (state.revision, state.groups.clone())
+    }
+
+    /// What nodes are served that a rollout in waves has not reached; `None` if none is under way.
+    #[must_use]
+    pub fn behind(&self) -> Option<Behind> {
+        self.lock().behind.clone()
+    }
+
+    /// Whether a rollout in waves has reached `node`; `None` if none concerns it.
+    #[must_use]
+    pub fn is_ahead(&self, node: &Node) -> Option<bool> {
+        let state = self.lock();
+        let behind = state.behind.as_ref()?;
+        let key = state.index.key_of(node, &state.groups);
+        let is_concerned = key.groups.iter().any(|name| state.differing.contains(name));
+        is_concerned.then(|| behind.split.is_ahead(&node.id))
     }
 
     /// Whether the first complete load was published.
@@ -218,9 +253,39 @@ impl State {
         if let Some(view) = self.views.get(key).and_then(|sender| sender.borrow().clone()) {
             return Some(view);
         }
-        self.is_loaded
-            .then(|| Arc::new(compile(key.clone(), &self.groups, (self.revision, self.epoch), None)))
+        self.is_loaded.then(|| self.compile(key))
     }
+
+    fn compile(&self, key: &ViewKey) -> Arc<View> {
+        let groups = groups_of(key.cohort, &self.groups, self.behind.as_ref());
+        Arc::new(compile(key.clone(), groups, (self.revision, self.epoch), None))
+    }
+
+    fn key_of(&self, node: &Node) -> ViewKey {
+        let key = self.index.key_of(node, &self.groups);
+        let is_ahead = self.behind.as_ref().is_some_and(|behind| {
+            key.groups.iter().any(|name| self.differing.contains(name)) && behind.split.is_ahead(&node.id)
+        });
+        if is_ahead { ViewKey { cohort: AHEAD, ..key } } else { key }
+    }
+}
+
+/// The cohort of the nodes that a rollout in waves has reached; all others have 0, and so has everyone if there is no rollout.
+pub const AHEAD: u32 = 1;
+
+/// What a cohort is served.
+fn groups_of<'a>(cohort: u32, ahead: &'a Groups, behind: Option<&'a Behind>) -> &'a Groups {
+    match behind {
+        Some(behind) if cohort != AHEAD => &behind.groups,
+        Some(_) | None => ahead,
+    }
+}
+
+/// The groups that are not the very same in both states.
+fn differing(ahead: &Groups, behind: &Groups) -> BTreeSet<GroupName> {
+    let names = ahead.keys().chain(behind.keys());
+    let differs = |name: &&GroupName| ahead.get(*name).map(Arc::as_ptr) != behind.get(*name).map(Arc::as_ptr);
+    names.filter(differs).cloned().collect()
 }
 
 /// What changed from `previous`; everything, if there was none.

@@ -18,6 +18,11 @@ impl Version {
         hasher.update(content);
         hasher.finish()
     }
+
+    /// The hash itself.
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
 }
 
 impl fmt::Display for Version {

@@ -21,7 +21,7 @@ pub struct ViewKey {
     pub groups: Arc<[GroupName]>,
     /// The kind of client.
     pub profile: Profile,
-    /// The part of a partial rollout that the node belongs to; 0 for everyone.
+    /// [`AHEAD`](crate::AHEAD) if a rollout in waves has reached the node; else 0.
     pub cohort: u32,
 }
 

@@ -164,7 +164,7 @@ fn the_higher_priority_wins_then_the_name_and_the_default_group_is_below_all() {
     let with_priority = |group: &str, priority: i64, content: &str| {
         let mut layer = layer(&[(group, &[("x", content)])]);
         let selector = Selector { node_ids: vec![Glob::new("n*")], ..Selector::nothing() };
-        let definition = NodeGroup { name: name(group), selector, priority, client: None };
+        let definition = NodeGroup { name: name(group), selector, priority, client: None, waves: None };
         layer.groups.entry(name(group)).or_default().definition = Some(definition);
         layer
     };

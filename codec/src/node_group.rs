@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use xds_cache::group::Glob;
-use xds_cache::{GroupName, NodeGroup, Profile, Scalar, Selector};
+use xds_cache::{GroupName, NodeGroup, Profile, Scalar, Selector, WavePolicy, wave};
 
 use crate::Codec;
 use crate::diagnostic::{Diagnostic, nearest};
@@ -15,7 +15,7 @@ use crate::path::Path;
 
 impl Codec {
     /// A node group from a REST body: `{"name", "selector": {"nodeIds", "clusters", "metadata", "userAgents", "all"},
-    /// "priority", "client"}`. A document with `apiVersion` and `kind`, as in files, is taken too.
+    /// "priority", "client", "waves"}`. A document with `apiVersion` and `kind`, as in files, is taken too.
     ///
     /// # Errors
     ///
@@ -55,6 +55,7 @@ struct Parts {
     selector: Option<Selector>,
     priority: i64,
     client: Option<Profile>,
+    waves: Option<WavePolicy>,
 }
 
 impl Reader {
@@ -78,7 +79,8 @@ impl Reader {
         let (text, name) = self.name(name, &name_path);
         let spec_path = root.field("spec");
         let spec = tree.get("spec");
-        let parts = spec.and_then(|spec| self.parts(spec, &spec_path, &["selector", "priority", "client"]));
+        let parts =
+            spec.and_then(|spec| self.parts(spec, &spec_path, &["selector", "priority", "client", "waves"]));
         if spec.is_none() {
             self.findings.push(Finding::error("missing-field", &root, "the node group has no `spec`"));
         }
@@ -87,7 +89,7 @@ impl Reader {
 
     fn group(&mut self, tree: &Tree) -> (String, Option<NodeGroup>) {
         let (text, name) = self.name(tree.get("name"), &Path::Root.field("name"));
-        let parts = self.parts(tree, &Path::Root, &["name", "selector", "priority", "client"]);
+        let parts = self.parts(tree, &Path::Root, &["name", "selector", "priority", "client", "waves"]);
         (text, join(name, parts))
     }
 
@@ -114,7 +116,7 @@ impl Reader {
             self.wrong("an object", tree, path);
             return None;
         }
-        let mut parts = Parts { selector: None, priority: 0, client: None };
+        let mut parts = Parts { selector: None, priority: 0, client: None, waves: None };
         for entry in tree.entries().iter().filter(|entry| entry.value.value != TreeValue::Null) {
             let value = &entry.value;
             let path_here = path.field(&entry.key);
@@ -130,6 +132,7 @@ impl Reader {
                     Some("grpc") => parts.client = Some(Profile::Grpc),
                     _ => self.wrong("`envoy` or `grpc`", value, &path_here),
                 },
+                "waves" => parts.waves = self.waves(value, &path_here),
                 _ => {}
             }
         }
@@ -137,6 +140,50 @@ impl Reader {
             self.findings.push(Finding::error("missing-field", path, "the node group has no `selector`"));
         }
         Some(parts)
+    }
+
+    /// `{shares: [1%, 10%], hold: 30s, maxNacks: 1, ackTimeout: 5m}`.
+    fn waves(&mut self, tree: &Tree, path: &Path<'_>) -> Option<WavePolicy> {
+        let shares_path = path.field("shares");
+        let Some(shares) = tree.get("shares").filter(|_| matches!(tree.value, TreeValue::Object(_))) else {
+            self.wrong("an object with `shares`, such as [1%, 10%, 100%]", tree, path);
+            return None;
+        };
+        let Some(items) = shares.as_list() else {
+            self.wrong("a list of shares, such as [1%, 10%, 100%]", shares, &shares_path);
+            return None;
+        };
+        let read = items.iter().map(|item| text(item).parse()).collect::<Result<_, _>>();
+        let mut policy = match read.and_then(WavePolicy::new) {
+            Ok(policy) => policy,
+            Err(error) => {
+                self.bad(error.to_string(), shares, &shares_path);
+                return None;
+            }
+        };
+        for entry in tree.entries().iter().filter(|entry| entry.value.value != TreeValue::Null) {
+            let (value, path_here) = (&entry.value, path.field(&entry.key));
+            let read = match entry.key.as_str() {
+                "shares" => Ok(()),
+                "hold" => wave::duration(&text(value)).map(|hold| policy.hold = hold),
+                "ackTimeout" => {
+                    wave::duration(&text(value)).map(|timeout| policy.ack_timeout = Some(timeout))
+                }
+                "maxNacks" => text(value).parse().map(|nacks| policy.max_nacks = nacks),
+                _ => {
+                    self.unknown(entry, path, &["shares", "hold", "maxNacks", "ackTimeout"]);
+                    Ok(())
+                }
+            };
+            if let Err(error) = read {
+                self.bad(error.to_string(), value, &path_here);
+            }
+        }
+        Some(policy)
+    }
+
+    fn bad(&mut self, message: String, tree: &Tree, path: &Path<'_>) {
+        self.findings.push(Finding::error("bad-waves", path, message).at(tree.position));
     }
 
     fn selector(&mut self, tree: &Tree, path: &Path<'_>) -> Option<Selector> {
@@ -239,7 +286,18 @@ impl Reader {
 
 fn join(name: Option<GroupName>, parts: Option<Parts>) -> Option<NodeGroup> {
     let parts = parts?;
-    Some(NodeGroup { name: name?, selector: parts.selector?, priority: parts.priority, client: parts.client })
+    let Parts { selector, priority, client, waves } = parts;
+    Some(NodeGroup { name: name?, selector: selector?, priority, client, waves })
+}
+
+/// A text, or a number as one; empty for everything else.
+fn text(tree: &Tree) -> String {
+    match &tree.value {
+        TreeValue::String(text) => text.clone(),
+        TreeValue::Number(Number::Integer(integer)) => integer.to_string(),
+        TreeValue::Number(Number::Float(float)) => float.to_string(),
+        TreeValue::Null | TreeValue::Bool(_) | TreeValue::List(_) | TreeValue::Object(_) => String::new(),
+    }
 }
 
 fn integer(tree: &Tree) -> Option<i64> {

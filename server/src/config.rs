@@ -10,6 +10,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use xds_cache::WavePolicy;
+
 use crate::grpc::MIN_LOAD_REPORT_INTERVAL;
 use crate::telemetry::{LogConfig, LogFilterError};
 
@@ -17,6 +19,7 @@ pub mod args;
 pub mod file;
 pub mod routes;
 pub mod units;
+pub mod waves;
 
 pub use args::ServeArgs;
 pub use units::Percent;
@@ -28,6 +31,8 @@ pub struct Config {
     pub files: FilesConfig,
     /// How route documents are translated.
     pub routes: xds_routes::Options,
+    /// How changes of groups are rolled out that do not say it themselves; `None` for everyone at once.
+    pub waves: Option<WavePolicy>,
     /// Where the server listens.
     pub listen: ListenConfig,
     /// Where changes and last good copies are kept.
@@ -180,6 +185,9 @@ pub enum ConfigError {
     /// The level is none.
     #[error("--log-level: {0}")]
     LogFilter(#[from] LogFilterError),
+    /// A setting of waves without waves.
+    #[error("--{0} needs --waves, such as --waves 1%,10%,100%")]
+    NoWaves(&'static str),
     /// The `--config` file is wrong.
     #[error("config file {}: {message}", path.display())]
     File {
@@ -211,7 +219,9 @@ impl TryFrom<ServeArgs> for Config {
         listen.check_distinct()?;
         check_bounds(&args)?;
         let limits = args.limits;
+        let waves = args.waves.policy()?;
         Ok(Self {
+            waves,
             files: FilesConfig {
                 roots: args.watch,
                 is_partial_start: args.sources.partial_start,

@@ -7,6 +7,7 @@ mod scrape;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -17,8 +18,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use xds_api::wave::WavePhase;
 use xds_cache::loads::Recorded;
 use xds_cache::status::Variant;
+use xds_cache::wave::Share;
 use xds_cache::{Publisher, ResourceType, Revision, StatusBoard};
 use xds_routes::conditions::GrpcFeature;
 
@@ -41,6 +44,8 @@ pub struct Metrics {
     load_reports: Counter,
     load_reports_left_out: Family<ReasonLabel, Counter>,
     file_errors: Gauge,
+    waves: Family<PhaseLabel, Counter>,
+    wave_share: Gauge<f64, AtomicU64>,
     ready: Gauge,
     grpc_unsupported: Family<FeatureLabel, Gauge>,
     /// When the last publications were made, the oldest first.
@@ -86,6 +91,11 @@ struct RequestLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabel {
+    phase: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SourceLabel {
     source: &'static str,
 }
@@ -119,6 +129,8 @@ impl Metrics {
             load_reports: Counter::default(),
             load_reports_left_out: Family::default(),
             file_errors: Gauge::default(),
+            waves: Family::default(),
+            wave_share: Gauge::default(),
             ready: Gauge::default(),
             grpc_unsupported: Family::default(),
             published: Mutex::default(),
@@ -146,6 +158,13 @@ impl Metrics {
     /// How many watched files have errors now.
     pub fn file_errors(&self, n_errors: usize) {
         self.file_errors.set(i64::try_from(n_errors).unwrap_or(i64::MAX));
+    }
+
+    /// A rollout in waves is in this phase now, and has reached this share of the nodes; `None` if nobody has its change.
+    pub fn wave(&self, phase: WavePhase, share: Option<Share>) {
+        self.waves.get_or_create(&PhaseLabel { phase: phase.as_str() }).inc();
+        let is_under_way = phase != WavePhase::Completed;
+        self.wave_share.set(share.filter(|_| is_under_way).map_or(0.0, Share::as_ratio));
     }
 
     /// Whether the server is ready.
@@ -264,6 +283,9 @@ impl Metrics {
         let help = "Load reports of clusters that were left out, in part or as a whole";
         registry.register("xds_load_reports_left_out", help, self.load_reports_left_out.clone());
         registry.register("xds_file_errors", "Watched files with errors", self.file_errors.clone());
+        registry.register("xds_wave_phases", "Phases that rollouts in waves came into", self.waves.clone());
+        let help = "The share of the nodes that the rollout in waves has reached; 0 if none is under way";
+        registry.register("xds_wave_share_ratio", help, self.wave_share.clone());
         let help = "Rules of route documents with something that gRPC clients do not get";
         registry.register("xds_grpc_unsupported_rules", help, self.grpc_unsupported.clone());
         registry.register("xds_ready", "Whether the server is ready", self.ready.clone());

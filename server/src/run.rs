@@ -51,6 +51,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let stopped = wait_for(stop);
     tasks.spawn(async move { grpc.serve(listeners.xds, stopped).await.context("the xDS port") });
     tokio::spawn(parts.control.clone().follow_store());
+    tokio::spawn(parts.control.clone().follow_waves());
     tokio::spawn(parts.control.clone().end_overrides());
     tokio::spawn(retire_views(Arc::clone(&parts.publisher)));
     let files = parts.watch(&config)?;
@@ -119,6 +120,7 @@ impl Parts {
             strict: config.files.is_strict,
             hold_mass_removal: config.files.hold_mass_removal.map(|percent| percent.share()),
             routes: config.routes.clone(),
+            waves: config.waves.clone(),
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
         metrics.ready(publisher.is_loaded());
@@ -232,6 +234,10 @@ impl control::Observer for Counting {
             _ => PublicationSource::Api,
         };
         self.0.published(source, revision);
+    }
+
+    fn wave(&self, phase: xds_api::wave::WavePhase, share: Option<xds_cache::wave::Share>) {
+        self.0.wave(phase, share);
     }
 
     fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>) -> String {

@@ -404,6 +404,7 @@ pub const PITFALLS: [Pitfall; 79] = [
         Test("tests/tests/pitfalls/rest.rs", "pitfall_79_only_if_asked_a_nack_takes_the_change_back"),
         Test("server/src/control/tests/acked.rs", "pitfall_79_only_if_asked_a_nack_takes_the_change_back"),
         Test("server/src/control/tests/writes.rs", "pitfall_79_a_revert_undoes_one_revision_and_leaves_later_ones"),
+        Test("tests/tests/waves.rs", "what_a_real_envoy_rejects_is_put_back"),
         Later("rollouts with a policy for NACKs come with canary releases"),
     ]),
 ];

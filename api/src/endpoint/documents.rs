@@ -21,7 +21,7 @@ use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, Path, read};
 use crate::problem::ApiError;
 use crate::state::{ApiState, aside, group_name};
 use crate::tag;
-use crate::write::{self, WriteParams};
+use crate::write::{self, WaveParams, WriteParams};
 
 /// Route documents, by kind, namespace and name.
 #[derive(Debug, Serialize, ToSchema)]
@@ -88,6 +88,12 @@ pub(crate) struct ApplyParams {
     wait: Option<String>,
     timeout: Option<String>,
     on_nack: Option<String>,
+    waves: Option<String>,
+    hold: Option<String>,
+    max_nacks: Option<String>,
+    ack_timeout: Option<String>,
+    #[serde(default)]
+    force: bool,
 }
 
 impl Filter {
@@ -162,11 +168,13 @@ pub(crate) async fn apply(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Answer, ApiError> {
-    let ApplyParams { group, dry_run, wait, timeout, on_nack } = params;
+    let ApplyParams { group, dry_run, wait, timeout, on_nack, .. } = params;
+    let ApplyParams { waves, hold, max_nacks, ack_timeout, force, .. } = params;
+    let waves = WaveParams { waves, hold, max_nacks, ack_timeout, force };
     let group = group.as_deref().map(group_name).transpose()?;
     let (form, bytes) = read(&headers, body, MAX_RESOURCES_BYTES).await?;
     let (documents, warnings) = aside(move || apply::read_documents(form, &bytes)).await??;
-    let params = WriteParams::new(dry_run, wait, timeout, on_nack);
+    let params = WriteParams::new(dry_run, wait, timeout, on_nack).with_waves(waves);
     write::run(&state, &headers, params, Write::ApplyDocuments { group, documents, warnings }).await
 }
 

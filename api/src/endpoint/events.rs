@@ -175,6 +175,11 @@ fn of_event(event: &Event) -> (&'static str, Value) {
             ("fileError", serde_json::to_value(Fault::of(diagnostic, "")).unwrap_or_default())
         }
         Event::Held { reason } => ("held", json!({"reason": reason})),
+        Event::Wave { rollout, phase, share, message } => {
+            let share = share.map(|share| share.to_string());
+            let data = json!({"id": rollout, "phase": phase.as_str(), "share": share, "message": message});
+            ("wave", data)
+        }
         Event::OverrideDropped { what, reason } => {
             ("overrideDropped", json!({"what": what, "reason": reason}))
         }

@@ -39,6 +39,11 @@ pub(crate) struct NodeEntry {
     pub profile: String,
     /// What the client is.
     pub client: ClientEntry,
+    /// The publication up to which it has accepted everything that it wants; null before its first answer.
+    pub revision: Option<u64>,
+    /// `ahead` or `behind` while a rollout in waves concerns it (`/v1/waves`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wave: Option<&'static str>,
     /// The worst of its types.
     pub status: &'static str,
     /// Whether no group but `default` selects it, and that one has nothing.
@@ -205,10 +210,23 @@ fn node(state: &ApiState, streams: &[Arc<StreamEntry>]) -> Option<NodeEntry> {
         profile: profile.to_string(),
         client: ClientEntry { name: node.user_agent_name.clone(), version: node.user_agent_version.clone() },
         status: streams.iter().map(StreamStatus::status).max().unwrap_or(ConfigStatus::NotSent).as_str(),
+        revision: accepted(&streams),
+        wave: state.publisher.is_ahead(node).map(|is_ahead| if is_ahead { "ahead" } else { "behind" }),
         unmatched: streams.iter().any(|stream| stream.is_unmatched),
         types: worst(&streams),
         streams: bodies,
     })
+}
+
+/// The publication up to which everything was accepted on every stream, of every type.
+fn accepted(streams: &[StreamStatus]) -> Option<u64> {
+    let of_type = |status: &TypeStatus| {
+        let acked = status.acked.as_ref().filter(|acked| acked.is_final).map(|acked| acked.revision);
+        let is_settled = !status.is_error && !status.is_outstanding && status.current.0 > 0;
+        acked.max(is_settled.then_some(status.current)).map(|revision| revision.0)
+    };
+    // A type without any accepted response is older than every revision.
+    streams.iter().flat_map(|stream| stream.types.values()).map(of_type).min().flatten()
 }
 
 /// Of each type the worst of the streams; of equally bad ones that of the newest stream.

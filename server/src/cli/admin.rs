@@ -13,6 +13,7 @@ mod history;
 mod loads;
 mod nodes;
 mod status;
+mod waves;
 mod weights;
 
 pub(crate) use conditions::{ConditionsArgs, conditions};
@@ -20,6 +21,7 @@ pub(crate) use history::{HistoryArgs, RollbackArgs, history, rollback};
 pub(crate) use loads::{LoadsArgs, loads};
 pub(crate) use nodes::{NodesArgs, nodes};
 pub(crate) use status::{StatusArgs, status};
+pub(crate) use waves::{WavesArgs, waves};
 pub(crate) use weights::{WeightsArgs, weights};
 
 /// Which server to ask, and how.

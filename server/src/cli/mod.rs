@@ -62,6 +62,8 @@ enum Command {
     History(admin::HistoryArgs),
     /// Make what the API owns what it was at a revision
     Rollback(admin::RollbackArgs),
+    /// List rollouts in waves, or resume, promote or abort one
+    Waves(admin::WavesArgs),
     /// Export or import the stored changes
     Store(store::StoreArgs),
 }
@@ -129,6 +131,7 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::History(args) => admin::history(&args),
         Command::Rollback(args) => admin::rollback(&args),
         Command::Conditions(args) => admin::conditions(&args),
+        Command::Waves(args) => admin::waves(&args),
         Command::Weights(args) => admin::weights(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Translate(args) => translate::run(&args),

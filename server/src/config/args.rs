@@ -9,6 +9,7 @@ use clap::builder::BoolishValueParser;
 
 use crate::config::routes::RouteArgs;
 use crate::config::units::{Percent, UnitError, parse_duration, parse_percent, parse_size};
+use crate::config::waves::WaveArgs;
 use crate::telemetry::LogFormat;
 
 /// The flags of `serve`. A flag wins over `XDS_SERVER_<FLAG>`, that over the `--config` file, that over the default.
@@ -49,6 +50,9 @@ pub struct ServeArgs {
     /// Route documents.
     #[command(flatten)]
     pub routes: RouteArgs,
+    /// Rollouts in waves.
+    #[command(flatten)]
+    pub waves: WaveArgs,
     /// Load reports.
     #[command(flatten)]
     pub loads: LoadArgs,

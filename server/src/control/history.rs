@@ -146,6 +146,7 @@ fn show(codec: &Codec, store: &dyn Store, key: &StoreKey, hash: BlobHash) -> Res
         StoreKey::File(..) => serde_json::from_slice::<Value>(&value)
             .ok()
             .and_then(|mut content| content.get_mut("resource").map(Value::take)),
+        StoreKey::Wave | StoreKey::Held(_) => None,
         StoreKey::Label(_) | StoreKey::FilesHash => std::str::from_utf8(&value).ok().map(Value::from),
     };
     Ok(shown.unwrap_or_else(|| Value::from("(it cannot be read)")))

@@ -12,6 +12,8 @@
 //! | `file-document/{kind}/{namespace}/{name}` | a route document of a file as JSON without its secrets, for differences only |
 //! | `document-status/{kind}/{namespace}/{name}` | generation of a route document, and since when its conditions are as they are ([`observed`](super::observed)) |
 //! | `files/hash` | the content hash of all that the files give |
+//! | `wave/current` | the rollout in waves that is under way, as JSON (see [`wave`](super::wave)) |
+//! | `held/{key}` | what the thing with that key was before the rollout changed it, whole, also of a file |
 //!
 //! Each part is percent-encoded, so that `/` only separates.
 
@@ -48,13 +50,31 @@ pub(crate) enum StoreKey {
     DocumentStatus(DocumentKey),
     /// The content hash of the files.
     FilesHash,
+    /// The rollout in waves that is under way.
+    Wave,
+    /// What a thing was before that changed it.
+    Held(Box<Self>),
 }
+
+/// Where the rollout in waves is kept.
+const WAVE: &str = "wave/current";
+
+/// What the key of a held thing begins with.
+const HELD: &str = "held/";
 
 impl StoreKey {
     /// Reads what [`Display`](std::fmt::Display) wrote; `None` for a key of another program or a newer version.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if text == FILES_HASH {
             return Some(Self::FilesHash);
+        }
+        if text == WAVE {
+            return Some(Self::Wave);
+        }
+        if let Some(held) = text.strip_prefix(HELD) {
+            // Nothing is held twice, however often the text says so.
+            let held = Some(held).filter(|held| !held.starts_with(HELD))?;
+            return Self::parse(held).map(|key| Self::Held(Box::new(key)));
         }
         let parts: Vec<String> = text.split('/').map(decode).collect::<Option<_>>()?;
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -93,13 +113,15 @@ impl StoreKey {
             | Self::File(..)
             | Self::FileDocument(_)
             | Self::DocumentStatus(_)
-            | Self::FilesHash => None,
+            | Self::FilesHash
+            | Self::Wave
+            | Self::Held(_) => None,
         }
     }
 
     /// Whether it is for the server itself, and nothing that people changed.
     pub(crate) fn is_internal(&self) -> bool {
-        matches!(self, Self::FilesHash | Self::DocumentStatus(_))
+        matches!(self, Self::FilesHash | Self::DocumentStatus(_) | Self::Wave | Self::Held(_))
     }
 
     /// How the thing is called in answers and in the history: `group/{group}`, `{group}/{type}/{name}`,
@@ -112,6 +134,8 @@ impl StoreKey {
             Self::Document(key) | Self::FileDocument(key) | Self::DocumentStatus(key) => document::what(key),
             Self::Weights(key) => key.what(),
             Self::FilesHash => FILES_HASH.to_owned(),
+            Self::Wave => WAVE.to_owned(),
+            Self::Held(key) => format!("{HELD}{}", key.what()),
         }
     }
 }
@@ -132,6 +156,8 @@ impl std::fmt::Display for StoreKey {
                 write!(f, "weights/{}/{namespace}/{name}/{}", object.kind(), encode(rule))
             }
             Self::FilesHash => f.write_str(FILES_HASH),
+            Self::Wave => f.write_str(WAVE),
+            Self::Held(key) => write!(f, "{HELD}{key}"),
         }
     }
 }
@@ -199,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..11) {
+        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..12) {
             let group = GroupName::new(&group).unwrap();
             let resource_type = match ResourceType::KNOWN.get(slug) {
                 Some(known) => known.clone(),
@@ -224,9 +250,12 @@ mod tests {
                     let document = DocumentKey::new(Kind::GrpcRoute, group.as_str(), &key.name);
                     StoreKey::Weights(RuleKey { object: WeightedObject::Document(document), rule: key.name })
                 }
+                10 => StoreKey::Wave,
                 _ => StoreKey::FilesHash,
             };
-            prop_assert_eq!(StoreKey::parse(&key.to_string()), Some(key));
+            prop_assert_eq!(StoreKey::parse(&key.to_string()), Some(key.clone()));
+            let held = StoreKey::Held(Box::new(key));
+            prop_assert_eq!(StoreKey::parse(&held.to_string()), Some(held));
         }
 
         #[test]
@@ -237,9 +266,20 @@ mod tests {
 
     #[test]
     fn foreign_keys_are_none() {
-        for text in
-            ["", "group", "group/", "group/a/b", "group/%", "group/%zz", "resource/a/b", "x/y", "group/%FF"]
-        {
+        for text in [
+            "",
+            "group",
+            "group/",
+            "group/a/b",
+            "group/%",
+            "group/%zz",
+            "resource/a/b",
+            "x/y",
+            "group/%FF",
+            "held/",
+            "held/x",
+            "held/held/files/hash",
+        ] {
             assert_eq!(StoreKey::parse(text), None, "{text}");
         }
     }

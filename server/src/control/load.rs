@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use xds_api::document::{DocumentState, GroupedDocuments};
 use xds_api::handle::{ChangedObject, Event, FileStatus, ReloadOutcome, WriteError};
+use xds_api::wave::WavePhase;
 use xds_api::weights::reconcile::Dropped;
 use xds_cache::{GroupName, Groups, Layer, Origin};
 use xds_codec::Diagnostic;
@@ -17,7 +18,9 @@ use super::documents::{DocumentPatch, Said};
 use super::key::StoreKey;
 use super::plan::{Plan, difference, plan};
 use super::state::{Patch, World};
-use super::weights::Objects;
+use super::wave::begin::AfterLoad;
+use super::wave::{self, Wave};
+use super::weights::{Objects, Resting};
 use super::write::{Label, MAX_ATTEMPTS};
 use super::{Shared, check, documents, observed, revision_of, weights};
 use crate::source::FileLoad;
@@ -50,6 +53,8 @@ struct Step {
     groups: Groups,
     plan: Plan,
     summary: String,
+    /// What it makes of the rollout in waves.
+    wave: AfterLoad,
 }
 
 impl Shared {
@@ -156,8 +161,9 @@ impl Shared {
     /// Commits and publishes a step; false if another server was faster and it has to be built anew.
     ///
     /// `show` makes the status of the load visible: once it is published, and before that is told.
-    async fn try_load(&self, world: &World, step: Step, show: impl FnOnce()) -> bool {
-        let Step { base, documents, patch, document_patch, equal, dropped, groups, plan, summary } = step;
+    async fn try_load(self: &Arc<Self>, world: &World, step: Step, show: impl FnOnce()) -> bool {
+        let Step { base, documents, patch, document_patch, equal, dropped, groups, plan, summary, wave } =
+            step;
         let has_revision = !plan.is_empty();
         let mut is_record_due = false;
         let (revision, patch, documents, groups) = if has_revision {
@@ -197,25 +203,52 @@ impl Shared {
             state.base = base;
             state.is_recorded = is_recorded;
             state.is_record_due = is_record_due;
+            if let AfterLoad::Becomes(wave) = &wave {
+                state.wave = wave.as_deref().cloned();
+                if let Some(wave) = state.wave.as_mut().filter(|_| !is_recorded) {
+                    // Its ACKs could not be told from earlier ones.
+                    wave.stopped = Some("the change could not be recorded".into());
+                }
+            }
             state.observed = Arc::default();
             !std::mem::replace(&mut state.is_loaded, true)
         };
         let changes = is_first || revision != world.revision || !is_same(&world.groups, &groups);
         self.apply(revision, patch, documents, groups.clone());
+        self.prepare().await;
         if changes {
             self.publish_and(revision, groups, "file", &summary, show);
         } else {
             show();
         }
+        if let AfterLoad::Becomes(wave) = wave {
+            self.wave_of_files(wave.as_deref());
+        } else if is_first {
+            // One that a restart found goes on.
+            self.wave_told.notify_one();
+        }
         if is_recorded {
-            for what in equal {
-                tracing::info!(what, "override dropped: it is what the file says by now");
-                let reason = "it is what the file says by now".to_owned();
-                self.tell(Event::OverrideDropped { what, reason });
-            }
+            self.tell_equal(equal);
             self.tell_dropped(&dropped);
         }
         true
+    }
+
+    /// Tells which overrides files have caught up with.
+    fn tell_equal(&self, equal: Vec<String>) {
+        for what in equal {
+            tracing::info!(what, "override dropped: it is what the file says by now");
+            let reason = "it is what the file says by now".to_owned();
+            self.tell(Event::OverrideDropped { what, reason });
+        }
+    }
+
+    /// Tells that a load began a rollout in waves, or ended one.
+    fn wave_of_files(&self, wave: Option<&Wave>) {
+        if let Some(wave) = wave {
+            self.tell_wave(wave, WavePhase::Progressing, format!("began: {}", wave.summary));
+        }
+        self.wave_told.notify_one();
     }
 
     async fn commit_load(
@@ -261,18 +294,35 @@ impl Shared {
         let owned = documents::patched(&world.documents.owned, &document_patch);
         let objects =
             Objects { files: &base.documents, owned: &owned, base: &base.layer, ..world.objects(&patch) };
-        let (laid, dropped) = objects.reconcile(&world.documents.weights, SystemTime::now());
-        let weights = world.same_weights(laid);
-        let said = Said { files: Arc::clone(&base.documents), owned: Arc::clone(&owned), weights };
-        let documents = self.translate(world, said);
-        let groups = world.rebased(&base.layer, &patch, &documents);
+        let now = SystemTime::now();
+        let give = |resting: &Resting| {
+            let (laid, dropped) = objects.reconcile(&world.documents.weights, resting, now);
+            let weights = world.same_weights(laid);
+            let said = Said { files: Arc::clone(&base.documents), owned: Arc::clone(&owned), weights };
+            let documents = self.translate(world, said);
+            let groups = world.rebased(&base.layer, &patch, &documents);
+            (documents, groups, dropped)
+        };
+        let resting = self.resting();
+        let (mut documents, mut groups, mut dropped) = give(&resting);
         let summary = summary(&contents);
+        let label = Label { actor: "files", source: "file", summary: &summary };
+        let wave = self.wave_after_load(world, base, &groups, &contents, &label);
+        if let AfterLoad::Becomes(wave) = &wave {
+            let then = wave.as_deref().map(Wave::resting).unwrap_or_default();
+            if then != resting && !world.documents.weights.is_empty() {
+                (documents, groups, dropped) = give(&then);
+            }
+        }
         let mut plan = plan(&world.overrides, &patch);
         plan.extend(documents::plan(&world.documents.owned, &document_patch));
         plan.extend(weights::plan(&world.documents.weights, &documents.weights));
         if !is_known {
             plan.extend(contents);
             plan.push((StoreKey::FilesHash, Some(Bytes::from(hash))));
+        }
+        if let AfterLoad::Becomes(wave) = &wave {
+            plan.extend(wave::record::plan(wave.as_deref(), keys));
         }
         // It makes no revision of its own.
         if !plan.is_empty() {
@@ -283,7 +333,7 @@ impl Shared {
             });
         }
         let base = Arc::clone(&base.layer);
-        Step { base, documents, patch, document_patch, equal, dropped, groups, plan, summary }
+        Step { base, documents, patch, document_patch, equal, dropped, groups, plan, summary, wave }
     }
 
     /// What there is once that is said.

@@ -7,7 +7,7 @@
 //! [`candidate`] says what a write would make of the overrides, [`check`] whether that is valid, [`plan`] what has to be
 //! stored for it, [`mod@write`] does it. [`load`] takes in what the files give, [`stored`] what the store holds, [`past`] what it
 //! held. Route documents of both sources are one more input: [`documents`] has them translated into resources. Over the weights
-//! of rules, [`weights`] lays what the API says of them.
+//! of rules, [`weights`] lays what the API says of them. [`wave`] lets a change reach a share of the nodes first.
 
 mod candidate;
 pub(crate) mod check;
@@ -24,6 +24,7 @@ mod state;
 mod stored;
 #[cfg(test)]
 mod tests;
+pub(crate) mod wave;
 mod weights;
 mod write;
 
@@ -40,7 +41,9 @@ use xds_api::handle::{
     BoxFuture, ChangedObject, Event, FileStatus, HistoryEntry, ReloadOutcome, Write, WriteError,
     WriteOptions, WriteOutcome,
 };
-use xds_cache::{Layer, Publisher, Revision, StatusBoard};
+use xds_api::wave::{WavePhase, WaveReport, WaveVerb};
+use xds_cache::wave::Share;
+use xds_cache::{Layer, Publisher, Revision, StatusBoard, WavePolicy};
 use xds_codec::{Codec, Diagnostic};
 use xds_routes::conditions::GrpcFeature;
 use xds_store::{Store, StoreError};
@@ -48,6 +51,7 @@ use xds_store::{Store, StoreError};
 use self::documents::Said;
 use self::observed::Observed;
 use self::state::State;
+use self::wave::Wave;
 use crate::source::FileLoad;
 
 /// How changes are judged.
@@ -61,12 +65,16 @@ pub struct Options {
     pub hold_mass_removal: Option<f64>,
     /// How route documents are translated.
     pub routes: xds_routes::Options,
+    /// How changes of groups are rolled out that do not say it themselves; `None` for everyone at once.
+    pub waves: Option<WavePolicy>,
 }
 
 /// What the control tells of its work, for the metrics.
 pub trait Observer: Send + Sync {
-    /// A revision was published; `source` is `api`, `file`, `rollback`, `revert`, `expiry` or `store`.
+    /// A revision was published; `source` is `api`, `file`, `rollback`, `revert`, `expiry`, `waves` or `store`.
     fn published(&self, source: &'static str, revision: Revision);
+    /// A rollout in waves is in another phase, or has reached another share of the nodes.
+    fn wave(&self, phase: WavePhase, share: Option<Share>);
     /// All metrics in OpenMetrics text; `unsupported` is how many rules have something that gRPC clients cannot have.
     fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>) -> String;
 }
@@ -104,6 +112,10 @@ struct Shared {
     state: Mutex<State>,
     reload: OnceLock<Reload>,
     events: broadcast::Sender<Event>,
+    /// Told when a rollout in waves begins, or somebody did something to one.
+    wave_told: tokio::sync::Notify,
+    /// The documents without what a rollout in waves changed, as they were needed last.
+    former: Mutex<Option<wave::former::FormerDocuments>>,
     /// Told when overrides of weights change.
     weights_changed: tokio::sync::Notify,
 }
@@ -141,9 +153,12 @@ impl Control {
             state: Mutex::new(State::new(&codec, revision_of(revision), stored, documents, observed)),
             reload: OnceLock::new(),
             events,
+            wave_told: tokio::sync::Notify::new(),
+            former: Mutex::default(),
             weights_changed: tokio::sync::Notify::new(),
             options,
         };
+        shared.read_wave(&keys)?;
         if !shared.options.watches_files {
             shared.publish_first();
         }
@@ -295,7 +310,22 @@ impl xds_api::handle::Control for Control {
         let is_ours = |doubt: &&Diagnostic| doubt.code == "generated-resource" && doubt.place.file.is_empty();
         let generated = state.documents.translated.translation.diagnostics.iter().filter(is_ours);
         let known = state.unreadable.values().chain(state.problems.values()).cloned().chain(broken);
-        known.chain(generated.map(ToString::to_string)).collect()
+        let held = state.wave.as_ref().and_then(Wave::problem);
+        known.chain(generated.map(ToString::to_string)).chain(held).collect()
+    }
+
+    fn waves(&self) -> Vec<WaveReport> {
+        self.shared.wave_reports()
+    }
+
+    fn wave(
+        &self,
+        rollout: u64,
+        verb: WaveVerb,
+        actor: String,
+    ) -> BoxFuture<'_, Result<WaveReport, WriteError>> {
+        let act = move |control: Self| async move { control.shared.act(rollout, verb, &actor).await };
+        Box::pin(self.detached(act))
     }
 
     fn events(&self) -> broadcast::Receiver<Event> {

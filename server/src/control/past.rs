@@ -128,7 +128,9 @@ fn put_back(
             | StoreKey::File(..)
             | StoreKey::FileDocument(_)
             | StoreKey::DocumentStatus(_)
-            | StoreKey::FilesHash => {}
+            | StoreKey::FilesHash
+            | StoreKey::Wave
+            | StoreKey::Held(_) => {}
         }
         return Ok(());
     };
@@ -186,7 +188,9 @@ fn changed_files(past: &BTreeMap<String, BlobHash>, present: &BTreeMap<String, B
             | StoreKey::Document(_)
             | StoreKey::DocumentStatus(_)
             | StoreKey::Weights(_)
-            | StoreKey::FilesHash => None,
+            | StoreKey::FilesHash
+            | StoreKey::Wave
+            | StoreKey::Held(_) => None,
         })
         .take(MAX_NAMED)
         .map(|what| {

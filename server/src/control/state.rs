@@ -10,12 +10,13 @@ use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group, m
 use xds_cache::{GroupName, Groups, Layer, Publication, Revision};
 use xds_codec::Codec;
 use xds_routes::DocumentKey;
-use xds_store::StoreError;
+use xds_store::{BlobHash, StoreError};
 
 use super::documents::Said;
 use super::observed::Observed;
 use super::stored::Stored;
-use super::{Shared, documents, stored, stored_revision, weights};
+use super::wave::{Ended, Wave};
+use super::{Shared, documents, stored, stored_revision, wave, weights};
 
 /// The state; changed only by whoever holds `Shared::changing`, and read at any time.
 #[derive(Debug)]
@@ -41,6 +42,10 @@ pub(crate) struct State {
     pub(crate) files: Arc<BTreeMap<Arc<str>, FileStatus>>,
     /// Why a load is held back, if one is.
     pub(crate) held: Option<String>,
+    /// The rollout in waves that is under way.
+    pub(crate) wave: Option<Wave>,
+    /// Those that ended.
+    pub(crate) ended: Ended,
     /// Whether the store knows the base as it is.
     pub(crate) is_recorded: bool,
     /// Whether it does not, and the next write is to make up for that.
@@ -92,6 +97,8 @@ impl State {
             problems: BTreeMap::new(),
             files: Arc::default(),
             held: None,
+            wave: None,
+            ended: Ended::default(),
             is_recorded: false,
             is_record_due: false,
             is_loaded: false,
@@ -110,6 +117,11 @@ impl State {
             groups: self.groups.clone(),
             files: Arc::clone(&self.files),
         }
+    }
+
+    /// What was published last, with everything that was accepted.
+    pub(crate) fn published(&self) -> (Revision, Groups) {
+        (self.revision, self.groups.clone())
     }
 
     /// The places of the files' first errors, in words; `None` if there are none.
@@ -191,7 +203,7 @@ impl World {
 }
 
 /// Keeps the very group that is there if it would be the same in every respect: then its views need not be compiled again.
-fn insert(groups: &mut Groups, name: &GroupName, group: EffectiveGroup) {
+pub(crate) fn insert(groups: &mut Groups, name: &GroupName, group: EffectiveGroup) {
     let is_same = groups.get(name).is_some_and(|old| {
         old.definition == group.definition
             && old.label == group.label
@@ -250,7 +262,9 @@ impl Shared {
         if let Some(observer) = &self.parts.observer {
             observer.published(source, revision);
         }
-        let publication = self.parts.acks.publish(revision, groups);
+        let mut groups = groups;
+        let behind = self.behind(&mut groups);
+        let publication = self.parts.acks.publish_split(revision, groups, behind);
         tracing::info!(
             revision = revision.0,
             source,
@@ -261,6 +275,32 @@ impl Shared {
         then();
         self.tell(Event::Published { revision, source, summary: summary.to_owned() });
         publication
+    }
+
+    /// Takes the rollout in waves from the store, unless it is the one that is known. One that cannot be read is a problem, and
+    /// its change reaches everyone.
+    pub(crate) fn read_wave(&self, keys: &BTreeMap<String, BlobHash>) -> Result<(), StoreError> {
+        let read = wave::record::read(&self.parts.codec, &*self.parts.store, keys)?;
+        let stored = match read {
+            Ok(stored) => {
+                self.solved("wave-record");
+                stored
+            }
+            Err(reason) => {
+                self.problem("wave-record", format!("the stored rollout in waves cannot be read: {reason}"));
+                None
+            }
+        };
+        let mut state = self.state();
+        let is_known = |wave: &Wave| {
+            stored.as_ref().is_some_and(|stored| stored.id == wave.id && stored.reached == wave.reached)
+        };
+        if !state.wave.as_ref().is_some_and(is_known) {
+            state.wave = stored;
+        }
+        drop(state);
+        self.wave_told.notify_one();
+        Ok(())
     }
 
     /// Takes in what others committed to the store since, on a thread of its own: many documents take seconds.
@@ -310,6 +350,7 @@ impl Shared {
             state.groups = groups.clone();
             state.is_loaded
         };
+        self.read_wave(&keys)?;
         self.weights_changed.notify_one();
         if is_loaded {
             self.publish(revision, groups, "store", "what another server committed");

@@ -159,7 +159,9 @@ pub(crate) fn take_in(
         | StoreKey::File(..)
         | StoreKey::FileDocument(_)
         | StoreKey::DocumentStatus(_)
-        | StoreKey::FilesHash => {}
+        | StoreKey::FilesHash
+        | StoreKey::Wave
+        | StoreKey::Held(_) => {}
     }
     Ok(())
 }

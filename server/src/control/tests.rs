@@ -10,6 +10,7 @@ mod places;
 mod rest;
 mod rest_documents;
 mod store;
+mod waves;
 mod weights;
 mod writes;
 

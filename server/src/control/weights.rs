@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::time::{Duration, sleep};
 use xds_api::document::GroupedDocuments;
-use xds_api::handle::{ChangedObject, Control as _, Event, Write, WriteError, WriteOptions};
+use xds_api::handle::{ChangedObject, Control as _, Event, WaveChoice, Write, WriteError, WriteOptions};
 use xds_api::weights::change::{ChangeFault, WeightChange};
 use xds_api::weights::reconcile::{Dropped, Source, next_end, reconcile};
 use xds_api::weights::{
@@ -113,6 +113,9 @@ pub(crate) struct Objects<'a> {
     pub(crate) patch: &'a Patch,
 }
 
+/// The objects whose overrides only time changes, because a rollout in waves holds what they were.
+pub(crate) type Resting = BTreeSet<WeightedObject>;
+
 impl<'a> Objects<'a> {
     fn document(&self, object: &WeightedObject) -> Option<&'a Arc<Document>> {
         let WeightedObject::Document(key) = object else { return None };
@@ -137,12 +140,23 @@ impl<'a> Objects<'a> {
         }
     }
 
-    /// The overrides as they are with these objects, and what was dropped of them.
-    pub(crate) fn reconcile(&self, overrides: &Overrides, now: SystemTime) -> (Overrides, Vec<Dropped>) {
+    /// The overrides as they are with these objects, and what was dropped of them. Those of `resting` objects are laid over
+    /// what was before too, so what the objects say by now is not held against them.
+    pub(crate) fn reconcile(
+        &self,
+        overrides: &Overrides,
+        resting: &Resting,
+        now: SystemTime,
+    ) -> (Overrides, Vec<Dropped>) {
         let objects: BTreeSet<&WeightedObject> = overrides.keys().map(|key| &key.object).collect();
         let rules: BTreeMap<&WeightedObject, Option<Vec<RuleWeights>>> =
             objects.into_iter().map(|object| (object, self.rules(object))).collect();
         let source = |key: &RuleKey| {
+            if resting.contains(&key.object) {
+                let backends = overrides.get(key)?.base.clone().into_iter().collect();
+                let rule = RuleWeights { id: key.rule.to_string(), backends };
+                return Some(Source { rule, wins: false });
+            }
             let rule = rules.get(&key.object)?.as_ref()?.iter().find(|rule| *rule.id == *key.rule)?.clone();
             let document = self.document(&key.object);
             let wins = document.is_some_and(|one| one.meta.annotation(WEIGHT_SOURCE) == Some("file"));
@@ -302,7 +316,9 @@ impl Control {
             if !is_due(&self.documents().weights, SystemTime::now()) {
                 continue;
             }
-            let options = WriteOptions { actor: "clock".to_owned(), ..WriteOptions::default() };
+            // Time is up for everyone.
+            let (actor, waves) = ("clock".to_owned(), WaveChoice::AtOnce);
+            let options = WriteOptions { actor, waves, ..WriteOptions::default() };
             if let Err(error) = self.write(Write::EndOverrides, options).await {
                 tracing::warn!(%error, "overrides whose time is up could not be dropped yet");
                 sleep(RETRY).await;

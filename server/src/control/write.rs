@@ -6,7 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use xds_api::affected::affected_nodes;
 use xds_api::document::DocumentState;
-use xds_api::handle::{Write, WriteError, WriteOptions, WriteOutcome};
+use xds_api::handle::{ChangedObject, Write, WriteError, WriteOptions, WriteOutcome};
+use xds_api::wave::WavePhase;
 use xds_api::weights::reconcile::Dropped;
 use xds_cache::{Groups, Layer, Origin, Publication, Revision};
 use xds_store::{Change, Commit, CommitError};
@@ -16,7 +17,8 @@ use super::documents::Said;
 use super::key::StoreKey;
 use super::plan::{Plan, difference, plan};
 use super::state::{Patch, World};
-use super::weights::Objects;
+use super::wave::{self, Wave};
+use super::weights::{Objects, Resting};
 use super::{Shared, check, documents, observed, past, revision_of, stored, stored_revision, weights};
 
 /// How often a change is built anew because another server committed first.
@@ -49,6 +51,9 @@ impl Shared {
             candidate::check_tags(&world, &write, &options)?;
             let candidate = self.candidate(&world, write.clone(), &options)?;
             match self.try_write(&world, candidate, &options).await {
+                Err(WriteError::WaveActive { .. }) if options.force && !options.dry_run => {
+                    self.abort_for(&options.actor).await?;
+                }
                 Err(WriteError::Store(error)) if matches!(*error, CommitError::Conflict { .. }) => {
                     self.catch_up().await.map_err(|error| WriteError::Store(Arc::new(error.into())))?;
                 }
@@ -90,9 +95,9 @@ impl Shared {
         candidate: Candidate,
         options: &WriteOptions,
     ) -> Result<WriteOutcome, WriteError> {
-        let (documents, dropped) = self.translate_aside(world, &candidate).await?;
-        let Candidate { patch, documents: document_patch, mut warnings, source, summary, is_whole, .. } =
-            candidate;
+        let (documents, dropped) = self.translate_aside(world, &candidate, self.resting()).await?;
+        let Candidate { patch, documents: document_patch, weights: named, mut warnings, .. } = candidate;
+        let Candidate { source, summary, is_whole, .. } = candidate;
         let groups = world.patched(&world.base, &patch, &documents);
         let touched: BTreeSet<_> = patch.keys().collect();
         let doubts = check::doubts(&world.groups, &groups, &touched, &self.parts.board, |resource| {
@@ -120,32 +125,62 @@ impl Shared {
             difference: vec![],
             affected_nodes: vec![],
             warnings,
+            wave: None,
+        };
+        let label = Label { actor: &options.actor, source, summary: &summary };
+        let wave = match outcome.changed {
+            true => self.begin_wave(world, (&plan, &named), &groups, options, &label)?,
+            false => None,
         };
         if options.dry_run {
-            let compared =
-                patch.iter().map(|(name, after)| (name, world.overrides.groups.get(name), after.as_ref()));
-            let codec = &self.parts.codec;
-            outcome.difference = difference(codec, compared);
-            documents::difference(&world.documents.owned, &documents.owned, &mut outcome.difference);
-            let overrides = (&*world.documents.weights, &*documents.weights);
-            weights::difference(codec, overrides, (&world.groups, &groups), &mut outcome.difference);
-            let (before, after) = (&before.translation.groups, &after.translation.groups);
-            documents::generated_difference(codec, before, after, &mut outcome.difference);
+            outcome.difference = self.difference_of_write(world, &patch, &documents, &groups);
             outcome.affected_nodes = affected_nodes(&self.parts.board, &world.groups, &groups);
             return Ok(outcome);
         }
         if !outcome.changed {
             return Ok(outcome);
         }
+        if let Some(wave) = &wave {
+            plan.extend(wave::record::plan(Some(wave), &self.parts.store.state().1));
+        }
         plan.extend(observed::plan(before, after));
-        let label = Label { actor: &options.actor, source, summary: &summary };
         let keys: Vec<String> = plan.iter().map(|(key, _)| key.to_string()).collect();
         outcome.revision = self.commit(world.revision, plan, label).await?;
         self.apply(outcome.revision, patch, documents, groups.clone());
         self.state().unreadable.retain(|key, _| !keys.contains(key));
+        if let Some(wave) = &wave {
+            outcome.wave = Some(wave.id);
+            self.state().wave = Some(wave.clone());
+        }
+        self.prepare().await;
         outcome.publication = self.publish(outcome.revision, groups, source, &summary);
+        if let Some(wave) = &wave {
+            self.tell_wave(wave, WavePhase::Progressing, format!("began: {summary}"));
+            self.wave_told.notify_one();
+        }
         self.tell_dropped(&dropped);
         Ok(outcome)
+    }
+
+    /// What a write would change, for its dry run.
+    fn difference_of_write(
+        &self,
+        world: &World,
+        patch: &Patch,
+        documents: &DocumentState,
+        groups: &Groups,
+    ) -> Vec<ChangedObject> {
+        let compared =
+            patch.iter().map(|(name, after)| (name, world.overrides.groups.get(name), after.as_ref()));
+        let codec = &self.parts.codec;
+        let mut found = difference(codec, compared);
+        documents::difference(&world.documents.owned, &documents.owned, &mut found);
+        let overrides = (&*world.documents.weights, &*documents.weights);
+        weights::difference(codec, overrides, (&world.groups, groups), &mut found);
+        let (before, after) =
+            (&world.documents.translated.translation.groups, &documents.translated.translation.groups);
+        documents::generated_difference(codec, before, after, &mut found);
+        found
     }
 
     /// Stores a plan as the revision after `expected`.
@@ -177,18 +212,20 @@ impl Shared {
     }
 
     /// All documents and overrides of weights once a candidate is laid over those of the API, and what was dropped of the
-    /// latter; computed on a thread of its own.
-    async fn translate_aside(
+    /// latter; computed on a thread of its own. `resting` is what a rollout in waves holds once it is done.
+    pub(crate) async fn translate_aside(
         self: &Arc<Self>,
         world: &World,
         candidate: &Candidate,
+        resting: Resting,
     ) -> Result<(DocumentState, Vec<Dropped>), WriteError> {
         let now = SystemTime::now();
         let present = &world.documents.weights;
         let changes_none = candidate.documents.is_empty() && candidate.weights.is_empty();
         let touches_none =
             weights::groups_of(present).iter().all(|name| !candidate.patch.contains_key(*name));
-        if changes_none && touches_none && !weights::is_due(present, now) {
+        let is_same = present.is_empty() || resting == self.resting();
+        if changes_none && touches_none && is_same && !weights::is_due(present, now) {
             return Ok((world.documents.clone(), vec![]));
         }
         let (shared, world, patch) = (Arc::clone(self), world.clone(), candidate.patch.clone());
@@ -196,12 +233,17 @@ impl Shared {
         let laid = weights::patched(present, &candidate.weights);
         let translating = tokio::task::spawn_blocking(move || {
             let objects = Objects { owned: &owned, ..world.objects(&patch) };
-            let (laid, dropped) = objects.reconcile(&laid, now);
+            let (laid, dropped) = objects.reconcile(&laid, &resting, now);
             let files = Arc::clone(&world.documents.files);
             let said = Said { files, owned: Arc::clone(&owned), weights: world.same_weights(laid) };
             (shared.translate(&world, said), dropped)
         });
         translating.await.map_err(|_| WriteError::Closed)
+    }
+
+    /// What the rollout in waves that is under way holds.
+    pub(crate) fn resting(&self) -> Resting {
+        self.state().wave.as_ref().map(Wave::resting).unwrap_or_default()
     }
 
     /// Makes a committed patch part of the state.

@@ -103,6 +103,6 @@ impl<'p> Consumers<'p> {
         let value = vec![Scalar::String(self.groups.get(group)?.namespace.to_owned())];
         let metadata = BTreeMap::from([(NAMESPACE_METADATA.to_owned(), value)]);
         let selector = Selector { metadata, ..Selector::nothing() };
-        Some(NodeGroup { name: group.clone(), selector, priority: 0, client: None })
+        Some(NodeGroup { name: group.clone(), selector, priority: 0, client: None, waves: None })
     }
 }

@@ -8,13 +8,13 @@ use xds_cache::group::Glob;
 use xds_cache::layer::{EffectiveGroup, Groups};
 use xds_cache::status::{StreamEntry, StreamId, StreamInfo, Subscriber, Variant};
 use xds_cache::{
-    GroupName, Name, Node, NodeGroup, Origin, Profile, Publisher, Reference, Resource, ResourceDraft,
-    ResourceKey, ResourceType, Revision, Scalar, Selector, StatusBoard, ViewChange, ViewReceiver,
+    Name, Node, NodeGroup, Origin, Profile, Publisher, Reference, Resource, ResourceDraft, ResourceKey,
+    ResourceType, Revision, Scalar, Selector, StatusBoard, ViewChange, ViewReceiver,
 };
 use xds_session::{Client, DeltaRequest, Limits, Nonce, Request, SotwRequest};
 
-use super::show::{self, Versions};
-use super::words::{Words, duration, resource_type};
+use super::show::{self, Versions, known};
+use super::words::{Words, duration, group_name, resource_type};
 
 /// Everything of a scenario.
 pub(crate) struct Server {
@@ -174,6 +174,7 @@ impl Server {
             selector,
             priority: words.number("priority")?.unwrap_or_default(),
             client,
+            waves: None,
         };
         let label = words.option("label").map(Into::into);
         let resources = self.groups.get(&name).map(|group| group.resources.clone()).unwrap_or_default();
@@ -284,8 +285,8 @@ impl Server {
             }
             Variant::Delta => Request::from(DeltaRequest {
                 node,
-                resource_names_subscribe: signed(&words.plain, '+'),
-                resource_names_unsubscribe: signed(&words.plain, '-'),
+                resource_names_subscribe: words.signed('+'),
+                resource_names_unsubscribe: words.signed('-'),
                 initial_resource_versions: self.held_versions(&type_url, &words),
                 type_url,
                 response_nonce,
@@ -471,14 +472,6 @@ impl Server {
 /// More rounds than any scenario needs.
 const MAX_ROUNDS: usize = 1000;
 
-fn group_name(name: &str) -> Result<GroupName, String> {
-    GroupName::new(name).map_err(|error| error.to_string())
-}
-
-fn signed(words: &[String], sign: char) -> Vec<String> {
-    words.iter().filter_map(|word| word.strip_prefix(sign)).map(str::to_owned).collect()
-}
-
 fn resource(
     resource_type: ResourceType,
     name: &str,
@@ -502,9 +495,4 @@ fn resource(
         in_wildcard: true,
         host_pattern: false,
     }))
-}
-
-/// The key under which a resource's version is remembered.
-fn known(resource: &Resource) -> (ResourceType, String, String) {
-    (resource.resource_type().clone(), resource.name().to_string(), show::content(resource))
 }

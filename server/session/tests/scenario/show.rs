@@ -145,3 +145,8 @@ pub(crate) fn event(stream: &str, first_nonce: u64, event: &StreamEvent) -> Opti
         EventKind::Subscribed | EventKind::Sent(_) | EventKind::Current(_) => None,
     }
 }
+
+/// The key under which a resource's version is remembered.
+pub(crate) fn known(resource: &Resource) -> (ResourceType, String, String) {
+    (resource.resource_type().clone(), resource.name().to_string(), content(resource))
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use xds_cache::ResourceType;
+use xds_cache::{GroupName, ResourceType};
 
 /// A command taken apart: `verb word word key=value word "key=text with blanks"`.
 pub(crate) struct Words {
@@ -63,6 +63,11 @@ impl Words {
         self.option(key).map(|value| value.split(',').collect()).unwrap_or_default()
     }
 
+    /// The plain words behind a sign.
+    pub(crate) fn signed(&self, sign: char) -> Vec<String> {
+        self.plain.iter().filter_map(|word| word.strip_prefix(sign)).map(str::to_owned).collect()
+    }
+
     /// A number.
     pub(crate) fn number<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>, String> {
         self.option(key).map(|value| value.parse().map_err(|_| format!("{key} is no number"))).transpose()
@@ -81,4 +86,9 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 /// A REST name or a type URL.
 pub(crate) fn resource_type(word: &str) -> Result<ResourceType, String> {
     ResourceType::from_slug(word).ok_or_else(|| format!("{word} is no type"))
+}
+
+/// A name of a group.
+pub(crate) fn group_name(name: &str) -> Result<GroupName, String> {
+    GroupName::new(name).map_err(|error| error.to_string())
 }

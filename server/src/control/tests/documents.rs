@@ -59,7 +59,7 @@ fn documents(text: &str) -> Vec<Arc<Document>> {
     objects.map(|object| object.outcome.unwrap().0).collect()
 }
 
-fn apply(text: &str) -> Write {
+pub(super) fn apply(text: &str) -> Write {
     Write::ApplyDocuments { group: None, documents: documents(text), warnings: vec![] }
 }
 

@@ -7,11 +7,11 @@ use super::documents::files;
 use super::rest::{Reply, Rest};
 use super::*;
 
-const MERGE: (&str, &str) = ("content-type", "application/merge-patch+json");
-const ANY: (&str, &str) = ("if-match", "*");
-const RULE: &str = "/v1/weights/GRPCRoute/prod/greeter/0";
+pub(super) const MERGE: (&str, &str) = ("content-type", "application/merge-patch+json");
+pub(super) const ANY: (&str, &str) = ("if-match", "*");
+pub(super) const RULE: &str = "/v1/weights/GRPCRoute/prod/greeter/0";
 
-fn route(annotations: &str, backends: &str) -> String {
+pub(super) fn route(annotations: &str, backends: &str) -> String {
     format!(
         "apiVersion: gateway.networking.k8s.io/v1\nkind: GRPCRoute\n\
          metadata: {{name: greeter, namespace: prod, annotations: {{{annotations}}}}}\nspec:\n  \
@@ -20,7 +20,7 @@ fn route(annotations: &str, backends: &str) -> String {
     )
 }
 
-const HALVES: &str = "{name: v1, port: 80, weight: 90}, {name: v2, port: 80, weight: 10}";
+pub(super) const HALVES: &str = "{name: v1, port: 80, weight: 90}, {name: v2, port: 80, weight: 10}";
 
 fn all(route: &str) -> String {
     let service = |name: &str, host: u8| {
@@ -38,7 +38,7 @@ fn all(route: &str) -> String {
     format!("{gateway}---\n{route}{services}")
 }
 
-async fn load(rest: &Rest, route: &str) {
+pub(super) async fn load(rest: &Rest, route: &str) {
     rest.server.control.load_files(files(&[("r/a.yaml", &all(route))])).await.unwrap();
 }
 
@@ -89,7 +89,7 @@ fn served_weights(rest: &Rest, name: &str) -> Value {
     clusters.iter().map(|cluster| cluster["weight"].clone()).collect()
 }
 
-const ROUTES: &str = "prod/edge/8080";
+pub(super) const ROUTES: &str = "prod/edge/8080";
 
 #[tokio::test]
 async fn weights_are_shown_changed_and_given_back() {

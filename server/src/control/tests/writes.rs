@@ -22,7 +22,7 @@ impl Subscriber for Nobody {
 
 fn selecting(name: &str, ids: &[&str]) -> NodeGroup {
     let selector = Selector { node_ids: ids.iter().map(|id| Glob::new(id)).collect(), ..Selector::nothing() };
-    NodeGroup { name: group(name), selector, priority: 0, client: None }
+    NodeGroup { name: group(name), selector, priority: 0, client: None, waves: None }
 }
 
 #[tokio::test]

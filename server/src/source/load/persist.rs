@@ -14,7 +14,7 @@ use serde_json::Value;
 use xds_cache::group::Glob;
 use xds_cache::{
     GroupName, NodeGroup, Origin, Profile, Reference, Resource, ResourceDraft, ResourceKey, ResourceType,
-    Scalar, Selector,
+    Scalar, Selector, WavePolicy, wave,
 };
 use xds_codec::{Place, Tree};
 use xds_routes::{Document, Kind, ReadOutcome};
@@ -44,10 +44,21 @@ struct GroupCopy {
     metadata: BTreeMap<String, Vec<ScalarCopy>>,
     priority: i64,
     client: Option<String>,
+    /// The texts of its policy for waves; absent in copies of versions that knew none.
+    #[serde(default)]
+    waves: Option<WavesCopy>,
     line: u32,
     column: u32,
     /// Whether it is the group of its directory.
     is_used: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct WavesCopy {
+    shares: String,
+    hold: String,
+    max_nacks: String,
+    ack_timeout: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -285,7 +296,7 @@ impl ResourceCopy {
 
 impl GroupCopy {
     fn new(definition: &NodeGroup, place: &Place, is_used: bool) -> Self {
-        let NodeGroup { name, selector, priority, client } = definition;
+        let NodeGroup { name, selector, priority, client, waves } = definition;
         let globs = |globs: &[Glob]| globs.iter().map(|glob| glob.as_str().to_owned()).collect();
         let scalar = |scalar: &Scalar| match scalar {
             Scalar::String(text) => ScalarCopy::String(text.clone()),
@@ -302,6 +313,7 @@ impl GroupCopy {
             metadata: selector.metadata.iter().map(|(path, of)| (path.clone(), values(of))).collect(),
             priority: *priority,
             client: client.map(|profile| profile.as_str().to_owned()),
+            waves: waves.as_ref().map(WavesCopy::new),
             line: place.line,
             column: place.column,
             is_used,
@@ -327,10 +339,27 @@ impl GroupCopy {
             .into_iter()
             .find(|profile| self.client.as_deref() == Some(profile.as_str()));
         let name = GroupName::new(&self.name).ok()?;
-        let definition = NodeGroup { name, selector, priority: self.priority, client };
+        let waves = self.waves.and_then(WavesCopy::restore);
+        let definition = NodeGroup { name, selector, priority: self.priority, client, waves };
         Some(GoodGroup {
             definition,
             place: Place { file: Arc::clone(path), line: self.line, column: self.column },
         })
+    }
+}
+
+impl WavesCopy {
+    fn new(policy: &WavePolicy) -> Self {
+        Self {
+            shares: policy.shares_text(),
+            hold: wave::duration_text(policy.hold),
+            max_nacks: policy.max_nacks.to_string(),
+            ack_timeout: policy.ack_timeout.map(wave::duration_text),
+        }
+    }
+
+    fn restore(self) -> Option<WavePolicy> {
+        let ack_timeout = self.ack_timeout.as_deref();
+        WavePolicy::of_texts(&self.shares, Some(&self.hold), Some(&self.max_nacks), ack_timeout).ok()
     }
 }

@@ -62,7 +62,7 @@ fn cluster(path: &str, line: usize, name: &str, value: &str) -> Resource {
 fn group_of(words: &str) -> NodeGroup {
     let (name, id) = words.split_once(' ').unwrap_or((words, words));
     let selector = Selector { node_ids: vec![Glob::new(id)], ..Selector::nothing() };
-    NodeGroup { name: GroupName::new(name).unwrap(), selector, priority: 0, client: None }
+    NodeGroup { name: GroupName::new(name).unwrap(), selector, priority: 0, client: None, waves: None }
 }
 
 fn scan(files: &[(&str, &str)]) -> Scan {

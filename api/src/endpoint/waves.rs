@@ -1,0 +1,157 @@
+//! `/v1/waves`: rollouts in waves.
+
+use axum::extract::State;
+use http::HeaderMap;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::acks::NodeNack;
+use crate::answer::Answer;
+use crate::group::GroupWaves;
+use crate::input::{NoParams, Params, Path};
+use crate::problem::ApiError;
+use crate::state::ApiState;
+use crate::time::rfc3339;
+use crate::wave::{WaveReport, WaveVerb};
+use crate::write::actor;
+
+/// Rollouts in waves, newest first: the one that is under way, and the last ones since the server started.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WaveList {
+    /// The rollouts.
+    pub rollouts: Vec<WaveEntry>,
+}
+
+/// One rollout in waves.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WaveEntry {
+    /// Its id: the revision that began it.
+    pub id: u64,
+    /// `progressing`, `holding`, `paused`, `held`, `completed` or `reverted`.
+    pub phase: &'static str,
+    /// Why it is stopped, paused or was put back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// `api`, `file`, `rollback` or `revert`.
+    pub source: String,
+    /// Who asked for the change.
+    pub actor: String,
+    /// The change in one line.
+    pub summary: String,
+    /// What it changes.
+    pub objects: Vec<String>,
+    /// How it is rolled out.
+    pub policy: GroupWaves,
+    /// The share of the nodes that have the change now; null if nobody has.
+    pub share: Option<String>,
+    /// The waves so far.
+    pub waves: Vec<WaveStep>,
+    /// When it began.
+    pub began_at: String,
+    /// When it last changed.
+    pub since: String,
+    /// When the next wave starts if nothing happens; null if that is not known.
+    pub next_at: Option<String>,
+    /// How many connected nodes have, or are to have, the change.
+    pub n_ahead: usize,
+    /// How many connected nodes that it concerns are served what was before.
+    pub n_behind: usize,
+    /// How many of those ahead have accepted it, or want nothing of it.
+    pub n_acked: usize,
+    /// How many of those ahead have not answered yet.
+    pub n_pending: usize,
+    /// How many of those ahead rejected it.
+    pub n_nacked: usize,
+    /// The ids of the nodes ahead; like every list here, at most 1,000 of them.
+    pub ahead: Vec<String>,
+    /// The ids of the nodes behind.
+    pub behind: Vec<String>,
+    /// The ids of the nodes that have not answered yet.
+    pub pending: Vec<String>,
+    /// The nodes that rejected it.
+    pub nacked: Vec<NodeNack>,
+    /// Nodes that rejected it too, but had rejected something when the wave began; they do not count.
+    pub already_failing: Vec<NodeNack>,
+}
+
+/// One wave.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WaveStep {
+    /// The share of the nodes, including those of the waves before.
+    pub share: String,
+    /// The revision that it was published as.
+    pub revision: u64,
+}
+
+pub(crate) async fn list(State(state): State<ApiState>, _: Params<NoParams>) -> Result<Answer, ApiError> {
+    Answer::ok(&WaveList { rollouts: state.control.waves().iter().map(WaveEntry::from).collect() })
+}
+
+pub(crate) async fn read(
+    State(state): State<ApiState>,
+    Path(id): Path<String>,
+    _: Params<NoParams>,
+) -> Result<Answer, ApiError> {
+    let id = rollout(&id)?;
+    let found = state.control.waves().into_iter().find(|report| report.rollout == id);
+    Answer::ok(&WaveEntry::from(
+        &found.ok_or_else(|| ApiError::NotFound(format!("there is no rollout {id}")))?,
+    ))
+}
+
+/// `{id}:{verb}`; the path is one segment, because axum takes no `:` between two.
+pub(crate) async fn act(
+    State(state): State<ApiState>,
+    Path(target): Path<String>,
+    _: Params<NoParams>,
+    headers: HeaderMap,
+) -> Result<Answer, ApiError> {
+    let known = target.split_once(':').and_then(|(id, verb)| Some((id, WaveVerb::of_name(verb)?)));
+    let Some((id, verb)) = known else {
+        return Err(ApiError::BadRequest(format!(
+            "{target:?} says not what to do: write the id of a rollout and :resume, :promote or :abort"
+        )));
+    };
+    let report = state.control.wave(rollout(id)?, verb, actor(&headers)).await?;
+    Answer::ok(&WaveEntry::from(&report))
+}
+
+fn rollout(text: &str) -> Result<u64, ApiError> {
+    text.parse().map_err(|_| ApiError::BadRequest(format!("{text:?} is no rollout: its id is a number")))
+}
+
+impl From<&WaveReport> for WaveEntry {
+    fn from(report: &WaveReport) -> Self {
+        let members = &report.members;
+        Self {
+            id: report.rollout,
+            phase: report.phase.as_str(),
+            reason: report.reason.clone(),
+            source: report.source.clone(),
+            actor: report.actor.clone(),
+            summary: report.summary.clone(),
+            objects: report.objects.clone(),
+            policy: GroupWaves::from(&report.policy),
+            share: report.share().map(|share| share.to_string()),
+            waves: report
+                .reached
+                .iter()
+                .map(|(share, revision)| WaveStep { share: share.to_string(), revision: revision.0 })
+                .collect(),
+            began_at: rfc3339(report.began_at),
+            since: rfc3339(report.since),
+            next_at: report.next_at.map(rfc3339),
+            n_ahead: members.n_ahead,
+            n_behind: members.n_behind,
+            n_acked: members.n_acked,
+            n_pending: members.n_pending,
+            n_nacked: members.n_nacked,
+            ahead: members.ahead.clone(),
+            behind: members.behind.clone(),
+            pending: members.pending.clone(),
+            nacked: members.nacked.clone(),
+            already_failing: members.already_failing.clone(),
+        }
+    }
+}

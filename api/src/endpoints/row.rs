@@ -1,0 +1,77 @@
+//! What a row of the table says.
+
+use axum::routing::MethodRouter;
+use http::StatusCode;
+
+use crate::state::ApiState;
+
+/// One endpoint.
+pub(crate) struct Endpoint {
+    pub(crate) method: Method,
+    /// The path as axum and OpenAPI write it.
+    pub(crate) path: &'static str,
+    pub(crate) summary: &'static str,
+    /// The query parameters besides those of every write.
+    pub(crate) query: &'static [Query],
+    pub(crate) input: Input,
+    pub(crate) output: Output,
+    /// The errors that it can answer with, besides those of every request.
+    pub(crate) errors: &'static [StatusCode],
+    pub(crate) handler: fn() -> MethodRouter<ApiState>,
+}
+
+/// The methods that are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    Get,
+    Put,
+    Post,
+    Patch,
+    Delete,
+}
+
+/// One query parameter: its name, its JSON type and what it means.
+pub(crate) struct Query(pub(crate) &'static str, pub(crate) QueryType, pub(crate) &'static str);
+
+/// The type of a query parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueryType {
+    Text,
+    Integer,
+    Bool,
+}
+
+/// The body that an endpoint takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    None,
+    Group,
+    Publication,
+    Resource,
+    Documents,
+    Rollback,
+    Weights,
+    /// The same as a merge patch.
+    WeightsPatch,
+    Text,
+}
+
+/// What an endpoint answers with: the name of a schema, or another kind of content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// An object of a schema.
+    Object(&'static str),
+    /// The answer of a write: it takes the parameters of every write and can answer 202 and 424.
+    Write,
+    /// Any JSON object.
+    Any,
+    /// Text of another media type.
+    Text(&'static str),
+}
+
+impl Endpoint {
+    /// Whether it changes what the API owns.
+    pub(crate) fn is_write(&self) -> bool {
+        self.output == Output::Write
+    }
+}

@@ -1,0 +1,134 @@
+//! Rollouts in waves, as they are told.
+
+use std::time::SystemTime;
+
+use xds_cache::wave::Share;
+use xds_cache::{Revision, WavePolicy};
+
+use crate::acks::NodeNack;
+
+/// One rollout in waves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WaveReport {
+    /// Its number: the revision that began it.
+    pub rollout: u64,
+    /// What it is doing, or how it ended.
+    pub phase: WavePhase,
+    /// Why it is stopped, paused or was put back.
+    pub reason: Option<String>,
+    /// `api`, `file`, or another source of the history.
+    pub source: String,
+    /// Who asked for the change.
+    pub actor: String,
+    /// The change in one line.
+    pub summary: String,
+    /// What it changes, named as in [`ChangedObject::what`](crate::handle::ChangedObject::what).
+    pub objects: Vec<String>,
+    /// How it is rolled out.
+    pub policy: WavePolicy,
+    /// The waves so far: the share of each and the revision that it was published as.
+    pub reached: Vec<(Share, Revision)>,
+    /// When it began.
+    pub began_at: SystemTime,
+    /// When it last changed.
+    pub since: SystemTime,
+    /// When the next wave starts if nothing happens; `None` if that is not known.
+    pub next_at: Option<SystemTime>,
+    /// How its clients are; those of an ended rollout as they were at the end.
+    pub members: WaveMembers,
+}
+
+/// The connected nodes that a rollout concerns. No list has more than [`MAX_LISTED`](crate::acks::MAX_LISTED) entries.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WaveMembers {
+    /// How many have, or are to have, the change.
+    pub n_ahead: usize,
+    /// How many are served what was before.
+    pub n_behind: usize,
+    /// How many of those ahead have accepted it, or want nothing of it.
+    pub n_acked: usize,
+    /// How many of those ahead have not answered yet.
+    pub n_pending: usize,
+    /// How many of those ahead rejected it.
+    pub n_nacked: usize,
+    /// The ids of those ahead.
+    pub ahead: Vec<String>,
+    /// The ids of those behind.
+    pub behind: Vec<String>,
+    /// The ids of those that have not answered yet.
+    pub pending: Vec<String>,
+    /// Those that rejected it.
+    pub nacked: Vec<NodeNack>,
+    /// Those that rejected it too, but had rejected something when the wave began; they do not count.
+    pub already_failing: Vec<NodeNack>,
+}
+
+/// What a rollout in waves is doing, or how it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WavePhase {
+    /// It waits for ACKs.
+    Progressing,
+    /// Every member had ACKed; it lets time pass.
+    Holding,
+    /// ACKs did not come in time; it waits to be resumed, promoted or aborted.
+    Paused,
+    /// The files say what nobody is served, because it was put back.
+    Held,
+    /// Everyone has the change.
+    Completed,
+    /// The change was undone.
+    Reverted,
+}
+
+/// What can be done to a rollout in waves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaveVerb {
+    /// Goes on after a pause; begins again after it was put back.
+    Resume,
+    /// Gives the change to everyone now.
+    Promote,
+    /// Puts it back now.
+    Abort,
+}
+
+impl WaveReport {
+    /// The share of the nodes that have the change; `None` if nobody has.
+    #[must_use]
+    pub fn share(&self) -> Option<Share> {
+        match self.phase {
+            WavePhase::Progressing | WavePhase::Holding | WavePhase::Paused => {
+                self.reached.last().map(|(share, _)| *share)
+            }
+            WavePhase::Held | WavePhase::Reverted => None,
+            WavePhase::Completed => Some(Share::ALL),
+        }
+    }
+}
+
+impl WavePhase {
+    /// As answers and events say it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Progressing => "progressing",
+            Self::Holding => "holding",
+            Self::Paused => "paused",
+            Self::Held => "held",
+            Self::Completed => "completed",
+            Self::Reverted => "reverted",
+        }
+    }
+}
+
+impl WaveVerb {
+    /// Reads `resume`, `retry` (the same), `promote` or `abort`.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        match name {
+            "resume" | "retry" => Some(Self::Resume),
+            "promote" => Some(Self::Promote),
+            "abort" => Some(Self::Abort),
+            _ => None,
+        }
+    }
+}

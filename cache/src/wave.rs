@@ -1,0 +1,355 @@
+//! Waves: a change reaches a share of the nodes first, then more of them (D14).
+//!
+//! While a change is rolled out there are two states of the groups: *ahead* with the change, *behind* without it. A [`Split`]
+//! says which node is ahead; the publisher compiles views of both. How far a rollout is, is a [`Rollout`]'s to say.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::layer::Groups;
+use crate::version::VersionHasher;
+
+mod rollout;
+
+pub use rollout::{Decision, NotPaused, Rollout, Seen, Stage};
+
+/// A part of all nodes, in hundredths of a percent: 1 to 10,000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Share(u16);
+
+/// How changes are rolled out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WavePolicy {
+    /// The share of each wave: ascending, the last one [`Share::ALL`].
+    shares: Arc<[Share]>,
+    /// How long a wave that every member has ACKed is left alone before the next one starts.
+    pub hold: Duration,
+    /// How many members of the waves so far may reject the change.
+    pub max_nacks: Tolerance,
+    /// How long a wave waits for its ACKs before it pauses; `None` for ever.
+    pub ack_timeout: Option<Duration>,
+}
+
+/// How many nodes may reject a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tolerance {
+    /// So many.
+    Nodes(u32),
+    /// This part of the connected members, rounded down.
+    Share(Share),
+}
+
+/// A text that says nothing of waves; the message says what would.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidWaves(String);
+
+/// Which nodes are ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// The rollout's number: every rollout has other first nodes.
+    pub rollout: u64,
+    /// The part of the nodes that is ahead; `None` if none is.
+    pub share: Option<Share>,
+}
+
+/// What the nodes that are not ahead are served.
+#[derive(Clone, Debug)]
+pub struct Behind {
+    /// Who is ahead.
+    pub split: Split,
+    /// The groups of the others. They must select the same nodes as those that are ahead.
+    pub groups: Groups,
+}
+
+impl Share {
+    /// All nodes.
+    pub const ALL: Self = Self(10_000);
+
+    /// Whether it is everyone.
+    #[must_use]
+    pub fn is_all(self) -> bool {
+        self == Self::ALL
+    }
+
+    /// The part of `whole`, rounded down.
+    #[must_use]
+    pub fn of(self, whole: usize) -> usize {
+        whole.saturating_mul(usize::from(self.0)) / usize::from(Self::ALL.0)
+    }
+
+    /// As a number from 0 to 1.
+    #[must_use]
+    pub fn as_ratio(self) -> f64 {
+        f64::from(self.0) / f64::from(Self::ALL.0)
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", f64::from(self.0) / 100.0)
+    }
+}
+
+impl FromStr for Share {
+    type Err = InvalidWaves;
+
+    /// Reads `1%`, `0.5%` or `10`.
+    ///
+    /// # Errors
+    ///
+    /// If it is no number from 0.01 to 100, or has more than two decimals.
+    fn from_str(text: &str) -> Result<Self, InvalidWaves> {
+        let wrong = || InvalidWaves(format!("{text:?} is no share: write 1%, 0.5% or 100%, at least 0.01%"));
+        let number = text.trim().trim_end_matches('%').trim_end();
+        let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+        let is_number =
+            |digits: &str| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+        if !is_number(whole) || !is_number(part) || part.len() > 2 {
+            return Err(wrong());
+        }
+        let hundredths = whole.parse::<u16>().ok().and_then(|whole| whole.checked_mul(100));
+        let part = format!("{part:0<2}").parse::<u16>().ok();
+        let share = hundredths.zip(part).and_then(|(whole, part)| whole.checked_add(part));
+        share.filter(|share| (1..=Self::ALL.0).contains(share)).map(Self).ok_or_else(wrong)
+    }
+}
+
+impl WavePolicy {
+    /// Waves of these shares, which end with everyone whether or not that is said, without time between them and without
+    /// tolerance.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, there are more than [`MAX_WAVES`], or they do not ascend.
+    pub fn new(mut shares: Vec<Share>) -> Result<Self, InvalidWaves> {
+        if shares.is_empty() {
+            return Err(InvalidWaves(
+                "there is no wave: write a list of shares, such as 1%,10%,100%".to_owned(),
+            ));
+        }
+        if let Some(pair) = shares.windows(2).find(|pair| pair.first() >= pair.last()) {
+            let pair: Vec<String> = pair.iter().map(ToString::to_string).collect();
+            return Err(InvalidWaves(format!("waves must grow: {} comes before {}", pair[0], pair[1])));
+        }
+        if shares.last() != Some(&Share::ALL) {
+            shares.push(Share::ALL);
+        }
+        if shares.len() > MAX_WAVES {
+            return Err(InvalidWaves(format!("{} are too many waves; at most {MAX_WAVES}", shares.len())));
+        }
+        let max_nacks = Tolerance::Nodes(0);
+        Ok(Self { shares: shares.into(), hold: Duration::ZERO, max_nacks, ack_timeout: None })
+    }
+
+    /// A policy of texts: `1%,10%,100%`, `30s`, `1` or `5%`, `5m`; each but the first may be left out.
+    ///
+    /// # Errors
+    ///
+    /// If one of them cannot be read.
+    pub fn of_texts(
+        shares: &str,
+        hold: Option<&str>,
+        max_nacks: Option<&str>,
+        ack_timeout: Option<&str>,
+    ) -> Result<Self, InvalidWaves> {
+        let mut policy: Self = shares.parse()?;
+        if let Some(hold) = hold {
+            policy.hold = duration(hold)?;
+        }
+        if let Some(max_nacks) = max_nacks {
+            policy.max_nacks = max_nacks.parse()?;
+        }
+        policy.ack_timeout = ack_timeout.map(duration).transpose()?;
+        Ok(policy)
+    }
+
+    /// The shares as [`of_texts`](Self::of_texts) reads them.
+    #[must_use]
+    pub fn shares_text(&self) -> String {
+        self.shares.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
+
+    /// The share of each wave: ascending, never empty, the last one is everyone.
+    #[must_use]
+    pub fn shares(&self) -> &[Share] {
+        &self.shares
+    }
+}
+
+impl FromStr for WavePolicy {
+    type Err = InvalidWaves;
+
+    /// Reads `1%,10%,100%`.
+    ///
+    /// # Errors
+    ///
+    /// As [`WavePolicy::new`], and if one of them is no share.
+    fn from_str(text: &str) -> Result<Self, InvalidWaves> {
+        Self::new(text.split(',').map(Share::from_str).collect::<Result<_, _>>()?)
+    }
+}
+
+impl Tolerance {
+    /// How many of `n_members` may reject the change.
+    #[must_use]
+    pub fn nodes(self, n_members: usize) -> usize {
+        match self {
+            Self::Nodes(nodes) => usize::try_from(nodes).unwrap_or(usize::MAX),
+            Self::Share(share) => share.of(n_members),
+        }
+    }
+}
+
+impl fmt::Display for Tolerance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nodes(nodes) => write!(f, "{nodes}"),
+            Self::Share(share) => write!(f, "{share}"),
+        }
+    }
+}
+
+impl FromStr for Tolerance {
+    type Err = InvalidWaves;
+
+    /// Reads `2` (nodes) or `5%` (of the connected members).
+    ///
+    /// # Errors
+    ///
+    /// If it is neither.
+    fn from_str(text: &str) -> Result<Self, InvalidWaves> {
+        let text = text.trim();
+        let read = if text.ends_with('%') {
+            text.parse().ok().map(Self::Share)
+        } else {
+            text.parse().ok().map(Self::Nodes)
+        };
+        read.ok_or_else(|| {
+            InvalidWaves(format!(
+                "{text:?} is no number of nodes: write a number such as 2, or a share such as 5%"
+            ))
+        })
+    }
+}
+
+/// Reads `500ms`, `30s`, `5m` or `2h`, at most [`MAX_DURATION`].
+///
+/// # Errors
+///
+/// If it is none.
+pub fn duration(text: &str) -> Result<Duration, InvalidWaves> {
+    let text = text.trim();
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let millis = match unit {
+        "ms" => Some(1),
+        "s" => Some(1_000),
+        "m" => Some(60_000),
+        "h" => Some(3_600_000),
+        _ => None,
+    };
+    let millis = millis.and_then(|unit| number.parse::<u64>().ok()?.checked_mul(unit));
+    let duration = millis.map(Duration::from_millis).filter(|duration| *duration <= MAX_DURATION);
+    duration.ok_or_else(|| {
+        InvalidWaves(format!("{text:?} is no duration: write 500ms, 30s, 5m or 2h, at most 168h"))
+    })
+}
+
+/// A duration as [`duration`] reads it.
+#[must_use]
+pub fn duration_text(duration: Duration) -> String {
+    match duration.as_millis() {
+        millis if millis % 1_000 != 0 => format!("{millis}ms"),
+        millis => format!("{}s", millis / 1_000),
+    }
+}
+
+impl Split {
+    /// Whether a node is ahead. Depends on the rollout and the id alone, so it is so on every replica and after every restart;
+    /// who is ahead with a share is so with every larger one.
+    #[must_use]
+    pub fn is_ahead(self, node_id: &str) -> bool {
+        let Some(Share(share)) = self.share else { return false };
+        let mut hasher = VersionHasher::new();
+        hasher.update(&self.rollout.to_le_bytes());
+        hasher.update(node_id.as_bytes());
+        hasher.finish().bits() % u64::from(Share::ALL.0) < u64::from(share)
+    }
+}
+
+/// How many waves a rollout may have.
+pub const MAX_WAVES: usize = 100;
+
+/// The longest time between two waves: a week.
+pub const MAX_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_read_and_written() {
+        for (text, shown) in
+            [("1%", "1%"), ("0.5%", "0.5%"), ("0.01", "0.01%"), ("100 %", "100%"), ("12.34%", "12.34%")]
+        {
+            assert_eq!(text.parse::<Share>().unwrap().to_string(), shown);
+        }
+        for text in ["", "%", "0%", "0.001%", "100.01%", "-1%", "+1%", "1e1", "999999", ".5", "5.", "ß"] {
+            assert!(text.parse::<Share>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn waves_ascend_and_end_with_everyone() {
+        let shares = |text: &str| {
+            let policy: Result<WavePolicy, _> = text.parse();
+            policy.map(|policy| policy.shares().iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(shares("1%,10%").unwrap(), ["1%", "10%", "100%"]);
+        assert_eq!(shares("100%").unwrap(), ["100%"]);
+        for wrong in ["", "10%,1%", "5%,5%", "100%,100%", "1%,,2%", "x"] {
+            assert!(shares(wrong).is_err(), "{wrong}");
+        }
+        let many: Vec<String> = (1..=MAX_WAVES + 1).map(|n| format!("0.{n:02}%")).take(99).collect();
+        assert!(shares(&many.join(",")).is_ok());
+        assert!(shares(&(many.join(",") + ",1%,2%")).is_err());
+    }
+
+    #[test]
+    fn tolerances_and_durations_are_read_and_written() {
+        assert_eq!("2".parse::<Tolerance>().unwrap().nodes(1_000), 2);
+        assert_eq!("5%".parse::<Tolerance>().unwrap().nodes(30), 1);
+        for wrong in ["", "-1", "x", "0%", "1.5"] {
+            assert!(wrong.parse::<Tolerance>().is_err(), "{wrong}");
+        }
+        for text in ["500ms", "30s", "0s"] {
+            assert_eq!(duration_text(duration(text).unwrap()), text);
+        }
+        assert_eq!(duration("2h"), duration("120m"));
+        for wrong in ["", "5", "s", "-1s", "1.5s", "169h", "99999999999999999999s"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_larger_share_has_all_members_of_a_smaller_one_and_about_as_many_as_it_says() {
+        let ahead = |rollout, share: &str| -> Vec<usize> {
+            let split = Split { rollout, share: Some(share.parse().unwrap()) };
+            (0..10_000).filter(|n| split.is_ahead(&format!("node-{n}"))).collect()
+        };
+        let (one, ten, all) = (ahead(7, "1%"), ahead(7, "10%"), ahead(7, "100%"));
+        assert!(one.iter().all(|n| ten.contains(n)));
+        assert_eq!(all.len(), 10_000);
+        assert!(
+            (60..140).contains(&one.len()) && (900..1_100).contains(&ten.len()),
+            "{}, {}",
+            one.len(),
+            ten.len()
+        );
+        assert_ne!(one, ahead(8, "1%"), "another rollout begins with others");
+        assert!(!Split { rollout: 7, share: None }.is_ahead("node-1"));
+    }
+}

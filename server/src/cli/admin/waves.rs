@@ -1,0 +1,113 @@
+//! `waves`: rollouts in waves, and what can be done to them.
+
+use serde_json::{Value, json};
+
+use super::AdminArgs;
+use crate::cli::Failure;
+use crate::cli::output::{Form, Table, cell, print, print_json};
+
+/// The flags of `waves`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct WavesArgs {
+    /// Only this rollout, in full
+    #[arg(value_name = "ID")]
+    id: Option<u64>,
+    /// What to do to it: go on after a pause or begin again, give the change to everyone now, put it back now
+    #[arg(value_enum, value_name = "VERB")]
+    verb: Option<Verb>,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+/// What can be done to a rollout.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Verb {
+    Resume,
+    Promote,
+    Abort,
+}
+
+pub(crate) fn waves(args: &WavesArgs) -> Result<(), Failure> {
+    let admin = args.admin.connect()?;
+    let form = Form::or_default(args.admin.output);
+    let answer = match (args.id, args.verb) {
+        (None, _) => {
+            let waves = admin.get("/v1/waves")?;
+            return match form {
+                Form::Json => print_json(&waves),
+                Form::Table => print(&list(&waves)),
+            };
+        }
+        (Some(id), None) => admin.get(&format!("/v1/waves/{id}"))?,
+        (Some(id), Some(verb)) => {
+            let verb = match verb {
+                Verb::Resume => "resume",
+                Verb::Promote => "promote",
+                Verb::Abort => "abort",
+            };
+            admin.post(&format!("/v1/waves/{id}:{verb}"), &json!({}))?
+        }
+    };
+    match form {
+        Form::Json => print_json(&answer),
+        Form::Table => print(&in_full(&answer)),
+    }
+}
+
+fn list(waves: &Value) -> String {
+    let mut table = Table::new(&["ID", "PHASE", "SHARE", "AHEAD", "ACKED", "NACKED", "BEHIND", "SUMMARY"]);
+    for one in waves["rollouts"].as_array().into_iter().flatten() {
+        let keys = ["id", "phase", "share", "nAhead", "nAcked", "nNacked", "nBehind", "summary"];
+        table.push(keys.iter().map(|key| cell(&one[*key])).collect());
+    }
+    table.render()
+}
+
+fn in_full(one: &Value) -> String {
+    let mut table = Table::new(&["ROLLOUT", &cell(&one["id"])]);
+    let rows = [
+        ("PHASE", "phase"),
+        ("REASON", "reason"),
+        ("SUMMARY", "summary"),
+        ("ACTOR", "actor"),
+        ("SHARE", "share"),
+        ("BEGAN", "beganAt"),
+        ("SINCE", "since"),
+        ("NEXT WAVE", "nextAt"),
+        ("AHEAD", "nAhead"),
+        ("ACKED", "nAcked"),
+        ("PENDING", "nPending"),
+        ("BEHIND", "nBehind"),
+        ("OBJECTS", "objects"),
+    ];
+    for (label, key) in rows {
+        if let Some(value) = one.get(key).filter(|value| !value.is_null()) {
+            table.push(vec![label.to_owned(), cell(value)]);
+        }
+    }
+    let mut text = table.render();
+    for nack in one["nacked"].as_array().into_iter().flatten() {
+        text.push_str(&format!(
+            "rejected by {}: {}\n",
+            cell(&nack["node"]),
+            cell(&nack["message"]).escape_debug()
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rollout_is_told_with_who_rejected_it() {
+        let one = json!({"id": 7, "phase": "reverted", "reason": "rejected", "nextAt": null, "share": null, "nAhead": 3,
+            "nacked": [{"node": "edge-1", "message": "no such\nfilter"}]});
+        let text = in_full(&one);
+        assert!(text.contains("reverted") && !text.contains("NEXT WAVE"), "{text}");
+        assert!(text.ends_with("rejected by edge-1: no such\\nfilter\n"), "{text}");
+        let table = list(&json!({"rollouts": [one]}));
+        assert_eq!(table.lines().count(), 2, "{table}");
+    }
+}

@@ -1,0 +1,286 @@
+//! Many clients in one process: real sessions over the real publisher and status board, without sockets.
+
+use std::sync::{Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use xds_api::wave::{WavePhase, WaveReport};
+use xds_cache::status::{StreamEntry, StreamId, StreamInfo, Subscriber, Variant};
+use xds_cache::wave::{Share, Split};
+use xds_cache::{Node, ViewChange, ViewReceiver};
+use xds_session::{Client, DeltaRequest, Entries, Entry, Limits, Nonce, Request, SotwRequest};
+
+use super::*;
+
+/// Every client of a server.
+pub(super) struct Fleet {
+    pub(super) clients: Vec<Simulated>,
+    next_stream: u64,
+    wants: Wants,
+}
+
+/// What clients ask for: a type, and the names of what of it, or all.
+#[derive(Clone)]
+struct Wants {
+    resource_type: ResourceType,
+    names: Vec<String>,
+}
+
+/// A client that wants all clusters, or one other resource.
+pub(super) struct Simulated {
+    pub(super) node: Arc<Node>,
+    variant: Variant,
+    wants: Wants,
+    stream: StreamId,
+    session: Arc<Session>,
+    entry: Arc<StreamEntry>,
+    receiver: ViewReceiver,
+    /// What it accepted: texts by name.
+    pub(super) holds: BTreeMap<String, String>,
+    pub(super) n_responses: usize,
+    /// It rejects every response with this text in a cluster.
+    pub(super) rejects: Option<&'static str>,
+}
+
+struct Session(Mutex<Client>);
+
+impl Subscriber for Session {
+    fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
+        self.0.lock().unwrap().concerned(change)
+    }
+}
+
+impl Fleet {
+    /// So many nodes, `node-0` and so on, every other one with delta.
+    pub(super) fn connect(server: &Server, n_clients: usize) -> Self {
+        let wants = Wants { resource_type: ResourceType::Cluster, names: vec![] };
+        Self::connect_for(server, n_clients, wants)
+    }
+
+    /// The same, for a RouteConfiguration.
+    pub(super) fn connect_for_routes(server: &Server, n_clients: usize, name: &str) -> Self {
+        let wants = Wants { resource_type: ResourceType::RouteConfiguration, names: vec![name.to_owned()] };
+        Self::connect_for(server, n_clients, wants)
+    }
+
+    fn connect_for(server: &Server, n_clients: usize, wants: Wants) -> Self {
+        let mut fleet = Self { clients: Vec::new(), next_stream: 1, wants };
+        for n in 0..n_clients {
+            fleet.join(server, &format!("node-{n}"));
+        }
+        fleet.pump(server);
+        fleet
+    }
+
+    pub(super) fn join(&mut self, server: &Server, node: &str) {
+        let variant = if self.next_stream.is_multiple_of(2) { Variant::Delta } else { Variant::Sotw };
+        let stream = StreamId(self.next_stream);
+        self.clients.push(Simulated::connect(server, stream, node, variant, self.wants.clone()));
+        self.next_stream += 1;
+    }
+
+    /// Ends the stream of a node, and begins another one, which knows nothing.
+    pub(super) fn reconnect(&mut self, server: &Server, node: &str) {
+        let at = self.clients.iter().position(|client| client.node.id == node).unwrap();
+        let rejects = self.clients.swap_remove(at).rejects;
+        self.join(server, node);
+        self.clients.last_mut().unwrap().rejects = rejects;
+    }
+
+    /// Lets every client take in and answer what there is for it.
+    pub(super) fn pump(&mut self, server: &Server) {
+        self.clients.iter_mut().for_each(|client| client.pump(server));
+    }
+
+    /// Waits until `holds`, while clients answer and time passes.
+    pub(super) async fn until(&mut self, server: &Server, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        for _ in 0..5_000 {
+            self.pump(server);
+            if holds(self) {
+                return;
+            }
+            // The time of the test is stopped: this lets everything else happen.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("waited too long for {what}: {:#?}", server.control.waves().first());
+    }
+
+    pub(super) async fn until_phase(&mut self, server: &Server, phase: WavePhase) -> WaveReport {
+        self.until(server, phase.as_str(), |_| newest(server).is_some_and(|newest| newest.phase == phase))
+            .await;
+        newest(server).unwrap()
+    }
+
+    /// Waits until a rollout waits after the wave with this share.
+    pub(super) async fn until_held_at(&mut self, server: &Server, share: &str) -> WaveReport {
+        let at = |report: WaveReport| {
+            report.phase == WavePhase::Holding && report.share().is_some_and(|have| have.to_string() == share)
+        };
+        self.until(server, share, |_| newest(server).is_some_and(at)).await;
+        newest(server).unwrap()
+    }
+
+    /// The node ids of those who have `text` of a cluster, in order.
+    pub(super) fn with(&self, name: &str, text: &str) -> Vec<String> {
+        let has = |client: &&Simulated| client.holds.get(name).is_some_and(|held| held == text);
+        let mut nodes: Vec<String> =
+            self.clients.iter().filter(has).map(|client| client.node.id.clone()).collect();
+        nodes.sort();
+        nodes
+    }
+
+    /// The node ids that a share of a rollout has, by the hash alone.
+    pub(super) fn expected(&self, rollout: u64, share: &str) -> Vec<String> {
+        let split = Split { rollout, share: Some(share.parse::<Share>().unwrap()) };
+        let mut nodes: Vec<String> = self.clients.iter().map(|client| client.node.id.clone()).collect();
+        nodes.retain(|node| split.is_ahead(node));
+        nodes.sort();
+        nodes
+    }
+
+    pub(super) fn n_responses(&self) -> BTreeMap<String, usize> {
+        self.clients.iter().map(|client| (client.node.id.clone(), client.n_responses)).collect()
+    }
+
+    pub(super) fn reject(&mut self, nodes: &[String], text: Option<&'static str>) {
+        for client in self.clients.iter_mut().filter(|client| nodes.contains(&client.node.id)) {
+            client.rejects = text;
+        }
+    }
+}
+
+pub(super) fn newest(server: &Server) -> Option<WaveReport> {
+    server.control.waves().into_iter().next()
+}
+
+impl Simulated {
+    fn connect(server: &Server, stream: StreamId, node: &str, variant: Variant, wants: Wants) -> Self {
+        let node = Arc::new(Node::with_id(node));
+        let mut client = Client::new(Limits::default());
+        client.open(stream, variant, None, stream.0 << 24);
+        let session = Arc::new(Session(Mutex::new(client)));
+        let weak = Arc::downgrade(&session) as Weak<dyn Subscriber>;
+        let info = StreamInfo {
+            id: stream,
+            node: Arc::clone(&node),
+            address: "127.0.0.1:5".into(),
+            variant,
+            service: None,
+            since: SystemTime::UNIX_EPOCH,
+        };
+        let entry = server.board.register(info, weak);
+        let receiver = server.publisher.follow(&node);
+        let simulated = Self {
+            node: Arc::clone(&node),
+            variant,
+            wants,
+            stream,
+            session,
+            entry,
+            receiver,
+            holds: BTreeMap::new(),
+            n_responses: 0,
+            rejects: None,
+        };
+        simulated.request(Nonce::None, None, true);
+        simulated
+    }
+
+    fn request(&self, response_nonce: Nonce, error_detail: Option<String>, is_first: bool) {
+        let node = is_first.then(|| Arc::clone(&self.node));
+        let type_url = self.wants.resource_type.type_url().to_owned();
+        let request = match self.variant {
+            Variant::Sotw => Request::Sotw(SotwRequest {
+                node,
+                type_url,
+                resource_names: self.wants.names.clone(),
+                response_nonce,
+                error_detail,
+                ..Default::default()
+            }),
+            Variant::Delta => {
+                let names =
+                    if self.wants.names.is_empty() { vec!["*".to_owned()] } else { self.wants.names.clone() };
+                let resource_names_subscribe = if is_first { names } else { vec![] };
+                Request::Delta(DeltaRequest {
+                    node,
+                    type_url,
+                    resource_names_subscribe,
+                    response_nonce,
+                    error_detail,
+                    ..Default::default()
+                })
+            }
+        };
+        self.session.0.lock().unwrap().handle_request(self.stream, request).unwrap();
+        self.settle();
+    }
+
+    fn pump(&mut self, server: &Server) {
+        let view = loop {
+            match self.receiver.take() {
+                Some(view) if self.receiver.is_outdated_by(&view) => {
+                    self.receiver = server.publisher.follow(&self.node);
+                }
+                newest => break newest,
+            }
+        };
+        if let Some(view) = view {
+            self.entry.record_view(view.key().clone(), view.is_unmatched());
+            self.session.0.lock().unwrap().handle_view(view);
+            self.settle();
+        }
+        loop {
+            let response = self.session.0.lock().unwrap().poll_response(self.stream, Instant::now());
+            self.settle();
+            let Some(response) = response else { return };
+            self.n_responses += 1;
+            let sent: BTreeMap<String, String> = match &response.contents.entries {
+                Entries::Table(table) => table.resources().iter().map(|one| told(one)).collect(),
+                Entries::Listed(entries) => entries
+                    .iter()
+                    .filter_map(|entry| match entry {
+                        Entry::Full(resource) => Some(told(resource)),
+                        Entry::Heartbeat(_) | Entry::Unpopulated(_) => None,
+                    })
+                    .collect(),
+            };
+            let nonce = Nonce::Ours(response.nonce);
+            if self.rejects.is_some_and(|bad| sent.values().any(|text| text == bad)) {
+                self.request(nonce, Some(format!("{} cannot take it", self.node.id)), false);
+                continue;
+            }
+            if self.variant == Variant::Sotw {
+                self.holds.clear();
+            }
+            for name in &response.contents.removed {
+                self.holds.remove(&**name);
+            }
+            self.holds.extend(sent);
+            self.request(nonce, None, false);
+        }
+    }
+
+    fn settle(&self) {
+        loop {
+            let event = self.session.0.lock().unwrap().poll_event();
+            let Some((_, event)) = event else { return };
+            self.entry.record(&event, SystemTime::UNIX_EPOCH);
+        }
+    }
+}
+
+fn told(resource: &Resource) -> (String, String) {
+    let is_routes = *resource.resource_type() == ResourceType::RouteConfiguration;
+    let text = if is_routes { weights(resource) } else { text(resource) };
+    (resource.name().to_string(), text)
+}
+
+/// The weights of the clusters of the first route that has several, such as `90/10`.
+fn weights(resource: &Resource) -> String {
+    let routes = codec().to_json(resource);
+    let all = routes["virtual_hosts"][0]["routes"].as_array().into_iter().flatten();
+    let clusters = all.filter_map(|route| route["route"]["weighted_clusters"]["clusters"].as_array()).next();
+    let weights: Vec<String> =
+        clusters.into_iter().flatten().map(|cluster| cluster["weight"].to_string()).collect();
+    weights.join("/")
+}

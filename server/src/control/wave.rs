@@ -1,0 +1,161 @@
+//! Rollouts in waves: a change that is accepted reaches a share of the nodes first (D14).
+//!
+//! A rollout *holds* what each object that its change touched was before. The state as it was accepted is *ahead*, the same
+//! with the held objects put back is *behind* ([`mod@former`]); all other changes are in both. [`begin`] says which changes are
+//! rolled out so and which are in the way of one, [`drive`] looks at the clients and goes on, or puts the change back,
+//! [`report`] tells of it. What has to survive a restart is in the store ([`record`]). One rollout is under way at a time.
+
+pub(crate) mod begin;
+mod drive;
+pub(crate) mod former;
+pub(crate) mod record;
+mod report;
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use xds_api::document::GroupedDocument;
+use xds_api::wave::WaveReport;
+use xds_api::weights::{RuleOverride, WeightedObject};
+use xds_cache::wave::{Rollout, Share, Split};
+use xds_cache::{NodeGroup, Resource, ResourceType, Revision, WavePolicy};
+
+use super::key::StoreKey;
+use super::weights::Resting;
+
+/// What the objects of a change were before it; `None` if they were not there. Keys are those of the layer that changed: of
+/// the API `Resource`, `Label`, `Group`, `Document` and `Weights`, of the files `File`, `FileGroup` and `FileDocument`. A group is held only
+/// if its definition goes.
+pub(crate) type Held = BTreeMap<StoreKey, Option<HeldValue>>;
+
+/// What an object was before.
+#[derive(Clone, Debug)]
+pub(crate) enum HeldValue {
+    Resource(Arc<Resource>),
+    Label(Arc<str>),
+    Definition(NodeGroup),
+    Document(GroupedDocument),
+    Weights(RuleOverride),
+}
+
+/// A rollout that is under way, or whose change files still say after it was put back.
+#[derive(Clone, Debug)]
+pub(crate) struct Wave {
+    /// The revision that began it; also what membership is computed from.
+    pub(crate) id: u64,
+    /// Who asked for the change.
+    pub(crate) actor: String,
+    /// Where it came from, as in the history.
+    pub(crate) source: String,
+    /// The change in one line.
+    pub(crate) summary: String,
+    pub(crate) began_at: SystemTime,
+    /// When it last changed.
+    pub(crate) since: SystemTime,
+    pub(crate) held: Arc<Held>,
+    /// The revision that each wave so far was published as; one at least.
+    pub(crate) reached: Vec<Revision>,
+    /// Why nobody is ahead, if nobody is.
+    pub(crate) stopped: Option<Arc<str>>,
+    pub(crate) rollout: Rollout,
+    /// The nodes that were in ERROR when the wave began; their NACKs do not count. Not kept over a restart.
+    pub(crate) failing: Arc<HashSet<String>>,
+}
+
+/// The rollouts that ended, newest first, and how API changes of them can be done again.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    pub(crate) reports: VecDeque<(WaveReport, Option<Again>)>,
+}
+
+/// How a change that was put back is done again: by undoing the revision that put it back.
+#[derive(Clone, Debug)]
+pub(crate) struct Again {
+    pub(crate) put_back: Revision,
+    pub(crate) policy: WavePolicy,
+}
+
+impl Wave {
+    /// Who is ahead.
+    pub(crate) fn split(&self) -> Split {
+        let share = if self.stopped.is_some() { None } else { Some(self.rollout.share()) };
+        Split { rollout: self.id, share }
+    }
+
+    /// The waves so far.
+    pub(crate) fn waves(&self) -> impl Iterator<Item = (Share, Revision)> {
+        self.rollout.policy().shares().iter().copied().zip(self.reached.iter().copied())
+    }
+
+    /// The revision of the first wave that a node is in; `None` if none has reached it.
+    pub(crate) fn reached_by(&self, node_id: &str) -> Option<Revision> {
+        let is_in = |share| Split { rollout: self.id, share: Some(share) }.is_ahead(node_id);
+        self.waves().find(|(share, _)| is_in(*share)).map(|(_, revision)| revision)
+    }
+
+    /// The objects that it holds as a whole, as far as they can have weights.
+    pub(crate) fn resting(&self) -> Resting {
+        let object = |key: &StoreKey| match key {
+            StoreKey::Document(key) | StoreKey::FileDocument(key) => {
+                Some(WeightedObject::Document(key.clone()))
+            }
+            StoreKey::Resource(group, key) | StoreKey::File(group, key) => {
+                let is_routes = key.resource_type == ResourceType::RouteConfiguration;
+                is_routes.then(|| WeightedObject::Routes(group.clone(), Arc::clone(&key.name)))
+            }
+            StoreKey::Group(_)
+            | StoreKey::Label(_)
+            | StoreKey::Weights(_)
+            | StoreKey::FileGroup(_)
+            | StoreKey::DocumentStatus(_)
+            | StoreKey::FilesHash
+            | StoreKey::Wave
+            | StoreKey::Held(_) => None,
+        };
+        self.held.keys().filter_map(object).collect()
+    }
+
+    /// What of the held objects is the API's.
+    pub(crate) fn has_overrides(&self) -> bool {
+        self.held.keys().any(|key| !is_of_file(key))
+    }
+}
+
+impl Wave {
+    /// What needs attention: that files say what nobody is served.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let reason = self.stopped.as_deref()?;
+        let objects: Vec<String> = self.held.keys().take(MAX_NAMED).map(StoreKey::what).collect();
+        let more = if self.held.len() > MAX_NAMED { ", …" } else { "" };
+        Some(format!(
+            "a change is held back, {reason}: {}{more} are served as before; change it again, or see /v1/waves/{}",
+            objects.join(", "),
+            self.id
+        ))
+    }
+}
+
+/// Whether a held object is what a file says.
+pub(crate) fn is_of_file(key: &StoreKey) -> bool {
+    matches!(key, StoreKey::File(..) | StoreKey::FileGroup(_) | StoreKey::FileDocument(_))
+}
+
+impl Ended {
+    pub(crate) fn push(&mut self, report: WaveReport, again: Option<Again>) {
+        self.reports.retain(|(other, _)| other.rollout != report.rollout);
+        self.reports.truncate(MAX_ENDED - 1);
+        self.reports.push_front((report, again));
+    }
+}
+
+/// How many objects the problem of a change that is held back names.
+const MAX_NAMED: usize = 3;
+
+/// How many rollouts that ended are told.
+const MAX_ENDED: usize = 20;
+
+/// Now, on the clock of the runtime, which tests stop.
+pub(crate) fn now() -> std::time::Instant {
+    tokio::time::Instant::now().into_std()
+}

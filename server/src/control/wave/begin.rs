@@ -1,0 +1,326 @@
+//! Which changes are rolled out in waves, and which are in the way of a rollout.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use xds_api::handle::{WaveChoice, WriteError, WriteOptions};
+use xds_api::weights::{RuleKey, WeightedObject};
+use xds_cache::wave::Rollout;
+use xds_cache::{GroupName, Groups, Layer, Revision, WavePolicy};
+use xds_codec::{Diagnostic, Severity};
+
+use super::{Held, HeldValue, Wave, is_of_file, now};
+use crate::control::Shared;
+use crate::control::candidate::warning;
+use crate::control::key::StoreKey;
+use crate::control::load::Base;
+use crate::control::plan::Plan;
+use crate::control::state::World;
+use crate::control::weights::WeightPatch;
+use crate::control::write::Label;
+
+/// What a load makes of the rollout that is under way.
+#[derive(Debug)]
+pub(crate) enum AfterLoad {
+    /// Nothing.
+    Unchanged,
+    /// There is another one, or none.
+    Becomes(Option<Box<Wave>>),
+}
+
+impl Shared {
+    /// The rollout that a write begins; `None` if it reaches everyone at once. `named` are the overrides of weights that it asks
+    /// for; others in the plan only follow from what it changes, or from the time.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::WaveActive`] if it changes what a rollout holds, or would begin a second one.
+    pub(crate) fn begin_wave(
+        &self,
+        world: &World,
+        (plan, named): (&Plan, &WeightPatch),
+        after: &Groups,
+        options: &WriteOptions,
+        label: &Label<'_>,
+    ) -> Result<Option<Wave>, WriteError> {
+        let held = held_of_write(world, plan);
+        let active = self.state().wave.clone();
+        if let Some(active) = &active {
+            refuse_touched(active, plan, named)?;
+        }
+        let policy = match &options.waves {
+            WaveChoice::AtOnce => None,
+            WaveChoice::By(policy) => Some(policy.clone()),
+            WaveChoice::ByPolicy => self.policy(world, after, &held),
+        };
+        let Some(policy) = policy else { return Ok(None) };
+        if held.is_empty() {
+            return match options.waves {
+                WaveChoice::By(_) => Err(not_for_definitions()),
+                WaveChoice::AtOnce | WaveChoice::ByPolicy => Ok(None),
+            };
+        }
+        if let Some(active) = active {
+            let id = active.id;
+            return Err(WriteError::WaveActive {
+                rollout: id,
+                message: format!(
+                    "the rollout {id} ({}) is not done, and there is one at a time: wait, end it with \
+                     /v1/waves/{id}:promote or :abort, write to everyone with waves=none, or force=true to abort it first",
+                    active.summary
+                ),
+            });
+        }
+        let first = Revision(world.revision.0 + 1);
+        Ok(Some(self.wave(policy, held, label, first)))
+    }
+
+    /// A rollout that begins with the next revision.
+    fn wave(&self, policy: WavePolicy, held: Held, label: &Label<'_>, first: Revision) -> Wave {
+        let at = SystemTime::now();
+        Wave {
+            id: first.0,
+            actor: label.actor.to_owned(),
+            source: label.source.to_owned(),
+            summary: label.summary.to_owned(),
+            began_at: at,
+            since: at,
+            held: Arc::new(held),
+            reached: vec![first],
+            stopped: None,
+            rollout: Rollout::new(policy, 0, now()),
+            failing: Arc::new(self.failing()),
+        }
+    }
+
+    /// What a load makes of the rollout that is under way. A file that is changed while its last change is held back keeps what
+    /// nodes are served, and the rollout starts afresh; what is again as it was is no longer held.
+    pub(crate) fn wave_after_load(
+        &self,
+        world: &World,
+        base: &Base,
+        after: &Groups,
+        contents: &Plan,
+        label: &Label<'_>,
+    ) -> AfterLoad {
+        let (active, is_loaded) = {
+            let state = self.state();
+            (state.wave.clone(), state.is_loaded)
+        };
+        // At the start it is not known what was served, but for what a rollout holds; the store knows what is new.
+        let touched = if is_loaded { held_of_load(world, base) } else { recorded(contents, active.as_ref()) };
+        if touched.is_empty() {
+            return AfterLoad::Unchanged;
+        }
+        let first = Revision(world.revision.0 + 1);
+        let policy = self.policy(world, after, &touched);
+        let Some(active) = active else {
+            return match policy {
+                Some(policy) => AfterLoad::Becomes(Some(Box::new(self.wave(policy, touched, label, first)))),
+                None => AfterLoad::Unchanged,
+            };
+        };
+        let is_new = |key: &StoreKey| touched.contains_key(key);
+        let mut held: Held = (*active.held).clone();
+        let Some(policy) = policy else {
+            held.retain(|key, _| !is_new(key));
+            if held.len() == active.held.len() {
+                return AfterLoad::Unchanged;
+            }
+            let rest = Wave { held: Arc::new(held), ..active };
+            return AfterLoad::Becomes((!rest.held.is_empty()).then(|| Box::new(rest)));
+        };
+        for (key, value) in touched {
+            held.entry(key).or_insert(value);
+        }
+        held.retain(|key, value| !is_of_file(key) || !says(base, key, value.as_ref()));
+        if held.is_empty() {
+            return AfterLoad::Becomes(None);
+        }
+        AfterLoad::Becomes(Some(Box::new(self.wave(policy, held, label, first))))
+    }
+
+    /// The nodes that are in ERROR now.
+    pub(crate) fn failing(&self) -> HashSet<String> {
+        let mut failing = HashSet::new();
+        for entry in self.parts.board.streams() {
+            entry.with(|status| {
+                if status.types.values().any(|status| status.is_error) {
+                    failing.insert(status.info.node.id.clone());
+                }
+            });
+        }
+        failing
+    }
+
+    /// How a change of these objects is rolled out: as the most careful of their groups says, the one with the smallest first
+    /// wave; a group that says nothing goes by the flags.
+    fn policy(&self, world: &World, after: &Groups, touched: &Held) -> Option<WavePolicy> {
+        let mut names: BTreeSet<&GroupName> = BTreeSet::new();
+        for (key, value) in touched {
+            match (key, value) {
+                (StoreKey::Document(document), _) | (StoreKey::FileDocument(document), _) => {
+                    let placed = world.documents.translated.documents.get(document);
+                    names.extend(placed.map(|placed| &placed.group));
+                    if let Some(HeldValue::Document(document)) = value {
+                        names.insert(&document.group);
+                    }
+                }
+                (StoreKey::Weights(RuleKey { object: WeightedObject::Document(document), .. }), _) => {
+                    let placed = world.documents.translated.documents.get(document);
+                    names.extend(placed.map(|placed| &placed.group));
+                }
+                (key, _) => names.extend(group_of(key)),
+            }
+        }
+        // A document that is new has its group after the change only; it is among those whose resources differ.
+        let differs =
+            |name: &&GroupName| world.groups.get(*name).map(Arc::as_ptr) != after.get(*name).map(Arc::as_ptr);
+        names.extend(after.keys().filter(differs));
+        let policy = |name: &&GroupName| {
+            let group = after.get(*name).or_else(|| world.groups.get(*name))?;
+            group.definition.waves.clone().or_else(|| self.options.waves.clone())
+        };
+        names.iter().filter_map(policy).min_by_key(|policy| policy.shares().first().copied())
+    }
+}
+
+fn group_of(key: &StoreKey) -> Option<&GroupName> {
+    match key {
+        StoreKey::Resource(name, _)
+        | StoreKey::Label(name)
+        | StoreKey::Group(name)
+        | StoreKey::File(name, _)
+        | StoreKey::FileGroup(name)
+        | StoreKey::Weights(RuleKey { object: WeightedObject::Routes(name, _), .. }) => Some(name),
+        StoreKey::Weights(_)
+        | StoreKey::Document(_)
+        | StoreKey::FileDocument(_)
+        | StoreKey::DocumentStatus(_)
+        | StoreKey::FilesHash
+        | StoreKey::Wave
+        | StoreKey::Held(_) => None,
+    }
+}
+
+/// Refuses a change of what a rollout holds, in whichever layer.
+fn refuse_touched(active: &Wave, plan: &Plan, named: &WeightPatch) -> Result<(), WriteError> {
+    let held: BTreeSet<String> = active.held.keys().map(StoreKey::what).collect();
+    let is_asked_for = |key: &&StoreKey| !matches!(key, StoreKey::Weights(rule) if !named.contains_key(rule));
+    let asked_for = plan.iter().map(|(key, _)| key).filter(is_asked_for);
+    let Some(what) = asked_for.map(StoreKey::what).find(|what| held.contains(what)) else {
+        return Ok(());
+    };
+    let id = active.id;
+    Err(WriteError::WaveActive {
+        rollout: id,
+        message: format!(
+            "{what} is part of the rollout {id} ({}): wait until it is done, end it with /v1/waves/{id}:promote or :abort, \
+             or write with force=true, which aborts it first",
+            active.summary
+        ),
+    })
+}
+
+fn not_for_definitions() -> WriteError {
+    let message = "waves are for resources and documents; what a node group selects changes for all nodes at once: leave \
+                   waves out, or write waves=none";
+    let fault = warning("waves", "", message.to_owned());
+    WriteError::Invalid(vec![Diagnostic { severity: Severity::Error, ..fault }])
+}
+
+/// What the objects that a write changes are now.
+fn held_of_write(world: &World, plan: &Plan) -> Held {
+    let mut held = Held::new();
+    for (key, after) in plan {
+        let value = match key {
+            StoreKey::Resource(name, resource) => {
+                let owned = world.overrides.resources(name).and_then(|resources| resources.get(resource));
+                owned.cloned().map(HeldValue::Resource)
+            }
+            StoreKey::Label(name) => {
+                let group = world.overrides.groups.get(name);
+                group.and_then(|group| group.label.clone()).map(HeldValue::Label)
+            }
+            StoreKey::Document(document) => {
+                world.documents.owned.get(document).cloned().map(HeldValue::Document)
+            }
+            StoreKey::Weights(rule) => world.documents.weights.get(rule).cloned().map(HeldValue::Weights),
+            StoreKey::Group(name) if after.is_none() => {
+                let group = world.overrides.groups.get(name);
+                group.and_then(|group| group.definition.clone()).map(HeldValue::Definition)
+            }
+            StoreKey::Group(_)
+            | StoreKey::File(..)
+            | StoreKey::FileGroup(_)
+            | StoreKey::FileDocument(_)
+            | StoreKey::DocumentStatus(_)
+            | StoreKey::FilesHash
+            | StoreKey::Wave
+            | StoreKey::Held(_) => continue,
+        };
+        held.insert(key.clone(), value);
+    }
+    held
+}
+
+/// What the objects that a load changes are now. What the API has something over is none of them: nobody was or is served what
+/// the file says.
+fn held_of_load(world: &World, base: &Base) -> Held {
+    let mut held = Held::new();
+    let names: BTreeSet<&GroupName> = world.base.groups.keys().chain(base.layer.groups.keys()).collect();
+    let nothing = BTreeMap::new();
+    for name in names {
+        let of = |layer: &Layer| layer.groups.get(name).and_then(|group| group.definition.clone());
+        if let (Some(definition), None) = (of(&world.base), of(&base.layer)) {
+            held.insert(StoreKey::FileGroup(name.clone()), Some(HeldValue::Definition(definition)));
+        }
+        let before = world.base.resources(name).unwrap_or(&nothing);
+        let after = base.layer.resources(name).unwrap_or(&nothing);
+        for key in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
+            let is_covered =
+                world.overrides.resources(name).is_some_and(|resources| resources.contains_key(key));
+            if before.get(key) != after.get(key) && !is_covered {
+                let value = before.get(key).cloned().map(HeldValue::Resource);
+                held.insert(StoreKey::File(name.clone(), key.clone()), value);
+            }
+        }
+    }
+    let (before, after) = (&world.documents.files, &base.documents);
+    for key in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
+        let is_same = before.get(key).zip(after.get(key)).is_some_and(|(old, new)| old.says_the_same(new));
+        if !is_same && !world.documents.owned.contains_key(key) {
+            let value = before.get(key).cloned().map(HeldValue::Document);
+            held.insert(StoreKey::FileDocument(key.clone()), value);
+        }
+    }
+    held
+}
+
+/// What a first load changes of what a rollout holds.
+fn recorded(contents: &Plan, active: Option<&Wave>) -> Held {
+    let held = |key: &StoreKey| active?.held.get(key).cloned();
+    contents.iter().filter_map(|(key, _)| Some((key.clone(), held(key)?))).collect()
+}
+
+/// Whether the files say of an object what it was.
+fn says(base: &Base, key: &StoreKey, value: Option<&HeldValue>) -> bool {
+    match (key, value) {
+        (StoreKey::File(name, key), value) => {
+            let present = base.layer.resources(name).and_then(|resources| resources.get(key));
+            match (present, value) {
+                (Some(present), Some(HeldValue::Resource(held))) => present == held,
+                (present, value) => present.is_none() && value.is_none(),
+            }
+        }
+        (StoreKey::FileDocument(key), value) => match (base.documents.get(key), value) {
+            (Some(present), Some(HeldValue::Document(held))) => present.says_the_same(held),
+            (present, value) => present.is_none() && value.is_none(),
+        },
+        (StoreKey::FileGroup(name), _) => {
+            base.layer.groups.get(name).is_some_and(|group| group.definition.is_some())
+        }
+        (_, _) => false,
+    }
+}

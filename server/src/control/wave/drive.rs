@@ -1,0 +1,395 @@
+//! Rollouts go on: the next wave, the end, putting back, and what people ask for.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use xds_api::handle::{Event, WaveChoice, Write, WriteError, WriteOptions};
+use xds_api::wave::{WaveMembers, WavePhase, WaveReport, WaveVerb};
+use xds_cache::wave::{Decision, Stage};
+use xds_cache::{Revision, WavePolicy};
+
+use super::report::{LOOK_INTERVAL, reason};
+use super::{Again, Held, Wave, former, is_of_file, now, record};
+use crate::control::candidate::Candidate;
+use crate::control::plan::plan;
+use crate::control::write::Label;
+use crate::control::{Control, Shared, documents, observed, weights};
+
+/// When to look again.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    /// When a rollout begins or somebody did something to one.
+    Told,
+    /// Also when a client answers, or then.
+    Answered(Option<Instant>),
+    /// What was decided could not be done.
+    Failed,
+}
+
+impl Control {
+    /// Has rollouts in waves go on as their clients answer and time passes. Never ends.
+    pub async fn follow_waves(self) {
+        let mut ticks = self.shared.parts.board.ticks();
+        loop {
+            ticks.mark_unchanged();
+            let next = {
+                let _changing = self.shared.changing.lock().await;
+                self.shared.go_on().await
+            };
+            match next {
+                Next::Told => self.shared.wave_told.notified().await,
+                Next::Failed => tokio::time::sleep(RETRY_INTERVAL).await,
+                Next::Answered(at) => {
+                    let passed = async {
+                        match at {
+                            Some(at) => tokio::time::sleep_until(at.into()).await,
+                            None => std::future::pending().await,
+                        }
+                    };
+                    tokio::select! {
+                        () = self.shared.wave_told.notified() => {}
+                        answered = ticks.changed() => {
+                            if answered.is_err() {
+                                return;
+                            }
+                            tokio::time::sleep(LOOK_INTERVAL).await;
+                        }
+                        () = passed => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// The rollout that is under way, and those that ended.
+    pub(crate) fn wave_reports(&self) -> Vec<WaveReport> {
+        let (wave, ended) = {
+            let state = self.state();
+            let ended: Vec<WaveReport> =
+                state.ended.reports.iter().map(|(report, _)| report.clone()).collect();
+            (state.wave.clone(), ended)
+        };
+        let active = wave.map(|wave| self.report(&wave));
+        let is_active =
+            |report: &WaveReport| active.as_ref().is_some_and(|active| active.rollout == report.rollout);
+        let ended: Vec<WaveReport> = ended.into_iter().filter(|report| !is_active(report)).collect();
+        active.into_iter().chain(ended).collect()
+    }
+
+    /// Looks at the clients once, and does what is to be done.
+    async fn go_on(self: &Arc<Self>) -> Next {
+        let wave = {
+            let state = self.state();
+            state.wave.clone().filter(|_| state.is_loaded)
+        };
+        let Some(wave) = wave else { return Next::Told };
+        if let Some(reason) = &wave.stopped {
+            // Served as if it was put back already; what the API owns is still to follow.
+            if wave.has_overrides() {
+                let members = self.look_at(&wave).members;
+                return self.done(self.put_back(&wave, reason, members).await.map(|_| ())).await;
+            }
+            return Next::Told;
+        }
+        let look = self.look_at(&wave);
+        let (decision, stage, next) = {
+            let mut state = self.state();
+            let Some(wave) = &mut state.wave else { return Next::Told };
+            let stage = wave.rollout.stage();
+            let decision = wave.rollout.decide(look.seen(), now());
+            if wave.rollout.stage() != stage {
+                wave.since = SystemTime::now();
+            }
+            (decision, (stage, wave.rollout.stage()), wave.rollout.poll_timeout(now()))
+        };
+        if stage.0 != stage.1 {
+            let phase = match stage.1 {
+                Stage::Progressing => WavePhase::Progressing,
+                Stage::Holding => WavePhase::Holding,
+                Stage::Paused => WavePhase::Paused,
+            };
+            self.tell_wave(
+                &wave,
+                phase,
+                format!("{} of {} nodes have it", look.members.n_acked, look.members.n_ahead),
+            );
+        }
+        match decision {
+            None => Next::Answered(next),
+            Some(Decision::Advance) => self.done(self.advance(&wave).await).await,
+            Some(Decision::Complete) => self.done(self.complete(&wave, "waves", look.members).await).await,
+            Some(Decision::PutBack) => {
+                let reason = reason(&look.members);
+                self.done(self.put_back(&wave, &reason, look.members).await.map(|_| ())).await
+            }
+        }
+    }
+
+    async fn done(self: &Arc<Self>, outcome: Result<(), WriteError>) -> Next {
+        match outcome {
+            Ok(()) => {
+                self.solved("waves");
+                // At once: nobody may be concerned, and no time have to pass.
+                Next::Answered(Some(now()))
+            }
+            Err(error) => {
+                self.problem(
+                    "waves",
+                    format!("the rollout in waves cannot go on: {}", crate::telemetry::chain(&error)),
+                );
+                // Another server may have been faster.
+                if let Err(error) = self.catch_up().await {
+                    self.problem("store", format!("the store cannot be read: {error}"));
+                }
+                Next::Failed
+            }
+        }
+    }
+
+    async fn advance(self: &Arc<Self>, wave: &Wave) -> Result<(), WriteError> {
+        // Who rejected this very change still counts in the waves to come.
+        let mut failing = self.failing();
+        failing.retain(|node| !wave.split().is_ahead(node));
+        failing.extend(wave.failing.iter().cloned());
+        let mut next = Wave { since: SystemTime::now(), failing: Arc::new(failing), ..wave.clone() };
+        next.rollout.advance(now());
+        next.reached.push(self.next_revision());
+        let n_waves = next.rollout.policy().shares().len();
+        let (number, share, id) = (next.rollout.wave() + 1, next.rollout.share(), next.id);
+        let summary = format!("wave {number} of {n_waves} ({share}) of the rollout {id}");
+        self.commit_wave(Some(next.clone()), Candidate::default(), "waves", &summary).await?;
+        self.tell_wave(&next, WavePhase::Progressing, summary);
+        Ok(())
+    }
+
+    async fn complete(
+        self: &Arc<Self>,
+        wave: &Wave,
+        actor: &str,
+        members: WaveMembers,
+    ) -> Result<(), WriteError> {
+        let mut report = self.report(wave);
+        let summary = format!("the rollout {} is complete", wave.id);
+        self.commit_wave(None, Candidate::default(), actor, &summary).await?;
+        (report.phase, report.reason, report.next_at) = (WavePhase::Completed, None, None);
+        (report.since, report.members) = (SystemTime::now(), members);
+        self.state().ended.push(report, None);
+        self.tell_wave(wave, WavePhase::Completed, summary);
+        Ok(())
+    }
+
+    /// Undoes the change of a rollout: of what the API owns by a new revision, of what files say by going on to serve what was
+    /// before. If that cannot be stored, it is served nevertheless, and the error is told.
+    pub(crate) async fn put_back(
+        self: &Arc<Self>,
+        wave: &Wave,
+        reason: &str,
+        members: WaveMembers,
+    ) -> Result<WaveReport, WriteError> {
+        let mut report = self.report(wave);
+        let world = self.state().world();
+        let undo = former::undo(&world, &wave.held);
+        let of_files: Held = wave
+            .held
+            .iter()
+            .filter(|(key, _)| is_of_file(key))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
+        let stopped = Wave { stopped: Some(reason.into()), since: SystemTime::now(), ..wave.clone() };
+        let rest = Wave { held: Arc::new(of_files), ..stopped.clone() };
+        let next = (!rest.held.is_empty()).then_some(rest);
+        let summary = format!("put the rollout {} back: {reason}", wave.id);
+        let revision = match self.commit_wave(next.clone(), undo, "waves", &summary).await {
+            Ok(revision) => revision,
+            Err(error) => {
+                if wave.stopped.is_none() {
+                    self.state().wave = Some(stopped);
+                    let (revision, groups) = self.state().published();
+                    self.publish(revision, groups, "waves", &summary);
+                }
+                return Err(error);
+            }
+        };
+        report.phase = if next.is_some() { WavePhase::Held } else { WavePhase::Reverted };
+        (report.reason, report.next_at) = (Some(reason.to_owned()), None);
+        (report.since, report.members) = (SystemTime::now(), members);
+        let again =
+            wave.has_overrides().then(|| Again { put_back: revision, policy: wave.rollout.policy().clone() });
+        self.state().ended.push(report.clone(), again);
+        tracing::warn!(rollout = wave.id, reason, "a rollout in waves was put back");
+        self.tell_wave(wave, report.phase, summary);
+        Ok(report)
+    }
+
+    /// Puts back whatever is under way, so that a forced write can be done.
+    pub(crate) async fn abort_for(self: &Arc<Self>, actor: &str) -> Result<(), WriteError> {
+        let Some(wave) = self.state().wave.clone() else { return Ok(()) };
+        let members = self.look_at(&wave).members;
+        self.put_back(&wave, &format!("aborted by a forced write of {actor}"), members).await?;
+        // What files say is served to nobody by now; a forced write of it lies over that.
+        let rest = self.state().wave.clone();
+        if let Some(rest) = rest {
+            let summary = format!("let go of the rollout {}", rest.id);
+            self.commit_wave(None, Candidate::default(), actor, &summary).await?;
+        }
+        Ok(())
+    }
+
+    /// Does what somebody asks for.
+    pub(crate) async fn act(
+        self: &Arc<Self>,
+        rollout: u64,
+        verb: WaveVerb,
+        actor: &str,
+    ) -> Result<WaveReport, WriteError> {
+        let again = {
+            let _changing = self.changing.lock().await;
+            let wave = self.state().wave.clone().filter(|wave| wave.id == rollout);
+            match wave {
+                Some(wave) => {
+                    let done = self.act_on(&wave, verb, actor).await;
+                    self.wave_told.notify_one();
+                    done?;
+                    None
+                }
+                None => Some(self.again(rollout, verb)?),
+            }
+        };
+        if let Some(Again { put_back, policy }) = again {
+            return self.do_again(put_back, policy, actor).await;
+        }
+        let report = self.wave_reports().into_iter().find(|report| report.rollout == rollout);
+        report.ok_or_else(|| not_found(rollout))
+    }
+
+    async fn act_on(self: &Arc<Self>, wave: &Wave, verb: WaveVerb, actor: &str) -> Result<(), WriteError> {
+        let members = self.look_at(wave).members;
+        match verb {
+            WaveVerb::Promote => self.complete(wave, actor, members).await,
+            WaveVerb::Abort if wave.stopped.is_some() => {
+                Err(WriteError::WaveState(format!("the rollout {} is put back already", wave.id)))
+            }
+            WaveVerb::Abort => self.put_back(wave, &format!("aborted by {actor}"), members).await.map(|_| ()),
+            WaveVerb::Resume if wave.stopped.is_some() => {
+                let policy = wave.rollout.policy().clone();
+                let again = Wave {
+                    since: SystemTime::now(),
+                    reached: vec![self.next_revision()],
+                    stopped: None,
+                    rollout: xds_cache::wave::Rollout::new(policy, 0, now()),
+                    failing: Arc::new(self.failing()),
+                    ..wave.clone()
+                };
+                let summary = format!("the rollout {} begins again", wave.id);
+                let nothing = Candidate::default();
+                self.commit_wave(Some(again.clone()), nothing, actor, &summary).await?;
+                self.tell_wave(&again, WavePhase::Progressing, summary);
+                Ok(())
+            }
+            WaveVerb::Resume => {
+                let mut state = self.state();
+                let Some(wave) = &mut state.wave else { return Err(not_found(wave.id)) };
+                wave.rollout.resume(now()).map_err(|_| {
+                    let text = "is neither paused nor put back; it goes on by itself";
+                    WriteError::WaveState(format!("the rollout {} {text}", wave.id))
+                })?;
+                wave.since = SystemTime::now();
+                Ok(())
+            }
+        }
+    }
+
+    /// How a rollout that ended is begun again.
+    fn again(&self, rollout: u64, verb: WaveVerb) -> Result<Again, WriteError> {
+        let state = self.state();
+        let (report, again) = state
+            .ended
+            .reports
+            .iter()
+            .find(|(report, _)| report.rollout == rollout)
+            .ok_or_else(|| not_found(rollout))?;
+        match (verb, again) {
+            (WaveVerb::Resume, Some(again)) => Ok(again.clone()),
+            (WaveVerb::Resume | WaveVerb::Promote | WaveVerb::Abort, _) => Err(WriteError::WaveState(
+                format!("the rollout {rollout} ended: it is {}", report.phase.as_str()),
+            )),
+        }
+    }
+
+    /// Undoes the revision that put a change back, in waves.
+    async fn do_again(
+        self: &Arc<Self>,
+        put_back: Revision,
+        policy: WavePolicy,
+        actor: &str,
+    ) -> Result<WaveReport, WriteError> {
+        let waves = WaveChoice::By(policy);
+        let options = WriteOptions { actor: actor.to_owned(), waves, ..WriteOptions::default() };
+        let outcome = self.write(Write::Revert { of: put_back }, options).await?;
+        let rollout = outcome.wave.ok_or_else(|| {
+            WriteError::WaveState("everything that the change was about was changed again since".to_owned())
+        })?;
+        self.wave_reports()
+            .into_iter()
+            .find(|report| report.rollout == rollout)
+            .ok_or_else(|| not_found(rollout))
+    }
+
+    /// Stores and publishes what a rollout has become, and what it undoes. The caller holds `changing`.
+    async fn commit_wave(
+        self: &Arc<Self>,
+        next: Option<Wave>,
+        undo: Candidate,
+        actor: &str,
+        summary: &str,
+    ) -> Result<Revision, WriteError> {
+        let world = self.state().world();
+        let resting = next.as_ref().map(Wave::resting).unwrap_or_default();
+        let (documents, dropped) = self.translate_aside(&world, &undo, resting).await?;
+        let Candidate { patch, documents: document_patch, .. } = undo;
+        let groups = world.patched(&world.base, &patch, &documents);
+        let mut plan = plan(&world.overrides, &patch);
+        plan.extend(documents::plan(&world.documents.owned, &document_patch));
+        plan.extend(weights::plan(&world.documents.weights, &documents.weights));
+        plan.extend(record::plan(next.as_ref(), &self.parts.store.state().1));
+        let revision = match plan.is_empty() {
+            true => world.revision,
+            false => {
+                plan.extend(observed::plan(&world.documents.translated, &documents.translated));
+                self.commit(world.revision, plan, Label { actor, source: "waves", summary }).await?
+            }
+        };
+        self.apply(revision, patch, documents, groups.clone());
+        self.state().wave = next;
+        self.prepare().await;
+        self.publish(revision, groups, "waves", summary);
+        self.tell_dropped(&dropped);
+        Ok(revision)
+    }
+
+    pub(crate) fn tell_wave(&self, wave: &Wave, phase: WavePhase, message: String) {
+        let share = match phase {
+            WavePhase::Progressing | WavePhase::Holding | WavePhase::Paused => Some(wave.rollout.share()),
+            WavePhase::Completed => Some(xds_cache::wave::Share::ALL),
+            WavePhase::Held | WavePhase::Reverted => None,
+        };
+        if let Some(observer) = &self.parts.observer {
+            observer.wave(phase, share);
+        }
+        tracing::info!(rollout = wave.id, phase = phase.as_str(), "{message}");
+        self.tell(Event::Wave { rollout: wave.id, phase, share, message });
+    }
+
+    fn next_revision(&self) -> Revision {
+        Revision(self.state().revision.0 + 1)
+    }
+}
+
+fn not_found(rollout: u64) -> WriteError {
+    WriteError::NotFound { what: format!("the rollout {rollout}") }
+}
+
+/// How long after a failure of the store it is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);

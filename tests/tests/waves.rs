@@ -1,0 +1,235 @@
+//! Rollouts in waves with the real server: who gets a change, over `kill -9`, and what a real Envoy that rejects it has after.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result, ensure};
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use prost::Message as _;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use xds_tests::config::{self, CLUSTER, ConfigDir};
+use xds_tests::envoy::Envoy;
+use xds_tests::raw::{self, DeltaStream, SotwStream, path};
+use xds_tests::server::{Server, Setup, Variant};
+use xds_tests::wait::{PATIENCE, wait_for};
+
+const N_NODES: usize = 20;
+
+/// The nodes `node-0`, `node-1` and so on, every other one with incremental xDS. All have a wildcard for clusters and accept
+/// at once what is not newer than they may.
+struct Fleet {
+    nodes: Vec<Arc<Mutex<Held>>>,
+    streams: JoinSet<Result<()>>,
+    /// The connect timeout up to which the cluster `c` is accepted; more is accepted once it grows.
+    accepts: watch::Sender<i64>,
+}
+
+/// What a node was sent.
+#[derive(Debug, Default)]
+struct Held {
+    /// The connect timeout of the cluster `c` in seconds.
+    seconds: i64,
+    n_responses: usize,
+}
+
+impl Fleet {
+    /// Connects every node, and waits until each has something.
+    async fn connect(server: &Server, accepts: i64) -> Result<Self> {
+        let (accepts, _) = watch::channel(accepts);
+        let mut fleet = Self { nodes: Vec::new(), streams: JoinSet::new(), accepts };
+        for n in 0..N_NODES {
+            let held = Arc::new(Mutex::new(Held::default()));
+            fleet.nodes.push(Arc::clone(&held));
+            let channel = raw::connect(server.xds()).await?;
+            let (node, accepts) = (raw::node(&format!("node-{n}"), "edge"), fleet.accepts.subscribe());
+            if n % 2 == 0 {
+                let stream = SotwStream::open(channel, path::ADS, node);
+                fleet.streams.spawn(follow_sotw(stream, held, accepts));
+            } else {
+                let stream = DeltaStream::open(channel, path::ADS_DELTA, node);
+                fleet.streams.spawn(follow_delta(stream, held, accepts));
+            }
+        }
+        fleet.wait("something", |held| held.n_responses > 0).await?;
+        Ok(fleet)
+    }
+
+    async fn wait(&self, what: &str, holds: impl Fn(&Held) -> bool) -> Result<()> {
+        wait_for(what, PATIENCE, async || {
+            let n = self.nodes.iter().filter(|node| holds(&lock(node))).count();
+            ensure!(n == N_NODES, "{n} of {N_NODES} nodes have it");
+            Ok(())
+        })
+        .await
+    }
+
+    /// The nodes that were sent the cluster `c` with this timeout.
+    fn with(&self, seconds: i64) -> BTreeSet<String> {
+        let nodes = self.nodes.iter().enumerate();
+        nodes.filter(|(_, node)| lock(node).seconds == seconds).map(|(n, _)| format!("node-{n}")).collect()
+    }
+
+    fn accept(&self, seconds: i64) {
+        self.accepts.send_replace(seconds);
+    }
+}
+
+fn lock(held: &Mutex<Held>) -> std::sync::MutexGuard<'_, Held> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn follow_sotw(
+    mut stream: SotwStream,
+    held: Arc<Mutex<Held>>,
+    mut accepts: watch::Receiver<i64>,
+) -> Result<()> {
+    stream.subscribe(CLUSTER, &[]).await?;
+    loop {
+        // Ends with the server.
+        let Ok(response) = stream.expect_type(CLUSTER).await else { return Ok(()) };
+        let seconds = take(&held, response.resources.iter().map(|any| any.value.as_slice()))?;
+        accepts.wait_for(|most| seconds <= *most).await?;
+        stream.ack(&response, &[]).await?;
+    }
+}
+
+async fn follow_delta(
+    mut stream: DeltaStream,
+    held: Arc<Mutex<Held>>,
+    mut accepts: watch::Receiver<i64>,
+) -> Result<()> {
+    stream.subscribe(CLUSTER, &[]).await?;
+    loop {
+        let Ok(response) = stream.expect_type(CLUSTER).await else { return Ok(()) };
+        let contents =
+            response.resources.iter().filter_map(|one| one.resource.as_ref()).map(|any| any.value.as_slice());
+        let seconds = take(&held, contents)?;
+        accepts.wait_for(|most| seconds <= *most).await?;
+        stream.ack(&response).await?;
+    }
+}
+
+/// Notes what a response says of the cluster `c`.
+fn take<'r>(held: &Mutex<Held>, contents: impl Iterator<Item = &'r [u8]>) -> Result<i64> {
+    let mut held = lock(held);
+    for content in contents {
+        let cluster = Cluster::decode(content)?;
+        if cluster.name == "c" {
+            held.seconds = cluster.connect_timeout.context("connect_timeout")?.seconds;
+        }
+    }
+    held.n_responses += 1;
+    Ok(held.seconds)
+}
+
+fn cluster(seconds: u32) -> Value {
+    let mut cluster = config::cluster("c");
+    cluster["connect_timeout"] = json!(format!("{seconds}s"));
+    cluster
+}
+
+fn ids(report: &Value, field: &str) -> BTreeSet<String> {
+    report[field].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The newest rollout, once it is as it should be.
+async fn wait_wave(server: &Server, is_good: impl Fn(&Value) -> bool) -> Result<Value> {
+    let waves = server.wait_json("/v1/waves", |waves| is_good(&waves["rollouts"][0])).await?;
+    Ok(waves["rollouts"][0].clone())
+}
+
+/// Waits until the members of the first wave, and nobody else, were sent the cluster with 2 seconds. They have not answered.
+async fn wait_members(server: &Server, fleet: &Fleet) -> Result<BTreeSet<String>> {
+    let report = wait_wave(server, |wave| {
+        wave["phase"] == "progressing" && ids(wave, "ahead").len() + ids(wave, "behind").len() == N_NODES
+    })
+    .await?;
+    let members = ids(&report, "ahead");
+    ensure!(!members.is_empty() && members.len() < N_NODES, "{report:#}");
+    wait_for("the members", PATIENCE, async || {
+        ensure!(fleet.with(2) == members, "{:?} have it, the members are {members:?}", fleet.with(2));
+        Ok(())
+    })
+    .await?;
+    ensure!(fleet.with(1).len() == N_NODES - members.len(), "the others have what was before");
+    Ok(members)
+}
+
+/// Begins a change, kills the server while no member has answered yet, and lets the change go on.
+async fn over_a_kill(mut server: Server, begin: impl AsyncFnOnce(&Server) -> Result<()>) -> Result<()> {
+    let fleet = Fleet::connect(&server, 1).await?;
+    begin(&server).await?;
+    let members = wait_members(&server, &fleet).await?;
+    let behind = |fleet: &Fleet| {
+        let held = fleet.nodes.iter().map(|node| lock(node));
+        held.filter(|held| held.seconds == 1).map(|held| held.n_responses).max()
+    };
+    assert_eq!(behind(&fleet), Some(1), "who is behind was sent nothing more");
+    server.kill().await?;
+    drop(fleet);
+    server.restart().await?;
+    server.wait_ready().await?;
+    let fleet = Fleet::connect(&server, 1).await?;
+    assert_eq!(wait_members(&server, &fleet).await?, members, "the same nodes after the restart");
+    assert_eq!(behind(&fleet), Some(1));
+    fleet.accept(2);
+    fleet.wait("the change", |held| held.seconds == 2).await?;
+    let report = wait_wave(&server, |wave| wave["phase"] == "completed").await?;
+    assert_eq!(report["waves"].as_array().map(Vec::len), Some(2), "{report:#}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_change_of_files_reaches_exactly_the_members_also_after_kill_9() -> Result<()> {
+    let dir = ConfigDir::new()?;
+    dir.write_resources("c.yaml", &[cluster(1)])?;
+    let setup = Setup::new()?.watch(dir.path()).arg("--waves=30%,100%").arg("--wave-hold=0s");
+    let server = Server::start_with(setup).await?;
+    over_a_kill(server, async |_| dir.write_resources("c.yaml", &[cluster(2)]).map(|_| ())).await
+}
+
+#[tokio::test]
+async fn a_write_reaches_exactly_the_members_also_after_kill_9() -> Result<()> {
+    let server = Server::start_with(Setup::new()?).await?;
+    let path = "/v1/groups/default/resources/clusters/c";
+    server.put(path, &cluster(1)).await?;
+    over_a_kill(server, async |server| {
+        let answer = server.put(&format!("{path}?waves=30%25"), &cluster(2)).await?;
+        ensure!(answer["rollout"].is_u64(), "{answer:#}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_a_real_envoy_rejects_is_put_back() -> Result<()> {
+    let server = Server::start_with(Setup::new()?).await?;
+    let path = "/v1/groups/default/resources/clusters/c";
+    let with_address = |address: &str| {
+        let mut cluster = config::cluster("c");
+        cluster["type"] = json!("STATIC");
+        cluster.as_object_mut().and_then(|fields| fields.remove("eds_cluster_config"));
+        cluster["load_assignment"] = json!({"cluster_name": "c", "endpoints": [{"lb_endpoints": [{"endpoint":
+            {"address": {"socket_address": {"address": address, "port_value": 80}}}}]}]});
+        cluster
+    };
+    server.put(path, &with_address("127.0.0.1")).await?;
+    let envoy = Envoy::start(&server.bootstrap_envoy("edge-1", Variant::Delta).await?).await?;
+    envoy.wait_live().await?;
+    let is_synced = |node: &Value| node["types"][CLUSTER]["status"] == "SYNCED";
+    server.wait_json("/v1/nodes/edge-1", is_synced).await?;
+    // Only Envoy knows that a cluster of type STATIC cannot have a name as address. Nearly every node is in the first wave.
+    let answer = server.put(&format!("{path}?waves=99%25"), &with_address("not.an.ip")).await?;
+    let report = wait_wave(&server, |wave| wave["phase"] == "reverted").await?;
+    assert_eq!(report["id"], answer["rollout"], "{report:#}");
+    let reason = report["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("malformed IP address: not.an.ip"), "{report:#}");
+    server.wait_json("/v1/nodes/edge-1", is_synced).await?;
+    let owned = server.get_json(path).await?;
+    let endpoint = "/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address/address";
+    assert_eq!(owned.pointer(endpoint), Some(&json!("127.0.0.1")), "{owned:#}");
+    assert!(envoy.config_dump().await?.active_clusters().contains_key("c"));
+    Ok(())
+}
