@@ -148,7 +148,8 @@ impl Sender {
         target: Target,
     ) -> Result<(String, bool)> {
         requests.ready().await?;
-        let request = Request::get(target.path()).header(header::HOST, HOSTS[target.host]).body(Empty::new())?;
+        let request =
+            Request::get(target.path()).header(header::HOST, HOSTS[target.host]).body(Empty::new())?;
         let response = requests.send_request(request).await?;
         let (head, body) = response.into_parts();
         let body = body.collect().await?.to_bytes();
@@ -160,9 +161,9 @@ impl Sender {
 
 /// Whether a connection was closed instead of an answer.
 fn is_closed(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<hyper::Error>().is_some_and(|error| {
-        error.is_canceled() || error.is_closed() || error.is_incomplete_message()
-    })
+    error
+        .downcast_ref::<hyper::Error>()
+        .is_some_and(|error| error.is_canceled() || error.is_closed() || error.is_incomplete_message())
 }
 
 /// As many requests may be on their way at a time.

@@ -368,8 +368,11 @@ mod tests {
         for _ in 0..1000 {
             seen.insert(state.change(&mut random, 6));
             let resources = state.for_envoy(&backends, [1, 2]);
-            let clusters: BTreeSet<_> =
-                resources.iter().filter(|r| r["@type"] == config::CLUSTER).map(|r| r["name"].to_string()).collect();
+            let clusters: BTreeSet<_> = resources
+                .iter()
+                .filter(|r| r["@type"] == config::CLUSTER)
+                .map(|r| r["name"].to_string())
+                .collect();
             let routes: Vec<_> = resources.iter().filter(|r| r["@type"] == config::ROUTE).collect();
             for number in (0..N_CLUSTER_NAMES).map(|number| format!("\"{}\"", cluster_name(number))) {
                 let is_used = routes.iter().any(|routes| routes.to_string().contains(&number));

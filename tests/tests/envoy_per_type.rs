@@ -32,7 +32,8 @@ async fn delta_streams_per_type() -> Result<()> {
 
 #[tokio::test]
 async fn rest_polling() -> Result<()> {
-    let source = |_: &Value| config::api_source("REST", &[("refresh_delay", "0.05s"), ("request_timeout", "1s")]);
+    let source =
+        |_: &Value| config::api_source("REST", &[("refresh_delay", "0.05s"), ("request_timeout", "1s")]);
     let world = World::start(source).await?;
     world.follows_changes().await
 }

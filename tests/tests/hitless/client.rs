@@ -88,7 +88,7 @@ fn source(variant: Variant) -> Value {
 
 /// A running client. Calls of a worker end with each transition and begin with the next; requests through Envoy never end.
 pub(crate) enum Client<'w> {
-    Envoy { envoy: Envoy, load: HttpLoad },
+    Envoy { envoy: Box<Envoy>, load: HttpLoad },
     Grpc { channels: [Channel<'w>; LISTENERS.len()], holds: Vec<(Target, Hold<'w>)> },
 }
 

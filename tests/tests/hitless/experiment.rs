@@ -71,7 +71,7 @@ impl Experiment {
             envoy.wait_listener(name).await?;
         }
         let load = HttpLoad::start(addrs, PER_SECOND);
-        world.drive(Client::Envoy { envoy, load }, state, random).await.map(Some)
+        world.drive(Client::Envoy { envoy: Box::new(envoy), load }, state, random).await.map(Some)
     }
 }
 
@@ -167,7 +167,8 @@ impl World {
             if i + 1 < n {
                 self.publish(&state, "").await?;
                 // Somewhere in the middle of what the client and the server have to tell each other: nothing to wait for.
-                let pause_ms = 5 + random.within(0..1 + 6 * u64::try_from(self.experiment.each_way.as_millis())?);
+                let pause_ms =
+                    5 + random.within(0..1 + 6 * u64::try_from(self.experiment.each_way.as_millis())?);
                 tokio::time::sleep(Duration::from_millis(pause_ms)).await;
             } else {
                 began = Instant::now();

@@ -56,7 +56,12 @@ impl Report {
     /// Fails unless nothing was lost and every change was accepted within its phases.
     pub(crate) fn judge(&self) -> Result<()> {
         let bad: Vec<_> = self.steps.iter().filter(|step| !step.faults.is_empty()).collect();
-        ensure!(bad.is_empty(), "{} requests failed, {} went astray: {bad:#?}", self.n_failed, self.n_misrouted);
+        ensure!(
+            bad.is_empty(),
+            "{} requests failed, {} went astray: {bad:#?}",
+            self.n_failed,
+            self.n_misrouted
+        );
         for (transition, (fastest, _)) in self.times() {
             let bound = transition.n_phases() * 2 * self.experiment.each_way + OWN_TIME;
             ensure!(fastest <= bound, "{transition:?} was accepted after {fastest:?} instead of {bound:?}");
