@@ -313,10 +313,14 @@ impl StreamEntry {
         let _ = board.news.send(News::Stream { id: self.id, event: event.clone() });
     }
 
-    /// The changed types that concern the stream's client.
+    /// The changed types that concern the stream's client and come on this stream.
     #[must_use]
     pub fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
-        self.subscriber.upgrade().map(|subscriber| subscriber.concerned(change)).unwrap_or_default()
+        let mut types =
+            self.subscriber.upgrade().map(|subscriber| subscriber.concerned(change)).unwrap_or_default();
+        let service = self.lock().info.service.clone();
+        types.retain(|of| service.as_ref().is_none_or(|service| service == of));
+        types
     }
 
     /// What the stream's client is not sent yet, and why.
