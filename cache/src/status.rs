@@ -299,7 +299,10 @@ impl StreamEntry {
 
     /// Records what happened, and tells those who wait for it.
     pub fn record(&self, event: &StreamEvent, at: SystemTime) {
-        self.lock().types.entry(event.resource_type.clone()).or_default().record(&event.kind, at);
+        // What is held back may be of a type that another stream of the client has.
+        if !matches!(event.kind, EventKind::HeldBack | EventKind::GraceExpired) {
+            self.lock().types.entry(event.resource_type.clone()).or_default().record(&event.kind, at);
+        }
         let Some(board) = self.board.upgrade() else { return };
         match event.kind {
             EventKind::Acked(_) | EventKind::Nacked { .. } | EventKind::Current(_) => board.tick(),
