@@ -47,7 +47,6 @@ async fn the_naive_order_loses_requests() -> Result<()> {
 /// Every client at every distance, in both orders, if `XDS_HITLESS` says how many transitions; `XDS_HITLESS_CLIENT=grpcio` makes it
 /// one client, by a part of its name. Prints the table of docs/hitless.md.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[expect(clippy::print_stdout, reason = "what goes wrong after an hour is told after an hour")]
 async fn the_whole_matrix() -> Result<()> {
     let Ok(n_transitions) = std::env::var("XDS_HITLESS") else { return Ok(()) };
     let n_phased = n_transitions.parse().context("XDS_HITLESS is the number of transitions")?;
