@@ -299,7 +299,10 @@ impl StreamEntry {
 
     /// Records what happened, and tells those who wait for it.
     pub fn record(&self, event: &StreamEvent, at: SystemTime) {
-        self.lock().types.entry(event.resource_type.clone()).or_default().record(&event.kind, at);
+        // What is held back may be of a type that another stream of the client has.
+        if !matches!(event.kind, EventKind::HeldBack | EventKind::GraceExpired) {
+            self.lock().types.entry(event.resource_type.clone()).or_default().record(&event.kind, at);
+        }
         let Some(board) = self.board.upgrade() else { return };
         match event.kind {
             EventKind::Acked(_) | EventKind::Nacked { .. } | EventKind::Current(_) => board.tick(),
@@ -313,10 +316,14 @@ impl StreamEntry {
         let _ = board.news.send(News::Stream { id: self.id, event: event.clone() });
     }
 
-    /// The changed types that concern the stream's client.
+    /// The changed types that concern the stream's client and come on this stream.
     #[must_use]
     pub fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
-        self.subscriber.upgrade().map(|subscriber| subscriber.concerned(change)).unwrap_or_default()
+        let mut types =
+            self.subscriber.upgrade().map(|subscriber| subscriber.concerned(change)).unwrap_or_default();
+        let service = self.lock().info.service.clone();
+        types.retain(|of| service.as_ref().is_none_or(|service| service == of));
+        types
     }
 
     /// What the stream's client is not sent yet, and why.

@@ -110,6 +110,40 @@ pub fn static_envoy(backend: SocketAddr) -> String {
     .to_string()
 }
 
+/// A config source with a connection of its own for each type, instead of ADS.
+#[must_use]
+pub fn api_source(api_type: &str, more: &[(&str, &str)]) -> Value {
+    let mut source = json!({"api_type": api_type, "transport_api_version": "V3"});
+    if api_type == "REST" {
+        source["cluster_names"] = json!(["xds_cluster"]);
+    } else {
+        source["grpc_services"] = json!([{"envoy_grpc": {"cluster_name": "xds_cluster"}}]);
+        source["set_node_on_first_message_only"] = json!(true);
+    }
+    for (key, value) in more {
+        source[*key] = json!(value);
+    }
+    json!({"api_config_source": source, "resource_api_version": "V3"})
+}
+
+/// Makes a bootstrap of Envoy ask for clusters and listeners at `source` instead of ADS.
+pub fn without_ads(bootstrap: &mut Value, source: &Value) {
+    let dynamic = &mut bootstrap["dynamic_resources"];
+    dynamic["cds_config"] = source.clone();
+    dynamic["lds_config"] = source.clone();
+    dynamic.as_object_mut().map(|dynamic| dynamic.remove("ads_config"));
+}
+
+/// Replaces every `ads: {}` below, wherever it stands.
+pub fn replace_ads(value: &mut Value, source: &Value) {
+    match value {
+        Value::Object(object) if object.contains_key("ads") => *value = source.clone(),
+        Value::Object(object) => object.values_mut().for_each(|value| replace_ads(value, source)),
+        Value::Array(array) => array.iter_mut().for_each(|value| replace_ads(value, source)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
 /// A bootstrap for a gRPC client.
 #[must_use]
 pub fn grpc_bootstrap(xds: SocketAddr, node_id: &str) -> String {

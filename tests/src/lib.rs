@@ -5,7 +5,8 @@
 //! [`tools`] installs what is not Rust. [`raw`] speaks xDS field by field, where a real client would be too
 //! polite. [`config`] writes the configuration, [`documents`] route documents and what is
 //! needed to try them. [`rpc`] makes single requests, HTTP and gRPC, to any host. [`seen`] and [`events`] put what a server says into short forms,
-//! [`random`] makes choices that can be made again.
+//! [`random`] makes choices that can be made again. [`delay`] puts a distance between two programs, [`transitions`] makes random changes of
+//! complete configurations, [`load`] makes requests all the while.
 //!
 //! [`pitfalls`] lists the mistakes of peers and where each is tested here, or which later work brings it.
 //!
@@ -14,10 +15,12 @@
 
 pub mod backend;
 pub mod config;
+pub mod delay;
 pub mod documents;
 pub mod envoy;
 pub mod events;
 pub mod http;
+pub mod load;
 pub mod pitfalls;
 pub mod process;
 pub mod random;
@@ -26,5 +29,6 @@ pub mod rpc;
 pub mod seen;
 pub mod server;
 pub mod tools;
+pub mod transitions;
 pub mod wait;
 pub mod worker;

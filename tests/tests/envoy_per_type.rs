@@ -16,7 +16,7 @@ use xds_tests::wait::{PATIENCE, wait_for};
 
 #[tokio::test]
 async fn sotw_streams_per_type() -> Result<()> {
-    let source = |_: &Value| api_source("GRPC", &[]);
+    let source = |_: &Value| config::api_source("GRPC", &[]);
     let world = World::start(source).await?;
     world.follows_changes().await?;
     world.has_one_connection("sotw").await
@@ -24,7 +24,7 @@ async fn sotw_streams_per_type() -> Result<()> {
 
 #[tokio::test]
 async fn delta_streams_per_type() -> Result<()> {
-    let source = |_: &Value| api_source("DELTA_GRPC", &[]);
+    let source = |_: &Value| config::api_source("DELTA_GRPC", &[]);
     let world = World::start(source).await?;
     world.follows_changes().await?;
     world.has_one_connection("delta").await
@@ -32,24 +32,10 @@ async fn delta_streams_per_type() -> Result<()> {
 
 #[tokio::test]
 async fn rest_polling() -> Result<()> {
-    let source = |_: &Value| api_source("REST", &[("refresh_delay", "0.05s"), ("request_timeout", "1s")]);
+    let source =
+        |_: &Value| config::api_source("REST", &[("refresh_delay", "0.05s"), ("request_timeout", "1s")]);
     let world = World::start(source).await?;
     world.follows_changes().await
-}
-
-/// A config source with a connection of its own for each type, instead of ADS.
-fn api_source(api_type: &str, more: &[(&str, &str)]) -> Value {
-    let mut source = json!({"api_type": api_type, "transport_api_version": "V3"});
-    if api_type == "REST" {
-        source["cluster_names"] = json!(["xds_cluster"]);
-    } else {
-        source["grpc_services"] = json!([{"envoy_grpc": {"cluster_name": "xds_cluster"}}]);
-        source["set_node_on_first_message_only"] = json!(true);
-    }
-    for (key, value) in more {
-        source[*key] = json!(value);
-    }
-    json!({"api_config_source": source, "resource_api_version": "V3"})
 }
 
 struct World {
@@ -69,10 +55,7 @@ impl World {
         let server = Server::start(config.path()).await?;
         let mut bootstrap: Value = serde_json::from_str(&server.bootstrap_envoy(NODE, Variant::Sotw).await?)?;
         let source = source(&bootstrap);
-        let dynamic = &mut bootstrap["dynamic_resources"];
-        dynamic["cds_config"] = source.clone();
-        dynamic["lds_config"] = source.clone();
-        dynamic.as_object_mut().map(|dynamic| dynamic.remove("ads_config"));
+        config::without_ads(&mut bootstrap, &source);
         if source["api_config_source"]["api_type"] == "REST" {
             // Polling is HTTP/1.1; gRPC is HTTP/2.
             let cluster = bootstrap["static_resources"]["clusters"][0].as_object_mut();
@@ -98,7 +81,7 @@ impl World {
             cluster["connect_timeout"] = json!(connect_timeout);
             resources.push(cluster);
         }
-        resources.iter_mut().for_each(|resource| replace_ads(resource, &self.source));
+        resources.iter_mut().for_each(|resource| config::replace_ads(resource, &self.source));
         self.config.write_resources("all.yaml", &resources).map(drop)
     }
 
@@ -131,16 +114,6 @@ impl World {
         // Clusters, listeners, routes, and the endpoints of two clusters.
         ensure!(streams.len() == 5, "{node:#}");
         Ok(())
-    }
-}
-
-/// Replaces every `ads: {}` below, wherever it stands.
-fn replace_ads(value: &mut Value, source: &Value) {
-    match value {
-        Value::Object(object) if object.contains_key("ads") => *value = source.clone(),
-        Value::Object(object) => object.values_mut().for_each(|value| replace_ads(value, source)),
-        Value::Array(array) => array.iter_mut().for_each(|value| replace_ads(value, source)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

@@ -121,7 +121,11 @@ impl Client {
     pub fn handle_close(&mut self, stream: StreamId) {
         self.streams.remove(&stream);
         self.woken.remove(&stream);
-        self.order.is_due |= self.order.is_open();
+        if self.order.is_open() {
+            // What waited for its disuse is sent on another one.
+            self.order.is_due = true;
+            self.woken.extend(self.streams.keys().next());
+        }
     }
 
     /// Lets time pass.

@@ -325,6 +325,14 @@ impl Stream {
         self.variant == Variant::Sotw && state.resource_type.is_complete_in_sotw()
     }
 
+    /// Whether the client, though told that something is gone, uses it as long as it asks for it. Envoy takes no notice when a route
+    /// configuration is removed: connections of a listener that was replaced use it until they are drained.
+    pub(crate) fn ignores_removals(&self, state: &TypeState) -> bool {
+        self.variant == Variant::Delta
+            && state.resource_type == ResourceType::RouteConfiguration
+            && !state.subscription.is_wildcard()
+    }
+
     /// Whether the client is never told that something of the type is gone.
     pub(crate) fn tells_no_removals(&self, state: &TypeState) -> bool {
         self.variant == Variant::Sotw && !state.resource_type.is_complete_in_sotw()

@@ -53,14 +53,15 @@ pub(super) fn released(
 ) -> (Vec<Released>, Option<Instant>) {
     let mut released = Vec::new();
     let mut timeout = None;
-    for (stream, state) in readiness.streams.iter().flat_map(|(id, stream)| {
-        stream.types().iter().filter(|state| state.applied.is_open()).map(|state| (*id, state))
+    for (id, stream, state) in readiness.streams.iter().flat_map(|(id, stream)| {
+        stream.types().iter().filter(|state| state.applied.is_open()).map(move |state| (*id, stream, state))
     }) {
         let mut positions = state.applied.replaced(|table, name| readiness.matters(state, table, name));
         for accepted in state.applied.accepted() {
             let end = accepted.at.and_then(|at| at.checked_add(limits.removal_grace));
             let is_over = end.is_some_and(|end| now >= end);
-            if is_over || !is_blocked(readiness, state, accepted) {
+            let is_in_use = keeps_removed(stream, state, accepted) || is_blocked(readiness, state, accepted);
+            if is_over || !is_in_use {
                 positions.push(accepted.position);
             } else {
                 // What came later has not replaced more than this did.
@@ -69,10 +70,17 @@ pub(super) fn released(
             }
         }
         if !positions.is_empty() {
-            released.push((stream, state.resource_type.clone(), positions));
+            released.push((id, state.resource_type.clone(), positions));
         }
     }
     (released, timeout)
+}
+
+/// Whether the client goes on using something that it was told is gone.
+fn keeps_removed(stream: &Stream, state: &TypeState, accepted: Accepted<'_>) -> bool {
+    let asks_for = |name: &Name| state.subscription.names().contains(name);
+    stream.ignores_removals(state)
+        && accepted.newer.changes_since(accepted.older).removed.iter().any(asks_for)
 }
 
 /// Whether something that the client had before is in use because what it was sent instead needs what it lacks.

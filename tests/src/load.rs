@@ -1,0 +1,172 @@
+//! Requests at a constant rate in the background, and what became of them.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{interval, timeout};
+
+use crate::transitions::{HOSTS, LISTENERS, Target};
+use crate::worker::{Calls, Channel, Counts, Hold};
+
+/// What became of the requests to each target.
+pub type Tally = BTreeMap<Target, Counts>;
+
+/// HTTP requests to all targets in turn, through Envoy's listeners. Dropping it ends them.
+///
+/// One half goes over connections that are kept as long as Envoy lets them, the other half over a new connection for each request.
+#[derive(Debug)]
+pub struct HttpLoad {
+    addrs: [SocketAddr; LISTENERS.len()],
+    tally: Arc<Mutex<Tally>>,
+    _senders: JoinSet<()>,
+}
+
+impl HttpLoad {
+    /// Starts `per_second` requests to the listeners at these addresses.
+    #[must_use]
+    pub fn start(addrs: [SocketAddr; LISTENERS.len()], per_second: u32) -> Self {
+        let tally = Arc::<Mutex<Tally>>::default();
+        let mut senders = JoinSet::new();
+        let period = Duration::from_secs(1) * N_SENDERS / per_second;
+        for i in 0..N_SENDERS {
+            let is_kept = i % 2 == 0;
+            senders.spawn(send(Sender { addrs, is_kept, kept: [None, None] }, i, period, Arc::clone(&tally)));
+        }
+        Self { addrs, tally, _senders: senders }
+    }
+
+    /// Returns what became of the requests since the last call.
+    #[must_use]
+    pub fn take(&self) -> Tally {
+        std::mem::take(&mut *self.tally.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes one request and returns the name of the backend that answered.
+    ///
+    /// # Errors
+    ///
+    /// If it fails.
+    pub async fn who(&self, target: Target) -> Result<String> {
+        Sender { addrs: self.addrs, is_kept: false, kept: [None, None] }.request(target).await
+    }
+}
+
+/// gRPC calls to all targets that can be reached, through channels to [`LISTENERS`], until they are stopped.
+///
+/// # Errors
+///
+/// If the worker does not answer.
+pub async fn hold_all<'w>(
+    channels: &[Channel<'w>; LISTENERS.len()],
+    per_second: u32,
+) -> Result<Vec<(Target, Hold<'w>)>> {
+    let targets: Vec<_> = Target::all_of_grpc().collect();
+    let each = per_second / u32::try_from(targets.len())?;
+    let mut holds = Vec::new();
+    for target in targets {
+        let calls = Calls { method: target.path(), ..Calls::new(1) };
+        holds.push((target, channels[target.listener].hold(&calls, each).await?));
+    }
+    Ok(holds)
+}
+
+/// Who makes one request after the other.
+#[derive(Debug)]
+struct Sender {
+    addrs: [SocketAddr; LISTENERS.len()],
+    /// Whether connections are kept.
+    is_kept: bool,
+    kept: [Option<SendRequest<Empty<Bytes>>>; LISTENERS.len()],
+}
+
+async fn send(mut sender: Sender, first: u32, period: Duration, tally: Arc<Mutex<Tally>>) {
+    let mut due = interval(period);
+    // Each begins somewhere else, so that all targets are asked all the time.
+    let targets: Vec<_> = Target::all().collect();
+    let n_skipped = usize::try_from(first).unwrap_or_default() * targets.len() / N_SENDERS as usize;
+    for target in targets.iter().cycle().skip(n_skipped) {
+        due.tick().await;
+        let answer = timeout(LIMIT, sender.request(*target)).await.context("no answer in time").flatten();
+        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = tally.entry(*target).or_default();
+        match answer {
+            Ok(name) => *counts.names.entry(name).or_default() += 1,
+            Err(error) => {
+                *counts.errors.entry(error.root_cause().to_string()).or_default() += 1;
+                counts.first_error.get_or_insert_with(|| format!("{error:#}"));
+            }
+        }
+    }
+}
+
+impl Sender {
+    /// Makes a request and returns who answered it.
+    async fn request(&mut self, target: Target) -> Result<String> {
+        if let Some(mut kept) = self.kept[target.listener].take() {
+            match self.exchange(&mut kept, target).await {
+                // Envoy closed the connection before the request was there: every client of HTTP/1.1 tries again.
+                Err(error) if is_closed(&error) => {}
+                answer => return self.keep(target, kept, answer),
+            }
+        }
+        let stream = TcpStream::connect(self.addrs[target.listener]).await.context("connect")?;
+        stream.set_nodelay(true)?;
+        let (mut requests, connection) = handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        let answer = self.exchange(&mut requests, target).await;
+        self.keep(target, requests, answer)
+    }
+
+    /// Keeps the connection if it may be kept, and passes the answer on.
+    fn keep(
+        &mut self,
+        target: Target,
+        requests: SendRequest<Empty<Bytes>>,
+        answer: Result<(String, bool)>,
+    ) -> Result<String> {
+        let (name, is_open) = answer?;
+        if self.is_kept && is_open {
+            self.kept[target.listener] = Some(requests);
+        }
+        Ok(name)
+    }
+
+    /// Returns who answered, and whether the connection stays open.
+    async fn exchange(
+        &self,
+        requests: &mut SendRequest<Empty<Bytes>>,
+        target: Target,
+    ) -> Result<(String, bool)> {
+        requests.ready().await?;
+        let request =
+            Request::get(target.path()).header(header::HOST, HOSTS[target.host]).body(Empty::new())?;
+        let response = requests.send_request(request).await?;
+        let (head, body) = response.into_parts();
+        let body = body.collect().await?.to_bytes();
+        ensure!(head.status == StatusCode::OK, "{}: {body:?}", head.status);
+        let is_closing = head.headers.get(header::CONNECTION).is_some_and(|value| value == "close");
+        Ok((String::from_utf8_lossy(&body).into_owned(), !is_closing))
+    }
+}
+
+/// Whether a connection was closed instead of an answer.
+fn is_closed(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<hyper::Error>()
+        .is_some_and(|error| error.is_canceled() || error.is_closed() || error.is_incomplete_message())
+}
+
+/// As many requests may be on their way at a time.
+const N_SENDERS: u32 = 16;
+/// Longer than Envoy's own limit for a connection to a backend, several times.
+const LIMIT: Duration = Duration::from_secs(10);

@@ -1,0 +1,386 @@
+//! Random changes of a configuration, each from one that is complete in itself to another.
+//!
+//! Whatever is published here, every request has somewhere to go: routes lead to clusters that exist, clusters have endpoints, the
+//! backends never go away, and a path that has no route of its own takes the one for all. A request that fails was failed by the
+//! way in which the change reached the client.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+
+use crate::config;
+use crate::random::Random;
+
+/// The listeners; also the names that gRPC clients dial.
+pub const LISTENERS: [&str; 2] = ["front", "side"];
+/// The virtual hosts of each route configuration: the one for all domains, and one with a domain of its own.
+pub const HOSTS: [&str; 2] = ["one", "two"];
+/// How many paths have a route: `/p0/`, `/p1/` …
+pub const N_PATHS: usize = 6;
+/// How many clusters there are at most; at least one.
+const MAX_CLUSTERS: usize = 8;
+/// Names of clusters are taken in turn from so many and come again, but not before three changes: what the same name means from one
+/// publication to the next must be the same, for no order of sending could keep two meanings apart.
+const N_CLUSTER_NAMES: u64 = 40;
+
+/// Where a request goes: which listener, which of [`HOSTS`], which path.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Target {
+    /// Index into [`LISTENERS`].
+    pub listener: usize,
+    /// Index into [`HOSTS`].
+    pub host: usize,
+    /// Below [`N_PATHS`].
+    pub path: usize,
+}
+
+impl Target {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let of_listener = |listener| (0..HOSTS.len()).map(move |host| (listener, host));
+        let hosts = (0..LISTENERS.len()).flat_map(of_listener);
+        hosts.flat_map(|(listener, host)| (0..N_PATHS).map(move |path| Self { listener, host, path }))
+    }
+
+    /// The path of a request, or the method of a call.
+    #[must_use]
+    pub fn path(self) -> String {
+        format!("/p{}/Who", self.path)
+    }
+
+    /// Those that gRPC clients can reach, whose host is the name that they dial.
+    pub fn all_of_grpc() -> impl Iterator<Item = Self> {
+        Self::all().filter(|target| target.host == 0)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/p{}", LISTENERS[self.listener], HOSTS[self.host], self.path)
+    }
+}
+
+/// What changes from one configuration to the next.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Transition {
+    /// A cluster is added and a route moves to it.
+    AddCluster,
+    /// A route is split anew between two clusters.
+    ShiftWeights,
+    /// A cluster is removed, and every route to it moves.
+    RemoveCluster,
+    /// A cluster has another name.
+    RenameCluster,
+    /// All clusters have other names.
+    RenameAllClusters,
+    /// A cluster has other endpoints.
+    SwapEndpoints,
+    /// A cluster has other settings and the same endpoints.
+    ChangeSettings,
+    /// A route moves to the other virtual host.
+    MoveHost,
+    /// A route moves to the other listener.
+    MoveListener,
+    /// A route configuration has another name.
+    RenameRoutes,
+    /// Everything is different.
+    ReplaceEverything,
+}
+
+impl Transition {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::AddCluster,
+        Self::ShiftWeights,
+        Self::RemoveCluster,
+        Self::RenameCluster,
+        Self::RenameAllClusters,
+        Self::SwapEndpoints,
+        Self::ChangeSettings,
+        Self::MoveHost,
+        Self::MoveListener,
+        Self::RenameRoutes,
+        Self::ReplaceEverything,
+    ];
+
+    /// How many times the server has to hear from a client until it has everything: the phases of the change.
+    ///
+    /// New clusters, their endpoints, what refers to them, the routes of new names, and what goes at last.
+    #[must_use]
+    pub fn n_phases(self) -> u32 {
+        match self {
+            Self::ShiftWeights | Self::MoveHost | Self::MoveListener | Self::SwapEndpoints => 1,
+            Self::ChangeSettings => 2,
+            Self::RenameRoutes | Self::AddCluster => 3,
+            Self::RemoveCluster | Self::RenameCluster | Self::RenameAllClusters => 4,
+            Self::ReplaceEverything => 5,
+        }
+    }
+}
+
+/// A configuration.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct State {
+    clusters: BTreeMap<u64, Cluster>,
+    routes: Vec<Route>,
+    /// The number of the cluster that was named last.
+    last_name: u64,
+    /// Where paths without a route go, in each listener and host.
+    others: u64,
+    /// The number in the name of each listener's route configuration.
+    route_configs: [u64; 2],
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Cluster {
+    /// Indexes of backends; not empty.
+    backends: BTreeSet<usize>,
+    connect_timeout_ms: u64,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Route {
+    listener: usize,
+    host: usize,
+    /// Clusters with weights; not empty.
+    split: Vec<(u64, u64)>,
+}
+
+impl State {
+    /// A configuration with two clusters, over `n_backends` backends.
+    pub fn new(random: &mut Random, n_backends: usize) -> Self {
+        let mut state = Self {
+            clusters: BTreeMap::new(),
+            routes: Vec::new(),
+            last_name: 0,
+            others: 0,
+            route_configs: [0, 0],
+        };
+        state.others = state.add_cluster(random, n_backends);
+        let other = state.add_cluster(random, n_backends);
+        for path in 0..N_PATHS {
+            let split = vec![(if path % 2 == 0 { state.others } else { other }, 1)];
+            state.routes.push(Route { listener: path % 2, host: path / 2 % 2, split });
+        }
+        state
+    }
+
+    /// Makes a random change and returns which it was.
+    pub fn change(&mut self, random: &mut Random, n_backends: usize) -> Transition {
+        loop {
+            let transition = Transition::ALL[below(random, Transition::ALL.len())];
+            let before = self.clone();
+            self.make(transition, random, n_backends);
+            if *self != before {
+                return transition;
+            }
+        }
+    }
+
+    /// Makes a change of one kind, or none if there is too little or too much for it.
+    fn make(&mut self, transition: Transition, random: &mut Random, n_backends: usize) {
+        let path = below(random, N_PATHS);
+        let cluster = self.any_cluster(random);
+        match transition {
+            Transition::AddCluster if self.clusters.len() >= MAX_CLUSTERS => {}
+            Transition::AddCluster => {
+                let added = self.add_cluster(random, n_backends);
+                self.routes[path].split = vec![(added, 1)];
+            }
+            Transition::ShiftWeights => {
+                let other = self.any_cluster(random);
+                if cluster != other {
+                    let weight = random.within(1..100);
+                    self.routes[path].split = vec![(cluster, weight), (other, 100 - weight)];
+                }
+            }
+            Transition::RemoveCluster if self.clusters.len() == 1 => {}
+            Transition::RemoveCluster => {
+                self.clusters.remove(&cluster);
+                let heir = self.any_cluster(random);
+                self.replace(cluster, heir);
+            }
+            Transition::RenameCluster => self.rename(cluster),
+            Transition::RenameAllClusters => self.rename_all(),
+            Transition::SwapEndpoints => {
+                let backends = any_backends(random, n_backends);
+                self.clusters.entry(cluster).and_modify(|cluster| cluster.backends = backends);
+            }
+            Transition::ChangeSettings => {
+                self.clusters.entry(cluster).and_modify(|cluster| cluster.connect_timeout_ms += 1);
+            }
+            Transition::MoveHost => self.routes[path].host ^= 1,
+            Transition::MoveListener => self.routes[path].listener ^= 1,
+            Transition::RenameRoutes => self.route_configs[path % 2] += 1,
+            Transition::ReplaceEverything => {
+                self.rename_all();
+                for cluster in self.clusters.values_mut() {
+                    cluster.backends = any_backends(random, n_backends);
+                    cluster.connect_timeout_ms += 1;
+                }
+                self.route_configs = self.route_configs.map(|number| number + 1);
+                self.routes.rotate_left(1);
+            }
+        }
+    }
+
+    /// The whole configuration, for Envoys; the listeners have these ports.
+    #[must_use]
+    pub fn for_envoy(&self, backends: &[SocketAddr], ports: [u16; 2]) -> Vec<Value> {
+        let listener = |i: usize| config::listener(LISTENERS[i], ports[i], &self.route_config_name(i));
+        (0..LISTENERS.len()).map(listener).chain(self.common(backends)).collect()
+    }
+
+    /// The whole configuration, for gRPC clients.
+    #[must_use]
+    pub fn for_grpc(&self, backends: &[SocketAddr]) -> Vec<Value> {
+        let listener = |i: usize| config::api_listener(LISTENERS[i], &self.route_config_name(i));
+        (0..LISTENERS.len()).map(listener).chain(self.common(backends)).collect()
+    }
+
+    /// The indexes of the backends that may answer.
+    #[must_use]
+    pub fn answers(&self, target: Target) -> BTreeSet<usize> {
+        let route = &self.routes[target.path];
+        let is_routed = (route.listener, route.host) == (target.listener, target.host);
+        let others = [(self.others, 1)];
+        let split = if is_routed { &route.split[..] } else { &others[..] };
+        split.iter().flat_map(|(cluster, _)| &self.clusters[cluster].backends).copied().collect()
+    }
+
+    fn common(&self, backends: &[SocketAddr]) -> impl Iterator<Item = Value> {
+        let routes = (0..LISTENERS.len()).map(|i| self.route_config(i));
+        let clusters = self.clusters.iter().flat_map(|(number, cluster)| {
+            let name = cluster_name(*number);
+            let mut resource = config::cluster(&name);
+            let timeout_ms = cluster.connect_timeout_ms;
+            resource["connect_timeout"] = json!(format!("{}.{:03}s", timeout_ms / 1000, timeout_ms % 1000));
+            let addrs: Vec<_> = cluster.backends.iter().map(|i| backends[*i]).collect();
+            [resource, config::endpoints(&name, &addrs)]
+        });
+        routes.chain(clusters)
+    }
+
+    fn route_config(&self, listener: usize) -> Value {
+        let host = |host: usize| {
+            let here = self.routes.iter().enumerate();
+            let here = here.filter(|(_, route)| (route.listener, route.host) == (listener, host));
+            let others = json!({"match": {"prefix": "/"}, "route": config::to(&cluster_name(self.others))});
+            let routes = here.map(|(path, route)| {
+                let split: Vec<_> = route.split.iter().map(|(number, weight)| (cluster_name(*number), weight)).collect();
+                let action = match &split[..] {
+                    [(only, _)] => config::to(only),
+                    split => {
+                        let cluster = |(name, weight): &(String, &u64)| json!({"name": name, "weight": weight});
+                        json!({"weighted_clusters": {"clusters": split.iter().map(cluster).collect::<Vec<_>>()}})
+                    }
+                };
+                json!({"match": {"prefix": format!("/p{path}/")}, "route": action})
+            });
+            let domain = if host == 0 { "*" } else { HOSTS[host] };
+            json!({"name": HOSTS[host], "domains": [domain], "routes": routes.chain([others]).collect::<Vec<_>>()})
+        };
+        let hosts: Vec<_> = (0..HOSTS.len()).map(host).collect();
+        json!({"@type": config::ROUTE, "name": self.route_config_name(listener), "virtual_hosts": hosts})
+    }
+
+    fn route_config_name(&self, listener: usize) -> String {
+        format!("{}-{}", LISTENERS[listener], self.route_configs[listener])
+    }
+
+    fn add_cluster(&mut self, random: &mut Random, n_backends: usize) -> u64 {
+        let number = self.free_name();
+        let cluster = Cluster { backends: any_backends(random, n_backends), connect_timeout_ms: 1000 };
+        self.clusters.insert(number, cluster);
+        number
+    }
+
+    /// Gives a cluster another name.
+    fn rename(&mut self, old: u64) {
+        let new = self.free_name();
+        if let Some(cluster) = self.clusters.remove(&old) {
+            self.clusters.insert(new, cluster);
+            self.replace(old, new);
+        }
+    }
+
+    fn rename_all(&mut self) {
+        let old: Vec<_> = self.clusters.keys().copied().collect();
+        for old in old {
+            self.rename(old);
+        }
+    }
+
+    /// Lets everything that leads to `old` lead to `new`.
+    fn replace(&mut self, old: u64, new: u64) {
+        for route in &mut self.routes {
+            for (cluster, _) in route.split.iter_mut().filter(|(cluster, _)| *cluster == old) {
+                *cluster = new;
+            }
+            // No cluster has two shares.
+            route.split.dedup_by_key(|(cluster, _)| *cluster);
+        }
+        if self.others == old {
+            self.others = new;
+        }
+    }
+
+    /// The next name that no cluster has.
+    fn free_name(&mut self) -> u64 {
+        loop {
+            self.last_name = (self.last_name + 1) % N_CLUSTER_NAMES;
+            if !self.clusters.contains_key(&self.last_name) {
+                return self.last_name;
+            }
+        }
+    }
+
+    fn any_cluster(&self, random: &mut Random) -> u64 {
+        self.clusters.keys().nth(below(random, self.clusters.len())).copied().unwrap_or_default()
+    }
+}
+
+fn cluster_name(number: u64) -> String {
+    format!("c{number}")
+}
+
+/// One to three backends.
+fn any_backends(random: &mut Random, n_backends: usize) -> BTreeSet<usize> {
+    (0..=below(random, 3)).map(|_| below(random, n_backends)).collect()
+}
+
+fn below(random: &mut Random, n: usize) -> usize {
+    usize::try_from(random.within(0..n as u64)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_is_complete_in_itself() {
+        let mut random = Random::new(1);
+        let mut state = State::new(&mut random, 6);
+        let backends = [SocketAddr::from(([127, 0, 0, 1], 1)); 6];
+        let mut seen = BTreeSet::new();
+        for _ in 0..1000 {
+            seen.insert(state.change(&mut random, 6));
+            let resources = state.for_envoy(&backends, [1, 2]);
+            let clusters: BTreeSet<_> = resources
+                .iter()
+                .filter(|r| r["@type"] == config::CLUSTER)
+                .map(|r| r["name"].to_string())
+                .collect();
+            let routes: Vec<_> = resources.iter().filter(|r| r["@type"] == config::ROUTE).collect();
+            for number in (0..N_CLUSTER_NAMES).map(|number| format!("\"{}\"", cluster_name(number))) {
+                let is_used = routes.iter().any(|routes| routes.to_string().contains(&number));
+                assert!(!is_used || clusters.contains(&number), "{number}: {resources:#?}");
+            }
+            assert!(Target::all().all(|target| !state.answers(target).is_empty()), "{state:?}");
+            assert!((1..=MAX_CLUSTERS).contains(&state.clusters.len()), "{state:?}");
+        }
+        assert_eq!(seen.len(), Transition::ALL.len(), "{seen:?}");
+    }
+}

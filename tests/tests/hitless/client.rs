@@ -1,0 +1,165 @@
+//! The clients, and what they have in common: requests all the time, and answers to be judged.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use xds_tests::config;
+use xds_tests::envoy::Envoy;
+use xds_tests::load::{HttpLoad, Tally, hold_all};
+use xds_tests::server::{Variant, cli};
+use xds_tests::transitions::{LISTENERS, State, Target};
+use xds_tests::wait::wait_for;
+use xds_tests::worker::{Calls, Channel, Hold, Library};
+
+/// A kind of client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    /// An Envoy with one stream for everything.
+    Ads(Variant),
+    /// An Envoy with a stream for each type, cluster of endpoints and route configuration.
+    PerType(Variant),
+    /// A gRPC client.
+    Grpc(Library),
+}
+
+impl Kind {
+    /// Those of the whole matrix.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Ads(Variant::Sotw),
+        Self::Ads(Variant::Delta),
+        Self::PerType(Variant::Sotw),
+        Self::PerType(Variant::Delta),
+        Self::Grpc(Library::Grpcio),
+        Self::Grpc(Library::GrpcJs),
+    ];
+
+    /// The configuration as this kind of client takes it.
+    pub(crate) fn resources(self, state: &State, backends: &[SocketAddr], ports: [u16; 2]) -> Vec<Value> {
+        let mut resources = match self {
+            Self::Grpc(_) => return state.for_grpc(backends),
+            Self::Ads(_) | Self::PerType(_) => state.for_envoy(backends, ports),
+        };
+        if let Self::PerType(variant) = self {
+            let source = source(variant);
+            resources.iter_mut().for_each(|resource| config::replace_ads(resource, &source));
+        }
+        resources
+    }
+
+    /// A bootstrap for an Envoy of this kind.
+    pub(crate) async fn bootstrap(self, xds: SocketAddr) -> Result<String> {
+        let xds = xds.to_string();
+        let mut args = vec!["bootstrap", "envoy", "--node-id", NODE, "--xds-address", &xds];
+        if let Self::Ads(Variant::Delta) = self {
+            args.push("--delta");
+        }
+        let bootstrap = cli(&args).await?;
+        let Self::PerType(variant) = self else { return Ok(bootstrap) };
+        let mut bootstrap = serde_json::from_str(&bootstrap)?;
+        config::without_ads(&mut bootstrap, &source(variant));
+        Ok(bootstrap.to_string())
+    }
+
+    /// What a client can ask for.
+    pub(crate) fn targets(self) -> Vec<Target> {
+        match self {
+            Self::Ads(_) | Self::PerType(_) => Target::all().collect(),
+            Self::Grpc(_) => Target::all_of_grpc().collect(),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ads(variant) => write!(f, "Envoy, ADS, {variant}"),
+            Self::PerType(variant) => write!(f, "Envoy, per type, {variant}"),
+            Self::Grpc(library) => write!(f, "{library}"),
+        }
+    }
+}
+
+fn source(variant: Variant) -> Value {
+    config::api_source(if variant == Variant::Delta { "DELTA_GRPC" } else { "GRPC" }, &[])
+}
+
+/// A running client. Calls of a worker end with each transition and begin with the next; requests through Envoy never end.
+pub(crate) enum Client<'w> {
+    Envoy { envoy: Box<Envoy>, load: HttpLoad },
+    Grpc { channels: [Channel<'w>; LISTENERS.len()], holds: Vec<(Target, Hold<'w>)> },
+}
+
+impl Client<'_> {
+    /// Sees to it that requests are made.
+    pub(crate) async fn begin(&mut self) -> Result<()> {
+        if let Self::Grpc { channels, holds } = self {
+            *holds = hold_all(channels, PER_SECOND).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns what became of the requests since [`begin`](Self::begin).
+    pub(crate) async fn end(&mut self) -> Result<Tally> {
+        match self {
+            Self::Envoy { load, .. } => Ok(load.take()),
+            Self::Grpc { holds, .. } => {
+                let mut tally = Tally::new();
+                for (target, hold) in holds.drain(..) {
+                    tally.insert(target, hold.stop().await?);
+                }
+                Ok(tally)
+            }
+        }
+    }
+
+    /// Waits until the client uses nothing but this configuration, for as long as it takes to connect and to drain.
+    pub(crate) async fn wait_uses(&self, kind: Kind, state: &State, backends: &[String]) -> Result<()> {
+        wait_for("the answers of the new configuration", WARMING, async || {
+            if let Self::Envoy { envoy, .. } = self {
+                // Connections of listeners that were replaced have the routes of those until they are closed.
+                for stat in ["total_filter_chains_draining", "total_listeners_draining"] {
+                    let n = envoy.stat(&format!("listener_manager.{stat}")).await?;
+                    ensure!(n == 0, "{stat} is {n}");
+                }
+            }
+            for target in kind.targets() {
+                let answer = self.who(target).await?;
+                let expected = state.answers(target);
+                let is_good = expected.iter().any(|backend| backends[*backend] == answer);
+                ensure!(is_good, "{target} is answered by {answer} instead of {expected:?}");
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn who(&self, target: Target) -> Result<String> {
+        match self {
+            Self::Envoy { load, .. } => load.who(target).await,
+            Self::Grpc { channels, .. } => {
+                let calls = Calls { method: target.path(), ..Calls::new(1) };
+                let counts = channels[target.listener].call(&calls).await?;
+                counts.ensure_no_errors()?;
+                counts.names.into_keys().next().context("no answer")
+            }
+        }
+    }
+
+    /// The end of the client's log.
+    pub(crate) fn log(&self) -> String {
+        match self {
+            Self::Envoy { envoy, .. } => envoy.log().to_string(),
+            Self::Grpc { .. } => String::new(),
+        }
+    }
+}
+
+/// The node id of the client.
+pub(crate) const NODE: &str = "hitless";
+/// Requests each second.
+pub(crate) const PER_SECOND: u32 = 300;
+/// Several times what Envoy takes to drain in these tests.
+const WARMING: Duration = Duration::from_secs(15);

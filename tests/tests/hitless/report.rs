@@ -1,0 +1,108 @@
+//! What came of an experiment.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use xds_tests::transitions::Transition;
+
+use crate::experiment::Experiment;
+
+/// One transition, or some in a row.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) transitions: Vec<Transition>,
+    /// From the last publication to the last ACK.
+    pub(crate) acked: Duration,
+    pub(crate) n_requests: u64,
+    pub(crate) n_failed: u64,
+    pub(crate) n_misrouted: u64,
+    /// What went wrong, by target.
+    pub(crate) faults: Vec<String>,
+}
+
+impl Step {
+    pub(crate) fn new(transitions: Vec<Transition>, acked: Duration) -> Self {
+        Self { transitions, acked, n_requests: 0, n_failed: 0, n_misrouted: 0, faults: Vec::new() }
+    }
+}
+
+/// All steps of an experiment.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) experiment: Experiment,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) n_requests: u64,
+    pub(crate) n_failed: u64,
+    pub(crate) n_misrouted: u64,
+}
+
+impl Report {
+    pub(crate) fn new(experiment: Experiment) -> Self {
+        Self { experiment, steps: Vec::new(), n_requests: 0, n_failed: 0, n_misrouted: 0 }
+    }
+
+    pub(crate) fn add(&mut self, step: Step) {
+        self.n_requests += step.n_requests;
+        self.n_failed += step.n_failed;
+        self.n_misrouted += step.n_misrouted;
+        self.steps.push(step);
+    }
+
+    pub(crate) fn n_transitions(&self) -> usize {
+        self.steps.iter().map(|step| step.transitions.len()).sum()
+    }
+
+    /// Fails unless nothing was lost and every change was accepted within its phases.
+    pub(crate) fn judge(&self) -> Result<()> {
+        let bad: Vec<_> = self.steps.iter().filter(|step| !step.faults.is_empty()).collect();
+        ensure!(
+            bad.is_empty(),
+            "{} requests failed, {} went astray: {bad:#?}",
+            self.n_failed,
+            self.n_misrouted
+        );
+        for (transition, (fastest, _)) in self.times() {
+            let bound = transition.n_phases() * 2 * self.experiment.each_way + OWN_TIME;
+            ensure!(fastest <= bound, "{transition:?} was accepted after {fastest:?} instead of {bound:?}");
+        }
+        Ok(())
+    }
+
+    /// Prints a row of a table, and below it what each kind of change took from publication to the last ACK.
+    #[expect(clippy::print_stdout, reason = "the figures are what it is run for")]
+    pub(crate) fn print(&self) {
+        let Experiment { client, order, each_way, .. } = self.experiment;
+        let n_bad = self.steps.iter().filter(|step| step.n_failed > 0).count();
+        println!(
+            "| {client} | {order} | {each_way:?} | {} transitions | {} requests | {} failed | {} astray | {n_bad} steps of {} |",
+            self.n_transitions(),
+            self.n_requests,
+            self.n_failed,
+            self.n_misrouted,
+            self.steps.len(),
+        );
+        let times = self.times().into_iter();
+        let times = times.map(|(of, (fastest, slowest))| {
+            format!("{of:?} {}-{} ms", fastest.as_millis(), slowest.as_millis())
+        });
+        println!("  publication to last ACK: {}", times.collect::<Vec<_>>().join(", "));
+    }
+
+    /// What single transitions took at least and at most, by kind.
+    fn times(&self) -> BTreeMap<Transition, (Duration, Duration)> {
+        let mut times = BTreeMap::new();
+        for step in &self.steps {
+            if let [transition] = step.transitions[..] {
+                let (fastest, slowest) = times.entry(transition).or_insert((step.acked, step.acked));
+                *fastest = step.acked.min(*fastest);
+                *slowest = step.acked.max(*slowest);
+            }
+        }
+        times
+    }
+}
+
+/// What a client needs for itself at least once, besides a round trip for each phase: to connect, and 2 s to drain what was replaced.
+/// The slowest of each kind is the busy machine's.
+const OWN_TIME: Duration = Duration::from_secs(3);
