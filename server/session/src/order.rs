@@ -22,7 +22,7 @@ use crate::limits::Limits;
 use crate::stream::Stream;
 use crate::type_state::TypeState;
 use ready::Readiness;
-use replace::{forgotten, release_all, released, renew_rejected, renew_returned, settling};
+use replace::{release_all, released, renew_rejected, renew_returned, settling};
 
 pub(crate) use table::{is_referred_to, refers};
 
@@ -180,13 +180,7 @@ impl Order {
         };
         plan.hold();
         plan.retain();
-        plan.keep_unasked();
-        let forgotten = forgotten(&plan.readiness);
         let Plan { deviations, transient, rejected, events, mut after, .. } = plan;
-        for (stream, resource_type, names) in forgotten {
-            let state = streams.get_mut(&stream).and_then(|stream| stream.find_mut(&resource_type));
-            state.into_iter().for_each(|state| state.subscription.forget(&names));
-        }
         renew_rejected(&rejected, view, streams);
         renew_returned(before.silent.difference(&after.silent), view, streams);
         for (resource_type, deviations) in deviations {
@@ -357,23 +351,6 @@ impl Plan<'_> {
         self.transient.insert(key.resource_type.clone());
         let user = users.into_iter().map(|(user, _)| user).next();
         self.note(key, true, WaitsFor::Disuse(user.unwrap_or_else(|| key.clone())));
-    }
-
-    /// Finds what changed, and the client does not ask for and may be using: as long as it does, its tables have what it has. It
-    /// may ask for it again, and what it was never sent must not count as what replaces that.
-    fn keep_unasked(&mut self) {
-        for state in self.readiness.streams.values().flat_map(Stream::types) {
-            let of = &state.resource_type;
-            if !is_referred_to(of) || !refers(of) {
-                continue;
-            }
-            for resource in state.subscription.changed_from(self.readiness.view.table(of)) {
-                if self.readiness.is_needed_unasked(resource.key()) {
-                    let deviations = self.deviations.entry(of.clone()).or_default();
-                    deviations.insert(Arc::clone(resource.name()), Deviation::Kept(resource));
-                }
-            }
-        }
     }
 
     fn is_held(&self, key: &ResourceKey) -> bool {

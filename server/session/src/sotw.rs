@@ -54,7 +54,6 @@ fn replace_names(state: &mut TypeState, names: &[String]) -> bool {
     let wants_wildcard = names.iter().any(|name| name == WILDCARD)
         || (names.is_empty() && !state.named_once && has_legacy_wildcard);
     state.named_once |= !names.is_empty();
-    let is_answered = state.is_answered();
     let subscription = &mut state.subscription;
     let explicit = names.iter().filter(|name| *name != WILDCARD);
     let canonical: BTreeSet<Cow<'_, str>> = explicit.map(|name| xdstp::canonical(name)).collect();
@@ -67,8 +66,7 @@ fn replace_names(state: &mut TypeState, names: &[String]) -> bool {
     if !same_names {
         let known = |name: &Cow<'_, str>| before.get(&**name).cloned().unwrap_or_else(|| Name::from(&**name));
         let wanted: BTreeSet<Name> = canonical.iter().map(known).collect();
-        let is_on_its_way = state.resource_type.is_complete_in_sotw() && !is_answered;
-        subscription.replace_names(wanted, is_on_its_way);
+        subscription.replace_names(wanted);
     }
     if !same_wildcard && wants_wildcard {
         subscription.add_wildcard();
@@ -108,7 +106,7 @@ pub(crate) fn compose(
         let entries = if state.subscription.wants_all(table) {
             Entries::Table(Arc::clone(table))
         } else {
-            full(&state.subscription.wanted_or_lingering(table))
+            full(&state.subscription.wanted(table))
         };
         state.subscription.settle(table);
         let contents = contents(state, target, entries, client);
