@@ -28,67 +28,58 @@ const FILTER: &[Query] = &[
     Query("name", QueryType::Text, "Only this name"),
 ];
 
+/// A read without parameters; what a row does not say is as here.
+const READ: Endpoint = Endpoint {
+    method: Method::Get,
+    path: "",
+    summary: "",
+    query: &[],
+    input: Input::None,
+    output: Output::Any,
+    errors: &[],
+    handler: || get(health::alive),
+};
+
 /// All endpoints, as the contract lists them.
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
-        method: Method::Get,
         path: "/healthz",
         summary: "Whether the process is alive",
-        query: &[],
-        input: Input::None,
         output: Output::Object("Health"),
-        errors: &[],
         handler: || get(health::alive),
+        ..READ
     },
     Endpoint {
-        method: Method::Get,
         path: "/readyz",
         summary: "Whether the first complete load is published",
-        query: &[],
-        input: Input::None,
         output: Output::Object("Health"),
         errors: NOT_READY,
         handler: || get(health::ready),
+        ..READ
     },
     Endpoint {
-        method: Method::Get,
         path: "/metrics",
         summary: "The metrics as OpenMetrics text",
-        query: &[],
-        input: Input::None,
         output: Output::Text("application/openmetrics-text"),
-        errors: &[],
         handler: || get(health::metrics),
+        ..READ
     },
+    Endpoint { path: "/openapi.json", summary: "This document", handler: || get(openapi::read), ..READ },
     Endpoint {
-        method: Method::Get,
-        path: "/openapi.json",
-        summary: "This document",
-        query: &[],
-        input: Input::None,
-        output: Output::Any,
-        errors: &[],
-        handler: || get(openapi::read),
-    },
-    Endpoint {
-        method: Method::Get,
         path: "/v1/groups",
         summary: "All node groups",
-        query: &[],
-        input: Input::None,
         output: Output::Object("GroupList"),
         errors: NOT_READY,
         handler: || get(groups::list),
+        ..READ
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/groups/{group}",
         summary: "One node group",
-        query: &[],
-        input: Input::None,
         output: Output::Object("Group"),
         errors: NOT_FOUND,
         handler: || get(groups::read),
+        ..READ
     },
     Endpoint {
         method: Method::Put,
@@ -111,14 +102,12 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         handler: || delete(groups::delete),
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/groups/{group}/resources",
         summary: "What the API owns in a group",
-        query: &[],
-        input: Input::None,
         output: Output::Object("ResourceList"),
         errors: NOT_FOUND,
         handler: || get(resources::list),
+        ..READ
     },
     Endpoint {
         method: Method::Put,
@@ -131,14 +120,11 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         handler: || put(resources::replace),
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/groups/{group}/resources/{type}/{name}",
         summary: "One resource that the API owns",
-        query: &[],
-        input: Input::None,
-        output: Output::Any,
         errors: NOT_FOUND,
         handler: || get(resources::read),
+        ..READ
     },
     Endpoint {
         method: Method::Put,
@@ -195,14 +181,12 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         handler: || get(documents::list),
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/documents/{kind}/{namespace}/{name}",
         summary: "One route document, where it comes from and what became of it",
-        query: &[],
-        input: Input::None,
         output: Output::Object("DocumentDetail"),
         errors: NOT_FOUND,
         handler: || get(documents::read_one),
+        ..READ
     },
     Endpoint {
         method: Method::Delete,
@@ -235,24 +219,20 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         handler: || get(weights::list),
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/weights/{kind}/{namespace}/{name}",
         summary: "The weights of the rules of one object",
-        query: &[],
-        input: Input::None,
         output: Output::Object("ObjectWeights"),
         errors: NOT_FOUND,
         handler: || get(weights::read_object),
+        ..READ
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
         summary: "The weights of one rule",
-        query: &[],
-        input: Input::None,
         output: Output::Object("RuleEntry"),
         errors: NOT_FOUND,
         handler: || get(weights::read_rule),
+        ..READ
     },
     Endpoint {
         method: Method::Patch,
@@ -304,24 +284,20 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         handler: || get(nodes::list),
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/nodes/{id}",
         summary: "One connected node",
-        query: &[],
-        input: Input::None,
         output: Output::Object("NodeEntry"),
         errors: &[StatusCode::NOT_FOUND],
         handler: || get(nodes::read),
+        ..READ
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/nodes/{id}/snapshot",
         summary: "What a node is served, or would be if it connected",
-        query: &[],
-        input: Input::None,
         output: Output::Object("Snapshot"),
         errors: NOT_READY,
         handler: || get(snapshot::of_node),
+        ..READ
     },
     Endpoint {
         method: Method::Get,
@@ -337,14 +313,11 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         handler: || get(acks::read),
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/status/files",
         summary: "The watched files, what they give and what is wrong with them",
-        query: &[],
-        input: Input::None,
         output: Output::Object("FileList"),
-        errors: &[],
         handler: || get(files::status),
+        ..READ
     },
     Endpoint {
         method: Method::Post,
@@ -380,14 +353,11 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         handler: || get(history::list),
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/history/{revision}",
         summary: "One revision with its difference (7), or what differs between two (3...7)",
-        query: &[],
-        input: Input::None,
-        output: Output::Any,
         errors: &[StatusCode::NOT_FOUND, StatusCode::GONE],
         handler: || get(history::read),
+        ..READ
     },
     Endpoint {
         method: Method::Post,
@@ -478,24 +448,19 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         handler: || get(loads::list),
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/waves",
         summary: "The rollout in waves that is under way, and the last ones, newest first",
-        query: &[],
-        input: Input::None,
         output: Output::Object("WaveList"),
-        errors: &[],
         handler: || get(waves::list),
+        ..READ
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/waves/{rollout}",
         summary: "One rollout in waves, and how its clients are",
-        query: &[],
-        input: Input::None,
         output: Output::Object("WaveEntry"),
         errors: &[StatusCode::NOT_FOUND],
         handler: || get(waves::read),
+        ..READ
     },
     Endpoint {
         method: Method::Post,
@@ -513,13 +478,11 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         handler: || post(waves::act),
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/events",
         summary: "What happens, as server-sent events; Last-Event-ID resumes",
-        query: &[],
-        input: Input::None,
         output: Output::Text("text/event-stream"),
         errors: &[StatusCode::TOO_MANY_REQUESTS],
         handler: || get(events::read),
+        ..READ
     },
 ];
