@@ -213,13 +213,16 @@ async fn a_node_that_moves_to_a_new_group_is_concerned() {
 async fn the_per_type_streams_of_a_connection_are_one_client() {
     let rest = rest();
     let one = Client::connect_as(&rest.server, 1, "n1", Some(ResourceType::Cluster));
-    let two = Client::connect_as(&rest.server, 2, "n1", Some(ResourceType::ClusterLoadAssignment));
+    let two = Client::connect_as(&rest.server, 2, "n1", Some(ResourceType::Cluster));
+    let of_others = Client::connect_as(&rest.server, 4, "n1", Some(ResourceType::ClusterLoadAssignment));
     let ads = Client::connect(&rest.server, 3, "n1");
     let (status, answer) = put_and(&rest, "timeout=100ms", "1", || one.ack(1)).await;
     assert_eq!((status, &answer["total"], &answer["pending"]), (202, &json!(2), &json!(["n1", "n1"])));
     two.ack(1);
     ads.ack(1);
+    // Nothing of what changed comes on the stream of another type.
     assert_eq!(rest.get("/v1/acks").await.json()["acked"], json!(2));
+    drop(of_others);
 }
 
 #[tokio::test(start_paused = true)]
