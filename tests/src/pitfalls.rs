@@ -23,11 +23,9 @@ pub enum Proof {
     Test(&'static str, &'static str),
     /// In a scenario below `fixtures/scenarios`.
     Scenario(&'static str),
-    /// Not yet, or not all of it: what brings the rest.
-    Later(&'static str),
 }
 
-use Proof::{Later, Scenario, Test};
+use Proof::{Scenario, Test};
 
 const fn pitfall(number: u8, claim: &'static str, proofs: &'static [Proof]) -> Pitfall {
     Pitfall { number, claim, proofs }
@@ -405,6 +403,6 @@ pub const PITFALLS: [Pitfall; 79] = [
         Test("server/src/control/tests/acked.rs", "pitfall_79_only_if_asked_a_nack_takes_the_change_back"),
         Test("server/src/control/tests/writes.rs", "pitfall_79_a_revert_undoes_one_revision_and_leaves_later_ones"),
         Test("tests/tests/waves.rs", "what_a_real_envoy_rejects_is_put_back"),
-        Later("rollouts with a policy for NACKs come with canary releases"),
+        Test("tests/tests/rollouts.rs", "a_step_waits_for_every_client_and_a_nack_does_what_the_rollout_says"),
     ]),
 ];
