@@ -10,6 +10,7 @@ use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use xds_cache::wave;
 use xds_codec::document::{Entry, Position, TreeValue};
 use xds_codec::{Diagnostic, Limits, REDACTED, Syntax, Tree};
 
@@ -191,25 +192,12 @@ pub(crate) fn find_placeholders(tree: &Tree, pointer: &mut String, found: &mut V
 ///
 /// [`ApiError::BadRequest`] for anything else, and beyond [`MAX_WAIT`].
 pub(crate) fn duration(name: &str, text: &str) -> Result<Duration, ApiError> {
-    parse_duration(text).filter(|duration| *duration <= MAX_WAIT).ok_or_else(|| {
+    wave::duration(text).ok().filter(|duration| *duration <= MAX_WAIT).ok_or_else(|| {
         let limit = MAX_WAIT.as_secs();
         ApiError::BadRequest(format!(
             "{name}={text:?} is no duration: write 500ms, 10s or 5m, at most {limit}s"
         ))
     })
-}
-
-/// Reads `500ms`, `10s` or `5m`; `None` for anything else.
-pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let millis_per_unit = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(millis_per_unit).map(Duration::from_millis)
 }
 
 #[cfg(test)]
