@@ -2,6 +2,8 @@
 
 use std::time::SystemTime;
 
+use serde::Serialize;
+use utoipa::ToSchema;
 use xds_cache::wave::Share;
 use xds_cache::{Revision, WavePolicy};
 
@@ -39,7 +41,8 @@ pub struct WaveReport {
 }
 
 /// The connected nodes that a rollout concerns. No list has more than [`MAX_LISTED`](crate::acks::MAX_LISTED) entries.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct WaveMembers {
     /// How many have, or are to have, the change.
     pub n_ahead: usize,

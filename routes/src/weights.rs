@@ -27,8 +27,8 @@ use crate::model::{
 /// The rules of a document with their weights, in its order; `None` if documents of its kind have none.
 #[must_use]
 pub fn rules(document: &Document) -> Option<Vec<RuleWeights>> {
-    match &document.spec {
-        Spec::Route(route) => {
+    match weighted(document)? {
+        Weighted::Route(route) => {
             let weights = |rule: &Rule| rule.backends.iter().map(|one| u64::from(one.weight)).collect();
             let rules = ids(route).into_iter().zip(&route.rules).map(|(id, rule)| {
                 let weights: Vec<u64> = weights(rule);
@@ -37,11 +37,24 @@ pub fn rules(document: &Document) -> Option<Vec<RuleWeights>> {
             });
             Some(rules.collect())
         }
-        Spec::TrafficSplit(split) => {
+        Weighted::Split(split) => {
             let weights = split.backends.iter().map(|backend| backend.weight);
             let backends = split_keys(split).into_iter().zip(weights).collect();
             Some(vec![RuleWeights { id: SPLIT_RULE.to_owned(), backends }])
         }
+    }
+}
+
+/// What of a document has weights.
+enum Weighted<'d> {
+    Route(&'d Route),
+    Split(&'d TrafficSplit),
+}
+
+fn weighted(document: &Document) -> Option<Weighted<'_>> {
+    match &document.spec {
+        Spec::Route(route) => Some(Weighted::Route(route)),
+        Spec::TrafficSplit(split) => Some(Weighted::Split(split)),
         Spec::GatewayClass { .. }
         | Spec::Gateway(_)
         | Spec::ReferenceGrant(_)
@@ -72,43 +85,32 @@ const SPLIT_RULE: &str = "0";
 /// The document with other weights, by rule; what it says of itself (`source`) stays. The very same if nothing differs.
 #[must_use]
 pub fn lay(document: &Arc<Document>, overlays: &BTreeMap<&str, &Overlay>) -> Arc<Document> {
+    if weighted(document).is_none() {
+        return Arc::clone(document);
+    }
     let mut spec = document.spec.clone();
-    match &mut spec {
-        Spec::Route(route) => {
-            let (ids, kind) = (ids(route), route.kind);
-            let mut added = Vec::new();
-            for (rule, id) in route.rules.iter_mut().zip(ids) {
-                let Some(overlay) = overlays.get(id.as_str()) else { continue };
-                let keys = keys(&document.key, kind, rule);
-                added.extend(overlay.header_routes.iter().filter_map(|one| header_rule(rule, &keys, one)));
-                for (backend, key) in rule.backends.iter_mut().zip(keys) {
-                    backend.weight = overlay.backends.get(&key).copied().unwrap_or(backend.weight);
-                }
-            }
-            // The order of a route's rules says nothing but what comes first of equals, and more headers come first. At the end
-            // they move no other rule, whose index is in names.
-            route.rules.extend(added);
-        }
-        Spec::TrafficSplit(split) => {
-            let overlay = overlays.get(SPLIT_RULE);
-            let keys = split_keys(split);
-            for (backend, key) in split.backends.iter_mut().zip(keys) {
-                let weight = overlay.and_then(|overlay| overlay.backends.get(&key));
-                backend.weight = weight.map_or(backend.weight, |weight| u64::from(*weight));
+    if let Spec::Route(route) = &mut spec {
+        let (ids, kind) = (ids(route), route.kind);
+        let mut added = Vec::new();
+        for (rule, id) in route.rules.iter_mut().zip(ids) {
+            let Some(overlay) = overlays.get(id.as_str()) else { continue };
+            let keys = keys(&document.key, kind, rule);
+            added.extend(overlay.header_routes.iter().filter_map(|one| header_rule(rule, &keys, one)));
+            for (backend, key) in rule.backends.iter_mut().zip(keys) {
+                backend.weight = overlay.backends.get(&key).copied().unwrap_or(backend.weight);
             }
         }
-        Spec::GatewayClass { .. }
-        | Spec::Gateway(_)
-        | Spec::ReferenceGrant(_)
-        | Spec::BackendTlsPolicy(_)
-        | Spec::Backend(_)
-        | Spec::Service(_)
-        | Spec::EndpointSlice(_)
-        | Spec::Endpoints(_)
-        | Spec::Namespace(_)
-        | Spec::Secret(_)
-        | Spec::ConfigMap(_)
-        | Spec::HttpRouteGroup(_) => return Arc::clone(document),
+        // The order of a route's rules says nothing but what comes first of equals, and more headers come first. At the end they
+        // move no other rule, whose index is in names.
+        route.rules.extend(added);
+    }
+    if let Spec::TrafficSplit(split) = &mut spec
+        && let Some(overlay) = overlays.get(SPLIT_RULE)
+    {
+        let keys = split_keys(split);
+        for (backend, key) in split.backends.iter_mut().zip(keys) {
+            backend.weight = overlay.backends.get(&key).map_or(backend.weight, |weight| u64::from(*weight));
+        }
     }
     if spec == document.spec {
         return Arc::clone(document);

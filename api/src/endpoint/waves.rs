@@ -5,14 +5,13 @@ use http::HeaderMap;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::acks::NodeNack;
 use crate::answer::Answer;
 use crate::group::GroupWaves;
 use crate::input::{NoParams, Params, Path};
 use crate::problem::ApiError;
 use crate::state::ApiState;
 use crate::time::rfc3339;
-use crate::wave::{WaveReport, WaveVerb};
+use crate::wave::{WaveMembers, WaveReport, WaveVerb};
 use crate::write::actor;
 
 /// Rollouts in waves, newest first: the one that is under way, and the last ones since the server started.
@@ -53,26 +52,9 @@ pub(crate) struct WaveEntry {
     pub since: String,
     /// When the next wave starts if nothing happens; null if that is not known.
     pub next_at: Option<String>,
-    /// How many connected nodes have, or are to have, the change.
-    pub n_ahead: usize,
-    /// How many connected nodes that it concerns are served what was before.
-    pub n_behind: usize,
-    /// How many of those ahead have accepted it, or want nothing of it.
-    pub n_acked: usize,
-    /// How many of those ahead have not answered yet.
-    pub n_pending: usize,
-    /// How many of those ahead rejected it.
-    pub n_nacked: usize,
-    /// The ids of the nodes ahead; like every list here, at most 1,000 of them.
-    pub ahead: Vec<String>,
-    /// The ids of the nodes behind.
-    pub behind: Vec<String>,
-    /// The ids of the nodes that have not answered yet.
-    pub pending: Vec<String>,
-    /// The nodes that rejected it.
-    pub nacked: Vec<NodeNack>,
-    /// Nodes that rejected it too, but had rejected something when the wave began; they do not count.
-    pub already_failing: Vec<NodeNack>,
+    /// How its clients are.
+    #[serde(flatten)]
+    pub members: WaveMembers,
 }
 
 /// One wave.
@@ -123,7 +105,6 @@ fn rollout(text: &str) -> Result<u64, ApiError> {
 
 impl From<&WaveReport> for WaveEntry {
     fn from(report: &WaveReport) -> Self {
-        let members = &report.members;
         Self {
             id: report.rollout,
             phase: report.phase.as_str(),
@@ -142,16 +123,7 @@ impl From<&WaveReport> for WaveEntry {
             began_at: rfc3339(report.began_at),
             since: rfc3339(report.since),
             next_at: report.next_at.map(rfc3339),
-            n_ahead: members.n_ahead,
-            n_behind: members.n_behind,
-            n_acked: members.n_acked,
-            n_pending: members.n_pending,
-            n_nacked: members.n_nacked,
-            ahead: members.ahead.clone(),
-            behind: members.behind.clone(),
-            pending: members.pending.clone(),
-            nacked: members.nacked.clone(),
-            already_failing: members.already_failing.clone(),
+            members: report.members.clone(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Which clusters the requests to a backend go to, by name.
 
-use super::{ids, keys, split_keys};
-use crate::model::{Document, Kind, Spec};
+use super::{Weighted, ids, keys, split_keys, weighted};
+use crate::model::{Document, Kind};
 
 /// The clusters of one backend, in whatever group and for whatever kind of client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +17,8 @@ pub struct ClusterNames {
 /// The clusters of the backend with that key, in the rule with that id; `None` if there is no such backend.
 #[must_use]
 pub fn clusters(document: &Document, rule: &str, backend: &str) -> Option<ClusterNames> {
-    match &document.spec {
-        Spec::Route(route) => {
+    match weighted(document)? {
+        Weighted::Route(route) => {
             let index = ids(route).iter().position(|id| id == rule)?;
             let rule = route.rules.get(index)?;
             let index = keys(&document.key, route.kind, rule).iter().position(|key| key == backend)?;
@@ -27,24 +27,12 @@ pub fn clusters(document: &Document, rule: &str, backend: &str) -> Option<Cluste
             let name = format!("{}/{}", object.namespace, object.name);
             Some(ClusterNames { object: name, is_service, port: object.port })
         }
-        Spec::TrafficSplit(split) => {
+        Weighted::Split(split) => {
             let index = split_keys(split).iter().position(|key| key == backend)?;
             let service = &split.backends.get(index)?.service;
             let object = format!("{}/{service}", document.key.namespace);
             Some(ClusterNames { object, is_service: true, port: None })
         }
-        Spec::GatewayClass { .. }
-        | Spec::Gateway(_)
-        | Spec::ReferenceGrant(_)
-        | Spec::BackendTlsPolicy(_)
-        | Spec::Backend(_)
-        | Spec::Service(_)
-        | Spec::EndpointSlice(_)
-        | Spec::Endpoints(_)
-        | Spec::Namespace(_)
-        | Spec::Secret(_)
-        | Spec::ConfigMap(_)
-        | Spec::HttpRouteGroup(_) => None,
     }
 }
 
