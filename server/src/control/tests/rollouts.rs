@@ -278,8 +278,12 @@ async fn a_step_that_cannot_be_stored_is_not_done_and_is_tried_again() {
     store.is_failing.store(true, Ordering::SeqCst);
     let refused = post(&rest, &format!("{path}:abort"), &json!({})).await;
     assert_eq!(refused.status, 507, "{}", refused.text);
-    // Its time comes, and goes by; that nothing is done then shows in nothing.
-    sleep(Duration::from_millis(700)).await;
+    // Its time comes, and what it does then is refused as the abort was.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while store.n_refused.load(Ordering::SeqCst) < 3 {
+        assert!(Instant::now() < deadline, "the step is not tried");
+        sleep(Duration::from_millis(5)).await;
+    }
     assert!(at("Paused", 1)(&rest.get(&path).await.json()));
     assert_eq!(served_weights(&rest, ROUTES), json!([80, 20]));
     store.is_failing.store(false, Ordering::SeqCst);

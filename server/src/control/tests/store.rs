@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -16,6 +16,8 @@ use xds_store::{
 pub(super) struct MemoryStore {
     /// Refuses commits while set.
     pub(super) is_failing: AtomicBool,
+    /// How many commits it refused.
+    pub(super) n_refused: AtomicUsize,
     blobs: Mutex<HashMap<BlobHash, Bytes>>,
     states: Mutex<Vec<State>>,
     head: watch::Sender<Revision>,
@@ -28,6 +30,7 @@ impl MemoryStore {
     pub(super) fn new() -> std::sync::Arc<Self> {
         std::sync::Arc::new(Self {
             is_failing: AtomicBool::new(false),
+            n_refused: AtomicUsize::new(0),
             blobs: Mutex::default(),
             states: Mutex::new(vec![(None, BTreeMap::new())]),
             head: watch::channel(Revision::ZERO).0,
@@ -43,6 +46,7 @@ impl MemoryStore {
 
     fn try_commit(&self, expected: Revision, commit: Commit) -> Result<Revision, CommitError> {
         if self.is_failing.load(Ordering::Relaxed) {
+            self.n_refused.fetch_add(1, Ordering::SeqCst);
             return Err(StoreError::Closed.into());
         }
         let mut states = self.states.lock().unwrap();
