@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use xds_api::rollouts::rule_key;
+use xds_api::rollouts::{RolloutLoads, rule_key};
 use xds_api::weights::WeightedObject;
+use xds_cache::layer::EffectiveGroup;
 use xds_cache::loads::Since;
 use xds_cache::status::StreamId;
 use xds_cache::{
@@ -34,15 +35,16 @@ impl Concern {
         let mut concern = Self { revision, routes: BTreeMap::new() };
         let Ok(key) = rule_key(&spec.route) else { return concern };
         if let WeightedObject::Routes(group, name) = &key.object {
-            let wanted = |resource: &Resource| **resource.name() == **name;
+            let Some(effective) = groups.get(group) else { return concern };
             for profile in Profile::ALL {
-                let found = routes(&groups, group.as_str(), profile).filter(|one| wanted(one)).collect();
+                let found =
+                    routes(effective, profile).filter(|one| **one.name() == **name).cloned().collect();
                 concern.routes.insert((group.as_str().into(), profile), found);
             }
             return concern;
         }
         let names = [&spec.stable, &spec.canary].map(|backend| names(&parts.control, spec, backend));
-        for name in groups.keys() {
+        for (name, group) in &groups {
             for profile in Profile::ALL {
                 let refers = |resource: &Resource, to: &Option<Names>| {
                     let mut clusters = resource.references().iter().map(|one| &one.to);
@@ -51,11 +53,13 @@ impl Concern {
                             && to.as_ref().is_some_and(|names| names.matches(&to_key.name))
                     })
                 };
-                let all = || routes(&groups, name.as_str(), profile);
-                let mut found: Vec<Arc<Resource>> =
-                    all().filter(|one| names.iter().all(|names| refers(one, names))).collect();
+                let refer_to = |wanted: &[Option<Names>]| -> Vec<Arc<Resource>> {
+                    let all = routes(group, profile);
+                    all.filter(|one| wanted.iter().all(|names| refers(one, names))).cloned().collect()
+                };
+                let mut found = refer_to(&names);
                 if found.is_empty() {
-                    found = all().filter(|one| refers(one, &names[1])).collect();
+                    found = refer_to(&names[1..]);
                 }
                 concern.routes.insert((name.as_str().into(), profile), found);
             }
@@ -133,45 +137,56 @@ pub(super) fn failing(board: &StatusBoard) -> Failing {
     failing.collect()
 }
 
-/// What clients reported of a backend since a point in time; nothing if a report had no room.
-pub(super) fn counts(parts: &Parts, spec: &RolloutSpec, backend: &str, since_ms: u64) -> Counts {
-    let other = if backend == spec.canary { &spec.stable } else { &spec.canary };
-    let mut clusters = clusters(parts, spec, backend);
-    for shared in self::clusters(parts, spec, other) {
-        // A cluster behind both, such as a common fallback, says nothing of either.
-        clusters.remove(&shared);
-    }
-    let clusters: Vec<&str> = clusters.iter().map(AsRef::as_ref).collect();
+/// What clients reported of both backends since a point in time; nothing if a report had no room.
+pub(super) fn loads(parts: &Parts, spec: &RolloutSpec, since_ms: u64) -> RolloutLoads {
+    let (_, groups) = parts.publisher.groups();
+    let behind = clusters_behind(&groups);
+    let [canary, stable] =
+        [&spec.canary, &spec.stable].map(|backend| clusters(parts, spec, backend, &behind));
     let since = Since { from: Some(time(since_ms)), now: time((parts.clock)()) };
-    let totals = parts.loads.totals(&clusters, since);
-    if !totals.is_complete {
-        return Counts::default();
-    }
-    Counts { requests: totals.counts.finished(), failures: totals.counts.errors }
+    let count = |own: &BTreeSet<&str>, other: &BTreeSet<&str>| {
+        // A cluster behind both, such as a common fallback, says nothing of either.
+        let clusters: Vec<&str> = own.difference(other).copied().collect();
+        let totals = parts.loads.totals(&clusters, since);
+        if !totals.is_complete {
+            return Counts::default();
+        }
+        Counts { requests: totals.counts.finished(), failures: totals.counts.errors }
+    };
+    RolloutLoads { canary: count(&canary, &stable), stable: count(&stable, &canary) }
 }
 
-/// The names of the clusters of a backend, in all groups and for all clients, with those behind them.
-fn clusters(parts: &Parts, spec: &RolloutSpec, backend: &str) -> BTreeSet<Arc<str>> {
-    let Some(names) = names(&parts.control, spec, backend) else { return BTreeSet::new() };
-    let (_, groups) = parts.publisher.groups();
-    let mut by_name: BTreeMap<Arc<str>, BTreeSet<Arc<str>>> = BTreeMap::new();
+/// The clusters of all groups and for all clients, by name, with those that each refers to.
+fn clusters_behind(groups: &Groups) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut by_name: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for group in groups.values() {
         for profile in Profile::ALL {
-            let all = group.resources_for(profile);
-            let clusters = all.filter(|(key, _)| key.resource_type == ResourceType::Cluster);
-            for (key, cluster) in clusters {
+            for (key, cluster) in group.resources_for(profile) {
+                if key.resource_type != ResourceType::Cluster {
+                    continue;
+                }
                 let behind = cluster.references().iter().map(|one| &one.to);
                 let behind = behind.filter(|to| to.resource_type == ResourceType::Cluster);
-                let behind = behind.map(|to| Arc::from(&*to.name));
-                by_name.entry(Arc::from(&*key.name)).or_default().extend(behind);
+                by_name.entry(&key.name).or_default().extend(behind.map(|to| &*to.name));
             }
         }
     }
-    let mut left: Vec<Arc<str>> = by_name.keys().filter(|name| names.matches(name)).cloned().collect();
+    by_name
+}
+
+/// The names of the clusters of a backend, with those behind them.
+fn clusters<'g>(
+    parts: &Parts,
+    spec: &RolloutSpec,
+    backend: &str,
+    behind: &BTreeMap<&'g str, BTreeSet<&'g str>>,
+) -> BTreeSet<&'g str> {
+    let Some(names) = names(&parts.control, spec, backend) else { return BTreeSet::new() };
+    let mut left: Vec<&str> = behind.keys().copied().filter(|name| names.matches(name)).collect();
     let mut found = BTreeSet::new();
     while let Some(name) = left.pop() {
-        if found.insert(Arc::clone(&name)) {
-            left.extend(by_name.get(&name).into_iter().flatten().cloned());
+        if found.insert(name) {
+            left.extend(behind.get(name).into_iter().flatten());
         }
     }
     found
@@ -205,15 +220,9 @@ fn names(control: &Control, spec: &RolloutSpec, backend: &str) -> Option<Names> 
     }
 }
 
-fn routes(groups: &Groups, group: &str, profile: Profile) -> impl Iterator<Item = Arc<Resource>> {
-    let found: Vec<Arc<Resource>> = groups
-        .iter()
-        .filter(|(name, _)| name.as_str() == group)
-        .flat_map(|(_, group)| group.resources_for(profile))
-        .filter(|(key, _)| key.resource_type == ResourceType::RouteConfiguration)
-        .map(|(_, resource)| Arc::clone(resource))
-        .collect();
-    found.into_iter()
+fn routes(group: &EffectiveGroup, profile: Profile) -> impl Iterator<Item = &Arc<Resource>> {
+    let all = group.resources_for(profile);
+    all.filter(|(key, _)| key.resource_type == ResourceType::RouteConfiguration).map(|(_, resource)| resource)
 }
 
 /// How many clients that reject a change are named; the rest is counted.

@@ -7,14 +7,14 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, broadcast, mpsc};
 use tokio::time::{Instant, sleep};
 use xds_api::handle::{Control as _, Event, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
-use xds_api::rollouts::{RolloutError, RolloutPatch, RolloutRecord, rule_key, weight_change};
+use xds_api::rollouts::{RolloutError, RolloutLoads, RolloutPatch, RolloutRecord, rule_key, weight_change};
 use xds_api::weights::RuleKey;
 use xds_api::weights::change::WeightChange;
 use xds_rollout::{
     AckStatus, Effect, HeaderMatch, HookPayload, Input, Outcome, Phase, Prometheus, Reading, Rollout, Span,
 };
 
-use super::concern::{Concern, Failing, counts, failing};
+use super::concern::{Concern, Failing, failing, loads};
 use super::requests::Keys;
 use super::{Parts, Request, Shown, calls};
 
@@ -387,11 +387,8 @@ impl Driver {
     fn measure(&mut self, id: &str, measurement: u64, since_ms: u64, prometheus: Option<Prometheus>) {
         let Some(entry) = self.entries.get(id) else { return };
         let spec = entry.record.rollout.spec();
-        let reading = Reading {
-            canary: counts(&self.parts, spec, &spec.canary, since_ms),
-            stable: counts(&self.parts, spec, &spec.stable, since_ms),
-            prometheus: None,
-        };
+        let RolloutLoads { canary, stable } = loads(&self.parts, spec, since_ms);
+        let reading = Reading { canary, stable, prometheus: None };
         let Some(prometheus) = prometheus else {
             self.known.push_back((id.to_owned(), Input::Measured { measurement, reading }));
             return;

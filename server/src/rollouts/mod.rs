@@ -180,9 +180,7 @@ impl xds_api::rollouts::Rollouts for Rollouts {
     fn loads(&self, rollout: &Rollout) -> RolloutLoads {
         let now = (self.parts.clock)();
         let since = now.saturating_sub(LOADS_SHOWN_MS);
-        let spec = rollout.spec();
-        let count = |backend: &str| concern::counts(&self.parts, spec, backend, since);
-        RolloutLoads { canary: count(&spec.canary), stable: count(&spec.stable) }
+        concern::loads(&self.parts, rollout.spec(), since)
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
