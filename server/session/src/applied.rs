@@ -101,13 +101,9 @@ impl Applied {
             last.is_end_accepted = false;
             return;
         }
-        if self.later.len() == MAX_LATER {
-            self.merge(0);
-        }
-        let table = Arc::clone(table);
-        self.later.push_back(Sending {
+        self.push(Sending {
             nonces: (nonce, nonce),
-            table,
+            table: Arc::clone(table),
             again,
             is_whole,
             is_end_accepted: false,
@@ -128,22 +124,32 @@ impl Applied {
             self.accept(self.later.len() - 1, false, is_leaf);
             self.compact();
         }
-        if !self.later.is_empty() || table.version() == self.base.version() {
+        let before = self.later.back().map_or(&self.base, |sending| &sending.table);
+        if table.version() == before.version() {
             return;
         }
-        if is_leaf || self.base.is_empty() {
+        if self.later.is_empty() && (is_leaf || self.base.is_empty()) {
             self.base = Arc::clone(table);
             return;
         }
         // It may still be using what it does not ask for any more.
-        self.later.push_back(Sending {
+        let answer = if is_leaf { Answer::Released } else { Answer::Accepted(None) };
+        self.push(Sending {
             nonces: NO_NONCES,
             table: Arc::clone(table),
             again: BTreeSet::new(),
             is_whole: true,
             is_end_accepted: true,
-            answer: Answer::Accepted(None),
+            answer,
         });
+        self.compact();
+    }
+
+    fn push(&mut self, sending: Sending) {
+        if self.later.len() == MAX_LATER {
+            self.merge(0);
+        }
+        self.later.push_back(sending);
     }
 
     /// Whether something was accepted of which it is not known yet whether it replaced what went before.
@@ -322,7 +328,9 @@ impl Applied {
         let Some(older) = self.later.remove(position) else { return };
         if let Some(newer) = self.later.get_mut(position) {
             newer.again.extend(older.again);
-            if older.nonces != NO_NONCES {
+            if newer.nonces == NO_NONCES {
+                newer.nonces = older.nonces;
+            } else if older.nonces != NO_NONCES {
                 newer.nonces.0 = older.nonces.0;
             }
         }

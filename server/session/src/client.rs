@@ -119,7 +119,9 @@ impl Client {
 
     /// Ends a stream.
     pub fn handle_close(&mut self, stream: StreamId) {
-        self.streams.remove(&stream);
+        if let Some(closed) = self.streams.remove(&stream) {
+            self.order.handle_close(&closed);
+        }
         self.woken.remove(&stream);
         if self.order.is_open() {
             // What waited for its disuse is sent on another one.
@@ -170,10 +172,6 @@ impl Client {
                 break turn?;
             }
         };
-        if self.streams.get(&stream).is_some_and(Stream::updates_clusters) {
-            let newest = self.streams.keys().next_back().copied().unwrap_or(stream);
-            self.order.handle_sent_clusters(&turn.update.changed, &view, newest);
-        }
         self.renew_referents(stream, &turn.update, traits.profile);
         Some(turn.response)
     }

@@ -22,7 +22,7 @@ use crate::limits::Limits;
 use crate::stream::Stream;
 use crate::type_state::TypeState;
 use ready::Readiness;
-use replace::{release_all, released, renew_rejected, renew_returned, settling};
+use replace::{forgotten, release_all, released, renew_rejected, renew_returned, settling};
 
 pub(crate) use table::{is_referred_to, refers};
 
@@ -33,9 +33,8 @@ pub(crate) struct Order {
     pub(crate) is_due: bool,
     /// What is remembered while something waits.
     waiting: Option<Box<Waiting>>,
-    /// For clients that ask for the endpoints of each cluster on a stream of its own: the newest stream that was open when a cluster
-    /// was sent. Only what is opened later is for that cluster.
-    opened_before: BTreeMap<Name, StreamId>,
+    /// Types of which the client accepted something on streams that it has closed.
+    accepted: BTreeSet<ResourceType>,
 }
 
 /// What is remembered while something waits.
@@ -114,16 +113,10 @@ impl Order {
         self.waiting.is_some()
     }
 
-    /// A client without ADS was sent clusters.
-    pub(crate) fn handle_sent_clusters(&mut self, clusters: &[Arc<Resource>], view: &View, newest: StreamId) {
-        let endpoints = ResourceType::ClusterLoadAssignment;
-        let with_endpoints =
-            clusters.iter().filter(|cluster| cluster.references_to(&endpoints).next().is_some());
-        self.opened_before.extend(with_endpoints.map(|cluster| (Arc::clone(cluster.name()), newest)));
-        let table = view.table(&ResourceType::Cluster);
-        if self.opened_before.len() > table.len() {
-            self.opened_before.retain(|name, _| table.find(name).is_some());
-        }
+    /// What the client accepted on a stream it has not accepted for the first time on the next one.
+    pub(crate) fn handle_close(&mut self, stream: &Stream) {
+        let accepted = stream.types().iter().filter(|state| state.applied.has_accepted());
+        self.accepted.extend(accepted.map(|state| state.resource_type.clone()));
     }
 
     /// When to plan again though nothing happens.
@@ -156,7 +149,7 @@ impl Order {
             return Outcome { changed: before.transitional.into_keys().collect(), events: vec![] };
         }
         let blocked_until = loop {
-            let readiness = Readiness::new(view, streams, &settling, &self.opened_before).strict();
+            let readiness = Readiness::new(view, streams, &settling).strict();
             let (released, blocked_until) = released(&readiness, limits, now);
             if released.is_empty() {
                 break blocked_until;
@@ -168,7 +161,8 @@ impl Order {
             }
         };
         let mut plan = Plan {
-            readiness: Readiness::new(view, streams, &settling, &self.opened_before),
+            readiness: Readiness::new(view, streams, &settling),
+            accepted: &self.accepted,
             limits,
             now,
             before: &before,
@@ -180,7 +174,13 @@ impl Order {
         };
         plan.hold();
         plan.retain();
+        plan.keep_unasked();
+        let forgotten = forgotten(&plan.readiness);
         let Plan { deviations, transient, rejected, events, mut after, .. } = plan;
+        for (stream, resource_type, names) in forgotten {
+            let state = streams.get_mut(&stream).and_then(|stream| stream.find_mut(&resource_type));
+            state.into_iter().for_each(|state| state.subscription.forget(&names));
+        }
         renew_rejected(&rejected, view, streams);
         renew_returned(before.silent.difference(&after.silent), view, streams);
         for (resource_type, deviations) in deviations {
@@ -204,6 +204,8 @@ impl Order {
 /// A plan in the making.
 struct Plan<'a> {
     readiness: Readiness<'a>,
+    /// Types of which the client accepted something on streams that it has closed.
+    accepted: &'a BTreeSet<ResourceType>,
     limits: &'a Limits,
     now: Instant,
     before: &'a Waiting,
@@ -223,8 +225,12 @@ impl Plan<'_> {
     fn hold(&mut self) {
         for stream in self.readiness.streams.values() {
             for state in stream.types() {
-                let is_update = refers(&state.resource_type)
-                    && self.readiness.states(&state.resource_type).any(|state| state.applied.has_accepted());
+                let of = &state.resource_type;
+                let has_accepted = || {
+                    self.accepted.contains(of)
+                        || self.readiness.states(of).any(|state| state.applied.has_accepted())
+                };
+                let is_update = refers(of) && has_accepted();
                 let table = self.readiness.view.table(&state.resource_type);
                 if !is_update || state.subscription.is_at(table) {
                     continue;
@@ -294,10 +300,12 @@ impl Plan<'_> {
         let may_wait = end.is_none_or(|end| self.now < end);
         if may_wait {
             self.look_again_at(end);
-        } else if self.before.since(waiting, false).is_some() {
+            return true;
+        }
+        if self.before.since(waiting, false).is_some() {
             self.events.push((waiting.resource_type.clone(), EventKind::GraceExpired));
         }
-        may_wait
+        false
     }
 
     /// Finds what is gone from the view and still in use.
@@ -306,7 +314,9 @@ impl Plan<'_> {
             for state in stream.types().iter().filter(|state| is_referred_to(&state.resource_type)) {
                 let table = self.readiness.view.table(&state.resource_type);
                 for resource in state.subscription.gone_from(table) {
-                    self.retain_if_used(stream, state, &resource);
+                    if self.readiness.knows_best(state, resource.name()) {
+                        self.retain_if_used(stream, state, &resource);
+                    }
                 }
             }
         }
@@ -351,6 +361,23 @@ impl Plan<'_> {
         self.transient.insert(key.resource_type.clone());
         let user = users.into_iter().map(|(user, _)| user).next();
         self.note(key, true, WaitsFor::Disuse(user.unwrap_or_else(|| key.clone())));
+    }
+
+    /// Finds what changed, and the client does not ask for and may be using: as long as it does, its tables have what it has. It
+    /// may ask for it again, and what it was never sent must not count as what replaces that.
+    fn keep_unasked(&mut self) {
+        for state in self.readiness.streams.values().flat_map(Stream::types) {
+            let of = &state.resource_type;
+            if !is_referred_to(of) || !refers(of) {
+                continue;
+            }
+            for resource in state.subscription.changed_from(self.readiness.view.table(of)) {
+                if self.readiness.is_needed_unasked(resource.key()) {
+                    let deviations = self.deviations.entry(of.clone()).or_default();
+                    deviations.insert(Arc::clone(resource.name()), Deviation::Kept(resource));
+                }
+            }
+        }
     }
 
     fn is_held(&self, key: &ResourceKey) -> bool {

@@ -23,6 +23,9 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &SotwRequest) -> Ve
     state.is_known = true;
     let answer = if is_first { Answer::Nothing } else { state.take_answered(request.response_nonce) };
     let is_changed = replace_names(state, &request.resource_names);
+    if state.is_answered() {
+        state.subscription.forget_lingering();
+    }
     if is_changed || is_first {
         events.push(EventKind::Subscribed);
         state.is_dirty = true;
@@ -66,7 +69,7 @@ fn replace_names(state: &mut TypeState, names: &[String]) -> bool {
     if !same_names {
         let known = |name: &Cow<'_, str>| before.get(&**name).cloned().unwrap_or_else(|| Name::from(&**name));
         let wanted: BTreeSet<Name> = canonical.iter().map(known).collect();
-        subscription.replace_names(wanted);
+        subscription.replace_names(wanted, state.resource_type.is_complete_in_sotw());
     }
     if !same_wildcard && wants_wildcard {
         subscription.add_wildcard();
@@ -106,7 +109,7 @@ pub(crate) fn compose(
         let entries = if state.subscription.wants_all(table) {
             Entries::Table(Arc::clone(table))
         } else {
-            full(&state.subscription.wanted(table))
+            full(&state.subscription.wanted_or_lingering(table))
         };
         state.subscription.settle(table);
         let contents = contents(state, target, entries, client);

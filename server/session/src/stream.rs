@@ -308,13 +308,6 @@ impl Stream {
         &mut self.types
     }
 
-    /// Whether it is one that has clusters and nothing else, and the client has accepted the first of them. (The first it may have
-    /// had before, and then it has asked for their endpoints already.)
-    pub(crate) fn updates_clusters(&self) -> bool {
-        let state = self.types.iter().find(|state| state.applied.has_accepted());
-        self.service == Some(ResourceType::Cluster) && state.is_some()
-    }
-
     /// Whether the client has accepted something that the order of sending does not know yet.
     pub(crate) fn has_news(&self) -> bool {
         self.types.iter().any(|state| state.applied.has_news())

@@ -207,6 +207,15 @@ impl Subscription {
         let changes = table.changes_since(&self.settled);
         changes.removed.iter().filter_map(|name| self.settled.find(name)).cloned().collect()
     }
+
+    /// What was there in another version when the client was sent something.
+    pub(crate) fn changed_from(&self, table: &TypeTable) -> Vec<Arc<Resource>> {
+        if table.version() == self.settled.version() {
+            return vec![];
+        }
+        let changes = table.changes_since(&self.settled);
+        changes.changed.iter().filter_map(|new| self.settled.find(new.name())).cloned().collect()
+    }
 }
 
 /// What is wanted.
@@ -325,8 +334,14 @@ impl Subscription {
         self.lingering.extend(lingering.into_iter().map(|name| (name, Arc::clone(&wildcard))));
     }
 
-    /// Makes `names` the whole of what is asked for one by one (SotW). Names that are new become unknown (rows A46, A47).
-    pub(crate) fn replace_names(&mut self, wanted: BTreeSet<Name>) {
+    /// Makes `wanted` the whole of what is asked for one by one (SotW). Names that are new become unknown (rows A46, A47).
+    /// `is_complete`: what is absent from a response is deleted, so the client may take up again what it drops, from a list that it
+    /// has not seen yet, and lose it by the next.
+    pub(crate) fn replace_names(&mut self, wanted: BTreeSet<Name>, is_complete: bool) {
+        if is_complete {
+            let dropped = self.names.difference(&wanted).filter(|name| self.settled.find(name).is_some());
+            self.lingering.extend(dropped.map(|name| (Arc::clone(name), Arc::clone(name))));
+        }
         for name in wanted.difference(&self.names) {
             self.exceptions.insert(Arc::clone(name), Held::Unknown);
         }
@@ -345,6 +360,16 @@ impl Subscription {
     /// The client has seen every response that was sent: it holds nothing that it does not want.
     pub(crate) fn forget_lingering(&mut self) {
         self.lingering = BTreeSet::new();
+    }
+
+    /// What the client dropped and may take up again from what is on its way.
+    pub(crate) fn lingering(&self) -> impl Iterator<Item = &Name> {
+        self.lingering.iter().map(|(name, _)| name)
+    }
+
+    /// The client does not take these up again.
+    pub(crate) fn forget(&mut self, names: &[Name]) {
+        self.lingering.retain(|(name, _)| !names.contains(name));
     }
 
     /// The client asks for `name`, maybe while responses are on their way: it may take from them what it has dropped.

@@ -19,8 +19,6 @@ pub(super) struct Readiness<'a> {
     pub(super) streams: &'a BTreeMap<StreamId, Stream>,
     /// Until when clusters settle.
     pub(super) settling: &'a BTreeMap<Name, Instant>,
-    /// The newest stream that was open when a cluster was sent, for clients without ADS.
-    opened_before: &'a BTreeMap<Name, StreamId>,
     /// Whether what the view has not must be there nevertheless.
     is_strict: bool,
     known: RefCell<BTreeMap<ResourceKey, Option<WaitsFor>>>,
@@ -31,9 +29,8 @@ impl<'a> Readiness<'a> {
         view: &'a View,
         streams: &'a BTreeMap<StreamId, Stream>,
         settling: &'a BTreeMap<Name, Instant>,
-        opened_before: &'a BTreeMap<Name, StreamId>,
     ) -> Self {
-        Self { view, streams, settling, opened_before, is_strict: false, known: RefCell::default() }
+        Self { view, streams, settling, is_strict: false, known: RefCell::default() }
     }
 
     /// The same, but what the view has not counts too: something that the client has refers to it, so the client does without that
@@ -93,7 +90,7 @@ impl<'a> Readiness<'a> {
             let sent = subscription.sent(&to.name).or(served);
             match state.applied.answer(&to.name) {
                 Answer::None => return Some(WaitsFor::Ack(to.clone())),
-                Answer::Rejected if !sent.is_some_and(|sent| self.is_proven(sent)) => {
+                Answer::Rejected if !sent.is_some_and(|sent| self.is_proven(state, sent)) => {
                     return Some(WaitsFor::Change(to.clone()));
                 }
                 Answer::Rejected | Answer::Accepted(_) | Answer::Released => {}
@@ -109,9 +106,6 @@ impl<'a> Readiness<'a> {
         let found = found?;
         found.references().iter().find_map(|reference| {
             let row = table::row_of(&to.resource_type, &reference.to.resource_type)?;
-            if row.is_always_needed && !self.is_asked_for_anew(to, &reference.to) {
-                return Some(WaitsFor::Request(reference.to.clone()));
-            }
             self.obstacle(&reference.to, row.is_always_needed)
         })
     }
@@ -147,15 +141,10 @@ impl<'a> Readiness<'a> {
             && !self.users(key).is_empty()
     }
 
-    /// Whether the client has asked for a cluster's endpoints since it was sent the cluster. On one stream that need not be asked:
-    /// they are sent after it.
-    fn is_asked_for_anew(&self, cluster: &ResourceKey, endpoints: &ResourceKey) -> bool {
-        let Some(before) = self.opened_before.get(&cluster.name) else { return true };
-        let later = self.streams.iter().filter(|(stream, _)| *stream > before);
-        later.filter_map(|(_, stream)| stream.find(&endpoints.resource_type)).any(|state| {
-            let subscription = &state.subscription;
-            subscription.is_wildcard() || subscription.names().contains(&endpoints.name)
-        })
+    /// Whether no other stream asks for a name that this one does not ask for: what a stream does not ask for it may have in a
+    /// version of any age.
+    pub(super) fn knows_best(&self, state: &TypeState, name: &Name) -> bool {
+        wants(state, name) || !self.states(&state.resource_type).any(|other| wants(other, name))
     }
 
     /// Whether it makes a difference what the client has of a name.
@@ -165,12 +154,17 @@ impl<'a> Readiness<'a> {
     }
 
     /// Whether the client has a cluster though it rejected the response that brought it: it asks for its endpoints. Envoy takes up
-    /// what is good of a response that it rejects.
-    fn is_proven(&self, resource: &Resource) -> bool {
+    /// what is good of a response that it rejects. If it was an older version that did, the client must not need more for that.
+    fn is_proven(&self, state: &TypeState, resource: &Resource) -> bool {
         let endpoints = ResourceType::ClusterLoadAssignment;
-        resource
-            .references_to(&endpoints)
-            .any(|name| self.states(&endpoints).any(|state| state.subscription.names().contains(name)))
+        let is_asked_for =
+            |name: &Name| self.states(&endpoints).any(|state| state.subscription.names().contains(name));
+        let needs = |to: &ResourceKey| resource.references().iter().any(|reference| reference.to == *to);
+        resource.references_to(&endpoints).any(is_asked_for)
+            && state
+                .applied
+                .in_use(resource.name())
+                .all(|used| used.references().iter().all(|reference| needs(&reference.to)))
     }
 }
 

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ask {
+    /// The later the greater.
+    pub(crate) number: u64,
     pub(crate) kind: usize,
     pub(crate) is_wildcard: bool,
     /// State of the World: everything that is asked for by name.

@@ -54,6 +54,7 @@ pub(crate) struct World {
     pub(crate) model: Model,
     pipes: Vec<Pipe>,
     n_streams: u64,
+    n_asks: u64,
     /// Whether the client has everything and the server knows it. Only from then on nothing may be missing: first responses wait
     /// for nothing.
     is_established: bool,
@@ -83,6 +84,7 @@ impl World {
             },
             pipes: vec![],
             n_streams: 0,
+            n_asks: 0,
             is_established: false,
             now: Instant::now(),
         };
@@ -126,7 +128,8 @@ impl World {
         }
     }
 
-    fn ask(&mut self, ask: Ask) {
+    fn ask(&mut self, mut ask: Ask) {
+        ask.number = self.number();
         let key = self.setup.is_per_type.then(|| (ask.kind, ask.stream.clone()));
         let position = self.pipes.iter().position(|pipe| pipe.key == key).unwrap_or_else(|| {
             let pipe = self.open(key);
@@ -139,6 +142,11 @@ impl World {
             pipe.key = Some((N_KINDS, (0, String::new())));
         }
         pipe.to_server.push_back(ask);
+    }
+
+    fn number(&mut self) -> u64 {
+        self.n_asks += 1;
+        self.n_asks
     }
 
     pub(crate) fn publish(&mut self) {
@@ -171,8 +179,28 @@ impl World {
         self.pipes.len()
     }
 
-    /// Delivers the oldest request of a stream.
+    /// Delivers the oldest request of a stream. Streams overtake each other, but whatever a client did because of a response is there
+    /// before its answer: Envoys have one connection for all their streams.
     pub(crate) fn deliver_request(&mut self, position: usize) -> bool {
+        let Some(pipe) = self.pipes.get(position) else { return false };
+        let id = pipe.id;
+        let number = pipe.to_server.front().filter(|ask| ask.answer.is_some()).map(|ask| ask.number);
+        let oldest_before = |world: &Self| {
+            let fronts = world.pipes.iter().enumerate();
+            let fronts =
+                fronts.filter_map(|(position, pipe)| Some((pipe.to_server.front()?.number, position)));
+            fronts.min().filter(|(oldest, _)| number.is_some_and(|number| *oldest < number))
+        };
+        while let Some((_, earlier)) = oldest_before(self) {
+            self.deliver_to_server(earlier);
+        }
+        self.pipes
+            .iter()
+            .position(|pipe| pipe.id == id)
+            .is_some_and(|position| self.deliver_to_server(position))
+    }
+
+    fn deliver_to_server(&mut self, position: usize) -> bool {
         let Some(pipe) = self.pipes.get_mut(position) else { return false };
         let Some(ask) = pipe.to_server.pop_front() else { return false };
         if ask.is_close {
@@ -273,11 +301,12 @@ impl World {
         };
         asks.into_iter().for_each(|ask| self.ask(ask));
         let answer = Some((reply.nonce, verdict.is_nack));
+        let number = self.number();
         // Unless the stream has just been closed.
         if let Some(pipe) =
             self.pipes.iter_mut().find(|p| p.id == id && !p.to_server.iter().any(|ask| ask.is_close))
         {
-            pipe.to_server.push_back(Ask { kind: reply.kind, answer, ..Ask::default() });
+            pipe.to_server.push_back(Ask { kind: reply.kind, number, answer, ..Ask::default() });
         }
         let fault = self.fault().filter(|_| self.is_established);
         fault.map_or(Ok(true), |fault| Err(format!("after {reply:?}: {fault}")))

@@ -1,0 +1,181 @@
+//! Histories that random search found once: what went wrong, as short as it gets.
+
+use crate::config::Edit;
+use crate::wire::Verdict;
+use crate::world::Setup;
+use crate::{Step, history};
+
+const YES: Verdict = Verdict { is_nack: false, parts: 0 };
+
+const ADS: Setup = Setup {
+    is_delta: false,
+    is_per_type: false,
+    is_grpc: false,
+    is_phased: true,
+    max_response_bytes: 3 << 20,
+};
+
+const PIPE: usize = 0;
+
+fn poll(n: usize) -> Step {
+    Step::Poll { pipe: PIPE, n }
+}
+
+fn to_server(n: usize) -> Step {
+    Step::ToServer { pipe: PIPE, n }
+}
+
+fn to_client(n: usize) -> Step {
+    Step::ToClient { pipe: PIPE, n, verdict: YES }
+}
+
+fn publish(edits: impl IntoIterator<Item = Edit>) -> Step {
+    Step::Publish(edits.into_iter().collect())
+}
+
+fn route(route: usize, clusters: u8) -> Edit {
+    Edit::Route { route, clusters }
+}
+
+fn cluster(cluster: usize, is_eds: bool) -> Edit {
+    Edit::Cluster { cluster, is_eds, secret: None }
+}
+
+/// The listener takes that route.
+fn listener(listener: usize, route: usize) -> Edit {
+    Edit::Listener { listener, to: Some((true, route)), secret: None }
+}
+
+fn no_listener() -> Edit {
+    Edit::Listener { listener: 0, to: None, secret: None }
+}
+
+/// A route is dropped and asked for again while the response to the first time is on its way; meanwhile it changed. What was never
+/// sent does not count as what the client has, so the cluster of the older version stays.
+#[test]
+fn a_route_that_was_asked_for_again_is_in_use_as_it_was_sent() {
+    let steps = [
+        publish([listener(1, 0)]),
+        poll(1),
+        publish([route(0, 9), route(1, 8), listener(1, 1), no_listener()]),
+        poll(3),
+        to_client(2),
+        to_server(1),
+        poll(1),
+        to_server(2),
+        publish([listener(1, 0)]),
+    ];
+    assert_eq!(history(ADS, &steps), Ok(()));
+}
+
+/// A gRPC client drops clusters, and asks for one of them again because of a route that was on its way. It has taken the cluster from
+/// an older list by then, so the list for the request between must not delete it.
+#[test]
+fn a_cluster_that_may_be_asked_for_again_stays_on_the_list() {
+    let steps = [
+        publish([route(0, 14), cluster(3, false)]),
+        poll(1),
+        publish([listener(0, 2)]),
+        publish([route(1, 13)]),
+        poll(2),
+        publish([route(2, 8)]),
+        to_client(3),
+        to_server(4),
+        poll(2),
+        publish([cluster(2, false)]),
+        poll(1),
+        publish([route(0, 0)]),
+    ];
+    assert_eq!(history(Setup { is_grpc: true, ..ADS }, &steps), Ok(()));
+}
+
+/// Of a cluster the first version is accepted and waits for a secret that is rejected, the second is rejected. That its endpoints are
+/// asked for proves that the client has one of them, not that it needs no more.
+#[test]
+fn a_cluster_that_may_need_more_in_an_older_version_is_not_ready() {
+    let secret = |secret| Edit::Cluster { cluster: 2, is_eds: true, secret };
+    let steps = [
+        publish([route(0, 4)]),
+        publish([secret(Some(1))]),
+        poll(1),
+        to_client(1),
+        to_server(1),
+        publish([secret(None)]),
+        publish([route(0, 4)]),
+        to_server(1),
+        poll(2),
+        Step::ToClient { pipe: PIPE, n: 2, verdict: Verdict { is_nack: true, parts: 8 } },
+        to_server(1),
+        poll(1),
+        to_client(1),
+        to_server(3),
+        poll(1),
+    ];
+    assert_eq!(history(Setup { is_delta: true, ..ADS }, &steps), Ok(()));
+}
+
+/// Without ADS the stream on which a route was accepted is closed when another one takes its place, whose first response is an update
+/// nevertheless.
+#[test]
+fn what_was_accepted_on_a_closed_stream_was_accepted() {
+    let steps = [
+        publish([Edit::Listener { listener: 0, to: Some((false, 0)), secret: None }]),
+        to_server(1),
+        Step::Reconnect,
+        publish([listener(0, 2), Edit::Listener { listener: 1, to: None, secret: None }]),
+        Step::Poll { pipe: 1, n: 1 },
+        Step::ToClient { pipe: 1, n: 1, verdict: YES },
+        Step::Drain,
+    ];
+    assert_eq!(history(Setup { is_per_type: true, ..ADS }, &steps), Ok(()));
+}
+
+/// Without ADS a cluster is sent, removed and sent again while the client has seen none of it: only the stream of the second asks for
+/// the endpoints that count.
+#[test]
+fn a_cluster_that_is_sent_again_waits_for_its_own_endpoints() {
+    let steps = [
+        publish([listener(0, 2)]),
+        Step::Poll { pipe: 1, n: 1 },
+        poll(1),
+        publish([route(2, 0)]),
+        poll(1),
+        Step::ToClient { pipe: 1, n: 1, verdict: YES },
+        publish([route(1, 4)]),
+        publish([no_listener()]),
+    ];
+    assert_eq!(history(Setup { is_per_type: true, is_delta: true, ..ADS }, &steps), Ok(()));
+}
+
+/// A route that was dropped is asked for again when it is back and may not be sent yet: that holds up nothing else.
+#[test]
+fn a_route_that_is_asked_for_again_is_not_in_use_as_it_was_dropped() {
+    let steps = [
+        publish([no_listener()]),
+        publish([route(1, 7)]),
+        Step::Drain,
+        publish([listener(0, 0)]),
+        publish([cluster(0, true)]),
+        poll(3),
+        publish([route(1, 0)]),
+    ];
+    assert_eq!(history(Setup { is_delta: true, ..ADS }, &steps), Ok(()));
+}
+
+/// Without ADS each route has a stream. What is gone is kept in the version of the stream that asks for it.
+#[test]
+fn a_route_that_is_kept_is_not_as_another_stream_knew_it() {
+    let without_route = Edit::Listener { listener: 1, to: Some((false, 2)), secret: Some(1) };
+    let pipe = 4;
+    let steps = [
+        publish([route(0, 11), without_route]),
+        Step::Drain,
+        publish([route(0, 0)]),
+        Step::Poll { pipe, n: 1 },
+        Step::ToClient { pipe, n: 1, verdict: YES },
+        Step::ToServer { pipe, n: 1 },
+        publish([listener(0, 1)]),
+        to_server(1),
+    ];
+    assert_eq!(history(Setup { is_per_type: true, ..ADS }, &steps), Ok(()));
+}
