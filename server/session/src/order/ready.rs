@@ -117,13 +117,11 @@ impl<'a> Readiness<'a> {
     /// cluster, such as one of its bootstrap, that it never was sent though it takes all.
     fn is_foreign(&self, to: &ResourceKey) -> bool {
         let mut states = self.states(&to.resource_type);
-        match to.resource_type {
-            ResourceType::Secret => states.next().is_none(),
-            ResourceType::Cluster => states.all(|state| {
-                state.subscription.is_wildcard() && state.applied.in_use(&to.name).next().is_none()
-            }),
-            _ => false,
-        }
+        let is_unsent = |state: &TypeState| {
+            state.subscription.is_wildcard() && state.applied.in_use(&to.name).next().is_none()
+        };
+        (to.resource_type == ResourceType::Secret && states.next().is_none())
+            || (to.resource_type == ResourceType::Cluster && states.all(is_unsent))
     }
 
     /// What refers to a resource and may be in use; each with whether the client rejected it.
