@@ -28,7 +28,9 @@ pub const N_PATHS: usize = 6;
 const MAX_CLUSTERS: usize = 8;
 /// Names of clusters are taken in turn from so many and come again, but not before three changes: what the same name means from one
 /// publication to the next must be the same, for no order of sending could keep two meanings apart.
-const N_CLUSTER_NAMES: u64 = 40;
+pub const N_CLUSTER_NAMES_OF_ENVOY: u64 = 40;
+/// No name comes again: C-core goes on with the endpoints of a cluster that comes back within 15 minutes until it has the new ones.
+pub const N_CLUSTER_NAMES_OF_GRPC: u64 = u64::MAX;
 
 /// Where a request goes: which listener, which of [`HOSTS`], which path.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -145,6 +147,8 @@ pub struct State {
     routes: Vec<Route>,
     /// The number of the cluster that was named last.
     last_name: u64,
+    /// How many names there are for clusters.
+    n_names: u64,
     /// Where paths without a route go, in each listener and host.
     others: u64,
     /// The number in the name of each listener's route configuration.
@@ -168,12 +172,13 @@ struct Route {
 }
 
 impl State {
-    /// A configuration with two clusters, over `n_backends` backends.
-    pub fn new(random: &mut Random, n_backends: usize) -> Self {
+    /// A configuration with two clusters, over `n_backends` backends; more than three times eight names for clusters.
+    pub fn new(random: &mut Random, n_backends: usize, n_names: u64) -> Self {
         let mut state = Self {
             clusters: BTreeMap::new(),
             routes: Vec::new(),
             last_name: 0,
+            n_names,
             others: 0,
             route_configs: [0, 0],
             extras: Extras::default(),
@@ -378,7 +383,7 @@ impl State {
     /// The next name that no cluster has.
     fn free_name(&mut self) -> u64 {
         loop {
-            self.last_name = (self.last_name + 1) % N_CLUSTER_NAMES;
+            self.last_name = (self.last_name + 1) % self.n_names;
             if !self.clusters.contains_key(&self.last_name) {
                 return self.last_name;
             }
@@ -410,7 +415,7 @@ mod tests {
     #[test]
     fn every_state_is_complete_in_itself() {
         let mut random = Random::new(1);
-        let mut state = State::new(&mut random, 6);
+        let mut state = State::new(&mut random, 6, N_CLUSTER_NAMES_OF_ENVOY);
         let backends = vec![SocketAddr::from(([127, 0, 0, 1], 1)); 6];
         let outside = Outside {
             ports: [1, 2],
@@ -429,7 +434,8 @@ mod tests {
                 .map(|r| r["name"].to_string())
                 .collect();
             let routes: Vec<_> = resources.iter().filter(|r| r["@type"] == config::ROUTE).collect();
-            for number in (0..N_CLUSTER_NAMES).map(|number| format!("\"{}\"", cluster_name(number))) {
+            for number in (0..N_CLUSTER_NAMES_OF_ENVOY).map(|number| format!("\"{}\"", cluster_name(number)))
+            {
                 let is_used = routes.iter().any(|routes| routes.to_string().contains(&number));
                 assert!(!is_used || clusters.contains(&number), "{number}: {resources:#?}");
             }

@@ -10,7 +10,9 @@ use xds_tests::config;
 use xds_tests::envoy::Envoy;
 use xds_tests::load::{HttpLoad, Tally, hold_all};
 use xds_tests::server::{Variant, cli};
-use xds_tests::transitions::{LISTENERS, Outside, State, Target, Transition};
+use xds_tests::transitions::{
+    LISTENERS, N_CLUSTER_NAMES_OF_ENVOY, N_CLUSTER_NAMES_OF_GRPC, Outside, State, Target, Transition,
+};
 use xds_tests::wait::wait_for;
 use xds_tests::worker::{Calls, Channel, Hold, Library};
 
@@ -69,6 +71,20 @@ impl Kind {
         match self {
             Self::Ads(_) | Self::PerType(_) => Transition::of_envoy(),
             Self::Grpc(_) => Transition::of_grpc(),
+        }
+    }
+
+    /// Whether a call fails with this error whatever the server does: grpc-go 1.85 lets calls choose by new routes a moment before its
+    /// load balancing knows their clusters.
+    pub(crate) fn fails_by_itself(self, error: &str) -> bool {
+        self == Self::Grpc(Library::GrpcGo) && error.starts_with("unknown cluster selected for RPC")
+    }
+
+    /// How many names there are for clusters.
+    pub(crate) fn n_cluster_names(self) -> u64 {
+        match self {
+            Self::Ads(_) | Self::PerType(_) => N_CLUSTER_NAMES_OF_ENVOY,
+            Self::Grpc(_) => N_CLUSTER_NAMES_OF_GRPC,
         }
     }
 

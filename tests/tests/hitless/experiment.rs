@@ -66,7 +66,7 @@ impl Experiment {
 
     async fn run_with(self, random: &mut Random, changes: Changes) -> Result<Option<Report>> {
         let world = World::start(self).await?;
-        let state = State::new(random, N_BACKENDS);
+        let state = State::new(random, N_BACKENDS, self.client.n_cluster_names());
         world.publish(&state, "").await?;
         if let Kind::Grpc(library) = self.client {
             let bootstrap = config::grpc_bootstrap(world.delay.addr(), NODE);
@@ -178,8 +178,6 @@ impl World {
     ) -> Result<()> {
         self.wait_uses(client, state).await.context("at first")?;
         client.end().await?;
-        // What the client may go by until it has connected to what is new.
-        let mut before = Vec::new();
         let n_wanted = self.experiment.n_transitions;
         let is_enough = |report: &Report| match self.experiment.order {
             Order::Phased => report.n_transitions() >= n_wanted,
@@ -199,12 +197,7 @@ impl World {
             }
             self.wait_uses(client, state).await.with_context(|| format!("{step:?}"))?;
             let tally = client.end().await?;
-            let allowed: Vec<_> = before.iter().chain(&states).collect();
-            report.add(judge(step, &tally, &allowed, &self.names()));
-            // An Envoy that has accepted something goes by it.
-            if let Kind::Grpc(_) = self.experiment.client {
-                before = states;
-            }
+            report.add(judge(self.experiment.client, step, &tally, &states, &self.names()));
         }
         Ok(())
     }
@@ -297,7 +290,7 @@ impl World {
 }
 
 /// Counts what failed, and what was answered by a backend of none of the configurations.
-fn judge(mut step: Step, tally: &Tally, states: &[&State], names: &[String]) -> Step {
+fn judge(client: Kind, mut step: Step, tally: &Tally, states: &[State], names: &[String]) -> Step {
     for (target, counts) in tally {
         let good: BTreeSet<&str> =
             states.iter().flat_map(|state| state.answers(*target)).map(|i| names[i].as_str()).collect();
@@ -305,6 +298,11 @@ fn judge(mut step: Step, tally: &Tally, states: &[&State], names: &[String]) -> 
         let n_misrouted: u64 = bad.map(|(_, n)| n).sum();
         let n_failed: u64 = counts.errors.values().sum();
         step.n_requests += counts.n_answered() + n_failed;
+        let first_error = counts.first_error.as_deref();
+        if first_error.is_some_and(|error| client.fails_by_itself(error)) && n_misrouted == 0 {
+            step.n_failed_by_itself += n_failed;
+            continue;
+        }
         step.n_failed += n_failed;
         step.n_misrouted += n_misrouted;
         if n_failed + n_misrouted > 0 {

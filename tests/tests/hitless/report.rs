@@ -16,6 +16,8 @@ pub(crate) struct Step {
     pub(crate) acked: Duration,
     pub(crate) n_requests: u64,
     pub(crate) n_failed: u64,
+    /// Those that failed whatever the server does; not counted as failed.
+    pub(crate) n_failed_by_itself: u64,
     pub(crate) n_misrouted: u64,
     /// What went wrong, by target.
     pub(crate) faults: Vec<String>,
@@ -23,7 +25,8 @@ pub(crate) struct Step {
 
 impl Step {
     pub(crate) fn new(transitions: Vec<Transition>, acked: Duration) -> Self {
-        Self { transitions, acked, n_requests: 0, n_failed: 0, n_misrouted: 0, faults: Vec::new() }
+        let (n_requests, n_failed, n_failed_by_itself, n_misrouted) = (0, 0, 0, 0);
+        Self { transitions, acked, n_requests, n_failed, n_failed_by_itself, n_misrouted, faults: Vec::new() }
     }
 }
 
@@ -81,9 +84,10 @@ impl Report {
     #[expect(clippy::print_stdout, reason = "the figures are what it is run for")]
     pub(crate) fn print(&self) {
         let Experiment { client, order, each_way, .. } = self.experiment;
+        let n_by_itself: u64 = self.steps.iter().map(|step| step.n_failed_by_itself).sum();
         let n_bad = self.steps.iter().filter(|step| step.n_failed > 0).count();
         println!(
-            "| {client} | {order} | {each_way:?} | {} transitions | {} requests | {} failed | {} astray | {n_bad} steps of {} |",
+            "| {client} | {order} | {each_way:?} | {} transitions | {} requests | {} failed ({n_by_itself} more by the client itself) | {} astray | {n_bad} steps of {} |",
             self.n_transitions(),
             self.n_requests,
             self.n_failed,
