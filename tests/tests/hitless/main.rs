@@ -96,7 +96,7 @@ async fn a_change_takes_one_round_trip_for_each_phase() -> Result<()> {
         let experiment = Experiment { client, order: Order::Phased, each_way: VERY_FAR, n_transitions: 0 };
         let Some(report) = experiment.time(&mut Random::from_env()?).await? else { return Ok(()) };
         report.print();
-        report.judge().with_context(|| client.to_string())
+        report.judge_times(Duration::ZERO).with_context(|| client.to_string())
     };
     let [sotw, delta, grpc] =
         [Kind::Ads(Variant::Sotw), Kind::Ads(Variant::Delta), Kind::Grpc(Library::Grpcio)].map(time);
@@ -115,7 +115,7 @@ const NEAR: Duration = Duration::from_millis(20);
 /// Between continents.
 const FAR: Duration = Duration::from_millis(100);
 /// As on no wire, so that a round trip is longer than anything that a busy machine does.
-const VERY_FAR: Duration = Duration::from_millis(400);
+const VERY_FAR: Duration = Duration::from_millis(500);
 /// As many changes as all kinds of them need to occur.
 const N_PHASED: usize = 40;
 /// Some of them lose something; if none did, there are more.
