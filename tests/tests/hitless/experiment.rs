@@ -213,7 +213,10 @@ impl World {
         self.wait_uses(client, state).await.context("at first")?;
         for transition in self.experiment.client.transitions() {
             for _ in 0..MAX_TRIES {
-                while !state.make(*transition, random, N_BACKENDS) {}
+                // There may be too few clusters left.
+                if !(0..MAX_CHOICES).any(|_| state.make(*transition, random, N_BACKENDS)) {
+                    break;
+                }
                 let acked = self.publish_and_wait(state).await.with_context(|| format!("{transition:?}"))?;
                 self.wait_uses(client, state).await.with_context(|| format!("{transition:?}"))?;
                 report.add(Step::new(vec![*transition], acked));
@@ -317,6 +320,8 @@ const ACKED: &str = "?wait=acked&timeout=25s";
 /// They never go away.
 const N_BACKENDS: usize = 6;
 
+/// Of so many random choices one makes a difference, if any does.
+const MAX_CHOICES: usize = 1000;
 /// How often a change is tried if the machine was busy with something else.
 const MAX_TRIES: usize = 4;
 
