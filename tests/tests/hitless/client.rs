@@ -107,8 +107,10 @@ impl Kind {
             Transition::AddCluster | Transition::RemoveCluster if is_grpc => 1,
             Transition::RenameCluster | Transition::RenameAllClusters if is_grpc => 3,
             Transition::ReplaceEverything if is_grpc => 4,
-            Transition::RemoveCluster | Transition::RenameTrust | Transition::RenameFilter => 2,
-            Transition::RenameRoutes | Transition::RenameCertificate => 2 + u32::from(is_delta),
+            Transition::RemoveCluster | Transition::RenameFilter => 2,
+            Transition::RenameRoutes | Transition::RenameCertificate | Transition::RenameTrust => {
+                2 + u32::from(is_delta)
+            }
             // The cluster, its endpoints, the route …
             Transition::AddCluster => 3,
             // … and what is gone.

@@ -153,6 +153,12 @@ impl World {
         Ok(())
     }
 
+    /// Waits until the client uses the configuration and has said so: what comes before its first ACK is not held back.
+    async fn wait_established(&self, client: &Client<'_>, state: &State) -> Result<()> {
+        self.wait_uses(client, state).await.context("at first")?;
+        self.wait_nothing_held().await
+    }
+
     async fn drive(
         &self,
         mut client: Client<'_>,
@@ -176,7 +182,7 @@ impl World {
         state: &mut State,
         random: &mut Random,
     ) -> Result<()> {
-        self.wait_uses(client, state).await.context("at first")?;
+        self.wait_established(client, state).await?;
         client.end().await?;
         let n_wanted = self.experiment.n_transitions;
         let is_enough = |report: &Report| match self.experiment.order {
@@ -210,7 +216,7 @@ impl World {
         state: &mut State,
         random: &mut Random,
     ) -> Result<()> {
-        self.wait_uses(client, state).await.context("at first")?;
+        self.wait_established(client, state).await?;
         for transition in self.experiment.client.transitions() {
             for _ in 0..MAX_TRIES {
                 // There may be too few clusters left.
