@@ -104,7 +104,7 @@ impl Kind {
             // A changed cluster asks for its endpoints on a new stream.
             Transition::ChangeSettings => 1 + u32::from(asks_anew),
             // The route first; the clusters are learned from it.
-            Transition::AddCluster | Transition::RemoveCluster if is_grpc => 1,
+            Transition::AddCluster if is_grpc => 1,
             Transition::RenameCluster | Transition::RenameAllClusters if is_grpc => 3,
             Transition::ReplaceEverything if is_grpc => 4,
             Transition::RemoveCluster | Transition::RenameFilter => 2,
