@@ -273,7 +273,8 @@ fn replace_ports(text: &str, ports: &[(u16, u16)], missing: &mut BTreeMap<u16, u
     replaced
 }
 
-fn ads() -> Value {
+/// The config source of what comes by ADS.
+pub(crate) fn ads() -> Value {
     json!({"ads": {}, "resource_api_version": "V3"})
 }
 

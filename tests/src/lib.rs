@@ -5,6 +5,7 @@
 //! [`tools`] installs what is not Rust. [`raw`] speaks xDS field by field, where a real client would be too
 //! polite. [`config`] writes the configuration, [`documents`] route documents and what is
 //! needed to try them. [`rpc`] makes single requests, HTTP and gRPC, to any host. [`seen`] and [`events`] put what a server says into short forms,
+//! [`certificates`] issues certificates and speaks TLS,
 //! [`random`] makes choices that can be made again. [`delay`] puts a distance between two programs, [`transitions`] makes random changes of
 //! complete configurations, [`load`] makes requests all the while.
 //!
@@ -14,6 +15,7 @@
 //! [`wait::wait_for`] asks again until the value is there, and tells the last answer when it gives up.
 
 pub mod backend;
+pub mod certificates;
 pub mod config;
 pub mod delay;
 pub mod documents;

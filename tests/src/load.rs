@@ -1,6 +1,7 @@
 //! Requests at a constant rate in the background, and what became of them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,11 +12,14 @@ use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::transitions::{HOSTS, LISTENERS, Target};
+use crate::transitions::{HOSTS, LISTENERS, SECURE_LISTENER, SERVER_NAME, Target};
 use crate::worker::{Calls, Channel, Counts, Hold};
 
 /// What became of the requests to each target.
@@ -26,23 +30,25 @@ pub type Tally = BTreeMap<Target, Counts>;
 /// One half goes over connections that are kept as long as Envoy lets them, the other half over a new connection for each request.
 #[derive(Debug)]
 pub struct HttpLoad {
-    addrs: [SocketAddr; LISTENERS.len()],
+    to: To,
     tally: Arc<Mutex<Tally>>,
     _senders: JoinSet<()>,
 }
 
 impl HttpLoad {
-    /// Starts `per_second` requests to the listeners at these addresses.
+    /// Starts `per_second` requests to the listeners at these addresses; the secure one is asked over TLS.
     #[must_use]
-    pub fn start(addrs: [SocketAddr; LISTENERS.len()], per_second: u32) -> Self {
+    pub fn start(addrs: [SocketAddr; LISTENERS.len()], tls: TlsConnector, per_second: u32) -> Self {
+        let to = To { addrs, tls };
         let tally = Arc::<Mutex<Tally>>::default();
         let mut senders = JoinSet::new();
         let period = Duration::from_secs(1) * N_SENDERS / per_second;
         for i in 0..N_SENDERS {
             let is_kept = i % 2 == 0;
-            senders.spawn(send(Sender { addrs, is_kept, kept: [None, None] }, i, period, Arc::clone(&tally)));
+            let sender = Sender { to: to.clone(), is_kept, kept: [None, None] };
+            senders.spawn(send(sender, i, period, Arc::clone(&tally)));
         }
-        Self { addrs, tally, _senders: senders }
+        Self { to, tally, _senders: senders }
     }
 
     /// Returns what became of the requests since the last call.
@@ -57,7 +63,7 @@ impl HttpLoad {
     ///
     /// If it fails.
     pub async fn who(&self, target: Target) -> Result<String> {
-        Sender { addrs: self.addrs, is_kept: false, kept: [None, None] }.request(target).await
+        Sender { to: self.to.clone(), is_kept: false, kept: [None, None] }.request(target).await
     }
 }
 
@@ -80,10 +86,16 @@ pub async fn hold_all<'w>(
     Ok(holds)
 }
 
-/// Who makes one request after the other.
-#[derive(Debug)]
-struct Sender {
+/// Where requests go.
+#[derive(Clone)]
+struct To {
     addrs: [SocketAddr; LISTENERS.len()],
+    tls: TlsConnector,
+}
+
+/// Who makes one request after the other.
+struct Sender {
+    to: To,
     /// Whether connections are kept.
     is_kept: bool,
     kept: [Option<SendRequest<Empty<Bytes>>>; LISTENERS.len()],
@@ -109,6 +121,32 @@ async fn send(mut sender: Sender, first: u32, period: Duration, tally: Arc<Mutex
     }
 }
 
+impl fmt::Debug for To {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.addrs.fmt(f)
+    }
+}
+
+impl To {
+    async fn connect(&self, listener: usize) -> Result<SendRequest<Empty<Bytes>>> {
+        let stream = TcpStream::connect(self.addrs[listener]).await.context("connect")?;
+        stream.set_nodelay(true)?;
+        if listener != SECURE_LISTENER {
+            return begin(stream).await;
+        }
+        let name = ServerName::try_from(SERVER_NAME)?;
+        begin(self.tls.connect(name, stream).await.context("TLS")?).await
+    }
+}
+
+async fn begin(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) -> Result<SendRequest<Empty<Bytes>>> {
+    let (requests, connection) = handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    Ok(requests)
+}
+
 impl Sender {
     /// Makes a request and returns who answered it.
     async fn request(&mut self, target: Target) -> Result<String> {
@@ -119,10 +157,7 @@ impl Sender {
                 answer => return self.keep(target, kept, answer),
             }
         }
-        let stream = TcpStream::connect(self.addrs[target.listener]).await.context("connect")?;
-        stream.set_nodelay(true)?;
-        let (mut requests, connection) = handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
+        let mut requests = self.to.connect(target.listener).await?;
         let answer = self.exchange(&mut requests, target).await;
         self.keep(target, requests, answer)
     }

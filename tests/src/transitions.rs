@@ -4,6 +4,8 @@
 //! backends never go away, and a path that has no route of its own takes the one for all. A request that fails was failed by the
 //! way in which the change reached the client.
 
+mod extras;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,6 +14,9 @@ use serde_json::{Value, json};
 
 use crate::config;
 use crate::random::Random;
+
+use extras::Extras;
+pub use extras::{Outside, SECURE_LISTENER, SERVER_NAME};
 
 /// The listeners; also the names that gRPC clients dial.
 pub const LISTENERS: [&str; 2] = ["front", "side"];
@@ -23,7 +28,9 @@ pub const N_PATHS: usize = 6;
 const MAX_CLUSTERS: usize = 8;
 /// Names of clusters are taken in turn from so many and come again, but not before three changes: what the same name means from one
 /// publication to the next must be the same, for no order of sending could keep two meanings apart.
-const N_CLUSTER_NAMES: u64 = 40;
+pub const N_CLUSTER_NAMES_OF_ENVOY: u64 = 40;
+/// No name comes again: C-core goes on with the endpoints of a cluster that comes back within 15 minutes until it has the new ones.
+pub const N_CLUSTER_NAMES_OF_GRPC: u64 = u64::MAX;
 
 /// Where a request goes: which listener, which of [`HOSTS`], which path.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -85,13 +92,23 @@ pub enum Transition {
     MoveListener,
     /// A route configuration has another name.
     RenameRoutes,
+    /// A listener's certificate is another one, in a secret of the same name.
+    ChangeCertificate,
+    /// A listener's certificate is in a secret of another name.
+    RenameCertificate,
+    /// What clusters trust is in a secret of another name.
+    RenameTrust,
+    /// A listener's extension says something else.
+    ChangeFilter,
+    /// A listener's extension has another name.
+    RenameFilter,
     /// Everything is different.
     ReplaceEverything,
 }
 
 impl Transition {
-    /// All of them.
-    pub const ALL: [Self; 11] = [
+    /// All of them; those for Envoys only come last.
+    const ALL: [Self; 16] = [
         Self::AddCluster,
         Self::ShiftWeights,
         Self::RemoveCluster,
@@ -103,20 +120,23 @@ impl Transition {
         Self::MoveListener,
         Self::RenameRoutes,
         Self::ReplaceEverything,
+        Self::ChangeCertificate,
+        Self::RenameCertificate,
+        Self::RenameTrust,
+        Self::ChangeFilter,
+        Self::RenameFilter,
     ];
 
-    /// How many times the server has to hear from a client until it has everything: the phases of the change.
-    ///
-    /// New clusters, their endpoints, what refers to them, the routes of new names, and what goes at last.
+    /// Those that make a difference to Envoys.
     #[must_use]
-    pub fn n_phases(self) -> u32 {
-        match self {
-            Self::ShiftWeights | Self::MoveHost | Self::MoveListener | Self::SwapEndpoints => 1,
-            Self::ChangeSettings => 2,
-            Self::RenameRoutes | Self::AddCluster => 3,
-            Self::RemoveCluster | Self::RenameCluster | Self::RenameAllClusters => 4,
-            Self::ReplaceEverything => 5,
-        }
+    pub fn of_envoy() -> &'static [Self] {
+        &Self::ALL
+    }
+
+    /// Those that make a difference to gRPC clients.
+    #[must_use]
+    pub fn of_grpc() -> &'static [Self] {
+        Self::ALL.split_at(Self::ALL.len() - 5).0
     }
 }
 
@@ -127,10 +147,13 @@ pub struct State {
     routes: Vec<Route>,
     /// The number of the cluster that was named last.
     last_name: u64,
+    /// How many names there are for clusters.
+    n_names: u64,
     /// Where paths without a route go, in each listener and host.
     others: u64,
     /// The number in the name of each listener's route configuration.
     route_configs: [u64; 2],
+    extras: Extras,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -149,14 +172,16 @@ struct Route {
 }
 
 impl State {
-    /// A configuration with two clusters, over `n_backends` backends.
-    pub fn new(random: &mut Random, n_backends: usize) -> Self {
+    /// A configuration with two clusters, over `n_backends` backends; more than three times eight names for clusters.
+    pub fn new(random: &mut Random, n_backends: usize, n_names: u64) -> Self {
         let mut state = Self {
             clusters: BTreeMap::new(),
             routes: Vec::new(),
             last_name: 0,
+            n_names,
             others: 0,
             route_configs: [0, 0],
+            extras: Extras::default(),
         };
         state.others = state.add_cluster(random, n_backends);
         let other = state.add_cluster(random, n_backends);
@@ -167,20 +192,25 @@ impl State {
         state
     }
 
-    /// Makes a random change and returns which it was.
-    pub fn change(&mut self, random: &mut Random, n_backends: usize) -> Transition {
+    /// Makes a random change of one of these kinds and returns which it was.
+    pub fn change(&mut self, random: &mut Random, of: &[Transition], n_backends: usize) -> Transition {
         loop {
-            let transition = Transition::ALL[below(random, Transition::ALL.len())];
-            let before = self.clone();
-            self.make(transition, random, n_backends);
-            if *self != before {
+            let transition = of[below(random, of.len())];
+            if self.make(transition, random, n_backends) {
                 return transition;
             }
         }
     }
 
-    /// Makes a change of one kind, or none if there is too little or too much for it.
-    fn make(&mut self, transition: Transition, random: &mut Random, n_backends: usize) {
+    /// Makes a change of one kind, if its random choices make a difference; returns whether they do. There must not be too few or
+    /// too many clusters for it.
+    pub fn make(&mut self, transition: Transition, random: &mut Random, n_backends: usize) -> bool {
+        let before = self.clone();
+        self.try_to_make(transition, random, n_backends);
+        *self != before
+    }
+
+    fn try_to_make(&mut self, transition: Transition, random: &mut Random, n_backends: usize) {
         let path = below(random, N_PATHS);
         let cluster = self.any_cluster(random);
         match transition {
@@ -214,6 +244,11 @@ impl State {
             Transition::MoveHost => self.routes[path].host ^= 1,
             Transition::MoveListener => self.routes[path].listener ^= 1,
             Transition::RenameRoutes => self.route_configs[path % 2] += 1,
+            Transition::ChangeCertificate => self.extras.certificate.content += 1,
+            Transition::RenameCertificate => self.extras.certificate.name += 1,
+            Transition::RenameTrust => self.extras.trust.name += 1,
+            Transition::ChangeFilter => self.extras.filters[path % 2].content += 1,
+            Transition::RenameFilter => self.extras.filters[path % 2].name += 1,
             Transition::ReplaceEverything => {
                 self.rename_all();
                 for cluster in self.clusters.values_mut() {
@@ -222,22 +257,42 @@ impl State {
                 }
                 self.route_configs = self.route_configs.map(|number| number + 1);
                 self.routes.rotate_left(1);
+                let Extras { certificate, trust, filters: [front, side] } = &mut self.extras;
+                for named in [certificate, trust, front, side] {
+                    named.name += 1;
+                    named.content += 1;
+                }
             }
         }
     }
 
-    /// The whole configuration, for Envoys; the listeners have these ports.
+    /// The whole configuration, for Envoys.
     #[must_use]
-    pub fn for_envoy(&self, backends: &[SocketAddr], ports: [u16; 2]) -> Vec<Value> {
-        let listener = |i: usize| config::listener(LISTENERS[i], ports[i], &self.route_config_name(i));
-        (0..LISTENERS.len()).map(listener).chain(self.common(backends)).collect()
+    pub fn for_envoy(&self, outside: &Outside) -> Vec<Value> {
+        let listener = |i: usize| {
+            let mut listener = config::listener(LISTENERS[i], outside.ports[i], &self.route_config_name(i));
+            self.extras.add_to_listener(i, &mut listener);
+            listener
+        };
+        let clusters = self.clusters.keys().flat_map(|number| {
+            let is_secure = number % 2 == 0;
+            let backends = if is_secure { &outside.secure_backends } else { &outside.backends };
+            let [mut cluster, endpoints] = self.cluster(*number, backends);
+            if is_secure {
+                self.extras.secure_cluster(&mut cluster);
+            }
+            [cluster, endpoints]
+        });
+        let rest = clusters.chain(self.extras.resources(outside));
+        (0..LISTENERS.len()).flat_map(|i| [listener(i), self.route_config(i)]).chain(rest).collect()
     }
 
     /// The whole configuration, for gRPC clients.
     #[must_use]
-    pub fn for_grpc(&self, backends: &[SocketAddr]) -> Vec<Value> {
+    pub fn for_grpc(&self, outside: &Outside) -> Vec<Value> {
         let listener = |i: usize| config::api_listener(LISTENERS[i], &self.route_config_name(i));
-        (0..LISTENERS.len()).map(listener).chain(self.common(backends)).collect()
+        let clusters = self.clusters.keys().flat_map(|number| self.cluster(*number, &outside.backends));
+        (0..LISTENERS.len()).flat_map(|i| [listener(i), self.route_config(i)]).chain(clusters).collect()
     }
 
     /// The indexes of the backends that may answer.
@@ -250,17 +305,15 @@ impl State {
         split.iter().flat_map(|(cluster, _)| &self.clusters[cluster].backends).copied().collect()
     }
 
-    fn common(&self, backends: &[SocketAddr]) -> impl Iterator<Item = Value> {
-        let routes = (0..LISTENERS.len()).map(|i| self.route_config(i));
-        let clusters = self.clusters.iter().flat_map(|(number, cluster)| {
-            let name = cluster_name(*number);
-            let mut resource = config::cluster(&name);
-            let timeout_ms = cluster.connect_timeout_ms;
-            resource["connect_timeout"] = json!(format!("{}.{:03}s", timeout_ms / 1000, timeout_ms % 1000));
-            let addrs: Vec<_> = cluster.backends.iter().map(|i| backends[*i]).collect();
-            [resource, config::endpoints(&name, &addrs)]
-        });
-        routes.chain(clusters)
+    /// A cluster and its endpoints.
+    fn cluster(&self, number: u64, backends: &[SocketAddr]) -> [Value; 2] {
+        let cluster = &self.clusters[&number];
+        let name = cluster_name(number);
+        let mut resource = config::cluster(&name);
+        let timeout_ms = cluster.connect_timeout_ms;
+        resource["connect_timeout"] = json!(format!("{}.{:03}s", timeout_ms / 1000, timeout_ms % 1000));
+        let addrs: Vec<_> = cluster.backends.iter().map(|i| backends[*i]).collect();
+        [resource, config::endpoints(&name, &addrs)]
     }
 
     fn route_config(&self, listener: usize) -> Value {
@@ -330,7 +383,7 @@ impl State {
     /// The next name that no cluster has.
     fn free_name(&mut self) -> u64 {
         loop {
-            self.last_name = (self.last_name + 1) % N_CLUSTER_NAMES;
+            self.last_name = (self.last_name + 1) % self.n_names;
             if !self.clusters.contains_key(&self.last_name) {
                 return self.last_name;
             }
@@ -362,19 +415,27 @@ mod tests {
     #[test]
     fn every_state_is_complete_in_itself() {
         let mut random = Random::new(1);
-        let mut state = State::new(&mut random, 6);
-        let backends = [SocketAddr::from(([127, 0, 0, 1], 1)); 6];
+        let mut state = State::new(&mut random, 6, N_CLUSTER_NAMES_OF_ENVOY);
+        let backends = vec![SocketAddr::from(([127, 0, 0, 1], 1)); 6];
+        let outside = Outside {
+            ports: [1, 2],
+            secure_backends: backends.clone(),
+            backends,
+            authority_pem: String::new(),
+            certificates_pem: Default::default(),
+        };
         let mut seen = BTreeSet::new();
         for _ in 0..1000 {
-            seen.insert(state.change(&mut random, 6));
-            let resources = state.for_envoy(&backends, [1, 2]);
+            seen.insert(state.change(&mut random, Transition::of_envoy(), 6));
+            let resources = state.for_envoy(&outside);
             let clusters: BTreeSet<_> = resources
                 .iter()
                 .filter(|r| r["@type"] == config::CLUSTER)
                 .map(|r| r["name"].to_string())
                 .collect();
             let routes: Vec<_> = resources.iter().filter(|r| r["@type"] == config::ROUTE).collect();
-            for number in (0..N_CLUSTER_NAMES).map(|number| format!("\"{}\"", cluster_name(number))) {
+            for number in (0..N_CLUSTER_NAMES_OF_ENVOY).map(|number| format!("\"{}\"", cluster_name(number)))
+            {
                 let is_used = routes.iter().any(|routes| routes.to_string().contains(&number));
                 assert!(!is_used || clusters.contains(&number), "{number}: {resources:#?}");
             }

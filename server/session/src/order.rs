@@ -189,8 +189,10 @@ impl Order {
             let is_final = !transient.contains(&resource_type);
             after.transitional.insert(resource_type, Transitional { table, version_info, is_final });
         }
+        // That the same table has become final is news too: maybe nothing more has to be sent.
         let table = |waiting: &Waiting, resource_type: &ResourceType| {
-            waiting.transitional.get(resource_type).map(|transitional| Arc::as_ptr(&transitional.table))
+            let transitional = waiting.transitional.get(resource_type)?;
+            Some((Arc::as_ptr(&transitional.table), transitional.is_final))
         };
         let types = before.transitional.keys().chain(after.transitional.keys());
         let changed = types.filter(|of| table(&before, of) != table(&after, of)).cloned().collect();
@@ -328,7 +330,8 @@ impl Plan<'_> {
         // What nobody tells the client that it is gone, it uses as long as it asks for it; and what it does not ask for any more as
         // long as something does that asked for it.
         let is_wanted = state.subscription.wants(state.subscription.settled(), &key.name);
-        let is_kept_silently = !is_wanted || stream.tells_no_removals(state);
+        let is_draining = is_wanted && users.is_empty() && stream.breaks_by_removals(state);
+        let is_kept_silently = !is_wanted || stream.tells_no_removals(state) || is_draining;
         let uses_clusters = table::row_of(&key.resource_type, &ResourceType::Cluster).is_some();
         if users.is_empty() && !(is_wanted && is_kept_silently && uses_clusters) {
             return;

@@ -326,6 +326,14 @@ impl Stream {
             && !state.subscription.is_wildcard()
     }
 
+    /// Whether the client, once told that something is gone, does without that though it may still use it: connections of a
+    /// listener that was replaced, until they are drained, fail without its extensions. It asks for those so long.
+    pub(crate) fn breaks_by_removals(&self, state: &TypeState) -> bool {
+        self.variant == Variant::Delta
+            && state.resource_type == ResourceType::ExtensionConfig
+            && !state.subscription.is_wildcard()
+    }
+
     /// Whether the client is never told that something of the type is gone.
     pub(crate) fn tells_no_removals(&self, state: &TypeState) -> bool {
         self.variant == Variant::Sotw && !state.resource_type.is_complete_in_sotw()

@@ -5,14 +5,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
 use serde_json::{Value, json};
+use xds_tests::certificates::{Authority, Issued, ask_tls};
 use xds_tests::documents::World;
 use xds_tests::events::Events;
 use xds_tests::http::Answer;
 use xds_tests::rpc::Ask;
 use xds_tests::server::{Setup, Variant};
 use xds_tests::wait::{PATIENCE, wait_for};
-
-use crate::certificates::{Authority, Issued, ask_tls};
 
 const YAML: (&str, &str) = ("content-type", "application/yaml");
 const JSON: (&str, &str) = ("content-type", "application/json");

@@ -2,7 +2,6 @@
 
 mod api;
 mod canary;
-mod certificates;
 mod fallback;
 mod files;
 mod mesh;

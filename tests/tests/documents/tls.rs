@@ -2,14 +2,13 @@
 
 use anyhow::{Context as _, Result, ensure};
 use xds_tests::backend::Backend;
+use xds_tests::certificates::{Authority, Issued, TlsFront, ask_tls};
 use xds_tests::documents::{World, service, service_with};
 use xds_tests::envoy::Envoy;
 use xds_tests::rpc::{Ask, Told, UNAVAILABLE};
 use xds_tests::server::Variant;
 use xds_tests::wait::{PATIENCE, wait_for};
 use xds_tests::worker::{Calls, Library};
-
-use crate::certificates::{Authority, Issued, TlsFront, ask_tls};
 
 /// An HTTPS listener on the port named `web`.
 fn listener(name: &str, host: &str, certificate: &str) -> String {

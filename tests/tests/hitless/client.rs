@@ -10,7 +10,9 @@ use xds_tests::config;
 use xds_tests::envoy::Envoy;
 use xds_tests::load::{HttpLoad, Tally, hold_all};
 use xds_tests::server::{Variant, cli};
-use xds_tests::transitions::{LISTENERS, State, Target};
+use xds_tests::transitions::{
+    LISTENERS, N_CLUSTER_NAMES_OF_ENVOY, N_CLUSTER_NAMES_OF_GRPC, Outside, State, Target, Transition,
+};
 use xds_tests::wait::wait_for;
 use xds_tests::worker::{Calls, Channel, Hold, Library};
 
@@ -27,20 +29,21 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Those of the whole matrix.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Ads(Variant::Sotw),
         Self::Ads(Variant::Delta),
         Self::PerType(Variant::Sotw),
         Self::PerType(Variant::Delta),
         Self::Grpc(Library::Grpcio),
         Self::Grpc(Library::GrpcJs),
+        Self::Grpc(Library::GrpcGo),
     ];
 
     /// The configuration as this kind of client takes it.
-    pub(crate) fn resources(self, state: &State, backends: &[SocketAddr], ports: [u16; 2]) -> Vec<Value> {
+    pub(crate) fn resources(self, state: &State, outside: &Outside) -> Vec<Value> {
         let mut resources = match self {
-            Self::Grpc(_) => return state.for_grpc(backends),
-            Self::Ads(_) | Self::PerType(_) => state.for_envoy(backends, ports),
+            Self::Grpc(_) => return state.for_grpc(outside),
+            Self::Ads(_) | Self::PerType(_) => state.for_envoy(outside),
         };
         if let Self::PerType(variant) = self {
             let source = source(variant);
@@ -61,6 +64,64 @@ impl Kind {
         let mut bootstrap = serde_json::from_str(&bootstrap)?;
         config::without_ads(&mut bootstrap, &source(variant));
         Ok(bootstrap.to_string())
+    }
+
+    /// The kinds of changes that make a difference to the client.
+    pub(crate) fn transitions(self) -> &'static [Transition] {
+        match self {
+            Self::Ads(_) | Self::PerType(_) => Transition::of_envoy(),
+            Self::Grpc(_) => Transition::of_grpc(),
+        }
+    }
+
+    /// Whether a call fails with this error whatever the server does: grpc-go 1.85 lets calls choose by new routes a moment before its
+    /// load balancing knows their clusters.
+    pub(crate) fn fails_by_itself(self, error: &str) -> bool {
+        self == Self::Grpc(Library::GrpcGo) && error.starts_with("unknown cluster selected for RPC")
+    }
+
+    /// How many names there are for clusters.
+    pub(crate) fn n_cluster_names(self) -> u64 {
+        match self {
+            Self::Ads(_) | Self::PerType(_) => N_CLUSTER_NAMES_OF_ENVOY,
+            Self::Grpc(_) => N_CLUSTER_NAMES_OF_GRPC,
+        }
+    }
+
+    /// The phases of a change: how many times the server has to hear from the client, at most, until it has accepted everything.
+    pub(crate) fn n_phases(self, transition: Transition) -> u32 {
+        let is_grpc = matches!(self, Self::Grpc(_));
+        let asks_anew = matches!(self, Self::PerType(_));
+        // Who is told that something is gone says so.
+        let is_delta = matches!(self, Self::Ads(Variant::Delta) | Self::PerType(Variant::Delta));
+        match transition {
+            Transition::ShiftWeights
+            | Transition::MoveHost
+            | Transition::MoveListener
+            | Transition::SwapEndpoints
+            | Transition::ChangeCertificate
+            | Transition::ChangeFilter => 1,
+            // A changed cluster asks for its endpoints on a new stream.
+            Transition::ChangeSettings => 1 + u32::from(asks_anew),
+            // The route first; the clusters are learned from it.
+            Transition::AddCluster if is_grpc => 1,
+            Transition::RenameCluster | Transition::RenameAllClusters if is_grpc => 3,
+            Transition::ReplaceEverything if is_grpc => 4,
+            Transition::RemoveCluster | Transition::RenameFilter => 2,
+            Transition::RenameRoutes | Transition::RenameCertificate | Transition::RenameTrust => {
+                2 + u32::from(is_delta)
+            }
+            // The cluster, its endpoints, the route …
+            Transition::AddCluster => 3,
+            // … and what is gone.
+            Transition::RenameCluster | Transition::RenameAllClusters => 4,
+            Transition::ReplaceEverything => 5,
+        }
+    }
+
+    /// Whether a change is over only when the client has drained connections that go by what was before.
+    pub(crate) fn drains(self, transition: Transition) -> bool {
+        matches!(self, Self::Ads(_) | Self::PerType(_)) && transition == Transition::ReplaceEverything
     }
 
     /// What a client can ask for.

@@ -68,10 +68,7 @@ impl<'a> Readiness<'a> {
     fn find_obstacle(&self, to: &ResourceKey, is_always_needed: bool) -> Option<WaitsFor> {
         let table = self.view.table(&to.resource_type);
         let served = table.find(&to.name);
-        // A client that asks for none gets its secrets from somewhere else.
-        let is_foreign =
-            || to.resource_type == ResourceType::Secret && self.states(&to.resource_type).next().is_none();
-        if served.is_none() && !is_always_needed && (!self.is_strict || is_foreign()) {
+        if served.is_none() && !is_always_needed && (!self.is_strict || self.is_foreign(to)) {
             return None;
         }
         let mut found: Option<&Resource> = None;
@@ -108,6 +105,17 @@ impl<'a> Readiness<'a> {
             let row = table::row_of(&to.resource_type, &reference.to.resource_type)?;
             self.obstacle(&reference.to, row.is_always_needed)
         })
+    }
+
+    /// Whether the client has what the view has not from somewhere else, if it has it: a secret if it asks for none here, and a
+    /// cluster, such as one of its bootstrap, that it never was sent though it takes all.
+    fn is_foreign(&self, to: &ResourceKey) -> bool {
+        let mut states = self.states(&to.resource_type);
+        let is_unsent = |state: &TypeState| {
+            state.subscription.is_wildcard() && state.applied.in_use(&to.name).next().is_none()
+        };
+        (to.resource_type == ResourceType::Secret && states.next().is_none())
+            || (to.resource_type == ResourceType::Cluster && states.all(is_unsent))
     }
 
     /// What refers to a resource and may be in use; each with whether the client rejected it.

@@ -1,5 +1,7 @@
 //! The server side of a scenario, driven as the gRPC layer drives it.
 
+mod drive;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
@@ -47,6 +49,8 @@ struct StreamSide {
     entry: Arc<StreamEntry>,
     has_sent: bool,
     is_paused: bool,
+    /// Whether something happened to it since it was polled.
+    is_awake: bool,
 }
 
 /// The status board asks nobody here.
@@ -103,7 +107,10 @@ impl Server {
             "request" => self.request(words, output)?,
             "close" => self.close(&words.shift()?)?,
             "pause" => self.stream_mut(&words.shift()?)?.is_paused = true,
-            "resume" => self.stream_mut(&words.shift()?)?.is_paused = false,
+            "resume" => {
+                let side = self.stream_mut(&words.shift()?)?;
+                (side.is_paused, side.is_awake) = (false, true);
+            }
             "poll" => drop(self.poll(&words.shift()?, output)?),
             "time" => self.pass_time(duration(&words.shift()?)?),
             "status" => self.status(&words, output)?,
@@ -243,7 +250,8 @@ impl Server {
             receiver: None,
         });
         client.client.open(id, variant, service, first_nonce(id));
-        let side = StreamSide { id, client: client_name, variant, entry, has_sent: false, is_paused: false };
+        let (has_sent, is_paused, is_awake) = (false, false, false);
+        let side = StreamSide { id, client: client_name, variant, entry, has_sent, is_paused, is_awake };
         self.streams.insert(name.clone(), side);
         self.latest = name;
         Ok(())
@@ -294,7 +302,8 @@ impl Server {
             }),
         };
         let client = self.clients.get_mut(&client).ok_or("no client")?;
-        self.streams.get_mut(&stream).ok_or("no stream")?.has_sent = true;
+        let side = self.streams.get_mut(&stream).ok_or("no stream")?;
+        (side.has_sent, side.is_awake) = (true, true);
         if let Err(error) = client.client.handle_request(id, request) {
             output.push(format!("{stream} ended: {error}"));
             return self.close(&stream);
@@ -343,65 +352,6 @@ impl Server {
             if client.client.poll_timeout().is_some_and(|due| due <= self.now) {
                 client.client.handle_timeout(self.now);
             }
-        }
-    }
-
-    /// Takes in new views and polls every stream that has room until all are silent.
-    fn settle(&mut self, output: &mut Vec<String>) -> Result<(), String> {
-        for client in self.clients.values_mut() {
-            let Some(receiver) = &mut client.receiver else { continue };
-            while let Some(view) = receiver.take() {
-                if !receiver.is_outdated_by(&view) {
-                    client.client.handle_view(view);
-                    break;
-                }
-                *receiver = self.publisher.follow(&client.node);
-            }
-        }
-        let names: Vec<String> = self.streams.keys().cloned().collect();
-        for _ in 0..MAX_ROUNDS {
-            let mut n_sent = 0;
-            for name in &names {
-                while !self.stream(name)?.is_paused && self.poll(name, output)? {
-                    n_sent += 1;
-                    if n_sent > MAX_ROUNDS {
-                        return Err("the stream never falls silent".into());
-                    }
-                }
-                self.tell_events(output);
-            }
-            if n_sent == 0 {
-                return Ok(());
-            }
-        }
-        Err("the streams never fall silent".into())
-    }
-
-    /// Takes one response of a stream, if there is one.
-    fn poll(&mut self, stream: &str, output: &mut Vec<String>) -> Result<bool, String> {
-        self.tell_events(output);
-        let Some(side) = self.streams.get(stream) else { return Ok(false) };
-        let client = self.clients.get_mut(&side.client).ok_or("no client")?;
-        let response = client.client.poll_response(side.id, self.now);
-        if let Some(response) = &response {
-            output.push(show::response(stream, first_nonce(side.id), response, &mut self.versions));
-            let sent = show::sent(response);
-            self.known.extend(sent.map(|resource| (known(resource), resource.version().to_string())));
-        }
-        self.tell_events(output);
-        Ok(response.is_some())
-    }
-
-    fn tell_events(&mut self, output: &mut Vec<String>) {
-        for client in self.clients.values_mut() {
-            while let Some((id, event)) = client.client.poll_event() {
-                let Some((name, side)) = self.streams.iter().find(|(_, side)| side.id == id) else {
-                    continue;
-                };
-                side.entry.record(&event, SystemTime::UNIX_EPOCH);
-                output.extend(show::event(name, first_nonce(id), &event));
-            }
-            while client.client.poll_wake().is_some() {}
         }
     }
 
@@ -468,9 +418,6 @@ impl Server {
         Ok(())
     }
 }
-
-/// More rounds than any scenario needs.
-const MAX_ROUNDS: usize = 1000;
 
 fn resource(
     resource_type: ResourceType,

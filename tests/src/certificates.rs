@@ -1,5 +1,6 @@
 //! Certificates that are made for one test, and TLS on both sides of an Envoy.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,22 +15,40 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
-use xds_tests::rpc::{Ask, Told};
+
+use crate::rpc::{Ask, Told};
 
 /// Whom the clients of a test trust.
-pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key.
-pub(crate) struct Issued {
+pub struct Issued {
     /// The certificate, as it is shown.
-    pub(crate) certificate: CertificateDer<'static>,
+    pub certificate: CertificateDer<'static>,
     chain_pem: String,
     key: KeyPair,
 }
 
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Authority")
+    }
+}
+
+impl fmt::Debug for Issued {
+    /// The key is nobody's business.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Issued").field("certificate", &self.certificate).finish_non_exhaustive()
+    }
+}
+
 impl Authority {
     /// A new one, which nobody else trusts.
-    pub(crate) fn new() -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// If no key can be made.
+    pub fn new() -> Result<Self> {
         let mut params = CertificateParams::new([])?;
         params.distinguished_name.push(DnType::CommonName, "authority of a test");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -37,7 +56,11 @@ impl Authority {
     }
 
     /// A certificate for hosts, of which any may be a wildcard.
-    pub(crate) fn issue(&self, hosts: &[&str]) -> Result<Issued> {
+    ///
+    /// # Errors
+    ///
+    /// If a host is no name.
+    pub fn issue(&self, hosts: &[&str]) -> Result<Issued> {
         let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
         let key = KeyPair::generate()?;
         let certificate = CertificateParams::new(hosts)?.signed_by(&key, &self.0)?;
@@ -45,7 +68,8 @@ impl Authority {
     }
 
     /// What a ConfigMap of it says.
-    pub(crate) fn config_map(&self, name: &str) -> String {
+    #[must_use]
+    pub fn config_map(&self, name: &str) -> String {
         let pem = self.0.pem();
         let lines: String = pem.lines().map(|line| format!("    {line}\n")).collect();
         format!(
@@ -53,20 +77,42 @@ impl Authority {
         )
     }
 
+    /// A client that trusts nobody else.
+    ///
+    /// # Errors
+    ///
+    /// If the certificate is no good, which is a fault of this module.
+    pub fn client_config(&self) -> Result<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.0.der().clone())?;
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let config = config.with_safe_default_protocol_versions()?.with_root_certificates(roots);
+        Ok(config.with_no_client_auth())
+    }
+
     /// Its certificate, in PEM.
-    pub(crate) fn pem(&self) -> String {
+    #[must_use]
+    pub fn pem(&self) -> String {
         self.0.pem()
     }
 }
 
 impl Issued {
+    /// The certificate, in PEM.
+    #[must_use]
+    pub fn chain_pem(&self) -> &str {
+        &self.chain_pem
+    }
+
     /// The private key, in PEM.
-    pub(crate) fn key_pem(&self) -> String {
+    #[must_use]
+    pub fn key_pem(&self) -> String {
         self.key.serialize_pem()
     }
 
     /// A Secret of it, as Kubernetes writes one.
-    pub(crate) fn secret(&self, namespace: &str, name: &str) -> String {
+    #[must_use]
+    pub fn secret(&self, namespace: &str, name: &str) -> String {
         let certificate = STANDARD.encode(&self.chain_pem);
         let key = STANDARD.encode(self.key_pem());
         format!(
@@ -81,17 +127,13 @@ impl Issued {
 /// # Errors
 ///
 /// If the authority did not issue the certificate for that name, or there is no answer.
-pub(crate) async fn ask_tls(
+pub async fn ask_tls(
     trusted: &Authority,
     port: u16,
     server_name: &str,
     ask: &Ask,
 ) -> Result<(Told, CertificateDer<'static>)> {
-    let mut roots = RootCertStore::empty();
-    roots.add(trusted.0.der().clone())?;
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let config = config.with_safe_default_protocol_versions()?.with_root_certificates(roots);
-    let mut config = config.with_no_client_auth();
+    let mut config = trusted.client_config()?;
     let protocol: &[u8] = if ask.method.is_some() { b"http/1.1" } else { b"h2" };
     config.alpn_protocols = vec![protocol.to_vec()];
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
@@ -103,14 +145,15 @@ pub(crate) async fn ask_tls(
 }
 
 /// A port in front of a backend that speaks TLS, and nothing else. Dropping it closes the port.
-pub(crate) struct TlsFront {
+#[derive(Debug)]
+pub struct TlsFront {
     /// Where it listens.
-    pub(crate) addr: SocketAddr,
+    pub addr: SocketAddr,
     seen: Arc<Seen>,
     accepting: AbortHandle,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Seen {
     server_names: Mutex<Vec<String>>,
     n_failed: AtomicU64,
@@ -118,7 +161,11 @@ struct Seen {
 
 impl TlsFront {
     /// Starts it on a free loopback port.
-    pub(crate) async fn start(issued: &Issued, backend: SocketAddr) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub async fn start(issued: &Issued, backend: SocketAddr) -> Result<Self> {
         let key = PrivateKeyDer::try_from(issued.key.serialize_der()).map_err(anyhow::Error::msg)?;
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let config = config.with_safe_default_protocol_versions()?.with_no_client_auth();
@@ -140,12 +187,14 @@ impl TlsFront {
     }
 
     /// The server names of the connections so far, in their order; empty for one without.
-    pub(crate) fn server_names(&self) -> Vec<String> {
+    #[must_use]
+    pub fn server_names(&self) -> Vec<String> {
         self.seen.server_names.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How many connections came to nothing: the client did not like the certificate, or spoke no TLS.
-    pub(crate) fn n_failed(&self) -> u64 {
+    #[must_use]
+    pub fn n_failed(&self) -> u64 {
         self.seen.n_failed.load(Ordering::Relaxed)
     }
 }
