@@ -10,6 +10,7 @@
 //! nor what a resource means (`xds-codec`): a resource here is a name, a type, encoded bytes and a content version.
 
 mod cluster;
+pub mod drain;
 pub mod group;
 mod held_back;
 mod host;
@@ -26,8 +27,10 @@ mod version;
 mod view;
 mod virtual_host;
 pub mod wave;
+mod wire;
 pub mod xdstp;
 
+pub use drain::{DrainPolicy, Draining};
 pub use group::{GroupName, NodeGroup, Selector};
 pub use held_back::{HeldBack, WaitsFor};
 pub use layer::{Generated, Groups, Layer};

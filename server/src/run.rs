@@ -22,6 +22,7 @@ use xds_store::{JournalStore, LastGood};
 
 use crate::config::{Config, ListenConfig};
 use crate::control::{self, Control};
+use crate::drain;
 use crate::grpc::{Boards, Grpc, GrpcConfig};
 use crate::metrics::{Metrics, PublicationSource};
 use crate::rollouts::{self, Rollouts};
@@ -57,6 +58,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     tokio::spawn(parts.control.clone().follow_waves());
     tokio::spawn(parts.control.clone().end_overrides());
     tokio::spawn(driver.run());
+    tokio::spawn(drain::drive(Arc::clone(&parts.publisher)));
     tokio::spawn(retire_views(Arc::clone(&parts.publisher)));
     let files = parts.watch(&config)?;
     let handle = files.as_ref().map(|(_, handle)| handle.clone());
@@ -102,7 +104,7 @@ impl Parts {
         for note in notes {
             tracing::warn!(%note, "the store was opened with a remark");
         }
-        let publisher = Arc::new(Publisher::new());
+        let publisher = Arc::new(Publisher::draining(config.drain));
         let board = StatusBoard::new();
         let loads = Arc::new(LoadBoard::new(LoadLimits {
             kept_for: config.loads.window,
