@@ -3,6 +3,7 @@
 mod api;
 mod canary;
 mod certificates;
+mod drain;
 mod fallback;
 mod files;
 mod mesh;
