@@ -54,9 +54,9 @@ fn endpoint(locality: Option<Bytes>, lb_endpoint: &[u8]) -> Option<Endpoint> {
     })
 }
 
-/// The assignment with endpoints that drain, in a priority of their own behind all others: there they count neither for the
-/// share of healthy endpoints below which an Envoy panics or turns to the next priority, nor for the weights of localities. They
-/// stand by locality, each of them once and with a weight, because gRPC clients reject the one and skip the other.
+/// The assignment with endpoints that drain, in a priority of their own behind all others: there they change nothing of how
+/// requests are spread over the others, whatever a client makes of the health of a locality or a priority as a whole. They stand
+/// by locality, each of them once and with a weight, because gRPC clients reject the one and skip the other.
 ///
 /// `None` if the assignment has no priority left.
 pub(super) fn with_draining<'a>(
