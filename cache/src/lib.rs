@@ -32,11 +32,11 @@ pub mod xdstp;
 
 pub use drain::{DrainPolicy, Draining};
 pub use group::{GroupName, NodeGroup, Selector};
-pub use held_back::{HeldBack, WaitsFor};
+pub use held_back::{HeldBack, Phase, WaitsFor};
 pub use layer::{Generated, Groups, Layer};
 pub use loads::LoadBoard;
 pub use node::{Locality, Node, Profile, Scalar};
-pub use publisher::{AHEAD, Publication, Publisher, ViewChange, ViewReceiver};
+pub use publisher::{AHEAD, Preview, Publication, Publisher, ViewChange, ViewReceiver};
 pub use resource::{Name, Origin, Reference, Resource, ResourceDraft, ResourceKey};
 pub use resource_type::ResourceType;
 pub use status::StatusBoard;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -61,6 +61,17 @@ pub struct ViewChange {
     pub key: ViewKey,
     /// By type; never empty, and no entry is.
     pub changes: BTreeMap<ResourceType, Arc<Changes>>,
+}
+
+/// What a publication would make of a view.
+#[derive(Clone, Debug)]
+pub struct Preview {
+    /// The view now.
+    pub before: Arc<View>,
+    /// The view that would be published.
+    pub after: Arc<View>,
+    /// What becomes of it when everything has drained, and how long after the publication; `None` if nothing drains.
+    pub drained: Option<(Duration, Arc<View>)>,
 }
 
 /// One client's end of its view.
@@ -257,6 +268,30 @@ impl Publisher {
     #[must_use]
     pub fn view_at(&self, key: &ViewKey) -> Option<Arc<View>> {
         self.lock().view(key)
+    }
+
+    /// What the clients of a view would be served if `groups` were published at `now`: at once, and when everything has drained,
+    /// with how long that takes. The two are the same if nothing drains. `None` before the first complete load.
+    #[must_use]
+    pub fn preview(&self, key: &ViewKey, groups: &Groups, now: Instant) -> Option<Preview> {
+        let state = self.lock();
+        let before = state.view(key)?;
+        let revision = Revision(state.revision.0 + 1);
+        let circumstances = Circumstances {
+            revision,
+            epoch: state.epoch,
+            previous: Some(&before),
+            sibling: None,
+            drain: state.drain,
+            now: Some(now),
+        };
+        let after = Arc::new(compile(key.clone(), groups, circumstances));
+        let end = after.draining().map(|one| one.until).max();
+        let drained = end.map(|end| {
+            let circumstances = Circumstances { previous: Some(&after), now: Some(end), ..circumstances };
+            (end - now, Arc::new(compile(key.clone(), groups, circumstances)))
+        });
+        Some(Preview { before, after, drained })
     }
 
     /// The groups with everything that was accepted, and the revision.

@@ -127,6 +127,7 @@ impl Parts {
             hold_mass_removal: config.files.hold_mass_removal.map(|percent| percent.share()),
             routes: config.routes.clone(),
             waves: config.waves.clone(),
+            session: session_limits(config),
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
         metrics.ready(publisher.is_loaded());
@@ -134,15 +135,7 @@ impl Parts {
     }
 
     fn grpc(&self, config: &Config) -> Arc<Grpc> {
-        let limits = xds_session::Limits {
-            max_names_per_type: config.limits.max_names_per_type,
-            max_response_bytes: config.limits.max_response_bytes,
-            addition_grace: config.limits.addition_grace,
-            removal_grace: config.limits.removal_grace,
-            settle_time: config.limits.settle_time,
-            is_phased: !config.limits.is_naive,
-            ..xds_session::Limits::default()
-        };
+        let limits = session_limits(config);
         let settings = GrpcConfig {
             identifier: config.instance_id.clone(),
             limits,
@@ -237,6 +230,19 @@ impl Parts {
                 outcome
             })
         })
+    }
+}
+
+/// How clients are served.
+fn session_limits(config: &Config) -> xds_session::Limits {
+    xds_session::Limits {
+        max_names_per_type: config.limits.max_names_per_type,
+        max_response_bytes: config.limits.max_response_bytes,
+        addition_grace: config.limits.addition_grace,
+        removal_grace: config.limits.removal_grace,
+        settle_time: config.limits.settle_time,
+        is_phased: !config.limits.is_naive,
+        ..xds_session::Limits::default()
     }
 }
 
