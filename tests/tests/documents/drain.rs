@@ -83,6 +83,33 @@ async fn an_endpoint_that_left_keeps_its_sessions_and_gets_no_new_ones_until_its
 }
 
 #[tokio::test]
+async fn without_draining_a_request_under_way_ends_by_itself_and_its_session_does_not_go_on() -> Result<()> {
+    let (world, _envoy) = three_endpoints_with(Setup::new()?, ONE_BACKEND, Variant::Delta).await?;
+    let mut browser = Browser::default();
+    let first = browser.get(&world, "/").await?.backend;
+    let n_before = world.backends[&first].n_requests();
+    let long = browser.ask(&format!("/?delay_ms={LONG_MS}"));
+    let long = long.send(([127, 0, 0, 1], world.port("web")?).into());
+    let change = async {
+        wait_for("the long request", PATIENCE, async || {
+            ensure!(world.backends[&first].n_requests() > n_before);
+            Ok(())
+        })
+        .await?;
+        world.write("service.yaml", &without(&world, &first))?;
+        wait_for("another endpoint", PATIENCE, async || {
+            let told = browser.clone().get(&world, "/").await?;
+            ensure!(told.code == 200 && told.backend != first, "{told:?}");
+            Ok(())
+        })
+        .await
+    };
+    let (long, changed) = tokio::join!(long, change);
+    changed?;
+    long?.ensure_from(&first)
+}
+
+#[tokio::test]
 async fn a_scale_down_sends_nothing_to_what_drains() -> Result<()> {
     let setup = Setup::new()?.arg("--drain-endpoints").arg(DRAIN);
     let mut world = World::start_with(setup, &[]).await?;
