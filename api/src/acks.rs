@@ -123,7 +123,7 @@ impl Acks {
     /// for, such as those of the wave that it starts.
     pub fn publish_split(&self, revision: Revision, groups: Groups, behind: Option<Behind>) -> Publication {
         let before = self.look(&groups, behind.is_some());
-        let publication = self.publisher.publish_split(revision, groups, behind);
+        let publication = self.publisher.publish_split(revision, groups, behind, Instant::now().into_std());
         let clients = self.concerned(&before, &publication);
         self.remember(&publication, clients);
         publication

@@ -1,12 +1,13 @@
 //! Node groups as JSON: in answers and in the store.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 use xds_cache::group::Glob;
-use xds_cache::{NodeGroup, Profile, Scalar, WavePolicy, wave};
+use xds_cache::{DrainPolicy, NodeGroup, Profile, Scalar, WavePolicy, wave};
 
 /// A node group: whom it selects and how it stands to other groups.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -24,6 +25,21 @@ pub struct Group {
     /// How changes of the group are rolled out; else `--waves` says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waves: Option<GroupWaves>,
+    /// How long what leaves the group drains; else `--drain-endpoints` and `--drain-clusters` say so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain: Option<GroupDrain>,
+}
+
+/// How long things drain, such as `30s`; `0s` is not at all.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupDrain {
+    /// How long endpoints are sent as `DRAINING` that left a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoints: Option<String>,
+    /// How long clusters are kept that left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clusters: Option<String>,
 }
 
 /// How changes are rolled out.
@@ -123,7 +139,15 @@ impl From<&NodeGroup> for Group {
                 Profile::Grpc => Client::Grpc,
             }),
             waves: group.waves.as_ref().map(GroupWaves::from),
+            drain: (!group.drain.is_empty()).then(|| GroupDrain::from(group.drain)),
         }
+    }
+}
+
+impl From<DrainPolicy> for GroupDrain {
+    fn from(policy: DrainPolicy) -> Self {
+        let text = |time: Option<Duration>| time.map(wave::duration_text);
+        Self { endpoints: text(policy.endpoints), clusters: text(policy.clusters) }
     }
 }
 
@@ -176,9 +200,27 @@ mod tests {
                 "client": "envoy"}),
             json!({"name": "edge", "selector": {"all": true}, "priority": 0, "waves": {"shares": ["0.5%", "10%", "100%"],
                 "hold": "30s", "maxNacks": "5%", "ackTimeout": "1500ms"}}),
+            json!({"name": "edge", "selector": {"all": true}, "priority": 0, "drain": {"endpoints": "30s", "clusters": "0s"}}),
+            json!({"name": "edge", "selector": {"all": true}, "priority": 0, "drain": {"clusters": "5s"}}),
         ] {
             let group = codec.node_group_from_json(&body).unwrap();
             assert_eq!(to_json(&group), body);
+        }
+    }
+
+    #[test]
+    fn a_drain_that_is_wrong_is_told_what_would_be_right() {
+        let codec = Codec::new().unwrap();
+        for (drain, wrong) in [
+            (json!([]), "an object with `endpoints`"),
+            (json!("30s"), "an object with `endpoints`"),
+            (json!({"endpoints": 30}), "is no duration: write 500ms, 30s"),
+            (json!({"clusters": "-1s"}), "is no duration: write 500ms, 30s"),
+            (json!({"cluster": "1s"}), "unknown field"),
+        ] {
+            let body = json!({"name": "edge", "selector": {"all": true}, "drain": drain});
+            let found = codec.node_group_from_json(&body).unwrap_err();
+            assert!(found.iter().any(|found| found.message.contains(wrong)), "{drain}: {found:?}");
         }
     }
 

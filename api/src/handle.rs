@@ -17,6 +17,7 @@ use xds_codec::Diagnostic;
 use xds_routes::{Document, DocumentKey};
 
 use crate::document::DocumentState;
+use crate::phases::GroupPhases;
 use crate::rollouts::RolloutPatch;
 use crate::wave::{WavePhase, WaveReport, WaveVerb};
 use crate::weights::RuleKey;
@@ -175,7 +176,7 @@ pub struct ChangedObject {
 }
 
 /// A write that was committed and published, or would have been.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct WriteOutcome {
     /// The revision that holds it: a new one, or the last one if nothing changed.
     pub revision: Revision,
@@ -187,6 +188,8 @@ pub struct WriteOutcome {
     pub difference: Vec<ChangedObject>,
     /// The ids of the connected nodes that it would concern; only computed for a dry run.
     pub affected_nodes: Vec<String>,
+    /// The phases in which clients would get it; only computed for a dry run.
+    pub phases: Vec<GroupPhases>,
     /// What is doubtful about it.
     pub warnings: Vec<Diagnostic>,
     /// The rollout in waves that it began.

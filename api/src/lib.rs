@@ -16,6 +16,7 @@ pub mod guard;
 pub mod handle;
 pub mod input;
 mod openapi;
+pub mod phases;
 pub mod problem;
 pub mod rollouts;
 pub mod router;

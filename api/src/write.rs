@@ -14,6 +14,7 @@ use crate::acks::{AcksReport, view_key_of_group};
 use crate::answer::Answer;
 use crate::handle::{ChangedObject, WaveChoice, Write, WriteOptions, WriteOutcome};
 use crate::input::{DEFAULT_WAIT, duration};
+use crate::phases::GroupPhasesEntry;
 use crate::problem::{ApiError, Fault};
 use crate::state::ApiState;
 use crate::tag;
@@ -68,6 +69,9 @@ pub(crate) struct WriteAnswer {
     /// The connected nodes that it would concern; for a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub affected_nodes: Option<Vec<String>>,
+    /// The phases in which clients of each group that it changes would get it, for the first sixteen; for a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phases: Option<Vec<GroupPhasesEntry>>,
     /// The revision that took it back (`onNack=revert`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reverted: Option<u64>,
@@ -242,6 +246,7 @@ async fn perform(
     if mode.dry_run {
         answer.committed = false;
         answer.affected_nodes = Some(outcome.affected_nodes.clone());
+        answer.phases = Some(outcome.phases.iter().map(GroupPhasesEntry::from).collect());
         answer.difference = Some(outcome.difference.iter().map(Difference::from).collect());
         return Answer::ok(&answer);
     }
@@ -277,6 +282,7 @@ fn first_answer(state: &ApiState, outcome: &WriteOutcome, group: Option<&GroupNa
         warnings: outcome.warnings.iter().map(|warning| Fault::of(warning, "")).collect(),
         difference: None,
         affected_nodes: None,
+        phases: None,
         reverted: None,
         rollout: outcome.wave,
     }

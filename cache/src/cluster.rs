@@ -1,67 +1,18 @@
 //! What the server must know of a cluster's content: whether a client needs time to make it ready.
 
+use crate::wire::{Content, fields};
+
 /// Whether an Envoy makes the cluster ready without asking the server for more, which takes it some time: it resolves names,
 /// or checks the health of its endpoints. `value` is an encoded `envoy.config.cluster.v3.Cluster`; of what is none, it says no.
-pub(crate) fn settles_alone(mut value: &[u8]) -> bool {
-    while let Some((field, content)) = next_field(&mut value) {
-        match (field, content) {
-            (TYPE, Content::Number(STRICT_DNS | LOGICAL_DNS)) | (HEALTH_CHECKS, Content::Bytes(_)) => {
-                return true;
-            }
-            (CLUSTER_TYPE, Content::Bytes(mut custom)) => {
-                let is_dns = |name: &[u8]| name.windows(3).any(|part| part == b"dns");
-                while let Some((field, content)) = next_field(&mut custom) {
-                    if field == CLUSTER_TYPE_NAME && matches!(content, Content::Bytes(name) if is_dns(name)) {
-                        return true;
-                    }
-                }
-            }
-            _ => {}
+pub(crate) fn settles_alone(value: &[u8]) -> bool {
+    fields(value).any(|field| match (field.number, field.content) {
+        (TYPE, Content::Number(STRICT_DNS | LOGICAL_DNS)) | (HEALTH_CHECKS, Content::Bytes(_)) => true,
+        (CLUSTER_TYPE, Content::Bytes(custom)) => {
+            let is_dns = |name: &[u8]| name.windows(3).any(|part| part == b"dns");
+            fields(custom).any(|field| field.number == CLUSTER_TYPE_NAME && field.bytes().is_some_and(is_dns))
         }
-    }
-    false
-}
-
-/// A field's value, as far as it matters.
-enum Content<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-    Fixed,
-}
-
-/// Takes the next field off `value`; `None` at the end, and at the first thing that is no field.
-fn next_field<'a>(value: &mut &'a [u8]) -> Option<(u64, Content<'a>)> {
-    let tag = varint(value)?;
-    let content = match tag & 7 {
-        0 => Content::Number(varint(value)?),
-        1 => take(value, 8).map(|_| Content::Fixed)?,
-        2 => {
-            let length = usize::try_from(varint(value)?).ok()?;
-            Content::Bytes(take(value, length)?)
-        }
-        5 => take(value, 4).map(|_| Content::Fixed)?,
-        _ => return None,
-    };
-    Some((tag >> 3, content))
-}
-
-fn take<'a>(value: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
-    let (taken, rest) = value.split_at_checked(length)?;
-    *value = rest;
-    Some(taken)
-}
-
-fn varint(value: &mut &[u8]) -> Option<u64> {
-    let mut number = 0_u64;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = value.split_first()?;
-        *value = rest;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
+        _ => false,
+    })
 }
 
 /// `Cluster.type`.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::drain::DrainPolicy;
 use crate::node::{Node, Profile, Scalar};
 use crate::wave::WavePolicy;
 
@@ -73,6 +74,8 @@ pub struct NodeGroup {
     pub client: Option<Profile>,
     /// How changes of it are rolled out, if the group decides it.
     pub waves: Option<WavePolicy>,
+    /// How long what leaves drains, as far as the group decides it.
+    pub drain: DrainPolicy,
 }
 
 impl NodeGroup {
@@ -80,7 +83,7 @@ impl NodeGroup {
     #[must_use]
     pub fn for_node_id(name: GroupName) -> Self {
         let selector = Selector { node_ids: vec![Glob::literal(name.as_str())], ..Selector::nothing() };
-        Self { name, selector, priority: 0, client: None, waves: None }
+        Self { name, selector, priority: 0, client: None, waves: None, drain: DrainPolicy::default() }
     }
 
     /// The default group: every node.
@@ -92,6 +95,7 @@ impl NodeGroup {
             priority: 0,
             client: None,
             waves: None,
+            drain: DrainPolicy::default(),
         }
     }
 }

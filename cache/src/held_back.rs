@@ -1,7 +1,7 @@
-//! What a client is not sent yet, and why.
+//! What a client is not sent yet, and why; and the steps in which it is sent.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::resource::ResourceKey;
 
@@ -33,6 +33,20 @@ pub enum WaitsFor {
     Change(ResourceKey),
     /// That the client does without this, which refers to what shall be removed.
     Disuse(ResourceKey),
+}
+
+/// What a client is sent before it has to say something, or some time has to pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Phase {
+    /// What has to happen first, besides that the client takes what it was sent before; nothing for what it is sent at once, or asks
+    /// for by itself.
+    pub waits_for: Vec<WaitsFor>,
+    /// How long it takes until then, from the phase before, if time has to pass.
+    pub after: Option<Duration>,
+    /// New and changed resources, in the order in which they are sent.
+    pub sent: Vec<ResourceKey>,
+    /// What the client is told to be gone. What it merely does not ask for any more is not among it.
+    pub removed: Vec<ResourceKey>,
 }
 
 impl WaitsFor {

@@ -10,6 +10,7 @@
 //! nor what a resource means (`xds-codec`): a resource here is a name, a type, encoded bytes and a content version.
 
 mod cluster;
+pub mod drain;
 pub mod group;
 mod held_back;
 mod host;
@@ -26,14 +27,16 @@ mod version;
 mod view;
 mod virtual_host;
 pub mod wave;
+mod wire;
 pub mod xdstp;
 
+pub use drain::{DrainPolicy, Draining};
 pub use group::{GroupName, NodeGroup, Selector};
-pub use held_back::{HeldBack, WaitsFor};
+pub use held_back::{HeldBack, Phase, WaitsFor};
 pub use layer::{Generated, Groups, Layer};
 pub use loads::LoadBoard;
 pub use node::{Locality, Node, Profile, Scalar};
-pub use publisher::{AHEAD, Publication, Publisher, ViewChange, ViewReceiver};
+pub use publisher::{AHEAD, Preview, Publication, Publisher, ViewChange, ViewReceiver};
 pub use resource::{Name, Origin, Reference, Resource, ResourceDraft, ResourceKey};
 pub use resource_type::ResourceType;
 pub use status::StatusBoard;

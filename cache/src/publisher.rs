@@ -2,22 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::drain::DrainPolicy;
 use crate::group::GroupName;
 use crate::layer::Groups;
 use crate::node::{Node, Profile};
 use crate::resource_type::ResourceType;
 use crate::table::Changes;
 use crate::version::Revision;
-use crate::view::{View, ViewKey, compile};
+use crate::view::{Circumstances, View, ViewKey, compile};
 use crate::wave::Behind;
 
 /// Publishes groups as views. Shared by reference; every call takes one short lock and none waits for a client.
 #[derive(Debug)]
 pub struct Publisher {
     state: Mutex<State>,
+    /// When the first thing that drains ends.
+    drain_end: watch::Sender<Option<Instant>>,
 }
 
 #[derive(Debug)]
@@ -35,6 +39,10 @@ struct State {
     views: HashMap<ViewKey, watch::Sender<Option<Arc<View>>>>,
     /// Views that nobody followed at the last call of [`Publisher::retire_unused`].
     unused: BTreeSet<ViewKey>,
+    /// How long things drain that no group says it of.
+    drain: DrainPolicy,
+    /// The time that was told last; without one nothing drains.
+    now: Option<Instant>,
 }
 
 /// What one call of [`Publisher::publish`] changed.
@@ -53,6 +61,17 @@ pub struct ViewChange {
     pub key: ViewKey,
     /// By type; never empty, and no entry is.
     pub changes: BTreeMap<ResourceType, Arc<Changes>>,
+}
+
+/// What a publication would make of a view.
+#[derive(Clone, Debug)]
+pub struct Preview {
+    /// The view now.
+    pub before: Arc<View>,
+    /// The view that would be published.
+    pub after: Arc<View>,
+    /// What becomes of it when everything has drained, and how long after the publication; `None` if nothing drains.
+    pub drained: Option<(Duration, Arc<View>)>,
 }
 
 /// One client's end of its view.
@@ -91,9 +110,15 @@ impl ViewReceiver {
 }
 
 impl Publisher {
-    /// Nothing is loaded yet: clients can follow, and wait.
+    /// Nothing is loaded yet: clients can follow, and wait. Only what groups say it of drains.
     #[must_use]
     pub fn new() -> Self {
+        Self::draining(DrainPolicy::default())
+    }
+
+    /// The same; what leaves drains as `drain` says where groups say nothing.
+    #[must_use]
+    pub fn draining(drain: DrainPolicy) -> Self {
         let state = State {
             is_loaded: false,
             revision: Revision(0),
@@ -104,22 +129,40 @@ impl Publisher {
             index: NodeIndex::default(),
             views: HashMap::new(),
             unused: BTreeSet::new(),
+            drain,
+            now: None,
         };
-        Self { state: Mutex::new(state) }
+        Self { state: Mutex::new(state), drain_end: watch::Sender::new(None) }
     }
 
-    /// Makes `groups` what is served. Wakes exactly the clients of the views in which something changed, or all of them if
-    /// the selection of groups changed.
+    /// Makes `groups` what is served, at the time that was told last. Wakes exactly the clients of the views in which something
+    /// changed, or all of them if the selection of groups changed.
     ///
     /// `revision` must not be lower than the last one.
     pub fn publish(&self, revision: Revision, groups: Groups) -> Publication {
-        self.publish_split(revision, groups, None)
+        self.publish_at(None, revision, groups, None)
     }
 
-    /// The same while a change is rolled out in waves: `groups` are what nodes are served that are ahead, `behind` says what
-    /// the others are, and who is which. When that changes, clients move to the view of the other state and are sent what
-    /// differs.
-    pub fn publish_split(&self, revision: Revision, groups: Groups, behind: Option<Behind>) -> Publication {
+    /// The same, at the time `now`, and while a change is rolled out in waves: `groups` are what nodes are served that are ahead,
+    /// `behind` says what the others are, and who is which. When that changes, clients move to the view of the other state and
+    /// are sent what differs; what only the view has that they come from drains in the other one.
+    pub fn publish_split(
+        &self,
+        revision: Revision,
+        groups: Groups,
+        behind: Option<Behind>,
+        now: Instant,
+    ) -> Publication {
+        self.publish_at(Some(now), revision, groups, behind)
+    }
+
+    fn publish_at(
+        &self,
+        now: Option<Instant>,
+        revision: Revision,
+        groups: Groups,
+        behind: Option<Behind>,
+    ) -> Publication {
         let mut state = self.lock();
         debug_assert!(revision >= state.revision, "revisions only grow");
         let differing = behind.as_ref().map(|behind| differing(&groups, &behind.groups)).unwrap_or_default();
@@ -130,8 +173,10 @@ impl Publisher {
             state.epoch += 1;
             state.index = NodeIndex::new(&groups);
         }
+        let siblings = if same_split { HashMap::new() } else { state.siblings() };
         state.is_loaded = true;
         state.revision = revision;
+        state.now = now.or(state.now);
         let before = std::mem::replace(&mut state.groups, groups);
         let behind_before = std::mem::replace(&mut state.behind, behind);
         state.differing = differing;
@@ -145,18 +190,52 @@ impl Publisher {
                 continue;
             }
             let previous = sender.borrow().clone();
-            let view = compile(key.clone(), groups, (revision, state.epoch), previous.as_deref());
+            let view = state.compile(key, previous.as_deref(), siblings.get(key).map(|view| &**view));
             let changes = changes(previous.as_deref(), &view);
             let wakes = reselect || !changes.is_empty();
             sender.send_if_modified(|current| {
-                *current = Some(Arc::new(view));
+                *current = Some(view);
                 wakes
             });
             if !changes.is_empty() {
                 publication.views.push(ViewChange { key: key.clone(), changes });
             }
         }
+        self.tell_drain_end(&state);
         publication
+    }
+
+    /// Ends what has drained by `now`. That is no change: the views keep their revision.
+    pub fn end_drains(&self, now: Instant) {
+        let mut state = self.lock();
+        state.now = Some(now);
+        for (key, sender) in &state.views {
+            let previous = sender.borrow().clone();
+            let Some(previous) =
+                previous.filter(|view| view.drain().next_end().is_some_and(|end| end <= now))
+            else {
+                continue;
+            };
+            let view = state.compile(key, Some(&previous), None);
+            let wakes = !changes(Some(&previous), &view).is_empty();
+            sender.send_if_modified(|current| {
+                *current = Some(view);
+                wakes
+            });
+        }
+        self.tell_drain_end(&state);
+    }
+
+    /// When [`end_drains`](Self::end_drains) has to be called; `None` while nothing drains. May be told too early, never too late.
+    #[must_use]
+    pub fn drain_end(&self) -> watch::Receiver<Option<Instant>> {
+        self.drain_end.subscribe()
+    }
+
+    fn tell_drain_end(&self, state: &State) {
+        let views = state.views.values().filter_map(|sender| sender.borrow().as_ref()?.drain().next_end());
+        let end = views.min();
+        self.drain_end.send_if_modified(|current| std::mem::replace(current, end) != end);
     }
 
     /// Follows the view of `node`; compiles it if `node` is its first client.
@@ -168,9 +247,11 @@ impl Publisher {
         if let Some(sender) = state.views.get(&key) {
             return ViewReceiver { receiver: sender.subscribe(), epoch };
         }
-        let view = state.is_loaded.then(|| state.compile(&key));
+        let sibling = state.sibling(&key);
+        let view = state.is_loaded.then(|| state.compile(&key, None, sibling.as_deref()));
         let (sender, receiver) = watch::channel(view);
         state.views.insert(key, sender);
+        self.tell_drain_end(&state);
         ViewReceiver { receiver, epoch }
     }
 
@@ -187,6 +268,30 @@ impl Publisher {
     #[must_use]
     pub fn view_at(&self, key: &ViewKey) -> Option<Arc<View>> {
         self.lock().view(key)
+    }
+
+    /// What the clients of a view would be served if `groups` were published at `now`: at once, and when everything has drained,
+    /// with how long that takes. The two are the same if nothing drains. `None` before the first complete load.
+    #[must_use]
+    pub fn preview(&self, key: &ViewKey, groups: &Groups, now: Instant) -> Option<Preview> {
+        let state = self.lock();
+        let before = state.view(key)?;
+        let revision = Revision(state.revision.0 + 1);
+        let circumstances = Circumstances {
+            revision,
+            epoch: state.epoch,
+            previous: Some(&before),
+            sibling: None,
+            drain: state.drain,
+            now: Some(now),
+        };
+        let after = Arc::new(compile(key.clone(), groups, circumstances));
+        let end = after.draining().map(|one| one.until).max();
+        let drained = end.map(|end| {
+            let circumstances = Circumstances { previous: Some(&after), now: Some(end), ..circumstances };
+            (end - now, Arc::new(compile(key.clone(), groups, circumstances)))
+        });
+        Some(Preview { before, after, drained })
     }
 
     /// The groups with everything that was accepted, and the revision.
@@ -230,6 +335,14 @@ impl Publisher {
             .collect();
     }
 
+    /// How many resources and how many endpoints drain, each counted once in every view that has it.
+    #[must_use]
+    pub fn n_draining(&self) -> (usize, usize) {
+        let state = self.lock();
+        let views = state.views.values().filter_map(|sender| sender.borrow().clone());
+        views.map(|view| view.drain().count()).fold((0, 0), |(a, b), (c, d)| (a + c, b + d))
+    }
+
     /// How many views are kept.
     #[must_use]
     pub fn n_views(&self) -> usize {
@@ -253,12 +366,32 @@ impl State {
         if let Some(view) = self.views.get(key).and_then(|sender| sender.borrow().clone()) {
             return Some(view);
         }
-        self.is_loaded.then(|| self.compile(key))
+        self.is_loaded.then(|| self.compile(key, None, None))
     }
 
-    fn compile(&self, key: &ViewKey) -> Arc<View> {
+    fn compile(&self, key: &ViewKey, previous: Option<&View>, sibling: Option<&View>) -> Arc<View> {
         let groups = groups_of(key.cohort, &self.groups, self.behind.as_ref());
-        Arc::new(compile(key.clone(), groups, (self.revision, self.epoch), None))
+        let circumstances = Circumstances {
+            revision: self.revision,
+            epoch: self.epoch,
+            previous,
+            sibling,
+            drain: self.drain,
+            now: self.now,
+        };
+        Arc::new(compile(key.clone(), groups, circumstances))
+    }
+
+    /// What the clients of a view are served when a rollout in waves has another state for them.
+    fn sibling(&self, key: &ViewKey) -> Option<Arc<View>> {
+        let cohort = if key.cohort == AHEAD { 0 } else { AHEAD };
+        self.views.get(&ViewKey { cohort, ..key.clone() })?.borrow().clone()
+    }
+
+    /// The same of all views.
+    fn siblings(&self) -> HashMap<ViewKey, Arc<View>> {
+        let keys = self.views.keys();
+        keys.filter_map(|key| Some((key.clone(), self.sibling(key)?))).collect()
     }
 
     fn key_of(&self, node: &Node) -> ViewKey {

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
+use std::time::Instant;
 
+use crate::drain::{Drain, DrainPolicy, Draining, Terms};
 use crate::group::GroupName;
-use crate::layer::{EffectiveGroup, Groups};
+use crate::layer::{EffectiveGroup, Groups, Resources};
 use crate::node::Profile;
 use crate::resource::{Resource, ResourceKey};
 use crate::resource_type::ResourceType;
@@ -52,6 +54,10 @@ pub struct View {
     pub(crate) tables: BTreeMap<ResourceType, Arc<TypeTable>>,
     pub(crate) version_infos: BTreeMap<ResourceType, Arc<str>>,
     pub(crate) conflicts: Vec<Conflict>,
+    /// Whether the groups give nothing.
+    pub(crate) is_empty: bool,
+    /// What of it is served only because it has not drained yet.
+    pub(crate) drain: Drain,
 }
 
 static EMPTY: LazyLock<Arc<TypeTable>> = LazyLock::new(Arc::default);
@@ -110,7 +116,12 @@ impl View {
     /// nothing of the node.
     #[must_use]
     pub fn is_unmatched(&self) -> bool {
-        self.key.groups.len() == 1 && self.tables.is_empty()
+        self.key.groups.len() == 1 && self.is_empty
+    }
+
+    /// What is served only because it left a while ago and what uses it shall end by itself: resources, then endpoints.
+    pub fn draining(&self) -> impl Iterator<Item = Draining> {
+        self.drain.draining()
     }
 
     /// Where groups of equal priority met.
@@ -118,15 +129,37 @@ impl View {
     pub fn conflicts(&self) -> &[Conflict] {
         &self.conflicts
     }
+
+    pub(crate) fn drain(&self) -> &Drain {
+        &self.drain
+    }
+
+    /// A resource without the endpoints in it that drain.
+    pub(crate) fn undrained(&self, key: &ResourceKey) -> Option<&Arc<Resource>> {
+        let of_endpoints = key.resource_type == ResourceType::ClusterLoadAssignment;
+        let own = self.drain.own_assignment(&key.name).filter(|_| of_endpoints);
+        own.or_else(|| self.table(&key.resource_type).find(&key.name))
+    }
 }
 
-/// Compiles the view of `key` as it stands at `(revision, epoch)`. Tables that did not change are taken from `previous`.
-pub(crate) fn compile(
-    key: ViewKey,
-    groups: &Groups,
-    (revision, epoch): (Revision, u64),
-    previous: Option<&View>,
-) -> View {
+/// What a view is compiled from besides its groups.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Circumstances<'a> {
+    pub(crate) revision: Revision,
+    pub(crate) epoch: u64,
+    /// The view before; tables that did not change are taken from it.
+    pub(crate) previous: Option<&'a View>,
+    /// Another view from which clients come to this one.
+    pub(crate) sibling: Option<&'a View>,
+    /// How long things drain that no group says it of.
+    pub(crate) drain: DrainPolicy,
+    /// The time; without one nothing drains.
+    pub(crate) now: Option<Instant>,
+}
+
+/// Compiles the view of `key`.
+pub(crate) fn compile(key: ViewKey, groups: &Groups, circumstances: Circumstances<'_>) -> View {
+    let Circumstances { revision, epoch, previous, .. } = circumstances;
     let members: Vec<&EffectiveGroup> =
         key.groups.iter().filter_map(|name| groups.get(name)).map(|g| &**g).collect();
     let mut merged: BTreeMap<&ResourceKey, (&EffectiveGroup, &Arc<Resource>)> = BTreeMap::new();
@@ -141,25 +174,56 @@ pub(crate) fn compile(
             }
         }
     }
-    let mut by_type: BTreeMap<&ResourceType, Vec<(&EffectiveGroup, &Arc<Resource>)>> = BTreeMap::new();
-    for (resource_key, owned) in merged {
-        by_type.entry(&resource_key.resource_type).or_default().push(owned);
+    let is_empty = merged.is_empty();
+    let mut version_infos: BTreeMap<ResourceType, Arc<str>> = BTreeMap::new();
+    for owned in
+        merged.values().collect::<Vec<_>>().chunk_by(|a, b| a.1.resource_type() == b.1.resource_type())
+    {
+        if let (Some((_, resource)), Some(label)) = (owned.first(), common_label(owned)) {
+            version_infos.insert(resource.resource_type().clone(), Arc::clone(label));
+        }
+    }
+    let mut resources: Resources =
+        merged.into_iter().map(|(key, (_, resource))| (key.clone(), Arc::clone(resource))).collect();
+    let drain = drain(&key, &members, &mut resources, circumstances);
+    // A label names what was published, not that with something else.
+    drain.types().into_iter().for_each(|of_type| drop(version_infos.remove(of_type)));
+    let mut by_type: BTreeMap<ResourceType, Vec<Arc<Resource>>> = BTreeMap::new();
+    for (resource_key, resource) in resources {
+        by_type.entry(resource_key.resource_type).or_default().push(resource);
     }
     let mut tables = BTreeMap::new();
-    let mut version_infos = BTreeMap::new();
-    for (resource_type, owned) in by_type {
-        let resources = owned.iter().map(|(_, resource)| Arc::clone(resource)).collect();
-        let table = table(resources, previous.and_then(|view| view.tables.get(resource_type)));
-        let label = common_label(&owned).cloned().unwrap_or_else(|| table.version().to_string().into());
-        version_infos.insert(resource_type.clone(), label);
-        tables.insert(resource_type.clone(), table);
+    for (resource_type, resources) in by_type {
+        let table = table(resources, previous.and_then(|view| view.tables.get(&resource_type)));
+        version_infos.entry(resource_type.clone()).or_insert_with(|| table.version().to_string().into());
+        tables.insert(resource_type, table);
     }
     if let Some(label) = members.iter().find_map(|group| group.label.as_ref()) {
         for known in ResourceType::KNOWN {
             version_infos.entry(known).or_insert_with(|| Arc::clone(label));
         }
     }
-    View { key, revision, epoch, tables, version_infos, conflicts }
+    View { key, revision, epoch, tables, version_infos, conflicts, is_empty, drain }
+}
+
+/// What drains once the groups give `resources`; adds it to them. The first of the view's groups that says how long decides.
+fn drain(
+    key: &ViewKey,
+    members: &[&EffectiveGroup],
+    resources: &mut Resources,
+    circumstances: Circumstances<'_>,
+) -> Drain {
+    let Circumstances { previous, sibling, now: Some(now), .. } = circumstances else {
+        return Drain::default();
+    };
+    let before: Vec<&View> = previous.into_iter().chain(sibling).collect();
+    let policy =
+        members.iter().fold(DrainPolicy::default(), |policy, group| policy.or(group.definition.drain));
+    let policy = policy.or(circumstances.drain);
+    if policy.is_off() && before.iter().all(|view| view.drain.is_empty()) {
+        return Drain::default();
+    }
+    Drain::next(&before, resources, Terms { policy, profile: key.profile, now })
 }
 
 /// The previous table if it holds the very same resources, else one that succeeds it.
@@ -177,7 +241,7 @@ fn table(resources: Vec<Arc<Resource>>, previous: Option<&Arc<TypeTable>>) -> Ar
 }
 
 /// The label to show for a type: one that all its resources have from one group (D4).
-fn common_label<'a>(owned: &[(&'a EffectiveGroup, &Arc<Resource>)]) -> Option<&'a Arc<str>> {
+fn common_label<'a>(owned: &[&(&'a EffectiveGroup, &Arc<Resource>)]) -> Option<&'a Arc<str>> {
     let (first, _) = owned.first()?;
     let all = owned
         .iter()

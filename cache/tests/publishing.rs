@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use xds_cache::group::Glob;
 use xds_cache::layer::{Generated, GeneratedGroup, Groups, Layer, LayerGroup, merge};
 use xds_cache::{
-    GroupName, Node, NodeGroup, Profile, Publisher, Resource, ResourceDraft, ResourceType, Revision,
-    Selector, View, ViewReceiver,
+    DrainPolicy, GroupName, Node, NodeGroup, Profile, Publisher, Resource, ResourceDraft, ResourceType,
+    Revision, Selector, View, ViewReceiver,
 };
 
 fn name(name: &str) -> GroupName {
@@ -164,7 +164,14 @@ fn the_higher_priority_wins_then_the_name_and_the_default_group_is_below_all() {
     let with_priority = |group: &str, priority: i64, content: &str| {
         let mut layer = layer(&[(group, &[("x", content)])]);
         let selector = Selector { node_ids: vec![Glob::new("n*")], ..Selector::nothing() };
-        let definition = NodeGroup { name: name(group), selector, priority, client: None, waves: None };
+        let definition = NodeGroup {
+            name: name(group),
+            selector,
+            priority,
+            client: None,
+            waves: None,
+            drain: DrainPolicy::default(),
+        };
         layer.groups.entry(name(group)).or_default().definition = Some(definition);
         layer
     };

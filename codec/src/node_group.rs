@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use xds_cache::group::Glob;
-use xds_cache::{GroupName, NodeGroup, Profile, Scalar, Selector, WavePolicy, wave};
+use xds_cache::{DrainPolicy, GroupName, NodeGroup, Profile, Scalar, Selector, WavePolicy, wave};
 
 use crate::Codec;
 use crate::diagnostic::{Diagnostic, nearest};
@@ -15,7 +15,7 @@ use crate::path::Path;
 
 impl Codec {
     /// A node group from a REST body: `{"name", "selector": {"nodeIds", "clusters", "metadata", "userAgents", "all"},
-    /// "priority", "client", "waves"}`. A document with `apiVersion` and `kind`, as in files, is taken too.
+    /// "priority", "client", "waves", "drain"}`. A document with `apiVersion` and `kind`, as in files, is taken too.
     ///
     /// # Errors
     ///
@@ -56,7 +56,11 @@ struct Parts {
     priority: i64,
     client: Option<Profile>,
     waves: Option<WavePolicy>,
+    drain: DrainPolicy,
 }
+
+/// What is said of a group besides its name.
+const FIELDS: [&str; 5] = ["selector", "priority", "client", "waves", "drain"];
 
 impl Reader {
     fn document(&mut self, tree: &Tree) -> (String, Option<NodeGroup>) {
@@ -79,8 +83,7 @@ impl Reader {
         let (text, name) = self.name(name, &name_path);
         let spec_path = root.field("spec");
         let spec = tree.get("spec");
-        let parts =
-            spec.and_then(|spec| self.parts(spec, &spec_path, &["selector", "priority", "client", "waves"]));
+        let parts = spec.and_then(|spec| self.parts(spec, &spec_path, &FIELDS));
         if spec.is_none() {
             self.findings.push(Finding::error("missing-field", &root, "the node group has no `spec`"));
         }
@@ -89,7 +92,8 @@ impl Reader {
 
     fn group(&mut self, tree: &Tree) -> (String, Option<NodeGroup>) {
         let (text, name) = self.name(tree.get("name"), &Path::Root.field("name"));
-        let parts = self.parts(tree, &Path::Root, &["name", "selector", "priority", "client", "waves"]);
+        let known: Vec<&'static str> = ["name"].into_iter().chain(FIELDS).collect();
+        let parts = self.parts(tree, &Path::Root, &known);
         (text, join(name, parts))
     }
 
@@ -116,7 +120,8 @@ impl Reader {
             self.wrong("an object", tree, path);
             return None;
         }
-        let mut parts = Parts { selector: None, priority: 0, client: None, waves: None };
+        let mut parts =
+            Parts { selector: None, priority: 0, client: None, waves: None, drain: DrainPolicy::default() };
         for entry in tree.entries().iter().filter(|entry| entry.value.value != TreeValue::Null) {
             let value = &entry.value;
             let path_here = path.field(&entry.key);
@@ -133,6 +138,7 @@ impl Reader {
                     _ => self.wrong("`envoy` or `grpc`", value, &path_here),
                 },
                 "waves" => parts.waves = self.waves(value, &path_here),
+                "drain" => parts.drain = self.drain(value, &path_here),
                 _ => {}
             }
         }
@@ -157,7 +163,7 @@ impl Reader {
         let mut policy = match read.and_then(WavePolicy::new) {
             Ok(policy) => policy,
             Err(error) => {
-                self.bad(error.to_string(), shares, &shares_path);
+                self.bad("bad-waves", error.to_string(), shares, &shares_path);
                 return None;
             }
         };
@@ -176,14 +182,43 @@ impl Reader {
                 }
             };
             if let Err(error) = read {
-                self.bad(error.to_string(), value, &path_here);
+                self.bad("bad-waves", error.to_string(), value, &path_here);
             }
         }
         Some(policy)
     }
 
-    fn bad(&mut self, message: String, tree: &Tree, path: &Path<'_>) {
-        self.findings.push(Finding::error("bad-waves", path, message).at(tree.position));
+    /// `{endpoints: 30s, clusters: 1m}`.
+    fn drain(&mut self, tree: &Tree, path: &Path<'_>) -> DrainPolicy {
+        let mut policy = DrainPolicy::default();
+        if !matches!(tree.value, TreeValue::Object(_)) {
+            self.wrong(
+                "an object with `endpoints`, `clusters` or both, such as {endpoints: 30s}",
+                tree,
+                path,
+            );
+            return policy;
+        }
+        for entry in tree.entries().iter().filter(|entry| entry.value.value != TreeValue::Null) {
+            let (value, path_here) = (&entry.value, path.field(&entry.key));
+            let time = match entry.key.as_str() {
+                "endpoints" => &mut policy.endpoints,
+                "clusters" => &mut policy.clusters,
+                _ => {
+                    self.unknown(entry, path, &["endpoints", "clusters"]);
+                    continue;
+                }
+            };
+            match wave::duration(&text(value)) {
+                Ok(duration) => *time = Some(duration),
+                Err(error) => self.bad("bad-drain", error.to_string(), value, &path_here),
+            }
+        }
+        policy
+    }
+
+    fn bad(&mut self, code: &'static str, message: String, tree: &Tree, path: &Path<'_>) {
+        self.findings.push(Finding::error(code, path, message).at(tree.position));
     }
 
     fn selector(&mut self, tree: &Tree, path: &Path<'_>) -> Option<Selector> {
@@ -286,8 +321,8 @@ impl Reader {
 
 fn join(name: Option<GroupName>, parts: Option<Parts>) -> Option<NodeGroup> {
     let parts = parts?;
-    let Parts { selector, priority, client, waves } = parts;
-    Some(NodeGroup { name: name?, selector: selector?, priority, client, waves })
+    let Parts { selector, priority, client, waves, drain } = parts;
+    Some(NodeGroup { name: name?, selector: selector?, priority, client, waves, drain })
 }
 
 /// A text, or a number as one; empty for everything else.

@@ -10,12 +10,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use xds_cache::WavePolicy;
+use xds_cache::{DrainPolicy, WavePolicy};
 
 use crate::grpc::MIN_LOAD_REPORT_INTERVAL;
 use crate::telemetry::{LogConfig, LogFilterError};
 
 pub mod args;
+pub mod drain;
 pub mod file;
 pub mod routes;
 pub mod units;
@@ -33,6 +34,8 @@ pub struct Config {
     pub routes: xds_routes::Options,
     /// How changes of groups are rolled out that do not say it themselves; `None` for everyone at once.
     pub waves: Option<WavePolicy>,
+    /// How long what leaves drains where groups do not say it.
+    pub drain: DrainPolicy,
     /// Where the server listens.
     pub listen: ListenConfig,
     /// Where changes and last good copies are kept.
@@ -222,6 +225,7 @@ impl TryFrom<ServeArgs> for Config {
         let waves = args.waves.policy()?;
         Ok(Self {
             waves,
+            drain: args.drain.into(),
             files: FilesConfig {
                 roots: args.watch,
                 is_partial_start: args.sources.partial_start,

@@ -3,6 +3,7 @@
 pub mod cli;
 pub mod config;
 pub mod control;
+pub mod drain;
 pub mod grpc;
 pub mod metrics;
 pub mod rollouts;

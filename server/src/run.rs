@@ -22,6 +22,7 @@ use xds_store::{JournalStore, LastGood};
 
 use crate::config::{Config, ListenConfig};
 use crate::control::{self, Control};
+use crate::drain;
 use crate::grpc::{Boards, Grpc, GrpcConfig};
 use crate::metrics::{Metrics, PublicationSource};
 use crate::rollouts::{self, Rollouts};
@@ -57,6 +58,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     tokio::spawn(parts.control.clone().follow_waves());
     tokio::spawn(parts.control.clone().end_overrides());
     tokio::spawn(driver.run());
+    tokio::spawn(drain::drive(Arc::clone(&parts.publisher)));
     tokio::spawn(retire_views(Arc::clone(&parts.publisher)));
     let files = parts.watch(&config)?;
     let handle = files.as_ref().map(|(_, handle)| handle.clone());
@@ -102,7 +104,7 @@ impl Parts {
         for note in notes {
             tracing::warn!(%note, "the store was opened with a remark");
         }
-        let publisher = Arc::new(Publisher::new());
+        let publisher = Arc::new(Publisher::draining(config.drain));
         let board = StatusBoard::new();
         let loads = Arc::new(LoadBoard::new(LoadLimits {
             kept_for: config.loads.window,
@@ -125,6 +127,7 @@ impl Parts {
             hold_mass_removal: config.files.hold_mass_removal.map(|percent| percent.share()),
             routes: config.routes.clone(),
             waves: config.waves.clone(),
+            session: session_limits(config),
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
         metrics.ready(publisher.is_loaded());
@@ -132,15 +135,7 @@ impl Parts {
     }
 
     fn grpc(&self, config: &Config) -> Arc<Grpc> {
-        let limits = xds_session::Limits {
-            max_names_per_type: config.limits.max_names_per_type,
-            max_response_bytes: config.limits.max_response_bytes,
-            addition_grace: config.limits.addition_grace,
-            removal_grace: config.limits.removal_grace,
-            settle_time: config.limits.settle_time,
-            is_phased: !config.limits.is_naive,
-            ..xds_session::Limits::default()
-        };
+        let limits = session_limits(config);
         let settings = GrpcConfig {
             identifier: config.instance_id.clone(),
             limits,
@@ -235,6 +230,19 @@ impl Parts {
                 outcome
             })
         })
+    }
+}
+
+/// How clients are served.
+fn session_limits(config: &Config) -> xds_session::Limits {
+    xds_session::Limits {
+        max_names_per_type: config.limits.max_names_per_type,
+        max_response_bytes: config.limits.max_response_bytes,
+        addition_grace: config.limits.addition_grace,
+        removal_grace: config.limits.removal_grace,
+        settle_time: config.limits.settle_time,
+        is_phased: !config.limits.is_naive,
+        ..xds_session::Limits::default()
     }
 }
 

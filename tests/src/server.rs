@@ -78,6 +78,8 @@ impl Setup {
     /// If there is no binary.
     pub async fn spawn(&self) -> Result<Process> {
         let mut command = xds_server().await?;
+        // Most tests wait for what they remove to be gone; those of draining set the flag.
+        command.env("XDS_SERVER_DRAIN_CLUSTERS", "0s");
         command.arg("serve").args(&self.args);
         command.args(["--xds-listen", &self.xds.to_string(), "--admin-listen", &self.admin.to_string()]);
         command.args(["--log-format", "json", "--data-dir"]).arg(self.data_dir.path());

@@ -6,9 +6,10 @@ use std::time::SystemTime;
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 use utoipa::ToSchema;
 use xds_cache::status::{ConfigStatus, StreamEntry, StreamStatus, TypeStatus};
-use xds_cache::{HeldBack, Profile, ResourceType};
+use xds_cache::{Draining, HeldBack, Profile, ResourceType};
 
 use crate::answer::Answer;
 use crate::input::{NoParams, Params, Path};
@@ -48,6 +49,10 @@ pub(crate) struct NodeEntry {
     pub status: &'static str,
     /// Whether no group but `default` selects it, and that one has nothing.
     pub unmatched: bool,
+    /// What it is served only because it left a while ago and what uses it shall end by itself: the first hundred.
+    pub draining: Vec<DrainingEntry>,
+    /// How many these are in all.
+    pub draining_count: usize,
     /// Its streams, in the order in which they came.
     pub streams: Vec<StreamEntryBody>,
     /// The worst of its streams, by type URL.
@@ -98,6 +103,21 @@ pub(crate) struct HeldBackEntry {
     pub waits_for: WaitsForEntry,
     /// Since when.
     pub since: String,
+}
+
+/// A resource that left, or an endpoint that left an assignment.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DrainingEntry {
+    /// The type URL of the resource.
+    pub r#type: String,
+    /// Its name.
+    pub name: String,
+    /// The address of the endpoint that drains in it, such as `10.0.0.1:80`; absent if the resource itself does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Until when.
+    pub until: String,
 }
 
 /// What has to happen before a change is sent.
@@ -198,7 +218,9 @@ fn node(state: &ApiState, streams: &[Arc<StreamEntry>]) -> Option<NodeEntry> {
     let first = streams.first()?;
     let node = &first.info.node;
     let view = streams.iter().find_map(|stream| stream.view.clone());
-    let view = view.or_else(|| state.publisher.view_of(node).map(|view| view.key().clone()));
+    let served = state.publisher.view_of(node);
+    let view = view.or_else(|| served.as_ref().map(|view| view.key().clone()));
+    let draining = || served.iter().flat_map(|view| view.draining());
     let (groups, profile) = match view {
         Some(key) => (key.groups.iter().map(ToString::to_string).collect(), key.profile),
         None => (vec![], Profile::of_user_agent(&node.user_agent_name)),
@@ -214,6 +236,8 @@ fn node(state: &ApiState, streams: &[Arc<StreamEntry>]) -> Option<NodeEntry> {
         wave: state.publisher.is_ahead(node).map(|is_ahead| if is_ahead { "ahead" } else { "behind" }),
         unmatched: streams.iter().any(|stream| stream.is_unmatched),
         types: worst(&streams),
+        draining: draining().take(MAX_SHOWN).map(draining_entry).collect(),
+        draining_count: draining().count(),
         streams: bodies,
     })
 }
@@ -253,7 +277,7 @@ fn stream(status: &StreamStatus, mut held_back: Vec<HeldBack>) -> StreamEntryBod
         since: rfc3339(info.since),
         types: types.collect(),
         held_back_count: held_back.len(),
-        held_back: held_back.iter().take(MAX_HELD_BACK_SHOWN).map(held_back_entry).collect(),
+        held_back: held_back.iter().take(MAX_SHOWN).map(held_back_entry).collect(),
     }
 }
 
@@ -270,6 +294,16 @@ fn held_back_entry(held: &HeldBack) -> HeldBackEntry {
             name: of.name.to_string(),
         },
         since: rfc3339(now.checked_sub(held.since.elapsed()).unwrap_or(now)),
+    }
+}
+
+fn draining_entry(draining: Draining) -> DrainingEntry {
+    let left = draining.until.saturating_duration_since(Instant::now().into_std());
+    DrainingEntry {
+        r#type: draining.resource.resource_type.type_url().to_owned(),
+        name: draining.resource.name.to_string(),
+        endpoint: draining.endpoint,
+        until: rfc3339(SystemTime::now().checked_add(left).unwrap_or_else(SystemTime::now)),
     }
 }
 
@@ -293,8 +327,8 @@ fn read_status(text: &str) -> Result<ConfigStatus, ApiError> {
     })
 }
 
-/// How many changes that are held back are shown of one stream.
-const MAX_HELD_BACK_SHOWN: usize = 100;
+/// How many changes that are held back are shown of one stream, and how many things that drain of one node.
+const MAX_SHOWN: usize = 100;
 
 /// How many nodes are listed if the request does not say.
 const DEFAULT_LIMIT: usize = 1_000;

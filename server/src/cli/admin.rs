@@ -12,6 +12,7 @@ mod conditions;
 mod history;
 mod loads;
 mod nodes;
+mod phases;
 mod rollout;
 mod status;
 mod waves;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
 
+use crate::config::drain::DrainArgs;
 use crate::config::routes::RouteArgs;
 use crate::config::units::{Percent, UnitError, parse_duration, parse_percent, parse_size};
 use crate::config::waves::WaveArgs;
@@ -53,6 +54,9 @@ pub struct ServeArgs {
     /// Rollouts in waves.
     #[command(flatten)]
     pub waves: WaveArgs,
+    /// Draining.
+    #[command(flatten)]
+    pub drain: DrainArgs,
     /// Load reports.
     #[command(flatten)]
     pub loads: LoadArgs,

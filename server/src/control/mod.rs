@@ -19,6 +19,7 @@ mod key;
 mod load;
 mod observed;
 mod past;
+mod phases;
 mod plan;
 mod record;
 pub(crate) mod rollouts;
@@ -69,6 +70,8 @@ pub struct Options {
     pub routes: xds_routes::Options,
     /// How changes of groups are rolled out that do not say it themselves; `None` for everyone at once.
     pub waves: Option<WavePolicy>,
+    /// How clients are served, to tell in which phases they would get a change.
+    pub session: xds_session::Limits,
 }
 
 /// What the control tells of its work, for the metrics.

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use xds_api::affected::affected_nodes;
 use xds_api::document::DocumentState;
 use xds_api::handle::{ChangedObject, Write, WriteError, WriteOptions, WriteOutcome};
+use xds_api::phases::GroupPhases;
 use xds_api::wave::WavePhase;
 use xds_api::weights::reconcile::Dropped;
 use xds_cache::{Groups, Layer, Origin, Publication, Revision};
@@ -20,7 +21,7 @@ use super::state::{Patch, World};
 use super::wave::{self, Wave};
 use super::weights::{Objects, Resting};
 use super::{
-    Shared, check, documents, observed, past, revision_of, rollouts, stored, stored_revision, weights,
+    Shared, check, documents, observed, past, phases, revision_of, rollouts, stored, stored_revision, weights,
 };
 
 /// How often a change is built anew because another server committed first.
@@ -129,10 +130,8 @@ impl Shared {
             revision: world.revision,
             changed: !plan.is_empty(),
             publication: Publication { revision: world.revision, views: vec![] },
-            difference: vec![],
-            affected_nodes: vec![],
             warnings,
-            wave: None,
+            ..WriteOutcome::default()
         };
         let label = Label { actor: &options.actor, source, summary: &summary };
         let wave = match outcome.changed {
@@ -142,6 +141,7 @@ impl Shared {
         if options.dry_run {
             outcome.difference = self.difference_of_write(world, &patch, &documents, &groups);
             outcome.affected_nodes = affected_nodes(&self.parts.board, &world.groups, &groups);
+            outcome.phases = self.phases_of_write(groups).await?;
             return Ok(outcome);
         }
         if !outcome.changed {
@@ -189,6 +189,15 @@ impl Shared {
             (&world.documents.translated.translation.groups, &documents.translated.translation.groups);
         documents::generated_difference(codec, before, after, &mut found);
         found
+    }
+
+    /// In which phases clients would get a write, for its dry run; found out on a thread of its own.
+    async fn phases_of_write(self: &Arc<Self>, groups: Groups) -> Result<Vec<GroupPhases>, WriteError> {
+        let shared = Arc::clone(self);
+        let playing = tokio::task::spawn_blocking(move || {
+            phases::phases(&shared.parts.publisher, &shared.options.session, &groups, wave::now())
+        });
+        playing.await.map_err(|_| WriteError::Closed)
     }
 
     /// Stores a plan as the revision after `expected`.

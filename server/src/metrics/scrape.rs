@@ -74,6 +74,12 @@ impl Collector for Scrape {
         for (client, n_nodes) in self.nodes() {
             nodes.encode_family(&[("client", client)])?.encode_gauge(&(n_nodes as u64))?;
         }
+        let help = "Resources and endpoints that left and are still served, each counted once in every view";
+        let mut draining = encoder.encode_descriptor("xds_draining", help, None, MetricType::Gauge)?;
+        let (n_resources, n_endpoints) = self.publisher.n_draining();
+        for (kind, n_draining) in [("resource", n_resources), ("endpoint", n_endpoints)] {
+            draining.encode_family(&[("kind", kind)])?.encode_gauge(&(n_draining as u64))?;
+        }
         let help = "Resources by group and type";
         let mut resources =
             encoder.encode_descriptor("xds_snapshot_resources", help, None, MetricType::Gauge)?;

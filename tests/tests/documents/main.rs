@@ -2,6 +2,7 @@
 
 mod api;
 mod canary;
+mod drain;
 mod fallback;
 mod files;
 mod mesh;

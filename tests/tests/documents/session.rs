@@ -9,22 +9,27 @@ use xds_tests::backend::Backend;
 use xds_tests::documents::{World, service_with};
 use xds_tests::envoy::Envoy;
 use xds_tests::rpc::{Ask, Told};
-use xds_tests::server::Variant;
+use xds_tests::server::{Setup, Variant};
 use xds_tests::wait::{PATIENCE, wait_for};
 use xds_tests::worker::{Calls, Library};
 
 /// A user agent that keeps cookies.
-#[derive(Default)]
-struct Browser(BTreeMap<String, String>);
+#[derive(Clone, Default)]
+pub(super) struct Browser(BTreeMap<String, String>);
 
 impl Browser {
-    async fn get(&mut self, world: &World, path: &str) -> Result<Told> {
-        let mut ask = Ask::get("shop.example.com", path);
-        if !self.0.is_empty() {
-            let cookies: Vec<_> = self.0.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            ask = ask.with("cookie", &cookies.join("; "));
+    /// The request that it would make.
+    pub(super) fn ask(&self, path: &str) -> Ask {
+        let ask = Ask::get("shop.example.com", path);
+        if self.0.is_empty() {
+            return ask;
         }
-        let told = world.ask("web", &ask).await?;
+        let cookies: Vec<_> = self.0.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        ask.with("cookie", &cookies.join("; "))
+    }
+
+    pub(super) async fn get(&mut self, world: &World, path: &str) -> Result<Told> {
+        let told = world.ask("web", &self.ask(path)).await?;
         for cookie in told.headers.get_all("set-cookie") {
             let pair = cookie.to_str()?.split(';').next().unwrap_or_default();
             let (name, value) = pair.split_once('=').context("a cookie")?;
@@ -34,7 +39,7 @@ impl Browser {
     }
 }
 
-fn gateway_and_route(rules: &str) -> String {
+pub(super) fn gateway_and_route(rules: &str) -> String {
     format!(
         "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: web}}\nspec:\n  \
          gatewayClassName: xds-server\n  listeners: [{{name: http, protocol: HTTP, port: {{web}}}}]\n---\n\
@@ -45,7 +50,16 @@ fn gateway_and_route(rules: &str) -> String {
 
 /// Three endpoints of one service `shop`: `e0`, `e1`, `e2`.
 async fn three_endpoints(rules: &str) -> Result<(World, Envoy)> {
-    let mut world = World::start(&[]).await?;
+    three_endpoints_with(Setup::new()?, rules, Variant::Delta).await
+}
+
+/// The same with a server set up otherwise, and another variant.
+pub(super) async fn three_endpoints_with(
+    setup: Setup,
+    rules: &str,
+    variant: Variant,
+) -> Result<(World, Envoy)> {
+    let mut world = World::start_with(setup, &[]).await?;
     world.ports(&["web"])?;
     let mut addrs = Vec::new();
     for name in ["e0", "e1", "e2"] {
@@ -55,12 +69,12 @@ async fn three_endpoints(rules: &str) -> Result<(World, Envoy)> {
     }
     world.write("service.yaml", &service_with("default", "shop", 8080, &addrs, ""))?;
     world.write("routes.yaml", &gateway_and_route(rules))?;
-    let envoy = world.envoy(Variant::Delta).await?;
+    let envoy = world.envoy(variant).await?;
     world.expect("web", &Ask::get("a", "/"), Told::ensure_ok).await?;
     Ok((world, envoy))
 }
 
-const ONE_BACKEND: &str = "
+pub(super) const ONE_BACKEND: &str = "
   - sessionPersistence: {type: Cookie, cookie: {name: sid}}
     backendRefs: [{name: shop, port: 8080}]";
 

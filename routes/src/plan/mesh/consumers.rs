@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use xds_cache::{GroupName, NodeGroup, Scalar, Selector};
+use xds_cache::{DrainPolicy, GroupName, NodeGroup, Scalar, Selector};
 
 use super::{Claims, MeshRoute, Place, Request, is_asked_for};
 use crate::model::{DocumentKey, ParentRef};
@@ -103,6 +103,13 @@ impl<'p> Consumers<'p> {
         let value = vec![Scalar::String(self.groups.get(group)?.namespace.to_owned())];
         let metadata = BTreeMap::from([(NAMESPACE_METADATA.to_owned(), value)]);
         let selector = Selector { metadata, ..Selector::nothing() };
-        Some(NodeGroup { name: group.clone(), selector, priority: 0, client: None, waves: None })
+        Some(NodeGroup {
+            name: group.clone(),
+            selector,
+            priority: 0,
+            client: None,
+            waves: None,
+            drain: DrainPolicy::default(),
+        })
     }
 }

@@ -10,8 +10,8 @@ use xds_cache::group::Glob;
 use xds_cache::layer::{EffectiveGroup, Groups};
 use xds_cache::status::{StreamEntry, StreamId, StreamInfo, Subscriber, Variant};
 use xds_cache::{
-    Name, Node, NodeGroup, Origin, Profile, Publisher, Reference, Resource, ResourceDraft, ResourceKey,
-    ResourceType, Revision, Scalar, Selector, StatusBoard, ViewChange, ViewReceiver,
+    DrainPolicy, Name, Node, NodeGroup, Origin, Profile, Publisher, Reference, Resource, ResourceDraft,
+    ResourceKey, ResourceType, Revision, Scalar, Selector, StatusBoard, ViewChange, ViewReceiver,
 };
 use xds_session::{Client, DeltaRequest, Limits, Nonce, Request, SotwRequest};
 
@@ -182,6 +182,7 @@ impl Server {
             priority: words.number("priority")?.unwrap_or_default(),
             client,
             waves: None,
+            drain: DrainPolicy::default(),
         };
         let label = words.option("label").map(Into::into);
         let resources = self.groups.get(&name).map(|group| group.resources.clone()).unwrap_or_default();

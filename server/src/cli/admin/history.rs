@@ -55,7 +55,9 @@ pub(crate) fn rollback(args: &RollbackArgs) -> Result<(), Failure> {
     let answer = admin.post(path, &json!({"revision": args.revision}))?;
     match Form::or_default(args.admin.output) {
         Form::Json => print_json(&answer),
-        Form::Table if args.dry_run => print(&format!("would change:\n{}", difference(&answer))),
+        Form::Table if args.dry_run => {
+            print(&format!("would change:\n{}{}", difference(&answer), super::phases::phases(&answer)))
+        }
         Form::Table => print(&format!("revision {}\n{}", cell(&answer["revision"]), difference(&answer))),
     }
 }

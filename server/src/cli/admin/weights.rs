@@ -180,7 +180,7 @@ fn change(target: &Target, body: Option<&Value>) -> Result<(), Failure> {
 fn outcome(answer: &Value) -> String {
     let mut text = match (answer["committed"] == json!(true), answer["changed"] == json!(true)) {
         (_, false) => "nothing changes\n".to_owned(),
-        (false, true) => super::history::difference(answer),
+        (false, true) => super::history::difference(answer) + &super::phases::phases(answer),
         (true, true) => format!("revision {}\n", cell(&answer["revision"])),
     };
     for warning in items(&answer["warnings"]) {

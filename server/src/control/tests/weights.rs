@@ -280,6 +280,13 @@ async fn a_dry_run_tells_the_difference_and_changes_nothing() {
     assert!(what.contains(&"generated/envoy/default/routes/prod/edge/8080"), "{what:?}");
     assert!(what.iter().all(|what| !what.contains("/clusters/")), "{what:?}");
     assert_eq!(answer["affectedNodes"], json!([]));
+    let of_envoys = answer["phases"].as_array().unwrap().iter().find(|of| of["client"] == "envoy").unwrap();
+    let sent = &of_envoys["phases"][0]["send"][0];
+    assert_eq!(
+        (&of_envoys["group"], &sent["name"]),
+        (&json!("default"), &json!("prod/edge/8080")),
+        "{answer:#}"
+    );
     assert_eq!(answer["committed"], json!(false));
     patch(&rest, "", &json!({"percent": {"v2:80": 12.5}})).await;
     assert_eq!(rule(&rest).await["backends"], json!({"v1:80": 8_750, "v2:80": 1_250}));

@@ -7,7 +7,7 @@ use xds_api::handle::EntityTags;
 use xds_api::tag;
 use xds_cache::group::{Glob, Selector};
 use xds_cache::status::{StreamId, StreamInfo, Subscriber, Variant};
-use xds_cache::{Node, ViewChange};
+use xds_cache::{DrainPolicy, Node, ViewChange};
 use xds_store::{Change, Commit, JournalStore};
 
 use super::*;
@@ -22,7 +22,14 @@ impl Subscriber for Nobody {
 
 fn selecting(name: &str, ids: &[&str]) -> NodeGroup {
     let selector = Selector { node_ids: ids.iter().map(|id| Glob::new(id)).collect(), ..Selector::nothing() };
-    NodeGroup { name: group(name), selector, priority: 0, client: None, waves: None }
+    NodeGroup {
+        name: group(name),
+        selector,
+        priority: 0,
+        client: None,
+        waves: None,
+        drain: DrainPolicy::default(),
+    }
 }
 
 #[tokio::test]

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use xds_cache::group::Glob;
 use xds_cache::{
-    GroupName, NodeGroup, Origin, Profile, Reference, Resource, ResourceDraft, ResourceKey, ResourceType,
-    Scalar, Selector, WavePolicy, wave,
+    DrainPolicy, GroupName, NodeGroup, Origin, Profile, Reference, Resource, ResourceDraft, ResourceKey,
+    ResourceType, Scalar, Selector, WavePolicy, wave,
 };
 use xds_codec::{Place, Tree};
 use xds_routes::{Document, Kind, ReadOutcome};
@@ -47,6 +47,9 @@ struct GroupCopy {
     /// The texts of its policy for waves; absent in copies of versions that knew none.
     #[serde(default)]
     waves: Option<WavesCopy>,
+    /// Absent in copies of versions that knew none.
+    #[serde(default)]
+    drain: DrainCopy,
     line: u32,
     column: u32,
     /// Whether it is the group of its directory.
@@ -59,6 +62,12 @@ struct WavesCopy {
     hold: String,
     max_nacks: String,
     ack_timeout: Option<String>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct DrainCopy {
+    endpoints: Option<Duration>,
+    clusters: Option<Duration>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -296,7 +305,7 @@ impl ResourceCopy {
 
 impl GroupCopy {
     fn new(definition: &NodeGroup, place: &Place, is_used: bool) -> Self {
-        let NodeGroup { name, selector, priority, client, waves } = definition;
+        let NodeGroup { name, selector, priority, client, waves, drain } = definition;
         let globs = |globs: &[Glob]| globs.iter().map(|glob| glob.as_str().to_owned()).collect();
         let scalar = |scalar: &Scalar| match scalar {
             Scalar::String(text) => ScalarCopy::String(text.clone()),
@@ -314,6 +323,7 @@ impl GroupCopy {
             priority: *priority,
             client: client.map(|profile| profile.as_str().to_owned()),
             waves: waves.as_ref().map(WavesCopy::new),
+            drain: DrainCopy { endpoints: drain.endpoints, clusters: drain.clusters },
             line: place.line,
             column: place.column,
             is_used,
@@ -340,7 +350,8 @@ impl GroupCopy {
             .find(|profile| self.client.as_deref() == Some(profile.as_str()));
         let name = GroupName::new(&self.name).ok()?;
         let waves = self.waves.and_then(WavesCopy::restore);
-        let definition = NodeGroup { name, selector, priority: self.priority, client, waves };
+        let drain = DrainPolicy { endpoints: self.drain.endpoints, clusters: self.drain.clusters };
+        let definition = NodeGroup { name, selector, priority: self.priority, client, waves, drain };
         Some(GoodGroup {
             definition,
             place: Place { file: Arc::clone(path), line: self.line, column: self.column },

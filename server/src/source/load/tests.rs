@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
 
 use xds_cache::group::Glob;
-use xds_cache::{NodeGroup, Origin, Resource, ResourceKey, ResourceType, Selector};
+use xds_cache::{DrainPolicy, NodeGroup, Origin, Resource, ResourceKey, ResourceType, Selector};
 use xds_codec::{Codec, Limits, Object, ObjectContent, Severity};
 
 use super::*;
@@ -62,7 +62,14 @@ fn cluster(path: &str, line: usize, name: &str, value: &str) -> Resource {
 fn group_of(words: &str) -> NodeGroup {
     let (name, id) = words.split_once(' ').unwrap_or((words, words));
     let selector = Selector { node_ids: vec![Glob::new(id)], ..Selector::nothing() };
-    NodeGroup { name: GroupName::new(name).unwrap(), selector, priority: 0, client: None, waves: None }
+    NodeGroup {
+        name: GroupName::new(name).unwrap(),
+        selector,
+        priority: 0,
+        client: None,
+        waves: None,
+        drain: DrainPolicy::default(),
+    }
 }
 
 fn scan(files: &[(&str, &str)]) -> Scan {

@@ -1,0 +1,115 @@
+//! The phases in which clients would get a change: for dry runs.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+use xds_cache::wave::duration_text;
+use xds_cache::{GroupName, Phase, Profile, ResourceKey, WaitsFor};
+
+/// The phases in which the clients of exactly one group would get a change.
+#[derive(Clone, Debug)]
+pub struct GroupPhases {
+    /// The group.
+    pub group: GroupName,
+    /// Their kind.
+    pub profile: Profile,
+    /// The phases, in order.
+    pub phases: Vec<Phase>,
+}
+
+/// The phases in which the clients of exactly one group would get a change, if they have everything and accept everything.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct GroupPhasesEntry {
+    /// The group.
+    pub group: String,
+    /// `envoy` or `grpc`.
+    pub client: String,
+    /// In order.
+    pub phases: Vec<PhaseEntry>,
+}
+
+/// What a client is sent before it has to say something, or some time has to pass.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PhaseEntry {
+    /// What has to happen first, besides that the client takes what it was sent before and asks for what that refers to.
+    pub waits_for: Vec<AwaitedEntry>,
+    /// How long it takes until then, such as `30s`, if time has to pass: for clusters that get ready by themselves, or for what
+    /// drains.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// New and changed resources in the order in which they are sent: the first hundred.
+    pub send: Vec<ResourceEntry>,
+    /// How many these are in all.
+    pub send_count: usize,
+    /// What the client is told to be gone: the first hundred.
+    pub remove: Vec<ResourceEntry>,
+    /// How many these are in all.
+    pub remove_count: usize,
+}
+
+/// What has to happen before a phase.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct AwaitedEntry {
+    /// Of the resource below: its `ack`; `settling`, the time to resolve names or check health; `disuse`, because it refers to what
+    /// is removed.
+    pub what: &'static str,
+    /// The type URL of the resource.
+    pub r#type: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// A resource by its type and name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct ResourceEntry {
+    /// The type URL.
+    pub r#type: String,
+    /// The name.
+    pub name: String,
+}
+
+impl From<&GroupPhases> for GroupPhasesEntry {
+    fn from(of_group: &GroupPhases) -> Self {
+        Self {
+            group: of_group.group.to_string(),
+            client: of_group.profile.to_string(),
+            phases: of_group.phases.iter().map(PhaseEntry::from).collect(),
+        }
+    }
+}
+
+impl From<&Phase> for PhaseEntry {
+    fn from(phase: &Phase) -> Self {
+        let listed = |keys: &[ResourceKey]| keys.iter().take(MAX_SHOWN).map(ResourceEntry::from).collect();
+        Self {
+            waits_for: phase.waits_for.iter().take(MAX_SHOWN).map(AwaitedEntry::from).collect(),
+            after: phase.after.map(shown),
+            send: listed(&phase.sent),
+            send_count: phase.sent.len(),
+            remove: listed(&phase.removed),
+            remove_count: phase.removed.len(),
+        }
+    }
+}
+
+impl From<&WaitsFor> for AwaitedEntry {
+    fn from(waits_for: &WaitsFor) -> Self {
+        let ResourceEntry { r#type, name } = waits_for.resource().into();
+        Self { what: waits_for.as_str(), r#type, name }
+    }
+}
+
+impl From<&ResourceKey> for ResourceEntry {
+    fn from(key: &ResourceKey) -> Self {
+        Self { r#type: key.resource_type.type_url().to_owned(), name: key.name.to_string() }
+    }
+}
+
+fn shown(after: Duration) -> String {
+    duration_text(Duration::from_millis(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)))
+}
+
+/// How many resources are shown of one phase.
+const MAX_SHOWN: usize = 100;

@@ -1,0 +1,25 @@
+//! How long what leaves drains where groups do not say it, as flags.
+
+use std::time::Duration;
+
+use xds_cache::DrainPolicy;
+use xds_cache::wave::duration;
+
+/// The flags of draining.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[command(next_help_heading = "Draining")]
+pub struct DrainArgs {
+    /// How long endpoints that left a cluster are sent as DRAINING before they go; 0s: not at all; a node group may say otherwise
+    #[arg(long, env = "XDS_SERVER_DRAIN_ENDPOINTS", value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub drain_endpoints: Duration,
+    /// How long clusters that left are kept, with their endpoints, for requests that were routed to them before; 0s: not at all; a
+    /// node group may say otherwise
+    #[arg(long, env = "XDS_SERVER_DRAIN_CLUSTERS", value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    pub drain_clusters: Duration,
+}
+
+impl From<DrainArgs> for DrainPolicy {
+    fn from(args: DrainArgs) -> Self {
+        Self { endpoints: Some(args.drain_endpoints), clusters: Some(args.drain_clusters) }
+    }
+}
