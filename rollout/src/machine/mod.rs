@@ -93,6 +93,10 @@ impl Rollout {
         } else {
             self.clock.advance(now_ms)
         };
+        if let Some(run) = &mut self.run {
+            // No report is of a time that has not come.
+            run.window_ms = run.window_ms.min(now_ms);
+        }
         match input {
             Input::Verb(verb) => self.handle_verb(verb),
             Input::Acks(status) => self.handle_acks(&status),

@@ -1,6 +1,7 @@
 //! Tests of the control against a store in memory, which can be made to fail, and against the real one.
 
 mod acked;
+mod clock;
 mod documents;
 mod events;
 mod files;

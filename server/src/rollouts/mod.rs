@@ -15,6 +15,7 @@ mod fetch;
 mod requests;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,6 +32,7 @@ use xds_rollout::{Input, Phase, Rollout, RolloutSpec, Verb};
 
 use crate::control::Control;
 pub use driver::Driver;
+pub use trust::Trust;
 
 /// What rollouts are driven with.
 #[derive(Clone)]
@@ -45,6 +47,8 @@ pub struct Parts {
     pub loads: Arc<LoadBoard>,
     /// The wall clock, in milliseconds since 1970.
     pub clock: Clock,
+    /// Who is believed when webhooks and Prometheus are called over https.
+    pub trust: Trust,
     /// Who counts rollouts: it is told how many there are of each phase.
     pub observer: Option<Arc<dyn Observer>>,
 }

@@ -41,7 +41,13 @@ impl Rest {
     }
 
     fn with_access(server: Server, access: Access) -> Self {
-        let router = xds_api::router(state(&server, access));
+        let router = xds_api::router(state(&server, access, rollouts::wall_clock()));
+        Self { server, router }
+    }
+
+    /// One whose rollouts go by another clock.
+    pub(super) fn with_clock(server: Server, clock: rollouts::Clock) -> Self {
+        let router = xds_api::router(state(&server, Access::default(), clock));
         Self { server, router }
     }
 
@@ -58,14 +64,15 @@ impl Rest {
     }
 }
 
-fn state(server: &Server, access: Access) -> ApiState {
+fn state(server: &Server, access: Access, clock: rollouts::Clock) -> ApiState {
     let loads = Arc::new(xds_cache::LoadBoard::new(xds_cache::loads::LoadLimits::default()));
     let (rollouts, driver) = rollouts::new(rollouts::Parts {
         control: server.control.clone(),
         publisher: Arc::clone(&server.publisher),
         board: Arc::clone(&server.board),
         loads: Arc::clone(&loads),
-        clock: rollouts::wall_clock(),
+        clock,
+        trust: rollouts::Trust::default(),
         observer: None,
     });
     tokio::spawn(driver.run());
@@ -371,7 +378,7 @@ async fn a_token_guards_all_but_the_probes() {
 #[tokio::test]
 async fn probes_are_served_alone_too() {
     let server = Server::without_files(&MemoryStore::new());
-    let router = xds_api::probe_router(state(&server, Access::default()));
+    let router = xds_api::probe_router(state(&server, Access::default(), rollouts::wall_clock()));
     for (path, status) in
         [("/healthz", 200), ("/readyz", 200), ("/metrics", 200), ("/v1/groups", 404), ("/openapi.json", 404)]
     {

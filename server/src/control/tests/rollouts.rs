@@ -12,7 +12,7 @@ use super::weights::{HALVES, RULE, load, route, served_weights, world};
 use super::*;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
-const ROUTES: &str = "prod/edge/8080";
+pub(super) const ROUTES: &str = "prod/edge/8080";
 
 fn rollout(fields: &Value) -> Value {
     let mut body = json!({
@@ -25,12 +25,12 @@ fn rollout(fields: &Value) -> Value {
     body
 }
 
-async fn post(rest: &Rest, path: &str, body: &Value) -> Reply {
+pub(super) async fn post(rest: &Rest, path: &str, body: &Value) -> Reply {
     rest.call("POST", path, &[JSON], &body.to_string()).await
 }
 
 /// Begins a rollout, as soon as the driver is there. Gives its path.
-async fn start(rest: &Rest, fields: &Value) -> String {
+pub(super) async fn start(rest: &Rest, fields: &Value) -> String {
     let reply = post(rest, "/v1/rollouts", &rollout(fields)).await;
     assert_eq!(reply.status, 202, "{}", reply.text);
     let location = reply.headers["location"].to_str().unwrap().to_owned();
@@ -40,7 +40,7 @@ async fn start(rest: &Rest, fields: &Value) -> String {
 }
 
 /// Waits until a rollout is as it should be.
-async fn wait(rest: &Rest, path: &str, is_good: impl Fn(&Value) -> bool) -> Value {
+pub(super) async fn wait(rest: &Rest, path: &str, is_good: impl Fn(&Value) -> bool) -> Value {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let rollout = rest.get(path).await.json();
@@ -52,7 +52,7 @@ async fn wait(rest: &Rest, path: &str, is_good: impl Fn(&Value) -> bool) -> Valu
     }
 }
 
-fn at<'v>(phase: &'v str, step: u64) -> impl Fn(&Value) -> bool + 'v {
+pub(super) fn at<'v>(phase: &'v str, step: u64) -> impl Fn(&Value) -> bool + 'v {
     move |rollout| rollout["phase"] == phase && rollout["step"] == step
 }
 
@@ -123,7 +123,7 @@ async fn what_is_wrong_with_a_rollout_is_told_and_nothing_changes() {
         (json!({"steps": []}), 422, "invalid", "#/steps"),
         (json!({"stps": []}), 422, "invalid", "#/stps"),
         (
-            json!({"webhooks": [{"name": "a", "type": "event", "url": "https://a/"}]}),
+            json!({"webhooks": [{"name": "a", "type": "event", "url": "https://me@a/"}]}),
             422,
             "invalid",
             "#/webhooks/0/url",
