@@ -47,12 +47,7 @@ pub(super) async fn get(trust: &Trust, url: &str, limit: Duration) -> Result<Ans
 /// # Errors
 ///
 /// Says why there is no answer.
-pub(super) async fn post(
-    trust: &Trust,
-    url: &str,
-    body: Bytes,
-    limit: Duration,
-) -> Result<Answer, String> {
+pub(super) async fn post(trust: &Trust, url: &str, body: Bytes, limit: Duration) -> Result<Answer, String> {
     within(limit, send(trust, Method::POST, url, body)).await
 }
 

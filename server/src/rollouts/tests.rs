@@ -131,7 +131,9 @@ fn what_cannot_be_called_is_refused() {
     for url in ["http://a", "http://127.0.0.1:9090/x?y", "http://[::1]:1/", "https://a/", "https://[::1]:1"] {
         assert_eq!(fetch::refusal(url), None, "{url}");
     }
-    for url in ["ftp://a/", "http://", "https://", "http://a b/", "https://a:99999/", "a", "http://me:you@a:1/"] {
+    for url in
+        ["ftp://a/", "http://", "https://", "http://a b/", "https://a:99999/", "a", "http://me:you@a:1/"]
+    {
         assert!(fetch::refusal(url).is_some(), "{url}");
     }
 }
@@ -191,7 +193,11 @@ async fn over_https_only_those_are_believed_whose_authority_is_known() {
     let limit = Duration::from_secs(5);
     for (port, trust, said) in [
         (good, known.trust(), None),
-        (good, other.trust(), Some("the certificate of 127.0.0.1 is not trusted: UnknownIssuer; --rollout-ca names")),
+        (
+            good,
+            other.trust(),
+            Some("the certificate of 127.0.0.1 is not trusted: UnknownIssuer; --rollout-ca names"),
+        ),
         (misnamed, known.trust(), Some("the certificate of 127.0.0.1 is not trusted: ")),
     ] {
         let url = format!("https://127.0.0.1:{port}/hook?token=hunter2");
@@ -221,7 +227,8 @@ async fn time_is_bounded_in_a_handshake_too_and_what_is_no_tls_is_said() {
     assert_eq!((told, n.load(Ordering::Relaxed)), (Err("no answer within 100ms".to_owned()), 1));
     assert!(began.elapsed() < Duration::from_secs(5));
     let limit = Duration::from_secs(5);
-    let told = calls::call(&trust, &format!("https://{plain}/?token=hunter2"), &payload(), limit).await.unwrap_err();
+    let told =
+        calls::call(&trust, &format!("https://{plain}/?token=hunter2"), &payload(), limit).await.unwrap_err();
     assert!(told.starts_with("no TLS with 127.0.0.1: ") && !told.contains("hunter2"), "{told}");
 }
 

@@ -1,7 +1,11 @@
 //! Rollouts with the real server: judged by the load reports of a real Envoy, steered over REST, and killed on the way.
 
 mod calls;
+#[path = "../documents/certificates.rs"]
+#[expect(dead_code, reason = "the tests of documents need more of it")]
+mod certificates;
 mod grpc;
+mod reports;
 mod support;
 mod testers;
 mod watch;

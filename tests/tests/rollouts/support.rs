@@ -47,6 +47,24 @@ pub(crate) async fn world() -> Result<World> {
     Ok(world)
 }
 
+/// The same for gRPC: a GRPCRoute that an Envoy and gRPC clients get.
+pub(crate) async fn grpc_world() -> Result<World> {
+    let setup = Setup::new()?.arg("--load-report-interval=1s").fixed_xds_port()?;
+    let mut world = World::start_with(setup, &["v1", "v2"]).await?;
+    world.ports(&["web"])?;
+    let documents = documents("{web}").replace("kind: HTTPRoute", "kind: GRPCRoute");
+    let hosts = "  hostnames: [greeter.example.com]\n  rules:";
+    world.write("routes.yaml", &documents.replace("  rules:", hosts))?;
+    let rule = RULE.replace("HTTPRoute", "GRPCRoute");
+    wait_for("the rule", PATIENCE, async || world.server.get(&rule).await?.success()).await?;
+    Ok(world)
+}
+
+/// The route of [`grpc_world`], for a rollout.
+pub(crate) fn grpc_route() -> Value {
+    json!({"kind": "GRPCRoute", "namespace": "default", "name": "web", "rule": "0"})
+}
+
 /// Requests that never stop, one after the other.
 pub(crate) struct Load {
     is_stopped: Arc<AtomicBool>,
