@@ -278,6 +278,50 @@ fn a_clock_that_jumps_neither_ends_a_pause_nor_lengthens_what_is_over() {
 }
 
 #[test]
+fn waiting_is_nothing_to_store_however_much_is_asked_and_measured_meanwhile() {
+    let hook = |name: &str, kind: &str| json!({"name": name, "type": kind, "url": format!("http://{name}/")});
+    let mut story = Story::new(json!({
+        "steps": [{"setWeight": 5}, {"pause": {}}],
+        "analysis": {"interval": "10s", "minRequests": 10, "inconclusiveLimit": 1},
+        "webhooks": [hook("back", "rollback"), hook("check", "rollout"), hook("gate", "confirm-promotion")],
+    }));
+    // An hour of a pause, then one of a gate that says "not yet".
+    for phase in [Phase::Paused, Phase::Promoting] {
+        story.acked();
+        let (mut n_stored, mut n_measured, mut n_asked) = (0, 0, 0);
+        for _ in 0..360 {
+            story.now_ms += 10_000;
+            let mut inputs = vec![Input::Tick];
+            while let Some(input) = inputs.pop() {
+                let outcome = story.outcome(input);
+                n_stored += u32::from(outcome.is_changed);
+                inputs.extend(outcome.effects.into_iter().filter_map(|effect| match effect {
+                    Effect::Measure { measurement, .. } => {
+                        n_measured += 1;
+                        // Every other time there is too little to do.
+                        let canary =
+                            Counts { requests: if n_measured % 2 == 0 { 5 } else { 1_000 }, failures: 0 };
+                        let reading = Reading { canary, stable: canary, prometheus: None };
+                        Some(Input::Measured { measurement, reading })
+                    }
+                    Effect::CallWebhook { call, url, .. } => {
+                        n_asked += 1;
+                        let answer = if url == "http://check/" { Ok(()) } else { Err("no".to_owned()) };
+                        Some(Input::Called { call, answer })
+                    }
+                    _ => None,
+                }));
+            }
+        }
+        assert_eq!(story.rollout.phase(), phase);
+        assert!(n_measured > 200 && n_asked > 200, "{n_measured} measured, {n_asked} asked");
+        // That the gate is asked, and what it says.
+        assert!(n_stored <= 2, "{phase:?}: stored {n_stored} times");
+        story.verb(Verb::Resume);
+    }
+}
+
+#[test]
 fn a_restart_goes_on_with_the_same_step_and_its_timers() {
     let mut story = Story::new(json!({"steps": [{"setWeight": 5}, {"pause": {"duration": "10m"}}]}));
     let restart = |story: &mut Story, away_s: u64| {
@@ -304,6 +348,29 @@ fn a_failing_canary_aborts_by_itself_within_two_intervals() {
     story.wait(10).measured((100, 20), (2_000, 0)).is(Phase::Aborting, 1);
     assert_eq!(story.set(), [[100, 0]]);
     story.acked().is(Phase::Failed, 1);
+}
+
+#[test]
+fn a_bad_measurement_that_still_waits_for_a_hook_is_dropped_with_it() {
+    let fields = json!({
+        "steps": [{"setWeight": 5}, {"analysis": {"interval": "10s", "minRequests": 10}}], "autoPromote": false,
+        "webhooks": [{"name": "check", "type": "rollout", "url": "http://h/"}],
+    });
+    for verb in [Verb::Promote, Verb::PromoteFull, Verb::Abort] {
+        let mut story = Story::new(fields.clone());
+        story.acked().wait(10).measured((50, 50), (50, 0)).is(Phase::Progressing, 1);
+        story.verb(verb);
+        match verb {
+            Verb::Promote => _ = story.is(Phase::Paused, 2),
+            Verb::PromoteFull => assert_eq!(story.set(), [[0, 100]]),
+            _ => assert_eq!(story.set(), [[100, 0]]),
+        }
+        let n_aborts = story.rollout.events().filter(|event| event.message.starts_with("aborting")).count();
+        assert_eq!(n_aborts, usize::from(verb == Verb::Abort), "{verb:?}");
+        if verb == Verb::Abort {
+            story.acked().is(Phase::Aborted, 1);
+        }
+    }
 }
 
 #[test]
