@@ -5,6 +5,7 @@ mod clock;
 mod documents;
 mod events;
 mod files;
+mod history;
 mod model;
 mod observed;
 mod places;

@@ -96,3 +96,42 @@ async fn the_time_that_a_server_was_away_counts_unless_the_clock_went_back() {
         assert_eq!(served_weights(&rest, ROUTES), json!(weights));
     }
 }
+
+#[tokio::test]
+async fn loads_are_added_up_once_a_second_however_many_read_them() {
+    let now = Arc::new(AtomicU64::new(1_800_000_000_000));
+    let clock = Arc::clone(&now);
+    let rest = world(&MemoryStore::new(), Arc::new(move || clock.load(Ordering::SeqCst))).await;
+    let path = start(&rest, &json!({"steps": [{"setWeight": 20}, {"pause": {}}]})).await;
+    wait(&rest, &path, at("Paused", 1)).await;
+    let requests = async || rest.get(&path).await.json()["loads"]["canary"]["requests"].clone();
+    assert_eq!(requests().await, 0);
+    now.fetch_add(10_000, Ordering::SeqCst);
+    let report = || {
+        let counts = xds_cache::loads::Counts { issued: 7, successful: 7, errors: 0 };
+        let locality = xds_cache::loads::LocalityReport { counts, ..Default::default() };
+        let report = xds_cache::loads::ClusterReport {
+            cluster: "prod/v2/80".to_owned(),
+            localities: vec![locality],
+            interval: std::time::Duration::from_secs(1),
+            ..Default::default()
+        };
+        let reporter = xds_cache::loads::Reporter { node: "n".into(), groups: Arc::default() };
+        let at = std::time::UNIX_EPOCH + std::time::Duration::from_millis(now.load(Ordering::SeqCst));
+        rest.loads.record(&reporter, &[report], |_| true, at);
+    };
+    report();
+    assert_eq!(requests().await, 7);
+    report();
+    for _ in 0..3 {
+        assert_eq!(requests().await, 7, "they are those of this second");
+    }
+    let list = rest.get("/v1/rollouts").await.json();
+    assert_eq!(list["rollouts"][0]["loads"]["canary"]["requests"], 7, "for whoever asks");
+    now.fetch_add(1_000, Ordering::SeqCst);
+    assert_eq!(requests().await, 14);
+    // What is served may be other clusters now.
+    report();
+    load(&rest, &route("", "{name: v1, port: 80}, {name: v2, port: 80}, {name: v3, port: 80}")).await;
+    assert_eq!(requests().await, 21);
+}
