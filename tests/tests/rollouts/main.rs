@@ -4,6 +4,7 @@ mod calls;
 #[path = "../documents/certificates.rs"]
 #[expect(dead_code, reason = "the tests of documents need more of it")]
 mod certificates;
+mod cli;
 mod grpc;
 mod reports;
 mod support;

@@ -352,6 +352,48 @@ async fn a_gate_is_asked_until_it_says_go_and_a_check_that_fails_aborts() {
     assert_eq!(served_weights(&rest, ROUTES), json!([100, 0]));
 }
 
+/// A webhook that reads what it is sent, and answers with these bytes or never.
+async fn answering(bytes: Option<&'static [u8]>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/?token=hunter2", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let mut kept = vec![];
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let _ = socket.read(&mut [0; 4096]).await;
+            match bytes {
+                Some(bytes) => _ = socket.write_all(bytes).await,
+                None => kept.push(socket),
+            }
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn a_webhook_that_hangs_or_answers_garbage_is_no_go_and_weights_stay() {
+    let rest = world().await;
+    let garbage: &[u8] = b"\x00\xff garbage\r\n\r\n";
+    for (bytes, said) in
+        [(None, "no answer within"), (Some(garbage), "no HTTP answer"), (Some(b""), "no HTTP answer")]
+    {
+        let hook =
+            |kind: &str, url: &str| json!({"name": kind, "type": kind, "url": url, "timeout": "200ms"});
+        let url = answering(bytes).await;
+        // A check that hangs aborts; a gate is asked again and again, and an event is told to nobody.
+        let path = start(&rest, &json!({"webhooks": [hook("event", &url), hook("pre-rollout", &url)]})).await;
+        let failed = wait(&rest, &path, |one| one["phase"] == "Failed").await;
+        let events = failed["events"].to_string();
+        assert!(events.contains(said) && !events.contains("hunter2"), "{failed:#}");
+        let path = start(&rest, &json!({"webhooks": [hook("confirm-traffic-increase", &url)]})).await;
+        let waiting = wait(&rest, &path, |one| one["message"].to_string().contains(said)).await;
+        assert_eq!((&waiting["phase"], &waiting["step"]), (&json!("Progressing"), &json!(0)), "{waiting:#}");
+        assert_eq!(served_weights(&rest, ROUTES), json!([100, 0]));
+        let aborted = post(&rest, &format!("{path}:abort"), &json!({})).await;
+        assert_eq!(aborted.status, 200, "{}", aborted.text);
+        wait(&rest, &path, |one| one["phase"] == "Aborted").await;
+    }
+}
+
 #[tokio::test]
 async fn without_reports_and_with_garbage_for_an_answer_nothing_is_judged() {
     let rest = world().await;
