@@ -69,6 +69,7 @@ async fn step(world: &World, weights: (u64, u64)) -> Result<()> {
 type Shares = BTreeMap<String, u64>;
 
 /// Compares what was measured with the weights: ±5 %, and ±3 % from 10,000 requests on.
+#[expect(clippy::print_stderr, reason = "what was measured is for people")]
 fn check_shares(client: &str, shares: &Shares, (v1, v2): (u64, u64)) -> Result<()> {
     let n: u64 = shares.values().sum();
     let percent = |part: u64, whole: u64| part as f64 * 100.0 / whole as f64;
