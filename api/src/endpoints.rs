@@ -346,6 +346,12 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         query: &[
             Query("limit", QueryType::Integer, "At most so many revisions; 100 if absent"),
             Query("before", QueryType::Integer, "Only revisions below this one"),
+            Query(
+                "actor",
+                QueryType::Text,
+                "Only those that this one asked for; rollouts step as rollout, files are files",
+            ),
+            Query("source", QueryType::Text, "Only those from there: api, file, rollback, revert, rollout"),
         ],
         input: Input::None,
         output: Output::Object("RevisionList"),

@@ -127,7 +127,7 @@ pub trait Rollouts: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'_, Result<WriteOutcome, WriteError>>;
     /// All rollouts that are kept, by id.
     fn list(&self) -> BTreeMap<String, Arc<Rollout>>;
-    /// What clients reported of the backends of a rollout in the last [`LOADS_SHOWN_MS`].
+    /// What clients reported of the backends of a rollout in the last [`LOADS_SHOWN_MS`]; asked often, it costs once a second.
     fn loads(&self, rollout: &Rollout) -> RolloutLoads;
     /// Changes whenever a rollout does.
     fn changes(&self) -> watch::Receiver<u64>;

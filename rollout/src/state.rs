@@ -266,6 +266,22 @@ impl Rollout {
     }
 }
 
+impl Run {
+    /// One that has measured nothing.
+    pub(crate) fn new(is_step: bool) -> Self {
+        Self {
+            is_step,
+            due: 0,
+            window_ms: 0,
+            measurement: None,
+            verdict: None,
+            has_bad_hook: false,
+            n_good: 0,
+            n_inconclusive: 0,
+        }
+    }
+}
+
 impl Clock {
     /// Takes the time of the wall clock; says whether it jumped.
     ///
@@ -273,7 +289,8 @@ impl Clock {
     /// is never cut short by the clock.
     pub(crate) fn advance(&mut self, wall_ms: u64) -> bool {
         let passed = wall_ms.saturating_sub(self.wall_ms);
-        let jumped = wall_ms < self.wall_ms || passed > MAX_TICK_MS;
+        // A clock that is put right by a little all the time does not jump.
+        let jumped = self.wall_ms.saturating_sub(wall_ms) > SMALL_JUMP_MS || passed > MAX_TICK_MS;
         self.total = self.total.saturating_add(passed.min(MAX_TICK_MS));
         self.wall_ms = wall_ms;
         jumped
@@ -290,5 +307,7 @@ impl Clock {
 pub const MAX_EVENTS: usize = 50;
 /// The longest time that counts between two inputs without a restart. Twice that of [`MAX_WAKE_MS`].
 pub const MAX_TICK_MS: u64 = 60_000;
+/// How far a clock may go back unnoticed: after a restart, so much less counts.
+const SMALL_JUMP_MS: u64 = 1_000;
 /// The longest time until a rollout wants to be woken.
 pub const MAX_WAKE_MS: u64 = 30_000;

@@ -2,134 +2,14 @@
 
 #![expect(clippy::expect_used, clippy::wildcard_enum_match_arm, reason = "tests")]
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
+use story::{START_MS, Story, spec, weights_of};
 use xds_rollout::{
-    AckStatus, Counts, DistributionError, Effect, Input, MAX_TICK_MS, Outcome, Phase, Reading, Rollout,
-    RolloutSpec, RolloutStatus, Verb, file_patch,
+    AckStatus, Counts, DistributionError, Effect, Input, MAX_TICK_MS, Phase, Reading, Rollout, Verb,
+    file_patch,
 };
 
-/// A rollout with a clock and what it said last.
-struct Story {
-    rollout: Rollout,
-    now_ms: u64,
-    effects: Vec<Effect>,
-}
-
-impl Story {
-    fn new(fields: Value) -> Self {
-        Self::on(&[("v1:80", 100), ("v2:80", 0)], fields)
-    }
-
-    fn on(weights: &[(&str, u32)], fields: Value) -> Self {
-        let weights = weights_of(weights);
-        let (rollout, outcome) =
-            Rollout::start("r".to_owned(), spec(fields), &weights, START_MS).expect("it starts");
-        assert!(outcome.is_changed);
-        Self { rollout, now_ms: START_MS, effects: outcome.effects }
-    }
-
-    fn give(&mut self, input: Input) -> &mut Self {
-        self.outcome(input);
-        self
-    }
-
-    fn outcome(&mut self, input: Input) -> Outcome {
-        let outcome = self.rollout.handle(input, self.now_ms).expect("legal");
-        self.effects.clone_from(&outcome.effects);
-        outcome
-    }
-
-    fn verb(&mut self, verb: Verb) -> &mut Self {
-        self.give(Input::Verb(verb))
-    }
-
-    /// Lets time go by in ticks, as a driver does.
-    fn wait(&mut self, seconds: u64) -> &mut Self {
-        let end = self.now_ms + seconds * 1_000;
-        let mut effects = vec![];
-        while self.now_ms < end {
-            self.now_ms = end.min(self.now_ms + 30_000);
-            effects.extend(self.outcome(Input::Tick).effects);
-        }
-        self.effects = effects;
-        self
-    }
-
-    fn acks(&mut self, acked: u64, of: u64, n_nacked: u64) -> &mut Self {
-        let change = self.change();
-        let nacked = vec![("node-1".to_owned(), "no".to_owned()); usize::try_from(n_nacked).expect("few")];
-        self.give(Input::Acks(AckStatus { change, of, acked, nacked, n_nacked }))
-    }
-
-    fn acked(&mut self) -> &mut Self {
-        self.acks(3, 3, 0)
-    }
-
-    /// The number of the last change, from all that is wanted.
-    fn change(&self) -> u64 {
-        let restarted = self.rollout.clone().handle(Input::Restarted, self.now_ms).expect("never refused");
-        let change = restarted.effects.iter().find_map(|effect| match effect {
-            Effect::AwaitAck { change } => Some(*change),
-            _ => None,
-        });
-        change.unwrap_or_default()
-    }
-
-    /// Answers the measurement that goes on.
-    fn measured(&mut self, canary: (u64, u64), stable: (u64, u64)) -> &mut Self {
-        let measurement = self.effects.iter().find_map(|effect| match effect {
-            Effect::Measure { measurement, .. } => Some(*measurement),
-            _ => None,
-        });
-        let counts = |(requests, failures)| Counts { requests, failures };
-        let reading = Reading { canary: counts(canary), stable: counts(stable), prometheus: None };
-        let measurement = measurement.expect("a measurement is wanted");
-        self.give(Input::Measured { measurement, reading })
-    }
-
-    fn calls(&self) -> Vec<(u64, String)> {
-        let calls = self.effects.iter().filter_map(|effect| match effect {
-            Effect::CallWebhook { call, url, .. } => Some((*call, url.clone())),
-            _ => None,
-        });
-        calls.collect()
-    }
-
-    /// The weights set by the last input, in the order of the backends.
-    fn set(&self) -> Vec<Vec<u32>> {
-        let set = self.effects.iter().filter_map(|effect| match effect {
-            Effect::SetWeights { weights, .. } => Some(weights.values().copied().collect()),
-            _ => None,
-        });
-        set.collect()
-    }
-
-    fn is(&self, phase: Phase, step: usize) -> &Self {
-        let status = RolloutStatus::from(&self.rollout);
-        assert_eq!((status.phase, status.step), (phase, step), "{}", status.message);
-        self
-    }
-}
-
-fn spec(fields: Value) -> RolloutSpec {
-    let mut value = json!({
-        "route": {"kind": "HTTPRoute", "namespace": "default", "name": "greeter"},
-        "stable": "v1:80", "canary": "v2:80",
-        "steps": [{"setWeight": 5}, {"pause": {}}, {"setWeight": 50}],
-    });
-    for (name, field) in fields.as_object().expect("an object") {
-        value[name] = field.clone();
-    }
-    RolloutSpec::try_from(value).expect("valid")
-}
-
-fn weights_of(weights: &[(&str, u32)]) -> BTreeMap<String, u32> {
-    weights.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect()
-}
-
-const START_MS: u64 = 1_795_177_244_123;
+mod story;
 
 #[test]
 fn a_rule_that_is_taken_ends_the_rollout_and_is_not_set_again() {
@@ -278,6 +158,50 @@ fn a_clock_that_jumps_neither_ends_a_pause_nor_lengthens_what_is_over() {
 }
 
 #[test]
+fn waiting_is_nothing_to_store_however_much_is_asked_and_measured_meanwhile() {
+    let hook = |name: &str, kind: &str| json!({"name": name, "type": kind, "url": format!("http://{name}/")});
+    let mut story = Story::new(json!({
+        "steps": [{"setWeight": 5}, {"pause": {}}],
+        "analysis": {"interval": "10s", "minRequests": 10, "inconclusiveLimit": 1},
+        "webhooks": [hook("back", "rollback"), hook("check", "rollout"), hook("gate", "confirm-promotion")],
+    }));
+    // An hour of a pause, then one of a gate that says "not yet".
+    for phase in [Phase::Paused, Phase::Promoting] {
+        story.acked();
+        let (mut n_stored, mut n_measured, mut n_asked) = (0, 0, 0);
+        for _ in 0..360 {
+            story.now_ms += 10_000;
+            let mut inputs = vec![Input::Tick];
+            while let Some(input) = inputs.pop() {
+                let outcome = story.outcome(input);
+                n_stored += u32::from(outcome.is_changed);
+                inputs.extend(outcome.effects.into_iter().filter_map(|effect| match effect {
+                    Effect::Measure { measurement, .. } => {
+                        n_measured += 1;
+                        // Every other time there is too little to do.
+                        let canary =
+                            Counts { requests: if n_measured % 2 == 0 { 5 } else { 1_000 }, failures: 0 };
+                        let reading = Reading { canary, stable: canary, prometheus: None };
+                        Some(Input::Measured { measurement, reading })
+                    }
+                    Effect::CallWebhook { call, url, .. } => {
+                        n_asked += 1;
+                        let answer = if url == "http://check/" { Ok(()) } else { Err("no".to_owned()) };
+                        Some(Input::Called { call, answer })
+                    }
+                    _ => None,
+                }));
+            }
+        }
+        assert_eq!(story.rollout.phase(), phase);
+        assert!(n_measured > 200 && n_asked > 200, "{n_measured} measured, {n_asked} asked");
+        // That the gate is asked, and what it says.
+        assert!(n_stored <= 2, "{phase:?}: stored {n_stored} times");
+        story.verb(Verb::Resume);
+    }
+}
+
+#[test]
 fn a_restart_goes_on_with_the_same_step_and_its_timers() {
     let mut story = Story::new(json!({"steps": [{"setWeight": 5}, {"pause": {"duration": "10m"}}]}));
     let restart = |story: &mut Story, away_s: u64| {
@@ -304,6 +228,29 @@ fn a_failing_canary_aborts_by_itself_within_two_intervals() {
     story.wait(10).measured((100, 20), (2_000, 0)).is(Phase::Aborting, 1);
     assert_eq!(story.set(), [[100, 0]]);
     story.acked().is(Phase::Failed, 1);
+}
+
+#[test]
+fn a_bad_measurement_that_still_waits_for_a_hook_is_dropped_with_it() {
+    let fields = json!({
+        "steps": [{"setWeight": 5}, {"analysis": {"interval": "10s", "minRequests": 10}}], "autoPromote": false,
+        "webhooks": [{"name": "check", "type": "rollout", "url": "http://h/"}],
+    });
+    for verb in [Verb::Promote, Verb::PromoteFull, Verb::Abort] {
+        let mut story = Story::new(fields.clone());
+        story.acked().wait(10).measured((50, 50), (50, 0)).is(Phase::Progressing, 1);
+        story.verb(verb);
+        match verb {
+            Verb::Promote => _ = story.is(Phase::Paused, 2),
+            Verb::PromoteFull => assert_eq!(story.set(), [[0, 100]]),
+            _ => assert_eq!(story.set(), [[100, 0]]),
+        }
+        let n_aborts = story.rollout.events().filter(|event| event.message.starts_with("aborting")).count();
+        assert_eq!(n_aborts, usize::from(verb == Verb::Abort), "{verb:?}");
+        if verb == Verb::Abort {
+            story.acked().is(Phase::Aborted, 1);
+        }
+    }
 }
 
 #[test]

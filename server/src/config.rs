@@ -13,6 +13,7 @@ use std::time::Duration;
 use xds_cache::{DrainPolicy, WavePolicy};
 
 use crate::grpc::MIN_LOAD_REPORT_INTERVAL;
+use crate::rollouts::Trust;
 use crate::telemetry::{LogConfig, LogFilterError};
 
 pub mod args;
@@ -48,6 +49,8 @@ pub struct Config {
     pub admin_hosts: Vec<String>,
     /// The name of this server, for `control_plane.identifier`.
     pub instance_id: String,
+    /// Whose certificates are believed when rollouts call over https.
+    pub rollout_trust: Trust,
     /// Load reports.
     pub loads: LoadsConfig,
     /// Bounds.
@@ -185,6 +188,14 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
     },
+    /// The file with certificates of authorities cannot be used.
+    #[error("--rollout-ca {}: {message}", path.display())]
+    RolloutCa {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
     /// The level is none.
     #[error("--log-level: {0}")]
     LogFilter(#[from] LogFilterError),
@@ -223,6 +234,7 @@ impl TryFrom<ServeArgs> for Config {
         check_bounds(&args)?;
         let limits = args.limits;
         let waves = args.waves.policy()?;
+        let rollout_trust = args.rollouts.rollout_ca.map(read_ca).transpose()?.unwrap_or_default();
         Ok(Self {
             waves,
             drain: args.drain.into(),
@@ -241,6 +253,7 @@ impl TryFrom<ServeArgs> for Config {
             admin_token,
             admin_hosts: args.access.admin_host,
             instance_id: args.instance_id.unwrap_or_else(host_name),
+            rollout_trust,
             loads: LoadsConfig {
                 interval: args.loads.load_report_interval,
                 window: args.loads.load_window,
@@ -308,6 +321,10 @@ impl fmt::Debug for AdminToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AdminToken(…)")
     }
+}
+
+fn read_ca(path: PathBuf) -> Result<Trust, ConfigError> {
+    Trust::read(&path).map_err(|message| ConfigError::RolloutCa { path, message })
 }
 
 fn check_bounds(args: &ServeArgs) -> Result<(), ConfigError> {

@@ -41,7 +41,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let parts = Parts::open(&config)?;
     let (shutdown, stop) = watch::channel(false);
     let grpc = parts.grpc(&config);
-    let (rollouts, driver) = rollouts::new(parts.rollouts());
+    let (rollouts, driver) = rollouts::new(parts.rollouts(&config));
     let state = parts.api(&config, rollouts)?;
     let router = xds_api::router_with(state.clone(), grpc.rest_routes());
     listeners.announce()?;
@@ -156,13 +156,14 @@ impl Parts {
         Grpc::new(boards, self.codec.clone(), Arc::clone(&self.metrics), settings)
     }
 
-    fn rollouts(&self) -> rollouts::Parts {
+    fn rollouts(&self, config: &Config) -> rollouts::Parts {
         rollouts::Parts {
             control: self.control.clone(),
             publisher: Arc::clone(&self.publisher),
             board: Arc::clone(&self.board),
             loads: Arc::clone(&self.loads),
             clock: rollouts::wall_clock(),
+            trust: config.rollout_trust.clone(),
             observer: Some(Arc::new(Counting(Arc::clone(&self.metrics)))),
         }
     }

@@ -65,6 +65,16 @@ impl Setup {
         Ok(self)
     }
 
+    /// Has the server listen for the admin API at the same port after every restart too.
+    ///
+    /// # Errors
+    ///
+    /// If there is no free port.
+    pub fn fixed_admin_port(mut self) -> Result<Self> {
+        self.admin = free_addr()?;
+        Ok(self)
+    }
+
     /// Where the server keeps its data. The directory lives as long as the setup or a server made of it.
     #[must_use]
     pub fn data_dir(&self) -> &Path {

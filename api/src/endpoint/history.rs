@@ -34,7 +34,7 @@ pub(crate) struct RevisionEntry {
     pub actor: String,
     /// When.
     pub at: String,
-    /// `api`, `file`, `rollback` or `revert`.
+    /// `api`, `file`, `rollback`, `revert` or `rollout`.
     pub source: String,
     /// One line for people.
     pub summary: String,
@@ -78,6 +78,48 @@ pub(crate) struct RollbackBody {
 pub(crate) struct HistoryParams {
     limit: Option<usize>,
     before: Option<u64>,
+    actor: Option<String>,
+    source: Option<String>,
+}
+
+/// Which revisions are wanted.
+#[derive(Debug)]
+struct Wanted {
+    actor: Option<String>,
+    source: Option<String>,
+}
+
+impl Wanted {
+    fn is_all(&self) -> bool {
+        self.actor.is_none() && self.source.is_none()
+    }
+
+    fn has(&self, entry: &HistoryEntry) -> bool {
+        self.actor.as_ref().is_none_or(|actor| *actor == entry.actor)
+            && self.source.as_ref().is_none_or(|source| *source == entry.source)
+    }
+
+    /// The newest that are wanted. Reads on until there are enough, to the end of the history if it must.
+    fn find(
+        &self,
+        control: &dyn Control,
+        mut before: Option<Revision>,
+        limit: usize,
+    ) -> Result<Vec<HistoryEntry>, WriteError> {
+        if self.is_all() {
+            return control.history(before, limit);
+        }
+        let mut found = Vec::new();
+        loop {
+            let page = control.history(before, PAGE)?;
+            before = page.last().map(|last| last.revision);
+            let is_last = page.len() < PAGE;
+            found.extend(page.into_iter().filter(|entry| self.has(entry)).take(limit - found.len()));
+            if is_last || found.len() == limit {
+                return Ok(found);
+            }
+        }
+    }
 }
 
 pub(crate) async fn list(
@@ -90,15 +132,13 @@ pub(crate) async fn list(
     }
     let (head, _) = state.control.overrides();
     let before = params.before.map(Revision);
-    let entries = blocking(&state, move |control| control.history(before, limit)).await?;
+    let wanted = Wanted { actor: params.actor, source: params.source };
+    let is_head = wanted.is_all() && before.is_none() && params.limit.is_none();
+    let entries = blocking(&state, move |control| wanted.find(control, before, limit)).await?;
     let list = RevisionList { revisions: entries.iter().map(entry).collect() };
     let answer = Answer::ok(&list)?;
     // The newest page is what a rollback changes; it must be asked for with the tag of the newest revision.
-    Ok(if before.is_none() && params.limit.is_none() {
-        answer.tagged(tag::of_revision(head))
-    } else {
-        answer.tagged_by_content()
-    })
+    Ok(if is_head { answer.tagged(tag::of_revision(head)) } else { answer.tagged_by_content() })
 }
 
 pub(crate) async fn read(
@@ -172,3 +212,5 @@ const DEFAULT_LIMIT: usize = 100;
 
 /// How many revisions are listed at most: as many as are kept.
 const MAX_LIMIT: usize = 1_000;
+/// How many revisions are read at a time when only some are wanted.
+const PAGE: usize = 200;

@@ -24,7 +24,7 @@ use xds_rollout::{Counts, Rollout, RolloutSpec, RolloutStatus, Verb, file_patch}
 use crate::answer::Answer;
 use crate::input::{NoParams, Params, Path, read_tree};
 use crate::problem::{ApiError, Fault};
-use crate::rollouts::{LOADS_SHOWN_MS, RolloutError, StartOptions, Started, tag_of};
+use crate::rollouts::{LOADS_SHOWN_MS, RolloutError, RolloutLoads, StartOptions, Started, tag_of};
 use crate::state::ApiState;
 use crate::tag;
 use crate::write::actor;
@@ -265,11 +265,19 @@ struct Watch {
     id: Option<String>,
     changes: watch::Receiver<u64>,
     /// What was told of each, by id.
-    told: BTreeMap<String, String>,
+    told: BTreeMap<String, Told>,
     /// What the reader knows from an earlier stream.
     known: Option<String>,
     waiting: Vec<SseEvent>,
     is_over: bool,
+}
+
+/// What was told of a rollout.
+struct Told {
+    rollout: Arc<Rollout>,
+    loads: Option<RolloutLoads>,
+    /// All of it but the time.
+    text: String,
 }
 
 fn watch_stream(state: ApiState, id: Option<String>, headers: &HeaderMap) -> Result<Response, ApiError> {
@@ -317,20 +325,24 @@ impl Watch {
         }
         let known = self.known.take();
         for (id, rollout) in &rollouts {
-            let data = serde_json::to_value(view(&self.state, rollout)).unwrap_or_default();
-            let text = data.to_string();
+            let loads = loads_of(&self.state, rollout);
+            let told = self.told.get(id);
+            if told.is_some_and(|told| Arc::ptr_eq(&told.rollout, rollout) && told.loads == loads) {
+                continue;
+            }
+            let data = serde_json::to_value(view_of(rollout, loads)).unwrap_or_default();
             let tag = format!("{id}/{}", tag_of(rollout));
             // Time alone is no news.
-            let mut compared = data;
+            let mut compared = data.clone();
             if let Value::Object(fields) = &mut compared {
                 fields.remove("elapsedMs");
             }
-            let compared = compared.to_string();
-            let is_known = known.as_ref() == Some(&tag) || self.told.get(id) == Some(&compared);
+            let text = compared.to_string();
+            let is_known = known.as_ref() == Some(&tag) || told.is_some_and(|told| told.text == text);
             if !is_known {
-                self.waiting.push(SseEvent::default().id(tag).event("rollout").data(text));
+                self.waiting.push(SseEvent::default().id(tag).event("rollout").data(data.to_string()));
             }
-            self.told.insert(id.clone(), compared);
+            self.told.insert(id.clone(), Told { rollout: Arc::clone(rollout), loads, text });
         }
         let gone: Vec<String> = self.told.keys().filter(|id| !rollouts.contains_key(*id)).cloned().collect();
         for id in gone {
@@ -351,12 +363,20 @@ fn answer(state: &ApiState, rollout: &Rollout) -> Result<Answer, ApiError> {
 }
 
 fn view(state: &ApiState, rollout: &Rollout) -> RolloutView {
+    view_of(rollout, loads_of(state, rollout))
+}
+
+fn loads_of(state: &ApiState, rollout: &Rollout) -> Option<RolloutLoads> {
+    rollout.owns_rule().then(|| state.rollouts.loads(rollout))
+}
+
+fn view_of(rollout: &Rollout, loads: Option<RolloutLoads>) -> RolloutView {
     let load = |counts: Counts| BackendLoad {
         requests: counts.requests,
         failures: counts.failures,
         error_rate: (counts.requests > 0).then(|| counts.failures as f64 / counts.requests as f64),
     };
-    let loads = rollout.owns_rule().then(|| state.rollouts.loads(rollout)).map(|loads| LoadsView {
+    let loads = loads.map(|loads| LoadsView {
         window_seconds: LOADS_SHOWN_MS / 1_000,
         canary: load(loads.canary),
         stable: load(loads.stable),

@@ -17,16 +17,7 @@ impl Rollout {
             return;
         }
         self.calls.retain(|call| call.purpose != Purpose::Round);
-        self.run = wanted.map(|is_step| Run {
-            is_step,
-            due: 0,
-            window_ms: 0,
-            measurement: None,
-            verdict: None,
-            has_bad_hook: false,
-            n_good: 0,
-            n_inconclusive: 0,
-        });
+        self.run = wanted.map(Run::new);
         self.restart_run();
     }
 

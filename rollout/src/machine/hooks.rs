@@ -54,8 +54,8 @@ impl Rollout {
     /// Gives up the calls whose answers have nothing to do any more.
     pub(crate) fn drop_calls_of_stage(&mut self) {
         self.calls.retain(|call| matches!(call.purpose, Purpose::Post | Purpose::Event(_)));
-        // What a round waited for is gone; what it measured counts.
-        self.conclude_round();
+        // What a round waited for is gone, so it tells nothing: its measurement is made anew, if there is still anything to judge.
+        self.restart_run();
     }
 
     /// Asks the hooks that may say "go back", again and again.

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::distribution::{Distribution, DistributionError};
 use crate::effect::{AckStatus, Effect, Event, EventKind, Input};
 use crate::spec::{AckTimeout, Policy, RolloutSpec};
-use crate::state::{Acks, Cause, Clock, Gate, Hold, MAX_EVENTS, Rollout, Stage};
+use crate::state::{Acks, Cause, Clock, Gate, Hold, MAX_EVENTS, Purpose, Rollout, Run, Stage};
 use crate::units::Percent;
 
 pub use verbs::IllegalTransition;
@@ -93,6 +93,10 @@ impl Rollout {
         } else {
             self.clock.advance(now_ms)
         };
+        if let Some(run) = &mut self.run {
+            // No report is of a time that has not come.
+            run.window_ms = run.window_ms.min(now_ms);
+        }
         match input {
             Input::Verb(verb) => self.handle_verb(verb),
             Input::Acks(status) => self.handle_acks(&status),
@@ -112,13 +116,27 @@ impl Rollout {
     }
 
     /// Whether something has changed that a restart would not find out by itself.
-    fn differs(&self, mut before: Self) -> bool {
-        before.clock = self.clock;
-        before.acks.is_known = self.acks.is_known;
-        before.acks.n = self.acks.n;
-        before.acks.of = self.acks.of;
-        before.acks.n_nacked = self.acks.n_nacked;
-        before != *self
+    ///
+    /// Each such change is a revision, so waiting must not be one: a gate that is asked every minute, an analysis in the background.
+    fn differs(&self, before: Self) -> bool {
+        before.without_what_begins_anew() != self.clone().without_what_begins_anew()
+    }
+
+    /// What is left when everything is taken away that time alone changes, or that is asked and counted anew after a restart.
+    fn without_what_begins_anew(mut self) -> Self {
+        self.clock = Clock { wall_ms: 0, total: 0 };
+        self.acks =
+            Acks { n_forgiven: self.acks.n_forgiven, not_before: self.acks.not_before, ..Acks::default() };
+        (self.last_id, self.rollback_due) = (0, 0);
+        self.calls.retain(|call| !matches!(call.purpose, Purpose::Round | Purpose::Rollback));
+        for call in &mut self.calls {
+            (call.id, call.at, call.is_out, call.n_failed) = (0, 0, false, 0);
+        }
+        if let Some(run) = &mut self.run {
+            let n_good = if run.is_step { run.n_good } else { 0 };
+            *run = Run { n_good, ..Run::new(run.is_step) };
+        }
+        self
     }
 
     fn handle_acks(&mut self, status: &AckStatus) {

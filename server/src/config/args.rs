@@ -57,6 +57,9 @@ pub struct ServeArgs {
     /// Draining.
     #[command(flatten)]
     pub drain: DrainArgs,
+    /// Rollouts by steps.
+    #[command(flatten)]
+    pub rollouts: RolloutArgs,
     /// Load reports.
     #[command(flatten)]
     pub loads: LoadArgs,
@@ -116,6 +119,15 @@ pub struct AccessArgs {
     /// separated by commas
     #[arg(long, env = "XDS_SERVER_ADMIN_HOST", value_name = "HOST", value_delimiter = ',')]
     pub admin_host: Vec<String>,
+}
+
+/// What rollouts may call.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Rollouts")]
+pub struct RolloutArgs {
+    /// PEM file with certificates of authorities that webhooks and Prometheus may have theirs from, besides the system's
+    #[arg(long, env = "XDS_SERVER_ROLLOUT_CA", value_name = "FILE")]
+    pub rollout_ca: Option<PathBuf>,
 }
 
 /// What clients report of the requests that they send.

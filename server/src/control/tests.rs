@@ -1,9 +1,11 @@
 //! Tests of the control against a store in memory, which can be made to fail, and against the real one.
 
 mod acked;
+mod clock;
 mod documents;
 mod events;
 mod files;
+mod history;
 mod model;
 mod observed;
 mod places;

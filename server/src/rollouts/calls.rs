@@ -6,17 +6,22 @@ use http::Uri;
 use serde_json::Value;
 use xds_rollout::{HookPayload, Prometheus};
 
-use super::fetch;
+use super::{Trust, fetch};
 
 /// Calls a webhook. Any status 2xx is a go.
 ///
 /// # Errors
 ///
 /// Says why it is no go.
-pub(super) async fn call(url: &str, payload: &HookPayload, limit: Duration) -> Result<(), String> {
+pub(super) async fn call(
+    trust: &Trust,
+    url: &str,
+    payload: &HookPayload,
+    limit: Duration,
+) -> Result<(), String> {
     // Texts always have a JSON form.
     let body = serde_json::to_vec(payload).unwrap_or_default();
-    let answer = fetch::post(url, body.into(), limit).await?;
+    let answer = fetch::post(trust, url, body.into(), limit).await?;
     if answer.status.is_success() {
         return Ok(());
     }
@@ -30,9 +35,9 @@ pub(super) async fn call(url: &str, payload: &HookPayload, limit: Duration) -> R
 /// # Errors
 ///
 /// Says why there is none.
-pub(super) async fn query(prometheus: &Prometheus) -> Result<f64, String> {
+pub(super) async fn query(trust: &Trust, prometheus: &Prometheus) -> Result<f64, String> {
     let url = query_url(prometheus)?;
-    let answer = fetch::get(&url, QUERY_TIMEOUT).await?;
+    let answer = fetch::get(trust, &url, QUERY_TIMEOUT).await?;
     let body: Option<Value> = serde_json::from_slice(&answer.body).ok();
     if !answer.status.is_success() {
         let said = body.as_ref().and_then(|body| body.get("error")).and_then(Value::as_str);

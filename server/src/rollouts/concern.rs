@@ -139,10 +139,17 @@ pub(super) fn failing(board: &StatusBoard) -> Failing {
 
 /// What clients reported of both backends since a point in time; nothing if a report had no room.
 pub(super) fn loads(parts: &Parts, spec: &RolloutSpec, since_ms: u64) -> RolloutLoads {
-    let (_, groups) = parts.publisher.groups();
-    let behind = clusters_behind(&groups);
-    let [canary, stable] =
-        [&spec.canary, &spec.stable].map(|backend| clusters(parts, spec, backend, &behind));
+    loads_of(parts, spec, since_ms, &ClustersBehind::new(&parts.publisher.groups().1))
+}
+
+/// The same, where the clusters are known.
+pub(super) fn loads_of(
+    parts: &Parts,
+    spec: &RolloutSpec,
+    since_ms: u64,
+    behind: &ClustersBehind,
+) -> RolloutLoads {
+    let [canary, stable] = [&spec.canary, &spec.stable].map(|backend| behind.of(parts, spec, backend));
     let since = Since { from: Some(time(since_ms)), now: time((parts.clock)()) };
     let count = |own: &BTreeSet<&str>, other: &BTreeSet<&str>| {
         // A cluster behind both, such as a common fallback, says nothing of either.
@@ -157,39 +164,41 @@ pub(super) fn loads(parts: &Parts, spec: &RolloutSpec, since_ms: u64) -> Rollout
 }
 
 /// The clusters of all groups and for all clients, by name, with those that each refers to.
-fn clusters_behind(groups: &Groups) -> BTreeMap<&str, BTreeSet<&str>> {
-    let mut by_name: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for group in groups.values() {
-        for profile in Profile::ALL {
-            for (key, cluster) in group.resources_for(profile) {
-                if key.resource_type != ResourceType::Cluster {
-                    continue;
+#[derive(Debug, Default)]
+pub(super) struct ClustersBehind(BTreeMap<Arc<str>, BTreeSet<Arc<str>>>);
+
+impl ClustersBehind {
+    pub(super) fn new(groups: &Groups) -> Self {
+        let mut by_name: BTreeMap<Arc<str>, BTreeSet<Arc<str>>> = BTreeMap::new();
+        for group in groups.values() {
+            for profile in Profile::ALL {
+                for (key, cluster) in group.resources_for(profile) {
+                    if key.resource_type != ResourceType::Cluster {
+                        continue;
+                    }
+                    let behind = cluster.references().iter().map(|one| &one.to);
+                    let behind = behind.filter(|to| to.resource_type == ResourceType::Cluster);
+                    let behind = behind.map(|to| Arc::clone(&to.name));
+                    by_name.entry(Arc::clone(&key.name)).or_default().extend(behind);
                 }
-                let behind = cluster.references().iter().map(|one| &one.to);
-                let behind = behind.filter(|to| to.resource_type == ResourceType::Cluster);
-                by_name.entry(&key.name).or_default().extend(behind.map(|to| &*to.name));
             }
         }
+        Self(by_name)
     }
-    by_name
-}
 
-/// The names of the clusters of a backend, with those behind them.
-fn clusters<'g>(
-    parts: &Parts,
-    spec: &RolloutSpec,
-    backend: &str,
-    behind: &BTreeMap<&'g str, BTreeSet<&'g str>>,
-) -> BTreeSet<&'g str> {
-    let Some(names) = names(&parts.control, spec, backend) else { return BTreeSet::new() };
-    let mut left: Vec<&str> = behind.keys().copied().filter(|name| names.matches(name)).collect();
-    let mut found = BTreeSet::new();
-    while let Some(name) = left.pop() {
-        if found.insert(name) {
-            left.extend(behind.get(name).into_iter().flatten());
+    /// The names of the clusters of a backend, with those behind them.
+    fn of(&self, parts: &Parts, spec: &RolloutSpec, backend: &str) -> BTreeSet<&str> {
+        let Some(names) = names(&parts.control, spec, backend) else { return BTreeSet::new() };
+        let mut left: Vec<&str> =
+            self.0.keys().map(|name| &**name).filter(|name| names.matches(name)).collect();
+        let mut found = BTreeSet::new();
+        while let Some(name) = left.pop() {
+            if found.insert(name) {
+                left.extend(self.0.get(name).into_iter().flatten().map(|name| &**name));
+            }
         }
+        found
     }
-    found
 }
 
 /// How the clusters of a backend are called.

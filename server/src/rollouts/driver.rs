@@ -30,6 +30,8 @@ pub struct Driver {
     pub(super) keys: Keys,
     /// How many calls may be under way.
     slots: Arc<Semaphore>,
+    /// What the wall clock said when it was last asked what is due.
+    looked_ms: u64,
     /// Inputs that are known already.
     known: VecDeque<(String, Input)>,
     /// When to look at who has ACKed.
@@ -77,6 +79,7 @@ impl Driver {
             entries: BTreeMap::new(),
             keys: Keys::default(),
             slots: Arc::new(Semaphore::new(MAX_CALLS)),
+            looked_ms: 0,
             known: VecDeque::new(),
             acks_due: None,
             rules_due: None,
@@ -138,7 +141,10 @@ impl Driver {
             self.look_at_acks().await;
         }
         let now_ms = (self.parts.clock)();
-        let due = self.entries.iter().filter(|(_, entry)| entry.wake_at <= now_ms);
+        // By a clock that was set back, everyone's time would come too late.
+        let is_set_back = now_ms < std::mem::replace(&mut self.looked_ms, now_ms);
+        let is_due = |entry: &Entry| entry.wake_at <= now_ms || is_set_back && entry.wake_at < u64::MAX;
+        let due = self.entries.iter().filter(|(_, entry)| is_due(entry));
         let due: Vec<(String, bool)> = due.map(|(id, entry)| (id.clone(), entry.is_resumed)).collect();
         for (id, is_resumed) in due {
             let input = if is_resumed { Input::Tick } else { Input::Restarted };
@@ -393,9 +399,9 @@ impl Driver {
             self.known.push_back((id.to_owned(), Input::Measured { measurement, reading }));
             return;
         };
-        let (id, answers) = (id.to_owned(), self.answers.clone());
+        let (id, answers, trust) = (id.to_owned(), self.answers.clone(), self.parts.trust.clone());
         tokio::spawn(async move {
-            let reading = Reading { prometheus: Some(calls::query(&prometheus).await), ..reading };
+            let reading = Reading { prometheus: Some(calls::query(&trust, &prometheus).await), ..reading };
             // Nobody to tell means that the server ends.
             let _ = answers.send(Request::Input(id, Input::Measured { measurement, reading })).await;
         });
@@ -404,13 +410,13 @@ impl Driver {
     fn call(&self, id: &str, call: u64, url: String, timeout: Span, payload: HookPayload) {
         let Some(entry) = self.entries.get(id) else { return };
         let (all, own) = (Arc::clone(&self.slots), Arc::clone(&entry.slots));
-        let (id, answers) = (id.to_owned(), self.answers.clone());
+        let (id, answers, trust) = (id.to_owned(), self.answers.clone(), self.parts.trust.clone());
         let limit = Duration::from_millis(timeout.millis());
         tokio::spawn(async move {
             let calling = async {
                 // One rollout whose hooks hang must not keep others from calling.
                 let (_own, _all) = (own.acquire().await, all.acquire().await);
-                calls::call(&url, &payload, limit).await
+                calls::call(&trust, &url, &payload, limit).await
             };
             let answer = tokio::time::timeout(limit, calling).await;
             let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {timeout}")));

@@ -1,6 +1,7 @@
-//! The HTTP client of webhooks and queries: plain HTTP/1.1, one request for each connection, no redirects.
+//! The HTTP client of webhooks and queries: HTTP/1.1, plain or over TLS, one request for each connection, no redirects.
 //!
-//! Whatever answers is not trusted: time, and the length of the body and of the head, are bounded.
+//! Whatever answers is not trusted: time, and the length of the body and of the head, are bounded. What is said of a failure is
+//! logged and told, so it has nothing of a URL but the host.
 
 use std::time::Duration;
 
@@ -9,8 +10,11 @@ use http::header::{CONNECTION, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+
+use super::Trust;
 
 /// The longest body of an answer.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
@@ -26,13 +30,7 @@ pub(super) struct Answer {
 
 /// Says why a URL cannot be called; `None` if it can.
 pub(super) fn refusal(url: &str) -> Option<&'static str> {
-    if url.starts_with("https://") {
-        return Some("https is not spoken here; call http, such as that of a proxy on the same host");
-    }
-    match parse(url) {
-        Ok(_) => None,
-        Err(_) => Some("it is no URL such as http://host:port/path"),
-    }
+    Target::parse(url).err()
 }
 
 /// Gets a URL.
@@ -40,8 +38,8 @@ pub(super) fn refusal(url: &str) -> Option<&'static str> {
 /// # Errors
 ///
 /// Says why there is no answer.
-pub(super) async fn get(url: &str, limit: Duration) -> Result<Answer, String> {
-    within(limit, send(Method::GET, url, Bytes::new())).await
+pub(super) async fn get(trust: &Trust, url: &str, limit: Duration) -> Result<Answer, String> {
+    within(limit, send(trust, Method::GET, url, Bytes::new())).await
 }
 
 /// Posts JSON to a URL.
@@ -49,8 +47,8 @@ pub(super) async fn get(url: &str, limit: Duration) -> Result<Answer, String> {
 /// # Errors
 ///
 /// Says why there is no answer.
-pub(super) async fn post(url: &str, body: Bytes, limit: Duration) -> Result<Answer, String> {
-    within(limit, send(Method::POST, url, body)).await
+pub(super) async fn post(trust: &Trust, url: &str, body: Bytes, limit: Duration) -> Result<Answer, String> {
+    within(limit, send(trust, Method::POST, url, body)).await
 }
 
 async fn within(
@@ -60,26 +58,26 @@ async fn within(
     timeout(limit, answer).await.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")))
 }
 
-async fn send(method: Method, url: &str, body: Bytes) -> Result<Answer, String> {
-    let (uri, host, port) = parse(url)?;
-    let stream = TcpStream::connect((host.as_str(), port)).await;
+async fn send(trust: &Trust, method: Method, url: &str, body: Bytes) -> Result<Answer, String> {
+    let target = Target::parse(url)?;
+    let stream = TcpStream::connect((target.host.as_str(), target.port)).await;
     let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
+    let request = target.request(&method, body)?;
+    if target.is_tls {
+        let stream = trust.connect(&target.host, stream).await?;
+        return exchange(stream, request).await;
+    }
+    exchange(stream, request).await
+}
+
+async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Answer, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
     let failed = |error: hyper::Error| format!("no HTTP answer: {error}");
     let mut builder = hyper::client::conn::http1::Builder::new();
     builder.max_buf_size(MAX_HEAD_BYTES);
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(failed)?;
-    let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-    let authority = uri.authority().map_or("", http::uri::Authority::as_str);
-    let mut request = Request::builder()
-        .method(&method)
-        .uri(if path.is_empty() { "/" } else { path })
-        .header(HOST, authority)
-        .header(USER_AGENT, concat!("xds-server/", env!("CARGO_PKG_VERSION")))
-        .header(CONNECTION, HeaderValue::from_static("close"));
-    if method == Method::POST {
-        request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    }
-    let request = request.body(Full::new(body)).map_err(|error| error.to_string())?;
     let exchange = async {
         let answer = sender.send_request(request).await.map_err(failed)?;
         let status = answer.status();
@@ -97,20 +95,48 @@ async fn send(method: Method, url: &str, body: Bytes) -> Result<Answer, String> 
     }
 }
 
-/// The parts of a URL: the whole, the host to connect to and the port.
-fn parse(url: &str) -> Result<(Uri, String, u16), String> {
-    let bad = || format!("{url:?} is no URL such as http://host:port/path");
-    let uri: Uri = url.parse().map_err(|_| bad())?;
-    if uri.scheme_str() != Some("http") {
-        return Err(bad());
+/// Where a URL leads to.
+struct Target {
+    uri: Uri,
+    host: String,
+    port: u16,
+    is_tls: bool,
+}
+
+impl Target {
+    /// Reads a URL; says what is wrong with it.
+    fn parse(url: &str) -> Result<Self, &'static str> {
+        const BAD: &str = "it is no URL such as http://host:port/path or https://host/path";
+        let uri: Uri = url.parse().map_err(|_| BAD)?;
+        let is_tls = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            Some(_) | None => return Err(BAD),
+        };
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or(BAD)?;
+        let authority = uri.authority().map_or("", http::uri::Authority::as_str);
+        let port = uri.port_u16();
+        // A port that is no port is left out by the reader of URLs; so is a user.
+        if authority.contains('@') || port.is_none() && authority.len() > host.len() {
+            return Err(BAD);
+        }
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = port.unwrap_or(if is_tls { 443 } else { 80 });
+        Ok(Self { uri, host, port, is_tls })
     }
-    let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(bad)?;
-    let authority = uri.authority().map_or("", http::uri::Authority::as_str);
-    let port = uri.port_u16();
-    // A port that is no port is left out by the reader of URLs.
-    if port.is_none() && authority.len() > host.len() {
-        return Err(bad());
+
+    fn request(&self, method: &Method, body: Bytes) -> Result<Request<Full<Bytes>>, String> {
+        let path = self.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+        let authority = self.uri.authority().map_or("", http::uri::Authority::as_str);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(if path.is_empty() { "/" } else { path })
+            .header(HOST, authority)
+            .header(USER_AGENT, concat!("xds-server/", env!("CARGO_PKG_VERSION")))
+            .header(CONNECTION, HeaderValue::from_static("close"));
+        if method == Method::POST {
+            request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        request.body(Full::new(body)).map_err(|error| error.to_string())
     }
-    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    Ok((uri, host, port.unwrap_or(80)))
 }

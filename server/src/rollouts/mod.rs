@@ -13,8 +13,10 @@ mod concern;
 mod driver;
 mod fetch;
 mod requests;
+mod shown;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +25,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use xds_api::handle::{BoxFuture, EntityTags, WriteError, WriteOptions, WriteOutcome};
-use xds_api::rollouts::{LOADS_SHOWN_MS, RolloutError, RolloutLoads, StartOptions, Started};
+use xds_api::rollouts::{RolloutError, RolloutLoads, StartOptions, Started};
 use xds_api::weights::RuleKey;
 use xds_api::weights::change::WeightChange;
 use xds_cache::{LoadBoard, Publisher, StatusBoard};
@@ -31,6 +33,8 @@ use xds_rollout::{Input, Phase, Rollout, RolloutSpec, Verb};
 
 use crate::control::Control;
 pub use driver::Driver;
+use shown::ShownLoads;
+pub use trust::Trust;
 
 /// What rollouts are driven with.
 #[derive(Clone)]
@@ -45,6 +49,8 @@ pub struct Parts {
     pub loads: Arc<LoadBoard>,
     /// The wall clock, in milliseconds since 1970.
     pub clock: Clock,
+    /// Who is believed when webhooks and Prometheus are called over https.
+    pub trust: Trust,
     /// Who counts rollouts: it is told how many there are of each phase.
     pub observer: Option<Arc<dyn Observer>>,
 }
@@ -64,6 +70,7 @@ pub struct Rollouts {
     parts: Parts,
     requests: mpsc::Sender<Request>,
     shown: Arc<Shown>,
+    loads: ShownLoads,
 }
 
 /// The values as the driver left them.
@@ -112,7 +119,7 @@ pub fn new(parts: Parts) -> (Rollouts, Driver) {
     let rollouts = stored.iter().map(|(id, record)| (id.clone(), Arc::new(record.rollout.clone()))).collect();
     let shown = Arc::new(Shown { rollouts: Mutex::new(Arc::new(rollouts)), changes });
     let driver = Driver::new(parts.clone(), receiver, requests.clone(), Arc::clone(&shown));
-    (Rollouts { parts, requests, shown }, driver)
+    (Rollouts { parts, requests, shown, loads: ShownLoads::default() }, driver)
 }
 
 /// The wall clock.
@@ -178,9 +185,7 @@ impl xds_api::rollouts::Rollouts for Rollouts {
     }
 
     fn loads(&self, rollout: &Rollout) -> RolloutLoads {
-        let now = (self.parts.clock)();
-        let since = now.saturating_sub(LOADS_SHOWN_MS);
-        concern::loads(&self.parts, rollout.spec(), since)
+        self.loads.of(&self.parts, rollout)
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

@@ -5,12 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-use super::{calls, fetch};
+use super::{Trust, calls, fetch};
 
 /// A server that answers every connection with the same bytes, and counts them; `None` never answers.
 async fn answering(bytes: Option<&'static [u8]>) -> (SocketAddr, Arc<AtomicUsize>) {
@@ -46,6 +51,10 @@ fn payload() -> xds_rollout::HookPayload {
     }
 }
 
+async fn call(url: &str, limit: Duration) -> Result<(), String> {
+    calls::call(&Trust::default(), url, &payload(), limit).await
+}
+
 #[tokio::test]
 async fn only_a_status_2xx_is_a_go() {
     for (answer, said) in [
@@ -63,7 +72,7 @@ async fn only_a_status_2xx_is_a_go() {
         ("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort", Some("cannot be read")),
     ] {
         let (addr, _) = answering(Some(answer.as_bytes())).await;
-        let told = calls::call(&format!("http://{addr}/hook?x=1"), &payload(), Duration::from_secs(5)).await;
+        let told = call(&format!("http://{addr}/hook?x=1"), Duration::from_secs(5)).await;
         match said {
             None => assert_eq!(told, Ok(()), "{answer}"),
             Some(said) => assert!(told.as_ref().unwrap_err().contains(said), "{answer}: {told:?}"),
@@ -77,7 +86,7 @@ async fn a_body_and_a_head_without_end_are_not_read_to_it() {
     let head = Box::leak(format!("HTTP/1.1 200 OK\r\nx: {}", "x".repeat(1 << 20)).into_boxed_str());
     for answer in [&*long, &*head] {
         let (addr, _) = answering(Some(answer.as_bytes())).await;
-        let told = calls::call(&format!("http://{addr}/"), &payload(), Duration::from_secs(5)).await;
+        let told = call(&format!("http://{addr}/"), Duration::from_secs(5)).await;
         assert!(told.is_err(), "{told:?}");
     }
 }
@@ -86,11 +95,11 @@ async fn a_body_and_a_head_without_end_are_not_read_to_it() {
 async fn who_does_not_answer_is_given_up_in_time() {
     let (addr, n) = answering(None).await;
     let began = Instant::now();
-    let told = calls::call(&format!("http://{addr}/"), &payload(), Duration::from_millis(50)).await;
+    let told = call(&format!("http://{addr}/"), Duration::from_millis(50)).await;
     assert_eq!((told, n.load(Ordering::Relaxed)), (Err("no answer within 50ms".to_owned()), 1));
     assert!(began.elapsed() < Duration::from_secs(5));
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let told = calls::call(&format!("http://{closed}/"), &payload(), Duration::from_secs(5)).await;
+    let told = call(&format!("http://{closed}/"), Duration::from_secs(5)).await;
     assert!(told.as_ref().unwrap_err().contains("cannot connect"), "{told:?}");
 }
 
@@ -98,7 +107,7 @@ async fn who_does_not_answer_is_given_up_in_time() {
 async fn the_payload_is_the_one_of_flagger() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/gate", listener.local_addr().unwrap());
-    let calling = tokio::spawn(async move { calls::call(&url, &payload(), Duration::from_secs(5)).await });
+    let calling = tokio::spawn(async move { call(&url, Duration::from_secs(5)).await });
     let (mut socket, _) = listener.accept().await.unwrap();
     let mut text = String::new();
     while !text.ends_with('}') {
@@ -119,10 +128,124 @@ async fn the_payload_is_the_one_of_flagger() {
 
 #[test]
 fn what_cannot_be_called_is_refused() {
-    for url in ["http://a", "http://127.0.0.1:9090/x?y", "http://[::1]:1/"] {
+    for url in ["http://a", "http://127.0.0.1:9090/x?y", "http://[::1]:1/", "https://a/", "https://[::1]:1"] {
         assert_eq!(fetch::refusal(url), None, "{url}");
     }
-    for url in ["https://a/", "ftp://a/", "http://", "http://a b/", "http://a:99999/", "a"] {
+    for url in
+        ["ftp://a/", "http://", "https://", "http://a b/", "https://a:99999/", "a", "http://me:you@a:1/"]
+    {
         assert!(fetch::refusal(url).is_some(), "{url}");
+    }
+}
+
+/// An authority: its certificate as a file, and what it signs with.
+struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    file: tempfile::NamedTempFile,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), issuer.pem()).unwrap();
+        Self { issuer, file }
+    }
+
+    fn trust(&self) -> Trust {
+        Trust::read(self.file.path()).unwrap()
+    }
+
+    /// A server with a certificate for `name` that says go to everyone. Gives its port.
+    async fn serve(&self, name: &str) -> u16 {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let Ok(mut socket) = acceptor.accept(socket).await else { continue };
+                let _ = socket.read(&mut [0; 4096]).await;
+                let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+                let _ = socket.shutdown().await;
+            }
+        });
+        port
+    }
+}
+
+#[tokio::test]
+async fn over_https_only_those_are_believed_whose_authority_is_known() {
+    let (known, other) = (Authority::new("known"), Authority::new("other"));
+    let (good, misnamed) = (known.serve("127.0.0.1").await, known.serve("elsewhere.example.com").await);
+    let limit = Duration::from_secs(5);
+    for (port, trust, said) in [
+        (good, known.trust(), None),
+        (
+            good,
+            other.trust(),
+            Some("the certificate of 127.0.0.1 is not trusted: UnknownIssuer; --rollout-ca names"),
+        ),
+        (misnamed, known.trust(), Some("the certificate of 127.0.0.1 is not trusted: ")),
+    ] {
+        let url = format!("https://127.0.0.1:{port}/hook?token=hunter2");
+        let told = calls::call(&trust, &url, &payload(), limit).await;
+        let Some(said) = said else {
+            assert_eq!(told, Ok(()));
+            continue;
+        };
+        let told = told.unwrap_err();
+        assert!(told.contains(said) && !told.contains("hunter2"), "{told}");
+    }
+    // A query to Prometheus goes the same way; that one says nothing useful.
+    let address = format!("https://127.0.0.1:{good}/prometheus");
+    let prometheus = xds_rollout::Prometheus { address, query: "up".to_owned(), min: None, max: None };
+    assert_eq!(calls::query(&known.trust(), &prometheus).await, Err("the answer is no JSON".to_owned()));
+    let told = calls::query(&other.trust(), &prometheus).await.unwrap_err();
+    assert!(told.contains("is not trusted"), "{told}");
+}
+
+#[tokio::test]
+async fn time_is_bounded_in_a_handshake_too_and_what_is_no_tls_is_said() {
+    let trust = Authority::new("known").trust();
+    let (silent, n) = answering(None).await;
+    let (plain, _) = answering(Some(b"HTTP/1.1 400 Bad Request\r\n\r\n")).await;
+    let (began, limit) = (Instant::now(), Duration::from_millis(100));
+    let told = calls::call(&trust, &format!("https://{silent}/?token=hunter2"), &payload(), limit).await;
+    assert_eq!((told, n.load(Ordering::Relaxed)), (Err("no answer within 100ms".to_owned()), 1));
+    assert!(began.elapsed() < Duration::from_secs(5));
+    let limit = Duration::from_secs(5);
+    let told =
+        calls::call(&trust, &format!("https://{plain}/?token=hunter2"), &payload(), limit).await.unwrap_err();
+    assert!(told.starts_with("no TLS with 127.0.0.1: ") && !told.contains("hunter2"), "{told}");
+}
+
+#[test]
+fn a_file_without_authorities_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ca.pem");
+    assert!(Trust::read(&path).unwrap_err().contains("No such file"));
+    let block = |inner: &str| format!("-----BEGIN CERTIFICATE-----\n{inner}\n-----END CERTIFICATE-----\n");
+    for (text, said) in [
+        (String::new(), "it holds no certificate"),
+        ("hello".to_owned(), "it holds no certificate"),
+        (block("AAAA"), "certificate 1: "),
+        (block("!"), ""),
+    ] {
+        std::fs::write(&path, &text).unwrap();
+        let told = Trust::read(&path).unwrap_err();
+        assert!(told.contains(said), "{text}: {told}");
     }
 }

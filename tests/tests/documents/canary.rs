@@ -1,5 +1,6 @@
 //! The canary: weights over REST move the traffic of real clients, step by step, without a failed request.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,29 +15,34 @@ use xds_tests::raw::{self, DeltaStream, SotwStream, path};
 use xds_tests::rpc::Ask;
 use xds_tests::server::{Setup, Variant};
 use xds_tests::wait::{PATIENCE, wait_for};
-use xds_tests::worker::{Calls, Library};
+use xds_tests::worker::{Calls, Channel, Library};
 
 const MERGE: (&str, &str) = ("content-type", "application/merge-patch+json");
 const RULE: &str = "/v1/weights/GRPCRoute/default/greeter/0";
 
-/// What a canary goes through: the weights of v1 and v2.
+/// What a canary goes through: the weights of v1 and v2. That of v3 stays what it is.
 const STEPS: [(u64, u64); 4] = [(100, 0), (90, 10), (50, 50), (0, 100)];
+const V3: u64 = 25;
 
-/// How many requests are measured at each step, and how far the canary's may be off: ±5 %.
-const N_REQUESTS: u32 = 2_000;
-const TOLERANCE: u64 = 100;
+/// How many requests are measured at each step.
+fn n_requests() -> Result<u32> {
+    match std::env::var("XDS_CANARY_REQUESTS") {
+        Ok(text) => text.parse().context("XDS_CANARY_REQUESTS"),
+        Err(_) => Ok(2_000),
+    }
+}
 
 fn documents() -> String {
     "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: web}\nspec:\n  \
      gatewayClassName: xds-server\n  listeners: [{name: http, protocol: HTTP, port: {web}}]\n---\n\
      apiVersion: gateway.networking.k8s.io/v1\nkind: GRPCRoute\nmetadata: {name: greeter}\nspec:\n  \
      parentRefs: [{name: web}]\n  hostnames: [greeter.example.com]\n  rules:\n  - backendRefs: \
-     [{name: v1, port: 8080, weight: 100}, {name: v2, port: 8080, weight: 0}]\n"
+     [{name: v1, port: 8080, weight: 100}, {name: v2, port: 8080, weight: 0}, {name: v3, port: 8080, weight: 25}]\n"
         .to_owned()
 }
 
 async fn world() -> Result<World> {
-    let mut world = World::start_with(Setup::new()?.fixed_xds_port()?, &["v1", "v2"]).await?;
+    let mut world = World::start_with(Setup::new()?.fixed_xds_port()?, &["v1", "v2", "v3"]).await?;
     world.ports(&["web"])?;
     world.write("routes.yaml", &documents())?;
     wait_for("the route", PATIENCE, async || world.server.get(RULE).await?.success()).await?;
@@ -59,9 +65,25 @@ async fn step(world: &World, weights: (u64, u64)) -> Result<()> {
     Ok(())
 }
 
-fn check_share(n_v2: u64, (v1, v2): (u64, u64)) -> Result<()> {
-    let expected = u64::from(N_REQUESTS) * v2 / (v1 + v2);
-    ensure!(n_v2.abs_diff(expected) <= TOLERANCE, "{n_v2} of {N_REQUESTS} at {v1}/{v2}, not {expected}");
+/// How many requests each backend answered.
+type Shares = BTreeMap<String, u64>;
+
+/// Compares what was measured with the weights: ±5 %, and ±3 % from 10,000 requests on.
+#[expect(clippy::print_stderr, reason = "what was measured is for people")]
+fn check_shares(client: &str, shares: &Shares, (v1, v2): (u64, u64)) -> Result<()> {
+    let n: u64 = shares.values().sum();
+    let percent = |part: u64, whole: u64| part as f64 * 100.0 / whole as f64;
+    let tolerance = if n >= 10_000 { 3.0 } else { 5.0 };
+    let mut line = format!("{client}, {n} requests at {v1}/{v2}/{V3}:");
+    let mut is_good = true;
+    for (name, weight) in [("v1", v1), ("v2", v2), ("v3", V3)] {
+        let measured = percent(shares.get(name).copied().unwrap_or(0), n);
+        let wanted = percent(weight, v1 + v2 + V3);
+        line.push_str(&format!(" {name} {measured:.2} % (of {wanted:.2} %)"));
+        is_good &= (measured - wanted).abs() <= tolerance;
+    }
+    eprintln!("{line}");
+    ensure!(is_good, "{line}");
     Ok(())
 }
 
@@ -88,7 +110,7 @@ async fn a_canary_moves_the_traffic_of_an_envoy_and_fails_no_request() -> Result
     for weights in STEPS {
         step(&world, weights).await?;
         // Every response was ACKed; the workers of the Envoy take the routes in right after.
-        check_share(count_v2(addr, &ask).await?, weights)?;
+        check_shares("Envoy", &count(addr, &ask).await?, weights)?;
     }
     stop.store(true, Ordering::Relaxed);
     load.await??;
@@ -96,42 +118,58 @@ async fn a_canary_moves_the_traffic_of_an_envoy_and_fails_no_request() -> Result
     Ok(())
 }
 
-/// Makes the requests of a step, several at a time, and counts those that v2 answered.
-async fn count_v2(addr: SocketAddr, ask: &Ask) -> Result<u64> {
+/// Makes the requests of a step, several at a time, and counts who answered.
+async fn count(addr: SocketAddr, ask: &Ask) -> Result<Shares> {
+    let n_each = n_requests()? / N_IN_FLIGHT;
     let mut tasks = JoinSet::new();
     for _ in 0..N_IN_FLIGHT {
         let ask = ask.clone();
         tasks.spawn(async move {
-            let mut n_v2 = 0;
-            for _ in 0..N_REQUESTS / N_IN_FLIGHT {
+            let mut shares = Shares::new();
+            for _ in 0..n_each {
                 let told = ask.send(addr).await?;
                 told.ensure_ok()?;
-                n_v2 += u64::from(told.backend == "v2");
+                *shares.entry(told.backend).or_default() += 1;
             }
-            anyhow::Ok(n_v2)
+            anyhow::Ok(shares)
         });
     }
-    let mut n_v2 = 0;
-    while let Some(done) = tasks.join_next().await {
-        n_v2 += done??;
+    let mut sum = Shares::new();
+    while let Some(shares) = tasks.join_next().await {
+        for (name, n) in shares?? {
+            *sum.entry(name).or_default() += n;
+        }
     }
-    Ok(n_v2)
+    Ok(sum)
 }
 
+/// The same by a gRPC client, in portions that it answers in time.
+async fn count_calls(channel: &Channel<'_>) -> Result<Shares> {
+    let mut sum = Shares::new();
+    for _ in 0..n_requests()?.div_ceil(PORTION) {
+        let counts = channel.call(&Calls::new(PORTION)).await?;
+        counts.ensure_no_errors()?;
+        for (name, n) in counts.names {
+            *sum.entry(name).or_default() += n;
+        }
+    }
+    Ok(sum)
+}
+
+const PORTION: u32 = 500;
 const N_IN_FLIGHT: u32 = 8;
 
 async fn grpc_canary(library: Library) -> Result<()> {
     let world = world().await?;
     let Some(worker) = world.worker(library).await? else { return Ok(()) };
     let channel = worker.open("xds:///greeter.example.com").await?;
-    assert_eq!(channel.who().await?, "v1");
+    wait_for("a route", PATIENCE, async || channel.who().await).await?;
     let hold = channel.hold(&Calls::new(0), 50).await?;
     for weights in STEPS {
         step(&world, weights).await?;
-        wait_for("the share", PATIENCE, async || {
-            let counts = channel.call(&Calls::new(N_REQUESTS)).await?;
-            counts.ensure_no_errors()?;
-            check_share(counts.n_of("v2"), weights)
+        let patience = PATIENCE * n_requests()?.div_ceil(2_000);
+        wait_for("the share", patience, async || {
+            check_shares(&library.to_string(), &count_calls(&channel).await?, weights)
         })
         .await?;
     }
@@ -159,7 +197,7 @@ const RUNTIME: &str = "type.googleapis.com/envoy.service.runtime.v3.Runtime";
 
 /// The names that an Envoy subscribes to of each type, in its order.
 fn subscriptions(routes: &str) -> Vec<(&'static str, Vec<&str>)> {
-    let endpoints = vec!["default/v1/8080", "default/v2/8080"];
+    let endpoints = vec!["default/v1/8080", "default/v2/8080", "default/v3/8080"];
     vec![(CLUSTER, vec![]), (ENDPOINTS, endpoints), (LISTENER, vec![]), (ROUTES, vec![routes])]
 }
 

@@ -15,6 +15,12 @@ pub(crate) struct HistoryArgs {
     /// How many revisions to list
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: u32,
+    /// Only those that this one asked for, such as files, api, rollout or an X-Actor
+    #[arg(long, value_name = "ACTOR", conflicts_with = "revision")]
+    actor: Option<String>,
+    /// Only those from there: api, file, rollback, revert or rollout
+    #[arg(long, value_name = "SOURCE", conflicts_with = "revision")]
+    source: Option<String>,
     #[command(flatten)]
     admin: AdminArgs,
 }
@@ -42,7 +48,13 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<(), Failure> {
             Form::Table => print(&in_full(&revision)),
         };
     }
-    let history = admin.get(&format!("/v1/history?limit={}", args.limit))?;
+    let mut path = format!("/v1/history?limit={}", args.limit);
+    for (name, value) in [("actor", &args.actor), ("source", &args.source)] {
+        if let Some(value) = value {
+            path.push_str(&format!("&{name}={}", segment(value)));
+        }
+    }
+    let history = admin.get(&path)?;
     match form {
         Form::Json => print_json(&history),
         Form::Table => print(&list(&history)),

@@ -163,7 +163,7 @@ fn follow(admin: &Admin, path: &str, output: Option<Form>) -> Result<(), Failure
     let mut told = String::new();
     let mut n_failed = 0;
     loop {
-        let rollout = match admin.get(path) {
+        let rollout = match look(admin, path) {
             Ok(rollout) => rollout,
             Err(Failure::Unreachable(_)) if !told.is_empty() && n_failed < MAX_FAILED_LOOKS => {
                 n_failed += 1;
@@ -191,6 +191,15 @@ fn follow(admin: &Admin, path: &str, output: Option<Form>) -> Result<(), Failure
         }
         sleep(LOOK_INTERVAL);
     }
+}
+
+/// Reads a rollout. A server that does not serve yet is as good as away.
+fn look(admin: &Admin, path: &str) -> Result<Value, Failure> {
+    let answer = admin.get_any(path)?;
+    let is_starting = answer.status == 503;
+    answer
+        .success()
+        .map_err(|failure| if is_starting { Failure::Unreachable(failure.to_string()) } else { failure })
 }
 
 /// A rollout without what differs at every look.

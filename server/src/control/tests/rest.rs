@@ -15,6 +15,7 @@ use crate::rollouts;
 pub(super) struct Rest {
     pub(super) server: Server,
     pub(super) router: Router,
+    pub(super) loads: Arc<xds_cache::LoadBoard>,
 }
 
 /// What came back.
@@ -41,8 +42,18 @@ impl Rest {
     }
 
     fn with_access(server: Server, access: Access) -> Self {
-        let router = xds_api::router(state(&server, access));
-        Self { server, router }
+        Self::new_with(server, access, rollouts::wall_clock())
+    }
+
+    /// One whose rollouts go by another clock.
+    pub(super) fn with_clock(server: Server, clock: rollouts::Clock) -> Self {
+        Self::new_with(server, Access::default(), clock)
+    }
+
+    fn new_with(server: Server, access: Access, clock: rollouts::Clock) -> Self {
+        let state = state(&server, access, clock);
+        let loads = Arc::clone(&state.loads);
+        Self { server, loads, router: xds_api::router(state) }
     }
 
     pub(super) async fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
@@ -58,14 +69,15 @@ impl Rest {
     }
 }
 
-fn state(server: &Server, access: Access) -> ApiState {
+fn state(server: &Server, access: Access, clock: rollouts::Clock) -> ApiState {
     let loads = Arc::new(xds_cache::LoadBoard::new(xds_cache::loads::LoadLimits::default()));
     let (rollouts, driver) = rollouts::new(rollouts::Parts {
         control: server.control.clone(),
         publisher: Arc::clone(&server.publisher),
         board: Arc::clone(&server.board),
         loads: Arc::clone(&loads),
-        clock: rollouts::wall_clock(),
+        clock,
+        trust: rollouts::Trust::default(),
         observer: None,
     });
     tokio::spawn(driver.run());
@@ -371,7 +383,7 @@ async fn a_token_guards_all_but_the_probes() {
 #[tokio::test]
 async fn probes_are_served_alone_too() {
     let server = Server::without_files(&MemoryStore::new());
-    let router = xds_api::probe_router(state(&server, Access::default()));
+    let router = xds_api::probe_router(state(&server, Access::default(), rollouts::wall_clock()));
     for (path, status) in
         [("/healthz", 200), ("/readyz", 200), ("/metrics", 200), ("/v1/groups", 404), ("/openapi.json", 404)]
     {
@@ -430,34 +442,6 @@ async fn a_snapshot_tells_where_everything_comes_from() {
     assert!(reply.json()["detail"].as_str().unwrap().contains("routes/a.yaml:3"));
     let files = rest.get("/v1/status/files").await.json();
     assert_eq!(files["files"][0]["path"], json!("routes/a.yaml"));
-}
-
-#[tokio::test]
-async fn history_tells_who_changed_what() {
-    let rest = rest();
-    let headers = [JSON, ("x-actor", "ci/42")];
-    rest.call("PUT", "/v1/groups/g/resources", &headers, &publication(&[("a", "1")]).to_string()).await;
-    rest.put("/v1/groups/g/resources", &publication(&[("a", "2"), ("b", "1")])).await;
-    let list = rest.get("/v1/history").await.json();
-    let revisions: Vec<_> = list["revisions"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|r| (r["revision"].as_u64(), r["actor"].as_str()))
-        .collect();
-    assert_eq!(revisions, [(Some(2), Some("api")), (Some(1), Some("ci/42"))]);
-    assert_eq!(
-        rest.get("/v1/history?before=2&limit=5").await.json()["revisions"].as_array().map(Vec::len),
-        Some(1)
-    );
-    let one = rest.get("/v1/history/2").await.json();
-    assert_eq!(one["difference"][0]["changes"][0]["pointer"], json!("/alt_stat_name"));
-    assert_eq!(one["difference"][1]["before"], Value::Null);
-    let both = rest.get("/v1/history/0...2").await.json();
-    assert_eq!(both["difference"].as_array().map(Vec::len), Some(3), "the group and two clusters: {both}");
-    let back = rest.call("POST", "/v1/rollback", &[JSON], "{\"revision\": 1}").await.json();
-    assert_eq!((&back["committed"], &back["revision"]), (&json!(true), &json!(3)));
-    assert_eq!(rest.server.served("g"), pairs(&[("a", "1")]));
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use super::weights::{HALVES, RULE, load, route, served_weights, world};
 use super::*;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
-const ROUTES: &str = "prod/edge/8080";
+pub(super) const ROUTES: &str = "prod/edge/8080";
 
 fn rollout(fields: &Value) -> Value {
     let mut body = json!({
@@ -25,12 +25,12 @@ fn rollout(fields: &Value) -> Value {
     body
 }
 
-async fn post(rest: &Rest, path: &str, body: &Value) -> Reply {
+pub(super) async fn post(rest: &Rest, path: &str, body: &Value) -> Reply {
     rest.call("POST", path, &[JSON], &body.to_string()).await
 }
 
 /// Begins a rollout, as soon as the driver is there. Gives its path.
-async fn start(rest: &Rest, fields: &Value) -> String {
+pub(super) async fn start(rest: &Rest, fields: &Value) -> String {
     let reply = post(rest, "/v1/rollouts", &rollout(fields)).await;
     assert_eq!(reply.status, 202, "{}", reply.text);
     let location = reply.headers["location"].to_str().unwrap().to_owned();
@@ -40,7 +40,7 @@ async fn start(rest: &Rest, fields: &Value) -> String {
 }
 
 /// Waits until a rollout is as it should be.
-async fn wait(rest: &Rest, path: &str, is_good: impl Fn(&Value) -> bool) -> Value {
+pub(super) async fn wait(rest: &Rest, path: &str, is_good: impl Fn(&Value) -> bool) -> Value {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let rollout = rest.get(path).await.json();
@@ -52,7 +52,7 @@ async fn wait(rest: &Rest, path: &str, is_good: impl Fn(&Value) -> bool) -> Valu
     }
 }
 
-fn at<'v>(phase: &'v str, step: u64) -> impl Fn(&Value) -> bool + 'v {
+pub(super) fn at<'v>(phase: &'v str, step: u64) -> impl Fn(&Value) -> bool + 'v {
     move |rollout| rollout["phase"] == phase && rollout["step"] == step
 }
 
@@ -123,7 +123,7 @@ async fn what_is_wrong_with_a_rollout_is_told_and_nothing_changes() {
         (json!({"steps": []}), 422, "invalid", "#/steps"),
         (json!({"stps": []}), 422, "invalid", "#/stps"),
         (
-            json!({"webhooks": [{"name": "a", "type": "event", "url": "https://a/"}]}),
+            json!({"webhooks": [{"name": "a", "type": "event", "url": "https://me@a/"}]}),
             422,
             "invalid",
             "#/webhooks/0/url",
@@ -350,6 +350,48 @@ async fn a_gate_is_asked_until_it_says_go_and_a_check_that_fails_aborts() {
     let events = failed["events"].to_string();
     assert!(events.contains("the webhook \\\"check\\\" did not say go: 500"), "{failed:#}");
     assert_eq!(served_weights(&rest, ROUTES), json!([100, 0]));
+}
+
+/// A webhook that reads what it is sent, and answers with these bytes or never.
+async fn answering(bytes: Option<&'static [u8]>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/?token=hunter2", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let mut kept = vec![];
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let _ = socket.read(&mut [0; 4096]).await;
+            match bytes {
+                Some(bytes) => _ = socket.write_all(bytes).await,
+                None => kept.push(socket),
+            }
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn a_webhook_that_hangs_or_answers_garbage_is_no_go_and_weights_stay() {
+    let rest = world().await;
+    let garbage: &[u8] = b"\x00\xff garbage\r\n\r\n";
+    for (bytes, said) in
+        [(None, "no answer within"), (Some(garbage), "no HTTP answer"), (Some(b""), "no HTTP answer")]
+    {
+        let hook =
+            |kind: &str, url: &str| json!({"name": kind, "type": kind, "url": url, "timeout": "200ms"});
+        let url = answering(bytes).await;
+        // A check that hangs aborts; a gate is asked again and again, and an event is told to nobody.
+        let path = start(&rest, &json!({"webhooks": [hook("event", &url), hook("pre-rollout", &url)]})).await;
+        let failed = wait(&rest, &path, |one| one["phase"] == "Failed").await;
+        let events = failed["events"].to_string();
+        assert!(events.contains(said) && !events.contains("hunter2"), "{failed:#}");
+        let path = start(&rest, &json!({"webhooks": [hook("confirm-traffic-increase", &url)]})).await;
+        let waiting = wait(&rest, &path, |one| one["message"].to_string().contains(said)).await;
+        assert_eq!((&waiting["phase"], &waiting["step"]), (&json!("Progressing"), &json!(0)), "{waiting:#}");
+        assert_eq!(served_weights(&rest, ROUTES), json!([100, 0]));
+        let aborted = post(&rest, &format!("{path}:abort"), &json!({})).await;
+        assert_eq!(aborted.status, 200, "{}", aborted.text);
+        wait(&rest, &path, |one| one["phase"] == "Aborted").await;
+    }
 }
 
 #[tokio::test]

@@ -1,8 +1,17 @@
 //! Rollouts with the real server: judged by the load reports of a real Envoy, steered over REST, and killed on the way.
 
+mod calls;
+#[path = "../documents/certificates.rs"]
+#[expect(dead_code, reason = "the tests of documents need more of it")]
+mod certificates;
+mod cli;
+mod grpc;
+mod reports;
+mod support;
+mod testers;
+mod watch;
+
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -12,101 +21,16 @@ use envoy_types::pb::envoy::config::route::v3::route_action::ClusterSpecifier;
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
 use prost::Message as _;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use xds_tests::config::ConfigDir;
-use xds_tests::documents::{World, service};
+use xds_tests::documents::service;
 use xds_tests::http::Connection;
 use xds_tests::random::Random;
 use xds_tests::raw::{self, SotwStream, path};
 use xds_tests::server::{Server, Setup, Variant, cli};
-use xds_tests::wait::{PATIENCE, wait_for};
+use xds_tests::wait::PATIENCE;
 
-const RULE: &str = "/v1/weights/HTTPRoute/default/web/0";
-
-fn documents(port: &str) -> String {
-    format!(
-        "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: web}}\nspec:\n  \
-         gatewayClassName: xds-server\n  listeners: [{{name: http, protocol: HTTP, port: {port}}}]\n---\n\
-         apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: web}}\nspec:\n  \
-         parentRefs: [{{name: web}}]\n  rules:\n  - backendRefs: \
-         [{{name: v1, port: 8080, weight: 100}}, {{name: v2, port: 8080, weight: 0}}]\n"
-    )
-}
-
-fn rollout(fields: &Value) -> Value {
-    let mut body = json!({
-        "route": {"kind": "HTTPRoute", "namespace": "default", "name": "web", "rule": "0"},
-        "stable": "v1:8080", "canary": "v2:8080",
-    });
-    for (key, value) in fields.as_object().into_iter().flatten() {
-        body[key] = value.clone();
-    }
-    body
-}
-
-/// A world with an Envoy that reports its load every second.
-async fn world() -> Result<World> {
-    let setup = Setup::new()?.arg("--load-report-interval=1s").fixed_xds_port()?;
-    let mut world = World::start_with(setup, &["v1", "v2"]).await?;
-    world.ports(&["web"])?;
-    world.write("routes.yaml", &documents("{web}"))?;
-    wait_for("the rule", PATIENCE, async || world.server.get(RULE).await?.success()).await?;
-    Ok(world)
-}
-
-/// Requests that never stop, one after the other.
-struct Load {
-    is_stopped: Arc<AtomicBool>,
-    n_failed: Arc<AtomicU64>,
-    task: JoinHandle<Result<u64>>,
-}
-
-impl Load {
-    async fn start(addr: SocketAddr) -> Result<Self> {
-        let mut connection = wait_for("a route", PATIENCE, async || {
-            let mut connection = Connection::open(addr).await?;
-            ensure!(connection.get("/").await?.status == 200);
-            Ok(connection)
-        })
-        .await?;
-        let (is_stopped, n_failed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (stop, failed) = (Arc::clone(&is_stopped), Arc::clone(&n_failed));
-        let task = tokio::spawn(async move {
-            let mut n = 0;
-            while !stop.load(Ordering::Relaxed) {
-                if connection.get("/").await?.status != 200 {
-                    failed.fetch_add(1, Ordering::Relaxed);
-                }
-                n += 1;
-                // A few hundred a second, so that the test does not starve what it tests.
-                sleep(Duration::from_millis(2)).await;
-            }
-            Ok(n)
-        });
-        Ok(Self { is_stopped, n_failed, task })
-    }
-
-    async fn stop(self) -> Result<(u64, u64)> {
-        self.is_stopped.store(true, Ordering::Relaxed);
-        let n = self.task.await??;
-        Ok((n, self.n_failed.load(Ordering::Relaxed)))
-    }
-}
-
-async fn start(server: &Server, fields: &Value) -> Result<String> {
-    let answer = server.post("/v1/rollouts", &rollout(fields)).await?;
-    Ok(answer["id"].as_str().context("no id")?.to_owned())
-}
-
-async fn wait_phase(server: &Server, id: &str, phase: &str, limit: Duration) -> Result<Value> {
-    wait_for(phase, limit, async || {
-        let rollout = server.get_json(&format!("/v1/rollouts/{id}")).await?;
-        ensure!(rollout["phase"] == phase, "{rollout:#}");
-        Ok(rollout)
-    })
-    .await
-}
+use crate::support::{Load, RULE, documents, start, wait_phase, world};
 
 #[tokio::test]
 async fn a_failing_canary_is_taken_back_by_load_reports_within_two_intervals() -> Result<()> {

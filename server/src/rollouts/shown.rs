@@ -1,0 +1,55 @@
+//! What clients reported of the backends of rollouts, as it is shown: added up once a second, however many read or watch it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use xds_api::rollouts::{LOADS_SHOWN_MS, RolloutLoads};
+use xds_cache::Revision;
+use xds_rollout::Rollout;
+
+use super::Parts;
+use super::concern::{ClustersBehind, loads_of};
+
+/// The loads that were shown last. Cheap to clone; all clones are one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ShownLoads {
+    kept: Arc<Mutex<Kept>>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// The clusters of what is served, and the revision of that.
+    clusters: Option<(Revision, ClustersBehind)>,
+    second: u64,
+    /// Of this second, by the id of the rollout.
+    loads: BTreeMap<String, RolloutLoads>,
+}
+
+impl ShownLoads {
+    /// Those of a rollout, at most a second old.
+    pub(super) fn of(&self, parts: &Parts, rollout: &Rollout) -> RolloutLoads {
+        let now_ms = (parts.clock)();
+        let (revision, groups) = parts.publisher.groups();
+        // Who comes while they are added up waits for that, and takes them.
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let Kept { clusters, second, loads } = &mut *kept;
+        let is_current = clusters.as_ref().is_some_and(|(known, _)| *known == revision);
+        if !is_current {
+            *clusters = Some((revision, ClustersBehind::new(&groups)));
+        }
+        if !is_current || *second != now_ms / REFRESH_MS {
+            *second = now_ms / REFRESH_MS;
+            loads.clear();
+        }
+        if let Some(known) = loads.get(rollout.id()) {
+            return *known;
+        }
+        let Some((_, behind)) = clusters else { return RolloutLoads::default() };
+        let new = loads_of(parts, rollout.spec(), now_ms.saturating_sub(LOADS_SHOWN_MS), behind);
+        loads.insert(rollout.id().to_owned(), new);
+        new
+    }
+}
+
+/// How long loads are shown as they are. Reports come no faster.
+const REFRESH_MS: u64 = 1_000;
