@@ -21,6 +21,7 @@ mod observed;
 mod past;
 mod plan;
 mod record;
+mod recorded;
 pub(crate) mod rollouts;
 mod state;
 mod stored;
@@ -120,6 +121,8 @@ struct Shared {
     former: Mutex<Option<wave::former::FormerDocuments>>,
     /// Told when overrides of weights change.
     weights_changed: tokio::sync::Notify,
+    /// What the files gave when their copies were saved, until the first load.
+    recalled: Mutex<Option<load::Base>>,
 }
 
 /// How many events a slow reader may lag behind before it loses the oldest.
@@ -158,6 +161,7 @@ impl Control {
             wave_told: tokio::sync::Notify::new(),
             former: Mutex::default(),
             weights_changed: tokio::sync::Notify::new(),
+            recalled: Mutex::default(),
             options,
         };
         shared.read_wave(&keys)?;
@@ -276,6 +280,7 @@ impl xds_api::handle::Control for Control {
                 touched.insert(&doubt.place.file);
             }
         }
+        self.shared.tell_waves(&mut files);
         for path in touched {
             if let Some(file) = files.get_mut(path) {
                 file.diagnostics.sort_by_key(|one| (one.place.line, one.place.column));

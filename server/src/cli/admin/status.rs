@@ -70,7 +70,9 @@ fn render(status: &Value) -> String {
         let n_objects = file["objects"].as_array().map_or(0, Vec::len).to_string();
         let served = if is_old { "last good" } else { "current" };
         files.push(vec![cell(&file["path"]), n_objects, count("error"), count("warning"), served.to_owned()]);
-        for one in found.iter().filter(|one| one["severity"] == "error") {
+        // Of a change that is on its way to everyone too: who looks for it here should find it.
+        let is_wave = |one: &Value| one["code"].as_str().is_some_and(|code| code.starts_with("wave-"));
+        for one in found.iter().filter(|one| one["severity"] == "error" || is_wave(one)) {
             let place = format!("{}:{}:{}", cell(&file["path"]), cell(&one["line"]), cell(&one["column"]));
             let message = one.get("detail").map(cell).unwrap_or_default();
             diagnostics.push_str(&format!("{}: {}\n", clean(&place), clean(&message)));
