@@ -10,10 +10,12 @@ use crate::cli::Failure;
 
 mod conditions;
 mod history;
+mod in_waves;
 mod loads;
 mod nodes;
 mod rollout;
 mod status;
+mod watch;
 mod waves;
 mod weights;
 
