@@ -4,6 +4,7 @@ mod acked;
 mod documents;
 mod events;
 mod files;
+mod history;
 mod model;
 mod observed;
 mod places;

@@ -30,7 +30,7 @@ async fn post(rest: &Rest, path: &str, body: &Value) -> Reply {
 }
 
 /// Begins a rollout, as soon as the driver is there. Gives its path.
-async fn start(rest: &Rest, fields: &Value) -> String {
+pub(super) async fn start(rest: &Rest, fields: &Value) -> String {
     let reply = post(rest, "/v1/rollouts", &rollout(fields)).await;
     assert_eq!(reply.status, 202, "{}", reply.text);
     let location = reply.headers["location"].to_str().unwrap().to_owned();
@@ -40,7 +40,7 @@ async fn start(rest: &Rest, fields: &Value) -> String {
 }
 
 /// Waits until a rollout is as it should be.
-async fn wait(rest: &Rest, path: &str, is_good: impl Fn(&Value) -> bool) -> Value {
+pub(super) async fn wait(rest: &Rest, path: &str, is_good: impl Fn(&Value) -> bool) -> Value {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let rollout = rest.get(path).await.json();
@@ -52,7 +52,7 @@ async fn wait(rest: &Rest, path: &str, is_good: impl Fn(&Value) -> bool) -> Valu
     }
 }
 
-fn at<'v>(phase: &'v str, step: u64) -> impl Fn(&Value) -> bool + 'v {
+pub(super) fn at<'v>(phase: &'v str, step: u64) -> impl Fn(&Value) -> bool + 'v {
     move |rollout| rollout["phase"] == phase && rollout["step"] == step
 }
 

@@ -4,6 +4,7 @@ mod files;
 mod fleet;
 mod restarts;
 mod weights;
+mod writes;
 
 use std::time::Duration;
 
