@@ -93,12 +93,10 @@ pub(crate) fn version_of_content(value: &[u8]) -> Option<String> {
 /// What is kept of an object, as it is shown: without secrets.
 pub(crate) fn shown_content(codec: &Codec, key: &StoreKey, value: &Bytes) -> Option<Value> {
     let field = |name: &str| serde_json::from_slice::<Value>(value).ok()?.get_mut(name).map(Value::take);
-    match key {
-        StoreKey::FileDocument(key) => {
-            field("document").or_else(|| Some(redact(key.kind, &field("source")?)))
-        }
-        _ => field("resource").or_else(|| Some(codec.to_json(&record::read(value).ok()?))),
+    if let StoreKey::FileDocument(key) = key {
+        return field("document").or_else(|| Some(redact(key.kind, &field("source")?)));
     }
+    field("resource").or_else(|| Some(codec.to_json(&record::read(value).ok()?)))
 }
 
 /// The overrides that the changed files have caught up with: `contents` is what changed in them (D6).

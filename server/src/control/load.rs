@@ -180,18 +180,10 @@ impl Shared {
                 }
                 Err(error) => {
                     // What the files say does not depend on the store: they are served as they are.
-                    self.problem(
-                        "record",
-                        format!("a load of the files could not be recorded: {}", chain(&error)),
-                    );
+                    let problem = format!("a load of the files could not be recorded: {}", chain(&error));
+                    self.problem("record", problem);
                     is_record_due = may_pass(&error);
-                    let keeps = document_patch.is_empty()
-                        && Arc::ptr_eq(&documents.weights, &world.documents.weights);
-                    let DocumentState { owned, weights, .. } = world.documents.clone();
-                    let documents = match keeps {
-                        true => documents,
-                        false => self.translate(world, Said { files: documents.files, owned, weights }),
-                    };
+                    let documents = self.unrecorded(world, documents, &document_patch);
                     let groups = world.rebased(&base, &Patch::new(), &documents);
                     (world.revision, Patch::new(), documents, groups)
                 }
@@ -203,8 +195,8 @@ impl Shared {
         if is_recorded {
             self.solved("record");
         }
-        if let Some(ended) = &ended {
-            self.tell_ended(ended);
+        if let Some(ended) = ended {
+            self.take_ended(ended);
         }
         let is_first = {
             let mut state = self.state();
@@ -213,9 +205,6 @@ impl Shared {
             state.is_record_due = is_record_due;
             if let AfterLoad::Becomes(wave) = &wave {
                 state.wave = wave.as_deref().cloned();
-                if let Some(ended) = ended {
-                    state.ended = std::mem::take(&mut state.ended).with(ended);
-                }
                 if let Some(wave) = state.wave.as_mut().filter(|_| !is_recorded) {
                     // Its ACKs could not be told from earlier ones.
                     wave.stopped = Some("the change could not be recorded".into());
@@ -224,9 +213,7 @@ impl Shared {
             state.observed = Arc::default();
             !std::mem::replace(&mut state.is_loaded, true)
         };
-        if is_first {
-            self.forget_recalled();
-        }
+        self.forget_recalled();
         let changes = is_first || revision != world.revision || !is_same(&world.groups, &groups);
         self.apply(revision, patch, documents, groups.clone());
         self.prepare().await;
@@ -246,6 +233,15 @@ impl Shared {
             self.tell_dropped(&dropped);
         }
         true
+    }
+
+    /// The documents of a load that could not be recorded: what the API says stays as it is.
+    fn unrecorded(&self, world: &World, documents: DocumentState, patch: &DocumentPatch) -> DocumentState {
+        let DocumentState { owned, weights, .. } = world.documents.clone();
+        if patch.is_empty() && Arc::ptr_eq(&documents.weights, &weights) {
+            return documents;
+        }
+        self.translate(world, Said { files: documents.files, owned, weights })
     }
 
     /// Tells which overrides files have caught up with.

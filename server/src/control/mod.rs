@@ -2,7 +2,7 @@
 //!
 //! Files and the admin API both end here: a change is built from what is, checked, committed to the store by compare-and-set
 //! and published, one change at a time. What the files say is the *base*, what the API says the *overrides* (D6); the store
-//! keeps the overrides, and of the files only a hash and contents for differences.
+//! keeps the overrides, and of the files what they said last, without secrets: for differences, and for the next start.
 //!
 //! [`candidate`] says what a write would make of the overrides, [`check`] whether that is valid, [`plan`] what has to be
 //! stored for it, [`mod@write`] does it. [`load`] takes in what the files give, [`stored`] what the store holds, [`past`] what it

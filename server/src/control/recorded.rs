@@ -74,36 +74,30 @@ impl Shared {
             let Some(key) = StoreKey::parse(text).filter(is_content) else { continue };
             let value = store.blob(*hash)?.unwrap_or_default();
             let version = version_of_content(&value);
-            match &key {
-                StoreKey::FileDocument(name) => {
-                    let is_it = |found: &&GroupedDocument| {
-                        version.as_deref() == Some(&*content_hash(&found.document, &found.group))
-                    };
-                    let recalled = || recalled?.documents.get(name).filter(is_it).cloned();
-                    let whole = documents::read_record(name, &value).ok().or_else(recalled);
-                    let document = whole.or_else(|| after.documents.get(name).cloned());
-                    found_documents.extend(document.map(|document| (name.clone(), document)));
+            if let StoreKey::FileDocument(name) = &key {
+                let is_it = |found: &&GroupedDocument| {
+                    version.as_deref() == Some(&*content_hash(&found.document, &found.group))
+                };
+                let recalled = || recalled?.documents.get(name).filter(is_it).cloned();
+                let whole = documents::read_record(name, &value).ok().or_else(recalled);
+                let document = whole.or_else(|| after.documents.get(name).cloned());
+                found_documents.extend(document.map(|document| (name.clone(), document)));
+            } else if let StoreKey::File(group, resource_key) = &key {
+                let of = |base: &Base| base.layer.resources(group)?.get(resource_key).cloned();
+                let is_it = |found: &Arc<Resource>| version == Some(found.version().to_string());
+                let whole = record::read(&value).ok().map(Arc::new);
+                let whole = whole.or_else(|| recalled.and_then(of).filter(is_it));
+                if let Some(resource) = whole.or_else(|| of(after)) {
+                    let group = layer.groups.entry(group.clone()).or_default();
+                    group.resources.insert(resource_key.clone(), resource);
                 }
-                StoreKey::File(group, resource_key) => {
-                    let of = |base: &Base| base.layer.resources(group)?.get(resource_key).cloned();
-                    let is_it = |found: &Arc<Resource>| version == Some(found.version().to_string());
-                    let whole = record::read(&value).ok().map(Arc::new);
-                    let whole = whole.or_else(|| recalled.and_then(of).filter(is_it));
-                    if let Some(resource) = whole.or_else(|| of(after)) {
-                        let group = layer.groups.entry(group.clone()).or_default();
-                        group.resources.insert(resource_key.clone(), resource);
-                    }
+            } else if let StoreKey::FileGroup(name) = &key {
+                let group = layer.groups.entry(name.clone()).or_default();
+                let read = stored::take_in(&self.parts.codec, group, &StoreKey::Group(name.clone()), &value);
+                if read.is_err() {
+                    group.definition =
+                        after.layer.groups.get(name).and_then(|group| group.definition.clone());
                 }
-                StoreKey::FileGroup(name) => {
-                    let group = layer.groups.entry(name.clone()).or_default();
-                    if stored::take_in(&self.parts.codec, group, &StoreKey::Group(name.clone()), &value)
-                        .is_err()
-                    {
-                        group.definition =
-                            after.layer.groups.get(name).and_then(|group| group.definition.clone());
-                    }
-                }
-                _ => {}
             }
         }
         Ok(Some(Base { layer: Arc::new(layer), documents: Arc::new(found_documents) }))

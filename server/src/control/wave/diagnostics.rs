@@ -57,12 +57,12 @@ fn place(world: &World, key: &StoreKey, value: Option<&HeldValue>) -> Option<Pla
         }
         Origin::Api => None,
     };
-    let present = match key {
-        StoreKey::File(group, key) => {
-            world.base.resources(group).and_then(|all| all.get(key)).and_then(|one| of_origin(one.origin()))
-        }
-        StoreKey::FileDocument(key) => world.documents.files.get(key).map(|one| one.document.place.clone()),
-        _ => return None,
+    let present = if let StoreKey::File(group, key) = key {
+        world.base.resources(group).and_then(|all| all.get(key)).and_then(|one| of_origin(one.origin()))
+    } else if let StoreKey::FileDocument(key) = key {
+        world.documents.files.get(key).map(|one| one.document.place.clone())
+    } else {
+        return None;
     };
     // What was taken out has no line any more.
     let former = || match value? {

@@ -432,8 +432,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Tells of a rollout that ended because files changed.
-    pub(crate) fn tell_ended(&self, ended: &EndedWave) {
+    /// Keeps, and tells of, a rollout that ended because files changed.
+    pub(crate) fn take_ended(&self, ended: EndedWave) {
         let WaveReport { rollout, phase, reason, .. } = &ended.report;
         let message = reason.clone().unwrap_or_default();
         if let Some(observer) = &self.parts.observer {
@@ -441,6 +441,8 @@ impl Shared {
         }
         tracing::info!(rollout, phase = phase.as_str(), "{message}");
         self.tell(Event::Wave { rollout: *rollout, phase: *phase, share: None, message });
+        let mut state = self.state();
+        state.ended = std::mem::take(&mut state.ended).with(ended);
     }
 
     pub(crate) fn tell_wave(&self, wave: &Wave, phase: WavePhase, message: String) {

@@ -63,13 +63,12 @@ impl Ended {
     /// What has to be stored so that a restart finds them; `stored` are all keys as they are.
     pub(crate) fn plan(&self, stored: &BTreeMap<String, BlobHash>) -> Plan {
         let mut plan = Plan::new();
-        let mut gone: BTreeMap<u64, StoreKey> = stored
-            .keys()
-            .filter_map(|text| match StoreKey::parse(text)? {
-                key @ StoreKey::EndedWave(id) => Some((id, key)),
-                _ => None,
-            })
-            .collect();
+        let ended = |text: &String| {
+            let key = StoreKey::parse(text)?;
+            let StoreKey::EndedWave(id) = key else { return None };
+            Some((id, key))
+        };
+        let mut gone: BTreeMap<u64, StoreKey> = stored.keys().filter_map(ended).collect();
         for one in &self.waves {
             let id = one.report.rollout;
             gone.remove(&id);

@@ -8,6 +8,16 @@ use super::*;
 const JSON: (&str, &str) = ("content-type", "application/json");
 const YAML: (&str, &str) = ("content-type", "application/yaml");
 
+/// Waves that cannot be, and what is said to be right.
+const WRONG: [(&str, &str); 6] = [
+    ("waves=0%25", "write 1%, 0.5% or 100%, at least 0.01%"),
+    ("waves=a,b", "write 1%, 0.5% or 100%"),
+    ("waves=10%25,5%25", "waves must grow: 10% comes before 5%"),
+    ("waves=10%25&hold=soon", "write 500ms, 30s, 5m or 2h"),
+    ("waves=10%25&maxNacks=few", "write a number such as 2, or a share such as 5%"),
+    ("waves=10%25&ackTimeout=-1s", "write 500ms, 30s, 5m or 2h"),
+];
+
 /// Weights are changed by whoever has seen them.
 fn headers<'h>(path: &str, content_type: (&'h str, &'h str)) -> Vec<(&'h str, &'h str)> {
     if path == RULE { vec![content_type, ANY] } else { vec![content_type] }
@@ -73,20 +83,11 @@ async fn every_write_is_rolled_out_in_waves_if_it_says_so() {
     ] {
         let headers = headers(path, header);
         let call = async |query: &str| rest.call(method, &format!("{path}?{query}"), &headers, &body).await;
-        for (query, right) in [
-            ("waves=0%25", "write 1%, 0.5% or 100%, at least 0.01%"),
-            ("waves=a,b", "write 1%, 0.5% or 100%"),
-            ("waves=10%25,5%25", "waves must grow: 10% comes before 5%"),
-            ("waves=10%25&hold=soon", "write 500ms, 30s, 5m or 2h"),
-            ("waves=10%25&maxNacks=few", "write a number such as 2, or a share such as 5%"),
-            ("waves=10%25&ackTimeout=-1s", "write 500ms, 30s, 5m or 2h"),
-        ] {
+        for (query, right) in WRONG {
             let reply = call(query).await;
             let problem = reply.json();
-            assert!(
-                reply.status == 400 && problem["detail"].to_string().contains(right),
-                "{path}?{query}: {problem}"
-            );
+            let told = reply.status == 400 && problem["detail"].to_string().contains(right);
+            assert!(told, "{path}?{query}: {problem}");
         }
         let reply = call("waves=30%25&hold=1h&dryRun=true").await;
         assert_eq!(
