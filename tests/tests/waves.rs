@@ -16,6 +16,7 @@ use xds_tests::server::{Server, Setup, Variant};
 use xds_tests::wait::{PATIENCE, wait_for};
 
 const N_NODES: usize = 20;
+const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
 /// The nodes `node-0`, `node-1` and so on, every other one with incremental xDS. All have a wildcard for clusters and accept
 /// at once what is not newer than they may.
@@ -233,6 +234,35 @@ async fn files_that_change_while_the_server_is_down_reach_the_first_wave_only() 
     let told: Vec<_> =
         waves["rollouts"].as_array().into_iter().flatten().map(|one| (&one["id"], &one["phase"])).collect();
     assert_eq!(told, [(&begun[1], &json!("completed")), (&begun[0], &json!("superseded"))], "{waves:#}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn secrets_of_files_that_change_while_the_server_is_down_wait_for_their_wave() -> Result<()> {
+    let dir = ConfigDir::new()?;
+    let secret = |value: &str| {
+        let secret =
+            json!({"@type": SECRET, "name": "s", "generic_secret": {"secret": {"inline_string": value}}});
+        dir.write_resources("s.yaml", &[secret]).map(|_| ())
+    };
+    secret("old")?;
+    let setup = Setup::new()?.watch(dir.path()).arg("--waves=30%,100%").arg("--wave-hold=1h");
+    let copies = setup.data_dir().join("last-good");
+    let mut server = Server::start_with(setup).await?;
+    wait_for("the last good copy", PATIENCE, async || {
+        ensure!(
+            std::fs::read_dir(&copies)?
+                .any(|entry| entry.is_ok_and(|entry| entry.path().extension().is_some_and(|e| e == "copy")))
+        );
+        Ok(())
+    })
+    .await?;
+    server.kill().await?;
+    secret("new")?;
+    server.restart().await?;
+    server.wait_ready().await?;
+    let waves = server.get_json("/v1/waves").await?;
+    assert_eq!(waves["rollouts"][0]["objects"], json!(["default/secrets/s"]), "{waves:#}");
     Ok(())
 }
 

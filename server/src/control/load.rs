@@ -347,7 +347,7 @@ impl Shared {
             let hash = if is_first || self.has_contents(keys) { hash } else { hash_alone(&hash) };
             plan.push((StoreKey::FilesHash, Some(Bytes::from(hash))));
         }
-        let ended = self.plan_waves(&wave, keys, &mut plan);
+        let ended = self.plan_waves(&wave, base, keys, &mut plan);
         // It makes no revision of its own.
         if !plan.is_empty() {
             let (before, after) = (&world.documents.translated, &documents.translated);

@@ -146,6 +146,8 @@ mod tests {
             "problems": ["slow disk \"a\"", "b\u{1b}[31m\\n"],
             "files": [{"path": "a.yaml", "objects": [{"lastGood": true}], "diagnostics": [
                 {"severity": "error", "line": 2, "column": 3, "detail": "unknown field \"it's\""},
+                {"severity": "info", "code": "wave-under-way", "line": 4, "column": 1, "detail": "10% have it"},
+                {"severity": "info", "code": "unsupported-kind", "line": 9, "column": 1, "detail": "left out"},
             ]}],
             "nodes": [{"types": {"x": {"status": "SYNCED"}}}, {"unmatched": true}],
         });
@@ -153,7 +155,7 @@ mod tests {
             render(&status),
             "ready: yes\nheld back: 6 of 10 go (POST /v1/reload?confirm=true lets it pass)\nproblem: slow disk \"a\"\n\
              problem: b\\u{1b}[31m\\n\n\nFILE    OBJECTS  ERRORS  WARNINGS  SERVED\na.yaml  1        1       0         last good\n\
-             a.yaml:2:3: unknown field \"it's\"\n\nnodes: 2 (1 SYNCED, 1 unmatched)\n"
+             a.yaml:2:3: unknown field \"it's\"\na.yaml:4:1: 10% have it\n\nnodes: 2 (1 SYNCED, 1 unmatched)\n"
         );
     }
 }

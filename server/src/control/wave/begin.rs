@@ -46,7 +46,8 @@ impl Shared {
     ) -> Result<Option<Wave>, WriteError> {
         let held = held_of_write(world, plan);
         let active = self.state().wave.clone();
-        if let Some(active) = &active {
+        // What was put back is served to nobody: a forced write may lie over it.
+        if let Some(active) = active.as_ref().filter(|active| active.stopped.is_none() || !options.force) {
             refuse_touched(active, plan, named)?;
         }
         let policy = match &options.waves {
@@ -311,7 +312,7 @@ pub(crate) fn held_of_load(world: &World, base: &Base) -> Held {
 }
 
 /// Whether the files say of an object what it was.
-fn says(base: &Base, key: &StoreKey, value: Option<&HeldValue>) -> bool {
+pub(crate) fn says(base: &Base, key: &StoreKey, value: Option<&HeldValue>) -> bool {
     match (key, value) {
         (StoreKey::File(name, key), value) => {
             let present = base.layer.resources(name).and_then(|resources| resources.get(key));

@@ -224,20 +224,19 @@ impl Shared {
         Ok(report)
     }
 
-    /// Puts back whatever is under way, so that a forced write can be done.
+    /// Puts back whatever is under way, so that a forced write can be done. What files say stays held meanwhile; only a forced
+    /// write that begins a rollout of its own takes its place, and lets everyone have it.
     pub(crate) async fn abort_for(self: &Arc<Self>, actor: &str) -> Result<(), WriteError> {
         let Some(wave) = self.state().wave.clone() else { return Ok(()) };
-        let members = self.look_at(&wave).members;
-        self.put_back(&wave, &format!("aborted by a forced write of {actor}"), members).await?;
-        // What files say is served to nobody by now; a forced write of it lies over that.
-        let rest = self.state().wave.clone();
-        if let Some(rest) = rest {
-            let summary = format!("let go of the rollout {}", rest.id);
-            let reason = Some(format!("a forced write of {actor} took its place"));
-            let ended = self.ended(&rest, WavePhase::Superseded, reason);
-            self.end_wave(None, Candidate::default(), ended, actor, &summary).await?;
+        if wave.stopped.is_none() || wave.has_overrides() {
+            let members = self.look_at(&wave).members;
+            let reason = format!("aborted by a forced write of {actor}");
+            return self.put_back(&wave, &reason, members).await.map(|_| ());
         }
-        Ok(())
+        let summary = format!("let go of the rollout {}", wave.id);
+        let reason = Some(format!("a forced write of {actor} took its place"));
+        let ended = self.ended(&wave, WavePhase::Superseded, reason);
+        self.end_wave(None, Candidate::default(), ended, actor, &summary).await
     }
 
     /// Does what somebody asks for.

@@ -10,10 +10,11 @@ use xds_cache::Revision;
 use xds_store::{BlobHash, Store, StoreError};
 
 use super::Wave;
-use super::begin::AfterLoad;
+use super::begin::{AfterLoad, says};
 use super::record::{self, PolicyRecord, from_millis, millis};
 use crate::control::Shared;
 use crate::control::key::StoreKey;
+use crate::control::load::Base;
 use crate::control::plan::Plan;
 
 /// The last rollouts that ended, newest first: at most [`MAX_ENDED`].
@@ -160,25 +161,29 @@ impl Shared {
     pub(crate) fn plan_waves(
         &self,
         after: &AfterLoad,
+        base: &Base,
         stored: &BTreeMap<String, BlobHash>,
         plan: &mut Plan,
     ) -> Option<EndedWave> {
         let AfterLoad::Becomes(next) = after else { return None };
         plan.extend(record::plan(next.as_deref(), stored));
-        let ended = self.superseded(next.as_deref())?;
+        let ended = self.superseded(next.as_deref(), base)?;
         let all = self.state().ended.clone().with(ended.clone());
         plan.extend(all.plan(stored));
         Some(ended)
     }
 
-    /// How the rollout that is under way ends because files changed: they say what was before, or there is `next` for them.
-    fn superseded(&self, next: Option<&Wave>) -> Option<EndedWave> {
+    /// How the rollout that is under way ends because files changed: there is `next` for them, they say what was before, or they
+    /// reach everyone, because nobody asks for waves any more.
+    fn superseded(&self, next: Option<&Wave>, base: &Base) -> Option<EndedWave> {
         let wave = self.state().wave.clone().filter(|wave| next.is_none_or(|next| next.id != wave.id))?;
+        let is_as_before = wave.held.iter().all(|(key, value)| says(base, key, value.as_ref()));
         let (phase, reason) = match next {
             Some(next) => {
                 (WavePhase::Superseded, format!("files changed, which began the rollout {}", next.id))
             }
-            None => (WavePhase::Reverted, "the files say again what was before".to_owned()),
+            None if is_as_before => (WavePhase::Reverted, "the files say again what was before".to_owned()),
+            None => (WavePhase::Superseded, "files changed, which reached everyone at once".to_owned()),
         };
         Some(self.ended(&wave, phase, Some(reason)))
     }

@@ -89,6 +89,26 @@ async fn what_a_file_does_not_say_any_more_is_told_there_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_forced_write_lets_nothing_pass_that_was_put_back() {
+    let server = open(&MemoryStore::new(), policy("10%", 60));
+    server.control.load_files(load(&[("default", &[("a", "1"), ("b", "1")])])).await.unwrap();
+    server.control.load_files(load(&[("default", &[("a", "bad"), ("b", "bad")])])).await.unwrap();
+    let mut fleet = Fleet::connect(&server, N_CLIENTS);
+    let at_once = WriteOptions { force: true, waves: WaveChoice::AtOnce, ..WriteOptions::default() };
+    server.control.write(put("default", "a", "over"), at_once.clone()).await.unwrap();
+    fleet.pump(&server);
+    assert_eq!((fleet.with("a", "over").len(), fleet.with("b", "1").len()), (N_CLIENTS, N_CLIENTS));
+    assert_eq!(newest(&server).unwrap().phase, WavePhase::Held);
+    // Only one that begins a rollout itself takes its place.
+    let forced = WriteOptions { waves: WaveChoice::By(policy("20%", 60)), ..at_once };
+    server.control.write(put("default", "c", "1"), forced).await.unwrap();
+    fleet.pump(&server);
+    assert_eq!(fleet.with("b", "bad").len(), N_CLIENTS);
+    let told: Vec<_> = server.control.waves().iter().map(|one| one.phase).collect();
+    assert_eq!(told, [WavePhase::Progressing, WavePhase::Superseded]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_told_of_one_file_is_bounded() {
     let server = open(&MemoryStore::new(), policy("10%", 60));
     let names: Vec<String> = (0..150).map(|n| format!("c{n}")).collect();

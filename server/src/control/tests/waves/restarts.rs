@@ -126,7 +126,9 @@ async fn only_groups_with_a_policy_let_files_wait_for_their_wave_at_the_start() 
     let third = Killable::open(&store, &options);
     third.server.control.load_files(of("careful", false, "3")).await.unwrap();
     assert_eq!(third.server.served("careful"), pairs(&[("a", "3")]), "nobody asks for waves any more");
-    assert!(third.server.control.waves().iter().all(|one| one.phase != WavePhase::Progressing));
+    let ended = newest(&third.server).unwrap();
+    assert_eq!(ended.phase, WavePhase::Superseded);
+    assert!(ended.reason.unwrap().contains("reached everyone at once"));
 }
 
 #[tokio::test(start_paused = true)]
