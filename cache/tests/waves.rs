@@ -1,5 +1,7 @@
 //! What holds for every rollout in waves, however ACKs, NACKs, time, restarts and verbs come, against a model of its nodes.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::{Duration, Instant};
