@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout_at};
 use utoipa::ToSchema;
 use xds_cache::status::{StreamEntry, StreamId, TypeStatus};
@@ -47,7 +47,7 @@ pub struct AcksReport {
 }
 
 /// A client's rejection.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeNack {
     /// The node id.
     pub node: String,

@@ -471,7 +471,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: Method::Post,
         path: "/v1/waves/{rollout}",
-        summary: "Resume (7:resume), complete (7:promote) or put back (7:abort) a rollout in waves",
+        summary: "Pause (7:pause), resume (7:resume), complete (7:promote) or put back (7:abort) a rollout in waves",
         query: &[],
         input: Input::None,
         output: Output::Object("WaveEntry"),

@@ -147,7 +147,8 @@ fn operation(endpoint: &Endpoint) -> Operation {
     operation = operation.response("200", answer("Done", endpoint.output));
     if endpoint.is_write() {
         operation = operation
-            .response("202", answer("Done, but not every client has accepted it in time", Output::Write));
+            .response("202", answer("Done, but not every client has accepted it in time", Output::Write))
+            .response("409", problem(StatusCode::CONFLICT));
     }
     for status in endpoint.errors.iter().chain(EVERYWHERE) {
         operation = operation.response(status.as_str(), problem(*status));

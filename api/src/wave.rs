@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use xds_cache::wave::Share;
 use xds_cache::{Revision, WavePolicy};
@@ -41,7 +41,7 @@ pub struct WaveReport {
 }
 
 /// The connected nodes that a rollout concerns. No list has more than [`MAX_LISTED`](crate::acks::MAX_LISTED) entries.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WaveMembers {
     /// How many have, or are to have, the change.
@@ -73,7 +73,7 @@ pub enum WavePhase {
     Progressing,
     /// Every member had ACKed; it lets time pass.
     Holding,
-    /// ACKs did not come in time; it waits to be resumed, promoted or aborted.
+    /// ACKs did not come in time, or somebody stopped it; it waits to be resumed, promoted or aborted.
     Paused,
     /// The files say what nobody is served, because it was put back.
     Held,
@@ -81,11 +81,15 @@ pub enum WavePhase {
     Completed,
     /// The change was undone.
     Reverted,
+    /// Its files changed again, which began another one.
+    Superseded,
 }
 
 /// What can be done to a rollout in waves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaveVerb {
+    /// Stops until it is resumed.
+    Pause,
     /// Goes on after a pause; begins again after it was put back.
     Resume,
     /// Gives the change to everyone now.
@@ -102,13 +106,24 @@ impl WaveReport {
             WavePhase::Progressing | WavePhase::Holding | WavePhase::Paused => {
                 self.reached.last().map(|(share, _)| *share)
             }
-            WavePhase::Held | WavePhase::Reverted => None,
+            WavePhase::Held | WavePhase::Reverted | WavePhase::Superseded => None,
             WavePhase::Completed => Some(Share::ALL),
         }
     }
 }
 
 impl WavePhase {
+    /// Every phase.
+    pub const ALL: [Self; 7] = [
+        Self::Progressing,
+        Self::Holding,
+        Self::Paused,
+        Self::Held,
+        Self::Completed,
+        Self::Reverted,
+        Self::Superseded,
+    ];
+
     /// As answers and events say it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -119,15 +134,17 @@ impl WavePhase {
             Self::Held => "held",
             Self::Completed => "completed",
             Self::Reverted => "reverted",
+            Self::Superseded => "superseded",
         }
     }
 }
 
 impl WaveVerb {
-    /// Reads `resume`, `retry` (the same), `promote` or `abort`.
+    /// Reads `pause`, `resume`, `retry` (the same), `promote` or `abort`.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         match name {
+            "pause" => Some(Self::Pause),
             "resume" | "retry" => Some(Self::Resume),
             "promote" => Some(Self::Promote),
             "abort" => Some(Self::Abort),

@@ -13,7 +13,7 @@ use crate::version::VersionHasher;
 
 mod rollout;
 
-pub use rollout::{Decision, NotPaused, Rollout, Seen, Stage};
+pub use rollout::{AlreadyPaused, Decision, NotPaused, Rollout, Seen, Stage};
 
 /// A part of all nodes, in hundredths of a percent: 1 to 10,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -200,6 +200,8 @@ impl Parts {
             last_good,
         };
         let (files, handle) = FileSource::open(parts).context("the last good copies cannot be read")?;
+        let (layer, documents) = files.copies();
+        self.control.recall(layer, documents);
         let reload = handle.clone();
         self.control.set_reload(Arc::new(move |confirm| {
             let reload = reload.clone();

@@ -16,6 +16,7 @@ use xds_tests::server::{Server, Setup, Variant};
 use xds_tests::wait::{PATIENCE, wait_for};
 
 const N_NODES: usize = 20;
+const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
 /// The nodes `node-0`, `node-1` and so on, every other one with incremental xDS. All have a wildcard for clusters and accept
 /// at once what is not newer than they may.
@@ -140,8 +141,9 @@ async fn wait_wave(server: &Server, is_good: impl Fn(&Value) -> bool) -> Result<
     Ok(waves["rollouts"][0].clone())
 }
 
-/// Waits until the members of the first wave, and nobody else, were sent the cluster with 2 seconds. They have not answered.
-async fn wait_members(server: &Server, fleet: &Fleet) -> Result<BTreeSet<String>> {
+/// Waits until the members of the first wave, and nobody else, were sent the cluster with these seconds; the others have 1. They
+/// have not answered.
+async fn wait_members(server: &Server, fleet: &Fleet, seconds: i64) -> Result<BTreeSet<String>> {
     let report = wait_wave(server, |wave| {
         wave["phase"] == "progressing" && ids(wave, "ahead").len() + ids(wave, "behind").len() == N_NODES
     })
@@ -149,7 +151,8 @@ async fn wait_members(server: &Server, fleet: &Fleet) -> Result<BTreeSet<String>
     let members = ids(&report, "ahead");
     ensure!(!members.is_empty() && members.len() < N_NODES, "{report:#}");
     wait_for("the members", PATIENCE, async || {
-        ensure!(fleet.with(2) == members, "{:?} have it, the members are {members:?}", fleet.with(2));
+        let with = fleet.with(seconds);
+        ensure!(with == members, "{with:?} have it, the members are {members:?}");
         Ok(())
     })
     .await?;
@@ -161,7 +164,7 @@ async fn wait_members(server: &Server, fleet: &Fleet) -> Result<BTreeSet<String>
 async fn over_a_kill(mut server: Server, begin: impl AsyncFnOnce(&Server) -> Result<()>) -> Result<()> {
     let fleet = Fleet::connect(&server, 1).await?;
     begin(&server).await?;
-    let members = wait_members(&server, &fleet).await?;
+    let members = wait_members(&server, &fleet, 2).await?;
     let behind = |fleet: &Fleet| {
         let held = fleet.nodes.iter().map(|node| lock(node));
         held.filter(|held| held.seconds == 1).map(|held| held.n_responses).max()
@@ -172,7 +175,7 @@ async fn over_a_kill(mut server: Server, begin: impl AsyncFnOnce(&Server) -> Res
     server.restart().await?;
     server.wait_ready().await?;
     let fleet = Fleet::connect(&server, 1).await?;
-    assert_eq!(wait_members(&server, &fleet).await?, members, "the same nodes after the restart");
+    assert_eq!(wait_members(&server, &fleet, 2).await?, members, "the same nodes after the restart");
     assert_eq!(behind(&fleet), Some(1));
     fleet.accept(2);
     fleet.wait("the change", |held| held.seconds == 2).await?;
@@ -188,6 +191,104 @@ async fn a_change_of_files_reaches_exactly_the_members_also_after_kill_9() -> Re
     let setup = Setup::new()?.watch(dir.path()).arg("--waves=30%,100%").arg("--wave-hold=0s");
     let server = Server::start_with(setup).await?;
     over_a_kill(server, async |_| dir.write_resources("c.yaml", &[cluster(2)]).map(|_| ())).await
+}
+
+#[tokio::test]
+async fn files_that_change_while_the_server_is_down_reach_the_first_wave_only() -> Result<()> {
+    let dir = ConfigDir::new()?;
+    dir.write_resources("c.yaml", &[cluster(1)])?;
+    let setup = Setup::new()?.watch(dir.path()).arg("--waves=30%,100%").arg("--wave-hold=0s");
+    let mut server = Server::start_with(setup).await?;
+    let waves = server.get_json("/v1/waves").await?;
+    assert_eq!(waves["rollouts"], json!([]), "there was nothing before: {waves:#}");
+    let fleet = Fleet::connect(&server, 1).await?;
+    // Killed with nothing under way, then in the middle of that rollout.
+    let mut begun = Vec::new();
+    drop(fleet);
+    for seconds in [2, 3] {
+        server.kill().await?;
+        dir.write_resources("c.yaml", &[cluster(seconds)])?;
+        server.restart().await?;
+        server.wait_ready().await?;
+        let fleet = Fleet::connect(&server, 1).await?;
+        wait_members(&server, &fleet, i64::from(seconds)).await?;
+        let waves = server.get_json("/v1/waves").await?;
+        begun.push(waves["rollouts"][0]["id"].clone());
+        assert_eq!(waves["rollouts"][0]["source"], "file", "{waves:#}");
+        let files = server.get_json("/v1/status/files").await?;
+        let mut told = files["files"][0]["diagnostics"].as_array().into_iter().flatten();
+        assert!(told.any(|one| one["code"] == "wave-under-way" && one["line"] == 2), "{files:#}");
+        if seconds == 3 {
+            let ended = &waves["rollouts"][1];
+            assert_eq!((&ended["id"], &ended["phase"]), (&begun[0], &json!("superseded")), "{waves:#}");
+            fleet.accept(3);
+            fleet.wait("the change", |held| held.seconds == 3).await?;
+            wait_wave(&server, |wave| wave["phase"] == "completed").await?;
+        }
+    }
+    // How both ended is told by the next run too.
+    server.kill().await?;
+    server.restart().await?;
+    server.wait_ready().await?;
+    let waves = server.get_json("/v1/waves").await?;
+    let told: Vec<_> =
+        waves["rollouts"].as_array().into_iter().flatten().map(|one| (&one["id"], &one["phase"])).collect();
+    assert_eq!(told, [(&begun[1], &json!("completed")), (&begun[0], &json!("superseded"))], "{waves:#}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn secrets_of_files_that_change_while_the_server_is_down_wait_for_their_wave() -> Result<()> {
+    let dir = ConfigDir::new()?;
+    let secret = |value: &str| {
+        let secret =
+            json!({"@type": SECRET, "name": "s", "generic_secret": {"secret": {"inline_string": value}}});
+        dir.write_resources("s.yaml", &[secret]).map(|_| ())
+    };
+    secret("old")?;
+    let setup = Setup::new()?.watch(dir.path()).arg("--waves=30%,100%").arg("--wave-hold=1h");
+    let copies = setup.data_dir().join("last-good");
+    let mut server = Server::start_with(setup).await?;
+    wait_for("the last good copy", PATIENCE, async || {
+        ensure!(
+            std::fs::read_dir(&copies)?
+                .any(|entry| entry.is_ok_and(|entry| entry.path().extension().is_some_and(|e| e == "copy")))
+        );
+        Ok(())
+    })
+    .await?;
+    server.kill().await?;
+    secret("new")?;
+    server.restart().await?;
+    server.wait_ready().await?;
+    let waves = server.get_json("/v1/waves").await?;
+    assert_eq!(waves["rollouts"][0]["objects"], json!(["default/secrets/s"]), "{waves:#}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pause_outlives_kill_9() -> Result<()> {
+    let mut server = Server::start_with(Setup::new()?).await?;
+    let path = "/v1/groups/default/resources/clusters/c";
+    server.put(path, &cluster(1)).await?;
+    let answer = server.put(&format!("{path}?waves=30%25&hold=1h"), &cluster(2)).await?;
+    server.post(&format!("/v1/waves/{}:pause", answer["rollout"]), &json!({})).await?;
+    server.kill().await?;
+    server.restart().await?;
+    server.wait_ready().await?;
+    let fleet = Fleet::connect(&server, 2).await?;
+    let report = wait_wave(&server, |wave| wave["nAcked"].as_u64().is_some_and(|n| n > 0)).await?;
+    assert_eq!(
+        (&report["phase"], report["waves"].as_array().map(Vec::len)),
+        (&json!("paused"), Some(1)),
+        "{report:#}"
+    );
+    server.post(&format!("/v1/waves/{}:resume", answer["rollout"]), &json!({})).await?;
+    wait_wave(&server, |wave| wave["phase"] == "holding").await?;
+    server.post(&format!("/v1/waves/{}:promote", answer["rollout"]), &json!({})).await?;
+    fleet.wait("the change", |held| held.seconds == 2).await?;
+    wait_wave(&server, |wave| wave["phase"] == "completed").await?;
+    Ok(())
 }
 
 #[tokio::test]

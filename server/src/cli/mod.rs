@@ -64,7 +64,7 @@ enum Command {
     Rollout(admin::RolloutArgs),
     /// Make what the API owns what it was at a revision
     Rollback(admin::RollbackArgs),
-    /// List rollouts in waves, or resume, promote or abort one
+    /// List rollouts in waves, watch one, or pause, resume, promote or abort it
     Waves(admin::WavesArgs),
     /// Export or import the stored changes
     Store(store::StoreArgs),

@@ -1,23 +1,26 @@
-//! What the files say, as it is kept in the store: contents for differences, and a hash over all of them.
+//! What the files say, as it is kept in the store: contents, for differences and for the next start, and a hash over all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use serde_json::json;
-use xds_api::document::{GroupedDocuments, content_hash as content_hash_of, redacted};
+use serde_json::{Value, json};
+use xds_api::document::{
+    GroupedDocument, GroupedDocuments, content_hash as content_hash_of, redact, redacted,
+};
 use xds_api::group;
-use xds_cache::{Layer, VersionHasher};
+use xds_cache::{Layer, Resource, VersionHasher};
+use xds_codec::{Codec, REDACTED};
 use xds_store::BlobHash;
 
-use super::Shared;
 use super::documents::DocumentPatch;
-use super::key::{StoreKey, resource_name};
+use super::key::{FILES_HASH, StoreKey, resource_name};
 use super::load::Base;
 use super::plan::Plan;
 use super::state::{Patch, World};
+use super::{Shared, documents, record};
 
 impl Shared {
-    /// What the files say, as it is kept for differences: only what is not stored so already.
+    /// What the files say, as it is kept: only what is not stored so already.
     pub(crate) fn contents(&self, world: &World, base: &Base, stored: &BTreeMap<String, BlobHash>) -> Plan {
         let is_recorded = self.state().is_recorded;
         let mut gone: BTreeSet<&str> = stored.keys().map(String::as_str).collect();
@@ -38,11 +41,7 @@ impl Shared {
                 gone.remove(key.to_string().as_str());
                 let recorded = world.base.resources(name).and_then(|resources| resources.get(resource_key));
                 if !is_recorded || recorded != Some(resource) {
-                    let content = json!({
-                        "version": resource.version().to_string(),
-                        "resource": self.parts.codec.to_json(resource),
-                    });
-                    put(key, content.to_string().into());
+                    put(key, self.content(resource));
                 }
             }
         }
@@ -51,17 +50,53 @@ impl Shared {
             gone.remove(store_key.to_string().as_str());
             let recorded = world.documents.files.get(key);
             if !is_recorded || !recorded.is_some_and(|recorded| recorded.says_the_same(document)) {
-                let content = json!({
-                    "version": content_hash_of(&document.document, &document.group),
-                    "group": document.group.as_str(),
-                    "document": redacted(&document.document),
-                });
-                put(store_key, content.to_string().into());
+                put(store_key, content_of_document(document));
             }
         }
         plan.extend(gone.into_iter().filter_map(StoreKey::parse).filter(is_content).map(|key| (key, None)));
         plan
     }
+
+    /// Whether all of what the files said last is stored, and not a hash alone. Yes if the store cannot be read, which others tell.
+    pub(crate) fn has_contents(&self, stored: &BTreeMap<String, BlobHash>) -> bool {
+        let hash = stored.get(FILES_HASH).and_then(|hash| self.parts.store.blob(*hash).ok()?);
+        hash.is_none_or(|hash| says_contents(&hash))
+    }
+
+    /// A resource of a file as it is kept: whole, so that the next start knows what it was; or as JSON, without its secrets, which
+    /// do not outlive the file that they are in.
+    fn content(&self, resource: &Resource) -> Bytes {
+        let shown = self.parts.codec.to_json(resource);
+        if !shown.to_string().contains(REDACTED) {
+            return record::write(resource);
+        }
+        json!({"version": resource.version().to_string(), "resource": shown}).to_string().into()
+    }
+}
+
+/// The same of a document.
+fn content_of_document(document: &GroupedDocument) -> Bytes {
+    let shown = redacted(&document.document);
+    if shown == *document.document.source {
+        return documents::record(document);
+    }
+    let version = content_hash_of(&document.document, &document.group);
+    json!({"version": version, "group": document.group.as_str(), "document": shown}).to_string().into()
+}
+
+/// The version of an object that is kept without its secrets; `None` if it is kept whole.
+pub(crate) fn version_of_content(value: &[u8]) -> Option<String> {
+    let content: Value = serde_json::from_slice(value).ok()?;
+    Some(content.get("version")?.as_str()?.to_owned())
+}
+
+/// What is kept of an object, as it is shown: without secrets.
+pub(crate) fn shown_content(codec: &Codec, key: &StoreKey, value: &Bytes) -> Option<Value> {
+    let field = |name: &str| serde_json::from_slice::<Value>(value).ok()?.get_mut(name).map(Value::take);
+    if let StoreKey::FileDocument(key) = key {
+        return field("document").or_else(|| Some(redact(key.kind, &field("source")?)));
+    }
+    field("resource").or_else(|| Some(codec.to_json(&record::read(value).ok()?)))
 }
 
 /// The overrides that the changed files have caught up with: `contents` is what changed in them (D6).
@@ -98,6 +133,25 @@ pub(crate) fn equal_documents(world: &World, files: &GroupedDocuments, contents:
 pub(crate) fn is_content(key: &StoreKey) -> bool {
     matches!(key, StoreKey::File(..) | StoreKey::FileGroup(_) | StoreKey::FileDocument(_))
 }
+
+/// What is stored as the hash in place of it if the contents were too large to be kept.
+pub(crate) fn hash_alone(hash: &str) -> String {
+    format!("{hash}{ALONE}")
+}
+
+/// Whether the stored hash is that of what the files give.
+pub(crate) fn is_recorded(stored: &BTreeMap<String, BlobHash>, hash: &str) -> bool {
+    let is_it = |hash: &str| stored.get(FILES_HASH) == Some(&BlobHash::of(hash.as_bytes()));
+    is_it(hash) || is_it(&hash_alone(hash))
+}
+
+/// Whether a stored hash says that the contents of that load were kept.
+fn says_contents(stored: &[u8]) -> bool {
+    !stored.ends_with(ALONE.as_bytes())
+}
+
+/// What follows on a hash that stands alone.
+const ALONE: &str = " without contents";
 
 /// The hash over everything that the files give; where in the files it is does not count.
 pub(crate) fn content_hash(base: &Base) -> String {

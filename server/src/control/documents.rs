@@ -165,7 +165,17 @@ pub(crate) fn record(document: &GroupedDocument) -> Bytes {
     json!({"group": document.group.as_str(), "source": *document.document.source}).to_string().into()
 }
 
-/// Reads what [`record`] wrote.
+/// The same along with the path of the file that it is of, if any.
+pub(crate) fn record_with_path(document: &GroupedDocument) -> Bytes {
+    let path = &document.document.place.file;
+    if path.is_empty() {
+        return record(document);
+    }
+    let GroupedDocument { document, group } = document;
+    json!({"group": group.as_str(), "source": *document.source, "path": **path}).to_string().into()
+}
+
+/// Reads what [`record`] or [`record_with_path`] wrote.
 ///
 /// # Errors
 ///
@@ -174,7 +184,10 @@ pub(crate) fn read_record(key: &DocumentKey, value: &[u8]) -> Result<GroupedDocu
     let value: Value = serde_json::from_slice(value).map_err(|error| error.to_string())?;
     let group = value.get("group").and_then(Value::as_str).ok_or("it names no group")?;
     let group = GroupName::new(group).map_err(|error| error.to_string())?;
-    let document = of_json(key, value.get("source").unwrap_or(&Value::Null))?;
+    let mut document = of_json(key, value.get("source").unwrap_or(&Value::Null))?;
+    if let Some(path) = value.get("path").and_then(Value::as_str) {
+        Arc::make_mut(&mut document).place.file = path.into();
+    }
     Ok(GroupedDocument { document, group })
 }
 

@@ -14,7 +14,7 @@ use xds_store::{BlobHash, HistoryError, Record, Store, StoreError};
 
 use super::key::StoreKey;
 use super::plan::MAX_DIFFERENCE;
-use super::{record as resource_record, revision_of, rollouts, stored_revision};
+use super::{contents, record as resource_record, revision_of, rollouts, stored_revision};
 
 /// At most `limit` revisions below `before`, newest first.
 pub(crate) fn entries(
@@ -138,16 +138,11 @@ fn show(codec: &Codec, store: &dyn Store, key: &StoreKey, hash: BlobHash) -> Res
         StoreKey::Document(key) => serde_json::from_slice::<Value>(&value)
             .ok()
             .and_then(|record| Some(document::redact(key.kind, record.get("source")?))),
-        StoreKey::FileDocument(_) => serde_json::from_slice::<Value>(&value)
-            .ok()
-            .and_then(|mut content| content.get_mut("document").map(Value::take)),
+        StoreKey::File(..) | StoreKey::FileDocument(_) => contents::shown_content(codec, key, &value),
         StoreKey::Group(_) | StoreKey::FileGroup(_) | StoreKey::DocumentStatus(_) | StoreKey::Weights(_) => {
             serde_json::from_slice(&value).ok()
         }
-        StoreKey::File(..) => serde_json::from_slice::<Value>(&value)
-            .ok()
-            .and_then(|mut content| content.get_mut("resource").map(Value::take)),
-        StoreKey::Wave | StoreKey::Held(_) => None,
+        StoreKey::Wave | StoreKey::EndedWave(_) | StoreKey::Held(_) => None,
         StoreKey::Rollout(id) => rollouts::read_record(id, &value)
             .ok()
             .and_then(|record| serde_json::to_value(RolloutStatus::from(&record.rollout)).ok()),

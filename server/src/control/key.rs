@@ -8,15 +8,17 @@
 //! | `document/{kind}/{namespace}/{name}` | a route document that the API owns: its group and source as JSON |
 //! | `weights/{kind}/{namespace}/{name}/{rule}` | what the API lays over the weights of a rule, as JSON |
 //! | `rollout/{id}` | a rollout, as JSON |
-//! | `file-group/{group}` | the definition of a group that a file defines, as JSON, for differences only |
-//! | `file/{group}/{type}/{name}` | a resource of a file as JSON without its secrets, for differences only |
-//! | `file-document/{kind}/{namespace}/{name}` | a route document of a file as JSON without its secrets, for differences only |
+//! | `file-group/{group}` | the definition of a group that a file defines, as JSON |
+//! | `file/{group}/{type}/{name}` | a resource of a file, as under `resource/`; one with secrets as JSON without them |
+//! | `file-document/{kind}/{namespace}/{name}` | a route document of a file, as under `document/`; one with secrets without them |
 //! | `document-status/{kind}/{namespace}/{name}` | generation of a route document, and since when its conditions are as they are ([`observed`](super::observed)) |
 //! | `files/hash` | the content hash of all that the files give |
 //! | `wave/current` | the rollout in waves that is under way, as JSON (see [`wave`](super::wave)) |
+//! | `wave/ended/{id}` | how a rollout in waves ended, as JSON; of the last ones |
 //! | `held/{key}` | what the thing with that key was before the rollout changed it, whole, also of a file |
 //!
-//! Each part is percent-encoded, so that `/` only separates.
+//! Each part is percent-encoded, so that `/` only separates. What files say is never served from here: it is for differences, and
+//! for the next start, which finds by it what has changed meanwhile ([`recorded`](super::recorded)).
 
 use std::fmt::Write as _;
 
@@ -55,6 +57,8 @@ pub(crate) enum StoreKey {
     FilesHash,
     /// The rollout in waves that is under way.
     Wave,
+    /// How a rollout in waves ended, by its id.
+    EndedWave(u64),
     /// What a thing was before that changed it.
     Held(Box<Self>),
 }
@@ -95,6 +99,7 @@ impl StoreKey {
             ["file-document", kind, namespace, name] => {
                 document_key(kind, namespace, name).map(Self::FileDocument)
             }
+            ["wave", "ended", id] => Some(Self::EndedWave(id.parse().ok()?)),
             ["rollout", id] => Some(Self::Rollout(id.to_owned())),
             ["document-status", kind, namespace, name] => {
                 document_key(kind, namespace, name).map(Self::DocumentStatus)
@@ -120,13 +125,17 @@ impl StoreKey {
             | Self::DocumentStatus(_)
             | Self::FilesHash
             | Self::Wave
+            | Self::EndedWave(_)
             | Self::Held(_) => None,
         }
     }
 
     /// Whether it is for the server itself, and nothing that people changed.
     pub(crate) fn is_internal(&self) -> bool {
-        matches!(self, Self::FilesHash | Self::DocumentStatus(_) | Self::Wave | Self::Held(_))
+        matches!(
+            self,
+            Self::FilesHash | Self::DocumentStatus(_) | Self::Wave | Self::EndedWave(_) | Self::Held(_)
+        )
     }
 
     /// How the thing is called in answers and in the history: `group/{group}`, `{group}/{type}/{name}`,
@@ -141,6 +150,7 @@ impl StoreKey {
             Self::Rollout(id) => format!("rollout/{id}"),
             Self::FilesHash => FILES_HASH.to_owned(),
             Self::Wave => WAVE.to_owned(),
+            Self::EndedWave(id) => format!("wave/ended/{id}"),
             Self::Held(key) => format!("{HELD}{}", key.what()),
         }
     }
@@ -164,6 +174,7 @@ impl std::fmt::Display for StoreKey {
             Self::Rollout(id) => write!(f, "rollout/{}", encode(id)),
             Self::FilesHash => f.write_str(FILES_HASH),
             Self::Wave => f.write_str(WAVE),
+            Self::EndedWave(id) => write!(f, "wave/ended/{id}"),
             Self::Held(key) => write!(f, "{HELD}{key}"),
         }
     }
@@ -232,7 +243,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..12) {
+        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..14) {
             let group = GroupName::new(&group).unwrap();
             let resource_type = match ResourceType::KNOWN.get(slug) {
                 Some(known) => known.clone(),
@@ -259,6 +270,7 @@ mod tests {
                 }
                 10 => StoreKey::Wave,
                 11 => StoreKey::Rollout(key.name.to_string()),
+                12 => StoreKey::EndedWave(key.name.len() as u64),
                 _ => StoreKey::FilesHash,
             };
             prop_assert_eq!(StoreKey::parse(&key.to_string()), Some(key.clone()));

@@ -13,12 +13,15 @@ use xds_cache::{GroupName, Groups, Layer, Origin};
 use xds_codec::Diagnostic;
 use xds_store::{BlobHash, CommitError, StoreError};
 
-use super::contents::{content_hash, equal_documents, equal_overrides, is_content, summary};
+use super::contents::{
+    content_hash, equal_documents, equal_overrides, hash_alone, is_content, is_recorded, summary,
+};
 use super::documents::{DocumentPatch, Said};
 use super::key::StoreKey;
 use super::plan::{Plan, difference, plan};
 use super::state::{Patch, World};
 use super::wave::begin::AfterLoad;
+use super::wave::ended::EndedWave;
 use super::wave::{self, Wave};
 use super::weights::{Objects, Resting};
 use super::write::{Label, MAX_ATTEMPTS};
@@ -55,6 +58,8 @@ struct Step {
     summary: String,
     /// What it makes of the rollout in waves.
     wave: AfterLoad,
+    /// The one that thereby ends.
+    ended: Option<EndedWave>,
 }
 
 impl Shared {
@@ -162,8 +167,8 @@ impl Shared {
     ///
     /// `show` makes the status of the load visible: once it is published, and before that is told.
     async fn try_load(self: &Arc<Self>, world: &World, step: Step, show: impl FnOnce()) -> bool {
-        let Step { base, documents, patch, document_patch, equal, dropped, groups, plan, summary, wave } =
-            step;
+        let Step { base, documents, patch, document_patch, equal, dropped, groups, plan, summary, .. } = step;
+        let Step { wave, ended, .. } = step;
         let has_revision = !plan.is_empty();
         let mut is_record_due = false;
         let (revision, patch, documents, groups) = if has_revision {
@@ -175,18 +180,10 @@ impl Shared {
                 }
                 Err(error) => {
                     // What the files say does not depend on the store: they are served as they are.
-                    self.problem(
-                        "record",
-                        format!("a load of the files could not be recorded: {}", chain(&error)),
-                    );
+                    let problem = format!("a load of the files could not be recorded: {}", chain(&error));
+                    self.problem("record", problem);
                     is_record_due = may_pass(&error);
-                    let keeps = document_patch.is_empty()
-                        && Arc::ptr_eq(&documents.weights, &world.documents.weights);
-                    let DocumentState { owned, weights, .. } = world.documents.clone();
-                    let documents = match keeps {
-                        true => documents,
-                        false => self.translate(world, Said { files: documents.files, owned, weights }),
-                    };
+                    let documents = self.unrecorded(world, documents, &document_patch);
                     let groups = world.rebased(&base, &Patch::new(), &documents);
                     (world.revision, Patch::new(), documents, groups)
                 }
@@ -197,6 +194,9 @@ impl Shared {
         let is_recorded = !has_revision || revision != world.revision;
         if is_recorded {
             self.solved("record");
+        }
+        if let Some(ended) = ended {
+            self.take_ended(ended);
         }
         let is_first = {
             let mut state = self.state();
@@ -213,6 +213,7 @@ impl Shared {
             state.observed = Arc::default();
             !std::mem::replace(&mut state.is_loaded, true)
         };
+        self.forget_recalled();
         let changes = is_first || revision != world.revision || !is_same(&world.groups, &groups);
         self.apply(revision, patch, documents, groups.clone());
         self.prepare().await;
@@ -232,6 +233,15 @@ impl Shared {
             self.tell_dropped(&dropped);
         }
         true
+    }
+
+    /// The documents of a load that could not be recorded: what the API says stays as it is.
+    fn unrecorded(&self, world: &World, documents: DocumentState, patch: &DocumentPatch) -> DocumentState {
+        let DocumentState { owned, weights, .. } = world.documents.clone();
+        if patch.is_empty() && Arc::ptr_eq(&documents.weights, &weights) {
+            return documents;
+        }
+        self.translate(world, Said { files: documents.files, owned, weights })
     }
 
     /// Tells which overrides files have caught up with.
@@ -257,11 +267,16 @@ impl Shared {
         plan: Plan,
         label: Label<'_>,
     ) -> Result<xds_cache::Revision, WriteError> {
-        let small: Plan = plan
-            .iter()
-            .filter(|(key, _)| !is_content(key) && !matches!(key, StoreKey::DocumentStatus(_)))
-            .cloned()
-            .collect();
+        let alone = |(key, value): &(StoreKey, Option<Bytes>)| match (key, value) {
+            (StoreKey::DocumentStatus(_), _) => None,
+            (key, _) if is_content(key) => None,
+            (StoreKey::FilesHash, Some(hash)) => {
+                let hash = hash_alone(&String::from_utf8_lossy(hash));
+                Some((StoreKey::FilesHash, Some(Bytes::from(hash))))
+            }
+            (key, value) => Some((key.clone(), value.clone())),
+        };
+        let small: Plan = plan.iter().filter_map(alone).collect();
         let again = Label { actor: label.actor, source: label.source, summary: label.summary };
         match self.commit(world.revision, plan, label).await {
             Err(WriteError::Store(error)) if matches!(*error, CommitError::TooLarge { .. }) => {
@@ -286,8 +301,12 @@ impl Shared {
 
     fn step(&self, world: &World, base: &Base, keys: &BTreeMap<String, BlobHash>) -> Step {
         let hash = content_hash(base);
-        let is_known = keys.get(super::key::FILES_HASH) == Some(&BlobHash::of(hash.as_bytes()));
+        let is_known = is_recorded(keys, &hash);
         let contents = if is_known { Plan::new() } else { self.contents(world, base, keys) };
+        let is_first = !self.state().is_loaded;
+        let recorded = if is_first && !is_known { self.recorded_world(world, base, keys) } else { None };
+        let is_change = !is_first || recorded.is_some();
+        let world = recorded.as_ref().unwrap_or(world);
         let (patch, mut equal) = equal_overrides(world, &base.layer, &contents);
         let document_patch = equal_documents(world, &base.documents, &contents);
         equal.extend(document_patch.keys().map(xds_api::document::what));
@@ -307,7 +326,12 @@ impl Shared {
         let (mut documents, mut groups, mut dropped) = give(&resting);
         let summary = summary(&contents);
         let label = Label { actor: "files", source: "file", summary: &summary };
-        let wave = self.wave_after_load(world, base, &groups, &contents, &label);
+        let touched = match is_change {
+            true => wave::begin::held_of_load(world, base),
+            // It is not known what was served, but for what a rollout holds; the store knows what is new.
+            false => self.held_again(&contents),
+        };
+        let wave = self.wave_after_load(world, base, &groups, touched, &label);
         if let AfterLoad::Becomes(wave) = &wave {
             let then = wave.as_deref().map(Wave::resting).unwrap_or_default();
             if then != resting && !world.documents.weights.is_empty() {
@@ -319,11 +343,11 @@ impl Shared {
         plan.extend(weights::plan(&world.documents.weights, &documents.weights));
         if !is_known {
             plan.extend(contents);
+            // What is kept beside others that were too large is not all of it. The first load brings all.
+            let hash = if is_first || self.has_contents(keys) { hash } else { hash_alone(&hash) };
             plan.push((StoreKey::FilesHash, Some(Bytes::from(hash))));
         }
-        if let AfterLoad::Becomes(wave) = &wave {
-            plan.extend(wave::record::plan(wave.as_deref(), keys));
-        }
+        let ended = self.plan_waves(&wave, base, keys, &mut plan);
         // It makes no revision of its own.
         if !plan.is_empty() {
             let (before, after) = (&world.documents.translated, &documents.translated);
@@ -333,7 +357,7 @@ impl Shared {
             });
         }
         let base = Arc::clone(&base.layer);
-        Step { base, documents, patch, document_patch, equal, dropped, groups, plan, summary, wave }
+        Step { base, documents, patch, document_patch, equal, dropped, groups, plan, summary, wave, ended }
     }
 
     /// What there is once that is said.

@@ -2,7 +2,7 @@
 //!
 //! Files and the admin API both end here: a change is built from what is, checked, committed to the store by compare-and-set
 //! and published, one change at a time. What the files say is the *base*, what the API says the *overrides* (D6); the store
-//! keeps the overrides, and of the files only a hash and contents for differences.
+//! keeps the overrides, and of the files what they said last, without secrets: for differences, and for the next start.
 //!
 //! [`candidate`] says what a write would make of the overrides, [`check`] whether that is valid, [`plan`] what has to be
 //! stored for it, [`mod@write`] does it. [`load`] takes in what the files give, [`stored`] what the store holds, [`past`] what it
@@ -22,6 +22,7 @@ mod past;
 mod phases;
 mod plan;
 mod record;
+mod recorded;
 pub(crate) mod rollouts;
 mod state;
 mod stored;
@@ -123,6 +124,8 @@ struct Shared {
     former: Mutex<Option<wave::former::FormerDocuments>>,
     /// Told when overrides of weights change.
     weights_changed: tokio::sync::Notify,
+    /// What the files gave when their copies were saved, until the first load.
+    recalled: Mutex<Option<load::Base>>,
 }
 
 /// How many events a slow reader may lag behind before it loses the oldest.
@@ -161,6 +164,7 @@ impl Control {
             wave_told: tokio::sync::Notify::new(),
             former: Mutex::default(),
             weights_changed: tokio::sync::Notify::new(),
+            recalled: Mutex::default(),
             options,
         };
         shared.read_wave(&keys)?;
@@ -279,6 +283,7 @@ impl xds_api::handle::Control for Control {
                 touched.insert(&doubt.place.file);
             }
         }
+        self.shared.tell_waves(&mut files);
         for path in touched {
             if let Some(file) = files.get_mut(path) {
                 file.diagnostics.sort_by_key(|one| (one.place.line, one.place.column));

@@ -136,6 +136,7 @@ fn put_back(
             | StoreKey::DocumentStatus(_)
             | StoreKey::FilesHash
             | StoreKey::Wave
+            | StoreKey::EndedWave(_)
             | StoreKey::Held(_) => {}
         }
         return Ok(());
@@ -197,6 +198,7 @@ fn changed_files(past: &BTreeMap<String, BlobHash>, present: &BTreeMap<String, B
             | StoreKey::Rollout(_)
             | StoreKey::FilesHash
             | StoreKey::Wave
+            | StoreKey::EndedWave(_)
             | StoreKey::Held(_) => None,
         })
         .take(MAX_NAMED)

@@ -44,10 +44,25 @@ struct Header {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     references: Vec<(String, String, String)>,
     in_wildcard: bool,
+    /// The file that it is of, if that is to be remembered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
 }
 
-/// Writes a resource.
+/// Writes a resource. Where it comes from is no part of it.
 pub(crate) fn write(resource: &Resource) -> Bytes {
+    write_of(resource, None)
+}
+
+/// Writes a resource along with the path of the file that it is of.
+pub(crate) fn write_with_path(resource: &Resource) -> Bytes {
+    match resource.origin() {
+        Origin::File { path, .. } => write_of(resource, Some(path)),
+        Origin::Api => write_of(resource, None),
+    }
+}
+
+fn write_of(resource: &Resource, path: Option<&str>) -> Bytes {
     let header = Header {
         format: FORMAT,
         type_url: resource.resource_type().type_url().to_owned(),
@@ -62,6 +77,7 @@ pub(crate) fn write(resource: &Resource) -> Bytes {
             })
             .collect(),
         in_wildcard: resource.in_wildcard(),
+        path: path.map(str::to_owned),
     };
     // Strings and numbers always have a JSON form.
     let mut record = serde_json::to_vec(&header).unwrap_or_default();
@@ -70,7 +86,7 @@ pub(crate) fn write(resource: &Resource) -> Bytes {
     record.into()
 }
 
-/// Reads what [`write()`] wrote.
+/// Reads what [`write()`] or [`write_with_path`] wrote.
 ///
 /// # Errors
 ///
@@ -95,7 +111,10 @@ pub(crate) fn read(record: &Bytes) -> Result<Resource, RecordError> {
             .iter()
             .map(|(type_url, name, path)| Reference { to: key(type_url, name), path: path.as_str().into() })
             .collect(),
-        origin: Origin::Api,
+        origin: match header.path {
+            Some(path) => Origin::File { path: path.into(), line: 0, column: 0 },
+            None => Origin::Api,
+        },
         in_wildcard: header.in_wildcard,
         host_pattern: false,
     }))

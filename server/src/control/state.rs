@@ -16,7 +16,8 @@ use xds_store::{BlobHash, StoreError};
 use super::documents::Said;
 use super::observed::Observed;
 use super::stored::Stored;
-use super::wave::{Ended, Wave};
+use super::wave::Wave;
+use super::wave::ended::Ended;
 use super::{Shared, documents, stored, stored_revision, wave, weights};
 
 /// The state; changed only by whoever holds `Shared::changing`, and read at any time.
@@ -283,7 +284,7 @@ impl Shared {
         publication
     }
 
-    /// Takes the rollout in waves from the store, unless it is the one that is known. One that cannot be read is a problem, and
+    /// Takes the rollout in waves from the store, unless it is the one that is known, and those that ended. One that cannot be read is a problem, and
     /// its change reaches everyone.
     pub(crate) fn read_wave(&self, keys: &BTreeMap<String, BlobHash>) -> Result<(), StoreError> {
         let read = wave::record::read(&self.parts.codec, &*self.parts.store, keys)?;
@@ -297,7 +298,9 @@ impl Shared {
                 None
             }
         };
+        let ended = Ended::read(&*self.parts.store, keys)?;
         let mut state = self.state();
+        state.ended = ended;
         let is_known = |wave: &Wave| {
             stored.as_ref().is_some_and(|stored| stored.id == wave.id && stored.reached == wave.reached)
         };

@@ -176,6 +176,7 @@ pub(crate) fn take_in(
         | StoreKey::DocumentStatus(_)
         | StoreKey::FilesHash
         | StoreKey::Wave
+        | StoreKey::EndedWave(_)
         | StoreKey::Held(_) => {}
     }
     Ok(())

@@ -3,23 +3,25 @@
 //! A rollout *holds* what each object that its change touched was before. The state as it was accepted is *ahead*, the same
 //! with the held objects put back is *behind* ([`mod@former`]); all other changes are in both. [`begin`] says which changes are
 //! rolled out so and which are in the way of one, [`drive`] looks at the clients and goes on, or puts the change back,
-//! [`report`] tells of it. What has to survive a restart is in the store ([`record`]). One rollout is under way at a time.
+//! [`report`] tells of it, [`diagnostics`] at the files that it is about. What has to survive a restart is in the store ([`record`],
+//! [`ended`]). One rollout is under way at a time.
 
 pub(crate) mod begin;
+mod diagnostics;
 mod drive;
+pub(crate) mod ended;
 pub(crate) mod former;
 pub(crate) mod record;
 mod report;
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use xds_api::document::GroupedDocument;
-use xds_api::wave::WaveReport;
 use xds_api::weights::{RuleOverride, WeightedObject};
 use xds_cache::wave::{Rollout, Share, Split};
-use xds_cache::{NodeGroup, Resource, ResourceType, Revision, WavePolicy};
+use xds_cache::{NodeGroup, Resource, ResourceType, Revision};
 
 use super::key::StoreKey;
 use super::weights::Resting;
@@ -58,22 +60,11 @@ pub(crate) struct Wave {
     pub(crate) reached: Vec<Revision>,
     /// Why nobody is ahead, if nobody is.
     pub(crate) stopped: Option<Arc<str>>,
+    /// Why it does not go on, if it is paused.
+    pub(crate) paused: Option<Arc<str>>,
     pub(crate) rollout: Rollout,
-    /// The nodes that were in ERROR when the wave began; their NACKs do not count. Not kept over a restart.
+    /// The nodes that were in ERROR when the wave began; their NACKs do not count.
     pub(crate) failing: Arc<HashSet<String>>,
-}
-
-/// The rollouts that ended, newest first, and how API changes of them can be done again.
-#[derive(Debug, Default)]
-pub(crate) struct Ended {
-    pub(crate) reports: VecDeque<(WaveReport, Option<Again>)>,
-}
-
-/// How a change that was put back is done again: by undoing the revision that put it back.
-#[derive(Clone, Debug)]
-pub(crate) struct Again {
-    pub(crate) put_back: Revision,
-    pub(crate) policy: WavePolicy,
 }
 
 impl Wave {
@@ -112,6 +103,7 @@ impl Wave {
             | StoreKey::Rollout(_)
             | StoreKey::FilesHash
             | StoreKey::Wave
+            | StoreKey::EndedWave(_)
             | StoreKey::Held(_) => None,
         };
         self.held.keys().filter_map(object).collect()
@@ -142,19 +134,8 @@ pub(crate) fn is_of_file(key: &StoreKey) -> bool {
     matches!(key, StoreKey::File(..) | StoreKey::FileGroup(_) | StoreKey::FileDocument(_))
 }
 
-impl Ended {
-    pub(crate) fn push(&mut self, report: WaveReport, again: Option<Again>) {
-        self.reports.retain(|(other, _)| other.rollout != report.rollout);
-        self.reports.truncate(MAX_ENDED - 1);
-        self.reports.push_front((report, again));
-    }
-}
-
 /// How many objects the problem of a change that is held back names.
 const MAX_NAMED: usize = 3;
-
-/// How many rollouts that ended are told.
-const MAX_ENDED: usize = 20;
 
 /// Now, on the clock of the runtime, which tests stop.
 pub(crate) fn now() -> std::time::Instant {

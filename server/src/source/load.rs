@@ -12,9 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use xds_api::document::{GroupedDocument, GroupedDocuments};
 use xds_api::handle::{FileObject, FileStatus};
-use xds_cache::{GroupName, Layer, NodeGroup};
+use xds_cache::{GroupName, NodeGroup};
 use xds_codec::{DecodedFile, Diagnostic, Place};
 
 use crate::source::FileLoad;
@@ -34,7 +33,7 @@ pub use state::State;
 
 use groups::Assignment;
 use parsed::{Parsed, diagnostic};
-use state::{Content, FileState, Files, Key, ObjectId, Served};
+use state::{FileState, Files, Key, ObjectId, Served};
 
 /// How a load is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,9 +97,9 @@ pub fn load(
     // With nothing readable at all, a partial start would tell every client that there is nothing.
     let is_partial = options.is_partial_start && files.values().any(|file| !file.parsed.is_broken);
     let is_complete = previous.is_complete || is_clean || is_partial;
-    let (layer, documents) = contents(&definitions, &served);
-    let load = FileLoad { layer, documents, files: statuses, is_complete };
     let state = State { files, directories: assignment.directories, definitions, served, is_complete };
+    let (layer, documents) = state.served();
+    let load = FileLoad { layer, documents, files: statuses, is_complete };
     Loaded { state, load, holds_removals }
 }
 
@@ -166,30 +165,6 @@ fn definitions(assignment: &Assignment) -> BTreeMap<GroupName, NodeGroup> {
     let mut groups: Vec<_> = groups.collect();
     groups.sort_by_key(|group| !group.is_leaving);
     groups.into_iter().map(|group| (group.definition.name.clone(), group.definition.clone())).collect()
-}
-
-/// What is served: groups and resources, and documents.
-fn contents(
-    definitions: &BTreeMap<GroupName, NodeGroup>,
-    served: &BTreeMap<ObjectId, Served>,
-) -> (Layer, GroupedDocuments) {
-    let (mut layer, mut documents) = (Layer::default(), GroupedDocuments::new());
-    for (name, definition) in definitions {
-        layer.groups.entry(name.clone()).or_default().definition = Some(definition.clone());
-    }
-    for object in served.values() {
-        match &object.content {
-            Content::Resource(resource) => {
-                let group = layer.groups.entry(object.group.clone()).or_default();
-                group.resources.insert(resource.key().clone(), Arc::clone(resource));
-            }
-            Content::Document(document) => {
-                let (document, group) = (Arc::clone(document), object.group.clone());
-                documents.insert(document.key.clone(), GroupedDocument { document, group });
-            }
-        }
-    }
-    (layer, documents)
 }
 
 fn statuses(

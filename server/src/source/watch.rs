@@ -8,7 +8,9 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinError;
 use tokio::time::sleep_until;
+use xds_api::document::GroupedDocuments;
 use xds_api::handle::{BoxFuture, FileStatus, ReloadOutcome, WriteError};
+use xds_cache::Layer;
 use xds_codec::{Codec, Limits, Severity};
 use xds_store::{LastGood, LastGoodError};
 
@@ -170,6 +172,12 @@ impl FileSource {
         let (waiting, delivered, logged) = (Vec::new(), None, BTreeSet::new());
         let source = Self { work, pace, dirty, requests, saver, waiting, delivered, logged };
         Ok((source, FileSourceHandle { requests: sender }))
+    }
+
+    /// What was served when the last good copies were saved that this run began with.
+    #[must_use]
+    pub fn copies(&self) -> (Layer, GroupedDocuments) {
+        self.work.state.served()
     }
 
     /// Loads the files, and again whenever they change, until it is told to stop or there is no handle any more.

@@ -11,8 +11,8 @@ use xds_tests::documents::service;
 use xds_tests::server::{Server, Setup};
 use xds_tests::wait::PATIENCE;
 
-use crate::certificates::{Authority, TlsFront};
 use crate::support::{RULE, documents, start, wait_phase};
+use xds_tests::certificates::{Authority, TlsFront};
 
 /// Answers everything with a go, which is also the number 7 for those who ask Prometheus.
 async fn answering() -> Result<SocketAddr> {

@@ -1,9 +1,6 @@
 //! Rollouts with the real server: judged by the load reports of a real Envoy, steered over REST, and killed on the way.
 
 mod calls;
-#[path = "../documents/certificates.rs"]
-#[expect(dead_code, reason = "the tests of documents need more of it")]
-mod certificates;
 mod cli;
 mod grpc;
 mod reports;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::in_waves::WaveFlags;
 use super::{AdminArgs, segment};
 use crate::cli::Failure;
 use crate::cli::output::{Form, Table, cell, clean, print, print_json};
@@ -35,6 +36,8 @@ pub(crate) struct RollbackArgs {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
+    waves: WaveFlags,
+    #[command(flatten)]
     admin: AdminArgs,
 }
 
@@ -63,15 +66,32 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<(), Failure> {
 
 pub(crate) fn rollback(args: &RollbackArgs) -> Result<(), Failure> {
     let admin = args.admin.connect()?;
-    let path = if args.dry_run { "/v1/rollback?dryRun=true" } else { "/v1/rollback" };
-    let answer = admin.post(path, &json!({"revision": args.revision}))?;
+    let mut query = args.waves.query();
+    query.extend(args.dry_run.then(|| "dryRun=true".to_owned()));
+    let path = format!("/v1/rollback?{}", query.join("&"));
+    let answer = admin.post(&path, &json!({"revision": args.revision}))?;
     match Form::or_default(args.admin.output) {
         Form::Json => print_json(&answer),
-        Form::Table if args.dry_run => {
-            print(&format!("would change:\n{}{}", difference(&answer), super::phases::phases(&answer)))
-        }
-        Form::Table => print(&format!("revision {}\n{}", cell(&answer["revision"]), difference(&answer))),
+        Form::Table => print(&outcome(&answer)),
     }
+}
+
+/// What became of a rollback, or would become of it; what files own and keep is among the warnings.
+fn outcome(answer: &Value) -> String {
+    let mut text = match (answer["committed"] == json!(true), answer["changed"] == json!(true)) {
+        (_, false) => "nothing changes\n".to_owned(),
+        (false, true) => {
+            format!("would change:\n{}{}", difference(answer), super::phases::phases(answer))
+        }
+        (true, true) => format!("revision {}\n", cell(&answer["revision"])),
+    };
+    if !answer["rollout"].is_null() {
+        text.push_str(&format!("in waves: xds-server waves {}\n", cell(&answer["rollout"])));
+    }
+    for warning in answer["warnings"].as_array().into_iter().flatten() {
+        text.push_str(&format!("warning: {}\n", clean(&cell(&warning["detail"]))));
+    }
+    text
 }
 
 fn list(history: &Value) -> String {
@@ -115,6 +135,19 @@ pub(super) fn difference(answer: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rollback_says_what_files_keep() {
+        let mut answer = json!({"committed": true, "changed": true, "revision": 7, "rollout": 7,
+            "warnings": [{"code": "owned-by-file", "detail": "default/clusters/a is owned by a file"}]});
+        assert_eq!(
+            outcome(&answer),
+            "revision 7\nin waves: xds-server waves 7\nwarning: default/clusters/a is owned by a file\n"
+        );
+        answer["changed"] = json!(false);
+        answer["rollout"] = Value::Null;
+        assert_eq!(outcome(&answer), "nothing changes\nwarning: default/clusters/a is owned by a file\n");
+    }
 
     #[test]
     fn a_difference_says_what_comes_goes_and_changes() {

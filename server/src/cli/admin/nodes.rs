@@ -58,12 +58,16 @@ pub(super) fn all_nodes(admin: &Admin, filters: &str) -> Result<Vec<Value>, Fail
 }
 
 fn list(nodes: &[Value]) -> String {
-    let mut table = Table::new(&["ID", "CLIENT", "GROUPS", "STREAMS", "CDS", "EDS", "LDS", "RDS", "OTHER"]);
+    let columns =
+        ["ID", "CLIENT", "GROUPS", "REVISION", "WAVE", "STREAMS", "CDS", "EDS", "LDS", "RDS", "OTHER"];
+    let mut table = Table::new(&columns);
     for node in nodes {
         let client = format!("{} {}", cell(&node["client"]["name"]), cell(&node["client"]["version"]));
         let groups = if node["unmatched"] == true { "none".to_owned() } else { cell(&node["groups"]) };
         let n_streams = node["streams"].as_array().map_or(0, Vec::len);
-        let mut row = vec![cell(&node["id"]), client.trim().to_owned(), groups, n_streams.to_string()];
+        let (revision, wave) = (of_publication(node, "revision"), of_publication(node, "wave"));
+        let id = cell(&node["id"]);
+        let mut row = vec![id, client.trim().to_owned(), groups, revision, wave, n_streams.to_string()];
         let types = node["types"].as_object();
         let status = |suffix: &str| {
             let found = types.into_iter().flatten().find(|(url, _)| url.ends_with(suffix));
@@ -89,6 +93,8 @@ fn node_in_full(node: &Value) -> String {
     ]);
     text.push(vec!["PROFILE".to_owned(), cell(&node["profile"])]);
     text.push(vec!["GROUPS".to_owned(), cell(&node["groups"])]);
+    text.push(vec!["REVISION".to_owned(), of_publication(node, "revision")]);
+    text.push(vec!["WAVE".to_owned(), of_publication(node, "wave")]);
     for stream in node["streams"].as_array().into_iter().flatten() {
         let (address, variant) = (cell(&stream["address"]), cell(&stream["variant"]));
         text.push(vec!["STREAM".to_owned(), format!("{address} {variant} since {}", cell(&stream["since"]))]);
@@ -113,6 +119,11 @@ fn node_in_full(node: &Value) -> String {
     format!("{}\n{}", text.render(), types.render())
 }
 
+/// Up to which publication the node has accepted everything, or on which side of a rollout in waves it is; `-` if there is none.
+fn of_publication(node: &Value, field: &str) -> String {
+    node.get(field).filter(|value| !value.is_null()).map_or_else(|| "-".to_owned(), cell)
+}
+
 fn badness(status: &str) -> usize {
     ["ERROR", "STALE", "NOT_SENT", "SYNCED"].iter().position(|known| *known == status).unwrap_or(usize::MAX)
 }
@@ -133,7 +144,7 @@ mod tests {
         let url = |name: &str| format!("type.googleapis.com/envoy.config.{name}");
         let node = json!({
             "id": "edge-1", "groups": ["edge"], "client": {"name": "envoy", "version": "1.36.0"},
-            "streams": [{}], "unmatched": false,
+            "streams": [{}], "unmatched": false, "revision": 7, "wave": "ahead",
             "types": {
                 url("cluster.v3.Cluster"): {"status": "SYNCED"},
                 url("listener.v3.Listener"): {"status": "ERROR"},
@@ -142,8 +153,8 @@ mod tests {
         });
         assert_eq!(
             list(&[node]),
-            "ID      CLIENT        GROUPS  STREAMS  CDS     EDS  LDS    RDS  OTHER\n\
-             edge-1  envoy 1.36.0  edge    1        SYNCED  -    ERROR  -    STALE\n"
+            "ID      CLIENT        GROUPS  REVISION  WAVE   STREAMS  CDS     EDS  LDS    RDS  OTHER\n\
+             edge-1  envoy 1.36.0  edge    7         ahead  1        SYNCED  -    ERROR  -    STALE\n"
         );
     }
 }

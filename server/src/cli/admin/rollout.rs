@@ -1,15 +1,14 @@
 //! `rollout`: traffic that moves by steps, begun, watched and steered.
 
-use std::io::{IsTerminal as _, Read as _};
+use std::io::Read as _;
 use std::path::PathBuf;
-use std::thread::sleep;
-use std::time::Duration;
 use std::{fs, io};
 
 use serde_json::{Value, json};
 use xds_codec::Syntax;
 
-use super::{Admin, AdminArgs, segment};
+use super::watch::{self, Watched, bar};
+use super::{AdminArgs, segment};
 use crate::cli::Failure;
 use crate::cli::output::{Form, Table, cell, clean, print, print_json};
 
@@ -143,10 +142,15 @@ fn ask(args: &VerbArgs, verb: &str, body: &Value) -> Result<(), Failure> {
     show(&answer, args.admin.output)
 }
 
-fn status(id: &str, watch: bool, args: &AdminArgs) -> Result<(), Failure> {
+fn status(id: &str, is_watched: bool, args: &AdminArgs) -> Result<(), Failure> {
     let admin = args.connect()?;
     let path = format!("/v1/rollouts/{}", segment(id));
-    if watch { follow(&admin, &path, args.output) } else { show(&admin.get(&path)?, args.output) }
+    if !is_watched {
+        return show(&admin.get(&path)?, args.output);
+    }
+    let is_end = |rollout: &Value| TERMINAL.iter().any(|phase| rollout["phase"] == *phase);
+    let watched = Watched { path: &path, render: in_full, essence: without_time, is_end };
+    watch::follow(&admin, &watched, args.output)
 }
 
 fn show(rollout: &Value, output: Option<Form>) -> Result<(), Failure> {
@@ -154,52 +158,6 @@ fn show(rollout: &Value, output: Option<Form>) -> Result<(), Failure> {
         Form::Json => print_json(rollout),
         Form::Table => print(&in_full(rollout)),
     }
-}
-
-/// Shows a rollout until it ends; a server that is away for a while, because it is restarted, is waited for.
-fn follow(admin: &Admin, path: &str, output: Option<Form>) -> Result<(), Failure> {
-    let form = Form::or_default(output);
-    let clears = form == Form::Table && io::stdout().is_terminal();
-    let mut told = String::new();
-    let mut n_failed = 0;
-    loop {
-        let rollout = match look(admin, path) {
-            Ok(rollout) => rollout,
-            Err(Failure::Unreachable(_)) if !told.is_empty() && n_failed < MAX_FAILED_LOOKS => {
-                n_failed += 1;
-                sleep(LOOK_INTERVAL);
-                continue;
-            }
-            Err(failure) => return Err(failure),
-        };
-        n_failed = 0;
-        let text = match form {
-            Form::Json => format!("{}\n", without_time(&rollout)),
-            Form::Table => in_full(&rollout),
-        };
-        if text != told {
-            let shown = match form {
-                Form::Json => format!("{rollout}\n"),
-                Form::Table => text.clone(),
-            };
-            print(if clears { CLEAR } else { "" })?;
-            print(&shown)?;
-            told = text;
-        }
-        if TERMINAL.iter().any(|phase| rollout["phase"] == *phase) {
-            return Ok(());
-        }
-        sleep(LOOK_INTERVAL);
-    }
-}
-
-/// Reads a rollout. A server that does not serve yet is as good as away.
-fn look(admin: &Admin, path: &str) -> Result<Value, Failure> {
-    let answer = admin.get_any(path)?;
-    let is_starting = answer.status == 503;
-    answer
-        .success()
-        .map_err(|failure| if is_starting { Failure::Unreachable(failure.to_string()) } else { failure })
 }
 
 /// A rollout without what differs at every look.
@@ -287,23 +245,10 @@ fn acked(rollout: &Value) -> String {
     format!("{} of {}", cell(&rollout["acked"]["n"]), cell(&rollout["acked"]["of"]))
 }
 
-fn bar(percent: f64) -> String {
-    // It is within the bar's width.
-    let n_full = (percent.clamp(0.0, 100.0) / 100.0 * BAR_WIDTH as f64).round() as usize;
-    let n_full = n_full.min(BAR_WIDTH);
-    format!("[{}{}]", "#".repeat(n_full), ".".repeat(BAR_WIDTH - n_full))
-}
-
 fn list_of(values: &Value) -> String {
     values.as_array().into_iter().flatten().map(cell).collect::<Vec<_>>().join(", ")
 }
 
-const BAR_WIDTH: usize = 30;
-/// Moves the cursor to the top left corner and clears what is below.
-const CLEAR: &str = "\u{1b}[H\u{1b}[J";
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// A restart takes less than half a minute.
-const MAX_FAILED_LOOKS: u32 = 30;
 const TERMINAL: [&str; 3] = ["Succeeded", "Aborted", "Failed"];
 
 #[cfg(test)]

@@ -70,7 +70,9 @@ fn render(status: &Value) -> String {
         let n_objects = file["objects"].as_array().map_or(0, Vec::len).to_string();
         let served = if is_old { "last good" } else { "current" };
         files.push(vec![cell(&file["path"]), n_objects, count("error"), count("warning"), served.to_owned()]);
-        for one in found.iter().filter(|one| one["severity"] == "error") {
+        // Of a change that is on its way to everyone too: who looks for it here should find it.
+        let is_wave = |one: &Value| one["code"].as_str().is_some_and(|code| code.starts_with("wave-"));
+        for one in found.iter().filter(|one| one["severity"] == "error" || is_wave(one)) {
             let place = format!("{}:{}:{}", cell(&file["path"]), cell(&one["line"]), cell(&one["column"]));
             let message = one.get("detail").map(cell).unwrap_or_default();
             diagnostics.push_str(&format!("{}: {}\n", clean(&place), clean(&message)));
@@ -144,6 +146,8 @@ mod tests {
             "problems": ["slow disk \"a\"", "b\u{1b}[31m\\n"],
             "files": [{"path": "a.yaml", "objects": [{"lastGood": true}], "diagnostics": [
                 {"severity": "error", "line": 2, "column": 3, "detail": "unknown field \"it's\""},
+                {"severity": "info", "code": "wave-under-way", "line": 4, "column": 1, "detail": "10% have it"},
+                {"severity": "info", "code": "unsupported-kind", "line": 9, "column": 1, "detail": "left out"},
             ]}],
             "nodes": [{"types": {"x": {"status": "SYNCED"}}}, {"unmatched": true}],
         });
@@ -151,7 +155,7 @@ mod tests {
             render(&status),
             "ready: yes\nheld back: 6 of 10 go (POST /v1/reload?confirm=true lets it pass)\nproblem: slow disk \"a\"\n\
              problem: b\\u{1b}[31m\\n\n\nFILE    OBJECTS  ERRORS  WARNINGS  SERVED\na.yaml  1        1       0         last good\n\
-             a.yaml:2:3: unknown field \"it's\"\n\nnodes: 2 (1 SYNCED, 1 unmatched)\n"
+             a.yaml:2:3: unknown field \"it's\"\na.yaml:4:1: 10% have it\n\nnodes: 2 (1 SYNCED, 1 unmatched)\n"
         );
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::AdminArgs;
+use super::watch::{self, Watched, bar};
 use crate::cli::Failure;
 use crate::cli::output::{Form, Table, cell, print, print_json};
 
@@ -12,9 +13,12 @@ pub(crate) struct WavesArgs {
     /// Only this rollout, in full
     #[arg(value_name = "ID")]
     id: Option<u64>,
-    /// What to do to it: go on after a pause or begin again, give the change to everyone now, put it back now
+    /// What to do to it: stop, go on after a pause or begin again, give the change to everyone now, put it back now
     #[arg(value_enum, value_name = "VERB")]
     verb: Option<Verb>,
+    /// Show it anew whenever it changes, one rollout until it ends; one JSON object a line in a pipe
+    #[arg(long, conflicts_with = "verb")]
+    watch: bool,
     #[command(flatten)]
     admin: AdminArgs,
 }
@@ -22,6 +26,7 @@ pub(crate) struct WavesArgs {
 /// What can be done to a rollout.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Verb {
+    Pause,
     Resume,
     Promote,
     Abort,
@@ -30,6 +35,13 @@ enum Verb {
 pub(crate) fn waves(args: &WavesArgs) -> Result<(), Failure> {
     let admin = args.admin.connect()?;
     let form = Form::or_default(args.admin.output);
+    if args.watch {
+        let path = args.id.map_or("/v1/waves".to_owned(), |id| format!("/v1/waves/{id}"));
+        let render = if args.id.is_some() { in_full } else { list };
+        let is_end = |one: &Value| ENDED.iter().any(|phase| one["phase"] == *phase);
+        let watched = Watched { path: &path, render, essence: Value::clone, is_end };
+        return watch::follow(&admin, &watched, args.admin.output);
+    }
     let answer = match (args.id, args.verb) {
         (None, _) => {
             let waves = admin.get("/v1/waves")?;
@@ -41,6 +53,7 @@ pub(crate) fn waves(args: &WavesArgs) -> Result<(), Failure> {
         (Some(id), None) => admin.get(&format!("/v1/waves/{id}"))?,
         (Some(id), Some(verb)) => {
             let verb = match verb {
+                Verb::Pause => "pause",
                 Verb::Resume => "resume",
                 Verb::Promote => "promote",
                 Verb::Abort => "abort",
@@ -65,12 +78,17 @@ fn list(waves: &Value) -> String {
 
 fn in_full(one: &Value) -> String {
     let mut table = Table::new(&["ROLLOUT", &cell(&one["id"])]);
+    let percent = one["share"].as_str().and_then(|share| share.trim_end_matches('%').parse().ok());
+    let share = format!("{} {}", bar(percent.unwrap_or_default()), one["share"].as_str().unwrap_or("0%"));
+    table.push(vec!["SHARE".to_owned(), share]);
+    let steps = one["waves"].as_array().into_iter().flatten();
+    let steps = steps.map(|step| format!("{} (revision {})", cell(&step["share"]), cell(&step["revision"])));
+    table.push(vec!["WAVES".to_owned(), steps.collect::<Vec<_>>().join(", ")]);
     let rows = [
         ("PHASE", "phase"),
         ("REASON", "reason"),
         ("SUMMARY", "summary"),
         ("ACTOR", "actor"),
-        ("SHARE", "share"),
         ("BEGAN", "beganAt"),
         ("SINCE", "since"),
         ("NEXT WAVE", "nextAt"),
@@ -86,6 +104,9 @@ fn in_full(one: &Value) -> String {
         }
     }
     let mut text = table.render();
+    for node in one["pending"].as_array().into_iter().flatten().take(MAX_PENDING) {
+        text.push_str(&format!("not yet: {}\n", cell(node).escape_debug()));
+    }
     for nack in one["nacked"].as_array().into_iter().flatten() {
         text.push_str(&format!(
             "rejected by {}: {}\n",
@@ -95,6 +116,12 @@ fn in_full(one: &Value) -> String {
     }
     text
 }
+
+/// How many nodes that have not answered are shown.
+const MAX_PENDING: usize = 20;
+
+/// The phases after which nothing follows by itself.
+const ENDED: [&str; 4] = ["held", "completed", "reverted", "superseded"];
 
 #[cfg(test)]
 mod tests {
@@ -107,6 +134,11 @@ mod tests {
         let text = in_full(&one);
         assert!(text.contains("reverted") && !text.contains("NEXT WAVE"), "{text}");
         assert!(text.ends_with("rejected by edge-1: no such\\nfilter\n"), "{text}");
+        let one_ahead = json!({"id": 7, "share": "10%", "waves": [{"share": "1%", "revision": 7}, {"share": "10%", "revision": 8}],
+            "pending": ["edge-2"]});
+        let ahead = in_full(&one_ahead);
+        assert!(ahead.contains("SHARE    [###...........................] 10%\n"), "{ahead}");
+        assert!(ahead.contains("1% (revision 7), 10% (revision 8)\nnot yet: edge-2\n"), "{ahead}");
         let table = list(&json!({"rollouts": [one]}));
         assert_eq!(table.lines().count(), 2, "{table}");
     }

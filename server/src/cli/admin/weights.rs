@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::in_waves::WaveFlags;
 use super::{AdminArgs, segment};
 use crate::cli::Failure;
 use crate::cli::output::{Form, Table, cell, print, print_json};
@@ -51,6 +52,8 @@ struct Target {
     /// Say what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    waves: WaveFlags,
     #[command(flatten)]
     admin: AdminArgs,
 }
@@ -167,9 +170,9 @@ fn change(target: &Target, body: Option<&Value>) -> Result<(), Failure> {
     let path = [target.kind.as_str(), namespace, name, &target.rule].map(segment).join("/");
     let path = format!("/v1/weights/{path}");
     let admin = target.admin.connect()?;
-    let mut query = Vec::new();
-    query.extend(target.dry_run.then_some("dryRun=true"));
-    query.extend(target.wait.then_some("wait=acked"));
+    let mut query = target.waves.query();
+    query.extend(target.dry_run.then(|| "dryRun=true".to_owned()));
+    query.extend(target.wait.then(|| "wait=acked".to_owned()));
     let answer = admin.change_weights(&format!("{path}?{}", query.join("&")), body)?;
     match Form::or_default(target.admin.output) {
         Form::Json => print_json(&answer),
@@ -183,6 +186,9 @@ fn outcome(answer: &Value) -> String {
         (false, true) => super::history::difference(answer) + &super::phases::phases(answer),
         (true, true) => format!("revision {}\n", cell(&answer["revision"])),
     };
+    if !answer["rollout"].is_null() {
+        text.push_str(&format!("in waves: xds-server waves {}\n", cell(&answer["rollout"])));
+    }
     for warning in items(&answer["warnings"]) {
         text.push_str(&format!("warning: {}\n", cell(&warning["detail"]).escape_debug()));
     }

@@ -1,7 +1,10 @@
 //! Rollouts in waves, with two hundred clients of which some reject what they are sent.
 
+mod files;
 mod fleet;
+mod restarts;
 mod weights;
+mod writes;
 
 use std::time::Duration;
 
@@ -190,7 +193,11 @@ async fn a_restart_in_the_middle_goes_on_at_the_same_wave_with_the_same_members(
     fleet.pump(&server);
     assert_eq!(fleet.with("a", "1").len(), N_CLIENTS, "{} were ahead", bad.len());
     let left = store.state().1.into_keys().filter(|key| key.starts_with("wave") || key.starts_with("held"));
-    assert_eq!(left.count(), 0, "nothing of it is left in the store");
+    assert_eq!(
+        left.collect::<Vec<_>>(),
+        [format!("wave/ended/{id}")],
+        "only how it ended is left in the store"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -299,7 +306,9 @@ async fn a_change_of_files_that_is_rejected_is_held_back_until_the_files_change(
     server.control.load_files(load(&[("default", &[("a", "good"), ("b", "1")])])).await.unwrap();
     fleet.pump(&server);
     assert_eq!(fleet.with("a", "good").len(), N_CLIENTS);
-    assert!(newest(&server).is_none_or(|report| report.phase == WavePhase::Completed));
+    let report = newest(&server).unwrap();
+    assert_eq!(report.phase, WavePhase::Reverted, "{report:?}");
+    assert!(report.reason.unwrap().contains("say again what was before"));
 }
 
 #[tokio::test(start_paused = true)]

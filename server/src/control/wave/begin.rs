@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use xds_api::handle::{WaveChoice, WriteError, WriteOptions};
 use xds_api::weights::{RuleKey, WeightedObject};
-use xds_cache::wave::Rollout;
+use xds_cache::wave::{Rollout, Stage};
 use xds_cache::{GroupName, Groups, Layer, Revision, WavePolicy};
 use xds_codec::{Diagnostic, Severity};
 
@@ -46,7 +46,8 @@ impl Shared {
     ) -> Result<Option<Wave>, WriteError> {
         let held = held_of_write(world, plan);
         let active = self.state().wave.clone();
-        if let Some(active) = &active {
+        // What was put back is served to nobody: a forced write may lie over it.
+        if let Some(active) = active.as_ref().filter(|active| active.stopped.is_none() || !options.force) {
             refuse_touched(active, plan, named)?;
         }
         let policy = match &options.waves {
@@ -79,6 +80,11 @@ impl Shared {
     /// A rollout that begins with the next revision.
     fn wave(&self, policy: WavePolicy, held: Held, label: &Label<'_>, first: Revision) -> Wave {
         let at = SystemTime::now();
+        let is_start = !self.state().is_loaded;
+        let rollout = match is_start {
+            true => Rollout::restored(policy, 0, Stage::Progressing, now()),
+            false => Rollout::new(policy, 0, now()),
+        };
         Wave {
             id: first.0,
             actor: label.actor.to_owned(),
@@ -89,30 +95,33 @@ impl Shared {
             held: Arc::new(held),
             reached: vec![first],
             stopped: None,
-            rollout: Rollout::new(policy, 0, now()),
+            paused: None,
+            rollout,
             failing: Arc::new(self.failing()),
         }
     }
 
-    /// What a load makes of the rollout that is under way. A file that is changed while its last change is held back keeps what
+    /// What of the objects that a first load changes a rollout holds.
+    pub(crate) fn held_again(&self, contents: &Plan) -> Held {
+        let state = self.state();
+        let held = |key: &StoreKey| state.wave.as_ref()?.held.get(key).cloned();
+        contents.iter().filter_map(|(key, _)| Some((key.clone(), held(key)?))).collect()
+    }
+
+    /// What a load makes of the rollout that is under way; `touched` is what it changes, as it was. A file that is changed while its last change is held back keeps what
     /// nodes are served, and the rollout starts afresh; what is again as it was is no longer held.
     pub(crate) fn wave_after_load(
         &self,
         world: &World,
         base: &Base,
         after: &Groups,
-        contents: &Plan,
+        touched: Held,
         label: &Label<'_>,
     ) -> AfterLoad {
-        let (active, is_loaded) = {
-            let state = self.state();
-            (state.wave.clone(), state.is_loaded)
-        };
-        // At the start it is not known what was served, but for what a rollout holds; the store knows what is new.
-        let touched = if is_loaded { held_of_load(world, base) } else { recorded(contents, active.as_ref()) };
         if touched.is_empty() {
             return AfterLoad::Unchanged;
         }
+        let active = self.state().wave.clone();
         let first = Revision(world.revision.0 + 1);
         let policy = self.policy(world, after, &touched);
         let Some(active) = active else {
@@ -201,6 +210,7 @@ fn group_of(key: &StoreKey) -> Option<&GroupName> {
         | StoreKey::FilesHash
         | StoreKey::Rollout(_)
         | StoreKey::Wave
+        | StoreKey::EndedWave(_)
         | StoreKey::Held(_) => None,
     }
 }
@@ -260,6 +270,7 @@ fn held_of_write(world: &World, plan: &Plan) -> Held {
             | StoreKey::FilesHash
             | StoreKey::Rollout(_)
             | StoreKey::Wave
+            | StoreKey::EndedWave(_)
             | StoreKey::Held(_) => continue,
         };
         held.insert(key.clone(), value);
@@ -269,7 +280,7 @@ fn held_of_write(world: &World, plan: &Plan) -> Held {
 
 /// What the objects that a load changes are now. What the API has something over is none of them: nobody was or is served what
 /// the file says.
-fn held_of_load(world: &World, base: &Base) -> Held {
+pub(crate) fn held_of_load(world: &World, base: &Base) -> Held {
     let mut held = Held::new();
     let names: BTreeSet<&GroupName> = world.base.groups.keys().chain(base.layer.groups.keys()).collect();
     let nothing = BTreeMap::new();
@@ -300,14 +311,8 @@ fn held_of_load(world: &World, base: &Base) -> Held {
     held
 }
 
-/// What a first load changes of what a rollout holds.
-fn recorded(contents: &Plan, active: Option<&Wave>) -> Held {
-    let held = |key: &StoreKey| active?.held.get(key).cloned();
-    contents.iter().filter_map(|(key, _)| Some((key.clone(), held(key)?))).collect()
-}
-
 /// Whether the files say of an object what it was.
-fn says(base: &Base, key: &StoreKey, value: Option<&HeldValue>) -> bool {
+pub(crate) fn says(base: &Base, key: &StoreKey, value: Option<&HeldValue>) -> bool {
     match (key, value) {
         (StoreKey::File(name, key), value) => {
             let present = base.layer.resources(name).and_then(|resources| resources.get(key));

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use xds_api::handle::{Event, WaveChoice, Write, WriteError, WriteOptions};
 use xds_api::wave::{WaveMembers, WavePhase, WaveReport, WaveVerb};
-use xds_cache::wave::{Decision, Stage};
+use xds_cache::wave::{Decision, Rollout, Stage};
 use xds_cache::{Revision, WavePolicy};
 
+use super::ended::{Ended, EndedWave};
 use super::report::{LOOK_INTERVAL, reason};
-use super::{Again, Held, Wave, former, is_of_file, now, record};
+use super::{Held, Wave, former, is_of_file, now, record};
 use crate::control::candidate::Candidate;
 use crate::control::plan::plan;
 use crate::control::write::Label;
@@ -67,8 +68,7 @@ impl Shared {
     pub(crate) fn wave_reports(&self) -> Vec<WaveReport> {
         let (wave, ended) = {
             let state = self.state();
-            let ended: Vec<WaveReport> =
-                state.ended.reports.iter().map(|(report, _)| report.clone()).collect();
+            let ended: Vec<WaveReport> = state.ended.waves.iter().map(|one| one.report.clone()).collect();
             (state.wave.clone(), ended)
         };
         let active = wave.map(|wave| self.report(&wave));
@@ -102,6 +102,11 @@ impl Shared {
             if wave.rollout.stage() != stage {
                 wave.since = SystemTime::now();
             }
+            if wave.rollout.stage() == Stage::Paused && wave.paused.is_none() {
+                let WaveMembers { n_pending, n_ahead, .. } = look.members;
+                wave.paused =
+                    Some(format!("{n_pending} of {n_ahead} nodes have not answered in time").into());
+            }
             (decision, (stage, wave.rollout.stage()), wave.rollout.poll_timeout(now()))
         };
         if stage.0 != stage.1 {
@@ -117,7 +122,10 @@ impl Shared {
             );
         }
         match decision {
-            None => Next::Answered(next),
+            None => match self.record_pause().await {
+                Ok(()) => Next::Answered(next),
+                failed @ Err(_) => self.done(failed).await,
+            },
             Some(Decision::Advance) => self.done(self.advance(&wave).await).await,
             Some(Decision::Complete) => self.done(self.complete(&wave, "waves", look.members).await).await,
             Some(Decision::PutBack) => {
@@ -170,12 +178,10 @@ impl Shared {
         actor: &str,
         members: WaveMembers,
     ) -> Result<(), WriteError> {
-        let mut report = self.report(wave);
+        let mut ended = self.ended(wave, WavePhase::Completed, None);
+        ended.report.members = members;
         let summary = format!("the rollout {} is complete", wave.id);
-        self.commit_wave(None, Candidate::default(), actor, &summary).await?;
-        (report.phase, report.reason, report.next_at) = (WavePhase::Completed, None, None);
-        (report.since, report.members) = (SystemTime::now(), members);
-        self.state().ended.push(report, None);
+        self.end_wave(None, Candidate::default(), ended, actor, &summary).await?;
         self.tell_wave(wave, WavePhase::Completed, summary);
         Ok(())
     }
@@ -188,7 +194,6 @@ impl Shared {
         reason: &str,
         members: WaveMembers,
     ) -> Result<WaveReport, WriteError> {
-        let mut report = self.report(wave);
         let world = self.state().world();
         let undo = former::undo(&world, &wave.held);
         let of_files: Held = wave
@@ -201,40 +206,37 @@ impl Shared {
         let rest = Wave { held: Arc::new(of_files), ..stopped.clone() };
         let next = (!rest.held.is_empty()).then_some(rest);
         let summary = format!("put the rollout {} back: {reason}", wave.id);
-        let revision = match self.commit_wave(next.clone(), undo, "waves", &summary).await {
-            Ok(revision) => revision,
-            Err(error) => {
-                if wave.stopped.is_none() {
-                    self.state().wave = Some(stopped);
-                    let (revision, groups) = self.state().published();
-                    self.publish(revision, groups, "waves", &summary);
-                }
-                return Err(error);
+        let phase = if next.is_some() { WavePhase::Held } else { WavePhase::Reverted };
+        let mut ended = self.ended(wave, phase, Some(reason.to_owned()));
+        ended.report.members = members;
+        ended.put_back = wave.has_overrides().then(|| self.next_revision());
+        let report = ended.report.clone();
+        if let Err(error) = self.end_wave(next, undo, ended, "waves", &summary).await {
+            if wave.stopped.is_none() {
+                self.state().wave = Some(stopped);
+                let (revision, groups) = self.state().published();
+                self.publish(revision, groups, "waves", &summary);
             }
-        };
-        report.phase = if next.is_some() { WavePhase::Held } else { WavePhase::Reverted };
-        (report.reason, report.next_at) = (Some(reason.to_owned()), None);
-        (report.since, report.members) = (SystemTime::now(), members);
-        let again =
-            wave.has_overrides().then(|| Again { put_back: revision, policy: wave.rollout.policy().clone() });
-        self.state().ended.push(report.clone(), again);
+            return Err(error);
+        }
         tracing::warn!(rollout = wave.id, reason, "a rollout in waves was put back");
-        self.tell_wave(wave, report.phase, summary);
+        self.tell_wave(wave, phase, summary);
         Ok(report)
     }
 
-    /// Puts back whatever is under way, so that a forced write can be done.
+    /// Puts back whatever is under way, so that a forced write can be done. What files say stays held meanwhile; only a forced
+    /// write that begins a rollout of its own takes its place, and lets everyone have it.
     pub(crate) async fn abort_for(self: &Arc<Self>, actor: &str) -> Result<(), WriteError> {
         let Some(wave) = self.state().wave.clone() else { return Ok(()) };
-        let members = self.look_at(&wave).members;
-        self.put_back(&wave, &format!("aborted by a forced write of {actor}"), members).await?;
-        // What files say is served to nobody by now; a forced write of it lies over that.
-        let rest = self.state().wave.clone();
-        if let Some(rest) = rest {
-            let summary = format!("let go of the rollout {}", rest.id);
-            self.commit_wave(None, Candidate::default(), actor, &summary).await?;
+        if wave.stopped.is_none() || wave.has_overrides() {
+            let members = self.look_at(&wave).members;
+            let reason = format!("aborted by a forced write of {actor}");
+            return self.put_back(&wave, &reason, members).await.map(|_| ());
         }
-        Ok(())
+        let summary = format!("let go of the rollout {}", wave.id);
+        let reason = Some(format!("a forced write of {actor} took its place"));
+        let ended = self.ended(&wave, WavePhase::Superseded, reason);
+        self.end_wave(None, Candidate::default(), ended, actor, &summary).await
     }
 
     /// Does what somebody asks for.
@@ -257,7 +259,7 @@ impl Shared {
                 None => Some(self.again(rollout, verb)?),
             }
         };
-        if let Some(Again { put_back, policy }) = again {
+        if let Some((put_back, policy)) = again {
             return self.do_again(put_back, policy, actor).await;
         }
         let report = self.wave_reports().into_iter().find(|report| report.rollout == rollout);
@@ -278,7 +280,8 @@ impl Shared {
                     since: SystemTime::now(),
                     reached: vec![self.next_revision()],
                     stopped: None,
-                    rollout: xds_cache::wave::Rollout::new(policy, 0, now()),
+                    paused: None,
+                    rollout: Rollout::new(policy, 0, now()),
                     failing: Arc::new(self.failing()),
                     ..wave.clone()
                 };
@@ -289,32 +292,61 @@ impl Shared {
                 Ok(())
             }
             WaveVerb::Resume => {
-                let mut state = self.state();
-                let Some(wave) = &mut state.wave else { return Err(not_found(wave.id)) };
-                wave.rollout.resume(now()).map_err(|_| {
+                let mut next = Wave { since: SystemTime::now(), paused: None, ..wave.clone() };
+                next.rollout.resume(now()).map_err(|_| {
                     let text = "is neither paused nor put back; it goes on by itself";
                     WriteError::WaveState(format!("the rollout {} {text}", wave.id))
                 })?;
-                wave.since = SystemTime::now();
+                let summary = format!("the rollout {} goes on", wave.id);
+                self.commit_wave(Some(next.clone()), Candidate::default(), actor, &summary).await?;
+                self.tell_wave(&next, WavePhase::Progressing, summary);
+                Ok(())
+            }
+            WaveVerb::Pause if wave.stopped.is_some() => Err(WriteError::WaveState(format!(
+                "the rollout {} is put back; there is nothing to pause",
+                wave.id
+            ))),
+            WaveVerb::Pause => {
+                let paused = Some(format!("paused by {actor}").into());
+                let mut next = Wave { since: SystemTime::now(), paused, ..wave.clone() };
+                next.rollout
+                    .pause()
+                    .map_err(|error| WriteError::WaveState(format!("{error}: {}", wave.id)))?;
+                let summary = format!("the rollout {} is paused by {actor}", wave.id);
+                self.commit_wave(Some(next.clone()), Candidate::default(), actor, &summary).await?;
+                self.tell_wave(&next, WavePhase::Paused, summary);
                 Ok(())
             }
         }
     }
 
+    /// Stores that the rollout is paused, unless that is stored already.
+    async fn record_pause(self: &Arc<Self>) -> Result<(), WriteError> {
+        let wave = self.state().wave.clone();
+        let Some((wave, reason)) = wave.and_then(|wave| Some((wave.clone(), wave.paused?))) else {
+            return Ok(());
+        };
+        if record::plan(Some(&wave), &self.parts.store.state().1).is_empty() {
+            return Ok(());
+        }
+        let summary = format!("the rollout {} is paused: {reason}", wave.id);
+        self.commit_wave(Some(wave), Candidate::default(), "waves", &summary).await?;
+        self.solved("waves");
+        Ok(())
+    }
+
     /// How a rollout that ended is begun again.
-    fn again(&self, rollout: u64, verb: WaveVerb) -> Result<Again, WriteError> {
+    fn again(&self, rollout: u64, verb: WaveVerb) -> Result<(Revision, WavePolicy), WriteError> {
         let state = self.state();
-        let (report, again) = state
-            .ended
-            .reports
-            .iter()
-            .find(|(report, _)| report.rollout == rollout)
-            .ok_or_else(|| not_found(rollout))?;
-        match (verb, again) {
-            (WaveVerb::Resume, Some(again)) => Ok(again.clone()),
-            (WaveVerb::Resume | WaveVerb::Promote | WaveVerb::Abort, _) => Err(WriteError::WaveState(
-                format!("the rollout {rollout} ended: it is {}", report.phase.as_str()),
-            )),
+        let mut ended = state.ended.waves.iter();
+        let EndedWave { report, put_back } =
+            ended.find(|one| one.report.rollout == rollout).ok_or_else(|| not_found(rollout))?;
+        match (verb, put_back) {
+            (WaveVerb::Resume, Some(put_back)) => Ok((*put_back, report.policy.clone())),
+            (WaveVerb::Pause | WaveVerb::Resume | WaveVerb::Promote | WaveVerb::Abort, _) => {
+                let phase = report.phase.as_str();
+                Err(WriteError::WaveState(format!("the rollout {rollout} ended: it is {phase}")))
+            }
         }
     }
 
@@ -337,14 +369,39 @@ impl Shared {
             .ok_or_else(|| not_found(rollout))
     }
 
-    /// Stores and publishes what a rollout has become, and what it undoes. The caller holds `changing`.
+    /// Stores and publishes what a rollout has become. The caller holds `changing`.
     async fn commit_wave(
         self: &Arc<Self>,
         next: Option<Wave>,
         undo: Candidate,
         actor: &str,
         summary: &str,
-    ) -> Result<Revision, WriteError> {
+    ) -> Result<(), WriteError> {
+        let ended = self.state().ended.clone();
+        self.commit_waves(next, ended, undo, Label { actor, source: "waves", summary }).await
+    }
+
+    /// The same of one that thereby ends; `next` is what is left of it.
+    async fn end_wave(
+        self: &Arc<Self>,
+        next: Option<Wave>,
+        undo: Candidate,
+        ended: EndedWave,
+        actor: &str,
+        summary: &str,
+    ) -> Result<(), WriteError> {
+        let ended = self.state().ended.clone().with(ended);
+        self.commit_waves(next, ended, undo, Label { actor, source: "waves", summary }).await
+    }
+
+    async fn commit_waves(
+        self: &Arc<Self>,
+        next: Option<Wave>,
+        ended: Ended,
+        undo: Candidate,
+        label: Label<'_>,
+    ) -> Result<(), WriteError> {
+        let summary = label.summary;
         let world = self.state().world();
         let resting = next.as_ref().map(Wave::resting).unwrap_or_default();
         let (documents, dropped) = self.translate_aside(&world, &undo, resting).await?;
@@ -353,27 +410,45 @@ impl Shared {
         let mut plan = plan(&world.overrides, &patch);
         plan.extend(documents::plan(&world.documents.owned, &document_patch));
         plan.extend(weights::plan(&world.documents.weights, &documents.weights));
-        plan.extend(record::plan(next.as_ref(), &self.parts.store.state().1));
+        let keys = self.parts.store.state().1;
+        plan.extend(record::plan(next.as_ref(), &keys));
+        plan.extend(ended.plan(&keys));
         let revision = match plan.is_empty() {
             true => world.revision,
             false => {
                 plan.extend(observed::plan(&world.documents.translated, &documents.translated));
-                self.commit(world.revision, plan, Label { actor, source: "waves", summary }).await?
+                self.commit(world.revision, plan, label).await?
             }
         };
         self.apply(revision, patch, documents, groups.clone());
-        self.state().wave = next;
+        {
+            let mut state = self.state();
+            (state.wave, state.ended) = (next, ended);
+        }
         self.prepare().await;
         self.publish(revision, groups, "waves", summary);
         self.tell_dropped(&dropped);
-        Ok(revision)
+        Ok(())
+    }
+
+    /// Keeps, and tells of, a rollout that ended because files changed.
+    pub(crate) fn take_ended(&self, ended: EndedWave) {
+        let WaveReport { rollout, phase, reason, .. } = &ended.report;
+        let message = reason.clone().unwrap_or_default();
+        if let Some(observer) = &self.parts.observer {
+            observer.wave(*phase, None);
+        }
+        tracing::info!(rollout, phase = phase.as_str(), "{message}");
+        self.tell(Event::Wave { rollout: *rollout, phase: *phase, share: None, message });
+        let mut state = self.state();
+        state.ended = std::mem::take(&mut state.ended).with(ended);
     }
 
     pub(crate) fn tell_wave(&self, wave: &Wave, phase: WavePhase, message: String) {
         let share = match phase {
             WavePhase::Progressing | WavePhase::Holding | WavePhase::Paused => Some(wave.rollout.share()),
             WavePhase::Completed => Some(xds_cache::wave::Share::ALL),
-            WavePhase::Held | WavePhase::Reverted => None,
+            WavePhase::Held | WavePhase::Reverted | WavePhase::Superseded => None,
         };
         if let Some(observer) = &self.parts.observer {
             observer.wave(phase, share);

@@ -1,13 +1,13 @@
 //! What of a rollout survives a restart: `wave/current` and, for each object, `held/…` with what it was.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use xds_api::group;
-use xds_cache::wave::{Rollout, duration_text};
+use xds_cache::wave::{InvalidWaves, Rollout, Stage, duration_text};
 use xds_cache::{Revision, WavePolicy};
 use xds_codec::Codec;
 use xds_store::{BlobHash, Store, StoreError};
@@ -20,6 +20,9 @@ use crate::control::{documents, record, weights};
 /// The format that is written.
 const FORMAT: u32 = 1;
 
+/// How many failing nodes are stored; those beyond count as if they had been fine.
+const MAX_FAILING: usize = 1_000;
+
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Record {
@@ -29,14 +32,45 @@ struct Record {
     source: String,
     summary: String,
     began_at_ms: u64,
+    #[serde(flatten)]
+    policy: PolicyRecord,
+    reached: Vec<u64>,
+    stopped: Option<String>,
+    #[serde(default)]
+    paused: Option<String>,
+    /// The first nodes that were failing when the wave began.
+    #[serde(default)]
+    failing: Vec<String>,
+    /// The keys of the objects that were not there before.
+    absent: Vec<String>,
+}
+
+/// How a rollout is to go, in the texts that [`WavePolicy::of_texts`] reads.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PolicyRecord {
     shares: String,
     hold: String,
     max_nacks: String,
     ack_timeout: Option<String>,
-    reached: Vec<u64>,
-    stopped: Option<String>,
-    /// The keys of the objects that were not there before.
-    absent: Vec<String>,
+}
+
+impl PolicyRecord {
+    pub(crate) fn read(&self) -> Result<WavePolicy, InvalidWaves> {
+        let (hold, max_nacks) = (Some(self.hold.as_str()), Some(self.max_nacks.as_str()));
+        WavePolicy::of_texts(&self.shares, hold, max_nacks, self.ack_timeout.as_deref())
+    }
+}
+
+impl From<&WavePolicy> for PolicyRecord {
+    fn from(policy: &WavePolicy) -> Self {
+        Self {
+            shares: policy.shares_text(),
+            hold: duration_text(policy.hold),
+            max_nacks: policy.max_nacks.to_string(),
+            ack_timeout: policy.ack_timeout.map(duration_text),
+        }
+    }
 }
 
 /// What has to be stored so that a restart finds `wave`; `stored` are all keys as they are.
@@ -44,8 +78,11 @@ pub(crate) fn plan(wave: Option<&Wave>, stored: &BTreeMap<String, BlobHash>) -> 
     let mut plan = Plan::new();
     let mut kept = BTreeSet::new();
     if let Some(wave) = wave {
-        kept.insert(StoreKey::Wave.to_string());
-        plan.push((StoreKey::Wave, Some(write(wave))));
+        let (key, value) = (StoreKey::Wave.to_string(), write(wave));
+        if stored.get(&key) != Some(&BlobHash::of(&value)) {
+            plan.push((StoreKey::Wave, Some(value)));
+        }
+        kept.insert(key);
         for (key, value) in &*wave.held {
             let Some(value) = value else { continue };
             let key = StoreKey::Held(Box::new(key.clone()));
@@ -61,7 +98,7 @@ pub(crate) fn plan(wave: Option<&Wave>, stored: &BTreeMap<String, BlobHash>) -> 
     plan
 }
 
-/// Reads the rollout that a restart finds, at the wave that it was in; it waits for its ACKs anew.
+/// Reads the rollout that a restart finds, at the wave that it was in; it waits for its ACKs anew, or is still paused.
 ///
 /// # Errors
 ///
@@ -99,28 +136,29 @@ pub(crate) fn read(
 }
 
 fn restore(record: Record, held: Held) -> Result<Wave, String> {
-    let (hold, max_nacks) = (Some(record.hold.as_str()), Some(record.max_nacks.as_str()));
-    let policy = WavePolicy::of_texts(&record.shares, hold, max_nacks, record.ack_timeout.as_deref());
-    let policy = policy.map_err(|error| error.to_string())?;
+    let policy = record.policy.read().map_err(|error| error.to_string())?;
+    let stage = if record.paused.is_some() { Stage::Paused } else { Stage::Progressing };
     let last = record.reached.len().checked_sub(1).ok_or("it has no wave")?;
     Ok(Wave {
         id: record.id,
         actor: record.actor,
         source: record.source,
         summary: record.summary,
-        began_at: UNIX_EPOCH + Duration::from_millis(record.began_at_ms),
+        began_at: from_millis(record.began_at_ms),
         since: SystemTime::now(),
         held: Arc::new(held),
         reached: record.reached.into_iter().map(Revision).collect(),
         stopped: record.stopped.map(Arc::from),
-        rollout: Rollout::restored(policy, last, now()),
-        failing: Arc::new(HashSet::new()),
+        paused: record.paused.map(Arc::from),
+        rollout: Rollout::restored(policy, last, stage, now()),
+        failing: Arc::new(record.failing.into_iter().collect()),
     })
 }
 
 fn write(wave: &Wave) -> Bytes {
-    let policy = wave.rollout.policy();
-    let since = wave.began_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut failing: Vec<String> = wave.failing.iter().cloned().collect();
+    failing.sort();
+    failing.truncate(MAX_FAILING);
     let absent = wave.held.iter().filter(|(_, value)| value.is_none());
     let record = Record {
         format: FORMAT,
@@ -128,25 +166,35 @@ fn write(wave: &Wave) -> Bytes {
         actor: wave.actor.clone(),
         source: wave.source.clone(),
         summary: wave.summary.clone(),
-        began_at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
-        shares: policy.shares_text(),
-        hold: duration_text(policy.hold),
-        max_nacks: policy.max_nacks.to_string(),
-        ack_timeout: policy.ack_timeout.map(duration_text),
+        began_at_ms: millis(wave.began_at),
+        policy: PolicyRecord::from(wave.rollout.policy()),
         reached: wave.reached.iter().map(|revision| revision.0).collect(),
         stopped: wave.stopped.as_deref().map(str::to_owned),
+        paused: wave.paused.as_deref().map(str::to_owned),
+        failing,
         absent: absent.map(|(key, _)| key.to_string()).collect(),
     };
     // Strings and numbers always have a JSON form.
     serde_json::to_vec(&record).unwrap_or_default().into()
 }
 
+/// Milliseconds since 1970.
+pub(crate) fn millis(at: SystemTime) -> u64 {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Such a time; one beyond all times is the first.
+pub(crate) fn from_millis(millis: u64) -> SystemTime {
+    UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(UNIX_EPOCH)
+}
+
 fn write_value(value: &HeldValue) -> Bytes {
     match value {
-        HeldValue::Resource(resource) => record::write(resource),
+        HeldValue::Resource(resource) => record::write_with_path(resource),
         HeldValue::Label(label) => Bytes::copy_from_slice(label.as_bytes()),
         HeldValue::Definition(definition) => group::to_json(definition).to_string().into(),
-        HeldValue::Document(document) => documents::record(document),
+        HeldValue::Document(document) => documents::record_with_path(document),
         HeldValue::Weights(over) => weights::record(over),
     }
 }
@@ -175,6 +223,7 @@ fn read_value(codec: &Codec, key: &StoreKey, value: &Bytes) -> Result<HeldValue,
         | StoreKey::FilesHash
         | StoreKey::Rollout(_)
         | StoreKey::Wave
+        | StoreKey::EndedWave(_)
         | StoreKey::Held(_) => Err("it is nothing that can be held".to_owned()),
     }
 }

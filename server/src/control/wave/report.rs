@@ -100,7 +100,7 @@ impl Shared {
             Stage::Paused => WavePhase::Paused,
         };
         let reason = wave.stopped.as_deref().map(str::to_owned);
-        let paused = (phase == WavePhase::Paused).then(|| "not every member has answered in time".to_owned());
+        let paused = wave.paused.as_deref().filter(|_| phase == WavePhase::Paused).map(str::to_owned);
         WaveReport {
             rollout: wave.id,
             phase,

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use xds_cache::{GroupName, NodeGroup, Resource, ResourceKey, Version};
+use xds_api::document::{GroupedDocument, GroupedDocuments};
+use xds_cache::{GroupName, Layer, NodeGroup, Resource, ResourceKey, Version};
 use xds_codec::Place;
 use xds_routes::{Document, DocumentKey};
 
@@ -121,6 +122,27 @@ pub(super) struct Served {
 }
 
 impl State {
+    /// What is served: groups and resources, and documents.
+    pub(crate) fn served(&self) -> (Layer, GroupedDocuments) {
+        let (mut layer, mut documents) = (Layer::default(), GroupedDocuments::new());
+        for (name, definition) in &self.definitions {
+            layer.groups.entry(name.clone()).or_default().definition = Some(definition.clone());
+        }
+        for object in self.served.values() {
+            match &object.content {
+                Content::Resource(resource) => {
+                    let group = layer.groups.entry(object.group.clone()).or_default();
+                    group.resources.insert(resource.key().clone(), Arc::clone(resource));
+                }
+                Content::Document(document) => {
+                    let (document, group) = (Arc::clone(document), object.group.clone());
+                    documents.insert(document.key.clone(), GroupedDocument { document, group });
+                }
+            }
+        }
+        (layer, documents)
+    }
+
     /// The resources that files define and that are not served, because something is wrong with them.
     #[must_use]
     pub fn unusable(&self) -> BTreeSet<ResourceKey> {

@@ -119,6 +119,21 @@ impl Fleet {
         newest(server).unwrap()
     }
 
+    /// Waits until a rollout is paused, while nobody answers.
+    pub(super) async fn until_paused(&self, server: &Server) -> WaveReport {
+        for _ in 0..5_000 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            if let Some(report) = newest(server).filter(|newest| newest.phase == WavePhase::Paused) {
+                return report;
+            }
+        }
+        panic!("it is not paused: {:#?}", newest(server));
+    }
+
+    pub(super) fn variant(&self, node: &str) -> Variant {
+        self.clients.iter().find(|client| client.node.id == node).unwrap().variant
+    }
+
     /// The node ids of those who have `text` of a cluster, in order.
     pub(super) fn with(&self, name: &str, text: &str) -> Vec<String> {
         let has = |client: &&Simulated| client.holds.get(name).is_some_and(|held| held == text);

@@ -141,7 +141,8 @@ async fn an_override_that_a_file_catches_up_with_stays_until_the_rollout_of_the_
 
     // The file takes it back: nothing is lost.
     load(&rest, &route("", HALVES)).await;
-    assert!(newest(&rest.server).is_none(), "{:?}", newest(&rest.server));
+    let ended = newest(&rest.server).unwrap();
+    assert_eq!((ended.rollout, ended.phase), (report.rollout, WavePhase::Reverted), "{ended:?}");
     fleet.pump(&rest.server);
     assert_eq!(fleet.with(ROUTES, "50/50").len(), N_CLIENTS);
     load(&rest, &route("", &caught_up)).await;

@@ -63,7 +63,7 @@ impl Real {
 
     /// `group/name=value`, in order.
     fn served(&self) -> Vec<String> {
-        let shown = |document: &GroupedDocument| {
+        let shown = |document: &xds_api::document::GroupedDocument| {
             let value = document.document.source.pointer("/data/key").and_then(|value| value.as_str());
             format!("{}/{}={}", document.group, document.document.key.name, value.unwrap_or_default())
         };

@@ -1,0 +1,54 @@
+//! The flags of commands that write: how the change is rolled out.
+
+use super::segment;
+
+/// How a change is rolled out; without them, as the groups say.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct WaveFlags {
+    /// Roll out to these shares of the nodes, one after the other: 1%,10%,100%; none for everyone at once [default: as the groups say]
+    #[arg(long, value_name = "SHARES")]
+    waves: Option<String>,
+    /// How long a wave that all have accepted is left alone, such as 30s [default: 0s]
+    #[arg(long, value_name = "TIME", requires = "waves")]
+    hold: Option<String>,
+    /// How many members may reject it: a number, or a share such as 5% [default: 0]
+    #[arg(long, value_name = "NODES", requires = "waves")]
+    max_nacks: Option<String>,
+    /// How long a wave waits for its ACKs before it pauses, such as 5m [default: for ever]
+    #[arg(long, value_name = "TIME", requires = "waves")]
+    ack_timeout: Option<String>,
+    /// End a rollout that is in the way
+    #[arg(long)]
+    force: bool,
+}
+
+impl WaveFlags {
+    /// The parameters of the query that say so.
+    pub(super) fn query(&self) -> Vec<String> {
+        let texts = [
+            ("waves", &self.waves),
+            ("hold", &self.hold),
+            ("maxNacks", &self.max_nacks),
+            ("ackTimeout", &self.ack_timeout),
+        ];
+        let given = texts.iter().filter_map(|(key, text)| Some((key, text.as_ref()?)));
+        let mut query: Vec<String> = given.map(|(key, text)| format!("{key}={}", segment(text))).collect();
+        query.extend(self.force.then(|| "force=true".to_owned()));
+        query
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_become_parameters() {
+        assert!(WaveFlags::default().query().is_empty());
+        let text = |text: &str| Some(text.to_owned());
+        let (waves, hold) = (text("1%,10%"), text("30s"));
+        let flags = WaveFlags { waves, hold, max_nacks: text("5%"), ack_timeout: text("5m"), force: true };
+        let expected = ["waves=1%25%2C10%25", "hold=30s", "maxNacks=5%25", "ackTimeout=5m", "force=true"];
+        assert_eq!(flags.query(), expected);
+    }
+}
