@@ -349,9 +349,13 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             Query(
                 "actor",
                 QueryType::Text,
-                "Only those that this one asked for; rollouts step as rollout, files are files",
+                "Only those that this one asked for; rollouts step as rollout, waves as waves, files are files",
             ),
-            Query("source", QueryType::Text, "Only those from there: api, file, rollback, revert, rollout"),
+            Query(
+                "source",
+                QueryType::Text,
+                "Only those from there: api, file, rollback, revert, rollout, waves, expiry",
+            ),
         ],
         input: Input::None,
         output: Output::Object("RevisionList"),

@@ -34,7 +34,7 @@ pub(crate) struct RevisionEntry {
     pub actor: String,
     /// When.
     pub at: String,
-    /// `api`, `file`, `rollback`, `revert` or `rollout`.
+    /// `api`, `file`, `rollback`, `revert`, `rollout`, `waves`, or `expiry` of overrides whose time is up.
     pub source: String,
     /// One line for people.
     pub summary: String,

@@ -16,10 +16,10 @@ pub(crate) struct HistoryArgs {
     /// How many revisions to list
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: u32,
-    /// Only those that this one asked for, such as files, api, rollout or an X-Actor
+    /// Only those that this one asked for, such as files, api, rollout, waves or an X-Actor
     #[arg(long, value_name = "ACTOR", conflicts_with = "revision")]
     actor: Option<String>,
-    /// Only those from there: api, file, rollback, revert or rollout
+    /// Only those from there: api, file, rollback, revert, rollout, waves or expiry
     #[arg(long, value_name = "SOURCE", conflicts_with = "revision")]
     source: Option<String>,
     #[command(flatten)]
