@@ -81,7 +81,7 @@ pub enum WavePhase {
     Completed,
     /// The change was undone.
     Reverted,
-    /// Its files changed again, which began another one.
+    /// Its files changed again, or a forced write took its place.
     Superseded,
 }
 

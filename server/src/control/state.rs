@@ -284,8 +284,8 @@ impl Shared {
         publication
     }
 
-    /// Takes the rollout in waves from the store, unless it is the one that is known, and those that ended. One that cannot be read is a problem, and
-    /// its change reaches everyone.
+    /// Takes the rollout in waves from the store, unless it is the one that is known, and those that ended. One that cannot be
+    /// read is a problem, and its change reaches everyone.
     pub(crate) fn read_wave(&self, keys: &BTreeMap<String, BlobHash>) -> Result<(), StoreError> {
         let read = wave::record::read(&self.parts.codec, &*self.parts.store, keys)?;
         let stored = match read {

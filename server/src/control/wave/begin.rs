@@ -108,8 +108,8 @@ impl Shared {
         contents.iter().filter_map(|(key, _)| Some((key.clone(), held(key)?))).collect()
     }
 
-    /// What a load makes of the rollout that is under way; `touched` is what it changes, as it was. A file that is changed while its last change is held back keeps what
-    /// nodes are served, and the rollout starts afresh; what is again as it was is no longer held.
+    /// What a load makes of the rollout that is under way; `touched` is what it changes, as it was. A file that is changed while its
+    /// last change is held back keeps what nodes are served, and the rollout starts afresh; what is again as it was is no longer held.
     pub(crate) fn wave_after_load(
         &self,
         world: &World,
