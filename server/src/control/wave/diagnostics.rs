@@ -26,6 +26,10 @@ impl Shared {
         let mut counts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
         for (key, value) in &*wave.held {
             let Some(place) = place(&world, key, value.as_ref()) else { continue };
+            // What is there is listed as soon as its load is done; only what is gone is listed here.
+            if place.line > 0 && !files.contains_key(&place.file) {
+                continue;
+            }
             let count = counts.entry(Arc::clone(&place.file)).or_default();
             *count += 1;
             if *count > MAX_DIAGNOSTICS {

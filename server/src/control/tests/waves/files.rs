@@ -2,6 +2,7 @@
 
 use xds_codec::{Diagnostic, Severity};
 
+use super::super::documents::files;
 use super::*;
 
 fn waves_at(server: &Server, path: &str) -> Vec<Diagnostic> {
@@ -118,4 +119,25 @@ async fn what_is_told_of_one_file_is_bounded() {
     let found = waves_at(&server, "routes/a.yaml");
     assert_eq!(found.len(), 100);
     assert!(found[99].message.ends_with("; and 50 more objects of the file"), "{}", found[99]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_is_not_told_to_be_gone_before_its_load_is_done() {
+    let store = MemoryStore::new();
+    let service = |port: u16| {
+        let text = format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: a}}\nspec: {{ports: [{{port: {port}}}]}}\n"
+        );
+        files(&[("r/a.yaml", &text)])
+    };
+    open(&store, policy("10%", 60)).control.load_files(service(80)).await.unwrap();
+    let server = open(&store, policy("10%", 60));
+    let (control, changed) = (server.control.clone(), service(81));
+    let loading = tokio::spawn(async move { control.load_files(changed).await });
+    while !loading.is_finished() {
+        assert!(server.control.files().values().all(|file| !file.is_last_good));
+        tokio::task::yield_now().await;
+    }
+    loading.await.unwrap().unwrap();
+    assert_eq!(waves_at(&server, "r/a.yaml").len(), 1);
 }
