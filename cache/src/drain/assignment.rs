@@ -66,7 +66,9 @@ pub(super) fn with_draining<'a>(
 ) -> Option<Bytes> {
     let priority = next_priority(assignment, profile)?;
     let mut localities: BTreeMap<&Option<Bytes>, Vec<&Endpoint>> = BTreeMap::new();
-    for endpoint in draining {
+    // Such clients reject localities without a name unless they skip them, and then never used what is in them.
+    let is_for = |endpoint: &&Endpoint| profile == Profile::Envoy || endpoint.locality.is_some();
+    for endpoint in draining.filter(is_for) {
         localities.entry(&endpoint.locality).or_default().push(endpoint);
     }
     let mut with_draining = assignment.to_vec();

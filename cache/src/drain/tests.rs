@@ -50,7 +50,7 @@ fn what_has_no_address_of_its_own_does_not_drain() {
 
 #[test]
 fn localities_that_grpc_clients_skip_make_no_gap_before_what_drains() {
-    let draining = endpoints(&assignment(&[lb_endpoint(&["a"])]));
+    let draining = endpoints(&message(&[(2, &message(&[(1, b""), (2, &lb_endpoint(&["a"]))]))]));
     let without_weight = assignment(&[lb_endpoint(&["b"])]);
     let priority = |profile| {
         let served = with_draining(&without_weight, draining.iter(), profile).unwrap();
@@ -63,6 +63,15 @@ fn localities_that_grpc_clients_skip_make_no_gap_before_what_drains() {
     put_number(&mut last, 5, 128);
     let full = message(&[(2, &last)]);
     assert!(with_draining(&full, draining.iter(), Profile::Envoy).is_none(), "there is no priority after it");
+}
+
+#[test]
+fn grpc_clients_are_sent_no_locality_without_a_name() {
+    let draining = endpoints(&assignment(&[lb_endpoint(&["a"])]));
+    let left = assignment(&[]);
+    let served = |profile| with_draining(&left, draining.iter(), profile).unwrap();
+    assert_eq!(served(Profile::Grpc), left);
+    assert_ne!(served(Profile::Envoy), left);
 }
 
 /// What drains after the endpoints `before` became `after`.
