@@ -82,8 +82,8 @@ impl Follower {
             for contents in responses.iter().map(|(_, contents)| contents) {
                 self.apply(contents, &mut phase);
             }
-            let is_in = |key: &ResourceKey| phase.sent.contains(key) || phase.removed.contains(key);
-            for held in waiting.iter().filter(|held| is_in(&held.resource)) {
+            let told: BTreeSet<&ResourceKey> = phase.sent.iter().chain(&phase.removed).collect();
+            for held in waiting.iter().filter(|held| told.contains(&held.resource)) {
                 let waits_for = to_the_end(&held.waits_for);
                 if !phase.waits_for.contains(&waits_for) {
                     phase.waits_for.push(waits_for);
