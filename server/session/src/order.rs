@@ -115,7 +115,11 @@ impl Order {
 
     /// What the client accepted on a stream it has not accepted for the first time on the next one.
     pub(crate) fn handle_close(&mut self, stream: &Stream) {
-        let accepted = stream.types().iter().filter(|state| state.applied.has_accepted());
+        // Of others it does not matter, and there may be any number of them.
+        let accepted = stream
+            .types()
+            .iter()
+            .filter(|state| refers(&state.resource_type) && state.applied.has_accepted());
         self.accepted.extend(accepted.map(|state| state.resource_type.clone()));
     }
 

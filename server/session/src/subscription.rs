@@ -368,7 +368,7 @@ impl Subscription {
     }
 
     /// The client does not take these up again.
-    pub(crate) fn forget(&mut self, names: &[Name]) {
+    pub(crate) fn forget(&mut self, names: &BTreeSet<Name>) {
         self.lingering.retain(|(name, _)| !names.contains(name));
     }
 

@@ -123,7 +123,7 @@ fn does_not_replace(
 
 /// What a client dropped, and nothing refers to that it may be using: it does not ask for it again because of what is on its way, so
 /// complete lists need not go on with it.
-pub(super) fn forgotten(readiness: &Readiness<'_>) -> Vec<(StreamId, ResourceType, Vec<Name>)> {
+pub(super) fn forgotten(readiness: &Readiness<'_>) -> Vec<(StreamId, ResourceType, BTreeSet<Name>)> {
     let mut forgotten = Vec::new();
     for (id, stream) in readiness.streams {
         for state in stream.types().iter().filter(|state| stream.lists_completely(state)) {
@@ -132,7 +132,7 @@ pub(super) fn forgotten(readiness: &Readiness<'_>) -> Vec<(StreamId, ResourceTyp
                 let key = ResourceKey { resource_type: of.clone(), name: Arc::clone(name) };
                 !readiness.users(&key).is_empty()
             };
-            let names: Vec<Name> =
+            let names: BTreeSet<Name> =
                 state.subscription.lingering().filter(|name| !is_used(name)).cloned().collect();
             if !names.is_empty() {
                 forgotten.push((*id, of.clone(), names));
