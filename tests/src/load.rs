@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Empty};
@@ -158,7 +159,7 @@ impl Sender {
             }
         }
         let mut requests = self.to.connect(target.listener).await?;
-        let answer = self.exchange(&mut requests, target).await;
+        let answer = self.exchange(&mut requests, target).await.context("on a new connection");
         self.keep(target, requests, answer)
     }
 
@@ -187,18 +188,24 @@ impl Sender {
             Request::get(target.path()).header(header::HOST, HOSTS[target.host]).body(Empty::new())?;
         let response = requests.send_request(request).await?;
         let (head, body) = response.into_parts();
-        let body = body.collect().await?.to_bytes();
+        // Once the answer has begun, no client tries again.
+        let body = body.collect().await.map_err(|error| anyhow!("in the body: {error:?}"))?.to_bytes();
         ensure!(head.status == StatusCode::OK, "{}: {body:?}", head.status);
         let is_closing = head.headers.get(header::CONNECTION).is_some_and(|value| value == "close");
         Ok((String::from_utf8_lossy(&body).into_owned(), !is_closing))
     }
 }
 
-/// Whether a connection was closed instead of an answer.
+/// Whether a connection was closed instead of an answer. If the request was on its way by then, that is a reset.
 fn is_closed(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<hyper::Error>()
-        .is_some_and(|error| error.is_canceled() || error.is_closed() || error.is_incomplete_message())
+    let is_reset = error
+        .root_cause()
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe));
+    is_reset
+        || error
+            .downcast_ref::<hyper::Error>()
+            .is_some_and(|error| error.is_canceled() || error.is_closed() || error.is_incomplete_message())
 }
 
 /// As many requests may be on their way at a time.
