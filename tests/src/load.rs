@@ -212,3 +212,66 @@ fn is_closed(error: &anyhow::Error) -> bool {
 const N_SENDERS: u32 = 16;
 /// Longer than Envoy's own limit for a connection to a backend, several times.
 const LIMIT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use anyhow::{Context as _, Result};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::{Sender, To};
+    use crate::certificates::Authority;
+    use crate::transitions::{LISTENERS, SECURE_LISTENER, Target};
+
+    #[tokio::test]
+    async fn a_reset_of_a_kept_connection_is_tried_again_on_a_new_one() -> Result<()> {
+        let (mut sender, target, listener) = sender().await?;
+        let server = async {
+            let mut kept = listener.accept().await?.0;
+            answer(&mut kept).await?;
+            reset(kept).await?;
+            answer(&mut listener.accept().await?.0).await
+        };
+        let client = async {
+            sender.request(target).await?;
+            sender.request(target).await
+        };
+        let (_, name) = tokio::try_join!(server, client)?;
+        assert_eq!(name, "b0");
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_reset_of_a_new_connection_is_a_failure() -> Result<()> {
+        let (mut sender, target, listener) = sender().await?;
+        let server = async { reset(listener.accept().await?.0).await };
+        let (served, answer) = tokio::join!(server, sender.request(target));
+        served?;
+        let error = answer.err().context("an answer")?;
+        assert!(format!("{error:#}").starts_with("on a new connection"), "{error:#}");
+        Ok(())
+    }
+
+    /// A sender that keeps its connections to this listener, which does not speak TLS.
+    async fn sender() -> Result<(Sender, Target, TcpListener)> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let to = To {
+            addrs: [listener.local_addr()?; LISTENERS.len()],
+            tls: Arc::new(Authority::new()?.client_config()?).into(),
+        };
+        let target = Target::all().find(|target| target.listener != SECURE_LISTENER).context("a target")?;
+        Ok((Sender { to, is_kept: true, kept: [None, None] }, target, listener))
+    }
+
+    async fn answer(stream: &mut TcpStream) -> Result<()> {
+        let _request = stream.read(&mut [0; 1024]).await?;
+        Ok(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nb0").await?)
+    }
+
+    /// Closes a connection that has a request on it which nobody read: that is a reset.
+    async fn reset(stream: TcpStream) -> Result<()> {
+        Ok(stream.readable().await?)
+    }
+}
