@@ -69,7 +69,7 @@ fn replace_names(state: &mut TypeState, names: &[String]) -> bool {
     if !same_names {
         let known = |name: &Cow<'_, str>| before.get(&**name).cloned().unwrap_or_else(|| Name::from(&**name));
         let wanted: BTreeSet<Name> = canonical.iter().map(known).collect();
-        subscription.replace_names(wanted, state.resource_type.is_complete_in_sotw());
+        subscription.replace_names(wanted);
     }
     if !same_wildcard && wants_wildcard {
         subscription.add_wildcard();

@@ -334,14 +334,11 @@ impl Subscription {
         self.lingering.extend(lingering.into_iter().map(|name| (name, Arc::clone(&wildcard))));
     }
 
-    /// Makes `wanted` the whole of what is asked for one by one (SotW). Names that are new become unknown (rows A46, A47).
-    /// `is_complete`: what is absent from a response is deleted, so the client may take up again what it drops, from a list that it
-    /// has not seen yet, and lose it by the next.
-    pub(crate) fn replace_names(&mut self, wanted: BTreeSet<Name>, is_complete: bool) {
-        if is_complete {
-            let dropped = self.names.difference(&wanted).filter(|name| self.settled.find(name).is_some());
-            self.lingering.extend(dropped.map(|name| (Arc::clone(name), Arc::clone(name))));
-        }
+    /// Makes `wanted` the whole of what is asked for one by one (SotW). Names that are new become unknown (rows A46, A47). What is
+    /// dropped the client may take up again from a response that it has not seen yet.
+    pub(crate) fn replace_names(&mut self, wanted: BTreeSet<Name>) {
+        let dropped = self.names.difference(&wanted).filter(|name| self.settled.find(name).is_some());
+        self.lingering.extend(dropped.map(|name| (Arc::clone(name), Arc::clone(name))));
         for name in wanted.difference(&self.names) {
             self.exceptions.insert(Arc::clone(name), Held::Unknown);
         }
