@@ -62,9 +62,11 @@ impl HttpLoad {
     ///
     /// # Errors
     ///
-    /// If it fails.
+    /// If it fails, or takes longer than 10 s.
     pub async fn who(&self, target: Target) -> Result<String> {
-        Sender { to: self.to.clone(), is_kept: false, kept: [None, None] }.request(target).await
+        let mut sender = Sender { to: self.to.clone(), is_kept: false, kept: [None, None] };
+        let answer = timeout(LIMIT, sender.request(target)).await.context("no answer in time").flatten();
+        answer.with_context(|| target.to_string())
     }
 }
 
