@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Empty};
@@ -61,9 +62,11 @@ impl HttpLoad {
     ///
     /// # Errors
     ///
-    /// If it fails.
+    /// If it fails, or takes longer than 10 s.
     pub async fn who(&self, target: Target) -> Result<String> {
-        Sender { to: self.to.clone(), is_kept: false, kept: [None, None] }.request(target).await
+        let mut sender = Sender { to: self.to.clone(), is_kept: false, kept: [None, None] };
+        let answer = timeout(LIMIT, sender.request(target)).await.context("no answer in time").flatten();
+        answer.with_context(|| target.to_string())
     }
 }
 
@@ -158,7 +161,7 @@ impl Sender {
             }
         }
         let mut requests = self.to.connect(target.listener).await?;
-        let answer = self.exchange(&mut requests, target).await;
+        let answer = self.exchange(&mut requests, target).await.context("on a new connection");
         self.keep(target, requests, answer)
     }
 
@@ -187,21 +190,90 @@ impl Sender {
             Request::get(target.path()).header(header::HOST, HOSTS[target.host]).body(Empty::new())?;
         let response = requests.send_request(request).await?;
         let (head, body) = response.into_parts();
-        let body = body.collect().await?.to_bytes();
+        // Once the answer has begun, no client tries again.
+        let body = body.collect().await.map_err(|error| anyhow!("in the body: {error:?}"))?.to_bytes();
         ensure!(head.status == StatusCode::OK, "{}: {body:?}", head.status);
         let is_closing = head.headers.get(header::CONNECTION).is_some_and(|value| value == "close");
         Ok((String::from_utf8_lossy(&body).into_owned(), !is_closing))
     }
 }
 
-/// Whether a connection was closed instead of an answer.
+/// Whether a connection was closed instead of an answer. If the request was on its way by then, that is a reset.
 fn is_closed(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<hyper::Error>()
-        .is_some_and(|error| error.is_canceled() || error.is_closed() || error.is_incomplete_message())
+    let is_reset = error
+        .root_cause()
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe));
+    is_reset
+        || error
+            .downcast_ref::<hyper::Error>()
+            .is_some_and(|error| error.is_canceled() || error.is_closed() || error.is_incomplete_message())
 }
 
 /// As many requests may be on their way at a time.
 const N_SENDERS: u32 = 16;
 /// Longer than Envoy's own limit for a connection to a backend, several times.
 const LIMIT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use anyhow::{Context as _, Result};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::{Sender, To};
+    use crate::certificates::Authority;
+    use crate::transitions::{LISTENERS, SECURE_LISTENER, Target};
+
+    #[tokio::test]
+    async fn a_reset_of_a_kept_connection_is_tried_again_on_a_new_one() -> Result<()> {
+        let (mut sender, target, listener) = sender().await?;
+        let server = async {
+            let mut kept = listener.accept().await?.0;
+            answer(&mut kept).await?;
+            reset(kept).await?;
+            answer(&mut listener.accept().await?.0).await
+        };
+        let client = async {
+            sender.request(target).await?;
+            sender.request(target).await
+        };
+        let (_, name) = tokio::try_join!(server, client)?;
+        assert_eq!(name, "b0");
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_reset_of_a_new_connection_is_a_failure() -> Result<()> {
+        let (mut sender, target, listener) = sender().await?;
+        let server = async { reset(listener.accept().await?.0).await };
+        let (served, answer) = tokio::join!(server, sender.request(target));
+        served?;
+        let error = answer.err().context("an answer")?;
+        assert!(format!("{error:#}").starts_with("on a new connection"), "{error:#}");
+        Ok(())
+    }
+
+    /// A sender that keeps its connections to this listener, which does not speak TLS.
+    async fn sender() -> Result<(Sender, Target, TcpListener)> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let to = To {
+            addrs: [listener.local_addr()?; LISTENERS.len()],
+            tls: Arc::new(Authority::new()?.client_config()?).into(),
+        };
+        let target = Target::all().find(|target| target.listener != SECURE_LISTENER).context("a target")?;
+        Ok((Sender { to, is_kept: true, kept: [None, None] }, target, listener))
+    }
+
+    async fn answer(stream: &mut TcpStream) -> Result<()> {
+        let _request = stream.read(&mut [0; 1024]).await?;
+        Ok(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nb0").await?)
+    }
+
+    /// Closes a connection that has a request on it which nobody read: that is a reset.
+    async fn reset(stream: TcpStream) -> Result<()> {
+        Ok(stream.readable().await?)
+    }
+}
