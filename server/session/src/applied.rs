@@ -28,6 +28,8 @@ struct Sending {
     table: Arc<TypeTable>,
     /// What was sent though it did not change.
     again: BTreeSet<Name>,
+    /// What of it the client did not ask for any more when it accepted it: it may not have taken that up.
+    missed: BTreeSet<Name>,
     /// Whether all of it was sent.
     is_whole: bool,
     /// Whether the last response so far was accepted.
@@ -62,6 +64,8 @@ pub(crate) struct Accepted<'a> {
     pub(crate) newer: &'a Arc<TypeTable>,
     /// What of that was sent though it did not change.
     again: &'a BTreeSet<Name>,
+    /// What of it the client may not have taken up.
+    missed: &'a BTreeSet<Name>,
 }
 
 impl Accepted<'_> {
@@ -69,6 +73,11 @@ impl Accepted<'_> {
     pub(crate) fn sent(&self) -> BTreeSet<Name> {
         let changes = self.newer.changes_since(self.older);
         changes.changed.iter().map(|resource| resource.name()).chain(self.again).cloned().collect()
+    }
+
+    /// Whether the client may not have taken up what was sent of this name.
+    pub(crate) fn has_missed(&self, name: &Name) -> bool {
+        self.missed.contains(name)
     }
 }
 
@@ -105,6 +114,7 @@ impl Applied {
             nonces: (nonce, nonce),
             table: Arc::clone(table),
             again,
+            missed: BTreeSet::new(),
             is_whole,
             is_end_accepted: false,
             answer: Answer::None,
@@ -138,6 +148,7 @@ impl Applied {
             nonces: NO_NONCES,
             table: Arc::clone(table),
             again: BTreeSet::new(),
+            missed: BTreeSet::new(),
             is_whole: true,
             is_end_accepted: true,
             answer,
@@ -170,6 +181,31 @@ impl Applied {
         }
     }
 
+    /// The client is about to accept the response: of that, and of what went before, it does not take up what it does not want.
+    pub(crate) fn note_missed(&mut self, nonce: u64, wants: impl Fn(&TypeTable, &Name) -> bool) {
+        let Some(last) = self.position(nonce) else { return };
+        for position in 0..=last {
+            let older = Arc::clone(self.before(position));
+            let Some(sending) = self.later.get_mut(position) else { return };
+            if matches!(sending.answer, Answer::None | Answer::Rejected) {
+                let changes = sending.table.changes_since(&older);
+                let carried = changes.changed.iter().map(|resource| resource.name()).chain(&sending.again);
+                let missed: Vec<Name> =
+                    carried.filter(|name| !wants(&sending.table, name)).cloned().collect();
+                sending.missed.extend(missed);
+            }
+        }
+    }
+
+    /// Whether the client has taken up what was sent of a name after this.
+    pub(crate) fn is_taken_after(&self, position: usize, name: &Name) -> bool {
+        self.later.iter().enumerate().skip(position + 1).any(|(later, sending)| {
+            matches!(sending.answer, Answer::Accepted(_) | Answer::Released)
+                && self.carried(later, name)
+                && !sending.missed.contains(name)
+        })
+    }
+
     fn accept(&mut self, position: usize, is_complete: bool, is_leaf: bool) {
         self.has_accepted = true;
         for sending in self.later.iter_mut().take(position + 1) {
@@ -194,8 +230,8 @@ impl Applied {
     pub(crate) fn accepted(&self) -> impl Iterator<Item = Accepted<'_>> {
         self.later.iter().enumerate().filter_map(|(position, sending)| match sending.answer {
             Answer::Accepted(at) => {
-                let (older, newer, again) = (self.before(position), &sending.table, &sending.again);
-                Some(Accepted { position, at, older, newer, again })
+                let (older, newer) = (self.before(position), &sending.table);
+                Some(Accepted { position, at, older, newer, again: &sending.again, missed: &sending.missed })
             }
             Answer::None | Answer::Released | Answer::Rejected => None,
         })

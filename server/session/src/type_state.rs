@@ -152,7 +152,12 @@ impl TypeState {
         if error_detail.is_some() {
             self.applied.handle_nack(sent.nonce);
         } else {
-            self.applied.handle_ack(sent.nonce, is_complete, !refers(&self.resource_type));
+            let is_leaf = !refers(&self.resource_type);
+            if !is_leaf && !self.subscription.is_wildcard() {
+                let wants = |table: &TypeTable, name: &Name| self.subscription.wants(table, name);
+                self.applied.note_missed(sent.nonce, wants);
+            }
+            self.applied.handle_ack(sent.nonce, is_complete, is_leaf);
         }
         let is_of_series = sent.nonce.wrapping_sub(self.series) < u64::MAX / 2;
         match error_detail {

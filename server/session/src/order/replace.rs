@@ -78,9 +78,11 @@ pub(super) fn released(
 
 /// Whether the client goes on using something that it was told is gone.
 fn keeps_removed(stream: &Stream, state: &TypeState, accepted: Accepted<'_>) -> bool {
-    let asks_for = |name: &Name| state.subscription.names().contains(name);
-    stream.ignores_removals(state)
-        && accepted.newer.changes_since(accepted.older).removed.iter().any(asks_for)
+    // It may have asked for it once more, and have got it.
+    let goes_on = |name: &Name| {
+        state.subscription.names().contains(name) && !state.applied.is_taken_after(accepted.position, name)
+    };
+    stream.ignores_removals(state) && accepted.newer.changes_since(accepted.older).removed.iter().any(goes_on)
 }
 
 /// Whether something that the client had before is in use because what it was sent instead needs what it lacks.
@@ -93,6 +95,9 @@ fn is_blocked(readiness: &Readiness<'_>, state: &TypeState, accepted: Accepted<'
             state.applied.newest().filter_map(|table| Some((table, table.find(name)?))).collect();
         let is_new = |used: &&Arc<Resource>| news.iter().any(|(_, new)| new.version() == used.version());
         let olds: Vec<&Arc<Resource>> = state.applied.in_use(name).filter(|used| !is_new(used)).collect();
+        if accepted.has_missed(name) && !state.applied.is_taken_after(accepted.position, name) {
+            return !olds.is_empty() && readiness.matters(state, accepted.newer, name);
+        }
         news.iter().any(|(table, new)| does_not_replace(readiness, state, table, new, &olds))
     })
 }

@@ -179,3 +179,38 @@ fn a_route_that_is_kept_is_not_as_another_stream_knew_it() {
     ];
     assert_eq!(history(Setup { is_per_type: true, ..ADS }, &steps), Ok(()));
 }
+
+/// A gRPC client drops a route, accepts a response with it that was on its way, and asks for it again: of that response it has not
+/// taken it up, so the clusters of the older version stay.
+#[test]
+fn a_route_that_came_when_it_was_not_asked_for_replaces_nothing() {
+    let steps = [
+        publish([listener(1, 0)]),
+        publish([route(0, 7)]),
+        Step::Drain,
+        publish([listener(0, 1), route(0, 0)]),
+        poll(2),
+        publish([route(0, 8), listener(0, 0)]),
+    ];
+    assert_eq!(history(Setup { is_grpc: true, ..ADS }, &steps), Ok(()));
+}
+
+/// An incremental Envoy goes on with a route that it is told is gone, as long as it asks for it, but not when it has got it anew.
+#[test]
+fn a_route_that_was_gone_and_came_again_is_not_in_use_as_it_was() {
+    let steps = [
+        publish([route(1, 0)]),
+        poll(1),
+        publish([no_listener()]),
+        poll(1),
+        publish([listener(0, 1)]),
+        to_client(2),
+        publish([route(1, 2), route(0, 2)]),
+        to_server(3),
+        poll(2),
+        publish([listener(0, 3)]),
+        publish([route(2, 0)]),
+        publish([cluster(0, false)]),
+    ];
+    assert_eq!(history(Setup { is_delta: true, ..ADS }, &steps), Ok(()));
+}
