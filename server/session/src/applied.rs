@@ -28,7 +28,7 @@ struct Sending {
     table: Arc<TypeTable>,
     /// What was sent though it did not change.
     again: BTreeSet<Name>,
-    /// What of it the client did not ask for any more when it accepted it: it may not have taken that up.
+    /// What of it was not sent, or the client did not ask for any more when it accepted it: it may not have taken that up.
     missed: BTreeSet<Name>,
     /// Whether all of it was sent.
     is_whole: bool,
@@ -69,10 +69,11 @@ pub(crate) struct Accepted<'a> {
 }
 
 impl Accepted<'_> {
-    /// The names of what was sent, as far as it is still there.
+    /// The names of what was sent, as far as it is still there, and of what was to be sent.
     pub(crate) fn sent(&self) -> BTreeSet<Name> {
         let changes = self.newer.changes_since(self.older);
-        changes.changed.iter().map(|resource| resource.name()).chain(self.again).cloned().collect()
+        let changed = changes.changed.iter().map(|resource| resource.name());
+        changed.chain(self.again).chain(self.missed).cloned().collect()
     }
 
     /// Whether the client may not have taken up what was sent of this name.
@@ -89,32 +90,46 @@ const MAX_LATER: usize = 16;
 const NO_NONCES: (u64, u64) = (1, 0);
 
 impl Applied {
-    /// The client was sent `changed`, and has, if it takes that up, what `table` has.
+    /// The client was sent `changed` and told of `removed`, and has, if it takes that up, what `table` has. What of that is not sent
+    /// yet it has not taken up.
     pub(crate) fn handle_sent(
         &mut self,
         nonce: u64,
         table: &Arc<TypeTable>,
         changed: &[Arc<Resource>],
+        removed: &[Name],
         is_whole: bool,
     ) {
-        let before = self.later.back().map_or(&self.base, |sending| &sending.table);
+        let before = Arc::clone(self.later.back().map_or(&self.base, |sending| &sending.table));
         let is_unchanged =
             |r: &&Arc<Resource>| before.find(r.name()).is_some_and(|old| old.version() == r.version());
         let again: BTreeSet<Name> =
             changed.iter().filter(is_unchanged).map(|r| Arc::clone(r.name())).collect();
+        let sent =
+            || -> BTreeSet<&Name> { changed.iter().map(|resource| resource.name()).chain(removed).collect() };
         let is_rest = self.later.back().is_some_and(|last| !last.is_whole && Arc::ptr_eq(&last.table, table));
         if let Some(last) = self.later.back_mut().filter(|_| is_rest) {
             last.again.extend(again);
+            let sent = sent();
+            last.missed.retain(|name| !sent.contains(name));
             last.nonces.1 = nonce;
             last.is_whole = is_whole;
             last.is_end_accepted = false;
             return;
         }
+        let mut missed = BTreeSet::new();
+        if !is_whole {
+            let changes = table.changes_since(&before);
+            missed.extend(changes.changed.iter().map(|resource| Arc::clone(resource.name())));
+            missed.extend(changes.removed.iter().cloned());
+            let sent = sent();
+            missed.retain(|name| !sent.contains(name));
+        }
         self.push(Sending {
             nonces: (nonce, nonce),
             table: Arc::clone(table),
             again,
-            missed: BTreeSet::new(),
+            missed,
             is_whole,
             is_end_accepted: false,
             answer: Answer::None,

@@ -270,7 +270,8 @@ impl Stream {
             let before = state.next_heartbeat.filter(|_| !renews_all);
             state.next_heartbeat = due.map(|due| before.map_or(due, |before| before.min(due)));
             let settled = state.subscription.settled();
-            state.applied.handle_sent(nonce, settled, &update.changed, update.is_final);
+            let removed = &update.contents.removed;
+            state.applied.handle_sent(nonce, settled, &update.changed, removed, update.is_final);
             state.remember(sent.clone());
         }
         let resource_type = update.contents.resource_type.clone();

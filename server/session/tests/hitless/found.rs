@@ -214,3 +214,32 @@ fn a_route_that_was_gone_and_came_again_is_not_in_use_as_it_was() {
     ];
     assert_eq!(history(Setup { is_delta: true, ..ADS }, &steps), Ok(()));
 }
+
+/// Of a change that takes several responses the first does not bring the rest: what is not sent yet the client has as it was.
+#[test]
+fn what_is_not_sent_yet_is_in_use_as_it_was() {
+    let steps = [
+        publish([route(0, 8)]),
+        Step::Reconnect,
+        publish([route(0, 13)]),
+        publish([cluster(3, false)]),
+        poll(1),
+        publish([route(0, 0)]),
+        to_server(1),
+    ];
+    let setup = Setup { is_delta: true, is_per_type: true, max_response_bytes: 300, ..ADS };
+    assert_eq!(history(setup, &steps), Ok(()));
+}
+
+/// Nor are removals sent that wait for what other types have to send.
+#[test]
+fn a_removal_that_waits_for_updates_is_not_told_yet() {
+    let steps = [
+        publish([no_listener(), route(1, 0)]),
+        publish([listener(1, 1)]),
+        poll(1),
+        publish([listener(0, 2)]),
+        Step::Drain,
+    ];
+    assert_eq!(history(Setup { is_delta: true, ..ADS }, &steps), Ok(()));
+}
