@@ -23,9 +23,6 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &SotwRequest) -> Ve
     state.is_known = true;
     let answer = if is_first { Answer::Nothing } else { state.take_answered(request.response_nonce) };
     let is_changed = replace_names(state, &request.resource_names);
-    if state.is_answered() {
-        state.subscription.forget_lingering();
-    }
     if is_changed || is_first {
         events.push(EventKind::Subscribed);
         state.is_dirty = true;
@@ -109,7 +106,7 @@ pub(crate) fn compose(
         let entries = if state.subscription.wants_all(table) {
             Entries::Table(Arc::clone(table))
         } else {
-            full(&state.subscription.wanted_or_lingering(table))
+            full(&state.subscription.wanted(table))
         };
         state.subscription.settle(table);
         let contents = contents(state, target, entries, client);

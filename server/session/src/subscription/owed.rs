@@ -158,20 +158,6 @@ impl Subscription {
         by_name.into_values().collect()
     }
 
-    /// What a complete list must show: what the client wants, and what it dropped and takes up again if it asks anew before it has
-    /// seen the lists that are on their way. To be absent from this one would be to be deleted; what it does not ask for it ignores,
-    /// unless it asks for everything.
-    pub(crate) fn wanted_or_lingering(&self, table: &TypeTable) -> Vec<Arc<Resource>> {
-        let mut listed = self.wanted(table);
-        if self.is_wildcard {
-            return listed;
-        }
-        listed.extend(self.lingering.iter().filter_map(|(name, _)| table.find(name)).cloned());
-        listed.sort_by(|a, b| a.name().cmp(b.name()));
-        listed.dedup_by(|a, b| a.name() == b.name());
-        listed
-    }
-
     /// Whether every resource of `table` is wanted, and nothing that is made of them.
     pub(crate) fn wants_all(&self, table: &TypeTable) -> bool {
         let is_derived = |name: &Name| matches!(table.look_up(name), Some(Found::Template(_)));

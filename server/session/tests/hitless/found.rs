@@ -68,27 +68,6 @@ fn a_route_that_was_asked_for_again_is_in_use_as_it_was_sent() {
     assert_eq!(history(ADS, &steps), Ok(()));
 }
 
-/// A gRPC client drops clusters, and asks for one of them again because of a route that was on its way. It has taken the cluster from
-/// an older list by then, so the list for the request between must not delete it.
-#[test]
-fn a_cluster_that_may_be_asked_for_again_stays_on_the_list() {
-    let steps = [
-        publish([route(0, 14), cluster(3, false)]),
-        poll(1),
-        publish([listener(0, 2)]),
-        publish([route(1, 13)]),
-        poll(2),
-        publish([route(2, 8)]),
-        to_client(3),
-        to_server(4),
-        poll(2),
-        publish([cluster(2, false)]),
-        poll(1),
-        publish([route(0, 0)]),
-    ];
-    assert_eq!(history(Setup { is_grpc: true, ..ADS }, &steps), Ok(()));
-}
-
 /// Of a cluster the first version is accepted and waits for a secret that is rejected, the second is rejected. That its endpoints are
 /// asked for proves that the client has one of them, not that it needs no more.
 #[test]
