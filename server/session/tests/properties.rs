@@ -3,9 +3,9 @@
 //! P1: when nothing is left to send, the client holds exactly what it asked for and the server has. P2: without new input the
 //! session falls silent, even if every response is rejected. P3: nonces are unique on a stream. P4: no name is twice in a
 //! response. P5: on a stream that wants every cluster, no route is sent before the cluster that it goes to (D7), if
-//! everything is sent at once; the order that waits is the claim of `hitless.rs`. P6: no request panics (`garbage`). P7: every name that is subscribed to is answered (delta). Besides: only what was asked for is sent (A60); a changed
-//! cluster's endpoints follow it (R14); what the status board says was acknowledged is held; and a delta client ends with what a
-//! SotW client ends with.
+//! everything is sent at once; the order that waits is the claim of `hitless.rs`. P6: no request panics (`garbage`). P7: every
+//! name that is subscribed to is answered (delta). Besides: only what was asked for is sent (A60); a changed cluster's endpoints
+//! follow it (R14); what the status board says was acknowledged is held; and a delta client ends with what a SotW client ends with.
 //!
 //! `XDS_CASES` (default 4,000) says how many histories are run of each, `XDS_SEED` repeats a run that failed. Before a release:
 //! `XDS_CASES=300000 cargo test --release -p xds-session --test properties`.
