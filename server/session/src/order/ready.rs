@@ -102,12 +102,15 @@ impl<'a> Readiness<'a> {
             return Some(WaitsFor::Settling(to.clone()));
         }
         let found = found?;
-        // What an older version refers to may have gone with it, before the client got it.
         let is_older = served.is_some_and(|served| served.version() != found.version());
-        found.references().iter().find_map(|reference| {
-            let row = table::row_of(&to.resource_type, &reference.to.resource_type)?;
-            let may_lack = || is_older && !self.is_foreign(&reference.to);
-            self.obstacle(&reference.to, row.is_always_needed || may_lack())
+        found.references().iter().map(|reference| &reference.to).find_map(|needed| {
+            let row = table::row_of(&to.resource_type, &needed.resource_type)?;
+            // What an older version refers to may have gone with it before the client got it; then only the newer one helps.
+            let is_gone = self.view.table(&needed.resource_type).find(&needed.name).is_none();
+            if is_older && is_gone && !self.is_foreign(needed) && self.obstacle(needed, true).is_some() {
+                return Some(WaitsFor::Sending(to.clone()));
+            }
+            self.obstacle(needed, row.is_always_needed)
         })
     }
 
