@@ -215,11 +215,23 @@ impl Applied {
 
     /// Whether the client has taken up what was sent of a name after this.
     pub(crate) fn is_taken_after(&self, position: usize, name: &Name) -> bool {
-        self.later.iter().enumerate().skip(position + 1).any(|(later, sending)| {
-            matches!(sending.answer, Answer::Accepted(_) | Answer::Released)
-                && self.carried(later, name)
-                && !sending.missed.contains(name)
-        })
+        (position + 1..self.later.len()).any(|later| self.is_taken(later, name))
+    }
+
+    /// Whether the client has taken up what this carried of a name.
+    fn is_taken(&self, position: usize, name: &Name) -> bool {
+        let is_accepted =
+            |sending: &Sending| matches!(sending.answer, Answer::Accepted(_) | Answer::Released);
+        let Some(sending) = self.later.get(position) else { return false };
+        // Whoever rejects what is new does away with what is gone nevertheless.
+        let is_done_away = || {
+            sending.answer == Answer::Rejected
+                && sending.table.find(name).is_none()
+                && self.later.iter().skip(position + 1).any(is_accepted)
+        };
+        self.carried(position, name)
+            && !sending.missed.contains(name)
+            && (is_accepted(sending) || is_done_away())
     }
 
     fn accept(&mut self, position: usize, is_complete: bool, is_leaf: bool) {
@@ -253,25 +265,19 @@ impl Applied {
         })
     }
 
-    /// What the client was sent of a name from the newest that it accepted of it on: any of it may be what replaces what went before.
+    /// What the client was sent of a name from the newest that it took up of it on: any of it may be what replaces what went before.
     pub(crate) fn newest<'a>(
         &'a self,
         name: &'a Name,
     ) -> impl Iterator<Item = (&'a Arc<TypeTable>, &'a Arc<Resource>)> {
-        let is_accepted =
-            |sending: &Sending| matches!(sending.answer, Answer::Accepted(_) | Answer::Released);
-        let last_accepted = self.later.iter().rposition(is_accepted).unwrap_or_default();
         let mut newest = Vec::new();
         for (position, sending) in self.later.iter().enumerate() {
-            if !self.carried(position, name) {
-                continue;
-            }
-            let found = sending.table.find(name);
-            // Whoever rejects what is new does away with what is gone nevertheless.
-            if is_accepted(sending) || (found.is_none() && position < last_accepted) {
+            if self.is_taken(position, name) {
                 newest.clear();
             }
-            newest.extend(found.map(|resource| (&sending.table, resource)));
+            if self.carried(position, name) {
+                newest.extend(sending.table.find(name).map(|resource| (&sending.table, resource)));
+            }
         }
         newest.into_iter()
     }

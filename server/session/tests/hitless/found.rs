@@ -322,3 +322,19 @@ fn a_rejected_removal_is_taken() {
         [publish([listener(0, 2)]), poll(2), to_client(2), publish([no_listener()]), poll(1), reject(1)];
     assert_eq!(history(DELTA, &steps), Ok(()));
 }
+
+/// The same, when the removal came apart from a change that was accepted.
+#[test]
+fn a_rejected_removal_that_came_apart_is_taken() {
+    let steps = [
+        publish([listener(1, 0), no_listener()]),
+        publish([Edit::Secret { secret: 0 }, route(0, 3)]),
+        poll(4),
+        publish([Edit::Spare { cluster: 2, is_there: true }]),
+        poll(3),
+        to_client(6),
+        reject(1),
+        publish([route(0, 4)]),
+    ];
+    assert_eq!(history(DELTA, &steps), Ok(()));
+}
