@@ -16,6 +16,9 @@ use xds_tests::transitions::{
 use xds_tests::wait::wait_for;
 use xds_tests::worker::{Calls, Channel, Hold, Library};
 
+use crate::scoped::scoped;
+use crate::vhds::on_demand;
+
 /// A kind of client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
@@ -23,17 +26,24 @@ pub(crate) enum Kind {
     Ads(Variant),
     /// An Envoy with a stream for each type, cluster of endpoints and route configuration.
     PerType(Variant),
+    /// An Envoy with one stream for everything, and scoped routes.
+    Scoped(Variant),
+    /// An Envoy with one incremental stream for everything, and virtual hosts on demand.
+    OnDemand,
     /// A gRPC client.
     Grpc(Library),
 }
 
 impl Kind {
     /// Those of the whole matrix.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Ads(Variant::Sotw),
         Self::Ads(Variant::Delta),
         Self::PerType(Variant::Sotw),
         Self::PerType(Variant::Delta),
+        Self::Scoped(Variant::Sotw),
+        Self::Scoped(Variant::Delta),
+        Self::OnDemand,
         Self::Grpc(Library::Grpcio),
         Self::Grpc(Library::GrpcJs),
         Self::Grpc(Library::GrpcGo),
@@ -43,6 +53,8 @@ impl Kind {
     pub(crate) fn resources(self, state: &State, outside: &Outside) -> Vec<Value> {
         let mut resources = match self {
             Self::Grpc(_) => return state.for_grpc(outside),
+            Self::Scoped(_) => return scoped(state, outside),
+            Self::OnDemand => return on_demand(state.for_envoy(outside)),
             Self::Ads(_) | Self::PerType(_) => state.for_envoy(outside),
         };
         if let Self::PerType(variant) = self {
@@ -56,7 +68,7 @@ impl Kind {
     pub(crate) async fn bootstrap(self, xds: SocketAddr) -> Result<String> {
         let xds = xds.to_string();
         let mut args = vec!["bootstrap", "envoy", "--node-id", NODE, "--xds-address", &xds];
-        if let Self::Ads(Variant::Delta) = self {
+        if let Self::Ads(Variant::Delta) | Self::Scoped(Variant::Delta) | Self::OnDemand = self {
             args.push("--delta");
         }
         let bootstrap = cli(&args).await?;
@@ -69,7 +81,8 @@ impl Kind {
     /// The kinds of changes that make a difference to the client.
     pub(crate) fn transitions(self) -> &'static [Transition] {
         match self {
-            Self::Ads(_) | Self::PerType(_) => Transition::of_envoy(),
+            Self::Ads(_) | Self::PerType(_) | Self::OnDemand => Transition::of_envoy(),
+            Self::Scoped(_) => Transition::of_scoped(),
             Self::Grpc(_) => Transition::of_grpc(),
         }
     }
@@ -83,7 +96,7 @@ impl Kind {
     /// How many names there are for clusters.
     pub(crate) fn n_cluster_names(self) -> u64 {
         match self {
-            Self::Ads(_) | Self::PerType(_) => N_CLUSTER_NAMES_OF_ENVOY,
+            Self::Ads(_) | Self::PerType(_) | Self::Scoped(_) | Self::OnDemand => N_CLUSTER_NAMES_OF_ENVOY,
             Self::Grpc(_) => N_CLUSTER_NAMES_OF_GRPC,
         }
     }
@@ -93,7 +106,11 @@ impl Kind {
         let is_grpc = matches!(self, Self::Grpc(_));
         let asks_anew = matches!(self, Self::PerType(_));
         // Who is told that something is gone says so.
-        let is_delta = matches!(self, Self::Ads(Variant::Delta) | Self::PerType(Variant::Delta));
+        let is_delta = match self {
+            Self::Ads(variant) | Self::PerType(variant) | Self::Scoped(variant) => variant == Variant::Delta,
+            Self::OnDemand => true,
+            Self::Grpc(_) => false,
+        };
         match transition {
             Transition::ShiftWeights
             | Transition::MoveHost
@@ -101,6 +118,7 @@ impl Kind {
             | Transition::SwapEndpoints
             | Transition::ChangeCertificate
             | Transition::ChangeFilter => 1,
+            Transition::RenameScopes | Transition::ToggleScope => 2,
             // A changed cluster asks for its endpoints on a new stream.
             Transition::ChangeSettings => 1 + u32::from(asks_anew),
             // The route first; the clusters are learned from it.
@@ -121,13 +139,13 @@ impl Kind {
 
     /// Whether a change is over only when the client has drained connections that go by what was before.
     pub(crate) fn drains(self, transition: Transition) -> bool {
-        matches!(self, Self::Ads(_) | Self::PerType(_)) && transition == Transition::ReplaceEverything
+        !matches!(self, Self::Grpc(_)) && transition == Transition::ReplaceEverything
     }
 
     /// What a client can ask for.
     pub(crate) fn targets(self) -> Vec<Target> {
         match self {
-            Self::Ads(_) | Self::PerType(_) => Target::all().collect(),
+            Self::Ads(_) | Self::PerType(_) | Self::Scoped(_) | Self::OnDemand => Target::all().collect(),
             Self::Grpc(_) => Target::all_of_grpc().collect(),
         }
     }
@@ -138,6 +156,8 @@ impl fmt::Display for Kind {
         match self {
             Self::Ads(variant) => write!(f, "Envoy, ADS, {variant}"),
             Self::PerType(variant) => write!(f, "Envoy, per type, {variant}"),
+            Self::Scoped(variant) => write!(f, "Envoy, scoped routes, {variant}"),
+            Self::OnDemand => f.write_str("Envoy, virtual hosts on demand, delta"),
             Self::Grpc(library) => write!(f, "{library}"),
         }
     }

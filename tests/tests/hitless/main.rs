@@ -7,6 +7,8 @@
 mod client;
 mod experiment;
 mod report;
+mod scoped;
+mod vhds;
 
 use std::time::Duration;
 
