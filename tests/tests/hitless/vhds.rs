@@ -26,7 +26,7 @@ fn rewrite(mut resource: Value) -> Vec<Value> {
 /// A route configuration without virtual hosts, and these.
 fn split(route_config: &Value) -> Vec<Value> {
     let name = route_config["name"].as_str().unwrap_or_default();
-    let source = json!({"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0.050s"});
+    let source = json!({"ads": {}, "resource_api_version": "V3"});
     let rest = json!({"@type": config::ROUTE, "name": name, "vhds": {"config_source": source}});
     let hosts = route_config["virtual_hosts"].as_array().into_iter().flatten().zip(HOSTS);
     let hosts = hosts.map(|(host, domain)| {
