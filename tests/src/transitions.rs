@@ -104,7 +104,7 @@ pub enum Transition {
     ChangeFilter,
     /// A listener's extension has another name.
     RenameFilter,
-    /// Every scope has another name and the key that it had.
+    /// Every scope has another name and the key that it had, and a route moves to the other virtual host.
     RenameScopes,
     /// Each listener has a scope more, with routes of its own, or has it no more.
     ToggleScope,
@@ -274,7 +274,10 @@ impl State {
             Transition::RenameTrust => self.extras.trust.name += 1,
             Transition::ChangeFilter => self.extras.filters[path % 2].content += 1,
             Transition::RenameFilter => self.extras.filters[path % 2].name += 1,
-            Transition::RenameScopes => self.scopes.name += 1,
+            Transition::RenameScopes => {
+                self.scopes.name += 1;
+                self.routes[path].host ^= 1;
+            }
             Transition::ToggleScope => self.scopes.has_more = !self.scopes.has_more,
             Transition::ReplaceEverything => {
                 self.scopes.name += 1;

@@ -80,7 +80,8 @@ fn dangling<'a>(
             if found.len() >= MAX_DOUBTS {
                 return found;
             }
-            let is_dangling = counts(resource, &reference.to) && !exists(profiles, &reference.to);
+            let to = &reference.to;
+            let is_dangling = counts(resource, to) && !to.means_all() && !exists(profiles, to);
             if is_dangling && told.insert((resource.key(), reference)) {
                 let message = format!(
                     "{} of {} names {}, which does not exist",

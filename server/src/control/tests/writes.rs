@@ -254,6 +254,18 @@ async fn pitfall_74_a_dangling_reference_is_a_warning_and_with_strict_an_error()
 }
 
 #[tokio::test]
+async fn what_is_asked_for_on_demand_is_no_dangling_reference() {
+    let source = json!({"ads": {}, "resource_api_version": "V3"});
+    let route = json!({
+        "@type": ResourceType::RouteConfiguration.type_url(), "name": "r", "vhds": {"config_source": source},
+    });
+    let resource = Arc::new(codec().resource_from_json(&route).unwrap());
+    let strict = Options { strict: true, ..Options::default() };
+    let server = Server::open(MemoryStore::new(), strict);
+    server.write(Write::PutResource { group: group("g"), resource }).await.unwrap();
+}
+
+#[tokio::test]
 async fn groups_of_equal_priority_that_meet_at_a_node_are_told_of() {
     let server = Server::without_files(&MemoryStore::new());
     server.write(Write::PutGroup(selecting("one", &["n*"]))).await.unwrap();
