@@ -248,7 +248,7 @@ impl Client {
             let is_unheard = |name: &&&Name| route_of(name).is_some_and(|route| !asked.contains(route));
             let awaited: Vec<Name> = awaited.iter().filter(is_unheard).map(|name| Arc::clone(name)).collect();
             if !awaited.is_empty() {
-                state.awaited.extend(awaited);
+                state.awaited.get_or_insert_default().extend(awaited);
                 state.is_dirty = true;
                 self.woken.insert(*stream);
             }

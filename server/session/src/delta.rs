@@ -75,7 +75,7 @@ fn change_names(state: &mut TypeState, subscribe: &[String], unsubscribe: &[Stri
 
 /// Whether there is nothing but removals: they wait for updates of other types (R12).
 pub(crate) fn is_removal(state: &TypeState, owed: &Owed) -> bool {
-    let is_waited_for = state.is_answer_owed || !state.awaited.is_empty();
+    let is_waited_for = state.is_answer_owed || state.awaited.is_some();
     !is_waited_for && owed.changed.is_empty() && owed.missing.is_empty() && !owed.removed.is_empty()
 }
 
@@ -108,7 +108,8 @@ pub(crate) fn compose(
     removed.extend(missing);
     // That there is nothing of the name is news enough; what there is goes to those who ask for it.
     let is_held = |name: &Name| state.subscription.covers_name(name) || table.find(name).is_some();
-    removed.extend(std::mem::take(&mut state.awaited).into_iter().filter(|name| !is_held(name)));
+    let awaited = state.awaited.take().map(|awaited| *awaited).unwrap_or_default();
+    removed.extend(awaited.into_iter().filter(|name| !is_held(name)));
     removed.sort();
     let form = form(&state.resource_type, client);
     let contents = Contents { removed, ..state.contents(target, form, Entries::Listed(entries)) };

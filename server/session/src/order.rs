@@ -388,8 +388,9 @@ impl Plan<'_> {
             self.look_again_at(end);
         }
         let deviations = self.deviations.entry(key.resource_type.clone()).or_default();
-        // A client that has it keeps it; one that asks for it now might not have what it refers to.
-        let deviation = if uses_clusters {
+        // A client that has it keeps it; one that asks for it now might not have what it refers to. Virtual hosts are asked for when
+        // they are needed.
+        let deviation = if uses_clusters && key.resource_type != ResourceType::VirtualHost {
             Deviation::Withheld(Some(Arc::clone(resource)))
         } else {
             Deviation::Kept(Arc::clone(resource))

@@ -172,23 +172,30 @@ impl<'a> Readiness<'a> {
     /// uses something that refers to it.
     fn is_in_use(&self, state: &TypeState, resource: &Resource) -> bool {
         let is_taken = state.applied.in_use(resource.name()).any(|used| used.version() == resource.version());
-        is_taken && (wants(state, resource.name()) || self.is_needed_unasked(resource.key()))
+        (is_taken && (wants(state, resource.name()) || self.is_needed_unasked(resource.key())))
+            || self.may_be_asked_for(resource.key())
+    }
+
+    /// Whether a virtual host is gone for which the client did not ask by now, and the first request to it may yet come to the route
+    /// configuration that it was of.
+    fn may_be_asked_for(&self, key: &ResourceKey) -> bool {
+        key.resource_type == ResourceType::VirtualHost
+            && self.view.table(&key.resource_type).find(&key.name).is_none()
+            && !self.users(key).is_empty()
     }
 
     /// Whether the client does not ask for a resource any more and still uses something that refers to it.
     pub(super) fn is_needed_unasked(&self, key: &ResourceKey) -> bool {
-        // Clusters refer to each other too, but all of them are asked for; and of virtual hosts a client has no others.
+        // Clusters refer to each other too, but all of them are asked for; of virtual hosts a client has only what it asks for.
         !matches!(key.resource_type, ResourceType::Cluster | ResourceType::VirtualHost)
             && !self.states(&key.resource_type).any(|state| wants(state, &key.name))
             && !self.users(key).is_empty()
     }
 
     /// Whether no other stream asks for a name that this one does not ask for: what a stream does not ask for it may have in a
-    /// version of any age, or not at all.
+    /// version of any age.
     pub(super) fn knows_best(&self, state: &TypeState, name: &Name) -> bool {
-        let is_had_unasked = state.resource_type != ResourceType::VirtualHost;
-        wants(state, name)
-            || (is_had_unasked && !self.states(&state.resource_type).any(|other| wants(other, name)))
+        wants(state, name) || !self.states(&state.resource_type).any(|other| wants(other, name))
     }
 
     /// Whether it makes a difference what the client has of a name.
