@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+use tokio::time::timeout;
 use xds_tests::config;
 use xds_tests::envoy::Envoy;
 use xds_tests::load::{HttpLoad, Tally, hold_all};
@@ -202,7 +203,10 @@ impl Client<'_> {
             if let Self::Envoy { envoy, .. } = self {
                 // Connections of listeners that were replaced have the routes of those until they are closed.
                 for stat in ["total_filter_chains_draining", "total_listeners_draining"] {
-                    let n = envoy.stat(&format!("listener_manager.{stat}")).await?;
+                    let name = format!("listener_manager.{stat}");
+                    let n = timeout(ADMIN_LIMIT, envoy.stat(&name))
+                        .await
+                        .context("no answer of the admin interface")??;
                     ensure!(n == 0, "{stat} is {n}");
                 }
             }
@@ -242,5 +246,7 @@ impl Client<'_> {
 pub(crate) const NODE: &str = "hitless";
 /// Requests each second.
 pub(crate) const PER_SECOND: u32 = 300;
+/// Longer than Envoy's admin interface ever took, on a busy machine.
+const ADMIN_LIMIT: Duration = Duration::from_secs(5);
 /// Several times what Envoy takes to drain in these tests.
 const WARMING: Duration = Duration::from_secs(15);
