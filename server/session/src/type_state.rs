@@ -41,6 +41,7 @@ pub(crate) struct TypeState {
     pub(crate) renewed: BTreeSet<Name>,
     /// What the client waits to hear of though it asks for nothing of it: all hosts of a route configuration, as `ROUTE/*`. Few
     /// streams ever have any.
+    #[expect(clippy::box_collection, reason = "a stream has one of these for each type, mostly none")]
     pub(crate) awaited: Option<Box<BTreeSet<Name>>>,
     /// When the next heartbeat is due; `None` while the client has nothing with a time to live.
     pub(crate) next_heartbeat: Option<Instant>,

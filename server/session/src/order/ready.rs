@@ -192,10 +192,12 @@ impl<'a> Readiness<'a> {
             && !self.users(key).is_empty()
     }
 
-    /// Whether no other stream asks for a name that this one does not ask for: what a stream does not ask for it may have in a
-    /// version of any age.
+    /// Whether no other stream asks for a name, and has it, that this one does not ask for: what a stream does not ask for it may have
+    /// in a version of any age. Who asks only now has nothing yet.
     pub(super) fn knows_best(&self, state: &TypeState, name: &Name) -> bool {
-        wants(state, name) || !self.states(&state.resource_type).any(|other| wants(other, name))
+        let knows =
+            |other: &TypeState| wants(other, name) && other.subscription.settled().find(name).is_some();
+        wants(state, name) || !self.states(&state.resource_type).any(knows)
     }
 
     /// Whether it makes a difference what the client has of a name.
