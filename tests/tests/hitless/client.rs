@@ -124,7 +124,12 @@ impl Kind {
             Transition::ChangeSettings => 1 + u32::from(asks_anew),
             // The route first; the clusters are learned from it.
             Transition::AddCluster if is_grpc => 1,
-            Transition::RenameCluster | Transition::RenameAllClusters if is_grpc => 3,
+            // The routes may move to a cluster that the client has no use for yet.
+            Transition::RemoveCluster | Transition::RenameCluster | Transition::RenameAllClusters
+                if is_grpc =>
+            {
+                3
+            }
             Transition::ReplaceEverything if is_grpc => 4,
             Transition::RemoveCluster | Transition::RenameFilter => 2,
             Transition::RenameRoutes | Transition::RenameCertificate | Transition::RenameTrust => {
