@@ -424,12 +424,7 @@ async fn a_group_with_a_record_that_cannot_be_read_keeps_its_last_good() {
 async fn pitfall_68_a_private_key_is_in_no_difference() {
     let store = MemoryStore::new();
     let server = Server::without_files(&store);
-    let secret = json!({
-        "@type": ResourceType::Secret.type_url(), "name": "s",
-        "tls_certificate": {"certificate_chain": {"inline_string": "public"}, "private_key": {"inline_string": "TOPSECRET"}},
-    });
-    let secret = Arc::new(codec().resource_from_json(&secret).unwrap());
-    let write = Write::PutResource { group: group("g"), resource: secret };
+    let write = Write::PutResource { group: group("g"), resource: Arc::new(secret("TOPSECRET")) };
     let options = WriteOptions { dry_run: true, ..WriteOptions::default() };
     let dry = server.control.write(write.clone(), options).await.unwrap();
     server.write(write).await.unwrap();

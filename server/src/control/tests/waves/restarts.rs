@@ -133,18 +133,9 @@ async fn only_groups_with_a_policy_let_files_wait_for_their_wave_at_the_start() 
 
 #[tokio::test(start_paused = true)]
 async fn secrets_of_files_that_changed_meanwhile_wait_for_their_wave_if_there_are_copies() {
-    let secret = |private: &str| {
-        let body = json!({
-            "@type": ResourceType::Secret.type_url(), "name": "s",
-            "tls_certificate": {"certificate_chain": {"inline_string": "public"}, "private_key": {"inline_string": private}},
-        });
-        let draft = codec().resource_from_json(&body).unwrap().to_draft();
-        let origin = Origin::File { path: "routes/a.yaml".into(), line: 1, column: 1 };
-        Arc::new(Resource::new(ResourceDraft { origin, ..draft }))
-    };
     let with = |text: &str, private: &str| {
         let mut load = load(&[("default", &[("a", text)])]);
-        let secret = secret(private);
+        let secret = secret_of_file(private);
         let group = load.layer.groups.get_mut(&group("default")).unwrap();
         group.resources.insert(secret.key().clone(), secret);
         load
