@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use xds_api::affected::affected_nodes;
 use xds_api::document::DocumentState;
@@ -10,6 +10,7 @@ use xds_api::handle::{ChangedObject, Write, WriteError, WriteOptions, WriteOutco
 use xds_api::phases::GroupPhases;
 use xds_api::wave::WavePhase;
 use xds_api::weights::reconcile::Dropped;
+use xds_cache::time::millis;
 use xds_cache::{Groups, Layer, Origin, Publication, Revision};
 use xds_store::{Change, Commit, CommitError};
 
@@ -232,7 +233,7 @@ impl Shared {
         }
         let commit = Commit {
             actor: label.actor.to_owned(),
-            at_ms: now_ms(),
+            at_ms: millis(SystemTime::now()),
             source: label.source.to_owned(),
             summary: label.summary.to_owned(),
             changes,
@@ -310,9 +311,4 @@ impl Shared {
             .map(|key| (key, None))
             .collect()
     }
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -7,11 +7,12 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use xds_api::wave::{WaveMembers, WavePhase, WaveReport};
 use xds_cache::Revision;
+use xds_cache::time::{from_millis, millis};
 use xds_store::{BlobHash, Store, StoreError};
 
 use super::Wave;
 use super::begin::{AfterLoad, says};
-use super::record::{self, PolicyRecord, from_millis, millis};
+use super::record::{self, PolicyRecord};
 use crate::control::Shared;
 use crate::control::key::StoreKey;
 use crate::control::load::Base;
