@@ -1,5 +1,7 @@
 //! What a restart makes of rollouts in waves: files that changed meanwhile, pauses, and rollouts that ended.
 
+use std::sync::atomic::Ordering;
+
 use tokio::task::JoinHandle;
 use xds_cache::status::Variant;
 
@@ -84,6 +86,39 @@ async fn files_that_change_while_the_server_is_down_go_by_wave() {
     let fleet = Fleet::connect(&last.server, N_CLIENTS);
     assert_eq!((fleet.with("a", "1").len(), fleet.with("b", "1").len()), (N_CLIENTS, N_CLIENTS));
     assert_eq!(newest(&last.server).unwrap().phase, WavePhase::Reverted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_files_made_of_a_rollout_while_the_store_failed_is_recorded_once_it_works() {
+    let (options, at_once) = (files_in_waves("10%", 60), WaveChoice::AtOnce);
+    let at_once = WriteOptions { waves: at_once, ..WriteOptions::default() };
+    // A rollout ends, or begins; with the next write or the next load.
+    for (before, after, phase) in [("2", "1", WavePhase::Reverted), ("1", "2", WavePhase::Held)] {
+        for is_written in [true, false] {
+            let store = MemoryStore::new();
+            let first = Killable::open(&store, &options);
+            first.load(&[("a", "1")]).await;
+            first.load(&[("a", before)]).await;
+            store.is_failing.store(true, Ordering::Relaxed);
+            first.load(&[("a", after)]).await;
+            assert_eq!(newest(&first.server).unwrap().phase, phase);
+            store.is_failing.store(false, Ordering::Relaxed);
+            match is_written {
+                true => {
+                    first.server.control.write(put("other", "o", "1"), at_once.clone()).await.unwrap();
+                }
+                false => first.load(&[("a", after)]).await,
+            }
+            let told = newest(&first.server).unwrap();
+            first.kill().await;
+            let second = Killable::open(&store, &options);
+            second.load(&[("a", after)]).await;
+            let found = newest(&second.server).map(|one| (one.rollout, one.phase, one.reason));
+            assert_eq!(found, Some((told.rollout, phase, told.reason)), "{phase:?}, written: {is_written}");
+            assert_eq!(second.server.control.waves().len(), 1);
+            assert_eq!(second.server.served("default"), pairs(&[("a", "1")]), "what everyone had");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
