@@ -1,11 +1,11 @@
 //! In which phases clients would get a change, for dry runs.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use xds_api::acks::view_key_of_group;
 use xds_api::phases::GroupPhases;
+use xds_cache::layer::differing;
 use xds_cache::{
     AHEAD, GroupName, Groups, Phase, Preview, Profile, Publisher, ResourceType, TypeTable, View, ViewKey,
 };
@@ -24,8 +24,7 @@ pub(crate) struct ClientPreview {
 pub(crate) fn previews(publisher: &Publisher, after: &Groups, now: Instant) -> Vec<ClientPreview> {
     let (_, before) = publisher.groups();
     let cohort = if publisher.behind().is_some() { AHEAD } else { 0 };
-    let differs = |name: &&GroupName| before.get(*name).map(Arc::as_ptr) != after.get(*name).map(Arc::as_ptr);
-    let names: BTreeSet<&GroupName> = before.keys().chain(after.keys()).filter(differs).collect();
+    let names = differing(&before, after);
     let profiles =
         |name: &GroupName| after.get(name).or_else(|| before.get(name)).map(|group| group.profiles());
     let kinds =
