@@ -37,12 +37,14 @@ pub(crate) struct Label<'a> {
 }
 
 impl Shared {
-    /// Does a write, one at a time; a dry run is played when others are let in again, which takes as long as it takes.
+    /// Does a write, one at a time. A dry run is played when others are let in again, because that may take seconds; but no two of
+    /// them are under way at once.
     pub(crate) async fn write(
         self: &Arc<Self>,
         write: Write,
         options: WriteOptions,
     ) -> Result<WriteOutcome, WriteError> {
+        let _dry_running = if options.dry_run { Some(self.dry_running.lock().await) } else { None };
         let (mut outcome, clients) = self.write_alone(write, options).await?;
         if !clients.is_empty() {
             outcome.phases = self.play(clients).await?;
