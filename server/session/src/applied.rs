@@ -26,7 +26,7 @@ struct Sending {
     /// The nonces of the first and the last response.
     nonces: (u64, u64),
     table: Arc<TypeTable>,
-    /// What was sent though it did not change.
+    /// What was sent, or told to be gone, though that was so before.
     again: BTreeSet<Name>,
     /// What of it was not sent, or the client did not ask for any more when it accepted it: it may not have taken that up.
     missed: BTreeSet<Name>,
@@ -100,14 +100,15 @@ impl Applied {
         removed: &[Name],
         is_whole: bool,
     ) {
-        let before = Arc::clone(self.later.back().map_or(&self.base, |sending| &sending.table));
+        let is_rest = self.later.back().is_some_and(|last| !last.is_whole && Arc::ptr_eq(&last.table, table));
+        let before = Arc::clone(self.before(self.later.len() - usize::from(is_rest)));
         let is_unchanged =
             |r: &&Arc<Resource>| before.find(r.name()).is_some_and(|old| old.version() == r.version());
-        let again: BTreeSet<Name> =
-            changed.iter().filter(is_unchanged).map(|r| Arc::clone(r.name())).collect();
+        let unchanged = changed.iter().filter(is_unchanged).map(|resource| resource.name());
+        let long_gone = removed.iter().filter(|name| before.find(name).is_none());
+        let again: BTreeSet<Name> = unchanged.chain(long_gone).cloned().collect();
         let sent =
             || -> BTreeSet<&Name> { changed.iter().map(|resource| resource.name()).chain(removed).collect() };
-        let is_rest = self.later.back().is_some_and(|last| !last.is_whole && Arc::ptr_eq(&last.table, table));
         if let Some(last) = self.later.back_mut().filter(|_| is_rest) {
             last.again.extend(again);
             let sent = sent();
@@ -252,12 +253,27 @@ impl Applied {
         })
     }
 
-    /// What the client was sent from the newest that it accepted on: any of it may be what replaces what went before.
-    pub(crate) fn newest(&self) -> impl Iterator<Item = &Arc<TypeTable>> {
+    /// What the client was sent of a name from the newest that it accepted of it on: any of it may be what replaces what went before.
+    pub(crate) fn newest<'a>(
+        &'a self,
+        name: &'a Name,
+    ) -> impl Iterator<Item = (&'a Arc<TypeTable>, &'a Arc<Resource>)> {
         let is_accepted =
             |sending: &Sending| matches!(sending.answer, Answer::Accepted(_) | Answer::Released);
-        let first = self.later.iter().rposition(is_accepted).unwrap_or_default();
-        self.later.iter().skip(first).map(|sending| &sending.table)
+        let last_accepted = self.later.iter().rposition(is_accepted).unwrap_or_default();
+        let mut newest = Vec::new();
+        for (position, sending) in self.later.iter().enumerate() {
+            if !self.carried(position, name) {
+                continue;
+            }
+            let found = sending.table.find(name);
+            // Whoever rejects what is new does away with what is gone nevertheless.
+            if is_accepted(sending) || (found.is_none() && position < last_accepted) {
+                newest.clear();
+            }
+            newest.extend(found.map(|resource| (&sending.table, resource)));
+        }
+        newest.into_iter()
     }
 
     /// Notes when it was seen that these were accepted.
@@ -281,7 +297,7 @@ impl Applied {
             let changes = sending.table.changes_since(self.before(*position));
             // Whoever rejects what is new does away with what is gone nevertheless.
             let changed = changes.changed.iter().map(|resource| resource.name());
-            let mut names = changed.chain(&sending.again);
+            let mut names = changed.chain(&sending.again).chain(&sending.missed);
             self.later.iter().skip(position + 1).any(|sending| sending.answer == Answer::Released)
                 && names.all(|name| is_sent_later(name) || !matters(&sending.table, name))
         };

@@ -22,7 +22,7 @@ use crate::limits::Limits;
 use crate::stream::Stream;
 use crate::type_state::TypeState;
 use ready::Readiness;
-use replace::{release_all, released, renew_rejected, renew_returned, settling};
+use replace::{forgotten, release_all, released, renew_rejected, renew_returned, settling};
 
 pub(crate) use table::{is_referred_to, refers};
 
@@ -179,7 +179,12 @@ impl Order {
         plan.hold();
         plan.retain();
         plan.keep_unasked();
+        let forgotten = forgotten(&plan.readiness);
         let Plan { deviations, transient, rejected, events, mut after, .. } = plan;
+        for (stream, resource_type, names) in forgotten {
+            let state = streams.get_mut(&stream).and_then(|stream| stream.find_mut(&resource_type));
+            state.into_iter().for_each(|state| state.subscription.forget(&names));
+        }
         renew_rejected(&rejected, view, streams);
         renew_returned(before.silent.difference(&after.silent), view, streams);
         for (resource_type, deviations) in deviations {

@@ -23,6 +23,9 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &SotwRequest) -> Ve
     state.is_known = true;
     let answer = if is_first { Answer::Nothing } else { state.take_answered(request.response_nonce) };
     let is_changed = replace_names(state, &request.resource_names);
+    if state.is_answered() {
+        state.subscription.forget_lingering();
+    }
     if is_changed || is_first {
         events.push(EventKind::Subscribed);
         state.is_dirty = true;
@@ -104,9 +107,10 @@ pub(crate) fn compose(
     state.is_answer_owed = false;
     if state.resource_type.is_complete_in_sotw() {
         let entries = if state.subscription.wants_all(table) {
+            state.subscription.forget_lingering();
             Entries::Table(Arc::clone(table))
         } else {
-            full(&state.subscription.wanted(table))
+            full(&state.subscription.list(table))
         };
         state.subscription.settle(table);
         let contents = contents(state, target, entries, client);

@@ -334,8 +334,12 @@ impl Subscription {
         self.lingering.extend(lingering.into_iter().map(|name| (name, Arc::clone(&wildcard))));
     }
 
-    /// Makes `wanted` the whole of what is asked for one by one (SotW). Names that are new become unknown (rows A46, A47).
+    /// Makes `wanted` the whole of what is asked for one by one (SotW). Names that are new become unknown (rows A46, A47). What is
+    /// dropped the client may take up again from a response that it has not seen yet.
     pub(crate) fn replace_names(&mut self, wanted: BTreeSet<Name>) {
+        let dropped = self.names.difference(&wanted).filter(|name| self.sent(name).is_some());
+        let lingering: Vec<(Name, Name)> = dropped.map(|name| (Arc::clone(name), Arc::clone(name))).collect();
+        self.lingering.extend(lingering);
         for name in wanted.difference(&self.names) {
             self.exceptions.insert(Arc::clone(name), Held::Unknown);
         }
@@ -354,6 +358,16 @@ impl Subscription {
     /// The client has seen every response that was sent: it holds nothing that it does not want.
     pub(crate) fn forget_lingering(&mut self) {
         self.lingering = BTreeSet::new();
+    }
+
+    /// What the client dropped and may take up again from what is on its way.
+    pub(crate) fn lingering(&self) -> impl Iterator<Item = &Name> {
+        self.lingering.iter().map(|(name, _)| name)
+    }
+
+    /// The client does not take these up again.
+    pub(crate) fn forget(&mut self, names: &BTreeSet<Name>) {
+        self.lingering.retain(|(name, _)| !names.contains(name));
     }
 
     /// The client asks for `name`, maybe while responses are on their way: it may take from them what it has dropped.

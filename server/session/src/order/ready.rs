@@ -21,7 +21,7 @@ pub(super) struct Readiness<'a> {
     pub(super) settling: &'a BTreeMap<Name, Instant>,
     /// Whether what the view has not must be there nevertheless.
     is_strict: bool,
-    known: RefCell<BTreeMap<ResourceKey, Option<WaitsFor>>>,
+    known: RefCell<BTreeMap<(ResourceKey, bool), Option<WaitsFor>>>,
 }
 
 impl<'a> Readiness<'a> {
@@ -71,13 +71,14 @@ impl<'a> Readiness<'a> {
     /// What keeps the client from using a resource; `None` if nothing does. What the view has not is not waited for, unless no
     /// client can do without it.
     pub(super) fn obstacle(&self, to: &ResourceKey, is_always_needed: bool) -> Option<WaitsFor> {
-        if let Some(known) = self.known.borrow().get(to) {
+        let key = (to.clone(), is_always_needed);
+        if let Some(known) = self.known.borrow().get(&key) {
             return known.clone();
         }
         // Of resources that refer to each other, none waits for itself.
-        self.known.borrow_mut().insert(to.clone(), None);
+        self.known.borrow_mut().insert(key.clone(), None);
         let obstacle = self.find_obstacle(to, is_always_needed);
-        self.known.borrow_mut().insert(to.clone(), obstacle.clone());
+        self.known.borrow_mut().insert(key, obstacle.clone());
         obstacle
     }
 
@@ -121,9 +122,15 @@ impl<'a> Readiness<'a> {
             return Some(WaitsFor::Settling(to.clone()));
         }
         let found = found?;
-        found.references().iter().find_map(|reference| {
-            let row = table::row_of(&to.resource_type, &reference.to.resource_type)?;
-            self.obstacle(&reference.to, row.is_always_needed)
+        let is_older = served.is_some_and(|served| served.version() != found.version());
+        found.references().iter().map(|reference| &reference.to).find_map(|needed| {
+            let row = table::row_of(&to.resource_type, &needed.resource_type)?;
+            // What an older version refers to may have gone with it before the client got it; then only the newer one helps.
+            let is_gone = self.view.table(&needed.resource_type).find(&needed.name).is_none();
+            if is_older && is_gone && !self.is_foreign(needed) && self.obstacle(needed, true).is_some() {
+                return Some(WaitsFor::Sending(to.clone()));
+            }
+            self.obstacle(needed, row.is_always_needed)
         })
     }
 

@@ -91,8 +91,7 @@ fn is_blocked(readiness: &Readiness<'_>, state: &TypeState, accepted: Accepted<'
         return false;
     }
     accepted.sent().iter().any(|name| {
-        let news: Vec<(&Arc<TypeTable>, &Arc<Resource>)> =
-            state.applied.newest().filter_map(|table| Some((table, table.find(name)?))).collect();
+        let news: Vec<(&Arc<TypeTable>, &Arc<Resource>)> = state.applied.newest(name).collect();
         let is_new = |used: &&Arc<Resource>| news.iter().any(|(_, new)| new.version() == used.version());
         let olds: Vec<&Arc<Resource>> = state.applied.in_use(name).filter(|used| !is_new(used)).collect();
         if accepted.has_missed(name) && !state.applied.is_taken_after(accepted.position, name) {
@@ -126,7 +125,41 @@ fn does_not_replace(
     })
 }
 
+/// What a client dropped, and nothing refers to that it may be using: it does not ask for it again because of what is on its way, so
+/// complete lists need not go on with it.
+pub(super) fn forgotten(readiness: &Readiness<'_>) -> Vec<(StreamId, ResourceType, BTreeSet<Name>)> {
+    let mut forgotten = Vec::new();
+    for (id, stream) in readiness.streams {
+        for state in stream.types().iter().filter(|state| stream.lists_completely(state)) {
+            let of = &state.resource_type;
+            let is_used = |name: &&Name| {
+                let key = ResourceKey { resource_type: of.clone(), name: Arc::clone(name) };
+                !readiness.users(&key).is_empty()
+            };
+            let names: BTreeSet<Name> =
+                state.subscription.lingering().filter(|name| !is_used(name)).cloned().collect();
+            if !names.is_empty() {
+                forgotten.push((*id, of.clone(), names));
+            }
+        }
+    }
+    forgotten
+}
+
+/// Nothing waits, and nothing that was dropped is listed.
 pub(super) fn release_all(streams: &mut BTreeMap<StreamId, Stream>) {
+    for stream in streams.values_mut() {
+        let complete: Vec<ResourceType> = stream
+            .types()
+            .iter()
+            .filter(|state| stream.lists_completely(state))
+            .map(|state| state.resource_type.clone())
+            .collect();
+        for resource_type in complete {
+            let state = stream.find_mut(&resource_type);
+            state.into_iter().for_each(|state| state.subscription.forget_lingering());
+        }
+    }
     for state in streams.values_mut().flat_map(Stream::types_mut) {
         let positions: Vec<usize> = state.applied.accepted().map(|accepted| accepted.position).collect();
         state.applied.release(&positions);

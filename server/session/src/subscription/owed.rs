@@ -6,6 +6,7 @@ use std::sync::Arc;
 use xds_cache::{Found, Name, Resource, TypeTable};
 
 use super::{Held, Subscription};
+use crate::sotw::WILDCARD;
 
 /// What the client lacks. Names are sorted, and none is in two of the lists.
 #[derive(Debug, Default)]
@@ -156,6 +157,19 @@ impl Subscription {
         let by_name: BTreeMap<Name, Arc<Resource>> =
             all.cloned().chain(named).map(|resource| (Arc::clone(resource.name()), resource)).collect();
         by_name.into_values().collect()
+    }
+
+    /// What a complete list shows: what the client wants, and what it dropped and takes up again if it asks anew before it has seen the
+    /// lists that are on their way. To be absent from this one would be to be deleted; what it does not ask for it ignores, unless it
+    /// asks for everything. What this list does not show the client has lost for good.
+    pub(crate) fn list(&mut self, table: &TypeTable) -> Vec<Arc<Resource>> {
+        let is_wildcard = self.is_wildcard;
+        self.lingering.retain(|(name, by)| !is_wildcard && **by != *WILDCARD && table.find(name).is_some());
+        let mut listed = self.wanted(table);
+        listed.extend(self.lingering.iter().filter_map(|(name, _)| table.find(name)).cloned());
+        listed.sort_by(|a, b| a.name().cmp(b.name()));
+        listed.dedup_by(|a, b| a.name() == b.name());
+        listed
     }
 
     /// Whether every resource of `table` is wanted, and nothing that is made of them.

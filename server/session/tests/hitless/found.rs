@@ -15,6 +15,8 @@ const ADS: Setup = Setup {
     max_response_bytes: 3 << 20,
 };
 
+const DELTA: Setup = Setup { is_delta: true, ..ADS };
+
 const PIPE: usize = 0;
 
 fn poll(n: usize) -> Step {
@@ -27,6 +29,10 @@ fn to_server(n: usize) -> Step {
 
 fn to_client(n: usize) -> Step {
     Step::ToClient { pipe: PIPE, n, verdict: YES }
+}
+
+fn reject(n: usize) -> Step {
+    Step::ToClient { pipe: PIPE, n, verdict: Verdict { is_nack: true, parts: 0 } }
 }
 
 fn publish(edits: impl IntoIterator<Item = Edit>) -> Step {
@@ -68,6 +74,27 @@ fn a_route_that_was_asked_for_again_is_in_use_as_it_was_sent() {
     assert_eq!(history(ADS, &steps), Ok(()));
 }
 
+/// A gRPC client drops clusters, and asks for one of them again because of a route that was on its way. It has taken the cluster from
+/// an older list by then, so the list for the request between must not delete it.
+#[test]
+fn a_cluster_that_may_be_asked_for_again_stays_on_the_list() {
+    let steps = [
+        publish([route(0, 14), cluster(3, false)]),
+        poll(1),
+        publish([listener(0, 2)]),
+        publish([route(1, 13)]),
+        poll(2),
+        publish([route(2, 8)]),
+        to_client(3),
+        to_server(4),
+        poll(2),
+        publish([cluster(2, false)]),
+        poll(1),
+        publish([route(0, 0)]),
+    ];
+    assert_eq!(history(Setup { is_grpc: true, ..ADS }, &steps), Ok(()));
+}
+
 /// Of a cluster the first version is accepted and waits for a secret that is rejected, the second is rejected. That its endpoints are
 /// asked for proves that the client has one of them, not that it needs no more.
 #[test]
@@ -90,7 +117,7 @@ fn a_cluster_that_may_need_more_in_an_older_version_is_not_ready() {
         to_server(3),
         poll(1),
     ];
-    assert_eq!(history(Setup { is_delta: true, ..ADS }, &steps), Ok(()));
+    assert_eq!(history(DELTA, &steps), Ok(()));
 }
 
 /// Without ADS the stream on which a route was accepted is closed when another one takes its place, whose first response is an update
@@ -138,7 +165,7 @@ fn a_route_that_is_asked_for_again_is_not_in_use_as_it_was_dropped() {
         poll(3),
         publish([route(1, 0)]),
     ];
-    assert_eq!(history(Setup { is_delta: true, ..ADS }, &steps), Ok(()));
+    assert_eq!(history(DELTA, &steps), Ok(()));
 }
 
 /// Without ADS each route has a stream. What is gone is kept in the version of the stream that asks for it.
@@ -191,7 +218,7 @@ fn a_route_that_was_gone_and_came_again_is_not_in_use_as_it_was() {
         publish([route(2, 0)]),
         publish([cluster(0, false)]),
     ];
-    assert_eq!(history(Setup { is_delta: true, ..ADS }, &steps), Ok(()));
+    assert_eq!(history(DELTA, &steps), Ok(()));
 }
 
 /// Of a change that takes several responses the first does not bring the rest: what is not sent yet the client has as it was.
@@ -220,5 +247,78 @@ fn a_removal_that_waits_for_updates_is_not_told_yet() {
         publish([listener(0, 2)]),
         Step::Drain,
     ];
-    assert_eq!(history(Setup { is_delta: true, ..ADS }, &steps), Ok(()));
+    assert_eq!(history(DELTA, &steps), Ok(()));
+}
+
+/// The removal of a listener is told apart from the change of another, and after the next change of that: it is taken nevertheless.
+#[test]
+fn a_removal_that_came_after_a_newer_change_is_taken() {
+    let steps = [publish([route(0, 0), listener(1, 0), no_listener()]), poll(1)];
+    assert_eq!(history(DELTA, &steps), Ok(()));
+}
+
+/// What a client rejected did not bring the removal that came apart from it.
+#[test]
+fn a_removal_that_came_after_a_rejected_change_is_taken() {
+    let steps = [publish([route(1, 2), listener(1, 1), no_listener()]), poll(3), reject(1)];
+    assert_eq!(history(DELTA, &steps), Ok(()));
+}
+
+/// The client rejects the first part, and the rest, a removal, is overtaken by a newer publication in which the listener is back. The
+/// listener as it was stays in use until the client has a newer one.
+#[test]
+fn what_never_came_after_a_rejected_part_replaces_nothing() {
+    let steps = [
+        publish([no_listener(), listener(1, 1)]),
+        publish([route(1, 0)]),
+        poll(1),
+        publish([Edit::Listener { listener: 0, to: Some((false, 2)), secret: None }]),
+        reject(1),
+        poll(1),
+    ];
+    assert_eq!(history(DELTA, &steps), Ok(()));
+}
+
+/// A cluster as the client has it refers to a secret that has gone before the client asked for it: it is not ready, and a listener
+/// waits for the newer version.
+#[test]
+fn a_cluster_whose_secret_has_gone_since_is_not_ready() {
+    let steps = [
+        publish([Edit::Cluster { cluster: 0, is_eds: false, secret: Some(1) }]),
+        publish([route(0, 14)]),
+        Step::Drain,
+        publish([route(0, 0)]),
+        poll(1),
+        publish([Edit::Listener { listener: 0, to: Some((false, 0)), secret: None }, cluster(0, true)]),
+        to_client(2),
+    ];
+    assert_eq!(history(Setup { is_per_type: true, ..ADS }, &steps), Ok(()));
+}
+
+/// That a later response is accepted does not mean that the client took the rejected version before it.
+#[test]
+fn a_rejected_version_is_not_accepted_by_what_comes_after_it() {
+    let secret = |secret| publish([Edit::Listener { listener: 1, to: None, secret }]);
+    let rejects = Verdict { is_nack: true, parts: 4 };
+    let steps = [
+        secret(Some(1)),
+        poll(1),
+        to_client(1),
+        secret(None),
+        poll(1),
+        to_server(1),
+        poll(1),
+        Step::ToClient { pipe: PIPE, n: 2, verdict: rejects },
+        publish([no_listener()]),
+        Step::Drain,
+    ];
+    assert_eq!(history(DELTA, &steps), Ok(()));
+}
+
+/// A removal is taken though the response is rejected that tells it.
+#[test]
+fn a_rejected_removal_is_taken() {
+    let steps =
+        [publish([listener(0, 2)]), poll(2), to_client(2), publish([no_listener()]), poll(1), reject(1)];
+    assert_eq!(history(DELTA, &steps), Ok(()));
 }

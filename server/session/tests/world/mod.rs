@@ -38,6 +38,8 @@ pub(crate) struct Pipe {
     fresh: BTreeSet<usize>,
     /// Whether it was polled in vain since something happened.
     is_silent: bool,
+    /// The last nonce of each kind, if the server has no answer to it.
+    unanswered: BTreeMap<usize, u64>,
     /// What the stream shows of the clusters.
     clusters: BTreeSet<String>,
 }
@@ -134,6 +136,7 @@ impl World {
             to_client: VecDeque::new(),
             nonces: BTreeSet::new(),
             processed: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
             is_silent: false,
             fresh: BTreeSet::new(),
             named: BTreeSet::new(),
@@ -252,6 +255,7 @@ impl World {
         self.process(position, &ask);
         self.pipes[position].is_silent = false;
         let pipe = &mut self.pipes[position];
+        pipe.unanswered.retain(|kind, nonce| *kind != ask.kind || Some(*nonce) != ask.nonce);
         let node = (!std::mem::replace(&mut pipe.has_sent, true)).then(|| Arc::clone(&self.node));
         let id = pipe.id;
         let type_url =
@@ -385,11 +389,17 @@ impl World {
         let (wants_all, names) = pipe.processed.get(&wire.kind).cloned().unwrap_or_default();
         let mut judge = TypeClient::new(wire.kind, true, false);
         (judge.wants_all, judge.names) = (wants_all, names);
-        for resource in &wire.resources {
+        // What a client drops while a list is on its way may be on the next one too: it might ask for it again meanwhile.
+        let is_list = self.variant == Variant::Sotw && wire.kind == 0;
+        let was_listed = |name: &String| {
+            is_list && pipe.unanswered.contains_key(&wire.kind) && pipe.clusters.contains(name)
+        };
+        for resource in wire.resources.iter().filter(|resource| !was_listed(&resource.name)) {
             if !judge.wants(&resource.name, &resource.aliases) {
                 return Err(format!("A60: {} was not asked for in {wire:?}", resource.name));
             }
         }
+        pipe.unanswered.insert(wire.kind, wire.nonce);
         match wire.kind {
             0 => {
                 if self.variant == Variant::Sotw {
