@@ -52,6 +52,8 @@ pub(crate) struct Drain {
     resources: BTreeMap<ResourceKey, Kept>,
     /// Assignments with endpoints that left.
     assignments: BTreeMap<Name, Assignment>,
+    /// When the first of all these ends: asked at each publication of anything.
+    next_end: Option<Instant>,
 }
 
 /// A resource that left.
@@ -115,14 +117,15 @@ impl Drain {
             let served = assignment.served(terms.profile);
             served.map(|served| own.insert(assignment_key(name), Arc::new(served))).is_some()
         });
+        let endpoints = drain.assignments.values().flat_map(|assignment| assignment.endpoints.values());
+        let ends = endpoints.map(|(_, until)| *until);
+        drain.next_end = ends.chain(drain.resources.values().map(|kept| kept.until)).min();
         drain
     }
 
     /// When the first thing ends.
     pub(crate) fn next_end(&self) -> Option<Instant> {
-        let endpoints = self.assignments.values().flat_map(|assignment| assignment.endpoints.values());
-        let ends = endpoints.map(|(_, until)| *until);
-        ends.chain(self.resources.values().map(|kept| kept.until)).min()
+        self.next_end
     }
 
     /// Whether nothing drains.

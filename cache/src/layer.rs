@@ -72,6 +72,13 @@ pub struct EffectiveGroup {
 /// All groups as they are served. Always has the default group.
 pub type Groups = BTreeMap<GroupName, Arc<EffectiveGroup>>;
 
+/// The groups that are not the very same value in both. What is equal is made the same beforehand, so that nobody compares contents.
+#[must_use]
+pub fn differing<'g>(a: &'g Groups, b: &'g Groups) -> BTreeSet<&'g GroupName> {
+    let differs = |name: &&GroupName| a.get(*name).map(Arc::as_ptr) != b.get(*name).map(Arc::as_ptr);
+    a.keys().chain(b.keys()).filter(differs).collect()
+}
+
 /// Lays the overrides over the base, and both over what documents give.
 ///
 /// Groups are made as by [`effective_group`]; the default group is always there.

@@ -22,6 +22,7 @@ mod resource;
 mod resource_type;
 pub mod status;
 mod table;
+pub mod time;
 mod transition;
 mod version;
 mod view;

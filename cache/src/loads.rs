@@ -16,7 +16,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 pub use query::{ClusterLoad, LoadTotals, NodeLoad, PlaceLoad, Since};
 pub use report::{
@@ -25,6 +25,7 @@ pub use report::{
 };
 
 use crate::group::GroupName;
+use crate::time::{duration_millis, millis};
 use window::{Millis, Span, Window};
 
 /// How much is kept.
@@ -337,19 +338,6 @@ impl Series {
 
 fn bucket(limits: &LoadLimits) -> Millis {
     duration_millis(limits.bucket).max(1)
-}
-
-fn duration_millis(duration: Duration) -> Millis {
-    Millis::try_from(duration.as_millis()).unwrap_or(Millis::MAX)
-}
-
-/// A time before 1970 counts as 1970.
-fn millis(time: SystemTime) -> Millis {
-    duration_millis(time.duration_since(UNIX_EPOCH).unwrap_or_default())
-}
-
-fn time(millis: Millis) -> SystemTime {
-    UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(UNIX_EPOCH)
 }
 
 /// Clusters that nodes are not served, such as those of an Envoy's own bootstrap, or none at all: so many are kept, lest

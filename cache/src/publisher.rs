@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::drain::DrainPolicy;
 use crate::group::GroupName;
-use crate::layer::Groups;
+use crate::layer::{Groups, differing};
 use crate::node::{Node, Profile};
 use crate::resource_type::ResourceType;
 use crate::table::Changes;
@@ -166,6 +166,7 @@ impl Publisher {
         let mut state = self.lock();
         debug_assert!(revision >= state.revision, "revisions only grow");
         let differing = behind.as_ref().map(|behind| differing(&groups, &behind.groups)).unwrap_or_default();
+        let differing: BTreeSet<GroupName> = differing.into_iter().cloned().collect();
         let split = |behind: &Option<Behind>| behind.as_ref().map(|behind| behind.split);
         let same_split = split(&state.behind) == split(&behind) && state.differing == differing;
         let reselect = !state.is_loaded || !same_split || !same_selection(&state.groups, &groups);
@@ -412,13 +413,6 @@ fn groups_of<'a>(cohort: u32, ahead: &'a Groups, behind: Option<&'a Behind>) -> 
         Some(behind) if cohort != AHEAD => &behind.groups,
         Some(_) | None => ahead,
     }
-}
-
-/// The groups that are not the very same in both states.
-fn differing(ahead: &Groups, behind: &Groups) -> BTreeSet<GroupName> {
-    let names = ahead.keys().chain(behind.keys());
-    let differs = |name: &&GroupName| ahead.get(*name).map(Arc::as_ptr) != behind.get(*name).map(Arc::as_ptr);
-    names.filter(differs).cloned().collect()
 }
 
 /// What changed from `previous`; everything, if there was none.

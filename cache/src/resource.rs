@@ -22,6 +22,15 @@ pub struct ResourceKey {
     pub name: Name,
 }
 
+impl ResourceKey {
+    /// Whether a reference to this names no resource but all that are asked for on demand: names that end in `*`, such as that of all
+    /// scoped routes, or of the virtual hosts of a route configuration.
+    #[must_use]
+    pub fn means_all(&self) -> bool {
+        self.name.ends_with('*')
+    }
+}
+
 impl fmt::Display for ResourceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} \"{}\"", self.resource_type, self.name)

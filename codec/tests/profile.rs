@@ -12,7 +12,7 @@ use xds_codec::{Codec, Effect, PgvLevel, ProfileFinding};
 
 /// The cases by part. Each is a paragraph: changes to the base (`path = JSON`), then, indented, what is found (row, code and
 /// path) or `nothing`.
-const PARTS: [(Profile, &str); 7] = [
+const PARTS: [(Profile, &str); 9] = [
     (Profile::Grpc, include_str!("profile_cases/listeners.txt")),
     (Profile::Grpc, include_str!("profile_cases/tls.txt")),
     (Profile::Grpc, include_str!("profile_cases/routes.txt")),
@@ -20,6 +20,8 @@ const PARTS: [(Profile, &str); 7] = [
     (Profile::Grpc, include_str!("profile_cases/clusters.txt")),
     (Profile::Grpc, include_str!("profile_cases/endpoints.txt")),
     (Profile::Envoy, include_str!("profile_cases/envoy.txt")),
+    (Profile::Grpc, include_str!("profile_cases/grpc_sessions.txt")),
+    (Profile::Envoy, include_str!("profile_cases/envoy_sessions.txt")),
 ];
 
 /// A change to the base, and what the lint says of it.
@@ -214,10 +216,12 @@ fn every_row_in_the_rules_has_a_case() {
         include_str!("../src/profile/grpc/rbac.rs"),
         include_str!("../src/profile/grpc/route.rs"),
         include_str!("../src/profile/grpc/tls.rs"),
+        include_str!("../src/profile/session.rs"),
     ];
     let words = sources.iter().flat_map(|source| source.split('"'));
     let is_row = |word: &&str| {
-        word.strip_prefix(['B', 'D']).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+        word.strip_prefix(['B', 'C', 'D'])
+            .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
     };
     let rows: BTreeSet<&str> = words.filter(is_row).collect();
     let tested = cases().flat_map(|case| case.expected).map(|line| line.split(' ').next().unwrap());

@@ -186,8 +186,8 @@ impl Sender {
         target: Target,
     ) -> Result<(String, bool)> {
         requests.ready().await?;
-        let request =
-            Request::get(target.path()).header(header::HOST, HOSTS[target.host]).body(Empty::new())?;
+        let request = Request::get(target.path()).header(header::HOST, HOSTS[target.host]);
+        let request = request.header(LISTENER_HEADER, LISTENERS[target.listener]).body(Empty::new())?;
         let response = requests.send_request(request).await?;
         let (head, body) = response.into_parts();
         // Once the answer has begun, no client tries again.
@@ -210,6 +210,8 @@ fn is_closed(error: &anyhow::Error) -> bool {
             .is_some_and(|error| error.is_canceled() || error.is_closed() || error.is_incomplete_message())
 }
 
+/// Says to which listener a request goes.
+pub const LISTENER_HEADER: &str = "x-listener";
 /// As many requests may be on their way at a time.
 const N_SENDERS: u32 = 16;
 /// Longer than Envoy's own limit for a connection to a backend, several times.

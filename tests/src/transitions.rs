@@ -22,6 +22,8 @@ pub use extras::{Outside, SECURE_LISTENER, SERVER_NAME};
 pub const LISTENERS: [&str; 2] = ["front", "side"];
 /// The virtual hosts of each route configuration: the one for all domains, and one with a domain of its own.
 pub const HOSTS: [&str; 2] = ["one", "two"];
+/// A host that may have a scope; it is answered as paths without a route are.
+pub const MORE_HOST: &str = "more";
 /// How many paths have a route: `/p0/`, `/p1/` …
 pub const N_PATHS: usize = 6;
 /// How many clusters there are at most; at least one.
@@ -102,13 +104,17 @@ pub enum Transition {
     ChangeFilter,
     /// A listener's extension has another name.
     RenameFilter,
+    /// Every scope has another name and the key that it had, and a route moves to the other virtual host.
+    RenameScopes,
+    /// Each listener has a scope more, with routes of its own, or has it no more.
+    ToggleScope,
     /// Everything is different.
     ReplaceEverything,
 }
 
 impl Transition {
-    /// All of them; those for Envoys only come last.
-    const ALL: [Self; 16] = [
+    /// All of them; those for Envoys only come last, and of these the ones for scoped routes.
+    const ALL: [Self; 18] = [
         Self::AddCluster,
         Self::ShiftWeights,
         Self::RemoveCluster,
@@ -125,18 +131,26 @@ impl Transition {
         Self::RenameTrust,
         Self::ChangeFilter,
         Self::RenameFilter,
+        Self::RenameScopes,
+        Self::ToggleScope,
     ];
 
     /// Those that make a difference to Envoys.
     #[must_use]
     pub fn of_envoy() -> &'static [Self] {
+        Self::ALL.split_at(Self::ALL.len() - 2).0
+    }
+
+    /// Those that make a difference to Envoys with scoped routes.
+    #[must_use]
+    pub fn of_scoped() -> &'static [Self] {
         &Self::ALL
     }
 
     /// Those that make a difference to gRPC clients.
     #[must_use]
     pub fn of_grpc() -> &'static [Self] {
-        Self::ALL.split_at(Self::ALL.len() - 5).0
+        Self::ALL.split_at(Self::ALL.len() - 7).0
     }
 }
 
@@ -153,7 +167,17 @@ pub struct State {
     others: u64,
     /// The number in the name of each listener's route configuration.
     route_configs: [u64; 2],
+    scopes: Scopes,
     extras: Extras,
+}
+
+/// How scopes lead to routes, for Envoys with scoped routes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Scopes {
+    /// The number in the names of scopes.
+    pub name: u64,
+    /// Whether there is one for [`MORE_HOST`] too.
+    pub has_more: bool,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -181,6 +205,7 @@ impl State {
             n_names,
             others: 0,
             route_configs: [0, 0],
+            scopes: Scopes::default(),
             extras: Extras::default(),
         };
         state.others = state.add_cluster(random, n_backends);
@@ -249,7 +274,13 @@ impl State {
             Transition::RenameTrust => self.extras.trust.name += 1,
             Transition::ChangeFilter => self.extras.filters[path % 2].content += 1,
             Transition::RenameFilter => self.extras.filters[path % 2].name += 1,
+            Transition::RenameScopes => {
+                self.scopes.name += 1;
+                self.routes[path].host ^= 1;
+            }
+            Transition::ToggleScope => self.scopes.has_more = !self.scopes.has_more,
             Transition::ReplaceEverything => {
+                self.scopes.name += 1;
                 self.rename_all();
                 for cluster in self.clusters.values_mut() {
                     cluster.backends = any_backends(random, n_backends);
@@ -285,6 +316,12 @@ impl State {
         });
         let rest = clusters.chain(self.extras.resources(outside));
         (0..LISTENERS.len()).flat_map(|i| [listener(i), self.route_config(i)]).chain(rest).collect()
+    }
+
+    /// How scopes lead to routes.
+    #[must_use]
+    pub fn scopes(&self) -> Scopes {
+        self.scopes
     }
 
     /// The whole configuration, for gRPC clients.
@@ -426,7 +463,7 @@ mod tests {
         };
         let mut seen = BTreeSet::new();
         for _ in 0..1000 {
-            seen.insert(state.change(&mut random, Transition::of_envoy(), 6));
+            seen.insert(state.change(&mut random, Transition::of_scoped(), 6));
             let resources = state.for_envoy(&outside);
             let clusters: BTreeSet<_> = resources
                 .iter()

@@ -1,17 +1,22 @@
 //! Starts, restarts and ends: equal content has equal versions, and nobody is told what is not known yet.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use envoy_types::pb::envoy::config::core::v3::HealthStatus;
+use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, LbEndpoint};
+use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryRequest};
 use http::StatusCode;
+use prost::Message as _;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::Code;
 use xds_tests::config::{
-    CLUSTER, ConfigDir, ENDPOINTS, LISTENER, ROUTE, endpoints, listener, route_config, to, yaml,
+    CLUSTER, ConfigDir, ENDPOINTS, LISTENER, ROUTE, cluster, endpoints, listener, route_config, to, yaml,
 };
 use xds_tests::process::Signal;
 use xds_tests::raw::{self, DeltaStream, SotwStream, path};
@@ -94,6 +99,58 @@ async fn a_delta_client_that_comes_back_after_a_restart_is_sent_only_what_differ
     let mut sent = delta_names(&response);
     sent.sort();
     assert_eq!((sent, response.removed_resources), (vec!["b".into(), "new".into()], vec!["gone".to_owned()]));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_drained_is_over_after_a_restart_and_a_client_that_holds_it_is_told() -> Result<()> {
+    let dir = ConfigDir::new()?;
+    let addr = |port: u16| ([127, 0, 0, 1], port).into();
+    let shop = |addrs: &[SocketAddr]| [cluster("shop"), endpoints("shop", addrs)];
+    let old = [cluster("old"), endpoints("old", &[addr(3)])];
+    dir.write_resources("all.yaml", &[&shop(&[addr(1), addr(2)])[..], &old].concat())?;
+    let setup = Setup::new()?.watch(dir.path());
+    let setup = setup.arg("--drain-endpoints").arg("1h").arg("--drain-clusters").arg("1h");
+    let mut server = Server::start_with(setup).await?;
+    server.wait_ready().await?;
+    let channel = raw::connect(server.xds()).await?;
+    let mut stream = DeltaStream::open(channel, path::ADS_DELTA, raw::node("n", "c"));
+    stream.subscribe(CLUSTER, &[]).await?;
+    let clusters = stream.expect_type(CLUSTER).await?;
+    stream.subscribe(ENDPOINTS, &["shop"]).await?;
+    stream.expect_type(ENDPOINTS).await?;
+    dir.write_resources("all.yaml", &shop(&[addr(1)]))?;
+    // The cluster, its endpoints, and one endpoint of the other.
+    server.wait_json("/v1/nodes/n", |node| node["drainingCount"] == 3).await?;
+    let with_drained = stream.expect_type(ENDPOINTS).await?;
+    assert_eq!(health(&with_drained)?, [HealthStatus::Unknown, HealthStatus::Draining]);
+
+    server.restart().await?;
+    server.wait_ready().await?;
+    assert_eq!(
+        served(&server).await?.into_keys().collect::<Vec<_>>(),
+        ["Cluster/shop", "ClusterLoadAssignment/shop"]
+    );
+    let channel = raw::connect(server.xds()).await?;
+    let mut stream = DeltaStream::open(channel, path::ADS_DELTA, raw::node("n", "c"));
+    for (held, names) in [(&clusters, &[][..]), (&with_drained, &["shop"])] {
+        let mut request = raw::delta_request(&held.type_url, names, &[]);
+        request.node = Some(raw::node("n", "c"));
+        request.initial_resource_versions =
+            held.resources.iter().map(|r| (r.name.clone(), r.version.clone())).collect();
+        stream.send(request).await?;
+    }
+    let (mut left, mut removed) = (None, vec![]);
+    while left.is_none() || removed.is_empty() {
+        let told = stream.expect_response().await?;
+        match &*told.type_url {
+            ENDPOINTS => left = Some(health(&told)?),
+            _ => removed.extend(told.removed_resources),
+        }
+    }
+    assert_eq!((left, removed), (Some(vec![HealthStatus::Unknown]), vec!["old".to_owned()]));
+    let node = server.get_json("/v1/nodes/n").await?;
+    assert_eq!(node["drainingCount"], 0, "nothing begins to drain anew: {node:#}");
     Ok(())
 }
 
@@ -270,16 +327,18 @@ async fn version_infos(server: &Server) -> Result<Vec<String>> {
     Ok(versions)
 }
 
-fn raw_request(
-    request: envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest,
-    version: &str,
-) -> envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest {
+fn raw_request(request: DiscoveryRequest, version: &str) -> DiscoveryRequest {
     let node = Some(raw::node("n", "c"));
-    envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest {
-        node,
-        version_info: version.to_owned(),
-        ..request
-    }
+    DiscoveryRequest { node, version_info: version.to_owned(), ..request }
+}
+
+/// The health of the endpoints of the only assignment of a response.
+fn health(response: &DeltaDiscoveryResponse) -> Result<Vec<HealthStatus>> {
+    let assignment =
+        response.resources.first().and_then(|first| first.resource.as_ref()).context("nothing")?;
+    let assignment = ClusterLoadAssignment::decode(assignment.value.as_slice())?;
+    let endpoints = assignment.endpoints.iter().flat_map(|locality| &locality.lb_endpoints);
+    Ok(endpoints.map(LbEndpoint::health_status).collect())
 }
 
 /// The types of the HTTP/2 frames in what a server sent.

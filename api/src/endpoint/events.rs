@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use axum::extract::State;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
@@ -18,6 +18,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use xds_cache::StatusBoard;
 use xds_cache::status::{EventKind, News, StreamEvent, StreamId, StreamInfo};
+use xds_cache::time::millis;
 
 use crate::handle::{Control, Event};
 use crate::input::{NoParams, Params};
@@ -62,10 +63,9 @@ impl EventHub {
     /// A hub that collects from now on, in a task that ends with the server. Must be called in a runtime.
     #[must_use]
     pub fn start(control: &dyn Control, board: &Arc<StatusBoard>) -> Self {
-        let run = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let (sender, _) = broadcast::channel(CAPACITY);
         let kept = Mutex::new(Kept { next: 1, events: VecDeque::new() });
-        let run = u64::try_from(run).unwrap_or_default();
+        let run = millis(SystemTime::now());
         let hub = Self { shared: Arc::new(Shared { run, kept, sender }) };
         tokio::spawn(hub.clone().collect(control.events(), board.news(), Arc::downgrade(board)));
         hub

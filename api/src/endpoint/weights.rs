@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -11,6 +11,7 @@ use http::header::{CONTENT_TYPE, IF_MATCH};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
+use xds_cache::time::from_millis;
 use xds_cache::{Layer, ResourceKey, ResourceType};
 use xds_codec::Codec;
 use xds_codec::weights::{HeaderRoute, RuleWeights};
@@ -328,9 +329,7 @@ fn entry(rule: &RuleWeights, over: Option<&RuleOverride>, source: &'static str) 
         overridden: over.is_some(),
         file_weights: over.map(|_| numbers(&rule.backends)),
         base_hash: over.map(RuleOverride::base_hash),
-        expires: over
-            .and_then(|over| over.expires)
-            .map(|end| rfc3339(UNIX_EPOCH + Duration::from_millis(end))),
+        expires: over.and_then(|over| over.expires).map(|end| rfc3339(from_millis(end))),
         header_routes: over.map(|over| over.overlay.header_routes.clone()).unwrap_or_default(),
         etag: weights::tag(rule, over),
     }

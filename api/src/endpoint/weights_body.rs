@@ -1,7 +1,8 @@
 //! The body of a change of weights: `backends` or `percent`, and `expires`.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
+use xds_cache::time::millis;
 use xds_codec::Tree;
 use xds_codec::document::TreeValue;
 use xds_codec::weights::MAX_WEIGHT;
@@ -44,9 +45,7 @@ pub(crate) fn read(body: &Tree, now: SystemTime) -> Result<WeightChange, ApiErro
             ("expires", TreeValue::Null) => change.expires = Some(None),
             ("expires", TreeValue::String(text)) => match lifetime(text) {
                 Some(lifetime) => {
-                    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-                    let end = u64::try_from(now).unwrap_or(u64::MAX).saturating_add(lifetime);
-                    change.expires = Some(Some(end));
+                    change.expires = Some(Some(millis(now).saturating_add(lifetime)));
                 }
                 None => others.push(Fault::at_tree(&entry.value, &pointer, BAD_LIFETIME)),
             },
@@ -119,7 +118,7 @@ fn escaped(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use serde_json::{Value, json};
 

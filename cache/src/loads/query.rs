@@ -6,8 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use super::report::{Counts, Metrics, Place};
 use super::window::{Millis, Span};
-use super::{Cluster, LoadBoard, LoadLimits, NodeReports, duration_millis, millis, time};
+use super::{Cluster, LoadBoard, LoadLimits, NodeReports};
 use crate::group::GroupName;
+use crate::time::{duration_millis, from_millis, millis};
 
 /// Which reports count: those that cover nothing from before `from`, up to `now`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +176,7 @@ impl ClusterLoad {
 
     fn add(&mut self, (node, cluster): &(Arc<str>, Arc<str>), reports: &NodeReports, range: &Range) {
         self.clusters.insert(Arc::clone(cluster));
-        let last_report = time(reports.last);
+        let last_report = from_millis(reports.last);
         self.last_report = self.last_report.max(Some(last_report));
         let mut covered: Millis = 0;
         let mut has_reported = false;

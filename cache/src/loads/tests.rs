@@ -1,6 +1,7 @@
 //! The board as a whole: sums, bounds, and hostile input.
 
 use std::collections::BTreeMap;
+use std::time::UNIX_EPOCH;
 
 use proptest::prelude::*;
 

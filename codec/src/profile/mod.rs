@@ -2,7 +2,7 @@
 //!
 //! Raw resources are served to both as they are (D3), and each kind of client refuses or ignores things that the other one
 //! takes. [`Codec::lint_profile`] judges what clients of one profile can come to, and nothing else: [`reach`] finds it,
-//! the modules of `grpc` and [`envoy`] hold the rules, each with the row of the protocol checklist that it is from.
+//! the modules of `grpc`, [`envoy`] and [`session`] hold the rules, each with the row of the protocol checklist that it is from.
 //!
 //! What `validate.rules` and the lints of every resource refuse for both is not told again here.
 
@@ -23,6 +23,7 @@ mod grpc;
 mod locate;
 mod reach;
 mod rule;
+mod session;
 
 /// What clients of one profile do with a part of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +84,7 @@ impl Codec {
             Profile::Grpc => (by_grpc.findings, by_envoy()),
             Profile::Envoy => (envoy::lint(&self.inner, &resources), by_grpc.reached),
         };
+        findings.extend(session::lint(&self.inner, &resources, profile));
         for finding in &mut findings {
             finding.is_shared = others.contains(&finding.resource);
         }

@@ -47,7 +47,7 @@ pub fn dangling<'a>(resources: impl Iterator<Item = &'a Resource>) -> Vec<Dangli
     let mut found = Vec::new();
     for resource in &resources {
         for reference in resource.references() {
-            if !reference.to.name.ends_with('*') && !known.contains(&reference.to) {
+            if !reference.to.means_all() && !known.contains(&reference.to) {
                 let (from, origin) = (resource.key().clone(), resource.origin().clone());
                 found.push(Dangling { from, origin, reference: reference.clone() });
             }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use xds_cache::{GroupName, Profile, Resource, ResourceType};
-use xds_codec::{Codec, Diagnostic, Effect, Limits, Syntax, dangling};
+use xds_codec::{Codec, Diagnostic, Effect, Limits, ProfileFinding, Syntax, dangling};
 use xds_routes::{Documents, Options, Placed, ReadOutcome, Translation, read, translate};
 
 pub(crate) static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().expect("a codec"));
@@ -172,15 +172,20 @@ pub(crate) fn diagnostics_text(reading: &Reading, translation: &Translation) -> 
 }
 
 /// What clients of each profile would refuse, ignore or fail with, of what their group is served, and names that lead nowhere.
-/// Two things are meant: an entry of weight 0 stays so that clusters stay the same (C15), which gRPC clients ignore; and one cluster
-/// is missing, so that a share of HTTP requests fails with 500.
+/// Three things are meant: an entry of weight 0 stays so that clusters stay the same (C15), which gRPC clients ignore; one cluster is
+/// missing, so that a share of HTTP requests fails with 500; and one has no endpoints, so no sessions with any either (C87).
 pub(crate) fn lint(translation: &Translation) -> Vec<String> {
     let mut found = Vec::new();
     for (name, group) in &translation.groups {
         for (profile, resources) in &group.profiles {
             let resources = || resources.values().map(|resource| &**resource);
             let findings = CODEC.lint_profile(resources(), *profile);
-            let told = findings.iter().filter(|one| one.row != "B114" || one.effect != Effect::Ignored);
+            let is_meant = |one: &ProfileFinding| match one.row {
+                "B114" => one.effect == Effect::Ignored,
+                "C87" => &*one.resource.name == "xds-server/unavailable",
+                _ => false,
+            };
+            let told = findings.iter().filter(|one| !is_meant(one));
             found.extend(told.map(|one| format!("{name} {profile:?}: {one:?}")));
             let lost =
                 dangling(resources()).into_iter().filter(|one| &*one.reference.to.name != "xds-server/error");

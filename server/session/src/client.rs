@@ -94,6 +94,13 @@ impl Client {
             self.node = request.node().cloned();
         }
         let is_unknown = self.view.as_ref().is_none_or(|view| view.is_unmatched());
+        let is_of_hosts = |event: &StreamEvent| event.resource_type == ResourceType::VirtualHost;
+        if intake.is_first_of_type && intake.events.iter().any(is_of_hosts) {
+            let routes =
+                self.streams.values().filter_map(|state| state.find(&ResourceType::RouteConfiguration));
+            let sent = routes.flat_map(|state| state.subscription.wanted(state.subscription.settled()));
+            self.announce_hosts(&sent.collect::<Vec<_>>());
+        }
         self.shows_configuration |= is_unknown && intake.is_first_of_type && request.shows_configuration();
         let concerns_order = |event: &StreamEvent| self.order.is_open() || refers(&event.resource_type);
         self.order.is_due |= intake.events.iter().any(concerns_order);
@@ -218,6 +225,31 @@ impl Client {
             let Some(state) = state.find_mut(&referent) else { continue };
             let is_owed = names.iter().fold(false, |is_owed, name| state.renew(name) | is_owed);
             if is_owed && *stream != sender {
+                self.woken.insert(*stream);
+            }
+        }
+        if referent == ResourceType::VirtualHost {
+            self.announce_hosts(&update.changed);
+        }
+    }
+
+    /// Envoy has a route configuration whose hosts come on demand ready only when it hears anything of them, and asks for none before
+    /// the first request: without this it would wait for the end of its `initial_fetch_timeout`.
+    fn announce_hosts(&mut self, routes: &[Arc<Resource>]) {
+        let hosts = ResourceType::VirtualHost;
+        let awaited: Vec<&Name> = routes.iter().flat_map(|route| route.references_to(&hosts)).collect();
+        for (stream, state) in &mut self.streams {
+            let Some(state) = state.find_mut(&hosts).filter(|state| !state.subscription.is_wildcard()) else {
+                continue;
+            };
+            // What it asks for it hears of anyway.
+            let asked: BTreeSet<_> =
+                state.subscription.names().iter().filter_map(|name| route_of(name)).collect();
+            let is_unheard = |name: &&&Name| route_of(name).is_some_and(|route| !asked.contains(route));
+            let awaited: Vec<Name> = awaited.iter().filter(is_unheard).map(|name| Arc::clone(name)).collect();
+            if !awaited.is_empty() {
+                state.awaited.get_or_insert_default().extend(awaited);
+                state.is_dirty = true;
                 self.woken.insert(*stream);
             }
         }

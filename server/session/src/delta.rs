@@ -75,7 +75,8 @@ fn change_names(state: &mut TypeState, subscribe: &[String], unsubscribe: &[Stri
 
 /// Whether there is nothing but removals: they wait for updates of other types (R12).
 pub(crate) fn is_removal(state: &TypeState, owed: &Owed) -> bool {
-    !state.is_answer_owed && owed.changed.is_empty() && owed.missing.is_empty() && !owed.removed.is_empty()
+    let is_waited_for = state.is_answer_owed || state.awaited.is_some();
+    !is_waited_for && owed.changed.is_empty() && owed.missing.is_empty() && !owed.removed.is_empty()
 }
 
 /// Makes the next response of the type. `later` are removals that have to wait for updates of other types (R12).
@@ -105,6 +106,10 @@ pub(crate) fn compose(
     entries.extend(unknown.into_iter().map(Entry::Unpopulated));
     let mut removed = sent.removed;
     removed.extend(missing);
+    // That there is nothing of the name is news enough; what there is goes to those who ask for it.
+    let is_held = |name: &Name| state.subscription.covers_name(name) || table.find(name).is_some();
+    let awaited = state.awaited.take().map(|awaited| *awaited).unwrap_or_default();
+    removed.extend(awaited.into_iter().filter(|name| !is_held(name)));
     removed.sort();
     let form = form(&state.resource_type, client);
     let contents = Contents { removed, ..state.contents(target, form, Entries::Listed(entries)) };

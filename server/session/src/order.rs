@@ -248,6 +248,9 @@ impl Plan<'_> {
                         self.hold_if_unready(stream, state, &resource);
                     }
                 }
+                if *of == ResourceType::ScopedRouteConfiguration {
+                    self.hold_together(stream, state);
+                }
             }
         }
     }
@@ -262,15 +265,49 @@ impl Plan<'_> {
             let to = &reference.to;
             // Of clusters that refer to each other the new ones come together.
             let is_mutual = sent.is_none() && to.resource_type == state.resource_type;
-            if is_mutual || !self.readiness.is_taken_unasked(&state.resource_type, to) {
+            if is_mutual {
                 continue;
             }
-            let Some(obstacle) = self.readiness.obstacle(to, false) else { continue };
-            if self.may_wait(resource.key(), &obstacle) {
-                reason = reason.or(Some(obstacle));
+            for needed in self.readiness.needs(&state.resource_type, to) {
+                let Some(obstacle) = self.readiness.obstacle(&needed, false) else { continue };
+                if self.may_wait(resource.key(), &obstacle) {
+                    reason = reason.or(Some(obstacle));
+                }
             }
         }
-        let Some(waits_for) = reason else { return };
+        if let Some(waits_for) = reason {
+            self.hold_back(stream, state, resource, waits_for);
+        }
+    }
+
+    /// If one scope waits, all do: the key of one may pass to another, no two may have the same, and a key without a scope has no
+    /// routes.
+    fn hold_together(&mut self, stream: &Stream, state: &TypeState) {
+        let of = &state.resource_type;
+        let is_scope = |held: &&HeldBack| held.resource.resource_type == *of;
+        let Some(first) = self.after.held_back.iter().find(is_scope).cloned() else { return };
+        let table = self.readiness.view.table(of);
+        for resource in state.subscription.owed(table).changed {
+            if !self.is_held(resource.key()) {
+                self.hold_back(stream, state, &resource, first.waits_for.clone());
+            }
+        }
+        for resource in state.subscription.gone_from(table) {
+            let deviations = self.deviations.entry(of.clone()).or_default();
+            deviations.insert(Arc::clone(resource.name()), Deviation::Kept(Arc::clone(&resource)));
+            self.note(resource.key(), true, first.waits_for.clone());
+        }
+    }
+
+    fn hold_back(
+        &mut self,
+        stream: &Stream,
+        state: &TypeState,
+        resource: &Arc<Resource>,
+        waits_for: WaitsFor,
+    ) {
+        let subscription = &state.subscription;
+        let sent = subscription.sent(resource.name());
         // To be absent from a complete list would be to be deleted.
         let deviation = match subscription.settled().find(resource.name()) {
             Some(kept) if sent.is_some() || stream.lists_completely(state) => {
@@ -320,7 +357,9 @@ impl Plan<'_> {
             for state in stream.types().iter().filter(|state| is_referred_to(&state.resource_type)) {
                 let table = self.readiness.view.table(&state.resource_type);
                 for resource in state.subscription.gone_from(table) {
-                    if self.readiness.knows_best(state, resource.name()) {
+                    let is_kept = self.deviations.get(&state.resource_type);
+                    let is_kept = is_kept.is_some_and(|kept| kept.contains_key(resource.name()));
+                    if !is_kept && self.readiness.knows_best(state, resource.name()) {
                         self.retain_if_used(stream, state, &resource);
                     }
                 }
@@ -354,8 +393,9 @@ impl Plan<'_> {
             self.look_again_at(end);
         }
         let deviations = self.deviations.entry(key.resource_type.clone()).or_default();
-        // A client that has it keeps it; one that asks for it now might not have what it refers to.
-        let deviation = if uses_clusters {
+        // A client that has it keeps it; one that asks for it now might not have what it refers to. Virtual hosts are asked for when
+        // they are needed.
+        let deviation = if uses_clusters && key.resource_type != ResourceType::VirtualHost {
             Deviation::Withheld(Some(Arc::clone(resource)))
         } else {
             Deviation::Kept(Arc::clone(resource))

@@ -240,7 +240,10 @@ impl Stream {
         match self.variant {
             Variant::Sotw => sotw::compose(state, target, owed, client),
             Variant::Delta => {
-                let later = if next.is_alone { vec![] } else { std::mem::take(&mut owed.removed) };
+                // A new scope may have the key of one that is gone; Envoy rejects it unless it is told of both at once.
+                let go_together = state.resource_type == ResourceType::ScopedRouteConfiguration;
+                let may_go = next.is_alone || go_together;
+                let later = if may_go { vec![] } else { std::mem::take(&mut owed.removed) };
                 Some(delta::compose(state, target, owed, later, client))
             }
         }

@@ -39,6 +39,10 @@ pub(crate) struct TypeState {
     /// Names that were sent again because what refers to them changed; an unchanged repeat of the request asks for them once
     /// more (R14).
     pub(crate) renewed: BTreeSet<Name>,
+    /// What the client waits to hear of though it asks for nothing of it: all hosts of a route configuration, as `ROUTE/*`. Few
+    /// streams ever have any.
+    #[expect(clippy::box_collection, reason = "a stream has one of these for each type, mostly none")]
+    pub(crate) awaited: Option<Box<BTreeSet<Name>>>,
     /// When the next heartbeat is due; `None` while the client has nothing with a time to live.
     pub(crate) next_heartbeat: Option<Instant>,
 }
@@ -88,6 +92,7 @@ impl TypeState {
             series: 0,
             is_series_rejected: false,
             renewed: BTreeSet::new(),
+            awaited: None,
             next_heartbeat: None,
         }
     }
@@ -183,7 +188,7 @@ impl TypeState {
     /// What is owed of the type, if anything is; an answer without contents counts.
     pub(crate) fn owed(&self, target: Target<'_>) -> Option<Owed> {
         let owed = self.subscription.owed(target.table(&self.resource_type));
-        (self.is_answer_owed || !owed.is_empty()).then_some(owed)
+        (self.is_answer_owed || self.awaited.is_some() || !owed.is_empty()).then_some(owed)
     }
 
     /// Takes as much of `owed` as fits into `max_bytes`, at least one thing, and marks it as sent.

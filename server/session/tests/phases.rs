@@ -11,7 +11,7 @@ use xds_cache::{
     AHEAD, DrainPolicy, GroupName, Phase, Profile, Publisher, Reference, Resource, ResourceDraft,
     ResourceKey, ResourceType, Revision, ViewKey,
 };
-use xds_session::{Limits, phases};
+use xds_session::{Limits, MAX_PHASES, phases};
 
 const CLUSTER: ResourceType = ResourceType::Cluster;
 const ENDPOINTS: ResourceType = ResourceType::ClusterLoadAssignment;
@@ -61,11 +61,15 @@ fn text(phase: &Phase) -> String {
 }
 
 fn told(profile: Profile, before: &[&str], after: &[&str]) -> Vec<String> {
+    told_of(profile, groups(before), &groups(after))
+}
+
+fn told_of(profile: Profile, before: Groups, after: &Groups) -> Vec<String> {
     let publisher = Publisher::new();
-    publisher.publish(Revision(1), groups(before));
+    publisher.publish(Revision(1), before);
     let key = ViewKey { groups: [GroupName::default_group()].into(), profile, cohort: AHEAD };
     let now = Instant::now();
-    let preview = publisher.preview(&key, &groups(after), now).expect("loaded");
+    let preview = publisher.preview(&key, after, now).expect("loaded");
     assert!(preview.drained.is_none());
     phases(&preview.before, &preview.after, &Limits::default(), now).iter().map(text).collect()
 }
@@ -99,6 +103,38 @@ fn what_comes_first_waits_for_nothing() {
     let told = told(Profile::Envoy, &[], &["a"]);
     let sent: Vec<_> = told.iter().map(|phase| phase.starts_with('+')).collect();
     assert!(sent.iter().filter(|at_once| **at_once).count() >= 2, "{told:?}");
+}
+
+/// A listener that leads to the first of `n` clusters, each of which refers to the next, and the last to endpoints.
+fn chain(n: usize, endpoints: &[u8]) -> Groups {
+    let mut group = LayerGroup::default();
+    let mut add = |of: ResourceKey, content: &[u8], to: Option<ResourceKey>| {
+        let draft = Resource::plain(of.resource_type, &of.name, content.to_vec()).to_draft();
+        let references = to.into_iter().map(|to| Reference { to, path: "p".into() });
+        let draft = ResourceDraft { references: references.collect(), ..draft };
+        group.resources.insert(draft.key.clone(), Arc::new(Resource::new(draft)));
+    };
+    add(key(&LISTENER, "l"), b"", Some(key(&CLUSTER, "0")));
+    for i in 1..n {
+        add(key(&CLUSTER, &(i - 1).to_string()), b"", Some(key(&CLUSTER, &i.to_string())));
+    }
+    add(key(&CLUSTER, &(n - 1).to_string()), b"", Some(key(&ENDPOINTS, "e")));
+    add(key(&ENDPOINTS, "e"), endpoints, None);
+    let layer = Layer { groups: [(GroupName::default_group(), group)].into() };
+    merge(&layer, &Layer::default(), &Generated::new())
+}
+
+#[test]
+fn the_client_that_is_played_has_everything_before_the_change_however_many_rounds_that_takes() {
+    for n in [1, MAX_PHASES, 3 * MAX_PHASES] {
+        let told = told_of(Profile::Grpc, chain(n, b"1"), &chain(n, b"2"));
+        assert_eq!(told, ["+ClusterLoadAssignment \"e\""], "{n} clusters in a row");
+    }
+}
+
+#[test]
+fn of_a_client_that_never_has_everything_nothing_is_told() {
+    assert!(told_of(Profile::Grpc, chain(1_000, b"1"), &chain(1_000, b"2")).is_empty());
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod history;
 mod in_waves;
 mod loads;
 mod nodes;
+mod outcome;
 mod phases;
 mod rollout;
 mod status;

@@ -57,6 +57,11 @@ impl Table {
     }
 }
 
+/// The values of a list; none of anything else.
+pub(crate) fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
 /// The text with everything escaped that cannot be seen or could move the cursor. Quotes and backslashes are shown as they are.
 pub(crate) fn clean(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use xds_cache::layer::EffectiveGroup;
+use xds_cache::layer::{EffectiveGroup, differing};
 use xds_cache::{GroupName, Groups, Origin, Profile, Resource, ResourceKey, StatusBoard};
 use xds_codec::{Diagnostic, Place, Severity};
 
@@ -29,10 +29,8 @@ pub(crate) fn doubts(
         }
     }
     // Groups change with what their documents give, too.
-    let is_changed =
-        |name: &&GroupName| before.get(*name).map(Arc::as_ptr) != after.get(*name).map(Arc::as_ptr);
-    let changed = before.keys().chain(after.keys()).filter(is_changed);
-    let changed: BTreeSet<&GroupName> = touched.iter().copied().chain(changed).collect();
+    let mut changed = differing(before, after);
+    changed.extend(touched);
     for name in &changed {
         let Some(group) = after.get(*name) else { continue };
         doubts.extend(shadows(group, &counts));
@@ -80,7 +78,8 @@ fn dangling<'a>(
             if found.len() >= MAX_DOUBTS {
                 return found;
             }
-            let is_dangling = counts(resource, &reference.to) && !exists(profiles, &reference.to);
+            let to = &reference.to;
+            let is_dangling = counts(resource, to) && !to.means_all() && !exists(profiles, to);
             if is_dangling && told.insert((resource.key(), reference)) {
                 let message = format!(
                     "{} of {} names {}, which does not exist",

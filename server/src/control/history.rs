@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
 use xds_api::document;
 use xds_api::handle::{ChangeKind, ChangedObject, HistoryEntry, WriteError};
 use xds_cache::Revision;
+use xds_cache::time::from_millis;
 use xds_codec::Codec;
 use xds_rollout::RolloutStatus;
 use xds_store::{BlobHash, HistoryError, Record, Store, StoreError};
@@ -99,7 +99,7 @@ fn to_entry(record: &Record) -> HistoryEntry {
     HistoryEntry {
         revision: revision_of(record.revision),
         actor: record.commit.actor.clone(),
-        at: UNIX_EPOCH + Duration::from_millis(record.commit.at_ms),
+        at: from_millis(record.commit.at_ms),
         source: record.commit.source.clone(),
         summary: record.commit.summary.clone(),
         changes: changes.collect(),

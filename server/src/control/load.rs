@@ -9,6 +9,7 @@ use xds_api::document::{DocumentState, GroupedDocuments};
 use xds_api::handle::{ChangedObject, Event, FileStatus, ReloadOutcome, WriteError};
 use xds_api::wave::WavePhase;
 use xds_api::weights::reconcile::Dropped;
+use xds_cache::layer::differing;
 use xds_cache::{GroupName, Groups, Layer, Origin};
 use xds_codec::Diagnostic;
 use xds_store::{BlobHash, CommitError, StoreError};
@@ -214,7 +215,7 @@ impl Shared {
             !std::mem::replace(&mut state.is_loaded, true)
         };
         self.forget_recalled();
-        let changes = is_first || revision != world.revision || !is_same(&world.groups, &groups);
+        let changes = is_first || revision != world.revision || !differing(&world.groups, &groups).is_empty();
         self.apply(revision, patch, documents, groups.clone());
         self.prepare().await;
         if changes {
@@ -464,10 +465,6 @@ fn may_pass(error: &WriteError) -> bool {
         CommitError::TooLarge { .. }
             | CommitError::Store(StoreError::BlobTooLarge { .. } | StoreError::ReadOnly(_))
     )
-}
-
-fn is_same(a: &Groups, b: &Groups) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(a.1, b.1))
 }
 
 /// An error with its causes.

@@ -115,6 +115,8 @@ struct Shared {
     options: Options,
     /// Held while a change is made; the state is only changed under it.
     changing: tokio::sync::Mutex<()>,
+    /// Held while a dry run is made and played, which takes a processor and memory for its time. Taken before `changing`.
+    dry_running: tokio::sync::Mutex<()>,
     state: Mutex<State>,
     reload: OnceLock<Reload>,
     events: broadcast::Sender<Event>,
@@ -158,6 +160,7 @@ impl Control {
         let shared = Shared {
             parts,
             changing: tokio::sync::Mutex::default(),
+            dry_running: tokio::sync::Mutex::default(),
             state: Mutex::new(State::new(&codec, revision_of(revision), stored, documents, observed)),
             reload: OnceLock::new(),
             events,

@@ -4,12 +4,13 @@
 //! documents look younger, and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use xds_api::document::{ConditionId, ConditionPart, Translated, content_hash};
 use xds_cache::GroupName;
+use xds_cache::time::{from_millis, millis};
 use xds_routes::conditions::Truth;
 use xds_routes::{Document, DocumentKey};
 use xds_store::{BlobHash, Store, StoreError};
@@ -90,7 +91,7 @@ impl Observed {
                 && since.status == status.to_string()
         };
         let since = record.since.iter().find(is_it)?;
-        UNIX_EPOCH.checked_add(Duration::from_millis(since.at))
+        Some(from_millis(since.at))
     }
 }
 
@@ -101,9 +102,8 @@ impl Since {
             ConditionPart::Parent(parent, section, port) => (None, Some(parent), section, port),
             ConditionPart::Listener(name) => (Some(name), None, None, None),
         };
-        let at = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        let at = u64::try_from(at).unwrap_or(u64::MAX);
-        Self { listener, parent, section, port, r#type: id.kind.to_owned(), status: status.to_string(), at }
+        let (r#type, status) = (id.kind.to_owned(), status.to_string());
+        Self { listener, parent, section, port, r#type, status, at: millis(at) }
     }
 
     fn part(&self) -> Option<ConditionPart> {

@@ -108,6 +108,20 @@ fn cluster(name: &str, text: &str) -> Arc<Resource> {
     Arc::new(codec().resource_from_json(&body).unwrap())
 }
 
+/// A certificate that is public and its private key.
+fn secret(private: &str) -> Resource {
+    let body = json!({
+        "@type": ResourceType::Secret.type_url(), "name": "s",
+        "tls_certificate": {"certificate_chain": {"inline_string": "public"}, "private_key": {"inline_string": private}},
+    });
+    codec().resource_from_json(&body).unwrap()
+}
+
+fn secret_of_file(private: &str) -> Arc<Resource> {
+    let origin = Origin::File { path: "routes/a.yaml".into(), line: 1, column: 1 };
+    Arc::new(Resource::new(ResourceDraft { origin, ..secret(private).to_draft() }))
+}
+
 fn text(resource: &Resource) -> String {
     codec()
         .to_json(resource)

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -20,6 +20,7 @@ use xds_api::weights::{
     Overrides, RuleKey, RuleOverride, WEIGHT_SOURCE, WeightedObject, effective, overlays, tag,
 };
 use xds_cache::layer::Resources;
+use xds_cache::time::millis;
 use xds_cache::{GroupName, Groups, Layer, Resource, ResourceKey, ResourceType};
 use xds_codec::weights::RuleWeights;
 use xds_codec::{Codec, Diagnostic};
@@ -314,10 +315,6 @@ pub(crate) fn events(dropped: &[Dropped]) -> impl Iterator<Item = Event> {
 /// Whether something has ended by now.
 pub(crate) fn is_due(overrides: &Overrides, now: SystemTime) -> bool {
     next_end(overrides).is_some_and(|end| end <= millis(now))
-}
-
-fn millis(at: SystemTime) -> u64 {
-    u64::try_from(at.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Control {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use xds_api::affected::affected_nodes;
 use xds_api::document::DocumentState;
@@ -10,12 +10,14 @@ use xds_api::handle::{ChangedObject, Write, WriteError, WriteOptions, WriteOutco
 use xds_api::phases::GroupPhases;
 use xds_api::wave::WavePhase;
 use xds_api::weights::reconcile::Dropped;
+use xds_cache::time::millis;
 use xds_cache::{Groups, Layer, Origin, Publication, Revision};
 use xds_store::{Change, Commit, CommitError};
 
 use super::candidate::{self, Candidate};
 use super::documents::Said;
 use super::key::StoreKey;
+use super::phases::ClientPreview;
 use super::plan::{Plan, difference, plan};
 use super::state::{Patch, World};
 use super::wave::{self, Wave};
@@ -35,12 +37,27 @@ pub(crate) struct Label<'a> {
 }
 
 impl Shared {
-    /// Does a write, one at a time.
+    /// Does a write, one at a time. A dry run is played when others are let in again, because that may take seconds; but no two of
+    /// them are under way at once.
     pub(crate) async fn write(
         self: &Arc<Self>,
         write: Write,
         options: WriteOptions,
     ) -> Result<WriteOutcome, WriteError> {
+        let _dry_running = if options.dry_run { Some(self.dry_running.lock().await) } else { None };
+        let (mut outcome, clients) = self.write_alone(write, options).await?;
+        if !clients.is_empty() {
+            outcome.phases = self.play(clients).await?;
+        }
+        Ok(outcome)
+    }
+
+    /// Does a write while no other is done; of a dry run, what is left to play.
+    async fn write_alone(
+        self: &Arc<Self>,
+        write: Write,
+        options: WriteOptions,
+    ) -> Result<(WriteOutcome, Vec<ClientPreview>), WriteError> {
         let _changing = self.changing.lock().await;
         if !options.dry_run {
             // What is served already comes first in the history.
@@ -101,7 +118,7 @@ impl Shared {
         world: &World,
         candidate: Candidate,
         options: &WriteOptions,
-    ) -> Result<WriteOutcome, WriteError> {
+    ) -> Result<(WriteOutcome, Vec<ClientPreview>), WriteError> {
         let (documents, dropped) = self.translate_aside(world, &candidate, self.resting()).await?;
         let Candidate { patch, documents: document_patch, weights: named, rollouts, .. } = candidate;
         let Candidate { mut warnings, source, summary, is_whole, .. } = candidate;
@@ -141,11 +158,11 @@ impl Shared {
         if options.dry_run {
             outcome.difference = self.difference_of_write(world, &patch, &documents, &groups);
             outcome.affected_nodes = affected_nodes(&self.parts.board, &world.groups, &groups);
-            outcome.phases = self.phases_of_write(groups).await?;
-            return Ok(outcome);
+            let clients = phases::previews(&self.parts.publisher, &groups, wave::now());
+            return Ok((outcome, clients));
         }
         if !outcome.changed {
-            return Ok(outcome);
+            return Ok((outcome, vec![]));
         }
         if let Some(wave) = &wave {
             plan.extend(wave::record::plan(Some(wave), &self.parts.store.state().1));
@@ -167,7 +184,7 @@ impl Shared {
             self.wave_told.notify_one();
         }
         self.tell_dropped(&dropped);
-        Ok(outcome)
+        Ok((outcome, vec![]))
     }
 
     /// What a write would change, for its dry run.
@@ -192,11 +209,9 @@ impl Shared {
     }
 
     /// In which phases clients would get a write, for its dry run; found out on a thread of its own.
-    async fn phases_of_write(self: &Arc<Self>, groups: Groups) -> Result<Vec<GroupPhases>, WriteError> {
-        let shared = Arc::clone(self);
-        let playing = tokio::task::spawn_blocking(move || {
-            phases::phases(&shared.parts.publisher, &shared.options.session, &groups, wave::now())
-        });
+    async fn play(self: &Arc<Self>, clients: Vec<ClientPreview>) -> Result<Vec<GroupPhases>, WriteError> {
+        let limits = self.options.session;
+        let playing = tokio::task::spawn_blocking(move || phases::play(clients, &limits, wave::now()));
         playing.await.map_err(|_| WriteError::Closed)
     }
 
@@ -220,7 +235,7 @@ impl Shared {
         }
         let commit = Commit {
             actor: label.actor.to_owned(),
-            at_ms: now_ms(),
+            at_ms: millis(SystemTime::now()),
             source: label.source.to_owned(),
             summary: label.summary.to_owned(),
             changes,
@@ -298,9 +313,4 @@ impl Shared {
             .map(|key| (key, None))
             .collect()
     }
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

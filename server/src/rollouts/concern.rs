@@ -8,13 +8,14 @@ use xds_api::weights::WeightedObject;
 use xds_cache::layer::EffectiveGroup;
 use xds_cache::loads::Since;
 use xds_cache::status::StreamId;
+use xds_cache::time::from_millis;
 use xds_cache::{
     Changes, Groups, Profile, Publisher, Resource, ResourceType, Revision, StatusBoard, ViewChange, ViewKey,
 };
 use xds_rollout::{AckStatus, Counts, RolloutSpec};
 use xds_routes::weights::ClusterNames;
 
-use super::{Parts, time};
+use super::Parts;
 use crate::control::Control;
 
 /// The RouteConfigurations that a rule is in, in what is served at a revision.
@@ -150,7 +151,7 @@ pub(super) fn loads_of(
     behind: &ClustersBehind,
 ) -> RolloutLoads {
     let [canary, stable] = [&spec.canary, &spec.stable].map(|backend| behind.of(parts, spec, backend));
-    let since = Since { from: Some(time(since_ms)), now: time((parts.clock)()) };
+    let since = Since { from: Some(from_millis(since_ms)), now: from_millis((parts.clock)()) };
     let count = |own: &BTreeSet<&str>, other: &BTreeSet<&str>| {
         // A cluster behind both, such as a common fallback, says nothing of either.
         let clusters: Vec<&str> = own.difference(other).copied().collect();

@@ -21,13 +21,14 @@ mod trust;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use xds_api::handle::{BoxFuture, EntityTags, WriteError, WriteOptions, WriteOutcome};
 use xds_api::rollouts::{RolloutError, RolloutLoads, StartOptions, Started};
 use xds_api::weights::RuleKey;
 use xds_api::weights::change::WeightChange;
+use xds_cache::time::millis;
 use xds_cache::{LoadBoard, Publisher, StatusBoard};
 use xds_rollout::{Input, Phase, Rollout, RolloutSpec, Verb};
 
@@ -125,8 +126,7 @@ pub fn new(parts: Parts) -> (Rollouts, Driver) {
 /// The wall clock.
 #[must_use]
 pub fn wall_clock() -> Clock {
-    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-    Arc::new(move || u64::try_from(now()).unwrap_or(u64::MAX))
+    Arc::new(|| millis(SystemTime::now()))
 }
 
 impl Rollouts {
@@ -222,9 +222,4 @@ impl fmt::Debug for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parts").field("control", &self.control).finish_non_exhaustive()
     }
-}
-
-/// A point in time of the wall clock.
-fn time(ms: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_millis(ms)
 }

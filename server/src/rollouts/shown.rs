@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use xds_api::rollouts::{LOADS_SHOWN_MS, RolloutLoads};
-use xds_cache::Revision;
+use xds_cache::Groups;
+use xds_cache::layer::differing;
 use xds_rollout::Rollout;
 
 use super::Parts;
@@ -18,8 +19,8 @@ pub(super) struct ShownLoads {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// The clusters of what is served, and the revision of that.
-    clusters: Option<(Revision, ClustersBehind)>,
+    /// What is served, and the clusters of that. A revision does not tell it: files are served though they cannot be recorded.
+    clusters: Option<(Groups, ClustersBehind)>,
     second: u64,
     /// Of this second, by the id of the rollout.
     loads: BTreeMap<String, RolloutLoads>,
@@ -29,13 +30,14 @@ impl ShownLoads {
     /// Those of a rollout, at most a second old.
     pub(super) fn of(&self, parts: &Parts, rollout: &Rollout) -> RolloutLoads {
         let now_ms = (parts.clock)();
-        let (revision, groups) = parts.publisher.groups();
+        let (_, groups) = parts.publisher.groups();
         // Who comes while they are added up waits for that, and takes them.
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let Kept { clusters, second, loads } = &mut *kept;
-        let is_current = clusters.as_ref().is_some_and(|(known, _)| *known == revision);
+        let is_current = clusters.as_ref().is_some_and(|(known, _)| differing(known, &groups).is_empty());
         if !is_current {
-            *clusters = Some((revision, ClustersBehind::new(&groups)));
+            let behind = ClustersBehind::new(&groups);
+            *clusters = Some((groups, behind));
         }
         if !is_current || *second != now_ms / REFRESH_MS {
             *second = now_ms / REFRESH_MS;

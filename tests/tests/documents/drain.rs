@@ -29,11 +29,14 @@ fn without(world: &World, left: &str) -> String {
     service_with("default", "shop", 8080, &rest, "")
 }
 
-async fn endpoints_drain(variant: Variant) -> Result<()> {
-    let setup = Setup::new()?.arg("--drain-endpoints").arg(DRAIN);
-    let (world, _envoy) = three_endpoints_with(setup, ONE_BACKEND, variant).await?;
+/// An endpoint leaves while it answers a request of a session; what `then` happens, until it has answered. Gives who has the session,
+/// and the endpoint.
+async fn leaves_during_a_request(
+    world: &World,
+    then: impl AsyncFnOnce(&Browser, &str) -> Result<()>,
+) -> Result<(Browser, String)> {
     let mut browser = Browser::default();
-    let first = browser.get(&world, "/").await?.backend;
+    let first = browser.get(world, "/").await?.backend;
     let n_before = world.backends[&first].n_requests();
     let long = browser.ask(&format!("/?delay_ms={LONG_MS}"));
     let long = long.send(([127, 0, 0, 1], world.port("web")?).into());
@@ -43,9 +46,30 @@ async fn endpoints_drain(variant: Variant) -> Result<()> {
             Ok(())
         })
         .await?;
-        world.write("service.yaml", &without(&world, &first))?;
+        world.write("service.yaml", &without(world, &first))?;
+        then(&browser, &first).await
+    };
+    let (long, changed) = tokio::join!(long, change);
+    changed?;
+    long?.ensure_from(&first)?;
+    Ok((browser, first))
+}
+
+async fn goes_elsewhere(world: &World, browser: &Browser, first: &str) -> Result<()> {
+    wait_for("another endpoint", PATIENCE, async || {
+        let told = browser.clone().get(world, "/").await?;
+        ensure!(told.code == 200 && told.backend != first, "{told:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn endpoints_drain(variant: Variant) -> Result<()> {
+    let setup = Setup::new()?.arg("--drain-endpoints").arg(DRAIN);
+    let (world, _envoy) = three_endpoints_with(setup, ONE_BACKEND, variant).await?;
+    let (browser, first) = leaves_during_a_request(&world, async |browser, first| {
         let node = world.server.wait_json("/v1/nodes/envoy", |node| node["drainingCount"] == 1).await?;
-        assert_eq!(node["draining"][0]["endpoint"], world.backends[&first].addr().to_string(), "{node:#}");
+        assert_eq!(node["draining"][0]["endpoint"], world.backends[first].addr().to_string(), "{node:#}");
         ensure!(node["draining"][0]["until"].is_string(), "{node:#}");
         wait_for("no new sessions", PATIENCE, async || {
             for _ in 0..12 {
@@ -58,18 +82,11 @@ async fn endpoints_drain(variant: Variant) -> Result<()> {
         for _ in 0..20 {
             assert_eq!(browser.clone().get(&world, "/").await?.backend, first, "its session goes on");
         }
-        anyhow::Ok(())
-    };
-    let (long, changed) = tokio::join!(long, change);
-    changed?;
-    long?.ensure_from(&first)?;
-    world.server.wait_json("/v1/nodes/envoy", |node| node["drainingCount"] == 0).await?;
-    wait_for("another endpoint", PATIENCE, async || {
-        let told = browser.clone().get(&world, "/").await?;
-        ensure!(told.code == 200 && told.backend != first, "{told:?}");
         Ok(())
     })
-    .await
+    .await?;
+    world.server.wait_json("/v1/nodes/envoy", |node| node["drainingCount"] == 0).await?;
+    goes_elsewhere(&world, &browser, &first).await
 }
 
 #[tokio::test]
@@ -85,28 +102,9 @@ async fn an_endpoint_that_left_keeps_its_sessions_and_gets_no_new_ones_until_its
 #[tokio::test]
 async fn without_draining_a_request_under_way_ends_by_itself_and_its_session_does_not_go_on() -> Result<()> {
     let (world, _envoy) = three_endpoints_with(Setup::new()?, ONE_BACKEND, Variant::Delta).await?;
-    let mut browser = Browser::default();
-    let first = browser.get(&world, "/").await?.backend;
-    let n_before = world.backends[&first].n_requests();
-    let long = browser.ask(&format!("/?delay_ms={LONG_MS}"));
-    let long = long.send(([127, 0, 0, 1], world.port("web")?).into());
-    let change = async {
-        wait_for("the long request", PATIENCE, async || {
-            ensure!(world.backends[&first].n_requests() > n_before);
-            Ok(())
-        })
+    leaves_during_a_request(&world, async |browser, first| goes_elsewhere(&world, browser, first).await)
         .await?;
-        world.write("service.yaml", &without(&world, &first))?;
-        wait_for("another endpoint", PATIENCE, async || {
-            let told = browser.clone().get(&world, "/").await?;
-            ensure!(told.code == 200 && told.backend != first, "{told:?}");
-            Ok(())
-        })
-        .await
-    };
-    let (long, changed) = tokio::join!(long, change);
-    changed?;
-    long?.ensure_from(&first)
+    Ok(())
 }
 
 #[tokio::test]

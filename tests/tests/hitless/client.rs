@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+use tokio::time::timeout;
 use xds_tests::config;
 use xds_tests::envoy::Envoy;
 use xds_tests::load::{HttpLoad, Tally, hold_all};
@@ -16,6 +17,9 @@ use xds_tests::transitions::{
 use xds_tests::wait::wait_for;
 use xds_tests::worker::{Calls, Channel, Hold, Library};
 
+use crate::scoped::scoped;
+use crate::vhds::on_demand;
+
 /// A kind of client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
@@ -23,17 +27,24 @@ pub(crate) enum Kind {
     Ads(Variant),
     /// An Envoy with a stream for each type, cluster of endpoints and route configuration.
     PerType(Variant),
+    /// An Envoy with one stream for everything, and scoped routes.
+    Scoped(Variant),
+    /// An Envoy with one incremental stream for everything, and virtual hosts on demand.
+    OnDemand,
     /// A gRPC client.
     Grpc(Library),
 }
 
 impl Kind {
     /// Those of the whole matrix.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Ads(Variant::Sotw),
         Self::Ads(Variant::Delta),
         Self::PerType(Variant::Sotw),
         Self::PerType(Variant::Delta),
+        Self::Scoped(Variant::Sotw),
+        Self::Scoped(Variant::Delta),
+        Self::OnDemand,
         Self::Grpc(Library::Grpcio),
         Self::Grpc(Library::GrpcJs),
         Self::Grpc(Library::GrpcGo),
@@ -43,6 +54,8 @@ impl Kind {
     pub(crate) fn resources(self, state: &State, outside: &Outside) -> Vec<Value> {
         let mut resources = match self {
             Self::Grpc(_) => return state.for_grpc(outside),
+            Self::Scoped(_) => return scoped(state, outside),
+            Self::OnDemand => return on_demand(state.for_envoy(outside)),
             Self::Ads(_) | Self::PerType(_) => state.for_envoy(outside),
         };
         if let Self::PerType(variant) = self {
@@ -56,7 +69,7 @@ impl Kind {
     pub(crate) async fn bootstrap(self, xds: SocketAddr) -> Result<String> {
         let xds = xds.to_string();
         let mut args = vec!["bootstrap", "envoy", "--node-id", NODE, "--xds-address", &xds];
-        if let Self::Ads(Variant::Delta) = self {
+        if let Self::Ads(Variant::Delta) | Self::Scoped(Variant::Delta) | Self::OnDemand = self {
             args.push("--delta");
         }
         let bootstrap = cli(&args).await?;
@@ -69,7 +82,8 @@ impl Kind {
     /// The kinds of changes that make a difference to the client.
     pub(crate) fn transitions(self) -> &'static [Transition] {
         match self {
-            Self::Ads(_) | Self::PerType(_) => Transition::of_envoy(),
+            Self::Ads(_) | Self::PerType(_) | Self::OnDemand => Transition::of_envoy(),
+            Self::Scoped(_) => Transition::of_scoped(),
             Self::Grpc(_) => Transition::of_grpc(),
         }
     }
@@ -83,7 +97,7 @@ impl Kind {
     /// How many names there are for clusters.
     pub(crate) fn n_cluster_names(self) -> u64 {
         match self {
-            Self::Ads(_) | Self::PerType(_) => N_CLUSTER_NAMES_OF_ENVOY,
+            Self::Ads(_) | Self::PerType(_) | Self::Scoped(_) | Self::OnDemand => N_CLUSTER_NAMES_OF_ENVOY,
             Self::Grpc(_) => N_CLUSTER_NAMES_OF_GRPC,
         }
     }
@@ -93,7 +107,11 @@ impl Kind {
         let is_grpc = matches!(self, Self::Grpc(_));
         let asks_anew = matches!(self, Self::PerType(_));
         // Who is told that something is gone says so.
-        let is_delta = matches!(self, Self::Ads(Variant::Delta) | Self::PerType(Variant::Delta));
+        let is_delta = match self {
+            Self::Ads(variant) | Self::PerType(variant) | Self::Scoped(variant) => variant == Variant::Delta,
+            Self::OnDemand => true,
+            Self::Grpc(_) => false,
+        };
         match transition {
             Transition::ShiftWeights
             | Transition::MoveHost
@@ -101,11 +119,17 @@ impl Kind {
             | Transition::SwapEndpoints
             | Transition::ChangeCertificate
             | Transition::ChangeFilter => 1,
+            Transition::RenameScopes | Transition::ToggleScope => 2,
             // A changed cluster asks for its endpoints on a new stream.
             Transition::ChangeSettings => 1 + u32::from(asks_anew),
             // The route first; the clusters are learned from it.
             Transition::AddCluster if is_grpc => 1,
-            Transition::RenameCluster | Transition::RenameAllClusters if is_grpc => 3,
+            // The routes may move to a cluster that the client has no use for yet.
+            Transition::RemoveCluster | Transition::RenameCluster | Transition::RenameAllClusters
+                if is_grpc =>
+            {
+                3
+            }
             Transition::ReplaceEverything if is_grpc => 4,
             Transition::RemoveCluster | Transition::RenameFilter => 2,
             Transition::RenameRoutes | Transition::RenameCertificate | Transition::RenameTrust => {
@@ -121,13 +145,13 @@ impl Kind {
 
     /// Whether a change is over only when the client has drained connections that go by what was before.
     pub(crate) fn drains(self, transition: Transition) -> bool {
-        matches!(self, Self::Ads(_) | Self::PerType(_)) && transition == Transition::ReplaceEverything
+        !matches!(self, Self::Grpc(_)) && transition == Transition::ReplaceEverything
     }
 
     /// What a client can ask for.
     pub(crate) fn targets(self) -> Vec<Target> {
         match self {
-            Self::Ads(_) | Self::PerType(_) => Target::all().collect(),
+            Self::Ads(_) | Self::PerType(_) | Self::Scoped(_) | Self::OnDemand => Target::all().collect(),
             Self::Grpc(_) => Target::all_of_grpc().collect(),
         }
     }
@@ -138,6 +162,8 @@ impl fmt::Display for Kind {
         match self {
             Self::Ads(variant) => write!(f, "Envoy, ADS, {variant}"),
             Self::PerType(variant) => write!(f, "Envoy, per type, {variant}"),
+            Self::Scoped(variant) => write!(f, "Envoy, scoped routes, {variant}"),
+            Self::OnDemand => f.write_str("Envoy, virtual hosts on demand, delta"),
             Self::Grpc(library) => write!(f, "{library}"),
         }
     }
@@ -182,7 +208,10 @@ impl Client<'_> {
             if let Self::Envoy { envoy, .. } = self {
                 // Connections of listeners that were replaced have the routes of those until they are closed.
                 for stat in ["total_filter_chains_draining", "total_listeners_draining"] {
-                    let n = envoy.stat(&format!("listener_manager.{stat}")).await?;
+                    let name = format!("listener_manager.{stat}");
+                    let n = timeout(ADMIN_LIMIT, envoy.stat(&name))
+                        .await
+                        .context("no answer of the admin interface")??;
                     ensure!(n == 0, "{stat} is {n}");
                 }
             }
@@ -222,5 +251,7 @@ impl Client<'_> {
 pub(crate) const NODE: &str = "hitless";
 /// Requests each second.
 pub(crate) const PER_SECOND: u32 = 300;
+/// Longer than Envoy's admin interface ever took, on a busy machine.
+const ADMIN_LIMIT: Duration = Duration::from_secs(5);
 /// Several times what Envoy takes to drain in these tests.
 const WARMING: Duration = Duration::from_secs(15);

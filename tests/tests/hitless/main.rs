@@ -7,6 +7,8 @@
 mod client;
 mod experiment;
 mod report;
+mod scoped;
+mod vhds;
 
 use std::time::Duration;
 
@@ -33,6 +35,17 @@ async fn an_envoy_with_a_stream_for_each_type_loses_nothing() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_envoy_with_scoped_routes_loses_nothing() -> Result<()> {
+    let [sotw, delta] = [Kind::Scoped(Variant::Sotw), Kind::Scoped(Variant::Delta)].map(loses_nothing);
+    tokio::try_join!(sotw, delta).map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_envoy_with_virtual_hosts_on_demand_loses_nothing() -> Result<()> {
+    loses_nothing(Kind::OnDemand).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grpcio_loses_nothing() -> Result<()> {
     loses_nothing(Kind::Grpc(Library::Grpcio)).await
 }
@@ -48,7 +61,8 @@ async fn the_naive_order_loses_requests() -> Result<()> {
     };
     let [sotw, delta, grpc] =
         [Kind::Ads(Variant::Sotw), Kind::Ads(Variant::Delta), Kind::Grpc(Library::Grpcio)].map(lose);
-    tokio::try_join!(sotw, delta, grpc).map(drop)
+    let [scoped, on_demand] = [Kind::Scoped(Variant::Delta), Kind::OnDemand].map(lose);
+    tokio::try_join!(sotw, delta, grpc, scoped, on_demand).map(drop)
 }
 
 /// Every client at every distance, in both orders, if `XDS_HITLESS` says how many transitions. `XDS_HITLESS_ONLY="grpcio phased 20ms"`

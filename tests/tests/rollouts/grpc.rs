@@ -1,14 +1,10 @@
 //! Rollouts that are judged by what gRPC clients report.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use serde_json::json;
-use tokio::time::Instant;
-use xds_tests::wait::PATIENCE;
 use xds_tests::worker::{Calls, Library};
 
-use crate::support::{grpc_route, grpc_world, start, wait_phase};
+use crate::support::{fails_within_two_intervals, grpc_route, grpc_world};
 
 #[tokio::test]
 async fn a_failing_canary_is_taken_back_by_the_load_reports_of_grpcio_within_two_intervals() -> Result<()> {
@@ -22,13 +18,7 @@ async fn a_failing_canary_is_taken_back_by_the_load_reports_of_grpcio_within_two
         {"setWeight": 20},
         {"analysis": {"interval": "4s", "count": 100, "minRequests": 20, "maxErrorRateOverStable": 5, "maxErrorRate": 100}},
     ]});
-    let id = start(&world.server, &fields).await?;
-    let path = format!("/v1/rollouts/{id}");
-    world.server.wait_json(&path, |one| one["step"] == 1).await?;
-    let analysing = Instant::now();
-    let failed = wait_phase(&world.server, &id, "Failed", PATIENCE).await?;
-    let took = analysing.elapsed();
-    ensure!(took < Duration::from_secs(9), "two intervals are 8 s, it took {took:?}: {failed:#}");
+    let failed = fails_within_two_intervals(&world.server, &fields).await?;
     let events = failed["events"].to_string();
     ensure!(events.contains("of the canary"), "{failed:#}");
     assert_eq!(failed["weights"], json!({"stable": 100, "canary": 0}));

@@ -27,7 +27,7 @@ use xds_tests::raw::{self, SotwStream, path};
 use xds_tests::server::{Server, Setup, Variant, cli};
 use xds_tests::wait::PATIENCE;
 
-use crate::support::{Load, RULE, documents, start, wait_phase, world};
+use crate::support::{Load, RULE, documents, fails_within_two_intervals, start, wait_phase, world};
 
 #[tokio::test]
 async fn a_failing_canary_is_taken_back_by_load_reports_within_two_intervals() -> Result<()> {
@@ -40,13 +40,7 @@ async fn a_failing_canary_is_taken_back_by_load_reports_within_two_intervals() -
         {"setWeight": 20},
         {"analysis": {"interval": "4s", "count": 100, "minRequests": 20, "maxErrorRate": 5}},
     ]});
-    let id = start(&world.server, &fields).await?;
-    let path = format!("/v1/rollouts/{id}");
-    world.server.wait_json(&path, |one| one["step"] == 1).await?;
-    let analysing = Instant::now();
-    let failed = wait_phase(&world.server, &id, "Failed", PATIENCE).await?;
-    let took = analysing.elapsed();
-    ensure!(took < Duration::from_secs(9), "two intervals are 8 s, it took {took:?}: {failed:#}");
+    let failed = fails_within_two_intervals(&world.server, &fields).await?;
     let events = failed["events"].to_string();
     ensure!(events.contains("requests of the canary failed; at most 5 % may"), "{failed:#}");
     assert_eq!(failed["weights"], json!({"stable": 100, "canary": 0}));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use xds_tests::documents::World;
 use xds_tests::http::Connection;
 use xds_tests::server::{Server, Setup};
@@ -107,6 +107,17 @@ impl Load {
 pub(crate) async fn start(server: &Server, fields: &Value) -> Result<String> {
     let answer = server.post("/v1/rollouts", &rollout(fields)).await?;
     Ok(answer["id"].as_str().context("no id")?.to_owned())
+}
+
+/// Starts a rollout whose second step is an analysis with an interval of 4 s, by which it fails.
+pub(crate) async fn fails_within_two_intervals(server: &Server, fields: &Value) -> Result<Value> {
+    let id = start(server, fields).await?;
+    server.wait_json(&format!("/v1/rollouts/{id}"), |one| one["step"] == 1).await?;
+    let analysing = Instant::now();
+    let failed = wait_phase(server, &id, "Failed", PATIENCE).await?;
+    let took = analysing.elapsed();
+    ensure!(took < Duration::from_secs(9), "two intervals are 8 s, it took {took:?}: {failed:#}");
+    Ok(failed)
 }
 
 pub(crate) async fn wait_phase(server: &Server, id: &str, phase: &str, limit: Duration) -> Result<Value> {

@@ -52,6 +52,22 @@ impl<'a> Readiness<'a> {
             && self.states(&to.resource_type).any(|state| state.subscription.is_wildcard())
     }
 
+    /// What the client is sent without asking for it by name, and has to have before something of type `from` may newly refer to
+    /// `to`: that itself, or what it refers to if a client that asks for it only then would have to do without meanwhile.
+    pub(super) fn needs(&self, from: &ResourceType, to: &ResourceKey) -> Vec<ResourceKey> {
+        if self.is_taken_unasked(from, to) {
+            return vec![to.clone()];
+        }
+        let is_used_at_once = table::row_of(from, &to.resource_type).is_some_and(|row| row.is_used_at_once);
+        let is_asked_for = || self.states(&to.resource_type).any(|state| wants(state, &to.name));
+        let Some(served) = self.view.table(&to.resource_type).find(&to.name) else { return vec![] };
+        if !is_used_at_once || is_asked_for() {
+            return vec![];
+        }
+        let references = served.references().iter().map(|reference| &reference.to);
+        references.filter(|to| self.is_taken_unasked(served.resource_type(), to)).cloned().collect()
+    }
+
     /// What keeps the client from using a resource; `None` if nothing does. What the view has not is not waited for, unless no
     /// client can do without it.
     pub(super) fn obstacle(&self, to: &ResourceKey, is_always_needed: bool) -> Option<WaitsFor> {
@@ -67,6 +83,10 @@ impl<'a> Readiness<'a> {
     }
 
     fn find_obstacle(&self, to: &ResourceKey, is_always_needed: bool) -> Option<WaitsFor> {
+        if table::all_of(to).is_some() {
+            // None of them in particular.
+            return None;
+        }
         let table = self.view.table(&to.resource_type);
         let served = table.find(&to.name);
         if served.is_none() && !is_always_needed && (!self.is_strict || self.is_foreign(to)) {
@@ -125,12 +145,20 @@ impl<'a> Readiness<'a> {
             || (to.resource_type == ResourceType::Cluster && states.all(is_unsent))
     }
 
-    /// What refers to a resource and may be in use; each with whether the client rejected it.
+    /// What refers to a resource and may be in use; each with whether the client rejected it. Who goes on referring to all resources
+    /// of a kind can do without any one of them.
     pub(super) fn users(&self, to: &ResourceKey) -> Vec<(ResourceKey, bool)> {
         let mut users = Vec::new();
+        let all = table::all_of(to);
         for row in table::ROWS.iter().filter(|row| row.to == to.resource_type) {
             for state in self.states(&row.from) {
-                for user in state.applied.tables().flat_map(|table| table.referrers(to)) {
+                let referrers = |table: &'a TypeTable| {
+                    let of_all = all
+                        .iter()
+                        .flat_map(|all| table.referrers(all).filter(|user| !self.goes_on(user, all)));
+                    table.referrers(to).chain(of_all)
+                };
+                for user in state.applied.tables().flat_map(|table| referrers(table)) {
                     if self.is_in_use(state, user) {
                         let is_rejected = state.applied.answer(user.name()) == Answer::Rejected;
                         users.push((user.key().clone(), is_rejected));
@@ -141,25 +169,42 @@ impl<'a> Readiness<'a> {
         users
     }
 
+    /// Whether the view's version of a resource refers to something too.
+    fn goes_on(&self, user: &Resource, to: &ResourceKey) -> bool {
+        let now = self.view.table(user.resource_type()).find(user.name());
+        now.is_some_and(|now| now.references().iter().any(|reference| reference.to == *to))
+    }
+
     /// Whether the client may be using this very version of a resource: it took it up or may have, and it asks for it, or still
     /// uses something that refers to it.
     fn is_in_use(&self, state: &TypeState, resource: &Resource) -> bool {
         let is_taken = state.applied.in_use(resource.name()).any(|used| used.version() == resource.version());
-        is_taken && (wants(state, resource.name()) || self.is_needed_unasked(resource.key()))
+        (is_taken && (wants(state, resource.name()) || self.is_needed_unasked(resource.key())))
+            || self.may_be_asked_for(resource.key())
+    }
+
+    /// Whether a virtual host is gone for which the client did not ask by now, and the first request to it may yet come to the route
+    /// configuration that it was of.
+    fn may_be_asked_for(&self, key: &ResourceKey) -> bool {
+        key.resource_type == ResourceType::VirtualHost
+            && self.view.table(&key.resource_type).find(&key.name).is_none()
+            && !self.users(key).is_empty()
     }
 
     /// Whether the client does not ask for a resource any more and still uses something that refers to it.
     pub(super) fn is_needed_unasked(&self, key: &ResourceKey) -> bool {
-        // Clusters refer to each other too, but all of them are asked for.
-        key.resource_type != ResourceType::Cluster
+        // Clusters refer to each other too, but all of them are asked for; of virtual hosts a client has only what it asks for.
+        !matches!(key.resource_type, ResourceType::Cluster | ResourceType::VirtualHost)
             && !self.states(&key.resource_type).any(|state| wants(state, &key.name))
             && !self.users(key).is_empty()
     }
 
-    /// Whether no other stream asks for a name that this one does not ask for: what a stream does not ask for it may have in a
-    /// version of any age.
+    /// Whether no other stream asks for a name, and has it, that this one does not ask for: what a stream does not ask for it may have
+    /// in a version of any age. Who asks only now has nothing yet.
     pub(super) fn knows_best(&self, state: &TypeState, name: &Name) -> bool {
-        wants(state, name) || !self.states(&state.resource_type).any(|other| wants(other, name))
+        let knows =
+            |other: &TypeState| wants(other, name) && other.subscription.settled().find(name).is_some();
+        wants(state, name) || !self.states(&state.resource_type).any(knows)
     }
 
     /// Whether it makes a difference what the client has of a name.

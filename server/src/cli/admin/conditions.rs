@@ -5,7 +5,7 @@ use xds_api::document::is_fine;
 
 use super::{AdminArgs, segment};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, print, print_json};
+use crate::cli::output::{Form, Table, cell, items, print, print_json};
 
 /// The flags of `conditions`.
 #[derive(Clone, Debug, clap::Args)]
@@ -102,10 +102,6 @@ fn parent_name(parent: &Value) -> String {
         name.push_str(&format!(":{port}"));
     }
     name
-}
-
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
 }
 
 #[cfg(test)]

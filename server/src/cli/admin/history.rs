@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 
 use super::in_waves::WaveFlags;
+use super::outcome::{difference, outcome};
 use super::{AdminArgs, segment};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, clean, print, print_json};
+use crate::cli::output::{Form, Table, cell, items, print, print_json};
 
 /// The flags of `history`.
 #[derive(Clone, Debug, clap::Args)]
@@ -72,32 +73,14 @@ pub(crate) fn rollback(args: &RollbackArgs) -> Result<(), Failure> {
     let answer = admin.post(&path, &json!({"revision": args.revision}))?;
     match Form::or_default(args.admin.output) {
         Form::Json => print_json(&answer),
-        Form::Table => print(&outcome(&answer)),
+        Form::Table => print(&outcome(&answer, "would change:\n")),
     }
-}
-
-/// What became of a rollback, or would become of it; what files own and keep is among the warnings.
-fn outcome(answer: &Value) -> String {
-    let mut text = match (answer["committed"] == json!(true), answer["changed"] == json!(true)) {
-        (_, false) => "nothing changes\n".to_owned(),
-        (false, true) => {
-            format!("would change:\n{}{}", difference(answer), super::phases::phases(answer))
-        }
-        (true, true) => format!("revision {}\n", cell(&answer["revision"])),
-    };
-    if !answer["rollout"].is_null() {
-        text.push_str(&format!("in waves: xds-server waves {}\n", cell(&answer["rollout"])));
-    }
-    for warning in answer["warnings"].as_array().into_iter().flatten() {
-        text.push_str(&format!("warning: {}\n", clean(&cell(&warning["detail"]))));
-    }
-    text
 }
 
 fn list(history: &Value) -> String {
     let mut table = Table::new(&["REVISION", "TIME", "ACTOR", "SUMMARY"]);
     let revisions = history.get("revisions").or_else(|| history.get("history")).unwrap_or(history);
-    for revision in revisions.as_array().into_iter().flatten() {
+    for revision in items(revisions) {
         let time = revision.get("at").or_else(|| revision.get("time")).map(cell).unwrap_or_default();
         table.push(vec![
             cell(&revision["revision"]),
@@ -117,45 +100,4 @@ fn in_full(revision: &Value) -> String {
         }
     }
     format!("{}\n{}", table.render(), difference(revision))
-}
-
-pub(super) fn difference(answer: &Value) -> String {
-    let mut text = String::new();
-    for change in answer.get("difference").and_then(Value::as_array).into_iter().flatten() {
-        let sign = match (change["before"].is_null(), change["after"].is_null()) {
-            (true, _) => "+",
-            (_, true) => "-",
-            (false, false) => "~",
-        };
-        text.push_str(&format!("{sign} {}\n", clean(&cell(&change["what"]))));
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_rollback_says_what_files_keep() {
-        let mut answer = json!({"committed": true, "changed": true, "revision": 7, "rollout": 7,
-            "warnings": [{"code": "owned-by-file", "detail": "default/clusters/a is owned by a file"}]});
-        assert_eq!(
-            outcome(&answer),
-            "revision 7\nin waves: xds-server waves 7\nwarning: default/clusters/a is owned by a file\n"
-        );
-        answer["changed"] = json!(false);
-        answer["rollout"] = Value::Null;
-        assert_eq!(outcome(&answer), "nothing changes\nwarning: default/clusters/a is owned by a file\n");
-    }
-
-    #[test]
-    fn a_difference_says_what_comes_goes_and_changes() {
-        let answer = json!({"difference": [
-            {"what": "edge/clusters/a", "before": null, "after": {}},
-            {"what": "edge/clusters/b", "before": {}, "after": null},
-            {"what": "edge/clusters/c", "before": {}, "after": {}},
-        ]});
-        assert_eq!(difference(&answer), "+ edge/clusters/a\n- edge/clusters/b\n~ edge/clusters/c\n");
-    }
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Admin, AdminArgs, segment};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, print, print_json};
+use crate::cli::output::{Form, Table, cell, items, print, print_json};
 
 /// The flags of `nodes`.
 #[derive(Clone, Debug, clap::Args)]
@@ -95,7 +95,7 @@ fn node_in_full(node: &Value) -> String {
     text.push(vec!["GROUPS".to_owned(), cell(&node["groups"])]);
     text.push(vec!["REVISION".to_owned(), of_publication(node, "revision")]);
     text.push(vec!["WAVE".to_owned(), of_publication(node, "wave")]);
-    for stream in node["streams"].as_array().into_iter().flatten() {
+    for stream in items(&node["streams"]) {
         let (address, variant) = (cell(&stream["address"]), cell(&stream["variant"]));
         text.push(vec!["STREAM".to_owned(), format!("{address} {variant} since {}", cell(&stream["since"]))]);
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::cli::output::{cell, clean};
+use crate::cli::output::{cell, clean, items};
 
 /// One paragraph for each group and kind of client; empty if there are none.
 ///
@@ -52,10 +52,6 @@ fn object(one: &Value) -> String {
 
 fn shown(value: &Value) -> String {
     clean(&cell(value))
-}
-
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
 }
 
 /// How many resources one line names.

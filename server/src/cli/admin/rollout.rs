@@ -10,7 +10,7 @@ use xds_codec::Syntax;
 use super::watch::{self, Watched, bar};
 use super::{AdminArgs, segment};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, clean, print, print_json};
+use crate::cli::output::{Form, Table, cell, clean, items, print, print_json};
 
 /// The arguments of `rollout`.
 #[derive(Clone, Debug, clap::Args)]
@@ -171,7 +171,7 @@ fn without_time(rollout: &Value) -> Value {
 
 fn table(found: &Value) -> Table {
     let mut table = Table::new(&["ID", "ROUTE", "PHASE", "STEP", "CANARY", "ACKED", "MESSAGE"]);
-    for rollout in found["rollouts"].as_array().into_iter().flatten() {
+    for rollout in items(&found["rollouts"]) {
         table.push(vec![
             cell(&rollout["id"]),
             route(rollout),
@@ -246,7 +246,7 @@ fn acked(rollout: &Value) -> String {
 }
 
 fn list_of(values: &Value) -> String {
-    values.as_array().into_iter().flatten().map(cell).collect::<Vec<_>>().join(", ")
+    items(values).map(cell).collect::<Vec<_>>().join(", ")
 }
 
 const TERMINAL: [&str; 3] = ["Succeeded", "Aborted", "Failed"];

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::nodes::all_nodes;
 use super::{AdminArgs, conditions};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, clean, print, print_json};
+use crate::cli::output::{Form, Table, cell, clean, items, print, print_json};
 
 /// The flags of `status`.
 #[derive(Clone, Debug, clap::Args)]
@@ -46,7 +46,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
 }
 
 fn reasons(status: &Value) -> String {
-    let errors = status["readiness"]["errors"].as_array().into_iter().flatten();
+    let errors = items(&status["readiness"]["errors"]);
     let reasons = errors.map(|error| cell(&error["detail"])).collect::<Vec<_>>();
     if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) }
 }
@@ -56,17 +56,17 @@ fn render(status: &Value) -> String {
     if let Some(held) = status["held"].as_str() {
         text.push_str(&format!("held back: {} (POST /v1/reload?confirm=true lets it pass)\n", clean(held)));
     }
-    for problem in status["problems"].as_array().into_iter().flatten() {
+    for problem in items(&status["problems"]) {
         text.push_str(&format!("problem: {}\n", clean(&cell(problem))));
     }
     let mut files = Table::new(&["FILE", "OBJECTS", "ERRORS", "WARNINGS", "SERVED"]);
     let mut diagnostics = String::new();
-    for file in status["files"].as_array().into_iter().flatten() {
+    for file in items(&status["files"]) {
         let found = file["diagnostics"].as_array().map(Vec::as_slice).unwrap_or_default();
         let count =
             |severity: &str| found.iter().filter(|one| one["severity"] == severity).count().to_string();
-        let is_old = file["lastGood"] == true
-            || file["objects"].as_array().into_iter().flatten().any(|object| object["lastGood"] == true);
+        let is_old =
+            file["lastGood"] == true || items(&file["objects"]).any(|object| object["lastGood"] == true);
         let n_objects = file["objects"].as_array().map_or(0, Vec::len).to_string();
         let served = if is_old { "last good" } else { "current" };
         files.push(vec![cell(&file["path"]), n_objects, count("error"), count("warning"), served.to_owned()]);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::AdminArgs;
 use super::watch::{self, Watched, bar};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, print, print_json};
+use crate::cli::output::{Form, Table, cell, items, print, print_json};
 
 /// The flags of `waves`.
 #[derive(Clone, Debug, clap::Args)]
@@ -69,7 +69,7 @@ pub(crate) fn waves(args: &WavesArgs) -> Result<(), Failure> {
 
 fn list(waves: &Value) -> String {
     let mut table = Table::new(&["ID", "PHASE", "SHARE", "AHEAD", "ACKED", "NACKED", "BEHIND", "SUMMARY"]);
-    for one in waves["rollouts"].as_array().into_iter().flatten() {
+    for one in items(&waves["rollouts"]) {
         let keys = ["id", "phase", "share", "nAhead", "nAcked", "nNacked", "nBehind", "summary"];
         table.push(keys.iter().map(|key| cell(&one[*key])).collect());
     }
@@ -81,7 +81,7 @@ fn in_full(one: &Value) -> String {
     let percent = one["share"].as_str().and_then(|share| share.trim_end_matches('%').parse().ok());
     let share = format!("{} {}", bar(percent.unwrap_or_default()), one["share"].as_str().unwrap_or("0%"));
     table.push(vec!["SHARE".to_owned(), share]);
-    let steps = one["waves"].as_array().into_iter().flatten();
+    let steps = items(&one["waves"]);
     let steps = steps.map(|step| format!("{} (revision {})", cell(&step["share"]), cell(&step["revision"])));
     table.push(vec!["WAVES".to_owned(), steps.collect::<Vec<_>>().join(", ")]);
     let rows = [
@@ -104,10 +104,10 @@ fn in_full(one: &Value) -> String {
         }
     }
     let mut text = table.render();
-    for node in one["pending"].as_array().into_iter().flatten().take(MAX_PENDING) {
+    for node in items(&one["pending"]).take(MAX_PENDING) {
         text.push_str(&format!("not yet: {}\n", cell(node).escape_debug()));
     }
-    for nack in one["nacked"].as_array().into_iter().flatten() {
+    for nack in items(&one["nacked"]) {
         text.push_str(&format!(
             "rejected by {}: {}\n",
             cell(&nack["node"]),

@@ -1,11 +1,12 @@
 //! `weights`: how the requests of rules are shared, and how that is changed.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::in_waves::WaveFlags;
+use super::outcome::outcome;
 use super::{AdminArgs, segment};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, print, print_json};
+use crate::cli::output::{Form, Table, cell, items, print, print_json};
 
 /// The arguments of `weights`.
 #[derive(Clone, Debug, clap::Args)]
@@ -176,29 +177,8 @@ fn change(target: &Target, body: Option<&Value>) -> Result<(), Failure> {
     let answer = admin.change_weights(&format!("{path}?{}", query.join("&")), body)?;
     match Form::or_default(target.admin.output) {
         Form::Json => print_json(&answer),
-        Form::Table => print(&outcome(&answer)),
+        Form::Table => print(&outcome(&answer, "")),
     }
-}
-
-fn outcome(answer: &Value) -> String {
-    let mut text = match (answer["committed"] == json!(true), answer["changed"] == json!(true)) {
-        (_, false) => "nothing changes\n".to_owned(),
-        (false, true) => super::history::difference(answer) + &super::phases::phases(answer),
-        (true, true) => format!("revision {}\n", cell(&answer["revision"])),
-    };
-    if !answer["rollout"].is_null() {
-        text.push_str(&format!("in waves: xds-server waves {}\n", cell(&answer["rollout"])));
-    }
-    for warning in items(&answer["warnings"]) {
-        text.push_str(&format!("warning: {}\n", cell(&warning["detail"]).escape_debug()));
-    }
-    if let Some(acked) = answer["acked"].as_u64() {
-        text.push_str(&format!("{acked} of {} clients have accepted it\n", cell(&answer["total"])));
-    }
-    for node in items(&answer["pending"]) {
-        text.push_str(&format!("not yet: {}\n", cell(node).escape_debug()));
-    }
-    text
 }
 
 fn split(object: &str) -> Result<(&str, &str), Failure> {
@@ -209,12 +189,10 @@ fn split(object: &str) -> Result<(&str, &str), Failure> {
         .ok_or_else(wrong)
 }
 
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -228,14 +206,5 @@ mod tests {
              GRPCRoute prod/greeter  0     v1:80    3       75.0     override  9\n\
              GRPCRoute prod/greeter  0     v2:80    1       25.0     override  1\n"
         );
-    }
-
-    #[test]
-    fn an_outcome_says_what_became_of_it() {
-        let answer = json!({"committed": true, "changed": true, "revision": 7, "warnings": [], "acked": 1, "total": 2, "pending": ["a"]});
-        assert_eq!(outcome(&answer), "revision 7\n1 of 2 clients have accepted it\nnot yet: a\n");
-        assert_eq!(outcome(&json!({"committed": true, "changed": false})), "nothing changes\n");
-        let dry_run = json!({"committed": false, "changed": true, "difference": [{"what": "x", "before": 1, "after": 2}]});
-        assert_eq!(outcome(&dry_run), "~ x\n");
     }
 }

@@ -101,7 +101,8 @@ async fn the_time_that_a_server_was_away_counts_unless_the_clock_went_back() {
 async fn loads_are_added_up_once_a_second_however_many_read_them() {
     let now = Arc::new(AtomicU64::new(1_800_000_000_000));
     let clock = Arc::clone(&now);
-    let rest = world(&MemoryStore::new(), Arc::new(move || clock.load(Ordering::SeqCst))).await;
+    let store = MemoryStore::new();
+    let rest = world(&store, Arc::new(move || clock.load(Ordering::SeqCst))).await;
     let path = start(&rest, &json!({"steps": [{"setWeight": 20}, {"pause": {}}]})).await;
     wait(&rest, &path, at("Paused", 1)).await;
     let requests = async || rest.get(&path).await.json()["loads"]["canary"]["requests"].clone();
@@ -134,4 +135,9 @@ async fn loads_are_added_up_once_a_second_however_many_read_them() {
     report();
     load(&rest, &route("", "{name: v1, port: 80}, {name: v2, port: 80}, {name: v3, port: 80}")).await;
     assert_eq!(requests().await, 21);
+    // So it may be without a revision, while the store fails.
+    report();
+    store.is_failing.store(true, Ordering::SeqCst);
+    load(&rest, &route("", HALVES)).await;
+    assert_eq!(requests().await, 28);
 }

@@ -275,17 +275,8 @@ async fn a_rollback_does_not_define_a_group_that_a_file_defines_by_now() {
 async fn pitfall_68_a_private_key_of_a_file_is_not_stored() {
     let store = MemoryStore::new();
     let server = Server::with_files(&store);
-    let secret = |private: &str| {
-        let body = json!({
-            "@type": ResourceType::Secret.type_url(), "name": "s",
-            "tls_certificate": {"certificate_chain": {"inline_string": "public"}, "private_key": {"inline_string": private}},
-        });
-        let draft = codec().resource_from_json(&body).unwrap().to_draft();
-        let origin = Origin::File { path: "routes/a.yaml".into(), line: 1, column: 1 };
-        Arc::new(Resource::new(ResourceDraft { origin, ..draft }))
-    };
     for (n, private) in ["TOPSECRET-1", "TOPSECRET-2"].into_iter().enumerate() {
-        let secret = secret(private);
+        let secret = secret_of_file(private);
         let resources = Resources::from([(secret.key().clone(), secret)]);
         let groups = BTreeMap::from([(group("default"), LayerGroup { resources, ..LayerGroup::default() })]);
         let load = FileLoad { layer: Layer { groups }, ..load(&[]) };

@@ -2,6 +2,7 @@
 
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use xds_api::handle::EntityTags;
 use xds_api::tag;
@@ -89,6 +90,37 @@ async fn a_dry_run_tells_the_difference_and_changes_nothing() {
         [("g/clusters/a", true, false), ("g/clusters/b", true, true), ("g/clusters/c", false, true)]
     );
     assert_eq!((server.revision(), server.served("g")), (1, pairs(&[("a", "1"), ("b", "1")])));
+}
+
+#[test]
+fn writes_do_not_wait_while_a_dry_run_is_played() {
+    // The only thread for what takes long is taken, so that the dry run cannot be played before it is given back.
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let server = Server::without_files(&MemoryStore::new());
+        server.write(replace("g", &[("a", "1")])).await.unwrap();
+        let (give_back, is_given_back) = std::sync::mpsc::channel::<()>();
+        let taken = tokio::task::spawn_blocking(move || is_given_back.recv());
+        let control = server.control.clone();
+        let options = WriteOptions { dry_run: true, ..WriteOptions::default() };
+        let dry_run =
+            tokio::spawn(async move { control.write(replace("g", &[("b", "1")]), options).await.unwrap() });
+        tokio::task::yield_now().await;
+        let written =
+            tokio::time::timeout(Duration::from_secs(10), server.write(replace("g", &[("c", "1")])));
+        let outcome = written.await.expect("the write waits for the dry run").unwrap();
+        assert_eq!(outcome.revision, Revision(2));
+        assert!(!dry_run.is_finished());
+        drop(give_back);
+        taken.await.unwrap().unwrap_err();
+        let phases = dry_run.await.unwrap().phases;
+        // It tells what was asked, not what came of it meanwhile.
+        let envoy = phases.iter().find(|told| told.profile == Profile::Envoy).unwrap();
+        let sent: Vec<_> = envoy.phases.iter().flat_map(|phase| &phase.sent).collect();
+        let removed: Vec<_> = envoy.phases.iter().flat_map(|phase| &phase.removed).collect();
+        assert_eq!((sent, removed), (vec![&key("b")], vec![&key("a")]));
+    });
 }
 
 #[tokio::test]
@@ -254,6 +286,18 @@ async fn pitfall_74_a_dangling_reference_is_a_warning_and_with_strict_an_error()
 }
 
 #[tokio::test]
+async fn what_is_asked_for_on_demand_is_no_dangling_reference() {
+    let source = json!({"ads": {}, "resource_api_version": "V3"});
+    let route = json!({
+        "@type": ResourceType::RouteConfiguration.type_url(), "name": "r", "vhds": {"config_source": source},
+    });
+    let resource = Arc::new(codec().resource_from_json(&route).unwrap());
+    let strict = Options { strict: true, ..Options::default() };
+    let server = Server::open(MemoryStore::new(), strict);
+    server.write(Write::PutResource { group: group("g"), resource }).await.unwrap();
+}
+
+#[tokio::test]
 async fn groups_of_equal_priority_that_meet_at_a_node_are_told_of() {
     let server = Server::without_files(&MemoryStore::new());
     server.write(Write::PutGroup(selecting("one", &["n*"]))).await.unwrap();
@@ -392,12 +436,7 @@ async fn a_group_with_a_record_that_cannot_be_read_keeps_its_last_good() {
 async fn pitfall_68_a_private_key_is_in_no_difference() {
     let store = MemoryStore::new();
     let server = Server::without_files(&store);
-    let secret = json!({
-        "@type": ResourceType::Secret.type_url(), "name": "s",
-        "tls_certificate": {"certificate_chain": {"inline_string": "public"}, "private_key": {"inline_string": "TOPSECRET"}},
-    });
-    let secret = Arc::new(codec().resource_from_json(&secret).unwrap());
-    let write = Write::PutResource { group: group("g"), resource: secret };
+    let write = Write::PutResource { group: group("g"), resource: Arc::new(secret("TOPSECRET")) };
     let options = WriteOptions { dry_run: true, ..WriteOptions::default() };
     let dry = server.control.write(write.clone(), options).await.unwrap();
     server.write(write).await.unwrap();

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use xds_api::handle::{WaveChoice, WriteError, WriteOptions};
 use xds_api::weights::{RuleKey, WeightedObject};
+use xds_cache::layer::differing;
 use xds_cache::wave::{Rollout, Stage};
 use xds_cache::{GroupName, Groups, Layer, Revision, WavePolicy};
 use xds_codec::{Diagnostic, Severity};
@@ -184,9 +185,7 @@ impl Shared {
             }
         }
         // A document that is new has its group after the change only; it is among those whose resources differ.
-        let differs =
-            |name: &&GroupName| world.groups.get(*name).map(Arc::as_ptr) != after.get(*name).map(Arc::as_ptr);
-        names.extend(after.keys().filter(differs));
+        names.extend(differing(&world.groups, after).into_iter().filter(|name| after.contains_key(*name)));
         let policy = |name: &&GroupName| {
             let group = after.get(*name).or_else(|| world.groups.get(*name))?;
             group.definition.waves.clone().or_else(|| self.options.waves.clone())

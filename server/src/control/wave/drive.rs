@@ -167,7 +167,7 @@ impl Shared {
         let n_waves = next.rollout.policy().shares().len();
         let (number, share, id) = (next.rollout.wave() + 1, next.rollout.share(), next.id);
         let summary = format!("wave {number} of {n_waves} ({share}) of the rollout {id}");
-        self.commit_wave(Some(next.clone()), Candidate::default(), "waves", &summary).await?;
+        self.commit_wave(next.clone(), "waves", &summary).await?;
         self.tell_wave(&next, WavePhase::Progressing, summary);
         Ok(())
     }
@@ -286,8 +286,7 @@ impl Shared {
                     ..wave.clone()
                 };
                 let summary = format!("the rollout {} begins again", wave.id);
-                let nothing = Candidate::default();
-                self.commit_wave(Some(again.clone()), nothing, actor, &summary).await?;
+                self.commit_wave(again.clone(), actor, &summary).await?;
                 self.tell_wave(&again, WavePhase::Progressing, summary);
                 Ok(())
             }
@@ -298,7 +297,7 @@ impl Shared {
                     WriteError::WaveState(format!("the rollout {} {text}", wave.id))
                 })?;
                 let summary = format!("the rollout {} goes on", wave.id);
-                self.commit_wave(Some(next.clone()), Candidate::default(), actor, &summary).await?;
+                self.commit_wave(next.clone(), actor, &summary).await?;
                 self.tell_wave(&next, WavePhase::Progressing, summary);
                 Ok(())
             }
@@ -313,7 +312,7 @@ impl Shared {
                     .pause()
                     .map_err(|error| WriteError::WaveState(format!("{error}: {}", wave.id)))?;
                 let summary = format!("the rollout {} is paused by {actor}", wave.id);
-                self.commit_wave(Some(next.clone()), Candidate::default(), actor, &summary).await?;
+                self.commit_wave(next.clone(), actor, &summary).await?;
                 self.tell_wave(&next, WavePhase::Paused, summary);
                 Ok(())
             }
@@ -330,7 +329,7 @@ impl Shared {
             return Ok(());
         }
         let summary = format!("the rollout {} is paused: {reason}", wave.id);
-        self.commit_wave(Some(wave), Candidate::default(), "waves", &summary).await?;
+        self.commit_wave(wave, "waves", &summary).await?;
         self.solved("waves");
         Ok(())
     }
@@ -370,18 +369,13 @@ impl Shared {
     }
 
     /// Stores and publishes what a rollout has become. The caller holds `changing`.
-    async fn commit_wave(
-        self: &Arc<Self>,
-        next: Option<Wave>,
-        undo: Candidate,
-        actor: &str,
-        summary: &str,
-    ) -> Result<(), WriteError> {
+    async fn commit_wave(self: &Arc<Self>, next: Wave, actor: &str, summary: &str) -> Result<(), WriteError> {
+        let label = Label { actor, source: "waves", summary };
         let ended = self.state().ended.clone();
-        self.commit_waves(next, ended, undo, Label { actor, source: "waves", summary }).await
+        self.commit_waves(Some(next), ended, Candidate::default(), label).await
     }
 
-    /// The same of one that thereby ends; `next` is what is left of it.
+    /// Stores and publishes that a rollout ended, with what that undoes; `next` is what is left of it.
     async fn end_wave(
         self: &Arc<Self>,
         next: Option<Wave>,

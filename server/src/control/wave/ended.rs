@@ -7,11 +7,12 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use xds_api::wave::{WaveMembers, WavePhase, WaveReport};
 use xds_cache::Revision;
+use xds_cache::time::{from_millis, millis};
 use xds_store::{BlobHash, Store, StoreError};
 
 use super::Wave;
 use super::begin::{AfterLoad, says};
-use super::record::{self, PolicyRecord, from_millis, millis};
+use super::record::{self, PolicyRecord};
 use crate::control::Shared;
 use crate::control::key::StoreKey;
 use crate::control::load::Base;
@@ -157,7 +158,8 @@ impl EndedWave {
 }
 
 impl Shared {
-    /// Adds what has to be stored for what a load makes of the rollout that is under way; gives the one that thereby ends.
+    /// Adds what has to be stored for what a load makes of the rollout that is under way, and for what loads made of rollouts that
+    /// could not be recorded; gives the one that ends by this load.
     pub(crate) fn plan_waves(
         &self,
         after: &AfterLoad,
@@ -165,12 +167,20 @@ impl Shared {
         stored: &BTreeMap<String, BlobHash>,
         plan: &mut Plan,
     ) -> Option<EndedWave> {
-        let AfterLoad::Becomes(next) = after else { return None };
-        plan.extend(record::plan(next.as_deref(), stored));
-        let ended = self.superseded(next.as_deref(), base)?;
-        let all = self.state().ended.clone().with(ended.clone());
-        plan.extend(all.plan(stored));
-        Some(ended)
+        let (active, known, is_owed) = {
+            let state = self.state();
+            (state.wave.clone(), state.ended.clone(), state.is_loaded && !state.is_recorded)
+        };
+        let (next, ended) = match after {
+            AfterLoad::Unchanged if !is_owed => return None,
+            AfterLoad::Unchanged => (active.as_ref(), None),
+            AfterLoad::Becomes(next) => (next.as_deref(), self.superseded(next.as_deref(), base)),
+        };
+        plan.extend(record::plan(next, stored));
+        if is_owed || ended.is_some() {
+            plan.extend(ended.iter().cloned().fold(known, Ended::with).plan(stored));
+        }
+        ended
     }
 
     /// How the rollout that is under way ends because files changed: there is `next` for them, they say what was before, or they

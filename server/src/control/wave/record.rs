@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use xds_api::group;
+use xds_cache::time::{from_millis, millis};
 use xds_cache::wave::{InvalidWaves, Rollout, Stage, duration_text};
 use xds_cache::{Revision, WavePolicy};
 use xds_codec::Codec;
@@ -176,17 +177,6 @@ fn write(wave: &Wave) -> Bytes {
     };
     // Strings and numbers always have a JSON form.
     serde_json::to_vec(&record).unwrap_or_default().into()
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn millis(at: SystemTime) -> u64 {
-    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Such a time; one beyond all times is the first.
-pub(crate) fn from_millis(millis: u64) -> SystemTime {
-    UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(UNIX_EPOCH)
 }
 
 fn write_value(value: &HeldValue) -> Bytes {

@@ -47,8 +47,9 @@ fn faults(resources: &[Resource]) -> Vec<String> {
     // One cluster is meant to be missing.
     let dangling = dangling(resources.iter()).into_iter().filter(|it| *it.reference.to.name != *ERROR);
     faults.extend(dangling.map(|dangling| format!("{dangling:?}")));
-    faults
-        .extend(CODEC.lint_profile(resources.iter(), Profile::Envoy).into_iter().map(|it| format!("{it:?}")));
+    // Which clusters have sessions is for the plan to say, and plans made for tests say it as they like (C87).
+    let found = CODEC.lint_profile(resources.iter(), Profile::Envoy).into_iter().filter(|it| it.row != "C87");
+    faults.extend(found.map(|it| format!("{it:?}")));
     faults
 }
 

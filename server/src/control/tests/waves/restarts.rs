@@ -1,5 +1,7 @@
 //! What a restart makes of rollouts in waves: files that changed meanwhile, pauses, and rollouts that ended.
 
+use std::sync::atomic::Ordering;
+
 use tokio::task::JoinHandle;
 use xds_cache::status::Variant;
 
@@ -87,6 +89,39 @@ async fn files_that_change_while_the_server_is_down_go_by_wave() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_files_made_of_a_rollout_while_the_store_failed_is_recorded_once_it_works() {
+    let (options, at_once) = (files_in_waves("10%", 60), WaveChoice::AtOnce);
+    let at_once = WriteOptions { waves: at_once, ..WriteOptions::default() };
+    // A rollout ends, or begins; with the next write or the next load.
+    for (before, after, phase) in [("2", "1", WavePhase::Reverted), ("1", "2", WavePhase::Held)] {
+        for is_written in [true, false] {
+            let store = MemoryStore::new();
+            let first = Killable::open(&store, &options);
+            first.load(&[("a", "1")]).await;
+            first.load(&[("a", before)]).await;
+            store.is_failing.store(true, Ordering::Relaxed);
+            first.load(&[("a", after)]).await;
+            assert_eq!(newest(&first.server).unwrap().phase, phase);
+            store.is_failing.store(false, Ordering::Relaxed);
+            match is_written {
+                true => {
+                    first.server.control.write(put("other", "o", "1"), at_once.clone()).await.unwrap();
+                }
+                false => first.load(&[("a", after)]).await,
+            }
+            let told = newest(&first.server).unwrap();
+            first.kill().await;
+            let second = Killable::open(&store, &options);
+            second.load(&[("a", after)]).await;
+            let found = newest(&second.server).map(|one| (one.rollout, one.phase, one.reason));
+            assert_eq!(found, Some((told.rollout, phase, told.reason)), "{phase:?}, written: {is_written}");
+            assert_eq!(second.server.control.waves().len(), 1);
+            assert_eq!(second.server.served("default"), pairs(&[("a", "1")]), "what everyone had");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_added_and_removed_while_the_server_is_down_goes_by_wave_too() {
     let (store, options) = (MemoryStore::new(), files_in_waves("20%", 60));
     let first = Killable::open(&store, &options);
@@ -133,18 +168,9 @@ async fn only_groups_with_a_policy_let_files_wait_for_their_wave_at_the_start() 
 
 #[tokio::test(start_paused = true)]
 async fn secrets_of_files_that_changed_meanwhile_wait_for_their_wave_if_there_are_copies() {
-    let secret = |private: &str| {
-        let body = json!({
-            "@type": ResourceType::Secret.type_url(), "name": "s",
-            "tls_certificate": {"certificate_chain": {"inline_string": "public"}, "private_key": {"inline_string": private}},
-        });
-        let draft = codec().resource_from_json(&body).unwrap().to_draft();
-        let origin = Origin::File { path: "routes/a.yaml".into(), line: 1, column: 1 };
-        Arc::new(Resource::new(ResourceDraft { origin, ..draft }))
-    };
     let with = |text: &str, private: &str| {
         let mut load = load(&[("default", &[("a", text)])]);
-        let secret = secret(private);
+        let secret = secret_of_file(private);
         let group = load.layer.groups.get_mut(&group("default")).unwrap();
         group.resources.insert(secret.key().clone(), secret);
         load

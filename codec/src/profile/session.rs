@@ -1,0 +1,150 @@
+//! Sessions that do not outlast a drain (row C87): clusters to which requests stick, by a filter for sessions, and whose endpoints
+//! nevertheless get none of them any more once they are `DRAINING`.
+//!
+//! Whether requests stick is said by the filter of the listener, and by what the routes to the cluster say over it. Routes are looked
+//! for where listeners name them: not in scopes, and not in virtual hosts of their own.
+
+use std::collections::BTreeSet;
+
+use prost_reflect::{DynamicMessage, ReflectMessage, Value};
+use xds_cache::{Name, Profile, ResourceKey, ResourceType};
+
+use super::Effect::Ignored;
+use super::ProfileFinding;
+use super::any::entries;
+use super::reach::{Asker, Resources, decode};
+use super::rule::{Fault, Scope, Side, enum_at, has, value_at};
+use crate::encode::decode_any;
+use crate::inner::Inner;
+use crate::lint::{child, list, text};
+use crate::path::Path;
+use crate::walk::walk;
+
+/// Judges the clusters to which requests of clients of the profile stick.
+pub(super) fn lint(inner: &Inner, resources: &Resources<'_>, profile: Profile) -> Vec<ProfileFinding> {
+    let (asker, who, code, statuses) = match profile {
+        Profile::Envoy => {
+            (Asker::Envoy, "Envoy", "envoy-session-draining", "UNKNOWN, HEALTHY, DEGRADED, DRAINING")
+        }
+        Profile::Grpc => {
+            (Asker::GrpcClient, "gRPC (C-core)", "grpc-session-draining", "UNKNOWN, HEALTHY, DRAINING")
+        }
+    };
+    let mut left = Vec::new();
+    for (_, listener) in resources.listeners(inner).into_iter().filter(|(one, _)| *one == asker) {
+        let Some(message) = decode(inner, listener) else { continue };
+        walk(inner, &message, &mut |_, message| {
+            if message.descriptor().full_name() == MANAGER {
+                left.extend(sticky_clusters(inner, resources, message));
+            }
+        });
+    }
+    let mut seen = BTreeSet::new();
+    let mut findings = Vec::new();
+    while let Some(name) = left.pop() {
+        if !seen.insert(name.clone()) {
+            continue;
+        }
+        let key = ResourceKey { resource_type: ResourceType::Cluster, name };
+        let Some(resource) = resources.find(&key) else { continue };
+        let Some(message) = decode(inner, resource) else { continue };
+        if child(&message, "cluster_type").is_some() {
+            // The endpoints are those of the members.
+            left.extend(resource.references_to(&ResourceType::Cluster).cloned());
+            continue;
+        }
+        if enum_at(&message, "type") == EDS && !keeps_draining(&message) {
+            let mut scope = Scope::new(inner, profile, Side::Client, resource);
+            let fault = Fault::new("C87", Ignored, code);
+            let text = format!(
+                "{who} ignores the session of an endpoint that is `DRAINING`, because `{FIELD}` lacks that"
+            );
+            let suggestion = Some(format!("{FIELD}: {{statuses: [{statuses}]}}"));
+            scope.report_with(fault, &Path::Root.field("common_lb_config"), FIELD, text, suggestion);
+            findings.append(&mut scope.findings);
+        }
+    }
+    findings
+}
+
+/// The clusters to which requests stick by what an HTTP connection manager and its routes say.
+fn sticky_clusters(inner: &Inner, resources: &Resources<'_>, manager: &DynamicMessage) -> Vec<Name> {
+    let filters: Vec<(String, bool)> = list(manager, "http_filters")
+        .iter()
+        .filter_map(|filter| {
+            let content = decode_any(inner, &child(filter, "typed_config")?)?;
+            let is_on = has(&content, "session_state") && !is_true(filter, "disabled");
+            (content.descriptor().full_name() == FILTER)
+                .then(|| (text(filter, "name").unwrap_or_default(), is_on))
+        })
+        .collect();
+    if filters.is_empty() {
+        return Vec::new();
+    }
+    let named = || {
+        let name = text(&child(manager, "rds")?, "route_config_name")?;
+        let key = ResourceKey { resource_type: ResourceType::RouteConfiguration, name: name.into() };
+        decode(inner, resources.find(&key)?)
+    };
+    let Some(routes) = child(manager, "route_config").or_else(named) else { return Vec::new() };
+    let said = |message: &DynamicMessage, filters: &[(String, bool)]| overridden(inner, message, filters);
+    let filters = said(&routes, &filters);
+    let mut clusters = Vec::new();
+    for host in list(&routes, "virtual_hosts") {
+        let filters = said(&host, &filters);
+        for route in list(&host, "routes") {
+            let filters = said(&route, &filters);
+            let Some(action) = child(&route, "route") else { continue };
+            let weighted = child(&action, "weighted_clusters").map(|split| list(&split, "clusters"));
+            let weighted = weighted.unwrap_or_default();
+            let weighted = weighted.iter().map(|one| (text(one, "name"), said(one, &filters)));
+            let named = [(text(&action, "cluster"), filters.clone())].into_iter().chain(weighted);
+            let is_sticky = |filters: &[(String, bool)]| filters.iter().any(|(_, is_on)| *is_on);
+            clusters.extend(named.filter(|(_, filters)| is_sticky(filters)).filter_map(|(name, _)| name));
+        }
+    }
+    clusters.into_iter().map(Into::into).collect()
+}
+
+/// Which filters keep sessions, by name, once a message with overrides has been read.
+fn overridden(inner: &Inner, message: &DynamicMessage, filters: &[(String, bool)]) -> Vec<(String, bool)> {
+    let said = entries(message, "typed_per_filter_config");
+    let over = |(name, is_on): &(String, bool)| {
+        let any = said.iter().find(|(of, _)| of == name).map(|(_, any)| any);
+        (name.clone(), any.and_then(|any| override_of(inner, any)).unwrap_or(*is_on))
+    };
+    filters.iter().map(over).collect()
+}
+
+/// Whether an override makes the filter keep sessions; `None` if it does not say.
+fn override_of(inner: &Inner, any: &DynamicMessage) -> Option<bool> {
+    let mut content = decode_any(inner, any)?;
+    if content.descriptor().full_name() == FILTER_CONFIG {
+        if is_true(&content, "disabled") {
+            return Some(false);
+        }
+        content = decode_any(inner, &child(&content, "config")?)?;
+    }
+    if is_true(&content, "disabled") {
+        return Some(false);
+    }
+    child(&content, "stateful_session").map(|session| has(&session, "session_state"))
+}
+
+/// Whether endpoints that are `DRAINING` get the requests of their sessions.
+fn keeps_draining(cluster: &DynamicMessage) -> bool {
+    let statuses = value_at(cluster, "common_lb_config.override_host_status.statuses");
+    let statuses = statuses.as_ref().and_then(Value::as_list).unwrap_or_default();
+    statuses.iter().any(|status| status.as_enum_number() == Some(DRAINING))
+}
+
+fn is_true(message: &DynamicMessage, field: &str) -> bool {
+    value_at(message, field).is_some_and(|value| value.as_bool() == Some(true))
+}
+
+const FIELD: &str = "override_host_status";
+const MANAGER: &str = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+const FILTER: &str = "envoy.extensions.filters.http.stateful_session.v3.StatefulSession";
+const FILTER_CONFIG: &str = "envoy.config.route.v3.FilterConfig";
+const EDS: i32 = 3;
+const DRAINING: i32 = 3;

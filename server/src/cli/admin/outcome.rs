@@ -1,0 +1,78 @@
+//! What became of a change, as the commands that make one tell it.
+
+use serde_json::{Value, json};
+
+use super::phases::phases;
+use crate::cli::output::{cell, clean, items};
+
+/// What a write did, or would do; that, after `heading`. What files own and keep is among the warnings.
+pub(super) fn outcome(answer: &Value, heading: &str) -> String {
+    let mut text = match (answer["committed"] == json!(true), answer["changed"] == json!(true)) {
+        (_, false) => "nothing changes\n".to_owned(),
+        (false, true) => format!("{heading}{}{}", difference(answer), phases(answer)),
+        (true, true) => format!("revision {}\n", cell(&answer["revision"])),
+    };
+    if !answer["rollout"].is_null() {
+        text.push_str(&format!("in waves: xds-server waves {}\n", cell(&answer["rollout"])));
+    }
+    for warning in items(&answer["warnings"]) {
+        text.push_str(&format!("warning: {}\n", clean(&cell(&warning["detail"]))));
+    }
+    if let Some(acked) = answer["acked"].as_u64() {
+        text.push_str(&format!("{acked} of {} clients have accepted it\n", cell(&answer["total"])));
+    }
+    for node in items(&answer["pending"]) {
+        text.push_str(&format!("not yet: {}\n", clean(&cell(node))));
+    }
+    text
+}
+
+pub(super) fn difference(answer: &Value) -> String {
+    let mut text = String::new();
+    for change in items(&answer["difference"]) {
+        let sign = match (change["before"].is_null(), change["after"].is_null()) {
+            (true, _) => "+",
+            (_, true) => "-",
+            (false, false) => "~",
+        };
+        text.push_str(&format!("{sign} {}\n", clean(&cell(&change["what"]))));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_says_what_became_of_it() {
+        let answer = json!({"committed": true, "changed": true, "revision": 7, "warnings": [], "acked": 1, "total": 2, "pending": ["a"]});
+        assert_eq!(outcome(&answer, ""), "revision 7\n1 of 2 clients have accepted it\nnot yet: a\n");
+        assert_eq!(outcome(&json!({"committed": true, "changed": false}), ""), "nothing changes\n");
+        let dry_run = json!({"committed": false, "changed": true, "difference": [{"what": "x", "before": 1, "after": 2}]});
+        assert_eq!(outcome(&dry_run, "would change:\n"), "would change:\n~ x\n");
+    }
+
+    #[test]
+    fn a_rollback_says_what_files_keep() {
+        let mut answer = json!({"committed": true, "changed": true, "revision": 7, "rollout": 7,
+            "warnings": [{"code": "owned-by-file", "detail": "default/clusters/a is owned by a file"}]});
+        assert_eq!(
+            outcome(&answer, ""),
+            "revision 7\nin waves: xds-server waves 7\nwarning: default/clusters/a is owned by a file\n"
+        );
+        answer["changed"] = json!(false);
+        answer["rollout"] = Value::Null;
+        assert_eq!(outcome(&answer, ""), "nothing changes\nwarning: default/clusters/a is owned by a file\n");
+    }
+
+    #[test]
+    fn a_difference_says_what_comes_goes_and_changes() {
+        let answer = json!({"difference": [
+            {"what": "edge/clusters/a", "before": null, "after": {}},
+            {"what": "edge/clusters/b", "before": {}, "after": null},
+            {"what": "edge/clusters/c", "before": {}, "after": {}},
+        ]});
+        assert_eq!(difference(&answer), "+ edge/clusters/a\n- edge/clusters/b\n~ edge/clusters/c\n");
+    }
+}
