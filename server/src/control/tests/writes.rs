@@ -358,10 +358,15 @@ async fn a_change_that_another_server_made_first_is_built_upon() {
     two.write(put("g", "b", "1")).await.unwrap();
     assert_eq!(two.served("g"), pairs(&[("a", "1"), ("b", "1")]));
     let following = tokio::spawn(one.control.clone().follow_store());
-    while one.revision() < 2 {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(one.served("g"), pairs(&[("a", "1"), ("b", "1")]));
+    let all = pairs(&[("a", "1"), ("b", "1")]);
+    let comes = async {
+        while one.served("g") != all {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), comes)
+        .await
+        .expect("the change of the other server is served");
     following.abort();
 }
 
