@@ -275,7 +275,7 @@ impl Applied {
             if self.is_taken(position, name) {
                 newest.clear();
             }
-            if self.carried(position, name) {
+            if self.carried(position, name) && !sending.missed.contains(name) {
                 newest.extend(sending.table.find(name).map(|resource| (&sending.table, resource)));
             }
         }
@@ -338,7 +338,16 @@ impl Applied {
 
     /// Every version of a resource that the client may be using, newest first.
     pub(crate) fn in_use<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Arc<Resource>> {
-        let sent = (0..self.later.len()).rev().filter(|position| self.carried(*position, name));
+        self.in_use_before(self.later.len(), name)
+    }
+
+    /// The same, before it was sent the one of this number.
+    pub(crate) fn in_use_before<'a>(
+        &'a self,
+        position: usize,
+        name: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Resource>> {
+        let sent = (0..position).rev().filter(|position| self.carried(*position, name));
         let mut is_over = false;
         let mut found: Vec<&Arc<Resource>> = Vec::new();
         for position in sent {

@@ -91,12 +91,15 @@ fn is_blocked(readiness: &Readiness<'_>, state: &TypeState, accepted: Accepted<'
         return false;
     }
     accepted.sent().iter().any(|name| {
+        if accepted.has_missed(name) && !state.applied.is_taken_after(accepted.position, name) {
+            let sent = accepted.newer.find(name).map(|resource| resource.version());
+            let mut olds = state.applied.in_use_before(accepted.position, name);
+            return olds.any(|old| Some(old.version()) != sent)
+                && readiness.matters(state, accepted.newer, name);
+        }
         let news: Vec<(&Arc<TypeTable>, &Arc<Resource>)> = state.applied.newest(name).collect();
         let is_new = |used: &&Arc<Resource>| news.iter().any(|(_, new)| new.version() == used.version());
         let olds: Vec<&Arc<Resource>> = state.applied.in_use(name).filter(|used| !is_new(used)).collect();
-        if accepted.has_missed(name) && !state.applied.is_taken_after(accepted.position, name) {
-            return !olds.is_empty() && readiness.matters(state, accepted.newer, name);
-        }
         news.iter().any(|(table, new)| does_not_replace(readiness, state, table, new, &olds))
     })
 }

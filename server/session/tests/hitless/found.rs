@@ -338,3 +338,21 @@ fn a_rejected_removal_that_came_apart_is_taken() {
     ];
     assert_eq!(history(DELTA, &steps), Ok(()));
 }
+
+/// A gRPC client is led to another route, and the one that it goes by until that is complete is sent to it, twice, when it does not
+/// ask for it any more: the first time as it has it, then in a newer version. It goes on with what it has.
+#[test]
+fn a_route_that_came_twice_when_it_was_not_asked_for_replaces_nothing() {
+    let steps = [
+        publish([route(1, 5)]),
+        publish([route(0, 9)]),
+        Step::Reconnect,
+        publish([cluster(0, false)]),
+        publish([listener(0, 1)]),
+        poll(1),
+        publish([Edit::Listener { listener: 1, to: None, secret: None }]),
+        poll(3),
+        publish([route(0, 0)]),
+    ];
+    assert_eq!(history(Setup { is_grpc: true, ..ADS }, &steps), Ok(()));
+}
