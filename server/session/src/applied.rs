@@ -293,19 +293,23 @@ impl Applied {
 
     /// What was rejected and of which all that `matters` was replaced later: the numbers.
     pub(crate) fn replaced(&self, matters: impl Fn(&TypeTable, &Name) -> bool) -> Vec<usize> {
+        let takes = |(position, sending): (usize, &Sending), name: &Name| {
+            let is_taken = match sending.answer {
+                Answer::Released => true,
+                // Whoever rejects what is new does away with what is gone nevertheless.
+                Answer::Rejected => sending.table.find(name).is_none(),
+                Answer::None | Answer::Accepted(_) => false,
+            };
+            is_taken && self.carried(position, name) && !sending.missed.contains(name)
+        };
         let is_replaced = |(position, sending): &(usize, &Sending)| {
-            let is_sent_later =
-                |name: &Name| {
-                    self.later.iter().enumerate().skip(position + 1).any(|(later, sending)| {
-                        sending.answer == Answer::Released && self.carried(later, name)
-                    })
-                };
+            let later = || self.later.iter().enumerate().skip(position + 1);
             let changes = sending.table.changes_since(self.before(*position));
-            // Whoever rejects what is new does away with what is gone nevertheless.
             let changed = changes.changed.iter().map(|resource| resource.name());
-            let mut names = changed.chain(&sending.again).chain(&sending.missed);
-            self.later.iter().skip(position + 1).any(|sending| sending.answer == Answer::Released)
-                && names.all(|name| is_sent_later(name) || !matters(&sending.table, name))
+            let again = sending.again.iter().filter(|name| sending.table.find(name).is_some());
+            let mut names = changed.chain(again).chain(&sending.missed);
+            later().any(|(_, sending)| sending.answer == Answer::Released)
+                && names.all(|name| later().any(|later| takes(later, name)) || !matters(&sending.table, name))
         };
         let rejected = self.later.iter().enumerate().filter(|(_, s)| s.answer == Answer::Rejected);
         rejected.filter(is_replaced).map(|(position, _)| position).collect()

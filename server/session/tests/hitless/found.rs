@@ -356,3 +356,21 @@ fn a_route_that_came_twice_when_it_was_not_asked_for_replaces_nothing() {
     ];
     assert_eq!(history(Setup { is_grpc: true, ..ADS }, &steps), Ok(()));
 }
+
+/// The change and the removal that came apart are both rejected.
+#[test]
+fn a_rejected_removal_that_came_apart_from_a_rejected_change_is_taken() {
+    let steps = [
+        publish([route(0, 12)]),
+        poll(2),
+        publish([listener(1, 1), no_listener()]),
+        to_client(1),
+        to_server(1),
+        poll(2),
+        reject(2),
+        publish([Edit::Secret { secret: 0 }]),
+        poll(2),
+        reject(2),
+    ];
+    assert_eq!(history(DELTA, &steps), Ok(()));
+}
