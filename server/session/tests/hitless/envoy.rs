@@ -104,12 +104,12 @@ impl Envoy {
                 if !self.asked.contains(&wanted) {
                     continue;
                 }
-                for slot in self.clusters.values_mut().chain(self.listeners.values_mut()) {
-                    slot.warming
-                        .iter_mut()
-                        .for_each(|instance| instance.waits.retain(|open| *open != wanted));
-                }
+                self.stop_waiting(&wanted);
                 self.received.insert(wanted, content.clone());
+            }
+            // Whoever waits for something and hears that it is gone goes on without it.
+            for name in &reply.removed {
+                self.stop_waiting(&Wanted { kind: reply.kind, name: name.clone(), owner: reply.owner });
             }
             // Envoy ignores that a secret is gone; on one stream the order is right nevertheless.
             for name in reply.removed.iter().filter(|_| !(self.is_per_type && reply.kind == SECRET)) {
@@ -122,6 +122,13 @@ impl Envoy {
             }
         }
         self.ask(&renewed)
+    }
+
+    fn stop_waiting(&mut self, wanted: &Wanted) {
+        let slots = self.clusters.values_mut().chain(self.listeners.values_mut());
+        for instance in slots.filter_map(|slot| slot.warming.as_mut()) {
+            instance.waits.remove(wanted);
+        }
     }
 
     /// Takes clusters or listeners; what is new warms.
@@ -185,31 +192,33 @@ impl Envoy {
         asks
     }
 
-    /// The first thing in use that refers to something which is not there.
+    /// The first thing in use that refers to something which is not there. A cluster that nothing leads to does no harm.
     pub(crate) fn fault(&self) -> Option<String> {
-        let clusters = self.clusters.iter().filter_map(|(name, slot)| Some((name, slot.active.as_ref()?)));
+        let mut used = BTreeSet::new();
         let listeners = self.listeners.iter().filter_map(|(name, slot)| Some((name, slot.active.as_ref()?)));
-        for (name, instance) in clusters.chain(listeners) {
-            for to in needs(&instance.content, instance.id, self.is_per_type) {
+        for (name, listener) in listeners {
+            let mut leads_to = |from: &str, content: &str| {
+                used.extend(clusters(content).map(|cluster| (cluster, from.to_owned())));
+            };
+            leads_to(name, &listener.content);
+            for to in needs(&listener.content, listener.id, self.is_per_type) {
                 let Some(content) = self.received.get(&to) else {
                     return Some(format!("{name} is in use, and {} is not there", to.name));
                 };
-                // Routes refer to clusters only.
-                if let Some(cluster) = self.missing_cluster(content).filter(|_| to.kind == ROUTE) {
-                    return Some(format!("{} is in use, and {cluster} is not there", to.name));
-                }
+                leads_to(&to.name, content);
             }
-            if let Some(cluster) = self.missing_cluster(&instance.content) {
-                return Some(format!("{name} is in use, and {cluster} is not there"));
+        }
+        for (name, from) in used {
+            let active = self.clusters.get(&name).and_then(|slot| slot.active.as_ref());
+            let Some(cluster) = active else {
+                return Some(format!("{from} is in use, and {name} is not there"));
+            };
+            let mut needs = needs(&cluster.content, cluster.id, self.is_per_type);
+            if let Some(to) = needs.find(|to| !self.received.contains_key(to)) {
+                return Some(format!("{name} is in use, and {} is not there", to.name));
             }
         }
         None
-    }
-
-    fn missing_cluster(&self, content: &str) -> Option<String> {
-        let mut to = references(content).into_iter().filter(|(kind, _)| *kind == CLUSTER);
-        to.find(|(_, name)| self.clusters.get(name).is_none_or(|slot| slot.active.is_none()))
-            .map(|(_, name)| name)
     }
 
     /// Everything that it has.
@@ -226,6 +235,11 @@ impl Envoy {
         has.extend(received.map(|(wanted, content)| ((wanted.kind, wanted.name.clone()), content.clone())));
         has
     }
+}
+
+/// The clusters that something of this content leads to.
+fn clusters(content: &str) -> impl Iterator<Item = String> + use<> {
+    references(content).into_iter().filter(|(kind, _)| *kind == CLUSTER).map(|(_, name)| name)
 }
 
 /// What something of this content asks for by name.
