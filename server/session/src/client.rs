@@ -9,7 +9,7 @@ use xds_cache::{HeldBack, Name, Node, Profile, Resource, ResourceType, Version, 
 
 use crate::error::SessionError;
 use crate::limits::Limits;
-use crate::order::{Order, refers};
+use crate::order::{Order, is_referred_to, refers};
 use crate::request::Request;
 use crate::response::Response;
 use crate::stream::Stream;
@@ -102,10 +102,22 @@ impl Client {
             self.announce_hosts(&sent.collect::<Vec<_>>());
         }
         self.shows_configuration |= is_unknown && intake.is_first_of_type && request.shows_configuration();
-        let concerns_order = |event: &StreamEvent| self.order.is_open() || refers(&event.resource_type);
+        let concerns_order = |event: &StreamEvent| {
+            self.order.is_open()
+                || refers(&event.resource_type)
+                || self.asks_in_vain(stream, &event.resource_type)
+        };
         self.order.is_due |= intake.events.iter().any(concerns_order);
         self.events.extend(intake.events.into_iter().map(|event| (stream, event)));
         Ok(())
+    }
+
+    /// Whether a stream waits for an answer about something that does not exist and that others refer to.
+    fn asks_in_vain(&self, stream: StreamId, resource_type: &ResourceType) -> bool {
+        let state = self.streams.get(&stream).and_then(|stream| stream.find(resource_type));
+        let (Some(state), Some(view)) = (state, &self.view) else { return false };
+        is_referred_to(resource_type)
+            && state.subscription.unanswered(view.table(resource_type)).next().is_some()
     }
 
     /// Follows another view from now on.

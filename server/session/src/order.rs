@@ -178,6 +178,7 @@ impl Order {
         };
         plan.hold();
         plan.retain();
+        plan.leave_unanswered();
         plan.keep_unasked();
         let forgotten = forgotten(&plan.readiness);
         let Plan { deviations, transient, rejected, events, mut after, .. } = plan;
@@ -379,18 +380,8 @@ impl Plan<'_> {
         if users.is_empty() && !(is_wanted && is_kept_silently && uses_clusters) {
             return;
         }
-        // Only the client's silence counts, not what waits by our doing, or because of a rejection.
-        if !users.iter().any(|(user, is_rejected)| *is_rejected || self.is_held(user)) {
-            let since = self.before.retained.get(key).copied().unwrap_or(self.now);
-            self.after.retained.insert(key.clone(), since);
-            let end = since.checked_add(self.limits.removal_grace);
-            if end.is_some_and(|end| self.now >= end) {
-                if self.before.since(key, true).is_some() {
-                    self.events.push((key.resource_type.clone(), EventKind::GraceExpired));
-                }
-                return;
-            }
-            self.look_again_at(end);
+        if !self.may_retain(key, &users) {
+            return;
         }
         let deviations = self.deviations.entry(key.resource_type.clone()).or_default();
         // A client that has it keeps it; one that asks for it now might not have what it refers to. Virtual hosts are asked for when
@@ -408,6 +399,50 @@ impl Plan<'_> {
         self.transient.insert(key.resource_type.clone());
         let user = users.into_iter().map(|(user, _)| user).next();
         self.note(key, true, WaitsFor::Disuse(user.unwrap_or_else(|| key.clone())));
+    }
+
+    /// Whether the client need not do without a resource yet. Only its silence counts, not what waits by our doing, or because of a
+    /// rejection.
+    fn may_retain(&mut self, key: &ResourceKey, users: &[(ResourceKey, bool)]) -> bool {
+        if users.iter().any(|(user, is_rejected)| *is_rejected || self.is_held(user)) {
+            return true;
+        }
+        let since = self.before.retained.get(key).copied().unwrap_or(self.now);
+        self.after.retained.insert(key.clone(), since);
+        let end = since.checked_add(self.limits.removal_grace);
+        if end.is_some_and(|end| self.now >= end) {
+            if self.before.since(key, true).is_some() {
+                self.events.push((key.resource_type.clone(), EventKind::GraceExpired));
+            }
+            return false;
+        }
+        self.look_again_at(end);
+        true
+    }
+
+    /// Finds what a client asks for when it is gone already, because of something that goes or changes too: told that it does not
+    /// exist, the client would use that without it.
+    fn leave_unanswered(&mut self) {
+        for state in self.readiness.streams.values().flat_map(Stream::types) {
+            let of = &state.resource_type;
+            // Hosts that do not exist may be asked for at any time.
+            if !is_referred_to(of) || *of == ResourceType::VirtualHost {
+                continue;
+            }
+            for name in state.subscription.unanswered(self.readiness.view.table(of)) {
+                let key = ResourceKey { resource_type: of.clone(), name };
+                let users = self.readiness.users(&key);
+                let goes_on = users.iter().any(|(user, _)| self.readiness.goes_on(user, &key));
+                let is_kept = self.deviations.get(of).is_some_and(|kept| kept.contains_key(&key.name));
+                let Some((user, _)) = users.first().filter(|_| !goes_on && !is_kept) else { continue };
+                if self.may_retain(&key, &users) {
+                    let deviations = self.deviations.entry(of.clone()).or_default();
+                    deviations.insert(Arc::clone(&key.name), Deviation::Withheld(None));
+                    self.transient.insert(of.clone());
+                    self.note(&key, true, WaitsFor::Disuse(user.clone()));
+                }
+            }
+        }
     }
 
     /// Finds what changed, and the client does not ask for and may be using: as long as it does, its tables have what it has. It

@@ -155,7 +155,7 @@ impl<'a> Readiness<'a> {
                 let referrers = |table: &'a TypeTable| {
                     let of_all = all
                         .iter()
-                        .flat_map(|all| table.referrers(all).filter(|user| !self.goes_on(user, all)));
+                        .flat_map(|all| table.referrers(all).filter(|user| !self.goes_on(user.key(), all)));
                     table.referrers(to).chain(of_all)
                 };
                 for user in state.applied.tables().flat_map(|table| referrers(table)) {
@@ -170,8 +170,8 @@ impl<'a> Readiness<'a> {
     }
 
     /// Whether the view's version of a resource refers to something too.
-    fn goes_on(&self, user: &Resource, to: &ResourceKey) -> bool {
-        let now = self.view.table(user.resource_type()).find(user.name());
+    pub(super) fn goes_on(&self, user: &ResourceKey, to: &ResourceKey) -> bool {
+        let now = self.view.table(&user.resource_type).find(&user.name);
         now.is_some_and(|now| now.references().iter().any(|reference| reference.to == *to))
     }
 

@@ -147,6 +147,17 @@ impl Subscription {
         }
     }
 
+    /// What the client asked for by name and was not answered, and does not exist.
+    pub(crate) fn unanswered(&self, table: &TypeTable) -> impl Iterator<Item = Name> {
+        let is_open = |(name, held): &(&Name, &Held)| {
+            matches!(held, Held::Unknown | Held::Nothing)
+                && self.names.contains(*name)
+                && !self.has_glob(name)
+                && table.resolve(name).is_none()
+        };
+        self.exceptions.iter().filter(is_open).map(|(name, _)| Arc::clone(name))
+    }
+
     /// Every resource of `table` that the client wants, sorted by name.
     pub(crate) fn wanted(&self, table: &TypeTable) -> Vec<Arc<Resource>> {
         if self.is_wildcard && self.names.is_empty() {

@@ -374,3 +374,15 @@ fn a_rejected_removal_that_came_apart_from_a_rejected_change_is_taken() {
     ];
     assert_eq!(history(DELTA, &steps), Ok(()));
 }
+
+/// A cluster in use is to have a secret, and leaves with it before its Envoy has asked for that. Told that there is none, the Envoy
+/// would go on without it.
+#[test]
+fn what_is_gone_when_it_is_asked_for_is_not_told_to_be_missing() {
+    let steps = [
+        publish([Edit::Cluster { cluster: 0, is_eds: false, secret: Some(1) }]),
+        poll(1),
+        publish([route(0, 14)]),
+    ];
+    assert_eq!(history(Setup { is_per_type: true, ..DELTA }, &steps), Ok(()));
+}
