@@ -384,9 +384,14 @@ impl Plan<'_> {
             return;
         }
         let deviations = self.deviations.entry(key.resource_type.clone()).or_default();
-        // A client that has it keeps it; one that asks for it now might not have what it refers to. Virtual hosts are asked for when
-        // they are needed.
-        let deviation = if uses_clusters && key.resource_type != ResourceType::VirtualHost {
+        // A client that has it keeps it; one that asks for it now might not have what it refers to. What is used before it is there has
+        // to come nevertheless: virtual hosts, and routes of a scope.
+        let is_used_at_once = |(user, _): &(ResourceKey, bool)| {
+            let row = table::row_of(&user.resource_type, &key.resource_type);
+            row.is_some_and(|row| row.is_used_at_once)
+        };
+        let may_come = key.resource_type == ResourceType::VirtualHost || users.iter().any(is_used_at_once);
+        let deviation = if uses_clusters && !may_come {
             Deviation::Withheld(Some(Arc::clone(resource)))
         } else {
             Deviation::Kept(Arc::clone(resource))
