@@ -5,13 +5,15 @@
 //! nothing is sent because a grace expired. In the end everything is accepted, and the client must have exactly the newest
 //! configuration, with nothing held back.
 //!
-//! `XDS_CASES` (default 4,000) says how many histories are run of each, `XDS_SEED` repeats a run that failed. Before a release:
-//! `XDS_CASES=300000 cargo test --release -p xds-session --test hitless`. What was found so is kept in `found`.
+//! `XDS_CASES` (default 4,000) says how many histories are run of each, `XDS_SEED` which; without it they are always the same, so
+//! that a change fails by its own fault. Before a release: `XDS_SEED=$RANDOM XDS_CASES=300000 cargo test --release -p xds-session
+//! --test hitless`. What was found so is kept in `found`. Of 300,000 histories with rejected responses about one of each of these is
+//! still wrong: an Envoy loses a cluster that its listener goes to by itself, and an incremental Envoy is sent a removal only when the
+//! grace is over (both with `XDS_SEED=3121`).
 
 #![expect(clippy::expect_used, reason = "a test may fail")]
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 
 use check::check;
 use config::{Edit, LISTENER, references};
@@ -34,10 +36,8 @@ mod wire;
 #[path = "hitless/world.rs"]
 mod world;
 
-/// Other histories at every run.
-fn any_seed() -> u64 {
-    RandomState::new().hash_one(0)
-}
+/// Which histories are run if nothing else is asked for.
+const SEED: u64 = 5;
 
 /// One thing that happens. Numbers are taken modulo what there is.
 #[derive(Clone, Debug)]
@@ -176,12 +176,12 @@ fn envoy(is_delta: bool) -> impl Strategy<Value = Setup> {
 
 #[test]
 fn an_envoy_always_has_what_it_uses() {
-    check(any_seed(), &(envoy(false), steps()), |(setup, steps)| history(setup, &steps));
+    check(SEED, &(envoy(false), steps()), |(setup, steps)| history(setup, &steps));
 }
 
 #[test]
 fn an_envoy_with_delta_always_has_what_it_uses() {
-    check(any_seed(), &(envoy(true), steps()), |(setup, steps)| history(setup, &steps));
+    check(SEED, &(envoy(true), steps()), |(setup, steps)| history(setup, &steps));
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn a_grpc_client_always_has_what_it_uses() {
         is_phased: true,
         max_response_bytes: 3 << 20,
     };
-    check(any_seed(), &steps(), |steps| history(setup, &steps));
+    check(SEED, &steps(), |steps| history(setup, &steps));
 }
 
 #[test]
