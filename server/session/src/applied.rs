@@ -236,12 +236,28 @@ impl Applied {
 
     fn accept(&mut self, position: usize, is_complete: bool, is_leaf: bool) {
         self.has_accepted = true;
+        if is_complete {
+            self.note_returned(position);
+        }
         for sending in self.later.iter_mut().take(position + 1) {
             match sending.answer {
                 Answer::Rejected if !is_complete => {}
                 Answer::None | Answer::Rejected if is_leaf => sending.answer = Answer::Released,
                 Answer::None | Answer::Rejected => sending.answer = Answer::Accepted(None),
                 Answer::Accepted(_) | Answer::Released => {}
+            }
+        }
+    }
+
+    /// The client is about to accept a complete list: what rejected lists before it did not show, and it does, was maybe never gone.
+    fn note_returned(&mut self, position: usize) {
+        let Some(list) = self.later.get(position).map(|sending| Arc::clone(&sending.table)) else { return };
+        for earlier in 0..position {
+            let older = Arc::clone(self.before(earlier));
+            let Some(sending) = self.later.get_mut(earlier) else { return };
+            if sending.answer == Answer::Rejected {
+                let removed = sending.table.changes_since(&older).removed.clone();
+                sending.missed.extend(removed.into_iter().filter(|name| list.find(name).is_some()));
             }
         }
     }

@@ -103,11 +103,9 @@ impl Client {
         }
         self.shows_configuration |= is_unknown && intake.is_first_of_type && request.shows_configuration();
         let concerns_order = |event: &StreamEvent| {
-            self.order.is_open()
-                || refers(&event.resource_type)
-                || self.asks_in_vain(stream, &event.resource_type)
+            refers(&event.resource_type) || self.asks_in_vain(stream, &event.resource_type)
         };
-        self.order.is_due |= intake.events.iter().any(concerns_order);
+        self.order.is_due |= self.order.is_open() || intake.events.iter().any(concerns_order);
         self.events.extend(intake.events.into_iter().map(|event| (stream, event)));
         Ok(())
     }

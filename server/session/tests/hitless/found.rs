@@ -386,3 +386,38 @@ fn what_is_gone_when_it_is_asked_for_is_not_told_to_be_missing() {
     ];
     assert_eq!(history(Setup { is_per_type: true, ..DELTA }, &steps), Ok(()));
 }
+
+/// A list without a listener is rejected, and the next list shows the listener in a newer version: it may never have been gone, so it is
+/// in use as it was until the newer version is ready.
+#[test]
+fn what_a_rejected_list_did_not_show_may_never_have_been_gone() {
+    let steps = [
+        publish([route(2, 2)]),
+        publish([listener(1, 0)]),
+        publish([Edit::Listener { listener: 0, to: Some((false, 2)), secret: None }]),
+        Step::Drain,
+        publish([no_listener(), cluster(0, false)]),
+        poll(2),
+        reject(2),
+        publish([Edit::Spare { cluster: 0, is_there: false }]),
+        publish([listener(0, 1)]),
+    ];
+    assert_eq!(history(ADS, &steps), Ok(()));
+}
+
+/// The last part of a change is accepted after an earlier part was rejected; nothing is told of that, but the order goes on.
+#[test]
+fn an_accepted_part_after_a_rejected_one_frees_what_waits() {
+    let listener = |secret| publish([Edit::Listener { listener: 1, to: None, secret }]);
+    let steps = [
+        listener(Some(1)),
+        poll(1),
+        publish([cluster(0, false)]),
+        listener(None),
+        to_client(1),
+        to_server(1),
+        poll(1),
+        Step::ToClient { pipe: PIPE, n: 1, verdict: Verdict { is_nack: true, parts: 10 } },
+    ];
+    assert_eq!(history(DELTA, &steps), Ok(()));
+}
