@@ -124,13 +124,13 @@ impl Kind {
             Transition::ChangeSettings => 1 + u32::from(asks_anew),
             // The route first; the clusters are learned from it.
             Transition::AddCluster if is_grpc => 1,
-            // The routes may move to a cluster that the client has no use for yet.
+            // The routes may move to a cluster that the client has no use for yet. It drops the one before when it has the endpoints of
+            // the next, but may say so after it has accepted them: then it is told that the cluster is gone.
             Transition::RemoveCluster | Transition::RenameCluster | Transition::RenameAllClusters
                 if is_grpc =>
             {
-                3
+                4
             }
-            Transition::ReplaceEverything if is_grpc => 4,
             Transition::RemoveCluster | Transition::RenameFilter => 2,
             Transition::RenameRoutes | Transition::RenameCertificate | Transition::RenameTrust => {
                 2 + u32::from(is_delta)
@@ -139,7 +139,10 @@ impl Kind {
             Transition::AddCluster => 3,
             // … and what is gone.
             Transition::RenameCluster | Transition::RenameAllClusters => 4,
-            Transition::ReplaceEverything => 5,
+            // The listener, the route, the cluster, its endpoints, and what is gone.
+            Transition::ReplaceEverything if is_grpc => 5,
+            // Clusters leave after the routes, and their secret after them if the client does not drop it in the same moment.
+            Transition::ReplaceEverything => 6,
         }
     }
 
