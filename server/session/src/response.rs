@@ -93,7 +93,7 @@ impl Entries {
     }
 
     /// The names, in the order in which they are sent.
-    pub fn names(&self) -> impl Iterator<Item = &Name> {
+    pub fn names(&self) -> impl Iterator<Item = &Name> + Clone {
         let (table, listed) = match self {
             Self::Table(table) => (table.resources(), &[][..]),
             Self::Listed(entries) => (&[][..], entries.as_slice()),

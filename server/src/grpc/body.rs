@@ -29,6 +29,7 @@ use crate::grpc::requests::RequestFrames;
 use crate::grpc::serve::Peer;
 use crate::grpc::status::status_of;
 use crate::grpc::streams::OpenStream;
+use crate::grpc::trace;
 
 /// One discovery stream.
 pub(crate) struct DiscoveryBody {
@@ -160,6 +161,7 @@ impl DiscoveryBody {
                 (client, true)
             }
         };
+        trace::request(Some(&client.node().id), self.open.id, &resource_type, &incoming.request);
         let taken = client.handle_request(&self.grpc, self.open.id, incoming.request);
         taken.map_err(|error| status_of(&error))?;
         if is_first {
@@ -205,6 +207,7 @@ impl DiscoveryBody {
     }
 
     fn write(&mut self, response: &Response, place: Option<Place>) {
+        trace::response(self.node(), self.open.id, response);
         let body = self.grpc.bodies.encode(&response.contents);
         self.grpc.metrics.response(&response.contents.resource_type, Frames::message_len(response, &body));
         self.outgoing = Outgoing::Message { frames: Frames::new(response.nonce, body), _place: place };
@@ -213,12 +216,15 @@ impl DiscoveryBody {
     /// Ends the stream.
     fn end(&mut self, status: &Status) -> Frame<Bytes> {
         if status.code() != Code::Ok {
-            let node = self.joined.as_ref().map(|joined| joined.client.node().id.as_str());
-            debug!(node, stream = %self.open.id, %status, "a stream ends");
+            debug!(node = self.node(), stream = %self.open.id, %status, "a stream ends");
         }
         self.outgoing = Outgoing::Ended;
         self.requests = None;
         Frame::trailers(trailers(status))
+    }
+
+    fn node(&self) -> Option<&str> {
+        self.joined.as_ref().map(|joined| joined.client.node().id.as_str())
     }
 
     fn type_of(&self, request: &Request) -> ResourceType {

@@ -28,6 +28,7 @@ mod status;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod wire;
 
 use std::sync::Arc;

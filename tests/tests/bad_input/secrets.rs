@@ -71,6 +71,10 @@ async fn pitfall_68_a_private_key_is_in_no_log_answer_history_status_metric_or_e
     };
     server.wait_json("/v1/status/files", told).await?;
     events.wait("nack").await?;
+    // The conversation is in the log at this level: names, and no more.
+    for said in ["[by-rest, generic]", r#""kind":"Nack""#, r#""resources":"[by-file]""#] {
+        assert!(!server.log().containing(said).is_empty(), "{said} is not in the log");
+    }
     all.hear(&server, "DELETE", &one, &Value::Null, StatusCode::OK).await?;
     all.hear(&server, "POST", "/v1/rollback", &json!({"revision": 2}), StatusCode::OK).await?;
 

@@ -117,7 +117,7 @@ impl World {
             secure_backends.push(TlsFront::start(&certificates[0], backend.addr()).await?);
             backends.push(backend);
         }
-        let mut setup = Setup::new()?.arg("--log-level=xds_server=debug,xds_session=debug,info");
+        let mut setup = Setup::new()?.arg("--log-level=info,xds_server::grpc=trace");
         if experiment.order == Order::Naive {
             setup = setup.arg("--naive-order");
         }
