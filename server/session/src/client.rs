@@ -36,6 +36,8 @@ pub struct Client {
     has_lost_groups: bool,
     /// What is not sent yet, and what is served instead.
     order: Order,
+    /// Whether that is known of the view; before, nothing of it is sent.
+    is_planned: bool,
     events: VecDeque<(StreamId, StreamEvent)>,
     woken: BTreeSet<StreamId>,
 }
@@ -65,6 +67,7 @@ impl Client {
             shows_configuration: false,
             has_lost_groups: false,
             order: Order::default(),
+            is_planned: false,
             events: VecDeque::new(),
             woken: BTreeSet::new(),
         }
@@ -119,7 +122,7 @@ impl Client {
     }
 
     /// Follows another view from now on.
-    pub fn handle_view(&mut self, view: Arc<View>) {
+    pub fn handle_view(&mut self, view: Arc<View>, now: Instant) {
         if self.view.as_ref().is_some_and(|current| Arc::ptr_eq(current, &view)) {
             return;
         }
@@ -129,9 +132,25 @@ impl Client {
         } else if let Some(current) = &self.view {
             self.has_lost_groups |= !current.is_unmatched() && current.key() != view.key();
         }
+        self.settle(now);
         self.view = Some(view);
+        self.is_planned = false;
         self.order.is_due = true;
         self.streams.values_mut().for_each(Stream::mark_dirty);
+    }
+
+    /// What a client that has no room for more was not sent of a view, because there is nothing of it to send, counts as known to it
+    /// before the next view comes: it may ask for what it has just learned of.
+    fn settle(&mut self, now: Instant) {
+        let view = self.view.clone().filter(|_| self.is_planned && !self.is_withheld());
+        let (Some(view), Some(stream)) = (view, self.streams.keys().next().copied()) else { return };
+        self.plan(stream, &view, now);
+        let target = self.order.target(&view);
+        for (stream, state) in &mut self.streams {
+            let mut events = Vec::new();
+            state.settle(target, &mut events);
+            self.events.extend(events.into_iter().map(|event| (*stream, event)));
+        }
     }
 
     /// Ends a stream.
@@ -198,6 +217,7 @@ impl Client {
         if !self.order.is_due {
             return;
         }
+        self.is_planned = true;
         let outcome = self.order.plan(view, &mut self.streams, &self.limits, now);
         for (other, state) in &mut self.streams {
             for state in state.types_mut().iter_mut().filter(|s| outcome.changed.contains(&s.resource_type)) {

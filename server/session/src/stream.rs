@@ -196,21 +196,7 @@ impl Stream {
         let mut update: Option<Next> = None;
         let mut removal: Option<Next> = None;
         for (position, state) in self.types.iter_mut().enumerate().filter(|(_, state)| state.is_dirty) {
-            let Some(owed) = state.owed(target) else {
-                state.is_dirty = false;
-                let table = target.table(&state.resource_type);
-                let comes_with_it = state.came_with_everything();
-                state.subscription.settle(table);
-                let is_leaf = !refers(&state.resource_type);
-                state.applied.handle_nothing_owed(table, comes_with_it, is_leaf);
-                let held = comes_with_it.then_some(EventKind::Held);
-                let is_final = target.is_final(&state.resource_type);
-                let current = is_final.then_some(EventKind::Current(target.view.revision()));
-                for kind in held.into_iter().chain(current) {
-                    events.push(StreamEvent { resource_type: state.resource_type.clone(), kind });
-                }
-                continue;
-            };
+            let Some(owed) = owed_or_settled(state, target, events) else { continue };
             if let Some(update) = &mut update {
                 update.is_alone = false;
                 break;
@@ -232,6 +218,13 @@ impl Stream {
             }
         }
         update.or(removal.map(|removal| Next { is_alone: true, ..removal }))
+    }
+
+    /// Reports the types that owe nothing as current.
+    pub(crate) fn settle(&mut self, target: Target<'_>, events: &mut Vec<StreamEvent>) {
+        for state in self.types.iter_mut().filter(|state| state.is_dirty) {
+            owed_or_settled(state, target, events);
+        }
     }
 
     fn compose(&mut self, next: Next, target: Target<'_>, client: ClientTraits) -> Option<Update> {
@@ -349,6 +342,27 @@ fn form(variant: Variant, state: &TypeState, target: Target<'_>, client: ClientT
         Variant::Sotw => sotw::form(state, target, client),
         Variant::Delta => delta::form(&state.resource_type, client),
     }
+}
+
+/// What a type owes; a type that owes nothing is brought up to what it would be sent, and reported.
+fn owed_or_settled(state: &mut TypeState, target: Target<'_>, events: &mut Vec<StreamEvent>) -> Option<Owed> {
+    let owed = state.owed(target);
+    if owed.is_some() {
+        return owed;
+    }
+    state.is_dirty = false;
+    let table = target.table(&state.resource_type);
+    let comes_with_it = state.came_with_everything();
+    state.subscription.settle(table);
+    let is_leaf = !refers(&state.resource_type);
+    state.applied.handle_nothing_owed(table, comes_with_it, is_leaf);
+    let held = comes_with_it.then_some(EventKind::Held);
+    let is_final = target.is_final(&state.resource_type);
+    let current = is_final.then_some(EventKind::Current(target.view.revision()));
+    for kind in held.into_iter().chain(current) {
+        events.push(StreamEvent { resource_type: state.resource_type.clone(), kind });
+    }
+    None
 }
 
 /// Refuses what a client could make grow without bound, before anything is kept of it.
