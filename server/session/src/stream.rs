@@ -7,7 +7,7 @@ use xds_cache::{Name, ResourceType};
 
 use crate::error::SessionError;
 use crate::limits::Limits;
-use crate::order::{Target, refers};
+use crate::order::{Target, is_used_at_once, refers};
 use crate::request::Request;
 use crate::response::{Form, Response};
 use crate::subscription::Owed;
@@ -23,6 +23,8 @@ pub(crate) struct Stream {
     /// Whether the first request came and carried a node.
     has_node: bool,
     next_nonce: u64,
+    /// Whether the client has ended it; it is kept for what it knows.
+    is_closed: bool,
     /// Sorted by type, which is the order of sending (R12).
     types: Vec<TypeState>,
 }
@@ -52,7 +54,20 @@ struct Next {
 
 impl Stream {
     pub(crate) fn new(variant: Variant, service: Option<ResourceType>, first_nonce: u64) -> Self {
-        Self { variant, service, has_node: false, next_nonce: first_nonce, types: vec![] }
+        Self { variant, service, has_node: false, next_nonce: first_nonce, is_closed: false, types: vec![] }
+    }
+
+    /// Ends the stream. Of what the client asks for only when it uses what refers to it, the stream goes on to know what there was: a
+    /// stream that is opened for that later knows of nothing before it.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+        self.types.retain(|state| is_used_at_once(&state.resource_type));
+        self.types.iter_mut().for_each(TypeState::end);
+    }
+
+    /// Whether the client has ended it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// Takes in a request.
