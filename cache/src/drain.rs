@@ -28,7 +28,7 @@ use assignment::{Address, Endpoint};
 
 /// How long things drain; what it does not say, the next policy does: that of the cluster itself, of the node's groups, of the
 /// publisher. Zero is not at all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DrainPolicy {
     /// How long endpoints are sent as `DRAINING` that left an assignment.
     pub endpoints: Option<Duration>,
