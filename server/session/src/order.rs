@@ -5,6 +5,7 @@
 //! two cases. What newly refers to a cluster waits until the client has the cluster ready (*held*); what is gone stays as long as
 //! something refers to it that the client may be using (*retained*). Everything else about sending knows only tables.
 
+mod known;
 mod ready;
 mod replace;
 mod table;
@@ -21,10 +22,11 @@ use xds_cache::{
 use crate::limits::Limits;
 use crate::stream::Stream;
 use crate::type_state::TypeState;
+use known::{Known, known};
 use ready::Readiness;
 use replace::{forgotten, release_all, released, renew_rejected, renew_returned, settling};
 
-pub(crate) use table::{is_referred_to, is_used_at_once, refers};
+pub(crate) use table::{is_referred_to, refers};
 
 /// What one client is led over, and what it waits for. A client that has everything costs nothing here.
 #[derive(Debug, Default)]
@@ -35,6 +37,8 @@ pub(crate) struct Order {
     waiting: Option<Box<Waiting>>,
     /// Types of which the client accepted something on streams that it has closed.
     accepted: BTreeSet<ResourceType>,
+    /// What the client may have learned of, and asks for only when it uses it.
+    known: Known,
 }
 
 /// What is remembered while something waits.
@@ -153,7 +157,7 @@ impl Order {
             return Outcome { changed: before.transitional.into_keys().collect(), events: vec![] };
         }
         let blocked_until = loop {
-            let readiness = Readiness::new(view, streams, &settling).strict();
+            let readiness = Readiness::new(view, streams, &settling, &self.known).strict();
             let (released, blocked_until) = released(&readiness, limits, now);
             if released.is_empty() {
                 break blocked_until;
@@ -165,7 +169,7 @@ impl Order {
             }
         };
         let mut plan = Plan {
-            readiness: Readiness::new(view, streams, &settling),
+            readiness: Readiness::new(view, streams, &settling, &self.known),
             accepted: &self.accepted,
             limits,
             now,
@@ -177,9 +181,11 @@ impl Order {
             after: Waiting { timeout: blocked_until, ..Waiting::default() },
         };
         plan.hold();
+        plan.retain_known();
         plan.retain();
         plan.leave_unanswered();
         plan.keep_unasked();
+        plan.keep_known();
         let forgotten = forgotten(&plan.readiness);
         let Plan { deviations, transient, rejected, events, mut after, .. } = plan;
         for (stream, resource_type, names) in forgotten {
@@ -204,6 +210,7 @@ impl Order {
         after.settling = settling;
         let is_idle = after.transitional.is_empty() && after.timeout.is_none() && after.settling.is_empty();
         self.waiting = (!is_idle).then(|| Box::new(after));
+        self.known = known(self.target(view), streams);
         Outcome { changed, events }
     }
 }
@@ -386,11 +393,7 @@ impl Plan<'_> {
         let deviations = self.deviations.entry(key.resource_type.clone()).or_default();
         // A client that has it keeps it; one that asks for it now might not have what it refers to. What is used before it is there has
         // to come nevertheless: virtual hosts, and routes of a scope.
-        let is_used_at_once = |(user, _): &(ResourceKey, bool)| {
-            let row = table::row_of(&user.resource_type, &key.resource_type);
-            row.is_some_and(|row| row.is_used_at_once)
-        };
-        let deviation = if uses_clusters && !users.iter().any(is_used_at_once) {
+        let deviation = if uses_clusters && !self.readiness.is_used_at_once(key) {
             Deviation::Withheld(Some(Arc::clone(resource)))
         } else {
             Deviation::Kept(Arc::clone(resource))

@@ -59,6 +59,13 @@ enum Step {
     Drain,
 }
 
+/// The same with scopes.
+fn scoped_edits() -> impl Strategy<Value = Vec<Edit>> {
+    let scope = (0..2_usize, prop::option::weighted(0.8, 0..3_usize));
+    let scopes = vec(scope.prop_map(|(scope, to)| Edit::Scope { scope, to }), 0..3);
+    (edits(), scopes).prop_map(|(edits, scopes)| edits.into_iter().chain(scopes).collect())
+}
+
 fn edits() -> impl Strategy<Value = Vec<Edit>> {
     let secret = || prop::option::weighted(0.3, 0..2_usize);
     let edit = prop_oneof![
@@ -79,9 +86,13 @@ fn verdicts() -> impl Strategy<Value = Verdict> {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
+    steps_of(edits().boxed())
+}
+
+fn steps_of(edits: BoxedStrategy<Vec<Edit>>) -> impl Strategy<Value = Vec<Step>> {
     let pipe = || 0..5_usize;
     let step = prop_oneof![
-        4 => edits().prop_map(Step::Publish),
+        4 => edits.prop_map(Step::Publish),
         7 => (pipe(), 1..4_usize).prop_map(|(pipe, n)| Step::ToServer { pipe, n }),
         7 => (pipe(), 1..4_usize).prop_map(|(pipe, n)| Step::Poll { pipe, n }),
         7 => (pipe(), 1..4_usize, verdicts()).prop_map(|(pipe, n, verdict)| Step::ToClient { pipe, n, verdict }),
@@ -110,7 +121,7 @@ fn run(world: &mut World, step: &Step) -> Result<(), String> {
         }
         Step::Poll { pipe, n } => {
             for _ in 0..*n {
-                world.poll(pipe % n_pipes);
+                world.poll(pipe % n_pipes)?;
             }
         }
         Step::ToClient { pipe, n, verdict } => {
@@ -167,6 +178,7 @@ fn envoy(is_delta: bool) -> impl Strategy<Value = Setup> {
             is_per_type,
             is_grpc: false,
             is_phased: true,
+            is_scoped: false,
             max_response_bytes,
         },
     )
@@ -183,12 +195,19 @@ fn an_envoy_with_delta_always_has_what_it_uses() {
 }
 
 #[test]
+fn an_envoy_with_scopes_always_has_what_it_uses() {
+    let setup = any::<bool>().prop_flat_map(envoy).prop_map(|setup| Setup { is_scoped: true, ..setup });
+    check(SEED, &(setup, steps_of(scoped_edits().boxed())), |(setup, steps)| history(setup, &steps));
+}
+
+#[test]
 fn a_grpc_client_always_has_what_it_uses() {
     let setup = Setup {
         is_delta: false,
         is_per_type: false,
         is_grpc: true,
         is_phased: true,
+        is_scoped: false,
         max_response_bytes: 3 << 20,
     };
     check(SEED, &steps(), |steps| history(setup, &steps));
@@ -209,8 +228,14 @@ fn without_waiting_every_model_finds_faults() {
         (true, true, false),
         (false, false, true),
     ] {
-        let setup =
-            |is_phased| Setup { is_delta, is_per_type, is_grpc, is_phased, max_response_bytes: 3 << 20 };
+        let setup = |is_phased| Setup {
+            is_delta,
+            is_per_type,
+            is_grpc,
+            is_phased,
+            is_scoped: false,
+            max_response_bytes: 3 << 20,
+        };
         assert_eq!(history(setup(true), &repoint), Ok(()), "{:?}", setup(true));
         let naive = history(setup(false), &repoint);
         assert!(naive.as_ref().is_err_and(|fault| fault.contains("in use")), "{naive:?} {:?}", setup(false));

@@ -8,6 +8,7 @@ use std::time::Instant;
 use xds_cache::status::StreamId;
 use xds_cache::{Name, Resource, ResourceKey, ResourceType, TypeTable, View, WaitsFor};
 
+use super::known::Known;
 use super::table;
 use crate::applied::Answer;
 use crate::stream::Stream;
@@ -19,9 +20,11 @@ pub(super) struct Readiness<'a> {
     pub(super) streams: &'a BTreeMap<StreamId, Stream>,
     /// Until when clusters settle.
     pub(super) settling: &'a BTreeMap<Name, Instant>,
+    /// What the client may have learned of, and asks for only when it uses it.
+    pub(super) known: &'a Known,
     /// Whether what the view has not must be there nevertheless.
     is_strict: bool,
-    known: RefCell<BTreeMap<(ResourceKey, bool), Option<WaitsFor>>>,
+    obstacles: RefCell<BTreeMap<(ResourceKey, bool), Option<WaitsFor>>>,
 }
 
 impl<'a> Readiness<'a> {
@@ -29,8 +32,9 @@ impl<'a> Readiness<'a> {
         view: &'a View,
         streams: &'a BTreeMap<StreamId, Stream>,
         settling: &'a BTreeMap<Name, Instant>,
+        known: &'a Known,
     ) -> Self {
-        Self { view, streams, settling, is_strict: false, known: RefCell::default() }
+        Self { view, streams, settling, known, is_strict: false, obstacles: RefCell::default() }
     }
 
     /// The same, but what the view has not counts too: something that the client has refers to it, so the client does without that
@@ -59,9 +63,8 @@ impl<'a> Readiness<'a> {
             return vec![to.clone()];
         }
         let is_used_at_once = table::row_of(from, &to.resource_type).is_some_and(|row| row.is_used_at_once);
-        let is_asked_for = || self.states(&to.resource_type).any(|state| wants(state, &to.name));
         let Some(served) = self.view.table(&to.resource_type).find(&to.name) else { return vec![] };
-        if !is_used_at_once || is_asked_for() {
+        if !is_used_at_once {
             return vec![];
         }
         let references = served.references().iter().map(|reference| &reference.to);
@@ -72,13 +75,13 @@ impl<'a> Readiness<'a> {
     /// client can do without it.
     pub(super) fn obstacle(&self, to: &ResourceKey, is_always_needed: bool) -> Option<WaitsFor> {
         let key = (to.clone(), is_always_needed);
-        if let Some(known) = self.known.borrow().get(&key) {
+        if let Some(known) = self.obstacles.borrow().get(&key) {
             return known.clone();
         }
         // Of resources that refer to each other, none waits for itself.
-        self.known.borrow_mut().insert(key.clone(), None);
+        self.obstacles.borrow_mut().insert(key.clone(), None);
         let obstacle = self.find_obstacle(to, is_always_needed);
-        self.known.borrow_mut().insert(key, obstacle.clone());
+        self.obstacles.borrow_mut().insert(key, obstacle.clone());
         obstacle
     }
 
@@ -151,13 +154,16 @@ impl<'a> Readiness<'a> {
         let mut users = Vec::new();
         let all = table::all_of(to);
         for row in table::ROWS.iter().filter(|row| row.to == to.resource_type) {
+            let referrers = |table: &'a TypeTable| {
+                let of_all = all
+                    .iter()
+                    .flat_map(|all| table.referrers(all).filter(|user| !self.goes_on(user.key(), all)));
+                table.referrers(to).chain(of_all)
+            };
+            let known = self.known.get(&row.from).into_iter().flat_map(|table| referrers(table));
+            let known = known.filter(|user| self.may_be_learned_of(user.key()));
+            users.extend(known.map(|user| (user.key().clone(), false)));
             for state in self.states(&row.from) {
-                let referrers = |table: &'a TypeTable| {
-                    let of_all = all
-                        .iter()
-                        .flat_map(|all| table.referrers(all).filter(|user| !self.goes_on(user.key(), all)));
-                    table.referrers(to).chain(of_all)
-                };
                 for user in state.applied.tables().flat_map(|table| referrers(table)) {
                     if self.is_in_use(state, user) {
                         let is_rejected = state.applied.answer(user.name()) == Answer::Rejected;
@@ -179,16 +185,46 @@ impl<'a> Readiness<'a> {
     /// uses something that refers to it.
     fn is_in_use(&self, state: &TypeState, resource: &Resource) -> bool {
         let is_taken = state.applied.in_use(resource.name()).any(|used| used.version() == resource.version());
-        let (key, name) = (resource.key(), resource.name());
-        let is_needed = || wants(state, name) || self.is_needed_unasked(key) || self.is_about_to_come(key);
-        (is_taken && is_needed()) || self.may_be_asked_for(key)
+        (is_taken && (wants(state, resource.name()) || self.is_needed_unasked(resource.key())))
+            || self.may_be_asked_for(resource.key())
     }
 
-    /// Whether a stream asks for a resource that the client still uses by something that refers to it, and was not sent it yet: others
-    /// know of it.
-    fn is_about_to_come(&self, key: &ResourceKey) -> bool {
+    /// Whether the client uses something that leads to what it has not yet, and does or may ask for that.
+    fn may_be_learned_of(&self, key: &ResourceKey) -> bool {
+        self.is_led_to(key) || self.is_about_to_come(key) || self.may_be_asked_for(key)
+    }
+
+    /// Whether the client uses something that leads to a resource at once, and does not ask for it.
+    pub(super) fn is_led_to(&self, key: &ResourceKey) -> bool {
+        self.is_needed_unasked(key) && self.is_used_at_once(key)
+    }
+
+    /// The same, and a stream asks for it that was not sent it yet.
+    pub(super) fn is_about_to_come(&self, key: &ResourceKey) -> bool {
         let awaits = |state: &TypeState| wants(state, &key.name) && !state.subscription.has(&key.name);
-        self.states(&key.resource_type).any(awaits) && !self.users(key).is_empty()
+        self.states(&key.resource_type).any(awaits) && self.is_used_at_once(key)
+    }
+
+    /// Whether a stream that asks for a resource may have it in some version.
+    pub(super) fn may_have(&self, key: &ResourceKey) -> bool {
+        let has = |state: &TypeState| state.applied.in_use(&key.name).next().is_some();
+        self.states(&key.resource_type).any(|state| wants(state, &key.name) && has(state))
+    }
+
+    /// What keeps the client from using what a resource refers to, whether or not the view still has that.
+    pub(super) fn obstacle_for(&self, resource: &Resource) -> Option<WaitsFor> {
+        let is_of_order =
+            |to: &&ResourceKey| table::row_of(resource.resource_type(), &to.resource_type).is_some();
+        let mut references = resource.references().iter().map(|reference| &reference.to).filter(is_of_order);
+        references.find_map(|to| self.obstacle(to, true))
+    }
+
+    /// Whether something refers to a resource that the client uses before it has that.
+    pub(super) fn is_used_at_once(&self, key: &ResourceKey) -> bool {
+        self.users(key).iter().any(|(user, _)| {
+            let row = table::row_of(&user.resource_type, &key.resource_type);
+            row.is_some_and(|row| row.is_used_at_once)
+        })
     }
 
     /// Whether a virtual host is gone for which the client did not ask by now, and the first request to it may yet come to the route

@@ -84,11 +84,6 @@ pub(crate) fn refers(resource_type: &ResourceType) -> bool {
     ROWS.iter().any(|row| row.from == *resource_type)
 }
 
-/// Whether a client asks for resources of the type when it uses what refers to them already.
-pub(crate) fn is_used_at_once(resource_type: &ResourceType) -> bool {
-    ROWS.iter().any(|row| row.to == *resource_type && row.is_used_at_once)
-}
-
 /// Whether others refer to resources of the type.
 pub(crate) fn is_referred_to(resource_type: &ResourceType) -> bool {
     ROWS.iter().any(|row| row.to == *resource_type)

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use xds_cache::{Origin, Reference, Resource, ResourceDraft, ResourceKey, ResourceType};
 
-/// Secret, cluster, endpoints, listener, route.
-pub(crate) const N_KINDS: usize = 5;
+/// Secret, cluster, endpoints, listener, route, scope.
+pub(crate) const N_KINDS: usize = 6;
 pub(crate) const SECRET: usize = 0;
 pub(crate) const CLUSTER: usize = 1;
 pub(crate) const ENDPOINTS: usize = 2;
 pub(crate) const LISTENER: usize = 3;
 pub(crate) const ROUTE: usize = 4;
+pub(crate) const SCOPE: usize = 5;
 
 pub(crate) fn resource_type(kind: usize) -> ResourceType {
     match kind {
@@ -18,6 +19,7 @@ pub(crate) fn resource_type(kind: usize) -> ResourceType {
         CLUSTER => ResourceType::Cluster,
         ENDPOINTS => ResourceType::ClusterLoadAssignment,
         LISTENER => ResourceType::Listener,
+        SCOPE => ResourceType::ScopedRouteConfiguration,
         _ => ResourceType::RouteConfiguration,
     }
 }
@@ -35,6 +37,8 @@ pub(crate) enum Edit {
     Endpoints { cluster: usize },
     /// A listener takes that route, or goes to that cluster by itself; `None`: it is not there.
     Listener { listener: usize, to: Option<(bool, usize)>, secret: Option<usize> },
+    /// A scope leads to that route; `None`: it is not there.
+    Scope { scope: usize, to: Option<usize> },
     /// A secret changes.
     Secret { secret: usize },
 }
@@ -46,15 +50,20 @@ pub(crate) struct Config {
     routes: [u8; 3],
     clusters: [(bool, Option<usize>, bool); 4],
     listeners: [Option<(bool, usize, Option<usize>)>; 2],
+    /// Whether the last listener has scopes besides its route.
+    is_scoped: bool,
+    scopes: [Option<usize>; 2],
 }
 
 impl Config {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(is_scoped: bool) -> Self {
         Self {
             edition: [0; N_KINDS * 4],
             routes: [1, 2, 4],
             clusters: [(true, None, false); 4],
             listeners: [Some((true, 0, None)), Some((true, 1, Some(0)))],
+            is_scoped,
+            scopes: [is_scoped.then_some(2), None],
         }
     }
 
@@ -83,13 +92,20 @@ impl Config {
                 self.listeners[listener % 2] = if listener % 2 == 1 { always() } else { to };
                 (LISTENER, listener % 2)
             }
+            Edit::Scope { scope, to } => {
+                self.scopes[scope % 2] = to.map(|to| to % 3);
+                (SCOPE, scope % 2)
+            }
             Edit::Secret { secret } => (SECRET, secret % 2),
         };
         self.edition[kind * 4 + index] += 1;
     }
 
-    /// Everything becomes different.
+    /// Everything becomes different; a list that is empty too.
     pub(crate) fn renew(&mut self) {
+        if self.is_scoped {
+            self.scopes[0].get_or_insert(0);
+        }
         self.edition.iter_mut().for_each(|edition| *edition += 1);
     }
 
@@ -99,11 +115,15 @@ impl Config {
         let mut open: Vec<(usize, usize)> = vec![];
         open.extend((0..2).filter(|i| self.listeners[*i].is_some()).map(|i| (LISTENER, i)));
         open.extend((0..4).filter(|i| self.clusters[*i].2).map(|i| (CLUSTER, i)));
+        open.extend((0..2).filter(|i| self.scopes[*i].is_some()).map(|i| (SCOPE, i)));
         while let Some((kind, index)) = open.pop() {
             let to = self.references(kind, index);
             let mut content = self.edition[kind * 4 + index].to_string();
             for (kind, index) in &to {
                 content += &format!(" {kind}/{}", name(*kind, *index));
+            }
+            if (kind, index) == (LISTENER, 1) && self.is_scoped {
+                content += &format!(" {SCOPE}/*");
             }
             if resources.insert((kind, name(kind, index)), content).is_none() {
                 open.extend(to);
@@ -124,6 +144,7 @@ impl Config {
                 let to = if is_route { (ROUTE, to) } else { (CLUSTER, to) };
                 [to].into_iter().chain(secret.map(|secret| (SECRET, secret))).collect()
             }
+            SCOPE => self.scopes[index].map(|to| (ROUTE, to)).into_iter().collect(),
             ROUTE => (0..4).filter(|i| self.routes[index] & (1 << i) != 0).map(|i| (CLUSTER, i)).collect(),
             _ => vec![],
         }
@@ -132,7 +153,7 @@ impl Config {
 
 /// `c0` is the first cluster, and so on.
 fn name(kind: usize, index: usize) -> String {
-    format!("{}{index}", ["k", "c", "s", "l", "r"][kind])
+    format!("{}{index}", ["k", "c", "s", "l", "r", "p"][kind])
 }
 
 /// What a content refers to.

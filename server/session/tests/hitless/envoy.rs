@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::{CLUSTER, ENDPOINTS, LISTENER, ROUTE, SECRET, references};
+use crate::config::{CLUSTER, ENDPOINTS, LISTENER, ROUTE, SCOPE, SECRET, references};
 use crate::wire::{Ask, Reply, Verdict};
 
 /// One Envoy. It takes clusters and listeners by wildcard and asks for the rest by what these name: on one stream, or with a
@@ -13,6 +13,8 @@ pub(crate) struct Envoy {
     is_per_type: bool,
     clusters: BTreeMap<String, Slot>,
     listeners: BTreeMap<String, Slot>,
+    /// In use as soon as they come; `None` if no listener has any.
+    scopes: Option<BTreeMap<String, String>>,
     /// What it was sent of what it asks for.
     received: BTreeMap<Wanted, String>,
     asked: BTreeSet<Wanted>,
@@ -53,12 +55,13 @@ impl Slot {
 }
 
 impl Envoy {
-    pub(crate) fn new(is_delta: bool, is_per_type: bool) -> Self {
+    pub(crate) fn new(is_delta: bool, is_per_type: bool, is_scoped: bool) -> Self {
         Self {
             is_delta,
             is_per_type,
             clusters: BTreeMap::new(),
             listeners: BTreeMap::new(),
+            scopes: is_scoped.then(BTreeMap::new),
             received: BTreeMap::new(),
             asked: BTreeSet::new(),
             n_instances: 0,
@@ -76,6 +79,8 @@ impl Envoy {
                 Ask { has: slots.iter().filter_map(newest).collect(), ..Ask::wildcard(kind) }
             })
             .collect();
+        let scopes = self.scopes.iter().map(|scopes| Ask { has: scopes.clone(), ..Ask::wildcard(SCOPE) });
+        asks.extend(scopes);
         self.asked.clear();
         // What something still waits for it is not known to have.
         let slots = self.clusters.values().chain(self.listeners.values());
@@ -97,6 +102,8 @@ impl Envoy {
         let mut renewed = BTreeSet::new();
         if reply.kind == CLUSTER || reply.kind == LISTENER {
             self.replace(reply, verdict, &mut renewed);
+        } else if reply.kind == SCOPE {
+            self.take_scopes(reply, verdict);
         } else {
             let taken = |name: &String| verdict.takes(name);
             for (name, content) in reply.resources.iter().filter(|(name, _)| taken(name)) {
@@ -159,12 +166,37 @@ impl Envoy {
         slots.retain(|_, slot| slot.newest().is_some());
     }
 
+    /// Takes scopes, which need not warm.
+    fn take_scopes(&mut self, reply: &Reply, verdict: &Verdict) {
+        let Some(scopes) = &mut self.scopes else { return };
+        let taken = reply.resources.iter().filter(|(name, _)| verdict.takes(name));
+        scopes.extend(taken.map(|(name, content)| (name.clone(), content.clone())));
+        if self.is_delta || verdict.takes_removals() {
+            let is_gone = |name: &String| {
+                reply.removed.contains(name) || (!self.is_delta && !reply.resources.contains_key(name))
+            };
+            scopes.retain(|name, _| !is_gone(name));
+        }
+    }
+
+    /// What the scopes refer to.
+    fn routes_of_scopes(&self) -> impl Iterator<Item = Wanted> {
+        self.scopes.iter().flatten().flat_map(|(_, content)| needs(content, 0, self.is_per_type))
+    }
+
+    /// The routes that scopes lead to and that are not there yet.
+    pub(crate) fn awaited_routes(&self) -> impl Iterator<Item = String> {
+        let awaited = self.routes_of_scopes().filter(|route| !self.received.contains_key(route));
+        awaited.map(|route| route.name)
+    }
+
     /// Asks for whatever something in use or warming refers to, and for `renewed` once more.
     fn ask(&mut self, renewed: &BTreeSet<Wanted>) -> Vec<Ask> {
         let slots = self.clusters.values().chain(self.listeners.values());
         let wanted: BTreeSet<Wanted> = slots
             .flat_map(Slot::instances)
             .flat_map(|instance| needs(&instance.content, instance.id, self.is_per_type))
+            .chain(self.routes_of_scopes())
             .collect();
         let added: BTreeSet<Wanted> = wanted.difference(&self.asked).cloned().collect();
         let gone: BTreeSet<Wanted> = self.asked.difference(&wanted).cloned().collect();
@@ -208,6 +240,11 @@ impl Envoy {
                 leads_to(&to.name, content);
             }
         }
+        // A scope may be in use for a moment before its route is there.
+        for route in self.routes_of_scopes() {
+            let content = self.received.get(&route).map_or("", String::as_str);
+            used.extend(clusters(content).map(|cluster| (cluster, route.name.clone())));
+        }
         for (name, from) in used {
             let active = self.clusters.get(&name).and_then(|slot| slot.active.as_ref());
             let Some(cluster) = active else {
@@ -231,6 +268,8 @@ impl Envoy {
                 has.insert((kind, name.clone()), warming.or(active).unwrap_or_default());
             }
         }
+        let scopes = self.scopes.iter().flatten();
+        has.extend(scopes.map(|(name, content)| ((SCOPE, name.clone()), content.clone())));
         let received = self.received.iter();
         has.extend(received.map(|(wanted, content)| ((wanted.kind, wanted.name.clone()), content.clone())));
         has
@@ -244,7 +283,7 @@ fn clusters(content: &str) -> impl Iterator<Item = String> + use<> {
 
 /// What something of this content asks for by name.
 fn needs(content: &str, id: u64, is_per_type: bool) -> impl Iterator<Item = Wanted> + use<> {
-    let all = references(content).into_iter().filter(|(kind, _)| *kind != CLUSTER);
+    let all = references(content).into_iter().filter(|(kind, _)| ![CLUSTER, SCOPE].contains(kind));
     all.map(move |(kind, name)| {
         let owner = if is_per_type && kind == ENDPOINTS { id } else { 0 };
         Wanted { kind, name, owner }

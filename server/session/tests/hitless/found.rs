@@ -12,6 +12,7 @@ const ADS: Setup = Setup {
     is_per_type: false,
     is_grpc: false,
     is_phased: true,
+    is_scoped: false,
     max_response_bytes: 3 << 20,
 };
 
@@ -54,6 +55,14 @@ fn listener(listener: usize, route: usize) -> Edit {
 
 fn no_listener() -> Edit {
     Edit::Listener { listener: 0, to: None, secret: None }
+}
+
+fn scope(scope: usize, route: usize) -> Edit {
+    Edit::Scope { scope, to: Some(route) }
+}
+
+fn no_scope() -> Edit {
+    Edit::Scope { scope: 0, to: None }
 }
 
 /// A route is dropped and asked for again while the response to the first time is on its way; meanwhile it changed. What was never
@@ -420,4 +429,53 @@ fn an_accepted_part_after_a_rejected_one_frees_what_waits() {
         Step::ToClient { pipe: PIPE, n: 1, verdict: Verdict { is_nack: true, parts: 10 } },
     ];
     assert_eq!(history(DELTA, &steps), Ok(()));
+}
+
+/// A scope is sent while routes of others are still to be sent, and is gone, with the routes that it leads to, before these are.
+#[test]
+fn a_scope_leads_to_what_there_was_when_it_was_sent() {
+    let steps = [
+        publish([route(0, 11), listener(1, 0)]),
+        Step::Reconnect,
+        publish([route(0, 0), scope(0, 1)]),
+        publish([Edit::Listener { listener: 0, to: Some((false, 0)), secret: None }]),
+        poll(2),
+        publish([route(0, 0), no_scope()]),
+    ];
+    assert_eq!(history(Setup { is_scoped: true, ..ADS }, &steps), Ok(()));
+}
+
+/// A route changes while the scope that leads to it is on its way, and is gone before it is asked for: nobody has the clusters of the
+/// second version.
+#[test]
+fn what_a_scope_leads_to_stays_as_it_was_until_it_is_asked_for() {
+    let steps = [
+        publish([no_listener(), no_scope()]),
+        publish([route(1, 13)]),
+        Step::Reconnect,
+        publish([Edit::Cluster { cluster: 0, is_eds: false, secret: Some(0) }, scope(1, 2)]),
+        Step::Poll { pipe: 2, n: 1 },
+        Step::ToClient { pipe: 2, n: 1, verdict: YES },
+        publish([route(2, 2)]),
+        poll(1),
+        publish([cluster(0, false), Edit::Scope { scope: 1, to: None }]),
+    ];
+    assert_eq!(history(Setup { is_scoped: true, is_per_type: true, ..ADS }, &steps), Ok(()));
+}
+
+/// A client that was sent a route goes on with that, whatever became of the route since then.
+#[test]
+fn a_route_that_comes_back_for_a_moment_keeps_its_clusters() {
+    let steps = [
+        publish([route(2, 6)]),
+        Step::Reconnect,
+        publish([no_scope()]),
+        publish([route(2, 4), scope(1, 1)]),
+        poll(1),
+        publish([scope(0, 2)]),
+        poll(1),
+        publish([route(0, 4), no_scope()]),
+        publish([listener(1, 0), route(1, 8)]),
+    ];
+    assert_eq!(history(Setup { is_scoped: true, is_per_type: true, ..ADS }, &steps), Ok(()));
 }

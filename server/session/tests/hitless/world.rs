@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use xds_cache::layer::{EffectiveGroup, Groups};
 use xds_cache::status::{StreamId, Variant};
-use xds_cache::{Node, NodeGroup, Publisher, Resource, Revision, ViewReceiver};
+use xds_cache::{HeldBack, Node, NodeGroup, Publisher, Resource, Revision, ViewReceiver};
 use xds_session::{Client, DeltaRequest, Entries, Entry, Limits, Nonce, Request, SotwRequest};
 
-use crate::config::{Config, N_KINDS, resource, resource_type};
+use crate::config::{Config, N_KINDS, ROUTE, resource, resource_type};
 use crate::envoy::Envoy;
 use crate::grpc::Grpc;
 use crate::wire::{Ask, Reply, Verdict};
@@ -28,6 +28,8 @@ pub(crate) struct Setup {
     pub(crate) is_per_type: bool,
     pub(crate) is_grpc: bool,
     pub(crate) is_phased: bool,
+    /// Whether a listener has scoped routes.
+    pub(crate) is_scoped: bool,
     pub(crate) max_response_bytes: usize,
 }
 
@@ -40,6 +42,8 @@ struct Pipe {
     to_client: VecDeque<Reply>,
     /// What is asked for by name, and the last nonce, by kind.
     names: [BTreeSet<String>; N_KINDS],
+    /// The routes that the server knows the stream to ask for.
+    routes: BTreeSet<String>,
     nonces: [Option<u64>; N_KINDS],
 }
 
@@ -58,6 +62,7 @@ pub(crate) struct World {
     /// Whether the client has everything and the server knows it. Only from then on nothing may be missing: first responses wait
     /// for nothing.
     is_established: bool,
+    has_rejected: bool,
     pub(crate) now: Instant,
 }
 
@@ -73,19 +78,20 @@ impl World {
             setup,
             publisher: Publisher::new(),
             revision: 0,
-            config: Config::new(),
+            config: Config::new(setup.is_scoped),
             node: Arc::new(Node { user_agent_name: agent.to_owned(), ..Node::with_id("n") }),
             client: Client::new(limits),
             receiver: None,
             model: if setup.is_grpc {
                 Model::Grpc(Grpc::new())
             } else {
-                Model::Envoy(Envoy::new(setup.is_delta, setup.is_per_type))
+                Model::Envoy(Envoy::new(setup.is_delta, setup.is_per_type, setup.is_scoped))
             },
             pipes: vec![],
             n_streams: 0,
             n_asks: 0,
             is_established: false,
+            has_rejected: false,
             now: Instant::now(),
         };
         world.publish();
@@ -124,6 +130,7 @@ impl World {
             to_server: VecDeque::new(),
             to_client: VecDeque::new(),
             names: Default::default(),
+            routes: BTreeSet::new(),
             nonces: [None; N_KINDS],
         }
     }
@@ -168,7 +175,7 @@ impl World {
         let Some(receiver) = &mut self.receiver else { return };
         while let Some(view) = receiver.take() {
             if !receiver.is_outdated_by(&view) {
-                self.client.handle_view(view, self.now);
+                self.client.handle_view(view);
                 return;
             }
             *receiver = self.publisher.follow(&self.node);
@@ -212,6 +219,10 @@ impl World {
         let type_url = resource_type(ask.kind).type_url().to_owned();
         let (nonce, is_nack) = ask.answer.map_or((None, false), |(nonce, is_nack)| (Some(nonce), is_nack));
         let error_detail = is_nack.then(|| "no".to_owned());
+        if ask.kind == ROUTE && ask.answer.is_none() {
+            pipe.routes.extend(ask.add.iter().cloned());
+            pipe.routes.retain(|route| !ask.remove.contains(route));
+        }
         let request: Request = if self.setup.is_delta {
             DeltaRequest {
                 node,
@@ -255,15 +266,15 @@ impl World {
     }
 
     /// Takes one response from the server and puts it on its way.
-    pub(crate) fn poll(&mut self, position: usize) -> bool {
-        let Some(pipe) = self.pipes.get(position) else { return false };
+    pub(crate) fn poll(&mut self, position: usize) -> Result<bool, String> {
+        let Some(pipe) = self.pipes.get(position) else { return Ok(false) };
         let (id, key) = (pipe.id, pipe.key.clone());
         let response = self.client.poll_response(id, self.now);
         while self.client.poll_event().is_some() || self.client.poll_wake().is_some() {}
-        let Some(response) = response else { return false };
+        let Some(response) = response else { return self.left_out(position).map_or(Ok(false), Err) };
         let owner = match key {
             // The client has closed the stream.
-            Some((N_KINDS, _)) => return true,
+            Some((N_KINDS, _)) => return Ok(true),
             Some((_, (owner, _))) => owner,
             None => 0,
         };
@@ -286,7 +297,26 @@ impl World {
         let reply = Reply { kind: kind.expect("a kind"), owner, nonce: response.nonce, resources, removed };
         trace(|| format!("{id} is sent {reply:?}, held back: {:?}", self.held_back()));
         self.pipes[position].to_client.push_back(reply);
-        true
+        Ok(true)
+    }
+
+    /// The route that a scope in use leads to, if the client asks for it and the server, which has nothing to send, has neither sent it
+    /// nor is about to when the client has what the route needs. A client
+    /// that rejects what the route needs does without it.
+    fn left_out(&self, position: usize) -> Option<String> {
+        let Model::Envoy(envoy) = &self.model else { return None };
+        let pipe = self.pipes.get(position).filter(|_| self.is_established && !self.has_rejected)?;
+        let is_on_its_way = |route: &String| {
+            let mut replies = pipe.to_client.iter().filter(|reply| reply.kind == ROUTE);
+            let is_asked_anew = pipe.to_server.iter().any(|ask| ask.kind == ROUTE && ask.answer.is_none());
+            let waits = |held: &HeldBack| !held.is_removal && held.resource.name[..] == **route;
+            is_asked_anew
+                || replies.any(|reply| reply.resources.contains_key(route))
+                || self.client.held_back().iter().any(waits)
+        };
+        let mut awaited = envoy.awaited_routes();
+        let route = awaited.find(|route| pipe.routes.contains(route) && !is_on_its_way(route))?;
+        Some(format!("the server is silent, and a scope leads to {route}, which is not there"))
     }
 
     /// Delivers the oldest response of a stream; what the client says to it is on its way then.
@@ -295,6 +325,7 @@ impl World {
         let Some(reply) = pipe.to_client.pop_front() else { return Ok(false) };
         let id = pipe.id;
         trace(|| format!("{id} receives {} #{} {verdict:?}", reply.kind, reply.nonce));
+        self.has_rejected |= verdict.is_nack;
         let asks = match &mut self.model {
             Model::Envoy(envoy) => envoy.receive(&reply, &verdict),
             Model::Grpc(grpc) => grpc.receive(&reply, &verdict),
@@ -341,7 +372,7 @@ impl World {
             let mut has_moved = false;
             for position in 0..self.pipes.len() {
                 has_moved |= self.deliver_request(position);
-                has_moved |= self.poll(position);
+                has_moved |= self.poll(position)?;
                 has_moved |= self.deliver_response(position, yes)?;
             }
             if !has_moved {
@@ -353,7 +384,7 @@ impl World {
 
     /// What the server does not send yet.
     pub(crate) fn held_back(&self) -> Vec<String> {
-        let line = |held: &xds_cache::HeldBack| format!("{}: {}", held.resource, held.waits_for);
+        let line = |held: &HeldBack| format!("{}: {}", held.resource, held.waits_for);
         self.client.held_back().iter().map(line).collect()
     }
 }
