@@ -1,6 +1,35 @@
-//! What the server must know of a cluster's content: whether a client needs time to make it ready.
+//! What the server must know of a cluster's content: whether a client needs time to make it ready, and how long it drains.
 
-use crate::wire::{Content, fields};
+use crate::drain::DrainPolicy;
+use crate::wave::duration;
+use crate::wire::{Content, bytes_of, fields};
+
+/// Under which name of `Cluster.metadata.filter_metadata` a cluster says what is meant for this server.
+pub const METADATA: &str = "xds-server.io";
+
+/// There, and as an annotation `xds-server.io/drain-endpoints`: how long endpoints drain that leave the cluster, such as `30s`.
+pub const DRAIN_ENDPOINTS: &str = "drain-endpoints";
+
+/// There, and as an annotation `xds-server.io/drain-cluster`: how long the cluster stays when it leaves, such as `1m`.
+pub const DRAIN_CLUSTER: &str = "drain-cluster";
+
+/// How long a cluster says that it and its endpoints drain. `value` is an encoded `envoy.config.cluster.v3.Cluster`; what is no
+/// duration says nothing.
+pub(crate) fn drain_policy(value: &[u8]) -> DrainPolicy {
+    let own = bytes_of(value, CLUSTER_METADATA).and_then(|metadata| entry(metadata, METADATA));
+    let time = |key| {
+        let text = entry(own?, key).and_then(|value| bytes_of(value, STRING_VALUE))?;
+        duration(std::str::from_utf8(text).ok()?).ok()
+    };
+    DrainPolicy { endpoints: time(DRAIN_ENDPOINTS), clusters: time(DRAIN_CLUSTER) }
+}
+
+/// What a message whose first field is a map has for a key.
+fn entry<'a>(message: &'a [u8], key: &str) -> Option<&'a [u8]> {
+    let entries = fields(message).filter(|field| field.number == MAP).filter_map(|field| field.bytes());
+    let mut of_key = entries.filter(|entry| bytes_of(entry, MAP_KEY) == Some(key.as_bytes()));
+    of_key.next().and_then(|entry| bytes_of(entry, MAP_VALUE))
+}
 
 /// Whether an Envoy makes the cluster ready without asking the server for more, which takes it some time: it resolves names,
 /// or checks the health of its endpoints. `value` is an encoded `envoy.config.cluster.v3.Cluster`; of what is none, it says no.
@@ -27,6 +56,17 @@ const HEALTH_CHECKS: u64 = 8;
 const CLUSTER_TYPE: u64 = 38;
 /// `Cluster.CustomClusterType.name`, such as `envoy.clusters.dns`.
 const CLUSTER_TYPE_NAME: u64 = 1;
+
+/// `Cluster.metadata`.
+const CLUSTER_METADATA: u64 = 25;
+/// `Metadata.filter_metadata`, `Struct.fields`.
+const MAP: u64 = 1;
+/// The key of a map's entry.
+const MAP_KEY: u64 = 1;
+/// The value of a map's entry.
+const MAP_VALUE: u64 = 2;
+/// `Value.string_value`.
+const STRING_VALUE: u64 = 3;
 
 #[cfg(test)]
 mod tests {

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::cluster::drain_policy;
 use crate::layer::Resources;
 use crate::node::Profile;
 use crate::resource::{Name, Resource, ResourceDraft, ResourceKey};
@@ -25,8 +26,9 @@ mod tests;
 
 use assignment::{Address, Endpoint};
 
-/// How long things drain; what it does not say, the next policy does. Zero is not at all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How long things drain; what it does not say, the next policy does: that of the cluster itself, of the node's groups, of the
+/// publisher. Zero is not at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DrainPolicy {
     /// How long endpoints are sent as `DRAINING` that left an assignment.
     pub endpoints: Option<Duration>,
@@ -92,11 +94,6 @@ impl DrainPolicy {
     pub fn is_empty(self) -> bool {
         self == Self::default()
     }
-
-    /// Whether nothing drains by it.
-    pub(crate) fn is_off(self) -> bool {
-        [self.endpoints, self.clusters].into_iter().flatten().all(|time| time.is_zero())
-    }
 }
 
 impl Drain {
@@ -126,11 +123,6 @@ impl Drain {
     /// When the first thing ends.
     pub(crate) fn next_end(&self) -> Option<Instant> {
         self.next_end
-    }
-
-    /// Whether nothing drains.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.resources.is_empty() && self.assignments.is_empty()
     }
 
     /// How many resources and how many endpoints.
@@ -165,13 +157,14 @@ impl Drain {
 
     /// Keeps the clusters of a view that are gone, with what else is gone of what they refer to.
     fn keep_clusters(&mut self, view: &View, own: &Resources, terms: Terms) {
-        let fresh = terms.now.checked_add(terms.policy.clusters.unwrap_or_default());
         for cluster in view.table(&ResourceType::Cluster).resources() {
             if own.contains_key(cluster.key()) {
                 continue;
             }
             let known = view.drain().resources.get(cluster.key()).map(|kept| kept.until);
-            if let Some(until) = known.or(fresh).filter(|until| *until > terms.now) {
+            let policy = || drain_policy(cluster.value()).or(terms.policy);
+            let fresh = || terms.now.checked_add(policy().clusters.unwrap_or_default());
+            if let Some(until) = known.or_else(fresh).filter(|until| *until > terms.now) {
                 self.keep(view, cluster, own, until);
             }
         }
@@ -203,7 +196,7 @@ impl Drain {
         let mut n_kept = 0;
         for name in names {
             let Some(new) = own.get(&assignment_key(name)) else { continue };
-            let mut endpoints = left(before, name, new, terms);
+            let mut endpoints = left(before, name, new, terms.of_assignment(before, name, own));
             while n_kept + endpoints.len() > MAX_DRAINING_ENDPOINTS {
                 endpoints.pop_last();
             }
@@ -218,6 +211,20 @@ impl Drain {
     /// An assignment as it is without what drains in it.
     pub(crate) fn own_assignment(&self, name: &str) -> Option<&Arc<Resource>> {
         self.assignments.get(name).map(|assignment| &assignment.own)
+    }
+}
+
+impl Terms {
+    /// The same, with what the clusters say that have an assignment; of several the longest counts.
+    fn of_assignment(self, before: &[&View], name: &Name, own: &Resources) -> Self {
+        let key = assignment_key(name);
+        let clusters = before.iter().flat_map(|view| view.table(&ResourceType::Cluster).referrers(&key));
+        let said = clusters.filter_map(|old| {
+            let cluster = own.get(old.key()).unwrap_or(old);
+            drain_policy(cluster.value()).endpoints
+        });
+        let said = DrainPolicy { endpoints: said.max(), clusters: None };
+        Self { policy: said.or(self.policy), ..self }
     }
 }
 

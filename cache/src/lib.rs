@@ -9,7 +9,7 @@
 //! This crate does no I/O, reads no clock and starts no task. It does not know the transport protocol (`xds-session`),
 //! nor what a resource means (`xds-codec`): a resource here is a name, a type, encoded bytes and a content version.
 
-mod cluster;
+pub mod cluster;
 pub mod drain;
 pub mod group;
 mod held_back;

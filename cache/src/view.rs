@@ -220,9 +220,6 @@ fn drain(
     let policy =
         members.iter().fold(DrainPolicy::default(), |policy, group| policy.or(group.definition.drain));
     let policy = policy.or(circumstances.drain);
-    if policy.is_off() && before.iter().all(|view| view.drain.is_empty()) {
-        return Drain::default();
-    }
     Drain::next(&before, resources, Terms { policy, profile: key.profile, now })
 }
 

@@ -69,6 +69,30 @@ struct Socket {
     port: u32,
 }
 
+#[derive(Clone, PartialEq, Message)]
+struct Cluster {
+    #[prost(message, optional, tag = "25")]
+    metadata: Option<Metadata>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Metadata {
+    #[prost(btree_map = "string, message", tag = "1")]
+    filter_metadata: BTreeMap<String, Struct>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Struct {
+    #[prost(btree_map = "string, message", tag = "1")]
+    fields: BTreeMap<String, Text>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Text {
+    #[prost(string, tag = "3")]
+    text: String,
+}
+
 const DRAINING: i32 = 3;
 const UNHEALTHY: i32 = 2;
 
@@ -115,6 +139,11 @@ fn assignment(name: &str, endpoints: &BTreeSet<At>) -> Arc<Resource> {
 }
 
 fn groups(world: &World, drain: DrainPolicy) -> Groups {
+    let layer = Layer { groups: [(GroupName::default_group(), layer_group(world, drain))].into() };
+    merge(&layer, &Layer::default(), &Generated::new())
+}
+
+fn layer_group(world: &World, drain: DrainPolicy) -> LayerGroup {
     let mut group = LayerGroup {
         definition: Some(NodeGroup { drain, ..NodeGroup::default_group() }),
         ..LayerGroup::default()
@@ -127,8 +156,7 @@ fn groups(world: &World, drain: DrainPolicy) -> Groups {
             group.resources.insert(resource.key().clone(), resource);
         }
     }
-    let layer = Layer { groups: [(GroupName::default_group(), group)].into() };
-    merge(&layer, &Layer::default(), &Generated::new())
+    group
 }
 
 fn policy(endpoints: u64, clusters: u64) -> DrainPolicy {
@@ -384,4 +412,41 @@ fn who_moves_in_a_wave_finds_draining_what_it_used_before() {
     publisher.publish_split(Revision(4), new, behind("none"), at(70));
     let served = publisher.follow(&node).take().expect("loaded");
     assert_eq!(read(&served, "c0"), Some([(1, 0), (2, DRAINING)].into()));
+}
+
+/// The cluster `c0` with what it says for itself, and an assignment.
+fn saying(world: &World, said: &[(&str, &str)]) -> Groups {
+    let fields = said.iter().map(|(key, text)| ((*key).to_owned(), Text { text: (*text).to_owned() }));
+    let own = Struct { fields: fields.collect() };
+    let metadata = Metadata { filter_metadata: [("xds-server.io".to_owned(), own)].into() };
+    let message = Cluster { metadata: Some(metadata) };
+    let mut layer =
+        Layer { groups: [(GroupName::default_group(), layer_group(world, policy(0, 30)))].into() };
+    for group in layer.groups.values_mut() {
+        let mut draft = cluster("c0").to_draft();
+        draft.value = message.encode_to_vec().into();
+        group.resources.insert(draft.key.clone(), Arc::new(Resource::new(draft)));
+    }
+    merge(&layer, &Layer::default(), &Generated::new())
+}
+
+#[test]
+fn what_a_cluster_says_for_itself_counts_more_than_what_its_groups_say() {
+    let start = Instant::now();
+    let ends = |said: &[(&str, &str)]| {
+        let publisher = Publisher::new();
+        publisher.publish_split(Revision(1), saying(&world(&[(0, &[1, 2])]), said), None, start);
+        let _followed = publisher.follow(&Node::with_id("n"));
+        let ends = |revision, groups| {
+            publisher.publish_split(Revision(revision), groups, None, start);
+            view(&publisher).draining().map(|one| (one.until - start).as_secs()).collect::<Vec<_>>()
+        };
+        let endpoint = ends(2, saying(&world(&[(0, &[2])]), said));
+        let cluster = ends(3, groups(&World::new(), policy(0, 30)));
+        (endpoint, cluster)
+    };
+    assert_eq!(ends(&[]), (vec![], vec![30, 30]));
+    assert_eq!(ends(&[("drain-endpoints", "7s"), ("drain-cluster", "1m")]), (vec![7], vec![60, 60, 7]));
+    assert_eq!(ends(&[("drain-cluster", "0s")]), (vec![], vec![]));
+    assert_eq!(ends(&[("drain-cluster", "soon"), ("other", "1s")]), (vec![], vec![30, 30]));
 }

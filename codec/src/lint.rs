@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use prost_reflect::{DynamicMessage, ReflectMessage, Value};
+use prost_reflect::{DynamicMessage, MapKey, ReflectMessage, Value};
+use xds_cache::cluster::{DRAIN_CLUSTER, DRAIN_ENDPOINTS, METADATA};
+use xds_cache::wave::duration;
 
 use crate::diagnostic::{echo, echo_name};
 use crate::finding::{Finding, Findings};
@@ -131,6 +133,34 @@ fn cluster(message: &DynamicMessage, path: &Path<'_>, findings: &mut Findings) {
         let text = "an EDS cluster with an `xdstp:` name needs a `service_name`";
         findings.push(Finding::error("missing-service-name", &path.field("service_name"), text));
     }
+    if let Some(metadata) = child(message, "metadata") {
+        own_metadata(&metadata, &path.field("metadata"), findings);
+    }
+}
+
+/// What a cluster says to this server alone: how long it and its endpoints drain.
+fn own_metadata(metadata: &DynamicMessage, path: &Path<'_>, findings: &mut Findings) {
+    let filters = map(metadata, "filter_metadata");
+    let own = filters.get(&MapKey::String(METADATA.to_owned())).and_then(Value::as_message);
+    let Some(own) = own else { return };
+    let path = path.field("filter_metadata");
+    let path = path.key(METADATA);
+    for (key, value) in map(own, "fields") {
+        let MapKey::String(key) = key else { continue };
+        let path = path.key(&key);
+        if ![DRAIN_ENDPOINTS, DRAIN_CLUSTER].contains(&key.as_str()) {
+            let text =
+                format!("{} is not known: `{DRAIN_ENDPOINTS}` and `{DRAIN_CLUSTER}` are", echo_name(&key));
+            findings.push(Finding::error("unknown-field", &path, text));
+            continue;
+        }
+        let value = value.as_message().and_then(|value| text(value, "string_value"));
+        match value.map(|value| duration(&value)) {
+            Some(Ok(_)) => {}
+            Some(Err(error)) => findings.push(Finding::error("bad-duration", &path, error.to_string())),
+            None => findings.push(Finding::error("bad-duration", &path, "expected a text such as \"30s\"")),
+        }
+    }
 }
 
 /// Envoy compiles with RE2, whose syntax is nearly that of the `regex` crate; hence only a warning.
@@ -167,6 +197,12 @@ pub(crate) fn texts(message: &DynamicMessage, field: &str) -> Vec<String> {
     let value = message.get_field_by_name(field);
     let items = value.as_deref().and_then(Value::as_list).unwrap_or_default();
     items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The entries of a map.
+fn map(message: &DynamicMessage, field: &str) -> HashMap<MapKey, Value> {
+    let value = message.get_field_by_name(field);
+    value.as_deref().and_then(Value::as_map).cloned().unwrap_or_default()
 }
 
 /// The messages of a repeated field.

@@ -377,6 +377,18 @@ fn rules_beyond_pgv_that_are_broken() {
             "deprecated fields",
             format!("{CLUSTER}\nname: a\nmax_requests_per_connection: 5\nhttp2_protocol_options: {{}}\n"),
         ),
+        (
+            "what a cluster says of draining",
+            format!(
+                "{CLUSTER}\nname: a\nmetadata:\n  filter_metadata:\n    other: {{x: 1}}\n    xds-server.io: {{drain-endpoints: 30s, drain-cluster: soon, drain-clusters: 1m}}\n"
+            ),
+        ),
+        (
+            "a time that is no text",
+            format!(
+                "{CLUSTER}\nname: a\nmetadata: {{filter_metadata: {{xds-server.io: {{drain-endpoints: 30}}}}}}\n"
+            ),
+        ),
     ];
     report("rules_beyond_pgv_that_are_broken", &cases, "yaml");
 }

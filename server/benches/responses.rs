@@ -52,7 +52,7 @@ fn settled(variant: Variant, view: &Arc<View>) -> Client {
         Variant::Delta => DeltaRequest { node, type_url, ..DeltaRequest::default() }.into(),
     };
     client.handle_request(STREAM, request).unwrap();
-    client.handle_view(Arc::clone(view));
+    client.handle_view(Arc::clone(view), Instant::now());
     while client.poll_response(STREAM, Instant::now()).is_some() {}
     client
 }
@@ -66,7 +66,7 @@ fn owed(c: &mut Criterion) {
                 b.iter_batched_ref(
                     || settled(variant, &before),
                     |client| {
-                        client.handle_view(Arc::clone(&after));
+                        client.handle_view(Arc::clone(&after), Instant::now());
                         client.poll_response(STREAM, Instant::now()).unwrap()
                     },
                     BatchSize::SmallInput,
@@ -83,7 +83,7 @@ fn encode(c: &mut Criterion) {
         let [before, after] = views(n);
         for variant in VARIANTS {
             let mut client = settled(variant, &before);
-            client.handle_view(Arc::clone(&after));
+            client.handle_view(Arc::clone(&after), Instant::now());
             let contents = client.poll_response(STREAM, Instant::now()).unwrap().contents;
             group.throughput(Throughput::Bytes(Body::new(&contents, "bench").len() as u64));
             group.bench_with_input(BenchmarkId::new(variant.as_str(), n), &contents, |b, contents| {

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
-use xds_cache::Origin;
+use xds_cache::cluster::{DRAIN_CLUSTER, DRAIN_ENDPOINTS, METADATA};
+use xds_cache::wave::duration_text;
+use xds_cache::{DrainPolicy, Origin};
 
 use super::Emitted;
 use crate::model::{Fraction, MatchType, MethodMatch, Timeouts};
@@ -197,6 +199,19 @@ fn weight(endpoint: &Endpoint) -> u64 {
 }
 
 /// The object with one more field.
+/// A cluster with what it says of draining.
+pub(super) fn with_drain(cluster: Json, drain: DrainPolicy) -> Json {
+    let times = [(DRAIN_ENDPOINTS, drain.endpoints), (DRAIN_CLUSTER, drain.clusters)];
+    let said =
+        times.into_iter().filter_map(|(key, time)| Some((key.to_owned(), duration_text(time?).into())));
+    let said: Map<String, Json> = said.collect();
+    if said.is_empty() {
+        cluster
+    } else {
+        with(cluster, "metadata", json!({"filter_metadata": {METADATA: said}}))
+    }
+}
+
 pub(super) fn with(object: Json, field: &str, value: impl Into<Json>) -> Json {
     let mut fields = match object {
         Json::Object(fields) => fields,

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use xds_cache::DrainPolicy;
+
 use super::{ObjectRef, Spot};
 
 /// A backend.
@@ -15,6 +17,8 @@ pub struct Backend {
     pub tls: Option<NativeTls>,
     /// How requests are spread over its endpoints (native form).
     pub lb_policy: LbPolicy,
+    /// How long it and its endpoints drain (native form).
+    pub drain: DrainPolicy,
 }
 
 /// What a backend stands for.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use xds_cache::Origin;
+use xds_cache::{DrainPolicy, Origin};
 use xds_codec::{Diagnostic, Place, Severity};
 
 use super::{
@@ -202,6 +202,8 @@ pub struct Meta {
     pub labels: Vec<(String, String)>,
     /// `metadata.annotations`, in order of the keys.
     pub annotations: Vec<(String, String)>,
+    /// What annotations say of draining; counts for Services and Backends.
+    pub drain: DrainPolicy,
     /// `metadata.creationTimestamp` in seconds since 1970; documents without one count as of equal age.
     pub created: Option<i64>,
 }

@@ -1,5 +1,7 @@
 //! What a reference to a backend leads to: the port of a Service, or a Backend.
 
+use xds_cache::DrainPolicy;
+
 use super::lookup::{Lookup, RefProblem};
 use super::parts::Protocol;
 use crate::model::{Backend, Document, DocumentKey, Kind, ObjectRef, Service, ServicePort, Spec};
@@ -22,6 +24,15 @@ impl<'d> Referent<'d> {
             Self::Port { port, .. } => format!("{namespace}/{name}/{}", port.port),
             Self::Backend { .. } => format!("{namespace}/{name}"),
         }
+    }
+
+    /// How long its cluster and endpoints drain.
+    pub(super) fn drain(&self) -> DrainPolicy {
+        let own = match self {
+            Self::Port { .. } => DrainPolicy::default(),
+            Self::Backend { backend, .. } => backend.drain,
+        };
+        own.or(self.document().meta.drain)
     }
 
     /// The Service or Backend.

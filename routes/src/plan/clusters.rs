@@ -50,6 +50,7 @@ impl Lookup<'_> {
                 lb_policy,
                 has_sessions: usage.has_sessions,
                 is_fallback_member: usage.is_fallback_member,
+                drain: referent.drain(),
                 origin: referent.document().origin(),
             };
             warn_of_idle_tls(&referent, diagnostics);

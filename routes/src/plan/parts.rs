@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-use xds_cache::Origin;
+use xds_cache::{DrainPolicy, Origin};
 
 use crate::model::{
     Cors, DocumentKey, Fraction, HeaderEdits, Hostname, LbPolicy, Match, PathRewrite, Redirect, Retry,
@@ -308,6 +308,8 @@ pub struct Cluster {
     pub has_sessions: bool,
     /// Whether it is a member of an aggregate, so that dead endpoints must be found out.
     pub is_fallback_member: bool,
+    /// How long it and its endpoints drain; what it does not say is for the groups to say.
+    pub drain: DrainPolicy,
     /// The Service or Backend.
     pub origin: Origin,
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use xds_cache::DrainPolicy;
+
 use super::Context;
 use super::address::{read_dns_name, read_ip};
 use super::fields::{Object, Reader, Value};
@@ -40,7 +42,13 @@ pub(crate) fn read_backend(
     }
     spec.finish(reader);
     let source = BackendSource::Endpoints(endpoints);
-    Some(Spec::Backend(Backend { is_http2, source, tls, lb_policy: LbPolicy::default() }))
+    Some(Spec::Backend(Backend {
+        is_http2,
+        source,
+        tls,
+        lb_policy: LbPolicy::default(),
+        drain: DrainPolicy::default(),
+    }))
 }
 
 /// Endpoints, each once: gRPC clients refuse an assignment in which an address is twice.

@@ -1,7 +1,11 @@
 //! `metadata`: name, namespace, labels, annotations, age; and names of every sort.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use xds_cache::DrainPolicy;
+use xds_cache::cluster::{DRAIN_CLUSTER, DRAIN_ENDPOINTS, METADATA};
+use xds_cache::wave::duration;
 use xds_codec::echo;
 
 use super::fields::{Object, Reader, Value};
@@ -26,6 +30,7 @@ pub(crate) fn read_meta(
     }
     if let Some(annotations) = metadata.take("annotations") {
         meta.annotations = read_map(&annotations, reader);
+        meta.drain = read_drain_annotations(&annotations, reader);
     }
     if let Some(created) = metadata.take("creationTimestamp") {
         meta.created = created.text(reader).and_then(|text| {
@@ -148,6 +153,31 @@ pub(crate) fn read_map(value: &Value<'_>, reader: &mut Reader) -> Vec<(String, S
     }
     pairs.sort();
     pairs
+}
+
+/// How long the cluster of a Service or Backend drains, and its endpoints.
+fn read_drain_annotations(value: &Value<'_>, reader: &mut Reader) -> DrainPolicy {
+    let mut drain = DrainPolicy::default();
+    for (key, value) in value.object(reader).iter().flat_map(Object::entries) {
+        let time = match key.strip_prefix(METADATA).and_then(|key| key.strip_prefix('/')) {
+            Some(DRAIN_ENDPOINTS) => &mut drain.endpoints,
+            Some(DRAIN_CLUSTER) => &mut drain.clusters,
+            Some(_) | None => continue,
+        };
+        *time = read_drain_time(&value, reader);
+    }
+    drain
+}
+
+/// `30s`, `5m` or `0s`, at most a week.
+pub(crate) fn read_drain_time(value: &Value<'_>, reader: &mut Reader) -> Option<Duration> {
+    match duration(value.text(reader)?) {
+        Ok(time) => Some(time),
+        Err(error) => {
+            reader.error("bad-duration", &value.spot, error.to_string());
+            None
+        }
+    }
 }
 
 /// Seconds since 1970 of an RFC 3339 time; fractions of a second are dropped.

@@ -226,6 +226,23 @@ fn weights_of_the_native_form_that_are_none() {
 }
 
 #[test]
+fn times_of_draining_that_are_none() {
+    let service = |annotations: &str| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: s, annotations: {{{annotations}}}}}\nspec: {{ports: [{{port: 80}}]}}\n"
+        )
+    };
+    check(&[(
+        "no duration",
+        service("xds-server.io/drain-cluster: soon"),
+        &[
+            "bad.yaml:3:35: error[bad-duration] metadata.annotations[\"xds-server.io/drain-cluster\"]: \"soon\" is \
+               no duration: write 500ms, 30s, 5m or 2h, at most 168h",
+        ],
+    )]);
+}
+
+#[test]
 fn ports_that_are_missing_or_none() {
     check(&[
         ("of a backend", backend("{name: bad}"), &["bad.yaml:26:26: error[missing-port] spec.rules[0].backendRefs[0]: Must have port for Service reference"]),

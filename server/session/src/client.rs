@@ -13,7 +13,7 @@ use crate::order::{Order, is_referred_to, refers};
 use crate::request::Request;
 use crate::response::Response;
 use crate::stream::Stream;
-use crate::type_state::{ClientTraits, Update};
+use crate::type_state::{ClientTraits, TypeState, Update};
 
 /// The protocol state of one client.
 ///
@@ -36,6 +36,8 @@ pub struct Client {
     has_lost_groups: bool,
     /// What is not sent yet, and what is served instead.
     order: Order,
+    /// Whether that is known of the view; before, nothing of it is sent.
+    is_planned: bool,
     events: VecDeque<(StreamId, StreamEvent)>,
     woken: BTreeSet<StreamId>,
 }
@@ -65,6 +67,7 @@ impl Client {
             shows_configuration: false,
             has_lost_groups: false,
             order: Order::default(),
+            is_planned: false,
             events: VecDeque::new(),
             woken: BTreeSet::new(),
         }
@@ -119,7 +122,7 @@ impl Client {
     }
 
     /// Follows another view from now on.
-    pub fn handle_view(&mut self, view: Arc<View>) {
+    pub fn handle_view(&mut self, view: Arc<View>, now: Instant) {
         if self.view.as_ref().is_some_and(|current| Arc::ptr_eq(current, &view)) {
             return;
         }
@@ -129,22 +132,60 @@ impl Client {
         } else if let Some(current) = &self.view {
             self.has_lost_groups |= !current.is_unmatched() && current.key() != view.key();
         }
+        self.settle(now);
         self.view = Some(view);
+        self.is_planned = false;
         self.order.is_due = true;
         self.streams.values_mut().for_each(Stream::mark_dirty);
     }
 
+    /// What a client that has no room for more was not sent of a view, because there is nothing of it to send, counts as known to it
+    /// before the next view comes: it may ask for what it has just learned of.
+    fn settle(&mut self, now: Instant) {
+        let view = self.view.clone().filter(|_| self.is_planned && !self.is_withheld());
+        let (Some(view), Some(stream)) = (view, self.first_open()) else { return };
+        self.plan(stream, &view, now);
+        let target = self.order.target(&view);
+        for (stream, state) in &mut self.streams {
+            let mut events = Vec::new();
+            state.settle(target, &mut events);
+            if !state.is_closed() {
+                self.events.extend(events.into_iter().map(|event| (*stream, event)));
+            }
+        }
+    }
+
+    /// A stream that the client has open.
+    fn first_open(&self) -> Option<StreamId> {
+        self.streams.iter().find(|(_, state)| !state.is_closed()).map(|(stream, _)| *stream)
+    }
+
     /// Ends a stream.
     pub fn handle_close(&mut self, stream: StreamId) {
-        if let Some(closed) = self.streams.remove(&stream) {
+        if let Some(mut closed) = self.streams.remove(&stream) {
             self.order.handle_close(&closed);
+            closed.close();
+            if closed.types().iter().any(|state| !self.is_known_elsewhere(state)) {
+                self.streams.insert(stream, closed);
+            }
         }
         self.woken.remove(&stream);
+        let Some(open) = self.first_open() else { return self.streams.clear() };
         if self.order.is_open() {
             // What waited for its disuse is sent on another one.
             self.order.is_due = true;
-            self.woken.extend(self.streams.keys().next());
+            self.woken.insert(open);
         }
+    }
+
+    /// Whether another stream knows what there was of a type.
+    fn is_known_elsewhere(&self, ended: &TypeState) -> bool {
+        self.streams.values().any(|stream| {
+            stream.find(&ended.resource_type).is_some_and(|state| {
+                let version = |state: &TypeState| state.subscription.settled().version();
+                stream.is_closed() || version(state) == version(ended)
+            })
+        })
     }
 
     /// Lets time pass.
@@ -154,7 +195,7 @@ impl Client {
         self.woken.extend(due.map(|(stream, _)| *stream));
         if self.order.timeout().is_some_and(|due| due <= now) {
             self.order.is_due = true;
-            self.woken.extend(self.streams.keys().next());
+            self.woken.extend(self.first_open());
         }
     }
 
@@ -180,6 +221,9 @@ impl Client {
             self.plan(stream, &view, now);
             let mut events = Vec::new();
             let target = self.order.target(&view);
+            for closed in self.streams.values_mut().filter(|stream| stream.is_closed()) {
+                closed.settle(target, &mut Vec::new());
+            }
             let state = self.streams.get_mut(&stream)?;
             let turn = state.poll_response(target, traits, now, &mut events);
             // To have nothing to send can be news too.
@@ -198,11 +242,13 @@ impl Client {
         if !self.order.is_due {
             return;
         }
+        self.is_planned = true;
         let outcome = self.order.plan(view, &mut self.streams, &self.limits, now);
         for (other, state) in &mut self.streams {
+            let is_closed = state.is_closed();
             for state in state.types_mut().iter_mut().filter(|s| outcome.changed.contains(&s.resource_type)) {
                 state.is_dirty = true;
-                if *other != stream {
+                if *other != stream && !is_closed {
                     self.woken.insert(*other);
                 }
             }
@@ -248,7 +294,7 @@ impl Client {
     fn announce_hosts(&mut self, routes: &[Arc<Resource>]) {
         let hosts = ResourceType::VirtualHost;
         let awaited: Vec<&Name> = routes.iter().flat_map(|route| route.references_to(&hosts)).collect();
-        for (stream, state) in &mut self.streams {
+        for (stream, state) in self.streams.iter_mut().filter(|(_, stream)| !stream.is_closed()) {
             let Some(state) = state.find_mut(&hosts).filter(|state| !state.subscription.is_wildcard()) else {
                 continue;
             };

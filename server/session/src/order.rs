@@ -24,7 +24,7 @@ use crate::type_state::TypeState;
 use ready::Readiness;
 use replace::{forgotten, release_all, released, renew_rejected, renew_returned, settling};
 
-pub(crate) use table::{is_referred_to, refers};
+pub(crate) use table::{is_referred_to, is_used_at_once, refers};
 
 /// What one client is led over, and what it waits for. A client that has everything costs nothing here.
 #[derive(Debug, Default)]
@@ -390,8 +390,7 @@ impl Plan<'_> {
             let row = table::row_of(&user.resource_type, &key.resource_type);
             row.is_some_and(|row| row.is_used_at_once)
         };
-        let may_come = key.resource_type == ResourceType::VirtualHost || users.iter().any(is_used_at_once);
-        let deviation = if uses_clusters && !may_come {
+        let deviation = if uses_clusters && !users.iter().any(is_used_at_once) {
             Deviation::Withheld(Some(Arc::clone(resource)))
         } else {
             Deviation::Kept(Arc::clone(resource))

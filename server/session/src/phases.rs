@@ -23,12 +23,12 @@ use crate::response::{Contents, Entries, Entry};
 pub fn phases(before: &Arc<View>, after: &Arc<View>, limits: &Limits, now: Instant) -> Vec<Phase> {
     let mut follower = Follower::new(before.key().profile, *limits, now);
     follower.ask_for_listeners([before, after]);
-    follower.client.handle_view(Arc::clone(before));
+    follower.client.handle_view(Arc::clone(before), now);
     let has_everything = (0..MAX_FIRST_ROUNDS).any(|_| follower.next_phase().is_none());
     if !has_everything {
         return Vec::new();
     }
-    follower.client.handle_view(Arc::clone(after));
+    follower.client.handle_view(Arc::clone(after), now);
     let phases = std::iter::from_fn(|| follower.next_phase()).take(MAX_PHASES);
     phases.filter(|phase| !(phase.sent.is_empty() && phase.removed.is_empty())).collect()
 }

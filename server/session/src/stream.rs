@@ -7,7 +7,7 @@ use xds_cache::{Name, ResourceType};
 
 use crate::error::SessionError;
 use crate::limits::Limits;
-use crate::order::{Target, refers};
+use crate::order::{Target, is_used_at_once, refers};
 use crate::request::Request;
 use crate::response::{Form, Response};
 use crate::subscription::Owed;
@@ -23,6 +23,8 @@ pub(crate) struct Stream {
     /// Whether the first request came and carried a node.
     has_node: bool,
     next_nonce: u64,
+    /// Whether the client has ended it; it is kept for what it knows.
+    is_closed: bool,
     /// Sorted by type, which is the order of sending (R12).
     types: Vec<TypeState>,
 }
@@ -52,7 +54,20 @@ struct Next {
 
 impl Stream {
     pub(crate) fn new(variant: Variant, service: Option<ResourceType>, first_nonce: u64) -> Self {
-        Self { variant, service, has_node: false, next_nonce: first_nonce, types: vec![] }
+        Self { variant, service, has_node: false, next_nonce: first_nonce, is_closed: false, types: vec![] }
+    }
+
+    /// Ends the stream. Of what the client asks for only when it uses what refers to it, the stream goes on to know what there was: a
+    /// stream that is opened for that later knows of nothing before it.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+        self.types.retain(|state| is_used_at_once(&state.resource_type));
+        self.types.iter_mut().for_each(TypeState::end);
+    }
+
+    /// Whether the client has ended it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// Takes in a request.
@@ -196,21 +211,7 @@ impl Stream {
         let mut update: Option<Next> = None;
         let mut removal: Option<Next> = None;
         for (position, state) in self.types.iter_mut().enumerate().filter(|(_, state)| state.is_dirty) {
-            let Some(owed) = state.owed(target) else {
-                state.is_dirty = false;
-                let table = target.table(&state.resource_type);
-                let comes_with_it = state.came_with_everything();
-                state.subscription.settle(table);
-                let is_leaf = !refers(&state.resource_type);
-                state.applied.handle_nothing_owed(table, comes_with_it, is_leaf);
-                let held = comes_with_it.then_some(EventKind::Held);
-                let is_final = target.is_final(&state.resource_type);
-                let current = is_final.then_some(EventKind::Current(target.view.revision()));
-                for kind in held.into_iter().chain(current) {
-                    events.push(StreamEvent { resource_type: state.resource_type.clone(), kind });
-                }
-                continue;
-            };
+            let Some(owed) = owed_or_settled(state, target, events) else { continue };
             if let Some(update) = &mut update {
                 update.is_alone = false;
                 break;
@@ -232,6 +233,13 @@ impl Stream {
             }
         }
         update.or(removal.map(|removal| Next { is_alone: true, ..removal }))
+    }
+
+    /// Reports the types that owe nothing as current.
+    pub(crate) fn settle(&mut self, target: Target<'_>, events: &mut Vec<StreamEvent>) {
+        for state in self.types.iter_mut().filter(|state| state.is_dirty) {
+            owed_or_settled(state, target, events);
+        }
     }
 
     fn compose(&mut self, next: Next, target: Target<'_>, client: ClientTraits) -> Option<Update> {
@@ -349,6 +357,27 @@ fn form(variant: Variant, state: &TypeState, target: Target<'_>, client: ClientT
         Variant::Sotw => sotw::form(state, target, client),
         Variant::Delta => delta::form(&state.resource_type, client),
     }
+}
+
+/// What a type owes; a type that owes nothing is brought up to what it would be sent, and reported.
+fn owed_or_settled(state: &mut TypeState, target: Target<'_>, events: &mut Vec<StreamEvent>) -> Option<Owed> {
+    let owed = state.owed(target);
+    if owed.is_some() {
+        return owed;
+    }
+    state.is_dirty = false;
+    let table = target.table(&state.resource_type);
+    let comes_with_it = state.came_with_everything();
+    state.subscription.settle(table);
+    let is_leaf = !refers(&state.resource_type);
+    state.applied.handle_nothing_owed(table, comes_with_it, is_leaf);
+    let held = comes_with_it.then_some(EventKind::Held);
+    let is_final = target.is_final(&state.resource_type);
+    let current = is_final.then_some(EventKind::Current(target.view.revision()));
+    for kind in held.into_iter().chain(current) {
+        events.push(StreamEvent { resource_type: state.resource_type.clone(), kind });
+    }
+    None
 }
 
 /// Refuses what a client could make grow without bound, before anything is kept of it.

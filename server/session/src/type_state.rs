@@ -78,6 +78,15 @@ pub(crate) struct Update {
 }
 
 impl TypeState {
+    /// Nobody asks for anything any more; what there was is known.
+    pub(crate) fn end(&mut self) {
+        let settled = Arc::clone(self.subscription.settled());
+        *self = Self::new(self.resource_type.clone());
+        self.is_dirty = true;
+        self.subscription.settle(&settled);
+        self.applied.handle_nothing_owed(&settled, false, false);
+    }
+
     pub(crate) fn new(resource_type: ResourceType) -> Self {
         Self {
             subscription: Subscription::new(&resource_type),

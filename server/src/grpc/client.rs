@@ -186,7 +186,7 @@ impl SharedClient {
         for member in state.members.values() {
             member.entry.record_view(view.key().clone(), view.is_unmatched());
         }
-        state.client.handle_view(view);
+        state.client.handle_view(view, tokio::time::Instant::now().into_std());
         state.settle(grpc, &self.node);
         receiver
     }

@@ -58,7 +58,7 @@ pub(crate) fn fetch(
     client.handle_request(stream, as_first(request))?;
     let Some(view) = grpc.publisher.view_of(&node) else { return Ok(Fetched::NotLoaded) };
     let version_info = Arc::clone(view.version_info(service));
-    client.handle_view(view);
+    client.handle_view(view, Instant::now().into_std());
     if client.is_withheld() {
         return Ok(Fetched::Withheld);
     }

@@ -22,17 +22,34 @@ const LONG_MS: u64 = 3_000;
 /// Long enough for a busy machine to see what drains, short enough to wait for its end.
 const DRAIN: &str = "10s";
 
+/// Who says how long endpoints drain.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Says {
+    Nobody,
+    Server,
+    Service,
+}
+
 /// The endpoints of `shop` without one.
-fn without(world: &World, left: &str) -> String {
+fn without(world: &World, left: &str, says: Says) -> String {
     let rest: Vec<_> =
         world.backends.values().filter(|backend| backend.name() != left).map(Backend::addr).collect();
-    service_with("default", "shop", 8080, &rest, "")
+    let text = service_with("default", "shop", 8080, &rest, "");
+    let metadata = "{name: shop, namespace: default";
+    match says {
+        Says::Nobody | Says::Server => text,
+        Says::Service => {
+            let said = format!("{metadata}, annotations: {{xds-server.io/drain-endpoints: {DRAIN}}}");
+            text.replacen(metadata, &said, 1)
+        }
+    }
 }
 
 /// An endpoint leaves while it answers a request of a session; what `then` happens, until it has answered. Gives who has the session,
 /// and the endpoint.
 async fn leaves_during_a_request(
     world: &World,
+    says: Says,
     then: impl AsyncFnOnce(&Browser, &str) -> Result<()>,
 ) -> Result<(Browser, String)> {
     let mut browser = Browser::default();
@@ -46,7 +63,7 @@ async fn leaves_during_a_request(
             Ok(())
         })
         .await?;
-        world.write("service.yaml", &without(world, &first))?;
+        world.write("service.yaml", &without(world, &first, says))?;
         then(&browser, &first).await
     };
     let (long, changed) = tokio::join!(long, change);
@@ -64,10 +81,11 @@ async fn goes_elsewhere(world: &World, browser: &Browser, first: &str) -> Result
     .await
 }
 
-async fn endpoints_drain(variant: Variant) -> Result<()> {
-    let setup = Setup::new()?.arg("--drain-endpoints").arg(DRAIN);
+async fn endpoints_drain(variant: Variant, says: Says) -> Result<()> {
+    let setup = Setup::new()?;
+    let setup = if says == Says::Server { setup.arg("--drain-endpoints").arg(DRAIN) } else { setup };
     let (world, _envoy) = three_endpoints_with(setup, ONE_BACKEND, variant).await?;
-    let (browser, first) = leaves_during_a_request(&world, async |browser, first| {
+    let (browser, first) = leaves_during_a_request(&world, says, async |browser, first| {
         let node = world.server.wait_json("/v1/nodes/envoy", |node| node["drainingCount"] == 1).await?;
         assert_eq!(node["draining"][0]["endpoint"], world.backends[first].addr().to_string(), "{node:#}");
         ensure!(node["draining"][0]["until"].is_string(), "{node:#}");
@@ -91,19 +109,24 @@ async fn endpoints_drain(variant: Variant) -> Result<()> {
 
 #[tokio::test]
 async fn an_endpoint_that_left_keeps_its_sessions_and_gets_no_new_ones_until_its_time_sotw() -> Result<()> {
-    endpoints_drain(Variant::Sotw).await
+    endpoints_drain(Variant::Sotw, Says::Server).await
 }
 
 #[tokio::test]
 async fn an_endpoint_that_left_keeps_its_sessions_and_gets_no_new_ones_until_its_time_delta() -> Result<()> {
-    endpoints_drain(Variant::Delta).await
+    endpoints_drain(Variant::Delta, Says::Server).await
+}
+
+#[tokio::test]
+async fn a_service_says_for_itself_how_long_its_endpoints_drain() -> Result<()> {
+    endpoints_drain(Variant::Delta, Says::Service).await
 }
 
 #[tokio::test]
 async fn without_draining_a_request_under_way_ends_by_itself_and_its_session_does_not_go_on() -> Result<()> {
     let (world, _envoy) = three_endpoints_with(Setup::new()?, ONE_BACKEND, Variant::Delta).await?;
-    leaves_during_a_request(&world, async |browser, first| goes_elsewhere(&world, browser, first).await)
-        .await?;
+    let then = async |browser: &Browser, first: &str| goes_elsewhere(&world, browser, first).await;
+    leaves_during_a_request(&world, Says::Nobody, then).await?;
     Ok(())
 }
 
@@ -141,13 +164,12 @@ async fn a_scale_down_sends_nothing_to_what_drains() -> Result<()> {
 
 #[tokio::test]
 async fn a_grpc_client_keeps_its_sessions_and_calls_on_an_endpoint_that_left() -> Result<()> {
-    let setup = Setup::new()?.arg("--drain-endpoints").arg(DRAIN);
-    let mut world = World::start_with(setup, &[]).await?;
+    let mut world = World::start(&[]).await?;
     world.ports(&["web"])?;
     for name in ["e0", "e1"] {
         world.backends.insert(name.to_owned(), Backend::start(name).await?);
     }
-    world.write("service.yaml", &without(&world, "none"))?;
+    world.write("service.yaml", &without(&world, "none", Says::Service))?;
     let documents = super::session::gateway_and_route(ONE_BACKEND)
         .replace("kind: HTTPRoute", "kind: GRPCRoute")
         .replace("  rules:", "  hostnames: [shop.example.com]\n  rules:");
@@ -176,7 +198,7 @@ async fn a_grpc_client_keeps_its_sessions_and_calls_on_an_endpoint_that_left() -
             Ok(())
         })
         .await?;
-        world.write("service.yaml", &without(&world, "e0"))?;
+        world.write("service.yaml", &without(&world, "e0", Says::Service))?;
         all_at(&Calls::new(20), "e1").await?;
         let counts = channel.call(&pinned).await?;
         counts.ensure_no_errors()?;

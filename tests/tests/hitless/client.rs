@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use tokio::time::timeout;
 use xds_tests::config;
@@ -23,42 +23,76 @@ use crate::vhds::on_demand;
 /// A kind of client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
-    /// An Envoy with one stream for everything.
-    Ads(Variant),
-    /// An Envoy with a stream for each type, cluster of endpoints and route configuration.
-    PerType(Variant),
-    /// An Envoy with one stream for everything, and scoped routes.
-    Scoped(Variant),
-    /// An Envoy with one incremental stream for everything, and virtual hosts on demand.
-    OnDemand,
+    /// An Envoy.
+    Envoy {
+        /// How it gets routes.
+        routes: Routes,
+        /// Whether it has a stream for each type, cluster of endpoints and route configuration, instead of one for everything.
+        is_per_type: bool,
+        /// Which variant it speaks.
+        variant: Variant,
+    },
     /// A gRPC client.
     Grpc(Library),
 }
 
+/// How an Envoy gets routes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Routes {
+    /// A route configuration for each listener.
+    Whole,
+    /// By scopes, each with a route configuration of its own.
+    Scoped,
+    /// Virtual hosts one by one, when the first request for each comes; there is that in incremental only.
+    OnDemand,
+}
+
 impl Kind {
     /// Those of the whole matrix.
-    pub(crate) const ALL: [Self; 10] = [
-        Self::Ads(Variant::Sotw),
-        Self::Ads(Variant::Delta),
-        Self::PerType(Variant::Sotw),
-        Self::PerType(Variant::Delta),
-        Self::Scoped(Variant::Sotw),
-        Self::Scoped(Variant::Delta),
-        Self::OnDemand,
+    pub(crate) const ALL: [Self; 13] = [
+        Self::ads(Routes::Whole, Variant::Sotw),
+        Self::ads(Routes::Whole, Variant::Delta),
+        Self::per_type(Routes::Whole, Variant::Sotw),
+        Self::per_type(Routes::Whole, Variant::Delta),
+        Self::ads(Routes::Scoped, Variant::Sotw),
+        Self::ads(Routes::Scoped, Variant::Delta),
+        Self::per_type(Routes::Scoped, Variant::Sotw),
+        Self::per_type(Routes::Scoped, Variant::Delta),
+        Self::ads(Routes::OnDemand, Variant::Delta),
+        Self::per_type(Routes::OnDemand, Variant::Delta),
         Self::Grpc(Library::Grpcio),
         Self::Grpc(Library::GrpcJs),
         Self::Grpc(Library::GrpcGo),
     ];
 
+    /// An Envoy with one stream for everything.
+    pub(crate) const fn ads(routes: Routes, variant: Variant) -> Self {
+        Self::Envoy { routes, is_per_type: false, variant }
+    }
+
+    /// An Envoy with a stream for each type.
+    pub(crate) const fn per_type(routes: Routes, variant: Variant) -> Self {
+        Self::Envoy { routes, is_per_type: true, variant }
+    }
+
+    /// Whether the client is an Envoy with a stream for each type.
+    pub(crate) fn is_per_type(self) -> bool {
+        matches!(self, Self::Envoy { is_per_type: true, .. })
+    }
+
+    fn is_grpc(self) -> bool {
+        matches!(self, Self::Grpc(_))
+    }
+
     /// The configuration as this kind of client takes it.
     pub(crate) fn resources(self, state: &State, outside: &Outside) -> Vec<Value> {
-        let mut resources = match self {
-            Self::Grpc(_) => return state.for_grpc(outside),
-            Self::Scoped(_) => return scoped(state, outside),
-            Self::OnDemand => return on_demand(state.for_envoy(outside)),
-            Self::Ads(_) | Self::PerType(_) => state.for_envoy(outside),
+        let Self::Envoy { routes, is_per_type, variant } = self else { return state.for_grpc(outside) };
+        let mut resources = match routes {
+            Routes::Whole => state.for_envoy(outside),
+            Routes::Scoped => scoped(state, outside),
+            Routes::OnDemand => on_demand(state.for_envoy(outside)),
         };
-        if let Self::PerType(variant) = self {
+        if is_per_type {
             let source = source(variant);
             resources.iter_mut().for_each(|resource| config::replace_ads(resource, &source));
         }
@@ -69,11 +103,14 @@ impl Kind {
     pub(crate) async fn bootstrap(self, xds: SocketAddr) -> Result<String> {
         let xds = xds.to_string();
         let mut args = vec!["bootstrap", "envoy", "--node-id", NODE, "--xds-address", &xds];
-        if let Self::Ads(Variant::Delta) | Self::Scoped(Variant::Delta) | Self::OnDemand = self {
+        let Self::Envoy { is_per_type, variant, .. } = self else { bail!("{self} is no Envoy") };
+        if !is_per_type && variant == Variant::Delta {
             args.push("--delta");
         }
         let bootstrap = cli(&args).await?;
-        let Self::PerType(variant) = self else { return Ok(bootstrap) };
+        if !is_per_type {
+            return Ok(bootstrap);
+        }
         let mut bootstrap = serde_json::from_str(&bootstrap)?;
         config::without_ads(&mut bootstrap, &source(variant));
         Ok(bootstrap.to_string())
@@ -82,8 +119,8 @@ impl Kind {
     /// The kinds of changes that make a difference to the client.
     pub(crate) fn transitions(self) -> &'static [Transition] {
         match self {
-            Self::Ads(_) | Self::PerType(_) | Self::OnDemand => Transition::of_envoy(),
-            Self::Scoped(_) => Transition::of_scoped(),
+            Self::Envoy { routes: Routes::Scoped, .. } => Transition::of_scoped(),
+            Self::Envoy { routes: Routes::Whole | Routes::OnDemand, .. } => Transition::of_envoy(),
             Self::Grpc(_) => Transition::of_grpc(),
         }
     }
@@ -97,21 +134,16 @@ impl Kind {
     /// How many names there are for clusters.
     pub(crate) fn n_cluster_names(self) -> u64 {
         match self {
-            Self::Ads(_) | Self::PerType(_) | Self::Scoped(_) | Self::OnDemand => N_CLUSTER_NAMES_OF_ENVOY,
+            Self::Envoy { .. } => N_CLUSTER_NAMES_OF_ENVOY,
             Self::Grpc(_) => N_CLUSTER_NAMES_OF_GRPC,
         }
     }
 
     /// The phases of a change: how many times the server has to hear from the client, at most, until it has accepted everything.
     pub(crate) fn n_phases(self, transition: Transition) -> u32 {
-        let is_grpc = matches!(self, Self::Grpc(_));
-        let asks_anew = matches!(self, Self::PerType(_));
+        let (is_grpc, asks_anew) = (self.is_grpc(), self.is_per_type());
         // Who is told that something is gone says so.
-        let is_delta = match self {
-            Self::Ads(variant) | Self::PerType(variant) | Self::Scoped(variant) => variant == Variant::Delta,
-            Self::OnDemand => true,
-            Self::Grpc(_) => false,
-        };
+        let is_delta = matches!(self, Self::Envoy { variant: Variant::Delta, .. });
         match transition {
             Transition::ShiftWeights
             | Transition::MoveHost
@@ -148,13 +180,13 @@ impl Kind {
 
     /// Whether a change is over only when the client has drained connections that go by what was before.
     pub(crate) fn drains(self, transition: Transition) -> bool {
-        !matches!(self, Self::Grpc(_)) && transition == Transition::ReplaceEverything
+        !self.is_grpc() && transition == Transition::ReplaceEverything
     }
 
     /// What a client can ask for.
     pub(crate) fn targets(self) -> Vec<Target> {
         match self {
-            Self::Ads(_) | Self::PerType(_) | Self::Scoped(_) | Self::OnDemand => Target::all().collect(),
+            Self::Envoy { .. } => Target::all().collect(),
             Self::Grpc(_) => Target::all_of_grpc().collect(),
         }
     }
@@ -163,10 +195,15 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ads(variant) => write!(f, "Envoy, ADS, {variant}"),
-            Self::PerType(variant) => write!(f, "Envoy, per type, {variant}"),
-            Self::Scoped(variant) => write!(f, "Envoy, scoped routes, {variant}"),
-            Self::OnDemand => f.write_str("Envoy, virtual hosts on demand, delta"),
+            Self::Envoy { routes, is_per_type, variant } => {
+                let routes = match routes {
+                    Routes::Whole => "",
+                    Routes::Scoped => "scoped routes, ",
+                    Routes::OnDemand => "virtual hosts on demand, ",
+                };
+                let streams = if *is_per_type { "per type" } else { "ADS" };
+                write!(f, "Envoy, {routes}{streams}, {variant}")
+            }
             Self::Grpc(library) => write!(f, "{library}"),
         }
     }

@@ -268,7 +268,7 @@ impl World {
     async fn publish_and_wait(&self, state: &State) -> Result<Duration> {
         let began = Instant::now();
         // A stream of one cluster's endpoints ends with the cluster; who has accepted what is then seen by node only.
-        let waits = if let Kind::PerType(_) = self.experiment.client { "" } else { ACKED };
+        let waits = if self.experiment.client.is_per_type() { "" } else { ACKED };
         self.publish(state, waits).await?;
         if waits.is_empty() {
             self.wait_nothing_held().await?;
@@ -290,7 +290,7 @@ impl World {
             // Who has not been sent anything yet is still at the version before.
             let acked = &node["types"][config::CLUSTER]["versionAcked"];
             let snapshot = self.server.get_json(&format!("{path}/snapshot")).await?;
-            let is_per_type = matches!(self.experiment.client, Kind::PerType(_));
+            let is_per_type = self.experiment.client.is_per_type();
             ensure!(!is_per_type || snapshot.to_string().contains(&acked.to_string()), "{acked} {node:#}");
             Ok(())
         })

@@ -12,7 +12,7 @@ mod vhds;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use client::Kind;
+use client::{Kind, Routes};
 use experiment::{Experiment, Order};
 use xds_tests::random::Random;
 use xds_tests::server::Variant;
@@ -20,28 +20,35 @@ use xds_tests::worker::Library;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_envoy_with_sotw_loses_nothing() -> Result<()> {
-    loses_nothing(Kind::Ads(Variant::Sotw)).await
+    loses_nothing(Kind::ads(Routes::Whole, Variant::Sotw)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_envoy_with_delta_loses_nothing() -> Result<()> {
-    loses_nothing(Kind::Ads(Variant::Delta)).await
+    loses_nothing(Kind::ads(Routes::Whole, Variant::Delta)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_envoy_with_a_stream_for_each_type_loses_nothing() -> Result<()> {
-    loses_nothing(Kind::PerType(Variant::Sotw)).await
+    let [whole, scoped, on_demand] = [
+        Kind::per_type(Routes::Whole, Variant::Sotw),
+        Kind::per_type(Routes::Scoped, Variant::Sotw),
+        Kind::per_type(Routes::OnDemand, Variant::Delta),
+    ]
+    .map(loses_nothing);
+    tokio::try_join!(whole, scoped, on_demand).map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_envoy_with_scoped_routes_loses_nothing() -> Result<()> {
-    let [sotw, delta] = [Kind::Scoped(Variant::Sotw), Kind::Scoped(Variant::Delta)].map(loses_nothing);
+    let [sotw, delta] = [Kind::ads(Routes::Scoped, Variant::Sotw), Kind::ads(Routes::Scoped, Variant::Delta)]
+        .map(loses_nothing);
     tokio::try_join!(sotw, delta).map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_envoy_with_virtual_hosts_on_demand_loses_nothing() -> Result<()> {
-    loses_nothing(Kind::OnDemand).await
+    loses_nothing(Kind::ads(Routes::OnDemand, Variant::Delta)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,9 +65,14 @@ async fn the_naive_order_loses_requests() -> Result<()> {
         ensure!(report.n_failed > 0, "the experiment cannot fail: {report:?}");
         Ok(())
     };
-    let [sotw, delta, grpc] =
-        [Kind::Ads(Variant::Sotw), Kind::Ads(Variant::Delta), Kind::Grpc(Library::Grpcio)].map(lose);
-    let [scoped, on_demand] = [Kind::Scoped(Variant::Delta), Kind::OnDemand].map(lose);
+    let [sotw, delta, grpc] = [
+        Kind::ads(Routes::Whole, Variant::Sotw),
+        Kind::ads(Routes::Whole, Variant::Delta),
+        Kind::Grpc(Library::Grpcio),
+    ]
+    .map(lose);
+    let [scoped, on_demand] =
+        [Kind::ads(Routes::Scoped, Variant::Delta), Kind::ads(Routes::OnDemand, Variant::Delta)].map(lose);
     tokio::try_join!(sotw, delta, grpc, scoped, on_demand).map(drop)
 }
 
@@ -111,8 +123,12 @@ async fn a_change_takes_one_round_trip_for_each_phase() -> Result<()> {
         report.print();
         report.judge_times(Duration::ZERO).with_context(|| client.to_string())
     };
-    let [sotw, delta, grpc] =
-        [Kind::Ads(Variant::Sotw), Kind::Ads(Variant::Delta), Kind::Grpc(Library::Grpcio)].map(time);
+    let [sotw, delta, grpc] = [
+        Kind::ads(Routes::Whole, Variant::Sotw),
+        Kind::ads(Routes::Whole, Variant::Delta),
+        Kind::Grpc(Library::Grpcio),
+    ]
+    .map(time);
     tokio::try_join!(sotw, delta, grpc).map(drop)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value as Json, json};
 
 use crate::emit::shared::{
-    UNAVAILABLE, ads, aggregate_type, duration, eds_config, socket_address, type_of, with,
+    UNAVAILABLE, ads, aggregate_type, duration, eds_config, socket_address, type_of, with, with_drain,
 };
 use crate::emit::{Emitted, Sink};
 use crate::model::LbPolicy;
@@ -47,7 +47,7 @@ pub(super) fn unavailable() -> Json {
 fn message(backend: &Backend, cluster: &Cluster, leaves: &[&str]) -> Json {
     let name = name(backend);
     let timeout = if cluster.is_fallback_member { MEMBER_CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
-    let common = common(&name, timeout);
+    let common = with_drain(common(&name, timeout), cluster.drain);
     let tls = match &cluster.tls {
         // The policy asks for TLS that cannot be had, so requests fail rather than go out in plaintext (§1.10).
         Some(UpstreamTls::Invalid) => return merged(common, eds(UNAVAILABLE)),

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde_json::{Value as Json, json};
-use xds_cache::Origin;
+use xds_cache::{DrainPolicy, Origin};
 
 use super::{Emitted, Sink, endpoints};
 use crate::conditions::GrpcFeature;
 use crate::emit::shared::{
-    UNAVAILABLE, aggregate_type, assignment, eds_config, socket_address, type_of, with,
+    UNAVAILABLE, aggregate_type, assignment, eds_config, socket_address, type_of, with, with_drain,
 };
 use crate::model::LbPolicy;
 use crate::plan::{Address, Assignment, Cluster, Discovery, Plan, UpstreamTls};
@@ -66,6 +66,7 @@ struct Written<'p> {
     discovery: WrittenDiscovery<'p>,
     has_sessions: bool,
     reports_load: bool,
+    drain: DrainPolicy,
 }
 
 /// How clients come to the endpoints of a [`Written`] cluster.
@@ -119,7 +120,9 @@ impl<'p> Clusters<'p> {
                 let discovery = WrittenDiscovery::Aggregate(members);
                 let name = Cow::Borrowed(name);
                 // Clients report of the members, each by itself (row D47).
-                let written = Written { name: name.clone(), discovery, has_sessions, reports_load: false };
+                let drain = root.cluster.drain;
+                let written =
+                    Written { name: name.clone(), discovery, has_sessions, reports_load: false, drain };
                 clusters.insert(name, (written, &root.cluster.origin));
             }
             for leaf in root.leaves {
@@ -132,12 +135,19 @@ impl<'p> Clusters<'p> {
         for (name, (leaf, has_sessions)) in leaves {
             let discovery = self.discovery(leaf.source, leaf.cluster, &mut assignments);
             let reports_load = self.reports_loads;
-            let written = Written { name: name.clone(), discovery, has_sessions, reports_load };
+            let drain = leaf.cluster.drain;
+            let written = Written { name: name.clone(), discovery, has_sessions, reports_load, drain };
             clusters.insert(name, (written, &leaf.cluster.origin));
         }
         if let Some(origin) = self.unavailable_for {
             let (name, discovery) = (Cow::Borrowed(UNAVAILABLE), WrittenDiscovery::Eds(UNAVAILABLE));
-            let written = Written { name: name.clone(), discovery, has_sessions: false, reports_load: false };
+            let written = Written {
+                name: name.clone(),
+                discovery,
+                has_sessions: false,
+                reports_load: false,
+                drain: DrainPolicy::default(),
+            };
             clusters.insert(name, (written, origin));
             assignments.insert(UNAVAILABLE, (Cow::Owned(endpoints::none(origin)), origin));
         }
@@ -197,6 +207,7 @@ impl Written<'_> {
         // Nothing but `self` is taken (row B190).
         let message =
             if self.reports_load { with(message, "lrs_server", json!({"self": {}})) } else { message };
+        let message = with_drain(message, self.drain);
         if !self.has_sessions {
             return message;
         }

@@ -1,5 +1,7 @@
 //! Services, endpoints and backends made by hand, and plans in words.
 
+use xds_cache::DrainPolicy;
+
 use super::support::{document, one, reference, rule};
 use crate::model::{
     AddressType, Backend, BackendMember, BackendRef, BackendSource, ConfigMap, EndpointSlice, Filter,
@@ -108,7 +110,13 @@ pub(crate) fn fallback(name: &str, members: &str) -> Document {
 }
 
 fn backend_of(name: &str, is_http2: bool, source: BackendSource) -> Document {
-    let spec = Backend { is_http2, source, tls: None, lb_policy: LbPolicy::default() };
+    let spec = Backend {
+        is_http2,
+        source,
+        tls: None,
+        lb_policy: LbPolicy::default(),
+        drain: DrainPolicy::default(),
+    };
     document(Kind::Backend, name, Spec::Backend(spec))
 }
 

@@ -1,5 +1,6 @@
 //! Backends of the native form.
 
+use xds_cache::DrainPolicy;
 use xds_codec::document::TreeValue;
 use xds_codec::echo;
 
@@ -11,18 +12,19 @@ use crate::read::Context;
 use crate::read::address::{Host, read_dns_name, read_host_port};
 use crate::read::backend::{Endpoints, read_unix_path, single_host};
 use crate::read::fields::{Object, Reader, Value};
+use crate::read::meta::read_drain_time;
 
 /// Reads a backend: one endpoint, a list of endpoints, or an object.
 ///
-/// The object has `endpoints`, `dns` and `unix`, of which at least one is there, or `fallback` alone; and `protocol`, `tls`
-/// and `lb`.
+/// The object has `endpoints`, `dns` and `unix`, of which at least one is there, or `fallback` alone; and `protocol`, `tls`,
+/// `lb` and `drain`.
 pub(super) fn read_backend(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<Spec> {
     let mut endpoints = Endpoints::default();
     if !value.is_object() {
         read_endpoints(value, &mut endpoints, reader);
         let source = BackendSource::Endpoints(endpoints.list);
-        let lb_policy = LbPolicy::default();
-        return Some(Spec::Backend(Backend { is_http2: false, source, tls: None, lb_policy }));
+        let (lb_policy, drain) = (LbPolicy::default(), DrainPolicy::default());
+        return Some(Spec::Backend(Backend { is_http2: false, source, tls: None, lb_policy, drain }));
     }
     let mut fields = value.object(reader)?;
     let is_http2 = match fields.take("protocol") {
@@ -66,8 +68,21 @@ pub(super) fn read_backend(value: &Value<'_>, context: &Context<'_>, reader: &mu
             BackendSource::Endpoints(endpoints.list)
         }
     };
+    let drain = match fields.take("drain") {
+        Some(drain) => read_drain(&drain, reader)?,
+        None => DrainPolicy::default(),
+    };
     fields.finish(reader);
-    Some(Spec::Backend(Backend { is_http2, source, tls, lb_policy }))
+    Some(Spec::Backend(Backend { is_http2, source, tls, lb_policy, drain }))
+}
+
+/// `{ endpoints: 30s, cluster: 1m }`, either of them.
+fn read_drain(value: &Value<'_>, reader: &mut Reader) -> Option<DrainPolicy> {
+    let mut fields = value.object(reader)?;
+    let endpoints = fields.take("endpoints").and_then(|time| read_drain_time(&time, reader));
+    let clusters = fields.take("cluster").and_then(|time| read_drain_time(&time, reader));
+    fields.finish(reader);
+    Some(DrainPolicy { endpoints, clusters })
 }
 
 fn read_endpoints(value: &Value<'_>, endpoints: &mut Endpoints, reader: &mut Reader) {

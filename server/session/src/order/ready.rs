@@ -179,8 +179,16 @@ impl<'a> Readiness<'a> {
     /// uses something that refers to it.
     fn is_in_use(&self, state: &TypeState, resource: &Resource) -> bool {
         let is_taken = state.applied.in_use(resource.name()).any(|used| used.version() == resource.version());
-        (is_taken && (wants(state, resource.name()) || self.is_needed_unasked(resource.key())))
-            || self.may_be_asked_for(resource.key())
+        let (key, name) = (resource.key(), resource.name());
+        let is_needed = || wants(state, name) || self.is_needed_unasked(key) || self.is_about_to_come(key);
+        (is_taken && is_needed()) || self.may_be_asked_for(key)
+    }
+
+    /// Whether a stream asks for a resource that the client still uses by something that refers to it, and was not sent it yet: others
+    /// know of it.
+    fn is_about_to_come(&self, key: &ResourceKey) -> bool {
+        let awaits = |state: &TypeState| wants(state, &key.name) && !state.subscription.has(&key.name);
+        self.states(&key.resource_type).any(awaits) && !self.users(key).is_empty()
     }
 
     /// Whether a virtual host is gone for which the client did not ask by now, and the first request to it may yet come to the route

@@ -46,7 +46,12 @@ pub(crate) const ROWS: &[Row] = &[
     row(ResourceType::RouteConfiguration, ResourceType::Secret),
     row(ResourceType::RouteConfiguration, ResourceType::Cluster),
     row(ResourceType::RouteConfiguration, ResourceType::ExtensionConfig),
-    row(ResourceType::RouteConfiguration, ResourceType::VirtualHost),
+    Row {
+        from: ResourceType::RouteConfiguration,
+        to: ResourceType::VirtualHost,
+        is_always_needed: false,
+        is_used_at_once: true,
+    },
     row(ResourceType::VirtualHost, ResourceType::Secret),
     row(ResourceType::VirtualHost, ResourceType::Cluster),
 ];
@@ -77,6 +82,11 @@ pub(crate) fn all_of(key: &ResourceKey) -> Option<ResourceKey> {
 /// Whether resources of the type refer to others.
 pub(crate) fn refers(resource_type: &ResourceType) -> bool {
     ROWS.iter().any(|row| row.from == *resource_type)
+}
+
+/// Whether a client asks for resources of the type when it uses what refers to them already.
+pub(crate) fn is_used_at_once(resource_type: &ResourceType) -> bool {
+    ROWS.iter().any(|row| row.to == *resource_type && row.is_used_at_once)
 }
 
 /// Whether others refer to resources of the type.

@@ -144,7 +144,7 @@ fn no_request_panics() {
                     revision += 1;
                     publisher.publish(Revision(revision), groups(&resources));
                     let view = publisher.follow(client.node().unwrap_or(&Arc::default())).take();
-                    view.into_iter().for_each(|view| client.handle_view(view));
+                    view.into_iter().for_each(|view| client.handle_view(view, now));
                 }
                 Call::Poll { stream, after_ms } => {
                     now += Duration::from_millis(after_ms);

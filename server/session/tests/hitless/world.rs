@@ -168,7 +168,7 @@ impl World {
         let Some(receiver) = &mut self.receiver else { return };
         while let Some(view) = receiver.take() {
             if !receiver.is_outdated_by(&view) {
-                self.client.handle_view(view);
+                self.client.handle_view(view, self.now);
                 return;
             }
             *receiver = self.publisher.follow(&self.node);

@@ -65,6 +65,7 @@ pub(crate) struct World {
     pub(crate) warming: BTreeSet<String>,
     sent_clusters: BTreeMap<String, String>,
     pub(crate) has_nacked: bool,
+    now: Instant,
 }
 
 struct Nobody;
@@ -105,6 +106,7 @@ impl World {
             warming: BTreeSet::new(),
             sent_clusters: BTreeMap::new(),
             has_nacked: false,
+            now: Instant::now(),
         };
         for kind in 0..if is_per_type { N_KINDS } else { 1 } {
             let pipe = world.open(kind);
@@ -214,7 +216,7 @@ impl World {
         let Some(receiver) = &mut self.receiver else { return };
         while let Some(view) = receiver.take() {
             if !receiver.is_outdated_by(&view) {
-                self.client.handle_view(view);
+                self.client.handle_view(view, self.now);
                 return;
             }
             *receiver = self.publisher.follow(&self.node);
@@ -329,6 +331,7 @@ impl World {
     /// Takes one response from the server, checks it, and puts it on its way.
     pub(crate) fn poll(&mut self, position: usize, now: Instant) -> Result<bool, String> {
         let id = self.pipes[position].id;
+        self.now = now;
         let response = self.client.poll_response(id, now);
         self.tell_events();
         let Some(response) = response else {

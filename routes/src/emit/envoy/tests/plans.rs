@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use xds_cache::Origin;
+use xds_cache::{DrainPolicy, Origin};
 
 use crate::model::{
     DocumentKey, HeaderEdits, HeaderMatch, HeaderValue, Hostname, Kind, LbPolicy, Match, MatchType,
@@ -104,6 +104,7 @@ pub(super) fn cluster(discovery: Discovery) -> Cluster {
         lb_policy: LbPolicy::RoundRobin,
         has_sessions: false,
         is_fallback_member: false,
+        drain: DrainPolicy::default(),
         origin: Origin::Api,
     }
 }

@@ -16,6 +16,7 @@ impl All {
                 "lb_policy",
                 "common_lb_config",
                 "lrs_server",
+                "metadata",
             ],
         );
         if let Some(server) = at.get("lrs_server") {

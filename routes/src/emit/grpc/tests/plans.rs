@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::{collection, option, sample};
-use xds_cache::Origin;
+use xds_cache::{DrainPolicy, Origin};
 
 use crate::model::{
     Cors, DocumentKey, Fraction, HeaderEdits, HeaderMatch, HeaderValue, Hostname, Kind, LbPolicy, Match,
@@ -77,6 +77,7 @@ pub(super) fn cluster(discovery: Discovery) -> Cluster {
         lb_policy: LbPolicy::RoundRobin,
         has_sessions: false,
         is_fallback_member: false,
+        drain: DrainPolicy::default(),
         origin: Origin::Api,
     }
 }

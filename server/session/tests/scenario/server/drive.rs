@@ -47,7 +47,7 @@ impl Server {
                 if client.client.view().is_some_and(|current| Arc::ptr_eq(current, &view)) {
                     break;
                 }
-                client.client.handle_view(view);
+                client.client.handle_view(view, self.now);
                 let streams = self.streams.values_mut().filter(|side| side.client == *name);
                 streams.for_each(|side| side.is_awake = true);
                 break;

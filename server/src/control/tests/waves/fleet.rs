@@ -241,7 +241,7 @@ impl Simulated {
         };
         if let Some(view) = view {
             self.entry.record_view(view.key().clone(), view.is_unmatched());
-            self.session.0.lock().unwrap().handle_view(view);
+            self.session.0.lock().unwrap().handle_view(view, Instant::now());
             self.settle();
         }
         loop {
