@@ -50,7 +50,14 @@ fn message(backend: &Backend, cluster: &Cluster, leaves: &[&str]) -> Json {
     let common = with_drain(common(&name, timeout), cluster.drain);
     let tls = match &cluster.tls {
         // The policy asks for TLS that cannot be had, so requests fail rather than go out in plaintext (§1.10).
-        Some(UpstreamTls::Invalid) => return merged(common, eds(UNAVAILABLE)),
+        Some(UpstreamTls::Invalid) => {
+            let message = merged(common, eds(UNAVAILABLE));
+            return match cluster.has_sessions {
+                // Nobody is there to keep a session, but whether sessions can be kept is told by this (C87).
+                true => with(message, "common_lb_config", common_lb_config(cluster)),
+                false => message,
+            };
+        }
         Some(UpstreamTls::Verified { sni, alt_names, trusted }) => {
             Some(transport_socket(sni, alt_names, trusted.as_deref(), backend.protocol))
         }
