@@ -7,7 +7,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::resource::{Name, Resource};
+use crate::resource::{Resource, ResourceDraft};
 use crate::resource_type::ResourceType;
 use crate::xdstp;
 
@@ -63,17 +63,12 @@ pub(crate) fn key(pattern: &str) -> String {
 /// The resource that a client gets which asked for `name` and is served by `template`: the same under another name, no part of any
 /// wildcard. Its version is a function of the template and the name.
 pub(crate) fn derived(template: &Resource, name: &str) -> Resource {
-    let mut draft = template.to_draft();
-    draft.value = renamed(template.value(), name);
-    draft.key.name = Name::from(name);
-    draft.aliases = Box::default();
-    draft.in_wildcard = false;
-    draft.host_pattern = false;
-    Resource::new(draft)
+    let draft = template.to_draft().renamed(name);
+    Resource::new(ResourceDraft { in_wildcard: false, host_pattern: false, ..draft })
 }
 
 /// A Listener with another name. The name is its field 1, which canonical encoding puts first.
-fn renamed(listener: &Bytes, name: &str) -> Bytes {
+pub(crate) fn renamed(listener: &Bytes, name: &str) -> Bytes {
     let rest = after_name(listener).unwrap_or(listener);
     let mut renamed = BytesMut::with_capacity(name.len() + rest.len() + 4);
     renamed.put_u8(NAME_TAG);

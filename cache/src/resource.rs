@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::resource_type::ResourceType;
 use crate::version::{Version, VersionHasher};
-use crate::{cluster, xdstp};
+use crate::{cluster, host, xdstp};
 
 /// A resource name, as the client asks for it: compared byte by byte (row A61).
 pub type Name = Arc<str>;
@@ -94,6 +94,16 @@ pub struct ResourceDraft {
     /// that ends in it, gets the resource under that very name, unless there is one of that name. Counts for Listeners only, and
     /// is part of the version.
     pub host_pattern: bool,
+}
+
+impl ResourceDraft {
+    /// A Listener under another name, without other names. Nothing else in it depends on its name.
+    #[must_use]
+    pub fn renamed(self, name: &str) -> Self {
+        let value = host::renamed(&self.value, name);
+        let key = ResourceKey { name: name.into(), ..self.key };
+        Self { key, value, aliases: Box::default(), ..self }
+    }
 }
 
 /// One resource, immutable. Everything a client could see of it is in [`version`](Self::version).

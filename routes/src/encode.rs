@@ -1,16 +1,18 @@
 //! From what was emitted to resources, each distinct content encoded once.
 
 use std::collections::HashMap;
+use std::iter;
 use std::sync::Arc;
 
 use xds_cache::layer::Resources;
-use xds_cache::{Resource, Version};
+use xds_cache::{Resource, ResourceDraft, Version};
 use xds_codec::{Codec, Diagnostic};
 
-use crate::emit::{Emitted, FoundBy};
+use crate::emit::{Emitted, FoundBy, Sink};
 
-/// Resources by the fingerprint of what they were made of, so that the next translation finds them without writing them.
-pub(crate) type Encoded = HashMap<Version, Arc<Resource>>;
+/// Resources by the fingerprint of what they were made of, so that the next translation finds them without writing them. Each has
+/// at least one; several are the same under several names.
+pub(crate) type Encoded = HashMap<Version, Arc<[Arc<Resource>]>>;
 
 /// Makes resources, with those of an earlier translation at hand.
 pub(crate) struct Encoder<'a> {
@@ -35,64 +37,75 @@ impl<'a> Encoder<'a> {
         Self { codec, previous, encoded, refused: Vec::new() }
     }
 
-    /// The resources of what was emitted. A resource that is refused is left out, or stays as `last` has it; one that is as
+    /// The resources of what `emit` emits. A resource that is refused is left out, or stays as `last` has it; one that is as
     /// `last` has it is that very value.
-    pub(crate) fn resources(&mut self, emitted: Vec<Emitted<'_>>, last: Option<&Resources>) -> Resources {
-        let resources = emitted.iter().filter_map(|one| self.resource(one, last));
-        resources.map(|resource| (resource.key().clone(), resource)).collect()
+    pub(crate) fn resources<'p>(
+        &mut self,
+        last: Option<&Resources>,
+        emit: impl FnOnce(&mut Sink<'_, 'p>),
+    ) -> Resources {
+        let mut resources = Vec::with_capacity(last.map_or(0, Resources::len));
+        emit(&mut |emitted| self.take(&emitted, last, &mut resources));
+        resources.into_iter().map(|resource| (resource.key().clone(), resource)).collect()
     }
 
     pub(crate) fn finish(self) -> Encoded {
         self.encoded
     }
 
-    fn resource(&mut self, emitted: &Emitted<'_>, last: Option<&Resources>) -> Option<Arc<Resource>> {
+    /// Adds what was emitted to `resources`.
+    fn take(&mut self, emitted: &Emitted<'_>, last: Option<&Resources>, resources: &mut Vec<Arc<Resource>>) {
         let fingerprint = emitted.fingerprint;
         let known = self.encoded.get(&fingerprint);
         let known = known.or_else(|| self.previous.and_then(|previous| previous.get(&fingerprint)));
-        let resource = match known {
-            Some(resource) => Arc::clone(resource),
+        let made = match known {
+            Some(known) => Arc::clone(known),
             None => match self.encode(emitted, last) {
-                Ok(resource) => resource,
+                Ok(made) => made,
                 // Not kept under the fingerprint, or the next translation would not know that it is refused.
-                Err(last) => return last,
+                Err(kept) => return resources.extend(kept),
             },
         };
-        self.encoded.insert(fingerprint, Arc::clone(&resource));
-        Some(resource)
+        resources.extend(made.iter().cloned());
+        self.encoded.insert(fingerprint, made);
     }
 
-    /// Encodes a resource; if it is refused, what is served in its place.
+    /// Encodes a resource under each of its names; if it is refused, what is served in its place.
     fn encode(
         &mut self,
         emitted: &Emitted<'_>,
         last: Option<&Resources>,
-    ) -> Result<Arc<Resource>, Option<Arc<Resource>>> {
+    ) -> Result<Arc<[Arc<Resource>]>, Vec<Arc<Resource>>> {
         let message = emitted.message();
-        match self.codec.resource_from_json(&message) {
-            Ok(resource) => {
-                let mut draft = resource.to_draft();
-                draft.origin = emitted.origin.clone();
-                draft.host_pattern = emitted.found_by != FoundBy::Name;
-                draft.in_wildcard = emitted.found_by != FoundBy::Pattern;
-                let resource = Resource::new(draft);
-                let before = last.and_then(|last| last.get(resource.key()));
-                let is_same = |before: &&Arc<Resource>| {
-                    before.version() == resource.version() && before.origin() == resource.origin()
-                };
-                Ok(before.filter(is_same).cloned().unwrap_or_else(|| Arc::new(resource)))
-            }
+        let resource = match self.codec.resource_from_json(&message) {
+            Ok(resource) => resource,
             Err(diagnostics) => {
                 let text = |key: &str| message.get(key).and_then(|value| value.as_str()).unwrap_or_default();
                 let name = ["name", "cluster_name"].into_iter().map(text).find(|name| !name.is_empty());
                 let (type_url, name) = (text("@type"), name.unwrap_or_default());
                 self.refused.push(Refused { what: format!("{type_url} {name:?}"), diagnostics });
                 let is_it = |resource: &&Arc<Resource>| {
-                    resource.resource_type().type_url() == type_url && **resource.name() == *name
+                    let is_named = |name: &str| **resource.name() == *name;
+                    resource.resource_type().type_url() == type_url
+                        && (is_named(name) || emitted.further_names.iter().any(|name| is_named(name)))
                 };
-                Err(last.and_then(|last| last.values().find(is_it).cloned()))
+                return Err(last.iter().flat_map(|last| last.values()).filter(is_it).cloned().collect());
             }
-        }
+        };
+        let mut draft = resource.to_draft();
+        draft.origin = emitted.origin.clone();
+        draft.host_pattern = emitted.found_by != FoundBy::Name;
+        draft.in_wildcard = emitted.found_by != FoundBy::Pattern;
+        let further: Vec<ResourceDraft> =
+            emitted.further_names.iter().map(|name| draft.clone().renamed(name)).collect();
+        let kept = |resource: Resource| {
+            let before = last.and_then(|last| last.get(resource.key()));
+            let is_same = |before: &&Arc<Resource>| {
+                before.version() == resource.version() && before.origin() == resource.origin()
+            };
+            before.filter(is_same).cloned().unwrap_or_else(|| Arc::new(resource))
+        };
+        Ok(iter::once(draft).chain(further).map(|draft| kept(Resource::new(draft))).collect())
     }
 }
 
@@ -113,8 +126,8 @@ mod tests {
         previous: Option<(&Encoded, &Resources)>,
     ) -> (Resources, Encoded, usize) {
         let mut encoder = Encoder::new(codec, previous.map(|(encoded, _)| encoded));
-        let emitted = vec![Emitted::new("cluster", timeout, cluster, &Origin::Api)];
-        let resources = encoder.resources(emitted, previous.map(|(_, last)| last));
+        let emitted = Emitted::new("cluster", timeout, cluster, &Origin::Api);
+        let resources = encoder.resources(previous.map(|(_, last)| last), |emit| emit(emitted));
         let n_refused = encoder.refused.len();
         (resources, encoder.finish(), n_refused)
     }
@@ -136,5 +149,64 @@ mod tests {
         let (one, encoded, _) = encode(&codec, "1s", None);
         let (other, _, _) = encode(&codec, "1.000s", Some((&encoded, &one)));
         assert!(one.values().zip(other.values()).all(|(one, other)| Arc::ptr_eq(one, other)));
+    }
+
+    fn listener(name: &&'static str) -> Json {
+        let any = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+        let ads = json!({"ads": {}, "resource_api_version": "V3"});
+        let rds = json!({"route_config_name": "routes", "config_source": ads});
+        json!({
+            "@type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": name,
+            "api_listener": {"api_listener": {"@type": any, "stat_prefix": "routes", "rds": rds}},
+        })
+    }
+
+    #[test]
+    fn a_listener_under_further_names_is_what_is_written_under_each() {
+        let codec = Codec::new().unwrap();
+        let origin = Origin::File { path: "f".into(), line: 1, column: 1 };
+        let emitted = |name| Emitted::found_by(FoundBy::Authority, "listener", name, listener, &origin);
+        let names = ["a.example", "a.example:80", "b", &*"long".repeat(50).leak()];
+        let mut encoder = Encoder::new(&codec, None);
+        let each = encoder.resources(None, |emit| names.into_iter().for_each(|name| emit(emitted(name))));
+        let further = names.iter().skip(1).map(|name| (*name).to_owned()).collect();
+        let once = encoder.resources(None, |emit| emit(emitted("a.example").also_named(further)));
+        assert_eq!(encoder.refused.len(), 0);
+        let shown = |resources: &Resources| -> Vec<_> {
+            resources
+                .values()
+                .map(|resource| format!("{} {:?}", resource.version(), resource.to_draft()))
+                .collect()
+        };
+        assert_eq!((once.len(), shown(&once)), (names.len(), shown(&each)));
+    }
+
+    #[test]
+    fn when_a_name_comes_the_others_are_the_very_same() {
+        let codec = Codec::new().unwrap();
+        let emitted = |further: &[&str]| {
+            let listener = Emitted::new("listener", "a", listener, &Origin::Api);
+            listener.also_named(further.iter().map(|name| (*name).to_owned()).collect())
+        };
+        let mut encoder = Encoder::new(&codec, None);
+        let before = encoder.resources(None, |emit| emit(emitted(&["b"])));
+        let encoded = encoder.finish();
+        let mut encoder = Encoder::new(&codec, Some(&encoded));
+        let after = encoder.resources(Some(&before), |emit| emit(emitted(&["aa", "b"])));
+        let is_kept = |(key, resource)| before.get(key).is_some_and(|old| Arc::ptr_eq(old, resource));
+        assert_eq!(after.iter().map(is_kept).collect::<Vec<_>>(), [true, false, true]);
+    }
+
+    #[test]
+    fn what_is_refused_stays_under_all_of_its_names() {
+        let codec = Codec::new().unwrap();
+        let bad = |name: &&str| json!({"@type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": name, "no": 1});
+        let mut encoder = Encoder::new(&codec, None);
+        let further = || vec!["b".to_owned()];
+        let good = Emitted::new("listener", "a", listener, &Origin::Api).also_named(further());
+        let good = encoder.resources(None, |emit| emit(good));
+        let bad = Emitted::new("bad", "a", bad, &Origin::Api).also_named(further());
+        let kept = encoder.resources(Some(&good), |emit| emit(bad));
+        assert_eq!((kept.len(), kept == good, encoder.refused.len()), (2, true, 1));
     }
 }

@@ -95,9 +95,9 @@ pub fn translate(
     for (name, PlannedGroup { definition, plan }) in planned {
         let last = previous.and_then(|previous| previous.groups.get(&name));
         let last = |profile| last.and_then(|group: &GeneratedGroup| group.profiles.get(&profile));
-        let envoy = encoder.resources(emit::envoy(&plan, options), last(Profile::Envoy));
-        let (emitted, lost) = emit::grpc(&plan, options);
-        let grpc = encoder.resources(emitted, last(Profile::Grpc));
+        let envoy = encoder.resources(last(Profile::Envoy), |emit| emit::envoy(&plan, options, emit));
+        let mut lost = Vec::new();
+        let grpc = encoder.resources(last(Profile::Grpc), |emit| lost = emit::grpc(&plan, options, emit));
         losses.extend(lost);
         let profiles = BTreeMap::from([(Profile::Envoy, envoy), (Profile::Grpc, grpc)]);
         groups.insert(name, GeneratedGroup { definition, profiles });

@@ -25,7 +25,20 @@ pub(crate) struct Emitted<'p> {
     pub(crate) found_by: FoundBy,
     /// Equal for resources that are equal in every respect.
     pub(crate) fingerprint: Version,
+    /// Under which names there is the same once more. Only of Listeners: nothing in them but their name depends on it.
+    pub(crate) further_names: Vec<String>,
     write: Box<dyn Fn() -> Json + 'p>,
+}
+
+/// Takes what is emitted, one by one: most of it is known and forgotten at once, and need not be in memory all together.
+pub(crate) type Sink<'s, 'p> = dyn FnMut(Emitted<'p>) + 's;
+
+/// Everything that is emitted.
+#[cfg(test)]
+pub(crate) fn all<'p>(emit: impl FnOnce(&mut Sink<'_, 'p>)) -> Vec<Emitted<'p>> {
+    let mut all = Vec::new();
+    emit(&mut |emitted| all.push(emitted));
+    all
 }
 
 /// By which names clients find a resource.
@@ -64,12 +77,29 @@ impl<'p> Emitted<'p> {
         let mut bytes = Bytes(Vec::with_capacity(256));
         (found_by, kind, &inputs, origin).hash(&mut bytes);
         let write = Box::new(move || write(&inputs));
-        Self { origin, found_by, fingerprint: Version::of(&bytes.0), write }
+        Self { origin, found_by, fingerprint: Version::of(&bytes.0), further_names: Vec::new(), write }
     }
 
-    /// The message.
+    /// The same Listener under more names, each once: written once, because most are only names of the same Service.
+    pub(crate) fn also_named(mut self, names: Vec<String>) -> Self {
+        let mut bytes = Bytes(Vec::with_capacity(256));
+        (self.fingerprint, &names).hash(&mut bytes);
+        (self.fingerprint, self.further_names) = (Version::of(&bytes.0), names);
+        self
+    }
+
+    /// The message; of several that differ by name, the one of the first name.
     pub(crate) fn message(&self) -> Json {
         (self.write)()
+    }
+
+    /// The messages under all names.
+    #[cfg(test)]
+    pub(crate) fn messages(&self) -> Vec<Json> {
+        let first = self.message();
+        let further =
+            self.further_names.iter().map(|name| shared::with(first.clone(), "name", name.as_str()));
+        std::iter::once(first.clone()).chain(further).collect()
     }
 }
 

@@ -125,6 +125,15 @@ impl Kind {
         self.as_str() == kind && self.api_group() == group
     }
 
+    /// The namespace of an object of the kind whose document, or a reference to it, says `namespace`.
+    pub(crate) fn namespace_of(self, namespace: &str) -> &str {
+        match self.is_cluster_scoped() {
+            true => "",
+            false if namespace.is_empty() => DEFAULT_NAMESPACE,
+            false => namespace,
+        }
+    }
+
     /// Whether objects of the kind belong to no namespace; theirs is empty in a [`DocumentKey`].
     #[must_use]
     pub fn is_cluster_scoped(self) -> bool {
@@ -153,12 +162,7 @@ impl DocumentKey {
     /// The key of a document; `namespace` is ignored for kinds without.
     #[must_use]
     pub fn new(kind: Kind, namespace: &str, name: &str) -> Self {
-        let namespace = match kind.is_cluster_scoped() {
-            true => "",
-            false if namespace.is_empty() => DEFAULT_NAMESPACE,
-            false => namespace,
-        };
-        Self { kind, namespace: namespace.into(), name: name.into() }
+        Self { kind, namespace: kind.namespace_of(namespace).into(), name: name.into() }
     }
 }
 

@@ -9,6 +9,7 @@ use super::gateways::{Gateways, PlannedGateway};
 use super::hostnames::intersection;
 use super::kinds::{Contender, losers};
 use super::listeners::{PlannedListener, document_kind, resolved_refs};
+use super::lookup::{ROUTES, of_kinds};
 use super::precedence::Seniority;
 use super::statuses::{Fault, Statuses, code_of, partially_invalid};
 use super::{Host, Lookup, RoutePlan};
@@ -40,7 +41,7 @@ pub(crate) fn attachable_routes<'d>(
     documents: &'d Documents,
 ) -> Vec<AttachableRoute<'d>> {
     let mut routes = Vec::new();
-    for placed in documents.values() {
+    for (_, placed) in of_kinds(documents, ROUTES) {
         let Spec::Route(route) = &placed.document.spec else { continue };
         if !route.parents.is_empty() && route.parents.iter().all(ParentRef::is_service) {
             continue;

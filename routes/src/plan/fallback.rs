@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::backends::Referent;
-use super::lookup::Lookup;
-use crate::model::{Backend, BackendMember, BackendSource, Document, DocumentKey, Spec};
+use super::lookup::{Lookup, of_kinds};
+use crate::model::{Backend, BackendMember, BackendSource, Document, DocumentKey, Kind, Spec};
 
 /// A fallback that can be used.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,7 +58,7 @@ impl Fault {
 /// Judges every fallback.
 pub(super) fn verdicts<'d>(lookup: &Lookup<'d>) -> BTreeMap<&'d DocumentKey, Verdict> {
     let mut walk = Walk { lookup, done: BTreeMap::new(), path: Vec::new(), on_path: BTreeSet::new() };
-    for placed in lookup.documents.values() {
+    for (_, placed) in of_kinds(lookup.documents, Kind::Backend..=Kind::Backend) {
         if let Some((backend, members)) = fallback(&placed.document) {
             walk.judge(&placed.document, backend, members);
         }

@@ -8,6 +8,7 @@ use xds_codec::{Diagnostic, Severity};
 
 use super::Lookup;
 use super::listeners::{PlannedListener, listeners};
+use super::lookup::of_kinds;
 use super::precedence::Seniority;
 use super::statuses::{Fault, Statuses, code_of};
 use crate::conditions::{Condition, Truth};
@@ -54,7 +55,7 @@ impl<'d> Gateways<'d> {
         diagnostics: &mut Vec<Diagnostic>,
     ) -> Self {
         let mut gateways = Self { list: Vec::new(), by_key: BTreeMap::new(), foreign: BTreeSet::new() };
-        for Placed { document, group, .. } in documents.values() {
+        for (_, Placed { document, group, .. }) in of_kinds(documents, Kind::Gateway..=Kind::Gateway) {
             let Spec::Gateway(gateway) = &document.spec else { continue };
             if let Err(why) = ownership(gateway, documents, options) {
                 let message = format!("this Gateway is left to others: {why}");
@@ -146,7 +147,7 @@ impl<'d> Gateways<'d> {
 
     /// Says what became of classes, Gateways and listeners, once routes are attached.
     pub(crate) fn report(&self, documents: &Documents, options: &Options, statuses: &mut Statuses) {
-        for (key, placed) in documents {
+        for (key, placed) in of_kinds(documents, Kind::GatewayClass..=Kind::GatewayClass) {
             let Spec::GatewayClass { controller } = &placed.document.spec else { continue };
             if options.controller_name.as_ref().is_none_or(|ours| ours == controller) {
                 statuses.object(key, Condition::holds("Accepted", "Accepted"));

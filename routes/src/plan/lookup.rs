@@ -1,6 +1,7 @@
 //! Everything that references lead to, indexed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 
 use xds_codec::{Diagnostic, Severity};
 
@@ -9,11 +10,13 @@ use super::parts::PlannedRoute;
 use super::policies::Policies;
 use super::statuses::code_of;
 use crate::model::{Document, DocumentKey, EndpointSlice, Kind, ReferenceGrant, Spec, Spot};
-use crate::translate::{Documents, Options};
+use crate::translate::{Documents, Options, Placed};
 
 /// All documents, indexed by what refers to them.
 pub(crate) struct Lookup<'d> {
     pub(super) documents: &'d Documents,
+    /// By kind, namespace and name.
+    by_identity: HashMap<(Kind, &'d str, &'d str), &'d Document>,
     /// By the namespace that they stand in.
     pub(super) grants: BTreeMap<&'d str, Vec<&'d ReferenceGrant>>,
     /// By namespace and service, in order of their names.
@@ -59,22 +62,25 @@ impl RefProblem {
 impl<'d> Lookup<'d> {
     /// Indexes the documents, and judges the fallbacks among them.
     pub(crate) fn new(documents: &'d Documents, options: &Options) -> Self {
+        let identity = |(key, placed): (&'d DocumentKey, &'d Placed)| {
+            ((key.kind, &*key.namespace, &*key.name), &*placed.document)
+        };
         let mut lookup = Self {
             documents,
+            by_identity: documents.iter().map(identity).collect(),
             grants: BTreeMap::new(),
             slices: BTreeMap::new(),
             policies: Policies::of(documents),
             fallbacks: BTreeMap::new(),
             matches_whole_paths: options.matches_whole_paths,
         };
-        for (key, placed) in documents {
-            let spec = &placed.document.spec;
-            if let Spec::ReferenceGrant(grant) = spec {
-                lookup.grants.entry(&key.namespace).or_default().push(grant);
-            }
-            if let Spec::EndpointSlice(slice) = spec
-                && let Some(service) = &slice.service
-            {
+        for (key, placed) in of_kinds(documents, Kind::ReferenceGrant..=Kind::ReferenceGrant) {
+            let Spec::ReferenceGrant(grant) = &placed.document.spec else { continue };
+            lookup.grants.entry(&key.namespace).or_default().push(grant);
+        }
+        for (key, placed) in of_kinds(documents, Kind::EndpointSlice..=Kind::EndpointSlice) {
+            let Spec::EndpointSlice(slice) = &placed.document.spec else { continue };
+            if let Some(service) = &slice.service {
                 let services = lookup.slices.entry(&key.namespace).or_default();
                 services.entry(service.as_str()).or_default().push(slice);
             }
@@ -85,7 +91,19 @@ impl<'d> Lookup<'d> {
 
     /// A document by its identity.
     pub(super) fn document(&self, kind: Kind, namespace: &str, name: &str) -> Option<&'d Document> {
-        let placed = self.documents.get(&DocumentKey::new(kind, namespace, name))?;
-        Some(&placed.document)
+        self.by_identity.get(&(kind, kind.namespace_of(namespace), name)).copied()
     }
+}
+
+/// The kinds whose documents are routes.
+pub(super) const ROUTES: RangeInclusive<Kind> = Kind::GrpcRoute..=Kind::Route;
+
+/// The documents of some kinds, in order. The others are not even looked at: they may be many, and each is far away in memory.
+pub(super) fn of_kinds(
+    documents: &Documents,
+    kinds: RangeInclusive<Kind>,
+) -> impl Iterator<Item = (&DocumentKey, &Placed)> {
+    let (first, last) = kinds.into_inner();
+    let begin = DocumentKey { kind: first, namespace: "".into(), name: "".into() };
+    documents.range(begin..).take_while(move |(key, _)| key.kind <= last)
 }

@@ -19,7 +19,7 @@ use xds_codec::{Diagnostic, Severity};
 use self::consumers::{Consumers, group_of};
 use super::backends::Referent;
 use super::listeners::resolved_refs;
-use super::lookup::{Lookup, RoutePlan};
+use super::lookup::{Lookup, ROUTES, RoutePlan, of_kinds};
 use super::parts::{Action, Backend, MeshService, PlannedRoute, RouteId, Target, Weighted};
 use super::precedence::{Rank, Seniority};
 use super::split::{self, PlannedSplit};
@@ -56,7 +56,7 @@ pub(crate) fn mesh(
             claims.entry(place).or_default().entry(&split.document.key).or_insert(Claim::Split(split));
         }
     }
-    for placed in documents.values() {
+    for (_, placed) in of_kinds(documents, Kind::Service..=Kind::Service) {
         for place in places_of_service(placed) {
             let key = &placed.document.key;
             claims.entry(place).or_default().entry(key).or_insert(Claim::Own(&placed.document));
@@ -151,7 +151,7 @@ impl<'p> Claim<'p> {
 
 fn mesh_routes<'d>(lookup: &Lookup<'d>, documents: &'d Documents) -> Vec<MeshRoute<'d>> {
     let mut routes = Vec::new();
-    for placed in documents.values() {
+    for (_, placed) in of_kinds(documents, ROUTES) {
         let Spec::Route(route) = &placed.document.spec else { continue };
         if route.parents.iter().any(ParentRef::is_service) {
             let (document, group, parents) = (&*placed.document, &placed.group, route.parents.as_slice());

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::backends::{Referent, backend_kind};
 use super::listeners::resolved_refs;
-use super::lookup::Lookup;
+use super::lookup::{Lookup, of_kinds};
 use super::parts::{Action, Discovery, Plan, PlannedRoute, Target, UpstreamTls};
 use super::precedence::Seniority;
 use super::statuses::Statuses;
 use super::tls::invalid_tls;
 use crate::conditions::{Condition, ParentStatus};
-use crate::model::{Backend, BackendTlsPolicy, Document, DocumentKey, ObjectRef, Spec};
+use crate::model::{Backend, BackendTlsPolicy, Document, DocumentKey, Kind, ObjectRef, Spec};
 use crate::translate::Documents;
 
 /// The policies by what they target.
@@ -26,7 +26,7 @@ impl<'d> Policies<'d> {
     /// Of policies with the same target the oldest holds.
     pub(super) fn of(documents: &'d Documents) -> Self {
         let mut policies = Self::default();
-        for placed in documents.values() {
+        for (_, placed) in of_kinds(documents, Kind::BackendTlsPolicy..=Kind::BackendTlsPolicy) {
             let document = &*placed.document;
             let Spec::BackendTlsPolicy(policy) = &document.spec else { continue };
             let seniority = Seniority::of(document);
@@ -59,7 +59,7 @@ impl<'d> Lookup<'d> {
     /// its targets; and of every Backend.
     pub(crate) fn report<'p>(&self, plans: impl Iterator<Item = &'p Plan>, statuses: &mut Statuses) {
         let ancestors = self.ancestors(plans);
-        for placed in self.documents.values() {
+        for (_, placed) in of_kinds(self.documents, Kind::BackendTlsPolicy..=Kind::Backend) {
             let document = &*placed.document;
             if let Spec::BackendTlsPolicy(policy) = &document.spec {
                 self.report_policy(document, policy, &ancestors, statuses);

@@ -6,7 +6,7 @@ use xds_cache::GroupName;
 use xds_codec::{Diagnostic, Severity};
 
 use super::backends::{Referent, is_http2_name};
-use super::lookup::{Lookup, RefProblem};
+use super::lookup::{Lookup, RefProblem, of_kinds};
 use super::parts::{Action, Backend, PlannedRoute, RouteId, Target, Weighted};
 use super::precedence::Seniority;
 use super::statuses::{Fault, code_of};
@@ -35,7 +35,7 @@ pub(super) fn plan_splits<'d>(
 ) -> Vec<PlannedSplit<'d>> {
     let roots = roots(lookup);
     let mut all = Vec::new();
-    for placed in lookup.documents.values() {
+    for (_, placed) in of_kinds(lookup.documents, Kind::TrafficSplit..=Kind::TrafficSplit) {
         let document = &*placed.document;
         let Spec::TrafficSplit(split) = &document.spec else { continue };
         let mut planner =
@@ -61,7 +61,7 @@ type Roots<'d> = BTreeMap<(&'d GroupName, &'d str, &'d str), &'d Document>;
 
 fn roots<'d>(lookup: &Lookup<'d>) -> Roots<'d> {
     let mut roots = Roots::new();
-    for placed in lookup.documents.values() {
+    for (_, placed) in of_kinds(lookup.documents, Kind::TrafficSplit..=Kind::TrafficSplit) {
         let document = &*placed.document;
         let Spec::TrafficSplit(split) = &document.spec else { continue };
         let namespace = &*document.key.namespace;

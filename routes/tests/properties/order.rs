@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::Value as Json;
 use xds_cache::Profile;
-use xds_routes::{Options, translate};
+use xds_routes::{Options, Translation, translate};
 
 use super::documents::worlds;
 use super::support::{CODEC, Reading, copied, outcome_text};
@@ -24,6 +24,13 @@ fn shuffled_keys(value: &Json, seed: u64) -> Json {
         Json::Array(items) => items.iter().map(|item| shuffled_keys(item, seed)).collect(),
         Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => value.clone(),
     }
+}
+
+/// All that clients, and the publisher, could see of resources.
+fn shown(translation: &Translation) -> Vec<String> {
+    let profiles = translation.groups.values().flat_map(|group| group.profiles.values());
+    let resources = profiles.flat_map(|resources| resources.values());
+    resources.map(|resource| format!("{} {:?}", resource.version(), resource.to_draft())).collect()
 }
 
 proptest! {
@@ -62,6 +69,22 @@ proptest! {
                 }
             }
         }
+    }
+
+    /// What is taken from a translation of other documents is what would be made of these.
+    #[test]
+    fn what_was_translated_before_changes_nothing(before in worlds(), documents in worlds(), n_common in 0..8_usize) {
+        // Some documents are in both, so that something is taken over.
+        let common = before.iter().take(n_common).cloned();
+        let after: Vec<Json> = common.chain(documents).collect();
+        let (before, after) = (reading(&before), reading(&after));
+        let options = Options::default();
+        let previous = before.translate(&options);
+        let alone = after.translate(&options);
+        let following = translate(&CODEC, &after.documents, &options, Some(&previous));
+        prop_assert_eq!(outcome_text(&alone), outcome_text(&following));
+        prop_assert_eq!(&alone.diagnostics, &following.diagnostics);
+        prop_assert_eq!(shown(&alone), shown(&following));
     }
 
     #[test]

@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use xds_cache::layer::{EffectiveGroup, differing};
+use xds_cache::layer::{self, EffectiveGroup, Resources};
 use xds_cache::{GroupName, Groups, Origin, Profile, Resource, ResourceKey, StatusBoard};
 use xds_codec::{Diagnostic, Place, Severity};
 
 use super::candidate::warning;
+use super::walk::differing;
 
 /// What is doubtful about `after`: of the resources that `counts` takes in the `touched` groups, and what their change made
 /// doubtful elsewhere.
@@ -29,7 +30,7 @@ pub(crate) fn doubts(
         }
     }
     // Groups change with what their documents give, too.
-    let mut changed = differing(before, after);
+    let mut changed = layer::differing(before, after);
     changed.extend(touched);
     for name in &changed {
         let Some(group) = after.get(*name) else { continue };
@@ -144,17 +145,34 @@ fn may_meet(a: &EffectiveGroup, b: &EffectiveGroup) -> bool {
 }
 
 /// The keys that a touched group had and no longer has.
-fn removed(before: &Groups, after: &Groups, touched: &BTreeSet<&GroupName>) -> BTreeSet<ResourceKey> {
+fn removed<'a>(
+    before: &'a Groups,
+    after: &'a Groups,
+    touched: &BTreeSet<&GroupName>,
+) -> BTreeSet<ResourceKey> {
     let mut removed = BTreeSet::new();
     for name in touched {
         let Some(old) = before.get(*name) else { continue };
         let new = after.get(*name);
+        let new = new.map(|new| &**new);
         for profile in Profile::ALL {
-            let gone = old.resources_for(profile).map(|(key, _)| key);
+            let generated = |group: Option<&'a EffectiveGroup>| group?.generated.get(&profile);
+            let gone = absent(Some(&old.resources), new.map(|new| &new.resources))
+                .chain(absent(generated(Some(old)), generated(new)));
             removed.extend(gone.filter(|key| !new.is_some_and(|new| new.has(profile, key))).cloned());
         }
     }
     removed
+}
+
+/// The keys of `before` that `after` has not.
+fn absent<'a>(
+    before: Option<&'a Resources>,
+    after: Option<&'a Resources>,
+) -> impl Iterator<Item = &'a ResourceKey> {
+    static NONE: Resources = Resources::new();
+    let (before, after) = (before.unwrap_or(&NONE), after.unwrap_or(&NONE));
+    differing(before, after, |_, _| true).into_iter().filter(|key| before.contains_key(*key))
 }
 
 /// The groups of equal priority that have a resource in common with `group` and a connected node too (D3).
@@ -207,7 +225,7 @@ const MAX_DOUBTS: usize = 100;
 
 #[cfg(test)]
 mod tests {
-    use xds_cache::layer::{Generated, GeneratedGroup, LayerGroup, Resources, merge};
+    use xds_cache::layer::{Generated, GeneratedGroup, LayerGroup, merge};
     use xds_cache::{Layer, Reference, ResourceDraft, ResourceType};
 
     use super::*;

@@ -28,6 +28,7 @@ mod state;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod walk;
 pub(crate) mod wave;
 mod weights;
 mod write;

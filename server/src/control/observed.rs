@@ -12,11 +12,12 @@ use xds_api::document::{ConditionId, ConditionPart, Translated, content_hash};
 use xds_cache::GroupName;
 use xds_cache::time::{from_millis, millis};
 use xds_routes::conditions::Truth;
-use xds_routes::{Document, DocumentKey};
+use xds_routes::{Document, DocumentKey, Placed};
 use xds_store::{BlobHash, Store, StoreError};
 
 use super::key::StoreKey;
 use super::plan::Plan;
+use super::walk::differing;
 
 /// What the store remembers of documents.
 #[derive(Clone, Debug, Default)]
@@ -120,14 +121,11 @@ impl Since {
 
 /// What has to be stored along with a change from `before` to `after`.
 pub(crate) fn plan(before: &Translated, after: &Translated) -> Plan {
-    let mut changed: BTreeSet<&DocumentKey> = BTreeSet::new();
-    let generation =
-        |of: &Translated, key: &DocumentKey| of.documents.get(key).map(|placed| placed.generation);
-    let keys = before.documents.keys().chain(after.documents.keys());
-    changed.extend(keys.filter(|key| generation(before, key) != generation(after, key)));
-    let ids = before.since.keys().chain(after.since.keys());
-    let ids = ids.filter(|id| before.since.get(*id) != after.since.get(*id));
-    changed.extend(ids.map(|id| &id.object));
+    let is_same = |before: &Placed, after: &Placed| before.generation == after.generation;
+    let documents = differing(&before.documents, &after.documents, is_same);
+    let conditions = differing(&before.since, &after.since, |before, after| before == after);
+    let changed: BTreeSet<&DocumentKey> =
+        documents.into_iter().chain(conditions.into_iter().map(|id| &id.object)).collect();
     changed.into_iter().map(|key| (StoreKey::DocumentStatus(key.clone()), record(after, key))).collect()
 }
 

@@ -77,7 +77,11 @@ impl Shared {
                 Err(WriteError::Store(error)) if matches!(*error, CommitError::Conflict { .. }) => {
                     self.catch_up().await.map_err(|error| WriteError::Store(Arc::new(error.into())))?;
                 }
-                done => return done,
+                done => {
+                    // Of many documents, what was is large: whoever waits need not wait for the end of it.
+                    drop(tokio::task::spawn_blocking(move || drop(world)));
+                    return done;
+                }
             }
         }
         let head = self.parts.store.head();

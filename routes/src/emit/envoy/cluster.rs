@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::Emitted;
 use crate::emit::shared::{
     UNAVAILABLE, ads, aggregate_type, duration, eds_config, socket_address, type_of, with, with_drain,
 };
+use crate::emit::{Emitted, Sink};
 use crate::model::LbPolicy;
 use crate::plan::{Address, Backend, Cluster, Discovery, Plan, Protocol, UpstreamTls};
 
 /// Every cluster of the plan that Envoys use, once for each protocol.
-pub(super) fn clusters(plan: &Plan) -> Vec<Emitted<'_>> {
-    let mut emitted = Vec::new();
+pub(super) fn clusters<'p>(plan: &'p Plan, emit: &mut Sink<'_, 'p>) {
     for (name, cluster) in &plan.clusters {
         let leaves = match &cluster.discovery {
             Discovery::Aggregate(_) => leaves(plan, name),
@@ -23,12 +22,11 @@ pub(super) fn clusters(plan: &Plan) -> Vec<Emitted<'_>> {
         for protocol in &cluster.protocols {
             let backend = Backend { name: name.clone(), protocol: *protocol };
             let inputs = (backend, cluster, leaves.clone());
-            let write: fn(&(Backend, &Cluster, Vec<&str>)) -> Json =
+            let write: fn(&(Backend, &'p Cluster, Vec<&'p str>)) -> Json =
                 |(backend, cluster, leaves)| message(backend, cluster, leaves);
-            emitted.push(Emitted::new("Envoy cluster", inputs, write, &cluster.origin));
+            emit(Emitted::new("Envoy cluster", inputs, write, &cluster.origin));
         }
     }
-    emitted
 }
 
 /// The name of the cluster for a backend: the backend's own, with `/h2` behind it for HTTP/2. It depends on nothing else, so
@@ -52,7 +50,14 @@ fn message(backend: &Backend, cluster: &Cluster, leaves: &[&str]) -> Json {
     let common = with_drain(common(&name, timeout), cluster.drain);
     let tls = match &cluster.tls {
         // The policy asks for TLS that cannot be had, so requests fail rather than go out in plaintext (§1.10).
-        Some(UpstreamTls::Invalid) => return merged(common, eds(UNAVAILABLE)),
+        Some(UpstreamTls::Invalid) => {
+            let message = merged(common, eds(UNAVAILABLE));
+            return match cluster.has_sessions {
+                // Nobody is there to keep a session, but whether sessions can be kept is told by this (C87).
+                true => with(message, "common_lb_config", common_lb_config(cluster)),
+                false => message,
+            };
+        }
         Some(UpstreamTls::Verified { sni, alt_names, trusted }) => {
             Some(transport_socket(sni, alt_names, trusted.as_deref(), backend.protocol))
         }

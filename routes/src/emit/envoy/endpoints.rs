@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 
 use xds_cache::Origin;
 
-use super::Emitted;
+use crate::emit::Sink;
 use crate::emit::shared::{assignment, no_endpoints};
 use crate::plan::{Discovery, Plan, UpstreamTls};
 
 /// The assignments of the clusters, each once, however many clusters name it. `unavailable` is where the cluster without
 /// endpoints is from, if there is one.
-pub(super) fn assignments<'p>(plan: &'p Plan, unavailable: Option<&'p Origin>) -> Vec<Emitted<'p>> {
+pub(super) fn assignments<'p>(plan: &'p Plan, unavailable: Option<&'p Origin>, emit: &mut Sink<'_, 'p>) {
     let (mut used, mut unavailable) = (BTreeSet::new(), unavailable);
     for cluster in plan.clusters.values().filter(|cluster| !cluster.protocols.is_empty()) {
         if cluster.tls == Some(UpstreamTls::Invalid) {
@@ -24,5 +24,5 @@ pub(super) fn assignments<'p>(plan: &'p Plan, unavailable: Option<&'p Origin>) -
     }
     let used = used.into_iter().filter_map(|name| Some((name, plan.assignments.get(name)?)));
     let used = used.map(|(name, found)| assignment(name, Cow::Borrowed(found), &found.origin));
-    used.chain(unavailable.map(no_endpoints)).collect()
+    used.chain(unavailable.map(no_endpoints)).for_each(emit);
 }

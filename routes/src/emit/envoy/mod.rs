@@ -24,31 +24,29 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use xds_cache::Origin;
 
-use super::Emitted;
+use super::{Emitted, Sink};
 use crate::model::Hostname;
 use crate::plan::{Action, Chain, Host, Plan, PlannedRoute, Port, Target, TlsTermination};
 use crate::translate::Options;
 
 /// The resources of a plan for Envoys: each name of a type once.
-pub(crate) fn envoy<'p>(plan: &'p Plan, options: &Options) -> Vec<Emitted<'p>> {
-    let mut emitted = Vec::new();
+pub(crate) fn envoy<'p>(plan: &'p Plan, options: &Options, emit: &mut Sink<'_, 'p>) {
     let mut unavailable = None;
     for Served { listener, tables, origin } in served(plan, options) {
-        emitted.push(Emitted::new("Envoy listener", listener, listener::listener, origin));
+        emit(Emitted::new("Envoy listener", listener, listener::listener, origin));
         for table in tables {
             if table.routes().any(uses_unavailable) {
                 unavailable.get_or_insert(origin);
             }
-            emitted.push(Emitted::new("Envoy routes", table, route::configuration, origin));
+            emit(Emitted::new("Envoy routes", table, route::configuration, origin));
         }
     }
-    emitted.extend(cluster::clusters(plan));
+    cluster::clusters(plan, emit);
     if let Some(origin) = unavailable {
-        emitted.push(Emitted::new("Envoy unavailable", (), |()| cluster::unavailable(), origin));
+        emit(Emitted::new("Envoy unavailable", (), |()| cluster::unavailable(), origin));
     }
-    emitted.extend(endpoints::assignments(plan, unavailable));
-    emitted.extend(secret::secrets(plan));
-    emitted
+    endpoints::assignments(plan, unavailable, emit);
+    secret::secrets(plan).for_each(emit);
 }
 
 /// A listener and what it serves.

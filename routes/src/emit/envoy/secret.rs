@@ -7,12 +7,11 @@ use crate::emit::shared::type_of;
 use crate::plan::{Plan, TlsSecret};
 
 /// Every secret of the plan.
-pub(super) fn secrets(plan: &Plan) -> Vec<Emitted<'_>> {
-    let secrets = plan.secrets.iter().map(|(name, secret)| {
+pub(super) fn secrets(plan: &Plan) -> impl Iterator<Item = Emitted<'_>> {
+    plan.secrets.iter().map(|(name, secret)| {
         let (TlsSecret::Certificate { origin, .. } | TlsSecret::Trusted { origin, .. }) = secret;
         Emitted::new("secret", (name.as_str(), secret), |(name, secret)| message(name, secret), origin)
-    });
-    secrets.collect()
+    })
 }
 
 fn message(name: &str, secret: &TlsSecret) -> Json {

@@ -10,14 +10,13 @@ use std::net::IpAddr;
 use serde_json::{Value as Json, json};
 use xds_cache::{DrainPolicy, Origin};
 
-use super::{Emitted, endpoints};
+use super::{Emitted, Sink, endpoints};
 use crate::conditions::GrpcFeature;
 use crate::emit::shared::{
-    UNAVAILABLE, aggregate_type, assignment, eds_config, no_endpoints, socket_address, type_of, with,
-    with_drain,
+    UNAVAILABLE, aggregate_type, assignment, eds_config, socket_address, type_of, with, with_drain,
 };
 use crate::model::LbPolicy;
-use crate::plan::{Address, Cluster, Discovery, Plan, UpstreamTls};
+use crate::plan::{Address, Assignment, Cluster, Discovery, Plan, UpstreamTls};
 use crate::translate::Options;
 
 /// The clusters that routes reach.
@@ -81,6 +80,9 @@ enum WrittenDiscovery<'p> {
     Aggregate(Vec<Cow<'p, str>>),
 }
 
+/// Endpoints and where they are from, by name.
+type Assignments<'p> = BTreeMap<&'p str, (Cow<'p, Assignment>, &'p Origin)>;
+
 impl<'p> Clusters<'p> {
     pub(super) fn new(plan: &'p Plan, options: &Options) -> Self {
         Self { plan, reports_loads: options.reports_loads, unavailable_for: None, roots: BTreeMap::new() }
@@ -107,9 +109,9 @@ impl<'p> Clusters<'p> {
         UNAVAILABLE
     }
 
-    /// The clusters whose names were taken and their endpoints, each sorted by name.
-    pub(super) fn finish(mut self) -> Vec<Emitted<'p>> {
-        let mut clusters = BTreeMap::new();
+    /// Emits the clusters whose names were taken and their endpoints, each sorted by name.
+    pub(super) fn finish(mut self, emit: &mut Sink<'_, 'p>) {
+        let mut clusters: BTreeMap<Cow<'_, str>, (Written<'_>, &Origin)> = BTreeMap::new();
         let mut leaves: BTreeMap<Cow<'_, str>, (Leaf<'_>, bool)> = BTreeMap::new();
         for (name, root) in std::mem::take(&mut self.roots) {
             let has_sessions = root.cluster.has_sessions;
@@ -121,7 +123,7 @@ impl<'p> Clusters<'p> {
                 let drain = root.cluster.drain;
                 let written =
                     Written { name: name.clone(), discovery, has_sessions, reports_load: false, drain };
-                clusters.insert(name, written.emitted(&root.cluster.origin));
+                clusters.insert(name, (written, &root.cluster.origin));
             }
             for leaf in root.leaves {
                 let has_sessions = has_sessions || leaf.cluster.has_sessions;
@@ -129,13 +131,13 @@ impl<'p> Clusters<'p> {
                 known.1 |= has_sessions;
             }
         }
-        let mut assignments = BTreeMap::new();
+        let mut assignments = Assignments::new();
         for (name, (leaf, has_sessions)) in leaves {
             let discovery = self.discovery(leaf.source, leaf.cluster, &mut assignments);
             let reports_load = self.reports_loads;
             let drain = leaf.cluster.drain;
             let written = Written { name: name.clone(), discovery, has_sessions, reports_load, drain };
-            clusters.insert(name, written.emitted(&leaf.cluster.origin));
+            clusters.insert(name, (written, &leaf.cluster.origin));
         }
         if let Some(origin) = self.unavailable_for {
             let (name, discovery) = (Cow::Borrowed(UNAVAILABLE), WrittenDiscovery::Eds(UNAVAILABLE));
@@ -146,10 +148,15 @@ impl<'p> Clusters<'p> {
                 reports_load: false,
                 drain: DrainPolicy::default(),
             };
-            clusters.insert(name, written.emitted(origin));
-            assignments.insert(UNAVAILABLE, no_endpoints(origin));
+            clusters.insert(name, (written, origin));
+            assignments.insert(UNAVAILABLE, (Cow::Owned(endpoints::none(origin)), origin));
         }
-        clusters.into_values().chain(assignments.into_values()).collect()
+        for (written, origin) in clusters.into_values() {
+            emit(Emitted::new("gRPC cluster", written, Written::message, origin));
+        }
+        for (name, (endpoints, origin)) in assignments {
+            emit(assignment(name, endpoints, origin));
+        }
     }
 
     /// How clients come to the endpoints of a leaf; adds the assignment that it needs.
@@ -157,32 +164,27 @@ impl<'p> Clusters<'p> {
         &self,
         source: Source<'p>,
         cluster: &'p Cluster,
-        assignments: &mut BTreeMap<&'p str, Emitted<'p>>,
+        assignments: &mut Assignments<'p>,
     ) -> WrittenDiscovery<'p> {
         let origin = &cluster.origin;
-        let (name, emitted) = match source {
+        let (name, assigned) = match source {
             Source::Assignment(name) => match self.plan.assignments.get(name) {
-                Some(found) => (name, assignment(name, Cow::Borrowed(found), &found.origin)),
+                Some(found) => (name, (Cow::Borrowed(found), &found.origin)),
                 // Without an assignment, clients would wait for 15 seconds before the first call fails.
-                None => (name, assignment(name, Cow::Owned(endpoints::none(origin)), origin)),
+                None => (name, (Cow::Owned(endpoints::none(origin)), origin)),
             },
             Source::Addresses(name, addresses) => {
-                let endpoints = endpoints::of_addresses(&addresses, origin);
-                (name, assignment(name, Cow::Owned(endpoints), origin))
+                (name, (Cow::Owned(endpoints::of_addresses(&addresses, origin)), origin))
             }
             Source::Name(host, port) => return WrittenDiscovery::LogicalDns(host, port),
-            Source::Nowhere => (UNAVAILABLE, no_endpoints(origin)),
+            Source::Nowhere => (UNAVAILABLE, (Cow::Owned(endpoints::none(origin)), origin)),
         };
-        assignments.insert(name, emitted);
+        assignments.insert(name, assigned);
         WrittenDiscovery::Eds(name)
     }
 }
 
-impl<'p> Written<'p> {
-    fn emitted(self, origin: &'p Origin) -> Emitted<'p> {
-        Emitted::new("gRPC cluster", self, Self::message, origin)
-    }
-
+impl Written<'_> {
     fn message(&self) -> Json {
         let name = &*self.name;
         let (field, discovery) = match &self.discovery {

@@ -27,8 +27,9 @@ pub(super) fn none(origin: &Origin) -> Assignment {
 /// Whether endpoints of a zone differ in weight, which gRPC's round robin does not heed.
 pub(super) fn has_uneven_weights(assignment: &Assignment) -> bool {
     let is_uneven = |locality: &Locality| {
-        let weights: BTreeSet<_> = locality.endpoints.iter().map(|it| it.weight.unwrap_or(1)).collect();
-        weights.len() > 1
+        let mut weights = locality.endpoints.iter().map(|it| it.weight.unwrap_or(1));
+        let first = weights.next();
+        weights.any(|weight| Some(weight) != first)
     };
     assignment.localities.iter().any(is_uneven)
 }

@@ -1,7 +1,7 @@
 //! Listeners: by which names applications dial, and whose routes they get.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
@@ -25,40 +25,51 @@ pub(super) struct Table<'p> {
     pub(super) found_by: FoundBy,
 }
 
-/// All tables, and the index of the table for each name that can be dialled.
+/// The tables that can be dialled, each with its names, sorted; in order of their first names.
 ///
 /// The authority that a client asks for has the port only if the application wrote one (C44), so exact hosts have both
 /// forms. Without port, a host belongs to the gateway with the lowest port, and a service's name to its lowest port; names of
 /// gateways come before those of the mesh.
-pub(super) fn listeners(plan: &Plan) -> (Vec<Table<'_>>, BTreeMap<String, usize>) {
+pub(super) fn tables(plan: &Plan) -> Vec<(Table<'_>, Vec<String>)> {
     let mut tables = Vec::new();
-    let mut listeners = BTreeMap::new();
+    // By name, the first table that has it. Sorted afterwards, because most names are of one table among many.
+    let n_names = plan.services.iter().map(|service| 2 * service.hosts.len()).sum();
+    let mut owners: HashMap<String, usize> = HashMap::with_capacity(n_names);
     for (index, (port, table)) in gateway_tables(plan).into_iter().enumerate() {
         if table.found_by == FoundBy::Authority {
-            listeners.entry(format!("{}:{port}", table.host)).or_insert(index);
+            owners.entry(format!("{}:{port}", table.host)).or_insert(index);
         }
-        listeners.entry(table.host.to_owned()).or_insert(index);
-        tables.push(table);
+        owners.entry(table.host.to_owned()).or_insert(index);
+        tables.push((table, Vec::new()));
     }
     for service in plan.services.iter().filter(|service| !service.is_borrowed) {
         let (namespace, name, port) = (&service.namespace, &service.name, service.port);
         let index = tables.len();
-        tables.push(Table {
+        let table = Table {
             name: format!("grpc/mesh/{namespace}/{name}/{port}").into(),
             host: name,
             routes: &service.routes,
             origin: &service.origin,
             found_by: FoundBy::Authority,
-        });
+        };
+        tables.push((table, Vec::new()));
         let end = format!(":{port}");
         for host in &service.hosts {
-            listeners.entry([host.as_str(), &end].concat()).or_insert(index);
+            owners.entry([host.as_str(), &end].concat()).or_insert(index);
             if service.is_lowest_port {
-                listeners.entry(host.clone()).or_insert(index);
+                owners.entry(host.clone()).or_insert(index);
             }
         }
     }
-    (tables, listeners)
+    for (name, index) in owners {
+        if let Some((_, names)) = tables.get_mut(index) {
+            names.push(name);
+        }
+    }
+    tables.retain(|(_, names)| !names.is_empty());
+    tables.iter_mut().for_each(|(_, names)| names.sort_unstable());
+    tables.sort_unstable_by(|(_, one), (_, other)| one.cmp(other));
+    tables
 }
 
 /// The hosts of all gateways with their ports, those that come first where names clash at the front: the lowest port, the

@@ -24,43 +24,33 @@ mod checker;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use self::cluster::Clusters;
-use super::{Emitted, GrpcLoss};
+use super::{Emitted, GrpcLoss, Sink};
 use crate::conditions::GrpcFeature;
 use crate::plan::{Plan, RouteId};
 use crate::translate::Options;
 
-/// The resources of a plan for proxyless gRPC clients, and what they cannot have, sorted and unique.
+/// The resources of a plan for proxyless gRPC clients; returns what they cannot have, sorted and unique.
 ///
 /// Only what a listener leads to is written: clusters and endpoints that no route reaches are left out.
-pub(crate) fn grpc<'p>(plan: &'p Plan, options: &Options) -> (Vec<Emitted<'p>>, Vec<GrpcLoss>) {
-    let (tables, listeners) = listener::listeners(plan);
+pub(crate) fn grpc<'p>(plan: &'p Plan, options: &Options, emit: &mut Sink<'_, 'p>) -> Vec<GrpcLoss> {
     let mut emission = Emission { options, clusters: Clusters::new(plan, options), losses: BTreeSet::new() };
-    let mut emitted = Vec::new();
-    let mut has_sessions: BTreeMap<usize, bool> = BTreeMap::new();
-    let mut configurations = Vec::new();
-    for (name, index) in listeners {
-        let Some(table) = tables.get(index) else { continue };
-        let has_sessions = *has_sessions.entry(index).or_insert_with(|| {
-            let configuration = route::configuration(table, &mut emission);
-            let has_sessions = configuration.has_sessions();
-            configurations.push((configuration, table.origin));
-            has_sessions
-        });
-        let inputs = (name, Arc::clone(&table.name), has_sessions);
+    for (table, names) in listener::tables(plan) {
+        let mut names = names.into_iter();
+        let Some(name) = names.next() else { continue };
+        let configuration = route::configuration(&table, &mut emission);
+        let inputs = (name, Arc::clone(&table.name), configuration.has_sessions());
         let write: fn(&(String, Arc<str>, bool)) -> _ =
             |(name, configuration, has_sessions)| listener::message(name, configuration, *has_sessions);
-        emitted.push(Emitted::found_by(table.found_by, "gRPC listener", inputs, write, table.origin));
+        let listener = Emitted::found_by(table.found_by, "gRPC listener", inputs, write, table.origin);
+        emit(listener.also_named(names.collect()));
+        emit(Emitted::new("gRPC routes", configuration, route::Configuration::message, table.origin));
     }
-    configurations.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
-    emitted.extend(configurations.into_iter().map(|(configuration, origin)| {
-        Emitted::new("gRPC routes", configuration, route::Configuration::message, origin)
-    }));
-    emitted.extend(emission.clusters.finish());
-    (emitted, emission.losses.into_iter().collect())
+    emission.clusters.finish(emit);
+    emission.losses.into_iter().collect()
 }
 
 /// What comes together while routes are looked at.

@@ -12,7 +12,7 @@ use xds_cache::{Profile, Resource};
 use xds_codec::{Codec, Effect};
 
 use super::checker;
-use crate::emit::{FoundBy, GrpcLoss, grpc};
+use crate::emit::{Emitted, FoundBy, GrpcLoss, all, grpc};
 use crate::plan::Plan;
 use crate::translate::Options;
 
@@ -29,8 +29,20 @@ struct Outcome {
 
 /// Emits the plan and encodes it.
 fn emit(plan: &Plan, options: &Options) -> Outcome {
-    let (emitted, losses) = grpc(plan, options);
-    let emitted: Vec<_> = emitted.iter().map(|emitted| (emitted.found_by, emitted.message())).collect();
+    let mut losses = Vec::new();
+    let emitted = all(|emit| losses = grpc(plan, options, emit));
+    let messages =
+        |one: &Emitted<'_>| one.messages().into_iter().map(|message| (one.found_by, message)).collect();
+    let mut emitted: Vec<(FoundBy, Json)> = emitted.iter().flat_map::<Vec<_>, _>(messages).collect();
+    // Listeners, then their routes, each by name; the rest as it is emitted.
+    emitted.sort_by_cached_key(|(_, message)| {
+        let name = message["name"].as_str().unwrap_or_default().to_owned();
+        match (message.get("api_listener"), message.get("virtual_hosts")) {
+            (Some(_), _) => (0, name),
+            (None, Some(_)) => (1, name),
+            (None, None) => (2, String::new()),
+        }
+    });
     let encode = |(_, message): &(FoundBy, Json)| match CODEC.resource_from_json(message) {
         Ok(resource) => resource,
         Err(diagnostics) => {

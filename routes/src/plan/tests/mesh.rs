@@ -2,6 +2,7 @@
 
 use super::backends_support::{external, service, shown, to};
 use super::support::{created, documents, gateway, grpc, http, in_groups, one, planned, route, web};
+use crate::emit::{Emitted, all};
 use crate::model::{Document, RouteKind, Rule};
 use crate::plan::{Planned, plan};
 use crate::translate::{Documents, Options};
@@ -164,8 +165,9 @@ fn only_the_lowest_port_of_a_service_is_dialled_without_its_number() {
     let documents = with([grpc("b/consumer", "Service=a/s:90", "", vec![to("b/v2:80")])]);
     let planned = plan(&documents, &Options::default());
     let (_, group) = planned.groups.iter().find(|(name, _)| name.as_str() == "namespace/b").unwrap();
-    let (emitted, _) = crate::emit::grpc(&group.plan, &Options::default());
-    let names: Vec<String> = emitted.iter().map(|one| one.message()["name"].to_string()).collect();
+    let emitted = all(|emit| _ = crate::emit::grpc(&group.plan, &Options::default(), emit));
+    let messages = emitted.iter().flat_map(Emitted::messages);
+    let names: Vec<String> = messages.map(|message| message["name"].to_string()).collect();
     let has = |name: &str| names.contains(&format!("\"{name}\""));
     assert!(has("s.a:90") && !has("s.a") && !has("s.b:80"), "{names:?}");
 }

@@ -15,6 +15,7 @@ use xds_codec::{Codec, Tree, dangling};
 
 use super::action::ERROR;
 use super::envoy;
+use crate::emit::all;
 use crate::plan::Plan;
 use crate::translate::Options;
 
@@ -31,7 +32,7 @@ fn emit(plan: &Plan, options: &Options) -> Vec<Resource> {
         assert!(warnings.is_empty(), "{warnings:?}\n{message:#}");
         resource
     };
-    envoy(plan, options).iter().map(|emitted| encode(&emitted.message())).collect()
+    all(|emit| envoy(plan, options, emit)).iter().map(|emitted| encode(&emitted.message())).collect()
 }
 
 /// What is wrong with them together: names that are there twice, names that lead nowhere, and what the codec's lint says.

@@ -8,6 +8,7 @@ use serde_json::Value as Json;
 
 use super::random::{plans, weight};
 use super::{emit, faults, messages};
+use crate::emit::all;
 use crate::plan::{Action, Plan, PlannedRoute};
 use crate::translate::Options;
 
@@ -76,7 +77,7 @@ proptest! {
         let mut changed = plan.clone();
         reweigh(&mut changed, &weights);
         let [old, new] = [plan, changed].map(|plan| {
-            let emitted = super::envoy(&plan, &Options::default());
+            let emitted = all(|emit| super::envoy(&plan, &Options::default(), emit));
             emitted.iter().map(|emitted| without_weights(&emitted.message())).collect::<Vec<_>>()
         });
         prop_assert_eq!(old, new);
@@ -88,7 +89,7 @@ proptest! {
         reweigh(&mut reweighed, &weights);
         let mut messages = BTreeMap::new();
         for plan in [&plan, &reweighed, &other] {
-            for emitted in super::envoy(plan, &Options::default()) {
+            for emitted in all(|emit| super::envoy(plan, &Options::default(), emit)) {
                 let (fingerprint, message) = (emitted.fingerprint.to_string(), emitted.message());
                 prop_assert_eq!(messages.entry(fingerprint).or_insert_with(|| message.clone()), &message);
             }

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use super::emit;
 use super::plans::{plans, weight};
-use crate::emit::FoundBy;
+use crate::emit::{Emitted, FoundBy, all, grpc};
 use crate::plan::{Action, Plan, PlannedRoute};
 use crate::translate::Options;
 
@@ -74,8 +74,8 @@ proptest! {
         let mut other = plan.clone();
         reweigh(&mut other, &weights);
         let messages = |plan: &Plan| -> Vec<Json> {
-            let (emitted, _) = crate::emit::grpc(plan, &Options::default());
-            emitted.into_iter().map(|emitted| without_weights(emitted.message())).collect()
+            let emitted = all(|emit| _ = grpc(plan, &Options::default(), emit));
+            emitted.iter().flat_map(Emitted::messages).map(without_weights).collect()
         };
         prop_assert_eq!(messages(&plan), messages(&other));
     }
@@ -93,9 +93,9 @@ proptest! {
         reweigh(&mut reweighed, &weights);
         let mut messages = BTreeMap::new();
         for plan in [&plan, &reweighed, &other] {
-            for emitted in crate::emit::grpc(plan, &Options::default()).0 {
-                let (fingerprint, message) = (emitted.fingerprint.to_string(), emitted.message());
-                prop_assert_eq!(messages.entry(fingerprint).or_insert_with(|| message.clone()), &message);
+            for emitted in all(|emit| _ = grpc(plan, &Options::default(), emit)) {
+                let (fingerprint, said) = (emitted.fingerprint.to_string(), emitted.messages());
+                prop_assert_eq!(messages.entry(fingerprint).or_insert_with(|| said.clone()), &said);
             }
         }
     }
