@@ -37,8 +37,8 @@ pub(crate) struct Order {
     waiting: Option<Box<Waiting>>,
     /// Types of which the client accepted something on streams that it has closed.
     accepted: BTreeSet<ResourceType>,
-    /// What the client may have learned of, and asks for only when it uses it.
-    known: Known,
+    /// What the client may have learned of, and asks for only when it uses it. Few clients have any.
+    known: Option<Box<Known>>,
 }
 
 /// What is remembered while something waits.
@@ -157,7 +157,7 @@ impl Order {
             return Outcome { changed: before.transitional.into_keys().collect(), events: vec![] };
         }
         let blocked_until = loop {
-            let readiness = Readiness::new(view, streams, &settling, &self.known).strict();
+            let readiness = Readiness::new(view, streams, &settling, self.known.as_deref()).strict();
             let (released, blocked_until) = released(&readiness, limits, now);
             if released.is_empty() {
                 break blocked_until;
@@ -169,7 +169,7 @@ impl Order {
             }
         };
         let mut plan = Plan {
-            readiness: Readiness::new(view, streams, &settling, &self.known),
+            readiness: Readiness::new(view, streams, &settling, self.known.as_deref()),
             accepted: &self.accepted,
             limits,
             now,

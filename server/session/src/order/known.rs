@@ -16,17 +16,18 @@ use crate::stream::Stream;
 pub(super) type Known = BTreeMap<ResourceType, Arc<TypeTable>>;
 
 /// What the client may have learned of once it is brought up to this.
-pub(super) fn known(target: Target<'_>, streams: &BTreeMap<StreamId, Stream>) -> Known {
+pub(super) fn known(target: Target<'_>, streams: &BTreeMap<StreamId, Stream>) -> Option<Box<Known>> {
     let is_sent = |of: &ResourceType| streams.values().any(|stream| stream.find(of).is_some());
     let rows = table::ROWS.iter().filter(|row| row.is_used_at_once && is_sent(&row.from));
     let tables = rows.map(|row| (row.to.clone(), Arc::clone(target.table(&row.to))));
-    tables.filter(|(_, table)| !table.is_empty()).collect()
+    let known: Known = tables.filter(|(_, table)| !table.is_empty()).collect();
+    (!known.is_empty()).then(|| Box::new(known))
 }
 
 impl Plan<'_> {
     /// Finds what is gone of that and may be in use, and that the client was not sent yet: of it no older version counts.
     pub(super) fn retain_known(&mut self) {
-        for (of, known) in self.readiness.known {
+        for (of, known) in self.readiness.known.into_iter().flatten() {
             for name in &self.readiness.view.table(of).changes_since(known).removed {
                 let is_held = self.deviations.get(of).is_some_and(|held| held.contains_key(name));
                 let is_sent = self.readiness.states(of).any(|state| state.subscription.has(name));
@@ -64,7 +65,7 @@ impl Plan<'_> {
     /// Finds what of that changed and the client does not have yet: until it has asked for it, and as long as the new version has to
     /// wait, there is the one that the client was led to.
     pub(super) fn keep_known(&mut self) {
-        for (of, known) in self.readiness.known {
+        for (of, known) in self.readiness.known.into_iter().flatten() {
             for new in &self.readiness.view.table(of).changes_since(known).changed {
                 let Some(old) = known.find(new.name()) else { continue };
                 let deviation = self.deviations.get(of).and_then(|deviations| deviations.get(new.name()));

@@ -21,7 +21,7 @@ pub(super) struct Readiness<'a> {
     /// Until when clusters settle.
     pub(super) settling: &'a BTreeMap<Name, Instant>,
     /// What the client may have learned of, and asks for only when it uses it.
-    pub(super) known: &'a Known,
+    pub(super) known: Option<&'a Known>,
     /// Whether what the view has not must be there nevertheless.
     is_strict: bool,
     obstacles: RefCell<BTreeMap<(ResourceKey, bool), Option<WaitsFor>>>,
@@ -32,7 +32,7 @@ impl<'a> Readiness<'a> {
         view: &'a View,
         streams: &'a BTreeMap<StreamId, Stream>,
         settling: &'a BTreeMap<Name, Instant>,
-        known: &'a Known,
+        known: Option<&'a Known>,
     ) -> Self {
         Self { view, streams, settling, known, is_strict: false, obstacles: RefCell::default() }
     }
@@ -160,7 +160,11 @@ impl<'a> Readiness<'a> {
                     .flat_map(|all| table.referrers(all).filter(|user| !self.goes_on(user.key(), all)));
                 table.referrers(to).chain(of_all)
             };
-            let known = self.known.get(&row.from).into_iter().flat_map(|table| referrers(table));
+            let known = self
+                .known
+                .and_then(|known| known.get(&row.from))
+                .into_iter()
+                .flat_map(|table| referrers(table));
             let known = known.filter(|user| self.may_be_learned_of(user.key()));
             users.extend(known.map(|user| (user.key().clone(), false)));
             for state in self.states(&row.from) {
