@@ -100,7 +100,9 @@ impl Applied {
         removed: &[Name],
         is_whole: bool,
     ) {
-        let is_rest = self.later.back().is_some_and(|last| !last.is_whole && Arc::ptr_eq(&last.table, table));
+        // What comes after a part that was rejected may be accepted by itself.
+        let is_open = |last: &Sending| !last.is_whole && last.answer != Answer::Rejected;
+        let is_rest = self.later.back().is_some_and(|last| is_open(last) && Arc::ptr_eq(&last.table, table));
         let before = Arc::clone(self.before(self.later.len() - usize::from(is_rest)));
         let is_unchanged =
             |r: &&Arc<Resource>| before.find(r.name()).is_some_and(|old| old.version() == r.version());

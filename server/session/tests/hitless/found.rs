@@ -18,22 +18,20 @@ const ADS: Setup = Setup {
 
 const DELTA: Setup = Setup { is_delta: true, ..ADS };
 
-const PIPE: usize = 0;
-
 fn poll(n: usize) -> Step {
-    Step::Poll { pipe: PIPE, n }
+    Step::Poll { pipe: 0, n }
 }
 
 fn to_server(n: usize) -> Step {
-    Step::ToServer { pipe: PIPE, n }
+    Step::ToServer { pipe: 0, n }
 }
 
 fn to_client(n: usize) -> Step {
-    Step::ToClient { pipe: PIPE, n, verdict: YES }
+    Step::ToClient { pipe: 0, n, verdict: YES }
 }
 
 fn reject(n: usize) -> Step {
-    Step::ToClient { pipe: PIPE, n, verdict: Verdict { is_nack: true, parts: 0 } }
+    Step::ToClient { pipe: 0, n, verdict: Verdict { is_nack: true, parts: 0 } }
 }
 
 fn publish(edits: impl IntoIterator<Item = Edit>) -> Step {
@@ -119,7 +117,7 @@ fn a_cluster_that_may_need_more_in_an_older_version_is_not_ready() {
         publish([route(0, 4)]),
         to_server(1),
         poll(2),
-        Step::ToClient { pipe: PIPE, n: 2, verdict: Verdict { is_nack: true, parts: 8 } },
+        Step::ToClient { pipe: 0, n: 2, verdict: Verdict { is_nack: true, parts: 8 } },
         to_server(1),
         poll(1),
         to_client(1),
@@ -317,7 +315,7 @@ fn a_rejected_version_is_not_accepted_by_what_comes_after_it() {
         poll(1),
         to_server(1),
         poll(1),
-        Step::ToClient { pipe: PIPE, n: 2, verdict: rejects },
+        Step::ToClient { pipe: 0, n: 2, verdict: rejects },
         publish([no_listener()]),
         Step::Drain,
     ];
@@ -426,7 +424,7 @@ fn an_accepted_part_after_a_rejected_one_frees_what_waits() {
         to_client(1),
         to_server(1),
         poll(1),
-        Step::ToClient { pipe: PIPE, n: 1, verdict: Verdict { is_nack: true, parts: 10 } },
+        Step::ToClient { pipe: 0, n: 1, verdict: Verdict { is_nack: true, parts: 10 } },
     ];
     assert_eq!(history(DELTA, &steps), Ok(()));
 }
@@ -445,8 +443,7 @@ fn a_scope_leads_to_what_there_was_when_it_was_sent() {
     assert_eq!(history(Setup { is_scoped: true, ..ADS }, &steps), Ok(()));
 }
 
-/// A route changes while the scope that leads to it is on its way, and is gone before it is asked for: nobody has the clusters of the
-/// second version.
+/// A route changes while the scope that leads to it is on its way, and is gone before it is asked for.
 #[test]
 fn what_a_scope_leads_to_stays_as_it_was_until_it_is_asked_for() {
     let steps = [
@@ -478,4 +475,24 @@ fn a_route_that_comes_back_for_a_moment_keeps_its_clusters() {
         publish([listener(1, 0), route(1, 8)]),
     ];
     assert_eq!(history(Setup { is_scoped: true, is_per_type: true, ..ADS }, &steps), Ok(()));
+}
+
+/// A part of what did not fit into one response is rejected, and accepted when it is sent again, while the last part waits.
+#[test]
+fn a_part_that_is_sent_again_is_accepted_by_itself() {
+    let steps = [
+        publish([route(0, 10)]),
+        poll(1),
+        publish([cluster(3, true), route(1, 0), cluster(1, true)]),
+        publish([cluster(0, true)]),
+        to_client(1),
+        to_server(1),
+        poll(3),
+        to_client(2),
+        to_server(2),
+        reject(1),
+        to_server(2),
+        Step::Drain,
+    ];
+    assert_eq!(history(Setup { max_response_bytes: 300, ..DELTA }, &steps), Ok(()));
 }
