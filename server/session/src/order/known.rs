@@ -37,18 +37,17 @@ impl Plan<'_> {
                 if self.readiness.is_used_at_once(key) && self.may_retain(key, &users) {
                     let kept = Arc::clone(resource);
                     let obstacle = self.readiness.obstacle_for(resource);
-                    if obstacle.is_some() && self.readiness.may_have(key) {
-                        // It goes on with that.
-                        continue;
-                    }
-                    let deviation = match obstacle {
-                        None => Deviation::Kept(kept),
-                        Some(waits_for) => {
-                            self.transient.insert(of.clone());
-                            self.note(key, false, waits_for);
-                            Deviation::Withheld(Some(kept))
+                    let must_wait = obstacle.is_some();
+                    if let Some(waits_for) = obstacle {
+                        self.note(key, false, waits_for);
+                        if self.readiness.may_have(key) {
+                            // Until then it goes on with that.
+                            continue;
                         }
-                    };
+                        self.transient.insert(of.clone());
+                    }
+                    let deviation =
+                        if must_wait { Deviation::Withheld(Some(kept)) } else { Deviation::Kept(kept) };
                     self.deviations.entry(of.clone()).or_default().insert(Arc::clone(name), deviation);
                     match users.into_iter().next().filter(|_| self.readiness.is_about_to_come(key)) {
                         Some((user, _)) => {
