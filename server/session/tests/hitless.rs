@@ -7,7 +7,7 @@
 //!
 //! `XDS_CASES` (default 4,000) says how many histories are run of each, `XDS_SEED` which; without it they are always the same, so
 //! that a change fails by its own fault. Before a release: `XDS_SEED=$RANDOM XDS_CASES=300000 cargo test --release -p xds-session
-//! --test hitless`. What was found so is kept in `found`; the last two searches found nothing (seeds 3121 and 424242).
+//! --test hitless`. What was found so is kept in `found`.
 
 #![expect(clippy::expect_used, reason = "a test may fail")]
 
