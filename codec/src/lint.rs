@@ -140,13 +140,11 @@ fn cluster(message: &DynamicMessage, path: &Path<'_>, findings: &mut Findings) {
 
 /// What a cluster says to this server alone: how long it and its endpoints drain.
 fn own_metadata(metadata: &DynamicMessage, path: &Path<'_>, findings: &mut Findings) {
-    let filters = map(metadata, "filter_metadata");
-    let own = filters.get(&MapKey::String(METADATA.to_owned())).and_then(Value::as_message);
-    let Some(own) = own else { return };
+    let filters = entries(metadata, "filter_metadata");
+    let Some((_, own)) = filters.iter().find(|(name, _)| name == METADATA) else { return };
     let path = path.field("filter_metadata");
     let path = path.key(METADATA);
-    for (key, value) in map(own, "fields") {
-        let MapKey::String(key) = key else { continue };
+    for (key, value) in entries(own, "fields") {
         let path = path.key(&key);
         if ![DRAIN_ENDPOINTS, DRAIN_CLUSTER].contains(&key.as_str()) {
             let text =
@@ -154,8 +152,7 @@ fn own_metadata(metadata: &DynamicMessage, path: &Path<'_>, findings: &mut Findi
             findings.push(Finding::error("unknown-field", &path, text));
             continue;
         }
-        let value = value.as_message().and_then(|value| text(value, "string_value"));
-        match value.map(|value| duration(&value)) {
+        match text(&value, "string_value").map(|value| duration(&value)) {
             Some(Ok(_)) => {}
             Some(Err(error)) => findings.push(Finding::error("bad-duration", &path, error.to_string())),
             None => findings.push(Finding::error("bad-duration", &path, "expected a text such as \"30s\"")),
@@ -199,10 +196,16 @@ pub(crate) fn texts(message: &DynamicMessage, field: &str) -> Vec<String> {
     items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The entries of a map.
-fn map(message: &DynamicMessage, field: &str) -> HashMap<MapKey, Value> {
+/// The entries of a map from names to messages, sorted.
+pub(crate) fn entries(message: &DynamicMessage, field: &str) -> Vec<(String, DynamicMessage)> {
     let value = message.get_field_by_name(field);
-    value.as_deref().and_then(Value::as_map).cloned().unwrap_or_default()
+    let Some(map) = value.as_deref().and_then(Value::as_map) else { return Vec::new() };
+    let entry = |(key, value): (&MapKey, &Value)| {
+        value.as_message().map(|message| (crate::walk::key_text(key), message.clone()))
+    };
+    let mut entries: Vec<_> = map.iter().filter_map(entry).collect();
+    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    entries
 }
 
 /// The messages of a repeated field.

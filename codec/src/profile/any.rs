@@ -1,6 +1,6 @@
 //! `Any`s: of which type they are, and what is in them.
 
-use prost_reflect::{DynamicMessage, Value};
+use prost_reflect::DynamicMessage;
 
 use crate::lint::text;
 
@@ -14,18 +14,6 @@ pub(super) fn type_of(inner: &crate::inner::Inner, any: &DynamicMessage) -> Stri
     let content = crate::encode::decode_any(inner, any);
     let url = content.and_then(|content| text(&content, "type_url"));
     url.map_or(name, |url| after_slash(&url).to_owned())
-}
-
-/// The entries of a map from names to messages, sorted.
-pub(super) fn entries(message: &DynamicMessage, field: &str) -> Vec<(String, DynamicMessage)> {
-    let value = message.get_field_by_name(field);
-    let Some(map) = value.as_deref().and_then(Value::as_map) else { return Vec::new() };
-    let entry = |(key, value): (&prost_reflect::MapKey, &Value)| {
-        value.as_message().map(|message| (crate::walk::key_text(key), message.clone()))
-    };
-    let mut entries: Vec<_> = map.iter().filter_map(entry).collect();
-    entries.sort_by(|a, b| a.0.cmp(&b.0));
-    entries
 }
 
 /// The last part of a type name, for messages.

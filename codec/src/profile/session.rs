@@ -11,12 +11,11 @@ use xds_cache::{Name, Profile, ResourceKey, ResourceType};
 
 use super::Effect::Ignored;
 use super::ProfileFinding;
-use super::any::entries;
 use super::reach::{Asker, Resources, decode};
 use super::rule::{Fault, Scope, Side, enum_at, has, value_at};
 use crate::encode::decode_any;
 use crate::inner::Inner;
-use crate::lint::{child, list, text};
+use crate::lint::{child, entries, list, text};
 use crate::path::Path;
 use crate::walk::walk;
 

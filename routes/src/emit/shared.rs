@@ -198,7 +198,6 @@ fn weight(endpoint: &Endpoint) -> u64 {
     endpoint.weight.unwrap_or(1).max(1).into()
 }
 
-/// The object with one more field.
 /// A cluster with what it says of draining.
 pub(super) fn with_drain(cluster: Json, drain: DrainPolicy) -> Json {
     let times = [(DRAIN_ENDPOINTS, drain.endpoints), (DRAIN_CLUSTER, drain.clusters)];
@@ -212,6 +211,7 @@ pub(super) fn with_drain(cluster: Json, drain: DrainPolicy) -> Json {
     }
 }
 
+/// The object with one more field.
 pub(super) fn with(object: Json, field: &str, value: impl Into<Json>) -> Json {
     let mut fields = match object {
         Json::Object(fields) => fields,

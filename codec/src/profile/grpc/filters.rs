@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use prost_reflect::DynamicMessage;
 
 use super::super::Effect::{Differs, Ignored, Rejected};
-use super::super::any::{entries, short, type_of};
+use super::super::any::{short, type_of};
 use super::super::rule::{Fault, Rule, Scope, Side, When, has, value_at};
 use crate::encode::decode_any;
-use crate::lint::{child, list, text};
+use crate::lint::{child, entries, list, text};
 use crate::path::Path;
 
 pub(super) const HTTP_FILTER: &str = "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter";

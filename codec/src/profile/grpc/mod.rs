@@ -9,12 +9,12 @@ use prost_reflect::{DynamicMessage, ReflectMessage, Value};
 use xds_cache::{Name, Profile, Reference, ResourceKey, ResourceType};
 
 use super::aggregate::{self, Members};
-use super::any::entries;
 use super::reach::{Asker, Resources, decode};
 use super::rule::{Fault, Rules, Scope, Side, has};
 use super::{Effect, ProfileFinding};
 use crate::encode::decode_any;
 use crate::inner::{Inner, MAX_ANY_DEPTH};
+use crate::lint::entries;
 use crate::path::Path;
 use crate::references;
 
