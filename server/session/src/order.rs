@@ -393,7 +393,7 @@ impl Plan<'_> {
         let deviations = self.deviations.entry(key.resource_type.clone()).or_default();
         // A client that has it keeps it; one that asks for it now might not have what it refers to. What is used before it is there has
         // to come nevertheless: virtual hosts, and routes of a scope.
-        let deviation = if uses_clusters && !self.readiness.is_used_at_once(key) {
+        let deviation = if uses_clusters && !table::is_used_at_once(&key.resource_type, &users) {
             Deviation::Withheld(Some(Arc::clone(resource)))
         } else {
             Deviation::Kept(Arc::clone(resource))

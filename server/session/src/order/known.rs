@@ -34,7 +34,7 @@ impl Plan<'_> {
                 let Some(resource) = known.find(name).filter(|_| !is_held && !is_sent) else { continue };
                 let key = resource.key();
                 let users = self.readiness.users(key);
-                if self.readiness.is_used_at_once(key) && self.may_retain(key, &users) {
+                if table::is_used_at_once(of, &users) && self.may_retain(key, &users) {
                     let kept = Arc::clone(resource);
                     let obstacle = self.readiness.obstacle_for(resource);
                     let must_wait = obstacle.is_some();

@@ -200,13 +200,14 @@ impl<'a> Readiness<'a> {
 
     /// Whether the client uses something that leads to a resource at once, and does not ask for it.
     pub(super) fn is_led_to(&self, key: &ResourceKey) -> bool {
-        self.is_needed_unasked(key) && self.is_used_at_once(key)
+        self.is_needed_unasked(key) && table::is_used_at_once(&key.resource_type, &self.users(key))
     }
 
     /// The same, and a stream asks for it that was not sent it yet.
     pub(super) fn is_about_to_come(&self, key: &ResourceKey) -> bool {
         let awaits = |state: &TypeState| wants(state, &key.name) && !state.subscription.has(&key.name);
-        self.states(&key.resource_type).any(awaits) && self.is_used_at_once(key)
+        self.states(&key.resource_type).any(awaits)
+            && table::is_used_at_once(&key.resource_type, &self.users(key))
     }
 
     /// Whether a stream that asks for a resource may have it in some version.
@@ -221,14 +222,6 @@ impl<'a> Readiness<'a> {
             |to: &&ResourceKey| table::row_of(resource.resource_type(), &to.resource_type).is_some();
         let mut references = resource.references().iter().map(|reference| &reference.to).filter(is_of_order);
         references.find_map(|to| self.obstacle(to, true))
-    }
-
-    /// Whether something refers to a resource that the client uses before it has that.
-    pub(super) fn is_used_at_once(&self, key: &ResourceKey) -> bool {
-        self.users(key).iter().any(|(user, _)| {
-            let row = table::row_of(&user.resource_type, &key.resource_type);
-            row.is_some_and(|row| row.is_used_at_once)
-        })
     }
 
     /// Whether a virtual host is gone for which the client did not ask by now, and the first request to it may yet come to the route

@@ -61,6 +61,11 @@ pub(crate) fn row_of(from: &ResourceType, to: &ResourceType) -> Option<&'static 
     ROWS.iter().find(|row| row.from == *from && row.to == *to)
 }
 
+/// Whether a client uses one of these, which refer to a resource of that type, before it has the resource.
+pub(crate) fn is_used_at_once(to: &ResourceType, users: &[(ResourceKey, bool)]) -> bool {
+    users.iter().any(|(user, _)| row_of(&user.resource_type, to).is_some_and(|row| row.is_used_at_once))
+}
+
 /// What a reference to all resources names of which `key` is one: all scoped routes, or all virtual hosts of a route configuration.
 pub(crate) fn all_of(key: &ResourceKey) -> Option<ResourceKey> {
     let name = match key.resource_type {
