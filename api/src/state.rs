@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use xds_cache::{GroupName, LoadBoard, Publisher, StatusBoard};
+use xds_cache::{GroupName, LoadBoard, Publisher, Refusals, StatusBoard};
 use xds_codec::Codec;
 
 use crate::acks::Acks;
@@ -23,6 +23,8 @@ pub struct ApiState {
     pub board: Arc<StatusBoard>,
     /// What clients report of their requests.
     pub loads: Arc<LoadBoard>,
+    /// Counts what passes a limit.
+    pub refusals: Arc<Refusals>,
     /// Drives rollouts.
     pub rollouts: Arc<dyn Rollouts>,
     /// Who has applied what.

@@ -22,7 +22,7 @@ use xds_api::wave::WavePhase;
 use xds_cache::loads::Recorded;
 use xds_cache::status::Variant;
 use xds_cache::wave::Share;
-use xds_cache::{Publisher, ResourceType, Revision, StatusBoard};
+use xds_cache::{Publisher, Refusals, ResourceType, Revision, StatusBoard};
 use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
 
@@ -113,9 +113,9 @@ struct FeatureLabel {
 }
 
 impl Metrics {
-    /// Nothing has happened yet. What `publisher` and `board` hold is looked up when the metrics are read.
+    /// Nothing has happened yet. The contents of `publisher`, `board` and `refusals` are read at each scrape.
     #[must_use]
-    pub fn new(publisher: Arc<Publisher>, board: Arc<StatusBoard>) -> Self {
+    pub fn new(publisher: Arc<Publisher>, board: Arc<StatusBoard>, refusals: Arc<Refusals>) -> Self {
         let mut metrics = Self {
             registry: Registry::default(),
             streams: Family::default(),
@@ -143,7 +143,7 @@ impl Metrics {
         }
         metrics.grpc_unsupported(&BTreeMap::new());
         metrics.register();
-        metrics.registry.register_collector(Box::new(Scrape::new(publisher, board)));
+        metrics.registry.register_collector(Box::new(Scrape::new(publisher, board, refusals)));
         metrics.registry.register_collector(Box::new(Process));
         metrics
     }
@@ -395,7 +395,7 @@ mod tests {
     use super::*;
 
     fn metrics() -> Metrics {
-        Metrics::new(Arc::new(Publisher::new()), StatusBoard::new())
+        Metrics::new(Arc::new(Publisher::new()), StatusBoard::new(), Arc::default())
     }
 
     fn line<'a>(text: &'a str, name: &str) -> Option<&'a str> {
@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn resources_are_counted_by_group_and_type() {
         let publisher = Arc::new(Publisher::new());
-        let metrics = Metrics::new(Arc::clone(&publisher), StatusBoard::new());
+        let metrics = Metrics::new(Arc::clone(&publisher), StatusBoard::new(), Arc::default());
         let resource = Arc::new(Resource::plain(ResourceType::Cluster, "a", b"x".as_slice()));
         let mut base = Layer::default();
         let resources: Resources = [(resource.key().clone(), Arc::clone(&resource))].into();

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use xds_api::handle::{BoxFuture, Control as _};
 use xds_api::{Access, Acks, ApiState, EventHub, Token};
 use xds_cache::loads::LoadLimits;
-use xds_cache::{LoadBoard, Publisher, Revision, StatusBoard};
+use xds_cache::{LoadBoard, Publisher, Refusals, Revision, StatusBoard};
 use xds_codec::Codec;
 use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
@@ -91,6 +91,7 @@ struct Parts {
     publisher: Arc<Publisher>,
     board: Arc<StatusBoard>,
     loads: Arc<LoadBoard>,
+    refusals: Arc<Refusals>,
     acks: Arc<Acks>,
     metrics: Arc<Metrics>,
     control: Control,
@@ -112,7 +113,9 @@ impl Parts {
             max_series: config.loads.max_series,
         }));
         let acks = Arc::new(Acks::new(Arc::clone(&publisher), Arc::clone(&board)));
-        let metrics = Arc::new(Metrics::new(Arc::clone(&publisher), Arc::clone(&board)));
+        let refusals = Arc::<Refusals>::default();
+        let metrics =
+            Arc::new(Metrics::new(Arc::clone(&publisher), Arc::clone(&board), Arc::clone(&refusals)));
         let parts = control::Parts {
             codec: codec.clone(),
             store: Arc::new(store),
@@ -131,7 +134,7 @@ impl Parts {
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
         metrics.ready(publisher.is_loaded());
-        Ok(Self { codec, publisher, board, loads, acks, metrics, control })
+        Ok(Self { codec, publisher, board, loads, refusals, acks, metrics, control })
     }
 
     fn grpc(&self, config: &Config) -> Arc<Grpc> {
@@ -152,6 +155,7 @@ impl Parts {
             publisher: Arc::clone(&self.publisher),
             board: Arc::clone(&self.board),
             loads: Arc::clone(&self.loads),
+            refusals: Arc::clone(&self.refusals),
         };
         Grpc::new(boards, self.codec.clone(), Arc::clone(&self.metrics), settings)
     }
@@ -175,6 +179,7 @@ impl Parts {
             publisher: Arc::clone(&self.publisher),
             board: Arc::clone(&self.board),
             loads: Arc::clone(&self.loads),
+            refusals: Arc::clone(&self.refusals),
             rollouts: Arc::new(rollouts),
             acks: Arc::clone(&self.acks),
             codec: self.codec.clone(),

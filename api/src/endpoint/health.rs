@@ -1,14 +1,18 @@
 //! `/healthz`, `/readyz` and `/metrics`.
 
+use std::time::SystemTime;
+
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use serde::Serialize;
 use utoipa::ToSchema;
+use xds_cache::refusals::Refused;
 
 use crate::answer::Answer;
 use crate::problem::ApiError;
 use crate::state::ApiState;
+use crate::time::rfc3339;
 
 /// How the server is.
 #[derive(Debug, Serialize, ToSchema)]
@@ -17,10 +21,34 @@ pub(crate) struct Health {
     pub status: &'static str,
     /// What needs attention though the server serves.
     pub problems: Vec<String>,
+    /// The limits that refused something in the last five minutes.
+    pub refused: Vec<RefusedEntry>,
+}
+
+/// A limit that refused something.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RefusedEntry {
+    /// The label of the metric `xds_refused_total`.
+    pub reason: &'static str,
+    /// The flag that sets the limit, or a few words if none does.
+    pub limit: &'static str,
+    /// How often since the server started.
+    pub count: u64,
+    /// When it last did.
+    pub last_at: String,
+}
+
+impl From<&Refused> for RefusedEntry {
+    /// The detail stays in the log: probes need no credentials.
+    fn from(refused: &Refused) -> Self {
+        let Refused { reason, n, last_at, .. } = refused;
+        Self { reason: reason.as_str(), limit: reason.limit(), count: *n, last_at: rfc3339(*last_at) }
+    }
 }
 
 pub(crate) async fn alive() -> Result<Answer, ApiError> {
-    Answer::ok(&Health { status: "alive", problems: vec![] })
+    Answer::ok(&Health { status: "alive", problems: vec![], refused: vec![] })
 }
 
 pub(crate) async fn ready(State(state): State<ApiState>) -> Result<Answer, ApiError> {
@@ -28,7 +56,8 @@ pub(crate) async fn ready(State(state): State<ApiState>) -> Result<Answer, ApiEr
     if !reasons.is_empty() {
         return Err(ApiError::NotReady(reasons));
     }
-    Answer::ok(&Health { status: "ready", problems: state.control.problems() })
+    let refused = state.refusals.recent(SystemTime::now()).iter().map(RefusedEntry::from).collect();
+    Answer::ok(&Health { status: "ready", problems: state.control.problems(), refused })
 }
 
 pub(crate) async fn metrics(State(state): State<ApiState>) -> Response {

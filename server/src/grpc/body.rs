@@ -27,7 +27,6 @@ use crate::grpc::frames::Frames;
 use crate::grpc::pace::{Place, Waiting};
 use crate::grpc::requests::RequestFrames;
 use crate::grpc::serve::Peer;
-use crate::grpc::status::status_of;
 use crate::grpc::streams::OpenStream;
 use crate::grpc::trace;
 
@@ -155,7 +154,7 @@ impl DiscoveryBody {
             None => {
                 let client =
                     SharedClient::join(&self.grpc, &self.open, &self.kind, &self.peer, &mut incoming)
-                        .map_err(|error| status_of(&error))?;
+                        .map_err(|error| self.grpc.end_of(&self.peer, &error))?;
                 let changed: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(std::future::pending());
                 self.joined = Some(Joined { client: Arc::clone(&client), changed });
                 (client, true)
@@ -163,7 +162,7 @@ impl DiscoveryBody {
         };
         trace::request(Some(&client.node().id), self.open.id, &resource_type, &incoming.request);
         let taken = client.handle_request(&self.grpc, self.open.id, incoming.request);
-        taken.map_err(|error| status_of(&error))?;
+        taken.map_err(|error| self.grpc.end_of(&self.peer, &error))?;
         if is_first {
             let receiver = client.follow(&self.grpc);
             self.joined = Some(Joined { client, changed: changed(receiver) });

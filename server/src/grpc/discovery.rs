@@ -10,8 +10,8 @@ use axum::routing::any;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, StatusCode};
 use tonic::Status;
-use xds_cache::ResourceType;
 use xds_cache::status::Variant;
+use xds_cache::{Reason, ResourceType};
 
 use crate::grpc::Grpc;
 use crate::grpc::body::DiscoveryBody;
@@ -19,6 +19,7 @@ use crate::grpc::client::StreamKind;
 use crate::grpc::fetch;
 use crate::grpc::requests::RequestFrames;
 use crate::grpc::serve::Peer;
+use crate::grpc::streams::OpenError;
 
 /// One method of a discovery service.
 #[derive(Debug)]
@@ -115,7 +116,11 @@ async fn serve(grpc: Arc<Grpc>, method: &'static Method, request: Request) -> Re
     let mut requests = RequestFrames::new(body, grpc.config.max_message_bytes);
     match (method.call, &method.resource_type) {
         (Call::Stream(variant), service) => {
-            let open = grpc.streams.open()?;
+            let open = grpc.streams.open().inspect_err(|error| {
+                if let OpenError::TooMany { .. } = error {
+                    grpc.refuse(Reason::Streams, &peer, error);
+                }
+            })?;
             let kind = StreamKind { variant, service: service.clone() };
             Ok(answer(Body::new(DiscoveryBody::new(grpc, open, kind, peer, requests))))
         }

@@ -33,7 +33,7 @@ mod wire;
 
 use std::sync::Arc;
 
-use xds_cache::{LoadBoard, Publisher, StatusBoard};
+use xds_cache::{LoadBoard, Publisher, Refusals, StatusBoard};
 use xds_codec::Codec;
 
 pub use config::{GrpcConfig, MIN_LOAD_REPORT_INTERVAL};
@@ -50,6 +50,8 @@ pub struct Boards {
     pub board: Arc<StatusBoard>,
     /// Is told the load that clients report.
     pub loads: Arc<LoadBoard>,
+    /// Counts what passes a limit.
+    pub refusals: Arc<Refusals>,
 }
 
 /// The services of the xDS port, with all that they share.
@@ -61,6 +63,7 @@ pub struct Grpc {
     publisher: Arc<Publisher>,
     board: Arc<StatusBoard>,
     loads: Arc<LoadBoard>,
+    refusals: Arc<Refusals>,
     codec: Codec,
     metrics: Arc<Metrics>,
     config: GrpcConfig,
@@ -76,11 +79,12 @@ impl Grpc {
     /// Services that serve what the publisher of `boards` publishes, and tell the others of it.
     #[must_use]
     pub fn new(boards: Boards, codec: Codec, metrics: Arc<Metrics>, config: GrpcConfig) -> Arc<Self> {
-        let Boards { publisher, board, loads } = boards;
+        let Boards { publisher, board, loads, refusals } = boards;
         Arc::new(Self {
             publisher,
             board,
             loads,
+            refusals,
             codec,
             metrics,
             streams: streams::Streams::new(config.max_streams),

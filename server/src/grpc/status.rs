@@ -1,9 +1,42 @@
 //! What a client is told when its call fails: the one place where errors become gRPC statuses.
 
+use std::time::SystemTime;
+
 use tonic::Status;
+use xds_cache::Reason;
 use xds_session::SessionError;
 
+use crate::grpc::Grpc;
+use crate::grpc::serve::Peer;
 use crate::grpc::streams::OpenError;
+
+impl Grpc {
+    /// Counts a request of `peer` that passed a limit.
+    pub(crate) fn refuse(&self, reason: Reason, peer: &Peer, detail: impl std::fmt::Display) {
+        self.refusals.record(reason, &format!("{}: {detail}", peer.address), SystemTime::now());
+    }
+
+    /// The status of a stream whose client broke the protocol; counted if it passed a limit.
+    pub(crate) fn end_of(&self, peer: &Peer, error: &SessionError) -> Status {
+        if let Some(reason) = reason_of(error) {
+            self.refuse(reason, peer, error);
+        }
+        status_of(error)
+    }
+}
+
+/// The limit that was passed, if it was one.
+fn reason_of(error: &SessionError) -> Option<Reason> {
+    match error {
+        SessionError::TooManyNames { .. } | SessionError::NameTooLong { .. } => Some(Reason::Names),
+        SessionError::TooManyTypes { .. } => Some(Reason::Types),
+        SessionError::MissingNode
+        | SessionError::MissingTypeUrl
+        | SessionError::WrongType { .. }
+        | SessionError::WrongStream
+        | _ => None,
+    }
+}
 
 /// The status of a stream whose client broke the protocol.
 pub(crate) fn status_of(error: &SessionError) -> Status {

@@ -5,17 +5,18 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use xds_cache::{GroupName, Publisher, ResourceKey, Revision, StatusBoard};
+use xds_cache::{GroupName, Publisher, Refusals, ResourceKey, Revision, StatusBoard};
 
 use super::{OTHER, type_name};
 
-/// Counts nodes and resources.
+/// Counts nodes, resources and refusals.
 #[derive(Debug)]
 pub(super) struct Scrape {
     publisher: Arc<Publisher>,
     board: Arc<StatusBoard>,
+    refusals: Arc<Refusals>,
     /// The resources of a revision; counted once for each.
     resources: Mutex<(Revision, ResourceCounts)>,
 }
@@ -24,8 +25,8 @@ pub(super) struct Scrape {
 type ResourceCounts = Arc<BTreeMap<(String, &'static str), u64>>;
 
 impl Scrape {
-    pub(super) fn new(publisher: Arc<Publisher>, board: Arc<StatusBoard>) -> Self {
-        Self { publisher, board, resources: Mutex::default() }
+    pub(super) fn new(publisher: Arc<Publisher>, board: Arc<StatusBoard>, refusals: Arc<Refusals>) -> Self {
+        Self { publisher, board, refusals, resources: Mutex::default() }
     }
 
     /// How many nodes are connected, by client; a node with many streams counts once.
@@ -79,6 +80,13 @@ impl Collector for Scrape {
         let (n_resources, n_endpoints) = self.publisher.n_draining();
         for (kind, n_draining) in [("resource", n_resources), ("endpoint", n_endpoints)] {
             draining.encode_family(&[("kind", kind)])?.encode_gauge(&(n_draining as u64))?;
+        }
+        let help = "Requests and inputs that passed a limit and were refused";
+        let mut refused = encoder.encode_descriptor("xds_refused", help, None, MetricType::Counter)?;
+        for (reason, n) in self.refusals.counts() {
+            refused
+                .encode_family(&[("reason", reason.as_str())])?
+                .encode_counter::<NoLabelSet, u64, u64>(&n, None)?;
         }
         let help = "Resources by group and type";
         let mut resources =

@@ -59,6 +59,11 @@ fn render(status: &Value) -> String {
     for problem in items(&status["problems"]) {
         text.push_str(&format!("problem: {}\n", clean(&cell(problem))));
     }
+    for refused in items(&status["readiness"]["refused"]) {
+        let [reason, count, last_at, limit] =
+            ["reason", "count", "lastAt", "limit"].map(|key| clean(&cell(&refused[key])));
+        text.push_str(&format!("refused: {reason}, {count} times, last at {last_at} (limit: {limit})\n"));
+    }
     let mut files = Table::new(&["FILE", "OBJECTS", "ERRORS", "WARNINGS", "SERVED"]);
     let mut diagnostics = String::new();
     for file in items(&status["files"]) {
@@ -143,6 +148,7 @@ mod tests {
         let status = json!({
             "ready": true,
             "held": "6 of 10 go",
+            "readiness": {"refused": [{"reason": "names", "count": 2, "lastAt": "noon", "limit": "--max-names-per-type"}]},
             "problems": ["slow disk \"a\"", "b\u{1b}[31m\\n"],
             "files": [{"path": "a.yaml", "objects": [{"lastGood": true}], "diagnostics": [
                 {"severity": "error", "line": 2, "column": 3, "detail": "unknown field \"it's\""},
@@ -154,7 +160,7 @@ mod tests {
         assert_eq!(
             render(&status),
             "ready: yes\nheld back: 6 of 10 go (POST /v1/reload?confirm=true lets it pass)\nproblem: slow disk \"a\"\n\
-             problem: b\\u{1b}[31m\\n\n\nFILE    OBJECTS  ERRORS  WARNINGS  SERVED\na.yaml  1        1       0         last good\n\
+             problem: b\\u{1b}[31m\\n\nrefused: names, 2 times, last at noon (limit: --max-names-per-type)\n\nFILE    OBJECTS  ERRORS  WARNINGS  SERVED\na.yaml  1        1       0         last good\n\
              a.yaml:2:3: unknown field \"it's\"\na.yaml:4:1: 10% have it\n\nnodes: 2 (1 SYNCED, 1 unmatched)\n"
         );
     }

@@ -90,6 +90,7 @@ fn state(server: &Server, access: Access, clock: rollouts::Clock) -> ApiState {
         publisher: Arc::clone(&server.publisher),
         board: Arc::clone(&server.board),
         acks: Arc::clone(&server.acks),
+        refusals: Arc::default(),
         codec: codec(),
         access: Arc::new(access),
     }

@@ -52,13 +52,16 @@ impl World {
     pub(super) fn new(config: GrpcConfig) -> Self {
         let publisher = Arc::new(Publisher::new());
         let board = StatusBoard::new();
-        let metrics = Arc::new(Metrics::new(Arc::clone(&publisher), Arc::clone(&board)));
+        let refusals = Arc::<xds_cache::Refusals>::default();
+        let metrics =
+            Arc::new(Metrics::new(Arc::clone(&publisher), Arc::clone(&board), Arc::clone(&refusals)));
         let codec = Codec::new().unwrap();
         let loads = Arc::new(LoadBoard::new(LoadLimits::default()));
         let boards = Boards {
             publisher: Arc::clone(&publisher),
             board: Arc::clone(&board),
             loads: Arc::clone(&loads),
+            refusals: Arc::clone(&refusals),
         };
         let grpc = Grpc::new(boards, codec, Arc::clone(&metrics), config);
         Self { publisher, board, loads, metrics, grpc, revision: AtomicU64::new(0) }
