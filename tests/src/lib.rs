@@ -5,7 +5,7 @@
 //! [`tools`] installs what is not Rust. [`raw`] speaks xDS field by field, where a real client would be too
 //! polite. [`config`] writes the configuration, [`documents`] route documents and what is
 //! needed to try them. [`rpc`] makes single requests, HTTP and gRPC, to any host. [`seen`] and [`events`] put what a server says into short forms,
-//! [`certificates`] issues certificates and speaks TLS,
+//! [`certificates`] issues certificates and speaks TLS, [`footprint`] measures what a process spends, [`healthy`] is a client that is served all the while, [`shapes`] makes hostile contents,
 //! [`random`] makes choices that can be made again. [`delay`] puts a distance between two programs, [`transitions`] makes random changes of
 //! complete configurations, [`load`] makes requests all the while.
 //!
@@ -21,6 +21,8 @@ pub mod delay;
 pub mod documents;
 pub mod envoy;
 pub mod events;
+pub mod footprint;
+pub mod healthy;
 pub mod http;
 pub mod load;
 pub mod pitfalls;
@@ -30,6 +32,7 @@ pub mod raw;
 pub mod rpc;
 pub mod seen;
 pub mod server;
+pub mod shapes;
 pub mod tools;
 pub mod transitions;
 pub mod wait;

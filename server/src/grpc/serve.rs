@@ -128,7 +128,9 @@ impl Grpc {
             names.iter().chain(&OTHER_SERVICES).chain(loads.as_slice()).fold(
                 tonic_reflection::server::Builder::configure()
                     .register_encoded_file_descriptor_set(self.codec.descriptor_set())
-                    .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET),
+                    .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+                    .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET)
+                    .register_encoded_file_descriptor_set(tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET),
                 |builder, name| builder.with_service_name(*name),
             )
         };
