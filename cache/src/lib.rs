@@ -43,7 +43,7 @@ pub use refusals::{Reason, Refusals};
 pub use resource::{Name, Origin, Reference, Resource, ResourceDraft, ResourceKey};
 pub use resource_type::ResourceType;
 pub use status::StatusBoard;
-pub use table::{Changes, Found, TypeTable};
+pub use table::{Changes, Found, HostPatterns, TypeTable};
 pub use transition::{Deviation, Deviations};
 pub use version::{ForeignVersion, Revision, Version, VersionHasher};
 pub use view::{Conflict, View, ViewKey};

@@ -1,6 +1,6 @@
 //! The resources of one type in a view, and the difference between two such tables.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::host::{self, Authority};
@@ -8,7 +8,8 @@ use crate::resource::{Name, Resource, ResourceKey};
 use crate::resource_type::ResourceType;
 use crate::transition::Transitions;
 use crate::version::{Version, VersionHasher};
-use crate::{virtual_host, xdstp};
+use crate::virtual_host::Domains;
+use crate::xdstp;
 
 /// All resources of one type in a view, sorted by name, with their common version.
 ///
@@ -25,13 +26,16 @@ pub struct TypeTable {
     /// Position in `resources` by the key of a pattern of hosts; of two resources with one key the first by name has it.
     host_patterns: BTreeMap<String, usize>,
     is_all_in_wildcard: bool,
-    has_virtual_hosts: bool,
+    /// The domains of virtual hosts; `None` for other types.
+    domains: Option<Box<Domains>>,
     /// What changed from the table that this one replaced in its view.
     since: Option<(Version, Arc<Changes>)>,
     /// What changed from other tables, as far as somebody asked lately.
     compared: Mutex<Vec<(Version, Arc<Changes>)>>,
     /// Positions of the resources that refer to something; made when first asked for.
     referrers: OnceLock<HashMap<ResourceKey, Box<[usize]>>>,
+    /// Positions of the members of each glob collection; made when first asked for.
+    collections: OnceLock<HashMap<String, Vec<usize>>>,
     pub(crate) transitions: Transitions,
 }
 
@@ -51,6 +55,29 @@ pub enum Found<'a> {
     AsItIs(&'a Arc<Resource>),
     /// A pattern of hosts: the resource is given under the name that was asked for.
     Template(&'a Arc<Resource>),
+}
+
+/// Names of resources that may be patterns of hosts.
+#[derive(Debug, Default)]
+pub struct HostPatterns<'a> {
+    names: HashSet<&'a str>,
+    keys: HashSet<String>,
+}
+
+impl HostPatterns<'_> {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+}
+
+impl<'a> FromIterator<&'a Name> for HostPatterns<'a> {
+    fn from_iter<I: IntoIterator<Item = &'a Name>>(names: I) -> Self {
+        let names: HashSet<&str> = names.into_iter().map(|name| &**name).collect();
+        let keys = names.iter().map(|name| host::key(name)).collect();
+        Self { names, keys }
+    }
 }
 
 impl<'a> Found<'a> {
@@ -88,6 +115,12 @@ impl Changes {
         self.changed.is_empty() && self.removed.is_empty()
     }
 
+    /// How many names are different.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.changed.len() + self.removed.len()
+    }
+
     /// Every name that is different, changed ones first.
     pub fn names(&self) -> impl Iterator<Item = &Name> {
         self.changed.iter().map(|resource| resource.name()).chain(&self.removed)
@@ -116,12 +149,17 @@ impl TypeTable {
                 with_ttl.push(position);
             }
         }
+        let has_virtual_hosts =
+            resources.first().is_some_and(|resource| *resource.resource_type() == ResourceType::VirtualHost);
+        let domains = has_virtual_hosts.then(|| {
+            let mut domains = Box::<Domains>::default();
+            aliases.iter().for_each(|(alias, position)| domains.insert(alias, *position));
+            domains
+        });
         Self {
             version: hasher.finish(),
             is_all_in_wildcard: resources.iter().all(|resource| resource.in_wildcard()),
-            has_virtual_hosts: resources
-                .first()
-                .is_some_and(|resource| *resource.resource_type() == ResourceType::VirtualHost),
+            domains,
             resources: resources.into(),
             aliases,
             host_patterns,
@@ -129,6 +167,7 @@ impl TypeTable {
             since: None,
             compared: Mutex::default(),
             referrers: OnceLock::new(),
+            collections: OnceLock::new(),
             transitions: Transitions::default(),
         }
     }
@@ -196,10 +235,10 @@ impl TypeTable {
     #[must_use]
     pub fn look_up(&self, name: &str) -> Option<Found<'_>> {
         let found = self.find(name).or_else(|| self.find_alias(name));
-        if found.is_some() || !self.has_virtual_hosts {
+        let Some(domains) = self.domains.as_ref().filter(|_| found.is_none()) else {
             return found.map(Found::AsItIs).or_else(|| self.template(name).map(Found::Template));
-        }
-        virtual_host::domains(name).find_map(|domain| self.find_alias(&domain)).map(Found::AsItIs)
+        };
+        domains.find(name).and_then(|position| self.resources.get(position)).map(Found::AsItIs)
     }
 
     /// The resource that a client gets for a name; see [`look_up`](Self::look_up).
@@ -222,29 +261,26 @@ impl TypeTable {
         })
     }
 
-    /// Whether a name that no resource of the table has would be served by the pattern of hosts `pattern`, if the table had it:
-    /// it matches, and nothing that the table has matches better. Says yes for what the table has and serves the name by.
+    /// Whether a client that asks for `name` would get something else if resources of the names `changed` came or left: one of them
+    /// matches, and nothing that the table has matches better. Says yes for what the table has and serves the name by.
     #[must_use]
-    pub fn may_derive(&self, pattern: &str, name: &str) -> bool {
+    pub fn may_derive(&self, changed: &HostPatterns<'_>, name: &str) -> bool {
         let Some(authority) = Authority::of(name) else { return false };
-        if authority.plain() == Some(pattern) {
+        if authority.plain().is_some_and(|plain| changed.names.contains(plain)) {
             return true;
         }
-        let wanted = host::key(pattern);
-        let best = authority.keys().find(|key| *key == wanted || self.host_patterns.contains_key(*key));
-        best == Some(&*wanted)
+        let mut keys = authority.keys();
+        let best = keys.find(|key| changed.keys.contains(*key) || self.host_patterns.contains_key(*key));
+        best.is_some_and(|best| changed.keys.contains(best))
             && ![Some(name), authority.plain()].into_iter().flatten().any(|name| self.find(name).is_some())
     }
 
     /// The members of an `xdstp:` glob collection, sorted by name (row A154). Resources whose paths are not in canonical form
     /// are members of none.
-    pub fn members<'a>(&'a self, glob: &'a str) -> impl Iterator<Item = &'a Arc<Resource>> {
-        let directory = xdstp::directory(glob);
-        let first = self.resources.partition_point(|resource| **resource.name() < *directory);
-        let below = self.resources.iter().skip(first);
-        below
-            .take_while(move |resource| resource.name().starts_with(directory))
-            .filter(move |resource| xdstp::glob_of(resource.name()).is_some_and(|of| of == glob))
+    pub fn members(&self, glob: &str) -> impl Iterator<Item = &Arc<Resource>> + use<'_> {
+        let collections = self.collections.get_or_init(|| collections(&self.resources));
+        let positions = collections.get(glob).map(|positions| &positions[..]).unwrap_or_default();
+        positions.iter().filter_map(|position| self.resources.get(*position))
     }
 
     /// The resources that refer to `to`, sorted by name.
@@ -270,7 +306,7 @@ impl TypeTable {
     /// Whether names are matched to the domains of virtual hosts.
     #[must_use]
     pub fn has_virtual_hosts(&self) -> bool {
-        self.has_virtual_hosts
+        self.domains.is_some()
     }
 
     /// What is different here from `older`; remembered for the table that this one replaced, computed for any other.
@@ -324,6 +360,17 @@ fn index_of_referrers(resources: &[Arc<Resource>]) -> HashMap<ResourceKey, Box<[
         }
     }
     index.into_iter().map(|(to, positions)| (to, positions.into())).collect()
+}
+
+/// Each resource is a member of one collection at most.
+fn collections(resources: &[Arc<Resource>]) -> HashMap<String, Vec<usize>> {
+    let mut collections: HashMap<String, Vec<usize>> = HashMap::new();
+    for (position, resource) in resources.iter().enumerate() {
+        if let Some(glob) = xdstp::glob_of(resource.name()) {
+            collections.entry(glob).or_default().push(position);
+        }
+    }
+    collections
 }
 
 /// One walk over two sorted lists.
@@ -420,6 +467,8 @@ mod tests {
             (&urn("*"), None),
             ("xdstp://any/envoy.config.cluster.v3.Cluster/y.b.io", None),
         ];
+        let may_derive =
+            |pattern: &str, asked: &str| table.may_derive(&[Name::from(pattern)].iter().collect(), asked);
         for (asked, expected) in rows {
             let found = table.look_up(asked);
             let source = found.map(|found| match found {
@@ -429,12 +478,12 @@ mod tests {
             let is_itself = expected == Some(asked);
             assert_eq!(matches!(found, Some(Found::AsItIs(_))), is_itself, "{asked}");
             if let Some(expected) = expected.filter(|_| !is_itself) {
-                assert!(table.may_derive(expected, asked), "{asked} by {expected}");
-                assert!(expected == "*" || !table.may_derive("*", asked), "{asked} by *");
+                assert!(may_derive(expected, asked), "{asked} by {expected}");
+                assert!(expected == "*" || !may_derive("*", asked), "{asked} by *");
             }
         }
-        assert!(table.may_derive("*.y.b.io", "z.y.b.io:80"), "it would match better than what there is");
-        assert!(!table.may_derive("*.y.b.io", "y.b.io"), "it would not match");
+        assert!(may_derive("*.y.b.io", "z.y.b.io:80"), "it would match better than what there is");
+        assert!(!may_derive("*.y.b.io", "y.b.io"), "it would not match");
     }
 
     #[test]

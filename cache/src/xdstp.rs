@@ -65,12 +65,6 @@ pub(crate) fn decoded(component: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// What the names of a glob's members begin with; a member has no further `/` in its path.
-pub(crate) fn directory(glob: &str) -> &str {
-    let path = split_parameters(glob).0;
-    path.strip_suffix('*').unwrap_or(path)
-}
-
 fn split_parameters(name: &str) -> (&str, &str) {
     name.split_once('?').unwrap_or((name, ""))
 }
@@ -179,6 +173,5 @@ mod tests {
             assert_eq!(glob(name), None, "{name}");
         }
         assert!(is_glob("xdstp://a/T/*?k=v") && !is_glob("a/*") && !is_glob("xdstp://a/T/x*"));
-        assert_eq!(directory("xdstp://a/T/foo/*?k=v"), "xdstp://a/T/foo/");
     }
 }

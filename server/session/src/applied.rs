@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use xds_cache::{Name, Resource, TypeTable};
 
+use crate::steps::counted;
+
 /// What the client may be using of one type on one stream.
 ///
 /// Tables are kept, not resources: the one that the client was brought up to, and those that it was sent since and may or may not
@@ -86,8 +88,18 @@ impl Accepted<'_> {
 /// they had never been sent; by then the grace is mostly over.
 const MAX_LATER: usize = 16;
 
+/// How many names of what was sent again, or missed, are kept for those tables; then it is as with too many tables. Each of them is the
+/// name of a resource that one of the tables has, so a client cannot make more of them than that.
+const MAX_NAMES: usize = 250_000;
+
 /// The range of nonces of what needed no response.
 const NO_NONCES: (u64, u64) = (1, 0);
+
+impl Sending {
+    fn n_names(&self) -> usize {
+        self.again.len() + self.missed.len()
+    }
+}
 
 impl Applied {
     /// The client was sent `changed` and told of `removed`, and has, if it takes that up, what `table` has. What of that is not sent
@@ -106,8 +118,11 @@ impl Applied {
         let before = Arc::clone(self.before(self.later.len() - usize::from(is_rest)));
         let is_unchanged =
             |r: &&Arc<Resource>| before.find(r.name()).is_some_and(|old| old.version() == r.version());
-        let unchanged = changed.iter().filter(is_unchanged).map(|resource| resource.name());
-        let long_gone = removed.iter().filter(|name| before.find(name).is_none());
+        let unchanged = counted(changed.iter()).filter(is_unchanged).map(|resource| resource.name());
+        // What no table has that the client may be using makes no difference.
+        let may_matter = |name: &Name| self.tables().any(|table| table.find(name).is_some());
+        let long_gone =
+            counted(removed.iter()).filter(|name| before.find(name).is_none() && may_matter(name));
         let again: BTreeSet<Name> = unchanged.chain(long_gone).cloned().collect();
         let sent =
             || -> BTreeSet<&Name> { changed.iter().map(|resource| resource.name()).chain(removed).collect() };
@@ -175,10 +190,28 @@ impl Applied {
     }
 
     fn push(&mut self, sending: Sending) {
-        if self.later.len() == MAX_LATER {
+        let n_new = sending.n_names();
+        while self.later.len() >= MAX_LATER || (self.later.len() > 1 && self.n_names() + n_new > MAX_NAMES) {
             self.merge(0);
         }
         self.later.push_back(sending);
+    }
+
+    /// About how many names are looked at to find what an answer means.
+    pub(crate) fn answer_size(&self) -> usize {
+        let mut before = &self.base;
+        let mut n = 0;
+        for sending in &self.later {
+            let changes = sending.table.remembered_changes_since(before);
+            n += sending.n_names() + changes.map_or(sending.table.len(), |changes| changes.len());
+            before = &sending.table;
+        }
+        n
+    }
+
+    /// How many names are kept besides tables.
+    pub(crate) fn n_names(&self) -> usize {
+        self.later.iter().map(Sending::n_names).sum()
     }
 
     /// Whether something was accepted of which it is not known yet whether it replaced what went before.
@@ -207,7 +240,8 @@ impl Applied {
             let Some(sending) = self.later.get_mut(position) else { return };
             if matches!(sending.answer, Answer::None | Answer::Rejected) {
                 let changes = sending.table.changes_since(&older);
-                let carried = changes.changed.iter().map(|resource| resource.name()).chain(&sending.again);
+                let changed = changes.changed.iter().map(|resource| resource.name());
+                let carried = counted(changed.chain(&sending.again));
                 let missed: Vec<Name> =
                     carried.filter(|name| !wants(&sending.table, name)).cloned().collect();
                 sending.missed.extend(missed);
@@ -429,13 +463,23 @@ impl Applied {
 
     /// Makes one of a sending and the next.
     fn merge(&mut self, position: usize) {
-        let Some(older) = self.later.remove(position) else { return };
-        if let Some(newer) = self.later.get_mut(position) {
-            newer.again.extend(older.again);
-            if newer.nonces == NO_NONCES {
-                newer.nonces = older.nonces;
-            } else if older.nonces != NO_NONCES {
-                newer.nonces.0 = older.nonces.0;
+        let Some(mut older) = self.later.remove(position) else { return };
+        let Some(newer) = self.later.get_mut(position) else { return };
+        if older.again.len() > newer.again.len() {
+            std::mem::swap(&mut older.again, &mut newer.again);
+        }
+        newer.again.extend(counted(older.again.into_iter()));
+        if newer.nonces == NO_NONCES {
+            newer.nonces = older.nonces;
+        } else if older.nonces != NO_NONCES {
+            newer.nonces.0 = older.nonces.0;
+        }
+        if newer.table.version() != older.table.version() {
+            // What only that table had makes no difference any more.
+            let mut again = std::mem::take(&mut newer.again);
+            again.retain(|name| self.tables().any(|table| table.find(name).is_some()));
+            if let Some(newer) = self.later.get_mut(position) {
+                newer.again = again;
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use xds_cache::status::{StreamEvent, StreamId, Variant};
-use xds_cache::{HeldBack, Name, Node, Profile, Resource, ResourceType, Version, View, ViewChange};
+use xds_cache::{Changes, HeldBack, Name, Node, Profile, Resource, ResourceType, Version, View, ViewChange};
 
 use crate::error::SessionError;
 use crate::limits::Limits;
@@ -13,7 +13,8 @@ use crate::order::{Order, is_referred_to, refers};
 use crate::request::Request;
 use crate::response::Response;
 use crate::stream::Stream;
-use crate::type_state::{ClientTraits, Update};
+use crate::subscription::route_of;
+use crate::type_state::{ClientTraits, TypeState, Update};
 
 /// The protocol state of one client.
 ///
@@ -36,6 +37,9 @@ pub struct Client {
     has_lost_groups: bool,
     /// What is not sent yet, and what is served instead.
     order: Order,
+    /// Whether something was asked for since the last response that may not exist.
+    may_ask_in_vain: bool,
+    /// What happened, at most a few for each request and resource; taken after every call.
     events: VecDeque<(StreamId, StreamEvent)>,
     woken: BTreeSet<StreamId>,
 }
@@ -65,6 +69,7 @@ impl Client {
             shows_configuration: false,
             has_lost_groups: false,
             order: Order::default(),
+            may_ask_in_vain: false,
             events: VecDeque::new(),
             woken: BTreeSet::new(),
         }
@@ -102,20 +107,11 @@ impl Client {
             self.announce_hosts(&sent.collect::<Vec<_>>());
         }
         self.shows_configuration |= is_unknown && intake.is_first_of_type && request.shows_configuration();
-        let concerns_order = |event: &StreamEvent| {
-            refers(&event.resource_type) || self.asks_in_vain(stream, &event.resource_type)
-        };
+        let concerns_order = |event: &StreamEvent| refers(&event.resource_type);
         self.order.is_due |= self.order.is_open() || intake.events.iter().any(concerns_order);
+        self.may_ask_in_vain |= !intake.events.is_empty();
         self.events.extend(intake.events.into_iter().map(|event| (stream, event)));
         Ok(())
-    }
-
-    /// Whether a stream waits for an answer about something that does not exist and that others refer to.
-    fn asks_in_vain(&self, stream: StreamId, resource_type: &ResourceType) -> bool {
-        let state = self.streams.get(&stream).and_then(|stream| stream.find(resource_type));
-        let (Some(state), Some(view)) = (state, &self.view) else { return false };
-        is_referred_to(resource_type)
-            && state.subscription.unanswered(view.table(resource_type)).next().is_some()
     }
 
     /// Follows another view from now on.
@@ -195,7 +191,9 @@ impl Client {
 
     /// Finds what has to wait, if something happened that may change it. What is no more has to be sent, maybe on other streams.
     fn plan(&mut self, stream: StreamId, view: &Arc<View>, now: Instant) {
-        if !self.order.is_due {
+        let may_ask_in_vain = std::mem::take(&mut self.may_ask_in_vain);
+        let is_due = self.order.is_due || (may_ask_in_vain && self.asks_in_vain(view));
+        if !is_due {
             return;
         }
         let outcome = self.order.plan(view, &mut self.streams, &self.limits, now);
@@ -211,6 +209,44 @@ impl Client {
         self.events.extend(outcome.events.into_iter().map(event));
     }
 
+    /// About how many names and resources [`handle_request`](Self::handle_request) would look at: what is in the request, and what it
+    /// concerns of the stream. For whoever must not be held up.
+    #[must_use]
+    pub fn request_size(&self, stream: StreamId, request: &Request) -> usize {
+        let of_stream = self.streams.get(&stream).map(|stream| stream.request_size(request));
+        of_stream.unwrap_or_else(|| request.n_names())
+    }
+
+    /// About how many names and resources [`poll_response`](Self::poll_response) would look at; 0 if there is nothing to find. For
+    /// whoever must not be held up.
+    #[must_use]
+    pub fn response_size(&self, stream: StreamId, now: Instant) -> usize {
+        let Some(view) = self.view.as_ref().filter(|_| self.node.is_some() && !self.is_withheld()) else {
+            return 0;
+        };
+        let Some(state) = self.streams.get(&stream) else { return 0 };
+        let plan_size = |state: &TypeState| state.plan_size(view.table(&state.resource_type));
+        let may_plan = self.order.is_due || self.may_ask_in_vain;
+        let states = self.streams.values().filter(|_| may_plan).flat_map(Stream::types);
+        state.response_size(self.order.target(view), now) + states.map(plan_size).sum::<usize>()
+    }
+
+    /// How many names its streams ask for.
+    #[must_use]
+    pub fn n_names(&self) -> usize {
+        let types = self.streams.values().flat_map(Stream::types);
+        types.map(|state| state.subscription.names().len()).sum()
+    }
+
+    /// Whether a stream waits for an answer about something that does not exist and that others refer to.
+    fn asks_in_vain(&self, view: &View) -> bool {
+        let asks_in_vain = |state: &TypeState| {
+            let of = &state.resource_type;
+            is_referred_to(of) && state.subscription.unanswered(view.table(of)).next().is_some()
+        };
+        self.streams.values().flat_map(Stream::types).any(asks_in_vain)
+    }
+
     /// What was sent makes the client drop or wait for other things, which are owed again though they did not change: the
     /// endpoints of a changed cluster (R14, row A128), the virtual hosts of a changed route configuration (row A119).
     fn renew_referents(&mut self, sender: StreamId, update: &Update, profile: Profile) {
@@ -223,18 +259,20 @@ impl Client {
                 update.changed.iter().flat_map(|cluster| cluster.references_to(&referent).cloned()).collect();
         } else if *sent_type == ResourceType::RouteConfiguration {
             referent = ResourceType::VirtualHost;
-            let routes: BTreeSet<&str> = update.changed.iter().map(|route| &**route.name()).collect();
-            let subscribed = self.streams.values().flat_map(|state| state.names(&referent));
-            let of_routes =
-                subscribed.filter(|name| route_of(name).is_some_and(|route| routes.contains(route)));
-            names = of_routes.cloned().collect();
+            let states: Vec<&TypeState> =
+                self.streams.values().filter_map(|state| state.find(&referent)).collect();
+            let of_route = |route: &'_ Arc<Resource>| -> Vec<Name> {
+                let of = |state: &&TypeState| -> Vec<Name> {
+                    state.subscription.names().of_route(route.name()).cloned().collect()
+                };
+                states.iter().flat_map(of).collect()
+            };
+            names = update.changed.iter().flat_map(of_route).collect();
         } else {
             return;
         }
         for (stream, state) in &mut self.streams {
-            let Some(state) = state.find_mut(&referent) else { continue };
-            let is_owed = names.iter().fold(false, |is_owed, name| state.renew(name) | is_owed);
-            if is_owed && *stream != sender {
+            if state.renew(&referent, &names) && *stream != sender {
                 self.woken.insert(*stream);
             }
         }
@@ -253,9 +291,8 @@ impl Client {
                 continue;
             };
             // What it asks for it hears of anyway.
-            let asked: BTreeSet<_> =
-                state.subscription.names().iter().filter_map(|name| route_of(name)).collect();
-            let is_unheard = |name: &&&Name| route_of(name).is_some_and(|route| !asked.contains(route));
+            let asked = state.subscription.names();
+            let is_unheard = |name: &&&Name| route_of(name).is_some_and(|route| !asked.has_route(route));
             let awaited: Vec<Name> = awaited.iter().filter(is_unheard).map(|name| Arc::clone(name)).collect();
             if !awaited.is_empty() {
                 state.awaited.get_or_insert_default().extend(awaited);
@@ -310,30 +347,19 @@ impl Client {
     /// The changed types of which the client subscribes to a changed resource.
     #[must_use]
     pub fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
-        let concerns = |resource_type: &ResourceType| {
-            let changes = change.changes.get(resource_type);
-            changes.is_some_and(|changes| {
-                self.streams.values().any(|stream| {
-                    stream.find(resource_type).is_some_and(|state| {
-                        let Some(view) = &self.view else { return false };
-                        let (table, subscription) = (view.table(resource_type), &state.subscription);
-                        let derives = table.has_host_patterns() || subscription.has_host_patterns();
-                        let covers = |resource: &Arc<Resource>| {
-                            subscription.covers(table, resource)
-                                || subscription.covers_host_of(table, resource)
-                                || ((derives || resource.is_host_pattern())
-                                    && subscription.may_derive_from(table, resource.name()))
-                        };
-                        let covers_name = |name: &Name| {
-                            subscription.covers_name(name)
-                                || (derives && subscription.may_derive_from(table, name))
-                        };
-                        changes.changed.iter().any(covers) || changes.removed.iter().any(covers_name)
-                    })
-                })
-            })
+        let concerns = |(of, changes): &(&ResourceType, &Arc<Changes>)| {
+            let Some(view) = &self.view else { return false };
+            let mut states = self.streams.values().filter_map(|stream| stream.find(of));
+            states.any(|state| state.subscription.is_concerned(view.table(of), changes))
         };
-        change.changes.keys().filter(|resource_type| concerns(resource_type)).cloned().collect()
+        change.changes.iter().filter(concerns).map(|(of, _)| of.clone()).collect()
+    }
+
+    /// How many names and responses are remembered in all.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn n_entries(&self) -> usize {
+        let of_types: usize = self.streams.values().flat_map(Stream::types).map(TypeState::n_entries).sum();
+        of_types + self.events.len() + self.woken.len()
     }
 
     /// Everything that a stream's client wants or may hold, by type.
@@ -342,7 +368,7 @@ impl Client {
         let mut holdings = Vec::new();
         for state in self.streams.get(&stream).into_iter().flat_map(Stream::types) {
             let mut versions = state.subscription.held();
-            for name in state.subscription.names() {
+            for name in state.subscription.names().iter() {
                 versions.entry(Arc::clone(name)).or_insert(None);
             }
             for (name, version) in versions {
@@ -362,9 +388,4 @@ impl Client {
         }
         holdings
     }
-}
-
-/// The route configuration of a virtual host's name: what stands before the last `/` (row A116).
-fn route_of(virtual_host: &str) -> Option<&str> {
-    virtual_host.rsplit_once('/').map(|(route, _)| route)
 }

@@ -1,16 +1,17 @@
 //! Incremental: what a request means, and what a response holds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use xds_cache::status::EventKind;
-use xds_cache::{Name, Resource, ResourceType};
+use xds_cache::{Name, Resource, ResourceType, TypeTable, xdstp};
 
 use crate::order::Target;
 use crate::request::DeltaRequest;
 use crate::response::{Contents, Entries, Entry, Form};
 use crate::sotw::WILDCARD;
-use crate::subscription::Owed;
+use crate::subscription::{Owed, Subscription};
 use crate::type_state::{Answer, ClientTraits, Part, TypeState, Update};
 
 /// Takes in a request of this type. Subscription changes count whatever the nonce says (R4).
@@ -52,25 +53,36 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &DeltaRequest) -> V
     events
 }
 
-/// Takes away, then adds: a name in both lists is subscribed to (row A108).
+/// Takes away, then adds: a name in both lists is subscribed to (row A108). A name that is not subscribed to is looked up: what it
+/// names may be subscribed to under another name (row A109); otherwise nothing happens (row A105).
 fn change_names(state: &mut TypeState, subscribe: &[String], unsubscribe: &[String]) {
-    for name in unsubscribe {
+    let mut found: BTreeSet<Name> = BTreeSet::new();
+    for name in distinct(unsubscribe) {
         if name == WILDCARD {
             state.subscription.remove_wildcard();
             state.is_answer_owed = false;
-        } else {
-            state.subscription.remove_name(name);
+        } else if !state.subscription.remove_name(&name) {
+            let resource = state.subscription.find_settled(&name);
+            if let Some(resource) = resource.filter(|resource| found.insert(Arc::clone(resource.name()))) {
+                state.subscription.remove_found(&resource);
+            }
         }
     }
-    for name in subscribe {
+    for name in distinct(subscribe) {
         state.named_once = true;
         if name == WILDCARD {
             state.subscription.add_wildcard();
             state.is_answer_owed = true;
         } else {
-            state.subscription.add_name(name);
+            state.subscription.add_name(&name);
         }
     }
+}
+
+/// The names in canonical form, each once: a wildcard or a glob costs as much as it covers every time that it is asked for.
+fn distinct(names: &[String]) -> impl Iterator<Item = Cow<'_, str>> {
+    let mut seen = HashSet::with_capacity(names.len());
+    names.iter().map(|name| xdstp::canonical(name)).filter(move |name| seen.insert(name.clone()))
 }
 
 /// Whether there is nothing but removals: they wait for updates of other types (R12).
@@ -99,7 +111,7 @@ pub(crate) fn compose(
         state.subscription.mark_stale(later);
     }
     state.is_answer_owed = false;
-    let mut entries = full_for_hosts(&sent.changed, &state.subscription.hosts(table));
+    let mut entries = full_for_hosts(&sent.changed, &state.subscription, table);
     // An unknown host is told as a resource without content (row A117), unless the client may hold something of that name.
     let (unknown, missing): (Vec<Name>, Vec<Name>) =
         std::mem::take(&mut sent.missing).into_iter().partition(|name| hosts.contains(name));
@@ -118,14 +130,15 @@ pub(crate) fn compose(
 
 /// The entries of `resources`. A virtual host that is sent for a host which only its domains match carries that host as an alias,
 /// so that the client finds what it asked for (row A118); it is a resource of its own, with its own version (D15).
-fn full_for_hosts(resources: &[Arc<Resource>], hosts: &BTreeMap<Name, Vec<Name>>) -> Vec<Entry> {
-    let entry = |resource: &Arc<Resource>| match hosts.get(resource.name()) {
-        None => Entry::Full(Arc::clone(resource)),
-        Some(hosts) => {
-            let mut draft = resource.to_draft();
-            draft.aliases = resource.aliases().iter().chain(hosts).cloned().collect();
-            Entry::Full(Arc::new(Resource::new(draft)))
+fn full_for_hosts(resources: &[Arc<Resource>], subscription: &Subscription, table: &TypeTable) -> Vec<Entry> {
+    let entry = |resource: &Arc<Resource>| {
+        let hosts = subscription.hosts(table, resource);
+        if hosts.is_empty() {
+            return Entry::Full(Arc::clone(resource));
         }
+        let mut draft = resource.to_draft();
+        draft.aliases = resource.aliases().iter().cloned().chain(hosts).collect();
+        Entry::Full(Arc::new(Resource::new(draft)))
     };
     resources.iter().map(entry).collect()
 }

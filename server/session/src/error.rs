@@ -29,12 +29,28 @@ pub enum SessionError {
     /// Sent as `INTERNAL`: only a fault of this program leads here.
     #[error("the request does not belong to this stream")]
     WrongStream,
-    /// Too many names are subscribed to.
+    /// Too many names are subscribed to, or are in one list of a request.
     ///
     /// Sent as `RESOURCE_EXHAUSTED`.
-    #[error("more than {limit} names of one type are subscribed to on this stream")]
+    #[error("more than {limit} names of one type are subscribed to on this stream (--max-names-per-type)")]
     TooManyNames {
         /// How many there may be.
+        limit: usize,
+    },
+    /// Too many names were dropped while responses were not answered: the client may take up again what it dropped until it has seen
+    /// those, so the server has to remember it.
+    ///
+    /// Sent as `RESOURCE_EXHAUSTED`.
+    #[error(
+        "{n_names} names of one type are subscribed to on this stream, and {n_dropped} were dropped that responses on their way may \
+         bring back; together there may be {limit} (--max-names-per-type): acknowledge responses before you drop more names"
+    )]
+    TooManyDropped {
+        /// How many names are asked for.
+        n_names: usize,
+        /// How many were dropped and are remembered.
+        n_dropped: usize,
+        /// How many there may be together.
         limit: usize,
     },
     /// A name is too long.

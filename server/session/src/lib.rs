@@ -12,6 +12,8 @@
 
 mod applied;
 mod client;
+#[cfg(test)]
+mod cost_tests;
 mod delta;
 mod error;
 mod limits;
@@ -20,6 +22,7 @@ mod phases;
 mod request;
 mod response;
 mod sotw;
+mod steps;
 mod stream;
 mod subscription;
 mod type_state;

@@ -48,6 +48,8 @@ struct Waiting {
     transitional: BTreeMap<ResourceType, Transitional>,
     /// What is not sent yet.
     held_back: Vec<HeldBack>,
+    /// Since when; by resource, and whether it is a removal.
+    since: BTreeMap<(ResourceKey, bool), Instant>,
     /// Since when each resource is waited for that something held refers to; those that take too long stay here, so that nothing
     /// waits for them again.
     awaited: BTreeMap<ResourceKey, Instant>,
@@ -470,7 +472,7 @@ impl Plan<'_> {
     }
 
     fn is_held(&self, key: &ResourceKey) -> bool {
-        self.after.held_back.iter().any(|held| !held.is_removal && held.resource == *key)
+        self.after.since(key, false).is_some()
     }
 
     fn note(&mut self, key: &ResourceKey, is_removal: bool, waits_for: WaitsFor) {
@@ -479,6 +481,7 @@ impl Plan<'_> {
             self.events.push((key.resource_type.clone(), EventKind::HeldBack));
         }
         let since = before.unwrap_or(self.now);
+        self.after.since.insert((key.clone(), is_removal), since);
         self.after.held_back.push(HeldBack { resource: key.clone(), is_removal, waits_for, since });
     }
 
@@ -490,7 +493,6 @@ impl Plan<'_> {
 impl Waiting {
     /// Since when a change is held back.
     fn since(&self, key: &ResourceKey, is_removal: bool) -> Option<Instant> {
-        let same = |held: &&HeldBack| held.is_removal == is_removal && held.resource == *key;
-        self.held_back.iter().find(same).map(|held| held.since)
+        self.since.get(&(key.clone(), is_removal)).copied()
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use xds_cache::Node;
+use xds_cache::{Node, xdstp};
+
+use crate::sotw::WILDCARD;
 
 /// `response_nonce` of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +92,41 @@ impl Request {
             Self::Sotw(request) => &request.type_url,
             Self::Delta(request) => &request.type_url,
         }
+    }
+
+    /// How many names are in it.
+    #[must_use]
+    pub fn n_names(&self) -> usize {
+        match self {
+            Self::Sotw(request) => request.resource_names.len(),
+            Self::Delta(request) => {
+                request.resource_names_subscribe.len()
+                    + request.resource_names_unsubscribe.len()
+                    + request.initial_resource_versions.len()
+            }
+        }
+    }
+
+    /// Whether it concerns more than the names in it: SotW lists are compared with what was asked for before, and a wildcard or a
+    /// glob stands for all that it covers.
+    pub(crate) fn is_wide(&self) -> bool {
+        match self {
+            Self::Sotw(_) => true,
+            Self::Delta(request) => {
+                let names =
+                    request.resource_names_subscribe.iter().chain(&request.resource_names_unsubscribe);
+                names.into_iter().any(|name| name == WILDCARD || xdstp::is_glob(&xdstp::canonical(name)))
+            }
+        }
+    }
+
+    /// Whether it answers a response.
+    pub(crate) fn is_answer(&self) -> bool {
+        let nonce = match self {
+            Self::Sotw(request) => request.response_nonce,
+            Self::Delta(request) => request.response_nonce,
+        };
+        matches!(nonce, Nonce::Ours(_))
     }
 
     /// Whether the client tells that it holds configuration, from whichever server.

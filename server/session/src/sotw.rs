@@ -61,13 +61,13 @@ fn replace_names(state: &mut TypeState, names: &[String]) -> bool {
     let explicit = names.iter().filter(|name| *name != WILDCARD);
     let canonical: BTreeSet<Cow<'_, str>> = explicit.map(|name| xdstp::canonical(name)).collect();
     let before = subscription.names();
-    let same_names = before.len() == canonical.len() && canonical.iter().all(|name| before.contains(&**name));
+    let same_names = before.len() == canonical.len() && canonical.iter().all(|name| before.contains(name));
     let same_wildcard = wants_wildcard == subscription.is_wildcard();
     if same_names && same_wildcard {
         return false;
     }
     if !same_names {
-        let known = |name: &Cow<'_, str>| before.get(&**name).cloned().unwrap_or_else(|| Name::from(&**name));
+        let known = |name: &Cow<'_, str>| before.get(name).cloned().unwrap_or_else(|| Name::from(&**name));
         let wanted: BTreeSet<Name> = canonical.iter().map(known).collect();
         subscription.replace_names(wanted);
     }

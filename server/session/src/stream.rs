@@ -1,5 +1,6 @@
 //! One stream: its types, its nonces, and what is sent next.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use xds_cache::status::{EventKind, StreamEvent, Variant};
@@ -81,13 +82,25 @@ impl Stream {
                 return Err(SessionError::WrongStream);
             }
         };
-        let n_names = state.subscription.names().len();
-        if n_names > limits.max_names_per_type {
-            return Err(SessionError::TooManyNames { limit: limits.max_names_per_type });
-        }
+        check_kept(state, limits)?;
         let resource_type = state.resource_type.clone();
         let event = |kind| StreamEvent { resource_type: resource_type.clone(), kind };
         Ok(Intake { events: kinds.into_iter().map(event).collect(), is_first_of_type })
+    }
+
+    /// About how many names and resources it takes to handle a request.
+    pub(crate) fn request_size(&self, request: &Request) -> usize {
+        let n_names = request.n_names();
+        let Ok(resource_type) = self.type_of(request.type_url()) else { return n_names };
+        let Some(state) = self.find(&resource_type) else { return n_names };
+        let n_answered = if request.is_answer() { state.applied.answer_size() } else { 0 };
+        n_names + n_answered + state.subscription.change_size(request.is_wide())
+    }
+
+    /// About how many names and resources it takes to make the next response.
+    pub(crate) fn response_size(&self, target: Target<'_>, now: Instant) -> usize {
+        let size = |state: &TypeState| state.response_size(target, self.lists_completely(state), now);
+        self.types.iter().map(size).sum()
     }
 
     /// Whether a request of a known type answers another type's response: its names are not this type's (pitfall 10). In
@@ -128,6 +141,20 @@ impl Stream {
             }
         };
         self.types.get_mut(position).ok_or(SessionError::WrongStream)
+    }
+
+    /// The client needs these again although they did not change. Tells whether it wants any of them.
+    pub(crate) fn renew(&mut self, resource_type: &ResourceType, names: &[Name]) -> bool {
+        let variant = self.variant;
+        let Some(state) = self.find_mut(resource_type) else { return false };
+        let mut is_any_wanted = false;
+        for name in names {
+            is_any_wanted |= match variant {
+                Variant::Sotw => state.renew_once_more(name),
+                Variant::Delta => state.renew(name),
+            };
+        }
+        is_any_wanted
     }
 
     /// Another view is current: everything may be owed.
@@ -297,11 +324,6 @@ impl Stream {
         self.types.iter().find(|state| state.resource_type == *resource_type)
     }
 
-    /// The names that the stream asks for one by one.
-    pub(crate) fn names(&self, resource_type: &ResourceType) -> impl Iterator<Item = &Name> {
-        self.find(resource_type).into_iter().flat_map(|state| state.subscription.names())
-    }
-
     /// All types that the stream ever asked for, in order.
     pub(crate) fn types(&self) -> &[TypeState] {
         &self.types
@@ -353,25 +375,38 @@ fn form(variant: Variant, state: &TypeState, target: Target<'_>, client: ClientT
 
 /// Refuses what a client could make grow without bound, before anything is kept of it.
 fn check_names(request: &Request, limits: &Limits) -> Result<(), SessionError> {
-    let (names, more): (&[String], &[String]) = match request {
-        Request::Sotw(request) => (&request.resource_names, &[]),
-        Request::Delta(request) => (&request.resource_names_subscribe, &request.resource_names_unsubscribe),
+    let limit = limits.max_names_per_type;
+    let (names, dropped, held) = match request {
+        Request::Sotw(request) => (&request.resource_names, None, None),
+        Request::Delta(request) => (
+            &request.resource_names_subscribe,
+            Some(&request.resource_names_unsubscribe),
+            Some(&request.initial_resource_versions),
+        ),
     };
-    let n_held = match request {
-        Request::Sotw(_) => 0,
-        Request::Delta(request) => request.initial_resource_versions.len(),
-    };
-    if names.len() > limits.max_names_per_type || n_held > limits.max_names_per_type {
-        return Err(SessionError::TooManyNames { limit: limits.max_names_per_type });
+    let n_dropped = dropped.map_or(0, Vec::len);
+    let n_held = held.map_or(0, BTreeMap::len);
+    if names.len().max(n_dropped).max(n_held) > limit {
+        return Err(SessionError::TooManyNames { limit });
     }
     let limit = limits.max_name_bytes;
-    let held = match request {
-        Request::Sotw(_) => None,
-        Request::Delta(request) => Some(request.initial_resource_versions.keys()),
-    };
-    let names = names.iter().chain(more).chain(held.into_iter().flatten());
+    let names = names.iter().chain(dropped.into_iter().flatten());
+    let names = names.chain(held.into_iter().flat_map(BTreeMap::keys));
     match names.map(String::len).find(|length| *length > limit) {
         Some(length) => Err(SessionError::NameTooLong { length, limit }),
         None => Ok(()),
     }
+}
+
+/// Refuses what a client made grow by many requests: names that it asks for, and names that it dropped and does not answer for.
+fn check_kept(state: &TypeState, limits: &Limits) -> Result<(), SessionError> {
+    let limit = limits.max_names_per_type;
+    let (n_names, n_dropped) = state.subscription.n_kept();
+    if n_names > limit {
+        return Err(SessionError::TooManyNames { limit });
+    }
+    if n_names + n_dropped > limit {
+        return Err(SessionError::TooManyDropped { n_names, n_dropped, limit });
+    }
+    Ok(())
 }

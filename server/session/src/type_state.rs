@@ -8,7 +8,7 @@ use xds_cache::status::{EventKind, MAX_NACK_MESSAGE, Sent};
 use xds_cache::{Name, Node, Profile, Resource, ResourceType, Revision, TypeTable, View};
 
 use crate::applied::Applied;
-use crate::order::{Target, refers};
+use crate::order::{Target, is_referred_to, refers};
 use crate::request::Nonce;
 use crate::response::{Contents, Entries, Entry, Form};
 use crate::subscription::{Owed, Subscription};
@@ -37,7 +37,7 @@ pub(crate) struct TypeState {
     /// Whether it rejected a part of that.
     is_series_rejected: bool,
     /// Names that were sent again because what refers to them changed; an unchanged repeat of the request asks for them once
-    /// more (R14).
+    /// more (R14). Of SotW only, and never more than there are names and resources.
     pub(crate) renewed: BTreeSet<Name>,
     /// What the client waits to hear of though it asks for nothing of it: all hosts of a route configuration, as `ROUTE/*`. Few
     /// streams ever have any.
@@ -95,6 +95,35 @@ impl TypeState {
             awaited: None,
             next_heartbeat: None,
         }
+    }
+
+    /// About how many names and resources the next response looks at.
+    pub(crate) fn response_size(&self, target: Target<'_>, lists_completely: bool, now: Instant) -> usize {
+        let table = target.table(&self.resource_type);
+        let has_heartbeats = self.next_heartbeat.is_some_and(|due| due <= now);
+        let is_listed =
+            lists_completely && !(self.subscription.is_wildcard() && self.subscription.names().is_empty());
+        let n_owed = if self.is_dirty { self.subscription.owed_size(table) } else { 0 };
+        let is_whole =
+            has_heartbeats || (is_listed && (n_owed > 0 || (self.is_dirty && self.is_answer_owed)));
+        let n_whole = if is_whole { table.len() + self.subscription.names().len() } else { 0 };
+        n_owed + n_whole
+    }
+
+    /// About how many names and resources a plan looks at to find what of the type has to wait.
+    pub(crate) fn plan_size(&self, table: &TypeTable) -> usize {
+        if !refers(&self.resource_type) && !is_referred_to(&self.resource_type) {
+            return 0;
+        }
+        self.subscription.owed_size(table) + self.applied.answer_size()
+    }
+
+    /// How many names and responses are remembered in all.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn n_entries(&self) -> usize {
+        let n_awaited = self.awaited.as_ref().map_or(0, |awaited| awaited.len());
+        let n_renewed = self.renewed.len();
+        self.subscription.n_entries() + self.applied.n_names() + self.older.len() + n_renewed + n_awaited
     }
 
     /// What the request's nonce answers; it is answered from now on.
@@ -178,9 +207,21 @@ impl TypeState {
     /// The client needs the resource again although it did not change. Tells whether it wants it at all.
     pub(crate) fn renew(&mut self, name: &Name) -> bool {
         let is_wanted = self.subscription.mark_unknown(name);
+        self.is_dirty |= is_wanted;
+        is_wanted
+    }
+
+    /// The client, which may repeat its request for that, needs the resource again. Tells whether it wants it at all.
+    pub(crate) fn renew_once_more(&mut self, name: &Name) -> bool {
+        let is_wanted = self.renew(name);
         if is_wanted {
             self.renewed.insert(Arc::clone(name));
-            self.is_dirty = true;
+        }
+        let Self { renewed, subscription, .. } = self;
+        let (names, settled) = (subscription.names(), subscription.settled());
+        if renewed.len() > names.len() + settled.len() {
+            // Under a wildcard, names come and go without a request.
+            renewed.retain(|name| names.contains(name) || settled.find(name).is_some());
         }
         is_wanted
     }

@@ -28,7 +28,9 @@ impl Grpc {
 /// The limit that was passed, if it was one.
 fn reason_of(error: &SessionError) -> Option<Reason> {
     match error {
-        SessionError::TooManyNames { .. } | SessionError::NameTooLong { .. } => Some(Reason::Names),
+        SessionError::TooManyNames { .. }
+        | SessionError::TooManyDropped { .. }
+        | SessionError::NameTooLong { .. } => Some(Reason::Names),
         SessionError::TooManyTypes { .. } => Some(Reason::Types),
         SessionError::MissingNode
         | SessionError::MissingTypeUrl
@@ -46,6 +48,7 @@ pub(crate) fn status_of(error: &SessionError) -> Status {
             Status::invalid_argument(message)
         }
         SessionError::TooManyNames { .. }
+        | SessionError::TooManyDropped { .. }
         | SessionError::NameTooLong { .. }
         | SessionError::TooManyTypes { .. } => Status::resource_exhausted(message),
         SessionError::WrongStream => Status::internal(message),

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use xds_cache::{Found, Name, Resource, TypeTable};
+use xds_cache::{Name, Resource, TypeTable};
 
 use super::{Held, Subscription};
 use crate::sotw::WILDCARD;
+use crate::steps::counted;
 
 /// What the client lacks. Names are sorted, and none is in two of the lists.
 #[derive(Debug, Default)]
@@ -51,18 +52,18 @@ impl Subscription {
         if table.version() != self.settled.version() {
             let remembered = table.remembered_changes_since(&self.settled);
             let derives = table.has_other_names() || self.settled.has_other_names();
-            let by_name = !self.is_wildcard && self.n_globs == 0 && (derives || remembered.is_none());
+            let by_name = !self.is_wildcard && !self.names.has_globs() && (derives || remembered.is_none());
             if !by_name {
                 let changes = remembered.unwrap_or_else(|| table.changes_since(&self.settled));
-                changes.changed.iter().for_each(|resource| self.add_changed(table, resource, &mut owed));
-                changes.removed.iter().for_each(|name| self.add_removed(name, &mut owed));
+                counted(changes.changed.iter()).for_each(|new| self.add_changed(table, new, &mut owed));
+                counted(changes.removed.iter()).for_each(|name| self.add_removed(name, &mut owed));
             }
             if by_name || derives {
                 self.add_by_name(table, &mut owed);
             }
         }
-        for (name, held) in &self.exceptions {
-            self.add_exception(table, name, *held, &mut owed);
+        for (name, held) in self.exceptions.iter() {
+            self.add_exception(table, name, held, &mut owed);
         }
         owed.tidy();
         owed
@@ -72,7 +73,7 @@ impl Subscription {
         if !self.covers(table, resource) {
             // It may have left the wildcard, or lost the alias that it was wanted by.
             self.add_removed(resource.name(), owed);
-        } else if !self.exceptions.contains_key(resource.name()) {
+        } else if !self.exceptions.contains(resource.name()) {
             owed.changed.push(Arc::clone(resource));
         }
     }
@@ -80,7 +81,7 @@ impl Subscription {
     fn add_removed(&self, name: &Name, owed: &mut Owed) {
         let was_covered =
             self.settled.find(name).is_some_and(|resource| self.covers(&self.settled, resource));
-        if was_covered && !self.exceptions.contains_key(name) {
+        if was_covered && !self.exceptions.contains(name) {
             owed.removed.push(Arc::clone(name));
         }
     }
@@ -89,7 +90,7 @@ impl Subscription {
     fn add_by_name(&self, table: &TypeTable, owed: &mut Owed) {
         let mut lost = Vec::new();
         // What is out of date by its own name may still stand for something else.
-        let is_open = |name: &&Name| matches!(self.exceptions.get(*name), None | Some(Held::Stale));
+        let is_open = |name: &&Name| matches!(self.exceptions.get(name), None | Some(Held::Stale));
         for name in self.names.iter().filter(is_open) {
             let (old, new) = (self.settled.look_up(name), table.look_up(name));
             // Equal templates make equal resources.
@@ -117,13 +118,13 @@ impl Subscription {
     }
 
     fn add_exception(&self, table: &TypeTable, name: &Name, held: Held, owed: &mut Owed) {
-        if self.has_glob(name) {
-            let mut members = table.members(name).peekable();
+        if self.names.has_glob(name) {
+            let mut members = counted(table.members(name)).peekable();
             if members.peek().is_none() && held != Held::Gone {
                 owed.missing.push(Arc::clone(name));
             }
             if held != Held::Stale {
-                let unknown = members.filter(|member| !self.exceptions.contains_key(member.name()));
+                let unknown = members.filter(|member| !self.exceptions.contains(member.name()));
                 owed.changed.extend(unknown.cloned());
             }
             return;
@@ -149,11 +150,11 @@ impl Subscription {
 
     /// What the client asked for by name and was not answered, and does not exist.
     pub(crate) fn unanswered(&self, table: &TypeTable) -> impl Iterator<Item = Name> {
-        let is_open = |(name, held): &(&Name, &Held)| {
+        let is_open = |(name, held): &(&Name, Held)| {
             matches!(held, Held::Unknown | Held::Nothing)
-                && self.names.contains(*name)
-                && !self.has_glob(name)
-                && table.resolve(name).is_none()
+                && self.names.contains(name)
+                && !self.names.has_glob(name)
+                && table.look_up(name).is_none()
         };
         self.exceptions.iter().filter(is_open).map(|(name, _)| Arc::clone(name))
     }
@@ -161,9 +162,11 @@ impl Subscription {
     /// Every resource of `table` that the client wants, sorted by name.
     pub(crate) fn wanted(&self, table: &TypeTable) -> Vec<Arc<Resource>> {
         if self.is_wildcard && self.names.is_empty() {
-            return table.resources().iter().filter(|resource| resource.in_wildcard()).cloned().collect();
+            let all = counted(table.resources().iter());
+            return all.filter(|resource| resource.in_wildcard()).cloned().collect();
         }
-        let all = table.resources().iter().filter(|resource| self.is_wildcard && resource.in_wildcard());
+        let all = self.is_wildcard.then(|| counted(table.resources().iter())).into_iter().flatten();
+        let all = all.filter(|resource| resource.in_wildcard());
         let named = self.names.iter().flat_map(|name| self.resources_of(table, name));
         let by_name: BTreeMap<Name, Arc<Resource>> =
             all.cloned().chain(named).map(|resource| (Arc::clone(resource.name()), resource)).collect();
@@ -174,10 +177,17 @@ impl Subscription {
     /// lists that are on their way. To be absent from this one would be to be deleted; what it does not ask for it ignores, unless it
     /// asks for everything. What this list does not show the client has lost for good.
     pub(crate) fn list(&mut self, table: &TypeTable) -> Vec<Arc<Resource>> {
-        let is_wildcard = self.is_wildcard;
-        self.lingering.retain(|(name, by)| !is_wildcard && **by != *WILDCARD && table.find(name).is_some());
+        if self.is_wildcard {
+            self.forget_lingering();
+        }
+        let is_lost = |(name, by): &&(Name, Name)| **by == *WILDCARD || table.find(name).is_none();
+        let lingering = self.lingering.iter().flat_map(|lingering| lingering.iter());
+        let lost: Vec<(Name, Name)> = lingering.filter(is_lost).cloned().collect();
+        if let Some(lingering) = &mut self.lingering {
+            lost.iter().for_each(|(name, by)| lingering.remove_pair(name, by));
+        }
         let mut listed = self.wanted(table);
-        listed.extend(self.lingering.iter().filter_map(|(name, _)| table.find(name)).cloned());
+        listed.extend(self.lingering().filter_map(|name| table.find(name)).cloned());
         listed.sort_by(|a, b| a.name().cmp(b.name()));
         listed.dedup_by(|a, b| a.name() == b.name());
         listed
@@ -185,25 +195,22 @@ impl Subscription {
 
     /// Whether every resource of `table` is wanted, and nothing that is made of them.
     pub(crate) fn wants_all(&self, table: &TypeTable) -> bool {
-        let is_derived = |name: &Name| matches!(table.look_up(name), Some(Found::Template(_)));
-        self.is_wildcard
-            && table.is_all_in_wildcard()
-            && !(table.has_host_patterns() && self.names.iter().any(is_derived))
+        let derives = || {
+            let has_made = self.serves(table, |served| !served.made.is_empty());
+            table.has_host_patterns() && has_made.unwrap_or_default()
+        };
+        self.is_wildcard && table.is_all_in_wildcard() && !derives()
     }
 
-    /// The hosts that are subscribed to and that `table`'s virtual hosts serve by a domain with a wildcard, by the name of the
-    /// virtual host. Empty for other types.
-    pub(crate) fn hosts(&self, table: &TypeTable) -> BTreeMap<Name, Vec<Name>> {
-        let mut hosts: BTreeMap<Name, Vec<Name>> = BTreeMap::new();
+    /// The hosts that are subscribed to and that a virtual host of `table` serves by a domain with a wildcard. Empty for other types.
+    pub(crate) fn hosts(&self, table: &TypeTable, resource: &Resource) -> Vec<Name> {
         if !table.has_virtual_hosts() {
-            return hosts;
+            return Vec::new();
         }
-        for name in &self.names {
-            let Some(resource) = table.resolve(name) else { continue };
-            if resource.name() != name && !resource.aliases().contains(name) {
-                hosts.entry(Arc::clone(resource.name())).or_default().push(Arc::clone(name));
-            }
-        }
+        let served = self.serves(table, |served| served.as_it_is.of(resource.name()).cloned().collect());
+        let mut hosts: Vec<Name> = served.unwrap_or_default();
+        let aliases: BTreeSet<&Name> = resource.aliases().iter().collect();
+        hosts.retain(|host| !aliases.contains(host));
         hosts
     }
 }
