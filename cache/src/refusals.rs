@@ -45,6 +45,22 @@ reasons! {
     Types = "types", "100 types on a stream";
     /// Every place for a discovery stream is taken.
     Streams = "streams", "--max-streams";
+    /// The body of a poll is too large.
+    PollSize = "poll-size", "--max-poll-bytes";
+    /// There are too many polls at once, or the body of one does not come.
+    Polls = "polls", "--max-polls";
+    /// A browser sent a request to the xDS port.
+    Browser = "browser", "no requests of web pages on the xDS port";
+    /// A request to the xDS port was meant for another host.
+    Host = "host", "--xds-host";
+    /// A text of a node is too long, or the node is too large.
+    Node = "node", "4 KiB for a text, 1 MiB for a node";
+    /// Some of a node's metadata is not kept; the client is served.
+    NodeMetadata = "node-metadata", "1,000 entries and 64 KiB for a node";
+    /// A node that is not small finds no room.
+    NodeMemory = "node-memory", "--max-node-memory";
+    /// Of a node only what is decided by is kept, so that client status shows no more; the client is served.
+    NodeDetails = "node-details", "--max-node-memory";
 }
 
 /// One reason, as far as anything was refused for it.

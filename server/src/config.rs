@@ -19,11 +19,13 @@ use crate::telemetry::{LogConfig, LogFilterError};
 pub mod args;
 pub mod drain;
 pub mod file;
+pub mod polling;
 pub mod routes;
 pub mod units;
 pub mod waves;
 
 pub use args::ServeArgs;
+pub use polling::PollingConfig;
 pub use units::Percent;
 
 /// The configuration of one server.
@@ -53,6 +55,8 @@ pub struct Config {
     pub rollout_trust: Trust,
     /// Load reports.
     pub loads: LoadsConfig,
+    /// REST-JSON polling.
+    pub polling: PollingConfig,
     /// Bounds.
     pub limits: Limits,
     /// How dead connections are found.
@@ -117,6 +121,8 @@ pub struct Limits {
     pub is_naive: bool,
     /// Names of one type on one stream.
     pub max_names_per_type: usize,
+    /// What is kept of the nodes of all clients, in bytes.
+    pub max_node_memory: usize,
     /// Streams in all.
     pub max_streams: usize,
     /// Streams of one connection.
@@ -259,6 +265,7 @@ impl TryFrom<ServeArgs> for Config {
                 window: args.loads.load_window,
                 max_series: args.loads.max_load_series,
             },
+            polling: args.polling.into(),
             limits: Limits {
                 max_message_bytes: limits.max_message_bytes,
                 max_response_bytes: limits.max_response_bytes,
@@ -267,6 +274,7 @@ impl TryFrom<ServeArgs> for Config {
                 settle_time: limits.settle_time,
                 is_naive: limits.naive_order,
                 max_names_per_type: limits.max_names_per_type,
+                max_node_memory: limits.max_node_memory,
                 max_streams: limits.max_streams,
                 max_streams_per_connection: limits.max_streams_per_connection,
             },
@@ -348,6 +356,11 @@ fn check_bounds(args: &ServeArgs) -> Result<(), ConfigError> {
         (limits.max_message_bytes >= 128 << 10, "max-message-bytes", "128KiB"),
         (limits.max_response_bytes >= 1 << 10, "max-response-bytes", "1KiB"),
         (limits.max_names_per_type >= 1, "max-names-per-type", "1"),
+        // An Envoy that polls sends its whole node with every poll.
+        (args.polling.max_poll_bytes >= 256 << 10, "max-poll-bytes", "256KiB"),
+        (args.polling.max_polls >= 1, "max-polls", "1"),
+        // A few large nodes.
+        (limits.max_node_memory >= 1 << 20, "max-node-memory", "1MiB"),
         (limits.max_streams >= 1, "max-streams", "1"),
         (limits.max_streams_per_connection >= 1, "max-streams-per-connection", "1"),
     ];

@@ -127,6 +127,19 @@ where
         }
     }
 
+    /// Waits for the next response, or for the status that the stream ends with instead.
+    ///
+    /// # Errors
+    ///
+    /// If there is neither.
+    pub async fn expect_outcome(&mut self) -> Result<Result<R, Status>> {
+        match timeout(PATIENCE, self.responses.recv()).await {
+            Ok(Some(outcome)) => Ok(outcome),
+            Ok(None) => Ok(Err(Status::ok(""))),
+            Err(_) => bail!("neither a response nor an end within {PATIENCE:?}"),
+        }
+    }
+
     /// Waits patiently for the next response.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use clap::ArgAction;
 use clap::builder::BoolishValueParser;
 
 use crate::config::drain::DrainArgs;
+use crate::config::polling::PollingArgs;
 use crate::config::routes::RouteArgs;
 use crate::config::units::{Percent, UnitError, parse_duration, parse_percent, parse_size};
 use crate::config::waves::WaveArgs;
@@ -63,6 +64,9 @@ pub struct ServeArgs {
     /// Load reports.
     #[command(flatten)]
     pub loads: LoadArgs,
+    /// REST-JSON polling.
+    #[command(flatten)]
+    pub polling: PollingArgs,
     /// Who may connect.
     #[command(flatten)]
     pub access: AccessArgs,
@@ -189,6 +193,10 @@ pub struct LimitArgs {
     /// How many names of one type a stream may ask for
     #[arg(long, env = "XDS_SERVER_MAX_NAMES_PER_TYPE", value_name = "N", default_value = "250000")]
     pub max_names_per_type: usize,
+    /// How much is kept in memory of what clients say of themselves (ids, metadata, extensions), in all
+    #[arg(long, env = "XDS_SERVER_MAX_NODE_MEMORY", value_name = "SIZE", default_value = "512MiB",
+        value_parser = parse_size)]
+    pub max_node_memory: usize,
     /// How many streams there may be
     #[arg(long, env = "XDS_SERVER_MAX_STREAMS", value_name = "N", default_value = "200000")]
     pub max_streams: usize,

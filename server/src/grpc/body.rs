@@ -137,7 +137,13 @@ impl DiscoveryBody {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(None) => self.requests = None,
                 Poll::Ready(Some(message)) => {
-                    let incoming = Incoming::decode(self.kind.variant, message?)?;
+                    let message = message?;
+                    let (variant, limits) = (self.kind.variant, &self.grpc.config.limits);
+                    let incoming = match &self.joined {
+                        None => Incoming::first(variant, &message, limits),
+                        Some(_) => Incoming::later(variant, &message, limits),
+                    };
+                    let incoming = incoming.map_err(|error| self.grpc.end_of(&self.peer, &error))?;
                     self.handle_request(incoming)?;
                 }
             }
@@ -153,8 +159,7 @@ impl DiscoveryBody {
             Some(joined) => (Arc::clone(&joined.client), false),
             None => {
                 let client =
-                    SharedClient::join(&self.grpc, &self.open, &self.kind, &self.peer, &mut incoming)
-                        .map_err(|error| self.grpc.end_of(&self.peer, &error))?;
+                    SharedClient::join(&self.grpc, &self.open, &self.kind, &self.peer, incoming.node.take())?;
                 let changed: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(std::future::pending());
                 self.joined = Some(Joined { client: Arc::clone(&client), changed });
                 (client, true)
@@ -162,7 +167,7 @@ impl DiscoveryBody {
         };
         trace::request(Some(&client.node().id), self.open.id, &resource_type, &incoming.request);
         let taken = client.handle_request(&self.grpc, self.open.id, incoming.request);
-        taken.map_err(|error| self.grpc.end_of(&self.peer, &error))?;
+        taken.map_err(|error| self.grpc.end_of(&self.peer, &error.into()))?;
         if is_first {
             let receiver = client.follow(&self.grpc);
             self.joined = Some(Joined { client, changed: changed(receiver) });

@@ -10,14 +10,17 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
+use tonic::Status;
 use tracing::warn;
 use xds_cache::status::{EventKind, StreamEntry, StreamEvent, StreamId, StreamInfo, Subscriber, Variant};
-use xds_cache::{HeldBack, Node, ResourceType, View, ViewChange, ViewReceiver};
+use xds_cache::{HeldBack, Node, Reason, ResourceType, View, ViewChange, ViewReceiver};
 use xds_session::{Client, Holding, Request, Response, SessionError};
 
 use crate::grpc::Grpc;
-use crate::grpc::convert::Incoming;
+use crate::grpc::budget::Reserved;
+use crate::grpc::convert::SentNode;
 use crate::grpc::identity::Identity;
+use crate::grpc::node::{MAX_TEXT_BYTES, kept_bytes};
 use crate::grpc::serve::Peer;
 use crate::grpc::streams::{OpenStream, StreamHandle};
 use crate::metrics::{Metrics, RequestKind};
@@ -34,6 +37,8 @@ pub(crate) struct StreamKind {
 pub(crate) struct SharedClient {
     node: Arc<Node>,
     identity: Identity,
+    /// What the node takes of the memory for all nodes.
+    _reserved: Reserved,
     /// How other streams of the client find it; `None` for an ADS stream.
     key: Option<ClientKey>,
     clients: Weak<Clients>,
@@ -55,9 +60,9 @@ struct Member {
     nacks: NackLog,
 }
 
-/// How often a stream's NACKs are logged.
-#[derive(Default)]
-struct NackLog {
+/// How often the NACKs of a stream, or of all polls, are logged.
+#[derive(Debug, Default)]
+pub(crate) struct NackLog {
     last: Option<Instant>,
     n_left_out: u64,
 }
@@ -87,21 +92,25 @@ impl SharedClient {
     ///
     /// # Errors
     ///
-    /// [`SessionError::MissingNode`] if the request does not say whose it is.
+    /// `INVALID_ARGUMENT` if the request does not say whose it is, `RESOURCE_EXHAUSTED` if there is no room for a large
+    /// node.
     pub(crate) fn join(
         grpc: &Grpc,
         stream: &OpenStream,
         kind: &StreamKind,
         peer: &Peer,
-        incoming: &mut Incoming,
-    ) -> Result<Arc<Self>, SessionError> {
-        let node = incoming.request.node().filter(|node| !node.id.is_empty()).cloned();
-        let node = node.ok_or(SessionError::MissingNode)?;
-        let sent = *incoming.node.take().unwrap_or_default();
-        let identity = Identity::new(sent, &grpc.extensions);
+        sent: Option<SentNode>,
+    ) -> Result<Arc<Self>, Status> {
+        let sent = sent.filter(|sent| !sent.node.id.is_empty());
+        let sent = sent.ok_or_else(|| grpc.end_of(peer, &SessionError::MissingNode.into()))?;
+        let reserved = grpc.admit(peer, &sent)?;
+        let identity = Identity::new(&sent, &grpc.identities);
+        if !identity.is_whole() {
+            grpc.refuse(Reason::NodeDetails, peer, format_args!("details of node {:.128}", sent.node.id));
+        }
         let client = match kind.service {
-            None => Arc::new(Self::new(grpc, node, identity, None)),
-            Some(_) => Self::of_connection(grpc, peer, node, identity),
+            None => Arc::new(Self::new(grpc, sent.node, identity, reserved, None)),
+            Some(_) => Self::of_connection(grpc, peer, sent.node, identity, reserved),
         };
         let info = StreamInfo {
             id: stream.id,
@@ -126,14 +135,26 @@ impl SharedClient {
         Ok(client)
     }
 
-    fn new(grpc: &Grpc, node: Arc<Node>, identity: Identity, key: Option<ClientKey>) -> Self {
+    fn new(
+        grpc: &Grpc,
+        node: Arc<Node>,
+        identity: Identity,
+        reserved: Reserved,
+        key: Option<ClientKey>,
+    ) -> Self {
         let client = Client::new(grpc.config.limits);
-        let state = State { client, view: Weak::new(), members: HashMap::new() };
-        Self { node, identity, key, clients: Arc::downgrade(&grpc.clients), state: Mutex::new(state) }
+        let state = Mutex::new(State { client, view: Weak::new(), members: HashMap::new() });
+        Self { node, identity, _reserved: reserved, key, clients: Arc::downgrade(&grpc.clients), state }
     }
 
     /// The client that the connection's other per-type streams of this node have, or a new one.
-    fn of_connection(grpc: &Grpc, peer: &Peer, node: Arc<Node>, identity: Identity) -> Arc<Self> {
+    fn of_connection(
+        grpc: &Grpc,
+        peer: &Peer,
+        node: Arc<Node>,
+        identity: Identity,
+        reserved: Reserved,
+    ) -> Arc<Self> {
         let key = ClientKey { connection: peer.connection, node_id: node.id.clone() };
         let mut by_key = grpc.clients.lock();
         let found = by_key.get(&key).and_then(Weak::upgrade);
@@ -143,9 +164,9 @@ impl SharedClient {
             if client.node == node {
                 return client;
             }
-            return Arc::new(Self::new(grpc, node, identity, None));
+            return Arc::new(Self::new(grpc, node, identity, reserved, None));
         }
-        let client = Arc::new(Self::new(grpc, node, identity, Some(key.clone())));
+        let client = Arc::new(Self::new(grpc, node, identity, reserved, Some(key.clone())));
         by_key.insert(key, Arc::downgrade(&client));
         client
     }
@@ -251,6 +272,38 @@ impl SharedClient {
     }
 }
 
+impl Grpc {
+    /// Takes room for what is kept of a node, and counts what is not kept.
+    ///
+    /// # Errors
+    ///
+    /// `RESOURCE_EXHAUSTED` for a node of more than [`MAX_TEXT_BYTES`] if there is no room. Smaller ones, which most are,
+    /// are always taken: their number is that of the streams.
+    pub(crate) fn admit(&self, peer: &Peer, sent: &SentNode) -> Result<Reserved, Status> {
+        let id = &sent.node.id;
+        if sent.n_left_out > 0 {
+            let n = sent.n_left_out;
+            self.refuse(
+                Reason::NodeMetadata,
+                peer,
+                format_args!("{n} entries of the metadata of node {id:.128}"),
+            );
+        }
+        let n_bytes = kept_bytes(&sent.node);
+        if n_bytes <= MAX_TEXT_BYTES {
+            return Ok(self.nodes.reserve_always(n_bytes));
+        }
+        self.nodes.reserve(n_bytes).ok_or_else(|| {
+            self.refuse(Reason::NodeMemory, peer, format_args!("{n_bytes} bytes of node {id:.128}"));
+            let limit = self.nodes.limit();
+            Status::resource_exhausted(format!(
+                "there is no room for the {n_bytes} bytes of `node` that would be kept: all nodes together may have \
+                 {limit} (--max-node-memory); those of at most {MAX_TEXT_BYTES} bytes are taken"
+            ))
+        })
+    }
+}
+
 impl Subscriber for SharedClient {
     fn concerned(&self, change: &ViewChange) -> Vec<ResourceType> {
         self.lock().client.concerned(change)
@@ -314,7 +367,7 @@ impl Member {
 }
 
 impl NackLog {
-    fn log(&mut self, node: &Node, resource_type: &ResourceType, version: &str, message: &str) {
+    pub(crate) fn log(&mut self, node: &Node, resource_type: &ResourceType, version: &str, message: &str) {
         let now = Instant::now();
         if self.last.is_some_and(|last| now.duration_since(last) < NACK_LOG_INTERVAL) {
             self.n_left_out += 1;

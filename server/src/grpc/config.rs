@@ -15,6 +15,17 @@ pub struct GrpcConfig {
     /// The largest message that is taken in, in bytes. A reconnecting delta client with 100,000 names sends more than
     /// gRPC's common 4 MiB (pitfall 59).
     pub max_message_bytes: usize,
+    /// Whether REST-JSON polling is served.
+    pub rest_polling: bool,
+    /// The largest body of a poll, in bytes.
+    pub max_poll_bytes: usize,
+    /// How many polls are worked on at once.
+    pub max_polls: usize,
+    /// Names with a dot in them by which clients poll, besides IP addresses.
+    pub hosts: Vec<String>,
+    /// How much is kept of the nodes of all clients, in bytes: one half for what the server decides by, the other for
+    /// what it shows to operators.
+    pub max_node_memory: usize,
     /// How many discovery streams the process has at most.
     pub max_streams: usize,
     /// How many streams one connection has at most; Envoy without ADS opens one per cluster (pitfall 60).
@@ -42,6 +53,11 @@ impl Default for GrpcConfig {
             identifier: default_identifier(),
             limits: Limits::default(),
             max_message_bytes: 64 * 1024 * 1024,
+            rest_polling: true,
+            max_poll_bytes: 1024 * 1024,
+            max_polls: 16,
+            hosts: vec![],
+            max_node_memory: 512 * 1024 * 1024,
             max_streams: 200_000,
             max_streams_per_connection: 1_000_000,
             connection_window: 4 * 1024 * 1024,

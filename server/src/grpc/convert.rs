@@ -4,234 +4,293 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use envoy_types::pb::envoy::config::core::v3 as core;
-use envoy_types::pb::envoy::config::core::v3::node::UserAgentVersionType;
-use envoy_types::pb::envoy::service::discovery::v3 as proto;
-use envoy_types::pb::google::protobuf::Struct;
-use envoy_types::pb::google::protobuf::value::Kind;
-use prost::Message;
-use tonic::Status;
+use xds_cache::Node;
 use xds_cache::status::Variant;
-use xds_cache::{Locality, Node, Scalar};
-use xds_session::{DeltaRequest, Nonce, Request, SotwRequest};
+use xds_session::{DeltaRequest, Limits, Nonce, Request, SessionError, SotwRequest};
+
+use crate::grpc::node::{NodeError, NodeParts, check_text};
+use crate::grpc::wire::{Field, Fields, WireError};
 
 /// A request, and the node as it came; the session's request holds what of it the server decides by.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) request: Request,
-    pub(crate) node: Option<Box<core::Node>>,
+    /// `None` if the request has none, or is not the first one of its stream.
+    pub(crate) node: Option<SentNode>,
+}
+
+/// A node as it came, with what the server decides by.
+#[derive(Clone, Debug)]
+pub(crate) struct SentNode {
+    pub(crate) node: Arc<Node>,
+    /// The encoded node; a part of the message that it came in.
+    pub(crate) encoded: Bytes,
+    /// How many entries of its metadata are too long, too deep or too many to be selected by.
+    pub(crate) n_left_out: usize,
+}
+
+/// A request that cannot be taken in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RequestError {
+    /// The bytes are no request.
+    #[error("malformed {message}: {error}")]
+    Malformed {
+        /// The type of the message.
+        message: &'static str,
+        /// What is wrong.
+        error: WireError,
+    },
+    /// The node, or another text, passes a limit.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// There are too many names.
+    #[error(transparent)]
+    Session(#[from] SessionError),
 }
 
 impl Incoming {
-    /// Decodes a message of a stream of this variant.
+    /// Reads the first message of a stream of this variant, with its node.
     ///
     /// # Errors
     ///
-    /// `INVALID_ARGUMENT` if it is malformed.
-    pub(crate) fn decode(variant: Variant, message: Bytes) -> Result<Self, Status> {
-        match variant {
-            Variant::Sotw => decode::<proto::DiscoveryRequest>(message, "DiscoveryRequest").map(Into::into),
-            Variant::Delta => {
-                decode::<proto::DeltaDiscoveryRequest>(message, "DeltaDiscoveryRequest").map(Into::into)
+    /// [`RequestError`] if it is malformed, or passes a limit.
+    pub(crate) fn first(variant: Variant, message: &Bytes, limits: &Limits) -> Result<Self, RequestError> {
+        let (request, node) = read(variant, message, limits)?;
+        let node = node.map(|node| SentNode::read(message.slice_ref(node))).transpose()?;
+        Ok(Self { request: with_node(request, node.as_ref()), node })
+    }
+
+    /// Reads a later message. Its node is not looked at: the first one said whose the stream is (row A15).
+    ///
+    /// # Errors
+    ///
+    /// As for the first.
+    pub(crate) fn later(variant: Variant, message: &Bytes, limits: &Limits) -> Result<Self, RequestError> {
+        let (request, _) = read(variant, message, limits)?;
+        Ok(Self { request, node: None })
+    }
+}
+
+impl SentNode {
+    /// Reads an encoded node.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError`] if it is malformed, or passes a limit.
+    pub(crate) fn read(encoded: Bytes) -> Result<Self, NodeError> {
+        let (node, n_left_out) = NodeParts::read(&encoded)?.check()?;
+        Ok(Self { node: Arc::new(node), encoded, n_left_out })
+    }
+}
+
+fn with_node(mut request: Request, sent: Option<&SentNode>) -> Request {
+    let node = sent.map(|sent| Arc::clone(&sent.node));
+    match &mut request {
+        Request::Sotw(request) => request.node = node,
+        Request::Delta(request) => request.node = node,
+    }
+    request
+}
+
+type Read<'a, T> = Result<(T, Option<&'a [u8]>), RequestError>;
+
+fn read<'a>(variant: Variant, message: &'a [u8], limits: &Limits) -> Read<'a, Request> {
+    match variant {
+        Variant::Sotw => read_sotw(message, limits).map(|(request, node)| (request.into(), node)),
+        Variant::Delta => read_delta(message, limits).map(|(request, node)| (request.into(), node)),
+    }
+}
+
+/// Reads an `envoy.service.discovery.v3.DiscoveryRequest`, and where its node is.
+pub(crate) fn read_sotw<'a>(message: &'a [u8], limits: &Limits) -> Read<'a, SotwRequest> {
+    let malformed = |error| RequestError::Malformed { message: "DiscoveryRequest", error };
+    let (mut request, mut node) = (SotwRequest::default(), None);
+    for field in Fields::of(message) {
+        let field = field.map_err(malformed)?;
+        let mut take = || -> Result<(), WireError> {
+            match field.number {
+                1 => field.text()?.clone_into(&mut request.version_info),
+                2 => node = Some(field.bytes()?),
+                3 => request.resource_names.push(field.text()?.to_owned()),
+                4 => field.text()?.clone_into(&mut request.type_url),
+                5 => request.response_nonce = Nonce::parse(field.text()?),
+                6 => request.error_detail = Some(text_in(&field, ERROR_MESSAGE)?.to_owned()),
+                7 => request.resource_names.push(locator(&field)?),
+                _ => {}
             }
-        }
-    }
-}
-
-impl From<proto::DiscoveryRequest> for Incoming {
-    fn from(request: proto::DiscoveryRequest) -> Self {
-        let node = request.node.map(Box::new);
-        let request = SotwRequest {
-            node: node.as_deref().map(|node| Arc::new(to_node(node))),
-            type_url: request.type_url,
-            version_info: request.version_info,
-            resource_names: with_locators(request.resource_names, request.resource_locators),
-            response_nonce: Nonce::parse(&request.response_nonce),
-            error_detail: request.error_detail.map(|detail| detail.message),
+            Ok(())
         };
-        Self { request: request.into(), node }
+        take().map_err(malformed)?;
+        check_number(request.resource_names.len(), limits)?;
     }
+    check_text("type_url", request.type_url.len())?;
+    Ok((request, node))
 }
 
-impl From<proto::DeltaDiscoveryRequest> for Incoming {
-    fn from(request: proto::DeltaDiscoveryRequest) -> Self {
-        let node = request.node.map(Box::new);
-        let request = DeltaRequest {
-            node: node.as_deref().map(|node| Arc::new(to_node(node))),
-            type_url: request.type_url,
-            resource_names_subscribe: with_locators(
-                request.resource_names_subscribe,
-                request.resource_locators_subscribe,
-            ),
-            resource_names_unsubscribe: with_locators(
-                request.resource_names_unsubscribe,
-                request.resource_locators_unsubscribe,
-            ),
-            initial_resource_versions: request.initial_resource_versions.into_iter().collect(),
-            response_nonce: Nonce::parse(&request.response_nonce),
-            error_detail: request.error_detail.map(|detail| detail.message),
+/// Reads an `envoy.service.discovery.v3.DeltaDiscoveryRequest`, and where its node is.
+fn read_delta<'a>(message: &'a [u8], limits: &Limits) -> Read<'a, DeltaRequest> {
+    let malformed = |error| RequestError::Malformed { message: "DeltaDiscoveryRequest", error };
+    let (mut request, mut node) = (DeltaRequest::default(), None);
+    for field in Fields::of(message) {
+        let field = field.map_err(malformed)?;
+        let mut take = || -> Result<(), WireError> {
+            match field.number {
+                1 => node = Some(field.bytes()?),
+                2 => field.text()?.clone_into(&mut request.type_url),
+                3 => request.resource_names_subscribe.push(field.text()?.to_owned()),
+                4 => request.resource_names_unsubscribe.push(field.text()?.to_owned()),
+                5 => read_version(&field, &mut request.initial_resource_versions)?,
+                6 => request.response_nonce = Nonce::parse(field.text()?),
+                7 => request.error_detail = Some(text_in(&field, ERROR_MESSAGE)?.to_owned()),
+                8 => request.resource_names_subscribe.push(locator(&field)?),
+                9 => request.resource_names_unsubscribe.push(locator(&field)?),
+                _ => {}
+            }
+            Ok(())
         };
-        Self { request: request.into(), node }
+        take().map_err(malformed)?;
+        check_number(request.resource_names_subscribe.len(), limits)?;
+        check_number(request.resource_names_unsubscribe.len(), limits)?;
+        check_number(request.initial_resource_versions.len(), limits)?;
     }
+    check_text("type_url", request.type_url.len())?;
+    Ok((request, node))
 }
 
-fn decode<M: Message + Default>(message: Bytes, name: &str) -> Result<M, Status> {
-    M::decode(message).map_err(|error| Status::invalid_argument(format!("malformed {name}: {error}")))
+/// Refuses more names than a stream may have before they take memory.
+fn check_number(n_names: usize, limits: &Limits) -> Result<(), SessionError> {
+    let limit = limits.max_names_per_type;
+    if n_names > limit { Err(SessionError::TooManyNames { limit }) } else { Ok(()) }
 }
 
 /// A server without variants of resources takes a locator as its name (row A161).
-fn with_locators(mut names: Vec<String>, locators: Vec<proto::ResourceLocator>) -> Vec<String> {
-    names.extend(locators.into_iter().map(|locator| locator.name));
-    names
+fn locator(field: &Field<'_>) -> Result<String, WireError> {
+    text_in(field, LOCATOR_NAME).map(ToOwned::to_owned)
 }
 
-/// What of a node the server decides by.
-pub(crate) fn to_node(node: &core::Node) -> Node {
-    let mut metadata = BTreeMap::new();
-    if let Some(fields) = &node.metadata {
-        flatten(fields, "", MAX_METADATA_DEPTH, &mut metadata);
-    }
-    let locality = node.locality.clone().unwrap_or_default();
-    Node {
-        id: node.id.clone(),
-        cluster: node.cluster.clone(),
-        metadata,
-        locality: Locality { region: locality.region, zone: locality.zone, sub_zone: locality.sub_zone },
-        user_agent_name: node.user_agent_name.clone(),
-        user_agent_version: user_agent_version(node),
-        client_features: node.client_features.iter().cloned().collect(),
-    }
-}
-
-/// `{"a": {"b": 1}}` is `a.b` = 1. Goes by sorted keys, so that the same entries are kept whatever the map's order.
-fn flatten(fields: &Struct, prefix: &str, depth: usize, metadata: &mut BTreeMap<String, Scalar>) {
-    let sorted: BTreeMap<_, _> = fields.fields.iter().collect();
-    for (key, value) in sorted {
-        if metadata.len() >= MAX_METADATA_ENTRIES {
-            return;
+/// A text in a message; the last one, if there are several.
+fn text_in<'a>(field: &Field<'a>, number: u32) -> Result<&'a str, WireError> {
+    let mut text = "";
+    for field in Fields::of(field.bytes()?) {
+        let field = field?;
+        if field.number == number {
+            text = field.text()?;
         }
-        let path = format!("{prefix}{key}");
-        let scalar = match &value.kind {
-            Some(Kind::StringValue(text)) => Scalar::String(text.clone()),
-            Some(Kind::NumberValue(number)) => Scalar::Number(*number),
-            Some(Kind::BoolValue(truth)) => Scalar::Bool(*truth),
-            Some(Kind::StructValue(inner)) => {
-                if depth > 1 {
-                    flatten(inner, &format!("{path}."), depth - 1, metadata);
-                }
-                continue;
-            }
-            Some(Kind::NullValue(_) | Kind::ListValue(_)) | None => continue,
-        };
-        metadata.insert(path, scalar);
     }
+    Ok(text)
 }
 
-fn user_agent_version(node: &core::Node) -> String {
-    match &node.user_agent_version_type {
-        Some(UserAgentVersionType::UserAgentVersion(version)) => version.clone(),
-        Some(UserAgentVersionType::UserAgentBuildVersion(build)) => build
-            .version
-            .as_ref()
-            .map(|v| format!("{}.{}.{}", v.major_number, v.minor_number, v.patch))
-            .unwrap_or_default(),
-        None => String::new(),
-    }
+fn read_version(field: &Field<'_>, versions: &mut BTreeMap<String, String>) -> Result<(), WireError> {
+    let name = text_in(field, 1)?.to_owned();
+    versions.insert(name, text_in(field, 2)?.to_owned());
+    Ok(())
 }
 
-/// How many metadata entries of a node can be selected by.
-const MAX_METADATA_ENTRIES: usize = 1000;
-/// How deep they can lie.
-const MAX_METADATA_DEPTH: usize = 32;
+/// `google.rpc.Status.message`.
+const ERROR_MESSAGE: u32 = 2;
+/// `envoy.service.discovery.v3.ResourceLocator.name`.
+const LOCATOR_NAME: u32 = 1;
 
 #[cfg(test)]
 mod tests {
-    use envoy_types::pb::google::protobuf::{ListValue, Value};
+    use envoy_types::pb::envoy::config::core::v3 as core;
+    use envoy_types::pb::envoy::service::discovery::v3 as proto;
+    use envoy_types::pb::google::rpc;
+    use prost::Message;
 
     use super::*;
 
-    fn value(kind: Kind) -> Value {
-        Value { kind: Some(kind) }
+    fn first(variant: Variant, message: &impl Message) -> Result<Incoming, RequestError> {
+        Incoming::first(variant, &message.encode_to_vec().into(), &Limits::default())
     }
 
-    fn fields(fields: impl IntoIterator<Item = (String, Value)>) -> Struct {
-        Struct { fields: fields.into_iter().collect() }
-    }
-
-    #[test]
-    fn metadata_is_flattened_to_scalars() {
-        let inner = fields([
-            ("n".to_owned(), value(Kind::NumberValue(1.0))),
-            ("l".to_owned(), value(Kind::ListValue(ListValue::default()))),
-            ("b".to_owned(), value(Kind::BoolValue(true))),
-        ]);
-        let metadata = fields([
-            ("a".to_owned(), value(Kind::StructValue(inner))),
-            ("s".to_owned(), value(Kind::StringValue("x".into()))),
-            ("none".to_owned(), Value { kind: None }),
-        ]);
-        let node = to_node(&core::Node { metadata: Some(metadata), ..Default::default() });
-        let expected =
-            [("a.b", Scalar::Bool(true)), ("a.n", Scalar::Number(1.0)), ("s", Scalar::String("x".into()))];
-        assert_eq!(node.metadata, expected.map(|(k, v)| (k.to_owned(), v)).into());
-    }
-
-    #[test]
-    fn metadata_is_bounded_in_number_and_depth() {
-        let many = fields((0..5000).map(|i| (format!("{i:04}"), value(Kind::BoolValue(true)))));
-        let node = to_node(&core::Node { metadata: Some(many), ..Default::default() });
-        assert_eq!(node.metadata.len(), MAX_METADATA_ENTRIES);
-        let mut deep = fields([("x".to_owned(), value(Kind::BoolValue(true)))]);
-        for _ in 1..MAX_METADATA_DEPTH {
-            deep = fields([("d".to_owned(), value(Kind::StructValue(deep)))]);
+    fn sotw(request: &proto::DiscoveryRequest) -> SotwRequest {
+        match first(Variant::Sotw, request).unwrap().request {
+            Request::Sotw(request) => request,
+            Request::Delta(_) => panic!("not SotW"),
         }
-        let deeper = fields([("d".to_owned(), value(Kind::StructValue(deep.clone())))]);
-        for (metadata, n_kept) in [(deep, 1), (deeper, 0)] {
-            let node = to_node(&core::Node { metadata: Some(metadata), ..Default::default() });
-            assert_eq!(node.metadata.len(), n_kept);
+    }
+
+    fn delta(request: &proto::DeltaDiscoveryRequest) -> DeltaRequest {
+        match first(Variant::Delta, request).unwrap().request {
+            Request::Delta(request) => request,
+            Request::Sotw(_) => panic!("not delta"),
         }
     }
 
     #[test]
-    fn a_locator_counts_as_its_name() {
+    fn every_field_is_read() {
         let locator = |name: &str| proto::ResourceLocator { name: name.into(), ..Default::default() };
-        let Request::Sotw(request) = Incoming::from(proto::DiscoveryRequest {
+        let error_detail = || Some(rpc::Status { code: 3, message: "bad".into(), details: vec![] });
+        let node = || Some(core::Node { id: "n".into(), ..Default::default() });
+        let request = sotw(&proto::DiscoveryRequest {
+            version_info: "v".into(),
+            node: node(),
             resource_names: vec!["a".into()],
             resource_locators: vec![locator("b")],
-            ..Default::default()
-        })
-        .request
-        else {
-            panic!("not SotW")
-        };
+            type_url: "t".into(),
+            response_nonce: "2a".into(),
+            error_detail: error_detail(),
+        });
+        assert_eq!(request.node.unwrap().id, "n");
         assert_eq!(request.resource_names, ["a", "b"]);
-        let Request::Delta(request) = Incoming::from(proto::DeltaDiscoveryRequest {
-            resource_locators_subscribe: vec![locator("a")],
-            resource_locators_unsubscribe: vec![locator("b")],
-            ..Default::default()
-        })
-        .request
-        else {
-            panic!("not delta")
-        };
-        assert_eq!(request.resource_names_subscribe, ["a"]);
-        assert_eq!(request.resource_names_unsubscribe, ["b"]);
+        assert_eq!((request.version_info.as_str(), request.type_url.as_str()), ("v", "t"));
+        assert_eq!((request.response_nonce, request.error_detail), (Nonce::Ours(42), Some("bad".into())));
+        let request = delta(&proto::DeltaDiscoveryRequest {
+            node: node(),
+            type_url: "t".into(),
+            resource_names_subscribe: vec!["a".into()],
+            resource_names_unsubscribe: vec!["c".into()],
+            resource_locators_subscribe: vec![locator("b")],
+            resource_locators_unsubscribe: vec![locator("d")],
+            initial_resource_versions: [("x".to_owned(), "1".to_owned())].into(),
+            response_nonce: "foreign".into(),
+            error_detail: error_detail(),
+        });
+        assert_eq!((request.node.unwrap().id.as_str(), request.type_url.as_str()), ("n", "t"));
+        assert_eq!(request.resource_names_subscribe, ["a", "b"]);
+        assert_eq!(request.resource_names_unsubscribe, ["c", "d"]);
+        assert_eq!(request.initial_resource_versions, [("x".to_owned(), "1".to_owned())].into());
+        assert_eq!((request.response_nonce, request.error_detail), (Nonce::Foreign, Some("bad".into())));
     }
 
     #[test]
-    fn both_ways_to_tell_the_version_are_read() {
-        let text = UserAgentVersionType::UserAgentVersion("1.2".into());
-        let build = UserAgentVersionType::UserAgentBuildVersion(core::BuildVersion {
-            version: Some(envoy_types::pb::envoy::r#type::v3::SemanticVersion {
-                major_number: 1,
-                minor_number: 40,
-                patch: 0,
-            }),
-            metadata: None,
-        });
-        for (version, expected) in [(Some(text), "1.2"), (Some(build), "1.40.0"), (None, "")] {
-            let node = to_node(&core::Node { user_agent_version_type: version, ..Default::default() });
-            assert_eq!(node.user_agent_version, expected);
+    fn the_node_of_a_later_request_is_not_looked_at() {
+        let node = Some(core::Node { id: "x".repeat(5000), ..Default::default() });
+        let request = proto::DiscoveryRequest { node, type_url: "t".into(), ..Default::default() };
+        assert!(matches!(first(Variant::Sotw, &request), Err(RequestError::Node(_))));
+        let later =
+            Incoming::later(Variant::Sotw, &request.encode_to_vec().into(), &Limits::default()).unwrap();
+        assert!(later.node.is_none() && later.request.node().is_none());
+    }
+
+    #[test]
+    fn what_passes_a_limit_is_refused_while_it_is_read() {
+        let limits = Limits { max_names_per_type: 2, ..Limits::default() };
+        let names = || vec!["a".to_owned(); 3];
+        let too_many = RequestError::Session(SessionError::TooManyNames { limit: 2 });
+        let refused = |variant, message: Vec<u8>| {
+            Incoming::later(variant, &message.into(), &limits).map(|_| ()).unwrap_err()
+        };
+        let message = proto::DiscoveryRequest { resource_names: names(), ..Default::default() };
+        assert_eq!(refused(Variant::Sotw, message.encode_to_vec()), too_many);
+        for message in [
+            proto::DeltaDiscoveryRequest { resource_names_subscribe: names(), ..Default::default() },
+            proto::DeltaDiscoveryRequest { resource_names_unsubscribe: names(), ..Default::default() },
+            proto::DeltaDiscoveryRequest {
+                initial_resource_versions: (0..3).map(|i| (i.to_string(), String::new())).collect(),
+                ..Default::default()
+            },
+        ] {
+            assert_eq!(refused(Variant::Delta, message.encode_to_vec()), too_many);
         }
+        let type_url = "t".repeat(4097);
+        let message = proto::DiscoveryRequest { type_url, ..Default::default() }.encode_to_vec();
+        let error = refused(Variant::Sotw, message);
+        assert_eq!(error.to_string(), "`type_url` has 4097 bytes; at most 4096 are allowed");
+        assert_eq!(
+            refused(Variant::Delta, vec![0x12, 0x05]).to_string(),
+            "malformed DeltaDiscoveryRequest: a field cannot be read"
+        );
     }
 }

@@ -125,7 +125,7 @@ async fn serve(grpc: Arc<Grpc>, method: &'static Method, request: Request) -> Re
             Ok(answer(Body::new(DiscoveryBody::new(grpc, open, kind, peer, requests))))
         }
         (Call::Fetch, Some(service)) => {
-            let body = fetch::unary(&grpc, service, &mut requests).await?;
+            let body = fetch::unary(&grpc, service, &peer, &mut requests).await?;
             Ok(answer(Body::new(body)))
         }
         (Call::Fetch, None) => Err(Status::unimplemented("there is no aggregated fetch")),
@@ -145,7 +145,8 @@ fn refuse_compressed(headers: &HeaderMap) -> Result<(), Status> {
     Err(status)
 }
 
-fn is_grpc(headers: &HeaderMap) -> bool {
+/// Whether a request says that it is gRPC.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     content_type.is_some_and(|value| value.starts_with(GRPC.as_bytes()))
 }

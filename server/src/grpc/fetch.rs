@@ -8,9 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use http_body::Frame;
-use prost::Message;
 use tokio::time::Instant;
 use tonic::Status;
 use xds_cache::ResourceType;
@@ -20,10 +18,10 @@ use xds_session::{Client, Contents, Entries, Form, Limits, Nonce, Request, Sessi
 use crate::grpc::Grpc;
 use crate::grpc::body::trailers;
 use crate::grpc::client::request_kind;
-use crate::grpc::convert::Incoming;
+use crate::grpc::convert::{Incoming, RequestError};
 use crate::grpc::frames::Frames;
 use crate::grpc::requests::RequestFrames;
-use crate::grpc::status::status_of;
+use crate::grpc::serve::Peer;
 
 /// What a client that asks once gets.
 #[derive(Debug)]
@@ -45,11 +43,11 @@ pub(crate) fn fetch(
     grpc: &Grpc,
     service: &ResourceType,
     request: SotwRequest,
-) -> Result<Fetched, SessionError> {
+) -> Result<Fetched, RequestError> {
     let request = Request::from(request);
     grpc.metrics.request(service, request_kind(&request));
     let Some(node) = request.node().filter(|node| !node.id.is_empty()).cloned() else {
-        return Err(SessionError::MissingNode);
+        return Err(SessionError::MissingNode.into());
     };
     // An answer cannot come in parts.
     let mut client = Client::new(Limits { max_response_bytes: usize::MAX, ..grpc.config.limits });
@@ -75,16 +73,17 @@ pub(crate) fn fetch(
 pub(crate) async fn unary(
     grpc: &Grpc,
     service: &ResourceType,
+    peer: &Peer,
     requests: &mut RequestFrames,
 ) -> Result<FetchBody, Status> {
     let message = poll_fn(|cx| requests.poll_message(cx)).await;
     let message = message.ok_or_else(|| Status::invalid_argument("the request is missing"))??;
-    let request = DiscoveryRequest::decode(message)
-        .map_err(|error| Status::invalid_argument(format!("malformed DiscoveryRequest: {error}")))?;
-    let Request::Sotw(request) = Incoming::from(request).request else {
+    let incoming = Incoming::first(Variant::Sotw, &message, &grpc.config.limits);
+    let incoming = incoming.map_err(|error| grpc.end_of(peer, &error))?;
+    let Request::Sotw(request) = incoming.request else {
         return Err(Status::internal("the request is of the other variant"));
     };
-    match fetch(grpc, service, request).map_err(|error| status_of(&error))? {
+    match fetch(grpc, service, request).map_err(|error| grpc.end_of(peer, &error))? {
         Fetched::Contents(contents) => {
             let body = grpc.bodies.encode(&contents);
             grpc.metrics.response(service, body.len());

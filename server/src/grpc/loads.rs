@@ -10,11 +10,13 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
+use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::endpoint::v3 as endpoint;
 use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_server::LoadReportingService;
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use envoy_types::pb::google::protobuf::Duration as ProtoDuration;
 use futures_util::Stream;
+use prost::Message as _;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 use xds_cache::loads::{ClusterReport, Counts, LocalityReport, Metric, Place, Reporter};
@@ -22,8 +24,9 @@ use xds_cache::{Locality, Node, ResourceType, TypeTable, View, ViewReceiver};
 use xds_session::SessionError;
 
 use crate::grpc::Grpc;
-use crate::grpc::convert::to_node;
-use crate::grpc::status::status_of;
+use crate::grpc::budget::Reserved;
+use crate::grpc::convert::SentNode;
+use crate::grpc::serve::Peer;
 use crate::grpc::streams::OpenStream;
 
 /// The gRPC service.
@@ -43,7 +46,9 @@ impl LoadReportingService for LoadReporting {
         requests: Request<Streaming<LoadStatsRequest>>,
     ) -> Result<Response<Self::StreamLoadStatsStream>, Status> {
         let open = self.grpc.streams.open()?;
-        let stream = LoadStream::new(Arc::clone(&self.grpc), open, self.interval, requests.into_inner());
+        let peer = requests.extensions().get::<Peer>().cloned().unwrap_or_else(Peer::unknown);
+        let stream =
+            LoadStream::new(Arc::clone(&self.grpc), open, peer, self.interval, requests.into_inner());
         let responses = futures_util::stream::unfold(Some(stream), |stream| async {
             let mut stream = stream?;
             match stream.next_response().await {
@@ -63,6 +68,7 @@ impl LoadReportingService for LoadReporting {
 struct LoadStream {
     grpc: Arc<Grpc>,
     open: OpenStream,
+    peer: Peer,
     interval: Duration,
     requests: Streaming<LoadStatsRequest>,
     /// `None` until the first request.
@@ -71,13 +77,15 @@ struct LoadStream {
 
 /// Who reports on a stream.
 struct ReportingClient {
-    node: Node,
+    node: Arc<Node>,
     id: Arc<str>,
     receiver: ViewReceiver,
     /// The clusters as they were looked at last; not kept alive here.
     clusters: Weak<TypeTable>,
     /// What the client was last asked for.
     asked: Option<Asked>,
+    /// What the node takes of the memory for all nodes.
+    _reserved: Reserved,
 }
 
 /// Which clusters a client is asked to report.
@@ -102,11 +110,12 @@ impl LoadStream {
     fn new(
         grpc: Arc<Grpc>,
         open: OpenStream,
+        peer: Peer,
         interval: Duration,
         requests: Streaming<LoadStatsRequest>,
     ) -> Self {
         grpc.metrics.load_stream_opened();
-        Self { grpc, open, interval, requests, client: None }
+        Self { grpc, open, peer, interval, requests, client: None }
     }
 
     /// Takes in reports until there is something to tell the client; `None` when it is done.
@@ -161,11 +170,7 @@ impl LoadStream {
     /// Takes in a request. The first one says whose the stream is, whatever later ones say (row A217).
     fn handle_request(&mut self, request: LoadStatsRequest) -> Result<(), Status> {
         if self.client.is_none() {
-            let node = request.node.as_ref().map(to_node).filter(|node| !node.id.is_empty());
-            let node = node.ok_or_else(|| status_of(&SessionError::MissingNode))?;
-            let receiver = self.grpc.publisher.follow(&node);
-            let id = node.id.as_str().into();
-            self.client = Some(ReportingClient { node, id, receiver, clusters: Weak::new(), asked: None });
+            self.client = Some(ReportingClient::new(&self.grpc, &self.peer, request.node.as_ref())?);
         }
         let Some(client) = &mut self.client else { return Ok(()) };
         if request.cluster_stats.is_empty() {
@@ -207,6 +212,23 @@ impl Drop for LoadStream {
 }
 
 impl ReportingClient {
+    /// Who sends the first request of a stream.
+    ///
+    /// # Errors
+    ///
+    /// The status that the stream ends with, if there is no node, or if it passes a limit.
+    fn new(grpc: &Grpc, peer: &Peer, node: Option<&core::Node>) -> Result<Self, Status> {
+        let sent = node.map(|node| SentNode::read(node.encode_to_vec().into())).transpose();
+        let sent = sent.map_err(|error| grpc.end_of(peer, &error.into()))?;
+        let sent = sent.filter(|sent| !sent.node.id.is_empty());
+        let sent = sent.ok_or_else(|| grpc.end_of(peer, &SessionError::MissingNode.into()))?;
+        let reserved = grpc.admit(peer, &sent)?;
+        let receiver = grpc.publisher.follow(&sent.node);
+        let node = sent.node;
+        let id = node.id.as_str().into();
+        Ok(Self { node, id, receiver, clusters: Weak::new(), asked: None, _reserved: reserved })
+    }
+
     /// The newest view; `None` before the first complete load. Follows another one where the client's groups have changed.
     fn newest_view(&mut self, grpc: &Grpc) -> Option<Arc<View>> {
         loop {

@@ -8,6 +8,7 @@
 //! There is no task and no queue per stream. What a client can make grow has a limit in [`GrpcConfig`].
 
 mod body;
+mod budget;
 mod client;
 mod config;
 mod convert;
@@ -16,10 +17,15 @@ mod discovery;
 pub mod encode;
 mod fetch;
 mod frames;
+mod guard;
 mod identity;
+mod json_answer;
 mod loads;
 mod matcher;
+mod node;
 mod pace;
+mod poll;
+mod polls;
 mod requests;
 mod rest;
 mod serve;
@@ -28,10 +34,11 @@ mod status;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod text;
 mod trace;
 mod wire;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use xds_cache::{LoadBoard, Publisher, Refusals, StatusBoard};
 use xds_codec::Codec;
@@ -69,10 +76,14 @@ pub struct Grpc {
     config: GrpcConfig,
     streams: Arc<streams::Streams>,
     clients: Arc<client::Clients>,
-    extensions: identity::Extensions,
+    /// Room for what is kept of the nodes to decide by.
+    nodes: Arc<budget::Budget>,
+    identities: identity::Identities,
     bodies: shared::Bodies,
     pacer: Arc<pace::Pacer>,
     unmatched: client::UnmatchedLog,
+    polls: polls::Polls,
+    polled_nacks: Mutex<client::NackLog>,
 }
 
 impl Grpc {
@@ -89,10 +100,13 @@ impl Grpc {
             metrics,
             streams: streams::Streams::new(config.max_streams),
             clients: Arc::default(),
-            extensions: identity::Extensions::default(),
+            nodes: budget::Budget::new(config.max_node_memory / 2),
+            identities: identity::Identities::new(config.max_node_memory / 2),
             bodies: shared::Bodies::new(&config.identifier),
             pacer: pace::Pacer::new(config.max_paced, config.paced_for),
             unmatched: client::UnmatchedLog::default(),
+            polls: polls::Polls::new(config.max_polls, config.max_poll_bytes),
+            polled_nacks: Mutex::default(),
             config,
         })
     }

@@ -1,8 +1,8 @@
 //! REST-JSON polling: discovery as an HTTP POST of a `DiscoveryRequest` in JSON (rows A188 to A194).
 
-use std::collections::BTreeSet;
 use std::error::Error;
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, PoisonError};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -10,27 +10,32 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+use bytes::Bytes;
 use envoy_types::pb::envoy::service::status::v3::ClientStatusRequest;
+use futures_util::Stream;
 use http_body_util::LengthLimitError;
 use prost::Message;
 use serde_json::Value as Json;
-use tracing::warn;
-use xds_cache::{ResourceType, Version, VersionHasher};
-use xds_codec::UnknownFields;
-use xds_session::{Contents, Entries, Entry, Request as SessionRequest, SessionError};
+use xds_cache::status::MAX_NACK_MESSAGE;
+use xds_cache::{Node, Reason, ResourceType, Version, VersionHasher};
+use xds_codec::{MessageError, UnknownFields};
+use xds_session::{Contents, Entries, Entry};
 
 use crate::grpc::Grpc;
-use crate::grpc::convert::Incoming;
+use crate::grpc::convert::RequestError;
 use crate::grpc::csds;
-use crate::grpc::encode;
 use crate::grpc::fetch::{Fetched, fetch};
+use crate::grpc::json_answer::JsonAnswer;
+use crate::grpc::poll::{Poll, PollError};
+use crate::grpc::polls::{PollBody, PollRefusal};
+use crate::grpc::serve::Peer;
+use crate::grpc::text::shortened;
 
 impl Grpc {
-    /// The polling endpoints, for the xDS port and any other HTTP port.
+    /// The polling endpoints, for the xDS port and any other HTTP port; none if polling is turned off.
     pub fn rest_routes(self: &Arc<Self>) -> Router {
         let mut router = Router::new();
-        for (name, resource_type) in TYPES {
+        for (name, resource_type) in TYPES.into_iter().filter(|_| self.config.rest_polling) {
             let grpc = Arc::clone(self);
             let serve = move |request| poll(Arc::clone(&grpc), resource_type.clone(), request);
             router = router.route(&format!("/v3/discovery:{name}"), post(serve));
@@ -39,17 +44,46 @@ impl Grpc {
         let serve = move |request| client_status(Arc::clone(&grpc), request);
         router.route("/v3/discovery:client_status", post(serve))
     }
+
+    /// Counts a poll that passed a limit.
+    fn refuse_poll(&self, peer: &Peer, error: &RestError) {
+        match error {
+            RestError::Refused(refusal) => match refusal {
+                PollRefusal::TooLarge { .. } => self.refuse(Reason::PollSize, peer, refusal),
+                PollRefusal::Busy | PollRefusal::Slow => self.refuse(Reason::Polls, peer, refusal),
+                PollRefusal::BrokenOff => {}
+            },
+            RestError::Poll(PollError::Request(error)) | RestError::Request(error) => {
+                self.end_of(peer, error);
+            }
+            RestError::Poll(error @ PollError::TooManyNames { .. }) => {
+                self.refuse(Reason::Names, peer, error);
+            }
+            RestError::Poll(PollError::Json(_))
+            | RestError::NoJson(_)
+            | RestError::BadMessage(_)
+            | RestError::ClientStatus(_)
+            | RestError::TooLarge { .. }
+            | RestError::BrokenOff
+            | RestError::NotLoaded
+            | RestError::Internal => {}
+        }
+    }
 }
 
 /// What a poll is answered besides 200.
 #[derive(Debug, thiserror::Error)]
 enum RestError {
+    #[error(transparent)]
+    Refused(#[from] PollRefusal),
+    #[error(transparent)]
+    Poll(#[from] PollError),
+    #[error(transparent)]
+    Request(#[from] RequestError),
     #[error("the body is no JSON: {0}")]
     NoJson(#[source] serde_json::Error),
     #[error("{0}")]
     BadMessage(String),
-    #[error(transparent)]
-    Session(SessionError),
     #[error("{0}")]
     ClientStatus(csds::ClientStatusError),
     #[error("the body has more than {limit} bytes")]
@@ -62,18 +96,35 @@ enum RestError {
     Internal,
 }
 
-impl IntoResponse for RestError {
-    fn into_response(self) -> Response {
-        let status = match &self {
-            Self::NoJson(_)
+impl From<MessageError> for RestError {
+    fn from(_: MessageError) -> Self {
+        Self::Internal
+    }
+}
+
+impl RestError {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Refused(PollRefusal::TooLarge { .. }) | Self::TooLarge { .. } => {
+                StatusCode::PAYLOAD_TOO_LARGE
+            }
+            Self::Refused(PollRefusal::Slow) => StatusCode::REQUEST_TIMEOUT,
+            Self::Refused(PollRefusal::Busy) | Self::NotLoaded => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Refused(PollRefusal::BrokenOff)
+            | Self::Poll(_)
+            | Self::Request(_)
+            | Self::NoJson(_)
             | Self::BadMessage(_)
-            | Self::Session(_)
             | Self::ClientStatus(_)
             | Self::BrokenOff => StatusCode::BAD_REQUEST,
-            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::NotLoaded => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        };
+        }
+    }
+}
+
+impl IntoResponse for RestError {
+    fn into_response(self) -> Response {
+        let status = self.status();
         let title = status.canonical_reason().unwrap_or_default();
         let problem = serde_json::json!({
             "type": "about:blank",
@@ -81,44 +132,109 @@ impl IntoResponse for RestError {
             "status": status.as_u16(),
             "detail": self.to_string(),
         });
-        json(status, "application/problem+json", &problem)
+        let mut response = json(status, "application/problem+json", problem.to_string().into());
+        if matches!(self, Self::Refused(PollRefusal::Busy)) {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
     }
 }
 
 async fn poll(grpc: Arc<Grpc>, resource_type: ResourceType, request: Request) -> Result<Response, RestError> {
-    let body = read(&grpc, request).await?;
-    blocking(move || answer_poll(&grpc, &resource_type, &body)).await
+    let (parts, body) = request.into_parts();
+    let peer = parts.extensions.get::<Peer>().cloned().unwrap_or_else(Peer::unknown);
+    let answering = async {
+        let body = grpc.polls.read(&parts.headers, body).await?;
+        let place = grpc.polls.enter().await?;
+        let (grpc, peer) = (Arc::clone(&grpc), peer.clone());
+        blocking(move || {
+            let answer = answer_poll(&grpc, &resource_type, &peer, body)?;
+            let first = answer.map(|mut answer| answer.next().map(|first| (first, answer))).transpose()?;
+            drop(place);
+            Ok(first)
+        })
+        .await
+    };
+    let answer = answering.await.inspect_err(|error| grpc.refuse_poll(&peer, error))?;
+    let Some((first, rest)) = answer else { return Ok(StatusCode::NOT_MODIFIED.into_response()) };
+    let body = if rest.is_done() { Body::from(first) } else { Body::from_stream(chunks(grpc, first, rest)) };
+    Ok(json(StatusCode::OK, "application/json", body))
 }
 
-fn answer_poll(grpc: &Grpc, resource_type: &ResourceType, body: &[u8]) -> Result<Response, RestError> {
-    let request: DiscoveryRequest = message(grpc, body)?;
-    let SessionRequest::Sotw(request) = Incoming::from(request).request else {
-        return Err(RestError::Internal);
-    };
-    if let Some(message) = &request.error_detail {
-        let node = request.node.as_ref().map(|node| node.id.as_str()).unwrap_or_default();
-        let (type_url, version) = (resource_type.type_url(), &request.version_info);
-        warn!(node, type_url, version, message, "a polling client rejected a response");
-        grpc.metrics.nacked(resource_type);
+/// The answer to a poll; `None` if the client has it already.
+fn answer_poll(
+    grpc: &Arc<Grpc>,
+    resource_type: &ResourceType,
+    peer: &Peer,
+    body: PollBody,
+) -> Result<Option<JsonAnswer>, RestError> {
+    let Poll { request, n_left_out } = Poll::read(&body.bytes)?;
+    drop(body);
+    let node = request.node.as_deref();
+    if n_left_out > 0 {
+        let id = node.map_or("", |node| &node.id);
+        let detail = format_args!("{n_left_out} entries of the metadata of node {id:.128}");
+        grpc.refuse(Reason::NodeMetadata, peer, detail);
     }
-    let names: BTreeSet<String> = request.resource_names.iter().cloned().collect();
     let had = request.version_info.clone();
     let is_nack = request.error_detail.is_some();
-    let contents = match fetch(grpc, resource_type, request).map_err(RestError::Session)? {
+    if let (Some(message), Some(node)) = (&request.error_detail, node) {
+        grpc.log_nack(node, resource_type, &had, message);
+    }
+    let names = names_version(&request.resource_names);
+    let contents = match fetch(grpc, resource_type, request)? {
         Fetched::Contents(contents) => contents,
-        Fetched::Withheld => return Ok(StatusCode::NOT_MODIFIED.into_response()),
+        Fetched::Withheld => return Ok(None),
         Fetched::NotLoaded => return Err(RestError::NotLoaded),
     };
-    let version = PolledVersion::new(&contents, &names);
+    let version = PolledVersion::new(&contents, names.as_ref());
     // A client that rejected the version still polls with the one before it; a NACK with the same one changes nothing.
     if !is_nack && version.is_known_by(&had) {
-        return Ok(StatusCode::NOT_MODIFIED.into_response());
+        return Ok(None);
     }
     let contents = Contents { version_info: version.text.into(), ..contents };
-    let body = encode::Body::new(&contents, &grpc.config.identifier);
-    grpc.metrics.response(resource_type, body.len());
-    let response = grpc.codec.message_to_json(DISCOVERY_RESPONSE, &body.segments().concat());
-    Ok(json(StatusCode::OK, "application/json", &response.map_err(|_| RestError::Internal)?))
+    Ok(Some(JsonAnswer::new(Arc::clone(grpc), contents)))
+}
+
+impl Grpc {
+    fn log_nack(&self, node: &Node, resource_type: &ResourceType, version: &str, message: &str) {
+        let (version, message) =
+            (shortened(version, MAX_VERSION_SHOWN), shortened(message, MAX_NACK_MESSAGE));
+        let mut log = self.polled_nacks.lock().unwrap_or_else(PoisonError::into_inner);
+        log.log(node, resource_type, version, message);
+        drop(log);
+        self.metrics.nacked(resource_type);
+    }
+}
+
+/// The parts of an answer. Each is made when the client has room for it, in a place of its own.
+fn chunks(
+    grpc: Arc<Grpc>,
+    first: Bytes,
+    rest: JsonAnswer,
+) -> impl Stream<Item = Result<Bytes, io::Error>> + Send {
+    futures_util::stream::unfold((Some(first), Some(rest)), move |(first, rest)| {
+        let grpc = Arc::clone(&grpc);
+        async move {
+            if let Some(first) = first {
+                return Some((Ok(first), (None, rest)));
+            }
+            let mut rest = rest.filter(|rest| !rest.is_done())?;
+            let place = match grpc.polls.enter().await {
+                Ok(place) => place,
+                Err(refusal) => return Some((Err(io::Error::other(refusal)), (None, None))),
+            };
+            let made = blocking(move || {
+                let chunk = rest.next()?;
+                drop(place);
+                Ok((chunk, rest))
+            });
+            Some(match made.await {
+                Ok((chunk, rest)) => (Ok(chunk), (None, Some(rest))),
+                Err(error) => (Err(io::Error::other(error)), (None, None)),
+            })
+        }
+    })
 }
 
 async fn client_status(grpc: Arc<Grpc>, request: Request) -> Result<Response, RestError> {
@@ -127,7 +243,8 @@ async fn client_status(grpc: Arc<Grpc>, request: Request) -> Result<Response, Re
         let request: ClientStatusRequest = message(&grpc, &body)?;
         let response = csds::client_status(&grpc, request).map_err(RestError::ClientStatus)?;
         let response = grpc.codec.message_to_json(CLIENT_STATUS_RESPONSE, &response.encode_to_vec());
-        Ok(json(StatusCode::OK, "application/json", &response.map_err(|_| RestError::Internal)?))
+        let response = response.map_err(|_| RestError::Internal)?;
+        Ok(json(StatusCode::OK, "application/json", response.to_string().into()))
     })
     .await
 }
@@ -144,16 +261,9 @@ struct PolledVersion {
 }
 
 impl PolledVersion {
-    fn new(contents: &Contents, names: &BTreeSet<String>) -> Self {
+    fn new(contents: &Contents, names: Option<&Version>) -> Self {
         let content = content_version(contents);
-        let compared = if names.is_empty() {
-            content.to_string()
-        } else {
-            let mut hasher = VersionHasher::new();
-            hasher.update(content.to_string().as_bytes());
-            names.iter().for_each(|name| hasher.update(name.as_bytes()));
-            format!("{content}-{}", hasher.finish())
-        };
+        let compared = names.map_or_else(|| content.to_string(), |names| format!("{content}-{names}"));
         let label = &contents.version_info;
         let is_hash = label.parse::<Version>().is_ok();
         let text = if is_hash { compared.clone() } else { format!("{label}.{compared}") };
@@ -163,6 +273,13 @@ impl PolledVersion {
     fn is_known_by(&self, version_info: &str) -> bool {
         version_info.rsplit('.').next() == Some(&self.compared)
     }
+}
+
+/// Which names were asked for; `None` for all. They are in order, and each is there once.
+fn names_version(names: &[String]) -> Option<Version> {
+    let mut hasher = VersionHasher::new();
+    names.iter().for_each(|name| hasher.update(name.as_bytes()));
+    (!names.is_empty()).then(|| hasher.finish())
 }
 
 /// The version of exactly the resources that are in the answer.
@@ -209,14 +326,14 @@ fn message<M: Message + prost::Name + Default>(grpc: &Grpc, body: &[u8]) -> Resu
 }
 
 /// Runs what computes for long away from the threads that serve streams.
-async fn blocking(
-    answer: impl FnOnce() -> Result<Response, RestError> + Send + 'static,
-) -> Result<Response, RestError> {
+async fn blocking<T: Send + 'static>(
+    answer: impl FnOnce() -> Result<T, RestError> + Send + 'static,
+) -> Result<T, RestError> {
     tokio::task::spawn_blocking(answer).await.map_err(|_| RestError::Internal)?
 }
 
-fn json(status: StatusCode, content_type: &'static str, body: &Json) -> Response {
-    let mut response = Response::new(Body::from(body.to_string()));
+fn json(status: StatusCode, content_type: &'static str, body: Body) -> Response {
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
@@ -233,5 +350,6 @@ const TYPES: [(&str, ResourceType); 8] = [
     ("runtime", ResourceType::Runtime),
     ("extension_configs", ResourceType::ExtensionConfig),
 ];
-const DISCOVERY_RESPONSE: &str = "envoy.service.discovery.v3.DiscoveryResponse";
+/// How much of a version that a client sent is logged; ours have 16 characters, and labels few more.
+const MAX_VERSION_SHOWN: usize = 128;
 const CLIENT_STATUS_RESPONSE: &str = "envoy.service.status.v3.ClientStatusResponse";

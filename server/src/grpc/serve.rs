@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_server::LoadReportingServiceServer;
 use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service_server::ClientStatusDiscoveryServiceServer;
 use futures_util::Stream;
@@ -28,6 +29,7 @@ use tracing::{info, warn};
 use xds_cache::Node;
 
 use crate::grpc::csds::ClientStatus;
+use crate::grpc::guard::guard;
 use crate::grpc::loads::LoadReporting;
 use crate::grpc::streams::Streams;
 use crate::grpc::{Grpc, discovery};
@@ -80,7 +82,8 @@ impl Grpc {
         let connections = Arc::new(Connections::default());
         let (reporter, health) = tonic_health::server::health_reporter();
         report(&reporter, ServingStatus::NotServing).await;
-        let routes = self.routes()?.add_service(health);
+        let routes = self.routes()?.add_service(health).into_axum_router();
+        let routes = Routes::from(routes.layer(from_fn_with_state(Arc::clone(self), guard)));
         let (stop, stopped) = oneshot::channel::<()>();
         let silence = self.config.keepalive_interval + self.config.keepalive_timeout;
         let incoming = incoming(listener, Arc::clone(&connections), silence);

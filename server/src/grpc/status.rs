@@ -7,6 +7,8 @@ use xds_cache::Reason;
 use xds_session::SessionError;
 
 use crate::grpc::Grpc;
+use crate::grpc::convert::RequestError;
+use crate::grpc::node::NodeError;
 use crate::grpc::serve::Peer;
 use crate::grpc::streams::OpenError;
 
@@ -17,7 +19,7 @@ impl Grpc {
     }
 
     /// The status of a stream whose client broke the protocol; counted if it passed a limit.
-    pub(crate) fn end_of(&self, peer: &Peer, error: &SessionError) -> Status {
+    pub(crate) fn end_of(&self, peer: &Peer, error: &RequestError) -> Status {
         if let Some(reason) = reason_of(error) {
             self.refuse(reason, peer, error);
         }
@@ -26,7 +28,15 @@ impl Grpc {
 }
 
 /// The limit that was passed, if it was one.
-fn reason_of(error: &SessionError) -> Option<Reason> {
+fn reason_of(error: &RequestError) -> Option<Reason> {
+    match error {
+        RequestError::Malformed { .. } | RequestError::Node(NodeError::Malformed(_)) => None,
+        RequestError::Node(NodeError::TooLong { .. } | NodeError::TooMany { .. }) => Some(Reason::Node),
+        RequestError::Session(error) => reason_of_session(error),
+    }
+}
+
+fn reason_of_session(error: &SessionError) -> Option<Reason> {
     match error {
         SessionError::TooManyNames { .. }
         | SessionError::TooManyDropped { .. }
@@ -41,8 +51,20 @@ fn reason_of(error: &SessionError) -> Option<Reason> {
 }
 
 /// The status of a stream whose client broke the protocol.
-pub(crate) fn status_of(error: &SessionError) -> Status {
+pub(crate) fn status_of(error: &RequestError) -> Status {
     let message = error.to_string();
+    match error {
+        RequestError::Malformed { .. } | RequestError::Node(NodeError::Malformed(_)) => {
+            Status::invalid_argument(message)
+        }
+        RequestError::Node(NodeError::TooLong { .. } | NodeError::TooMany { .. }) => {
+            Status::resource_exhausted(message)
+        }
+        RequestError::Session(error) => status_of_session(error, message),
+    }
+}
+
+fn status_of_session(error: &SessionError, message: String) -> Status {
     match error {
         SessionError::MissingNode | SessionError::MissingTypeUrl | SessionError::WrongType { .. } => {
             Status::invalid_argument(message)

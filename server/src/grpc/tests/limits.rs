@@ -1,6 +1,7 @@
 //! What is too much, or malformed, is refused with a clear status, on its own stream only.
 
 use axum::Router;
+use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse,
 };
@@ -47,6 +48,52 @@ async fn a_malformed_message_ends_its_stream_only() {
     assert!(status.message().contains("malformed DiscoveryRequest"), "{status}");
     good.send(all_clusters("n"));
     assert_eq!(texts(&good.next().await), ["1"]);
+}
+
+#[tokio::test]
+async fn a_node_that_is_too_large_is_told_which_part_of_it() {
+    let server = Server::start().await;
+    server.world.publish([cluster("a", "1")]);
+    let channel = server.channel().await;
+    let with_id = |n_bytes: usize| DiscoveryRequest { node: node(&"x".repeat(n_bytes)), ..all_clusters("n") };
+    let mut stream = Sotw::open(&channel, ADS).await.unwrap();
+    stream.send(with_id(4097));
+    let status = stream.end().await;
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(status.message(), "`node.id` has 4097 bytes; at most 4096 are allowed");
+    let mut stream = Sotw::open(&channel, ADS).await.unwrap();
+    stream.send(with_id(4096));
+    stream.next().await;
+    let response: Result<DiscoveryResponse, _> = unary(&channel, FETCH_CLUSTERS, with_id(4097)).await;
+    assert_eq!(response.unwrap_err().code(), Code::ResourceExhausted);
+    assert!(server.world.metrics.render().contains("xds_refused_total{reason=\"node\"} 2"));
+}
+
+#[tokio::test]
+async fn without_room_for_nodes_small_ones_are_served() {
+    let server = Server::with(GrpcConfig { max_node_memory: 10_000, ..GrpcConfig::default() }).await;
+    server.world.publish([cluster("a", "1")]);
+    let channel = server.channel().await;
+    let large = |id: &str| {
+        let node = Node { id: id.into(), cluster: "c".repeat(4096), ..Default::default() };
+        DiscoveryRequest { node: Some(node), ..all_clusters(id) }
+    };
+    let mut first = Sotw::open(&channel, ADS).await.unwrap();
+    first.send(large("a"));
+    first.next().await;
+    let mut second = Sotw::open(&channel, ADS).await.unwrap();
+    second.send(large("b"));
+    let status = second.end().await;
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.message().contains("--max-node-memory"), "{status}");
+    let mut small = Sotw::open(&channel, ADS).await.unwrap();
+    small.send(all_clusters("n"));
+    small.next().await;
+    drop(first);
+    server.world.wait("the end of the first", |world| world.board.n_streams() == 1).await;
+    let mut third = Sotw::open(&channel, ADS).await.unwrap();
+    third.send(large("b"));
+    third.next().await;
 }
 
 #[tokio::test]

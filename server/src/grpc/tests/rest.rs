@@ -106,7 +106,7 @@ async fn row_a188_every_type_is_polled_by_its_name() {
 
 #[tokio::test]
 async fn row_a194_bad_polls_are_told_what_is_wrong() {
-    let world = World::new(GrpcConfig { max_message_bytes: 1000, ..GrpcConfig::default() });
+    let world = World::new(GrpcConfig { max_poll_bytes: 1000, ..GrpcConfig::default() });
     let clusters = "/v3/discovery:clusters";
     let (status, problem) =
         call(&world, Method::POST, clusters, json!({"node": {"id": "n"}}).to_string()).await;
@@ -129,6 +129,65 @@ async fn row_a194_bad_polls_are_told_what_is_wrong() {
     }
     assert_eq!(call(&world, Method::GET, clusters, "").await.0, 405);
     assert_eq!(call(&world, Method::POST, "/v3/discovery:nothing", "{}").await.0, 404);
+}
+
+#[tokio::test]
+async fn a_large_answer_comes_in_parts_and_is_whole() {
+    let world = world();
+    let text = "x".repeat(10_000);
+    world.publish((0..50).map(|i| cluster(&format!("c{i:02}"), &text)));
+    let request = || {
+        let body = axum::body::Body::from(json!({"node": {"id": "n"}}).to_string());
+        http::Request::post("/v3/discovery:clusters").body(body).unwrap()
+    };
+    let response = world.grpc.rest_routes().call(request()).await.unwrap();
+    let mut body = response.into_body();
+    let mut parts = Vec::new();
+    while let Some(frame) = http_body_util::BodyExt::frame(&mut body).await {
+        parts.push(frame.unwrap().into_data().unwrap());
+    }
+    assert!(parts.len() > 5 && parts.iter().all(|part| part.len() < 200_000), "{} parts", parts.len());
+    let answer: Json = serde_json::from_slice(&parts.concat()).unwrap();
+    let names: Vec<_> = answer["resources"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert_eq!((names.len(), names[0], names[49]), (50, &json!("c00"), &json!("c49")));
+    assert_eq!(answer["type_url"], "type.googleapis.com/envoy.config.cluster.v3.Cluster");
+    // Nobody is stuck on a client that reads no further.
+    drop(world.grpc.rest_routes().call(request()).await.unwrap());
+    assert_eq!(poll(&world, "clusters", json!({"node": {"id": "n"}})).await.0, 200);
+}
+
+#[tokio::test]
+async fn names_that_do_not_exist_are_told_after_those_that_do() {
+    let world = world();
+    world.publish([cluster("a", "1"), cluster("b", "1")]);
+    let mut names: Vec<_> = (0..2000).map(|i| format!("x{i:04}")).collect();
+    names.extend(["b".to_owned(), "a".to_owned()]);
+    let (status, answer) =
+        poll(&world, "clusters", json!({"node": {"id": "n"}, "resource_names": names})).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["resources"].as_array().unwrap().len(), 2);
+    let errors = answer["resource_errors"].as_array().unwrap();
+    assert_eq!((errors.len(), &errors[1999]["resource_name"]["name"]), (2000, &json!("x1999")));
+}
+
+#[tokio::test]
+async fn polling_can_be_turned_off() {
+    let world = World::new(GrpcConfig { rest_polling: false, ..GrpcConfig::default() });
+    world.publish([cluster("a", "1")]);
+    assert_eq!(poll(&world, "clusters", json!({"node": {"id": "n"}})).await.0, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let world = World::new(GrpcConfig { max_polls: 1, ..GrpcConfig::default() });
+    world.publish([cluster("a", "1")]);
+    let forever =
+        axum::body::Body::from_stream(futures_util::stream::pending::<Result<&str, std::io::Error>>());
+    let request = http::Request::post("/v3/discovery:clusters").body(forever).unwrap();
+    let slow = tokio::spawn(world.grpc.rest_routes().call(request));
+    assert_eq!(poll(&world, "clusters", json!({"node": {"id": "n"}})).await.0, 200, "it takes no place");
+    assert_eq!(slow.await.unwrap().unwrap().status(), 408);
+    assert!(world.metrics.render().contains("xds_refused_total{reason=\"polls\"} 1"));
 }
 
 #[tokio::test]

@@ -1,0 +1,106 @@
+//! Places for polls, and room for their bodies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_LENGTH;
+use http_body_util::BodyExt as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::grpc::budget::{Budget, Reserved};
+
+/// What polls may take together.
+#[derive(Debug)]
+pub(crate) struct Polls {
+    places: Arc<Semaphore>,
+    bodies: Arc<Budget>,
+    max_bytes: usize,
+}
+
+/// A body that has come whole.
+#[derive(Debug)]
+pub(crate) struct PollBody {
+    pub(crate) bytes: Vec<u8>,
+    _reserved: Reserved,
+}
+
+/// Why a poll is not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PollRefusal {
+    /// The body is too large.
+    #[error("the body has more than {limit} bytes (--max-poll-bytes)")]
+    TooLarge {
+        /// How large it may be.
+        limit: usize,
+    },
+    /// There are too many polls.
+    #[error("too many polls at once (--max-polls); try again later")]
+    Busy,
+    /// The body does not come.
+    #[error("the body did not come within {} s", BODY_PATIENCE.as_secs())]
+    Slow,
+    /// The client is gone, or sent no HTTP.
+    #[error("the body broke off")]
+    BrokenOff,
+}
+
+impl Polls {
+    /// At most `max_polls` at once, of at most `max_bytes` each.
+    pub(crate) fn new(max_polls: usize, max_bytes: usize) -> Self {
+        let room = max_polls.saturating_mul(max_bytes).saturating_mul(BODIES_PER_PLACE);
+        Self { places: Arc::new(Semaphore::new(max_polls)), bodies: Budget::new(room), max_bytes }
+    }
+
+    /// Reads a body. What has come of it counts; no place is taken by it.
+    ///
+    /// # Errors
+    ///
+    /// [`PollRefusal`].
+    pub(crate) async fn read(&self, headers: &HeaderMap, body: Body) -> Result<PollBody, PollRefusal> {
+        timeout(BODY_PATIENCE, self.take_in(headers, body)).await.unwrap_or(Err(PollRefusal::Slow))
+    }
+
+    async fn take_in(&self, headers: &HeaderMap, mut body: Body) -> Result<PollBody, PollRefusal> {
+        let too_large = PollRefusal::TooLarge { limit: self.max_bytes };
+        let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let announced: usize = announced.unwrap_or_default();
+        if announced > self.max_bytes {
+            return Err(too_large);
+        }
+        let mut reserved = self.bodies.reserve(0).ok_or(PollRefusal::Busy)?;
+        let mut bytes = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|_| PollRefusal::BrokenOff)?.into_data() else { continue };
+            if bytes.len() + data.len() > self.max_bytes {
+                return Err(too_large);
+            }
+            if !reserved.grow(data.len()) {
+                return Err(PollRefusal::Busy);
+            }
+            // Memory that nothing was written to is not taken yet.
+            bytes.reserve_exact(announced.saturating_sub(bytes.len()).max(data.len()));
+            bytes.extend_from_slice(&data);
+        }
+        Ok(PollBody { bytes, _reserved: reserved })
+    }
+
+    /// Waits for a place to work in.
+    ///
+    /// # Errors
+    ///
+    /// [`PollRefusal::Busy`] if none gets free in time.
+    pub(crate) async fn enter(&self) -> Result<OwnedSemaphorePermit, PollRefusal> {
+        let place = timeout(PLACE_PATIENCE, Arc::clone(&self.places).acquire_owned()).await;
+        place.map_err(|_| PollRefusal::Busy)?.map_err(|_| PollRefusal::Busy)
+    }
+}
+
+/// An Envoy's poll has some 200 KB, and Envoys give up after a second.
+const BODY_PATIENCE: Duration = Duration::from_secs(10);
+/// As long as clients that are told to wait are likely to be there.
+const PLACE_PATIENCE: Duration = Duration::from_secs(5);
+/// So many bodies of full size may be there for each place: one that is worked on, and others that come or wait.
+const BODIES_PER_PLACE: usize = 4;
