@@ -7,12 +7,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use http::header::{AUTHORIZATION, HOST, ORIGIN};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use http::uri::Authority;
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, HeaderValue, Uri};
 
 use crate::problem::ApiError;
 
@@ -66,9 +67,33 @@ pub struct InvalidToken;
 pub(crate) async fn guard(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
     match access.check(&request) {
         Ok(()) => next.run(request).await,
+        Err(error) if is_grpc(request.headers()) => grpc_refusal(&error),
         Err(error) => error.into_response(),
     }
 }
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(GRPC.as_bytes()))
+}
+
+/// An error as gRPC clients, which are served client status here, can read it: a response that is nothing but trailers.
+fn grpc_refusal(error: &ApiError) -> Response {
+    let status = if matches!(error, ApiError::Unauthorized) { UNAUTHENTICATED } else { PERMISSION_DENIED };
+    let mut response = Response::new(Body::empty());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(GRPC));
+    headers.insert("grpc-status", HeaderValue::from_static(status));
+    // A text that no header can hold is left out; the code says enough.
+    if let Ok(message) = HeaderValue::try_from(error.to_string()) {
+        headers.insert("grpc-message", message);
+    }
+    response
+}
+
+const GRPC: &str = "application/grpc";
+/// `google.rpc.Code`.
+const UNAUTHENTICATED: &str = "16";
+const PERMISSION_DENIED: &str = "7";
 
 impl Access {
     fn check(&self, request: &Request) -> Result<(), ApiError> {
@@ -128,8 +153,6 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use axum::body::Body;
-
     use super::*;
 
     fn check(access: &Access, headers: &[(&str, &str)]) -> u16 {

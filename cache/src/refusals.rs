@@ -49,6 +49,8 @@ reasons! {
     PollSize = "poll-size", "--max-poll-bytes";
     /// There are too many polls at once, or the body of one does not come.
     Polls = "polls", "--max-polls";
+    /// Too many ask for client status at once, or its matchers or its answer are too large.
+    ClientStatus = "client-status", "16 readers, 500 parts and 16 regular expressions in matchers, 4 MiB in one message";
     /// A browser sent a request to the xDS port.
     Browser = "browser", "no requests of web pages on the xDS port";
     /// A request to the xDS port was meant for another host.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::SystemTime;
 
@@ -415,6 +416,14 @@ impl StatusBoard {
     #[must_use]
     pub fn stream(&self, id: StreamId) -> Option<Arc<StreamEntry>> {
         self.streams.read().unwrap_or_else(PoisonError::into_inner).get(&id).and_then(Weak::upgrade)
+    }
+
+    /// The next stream after `after`, or the first, in the order in which they came.
+    #[must_use]
+    pub fn stream_after(&self, after: Option<StreamId>) -> Option<Arc<StreamEntry>> {
+        let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        streams.range((from, Bound::Unbounded)).find_map(|(_, entry)| entry.upgrade())
     }
 
     /// How many streams there are.

@@ -49,6 +49,8 @@ pub struct Config {
     pub admin_token: Option<AdminToken>,
     /// Names by which the admin API is reached, besides `localhost` and IP addresses; requests for others are refused.
     pub admin_hosts: Vec<String>,
+    /// Whether client status is served on the xDS port too.
+    pub xds_client_status: bool,
     /// The name of this server, for `control_plane.identifier`.
     pub instance_id: String,
     /// Whose certificates are believed when rollouts call over https.
@@ -258,6 +260,7 @@ impl TryFrom<ServeArgs> for Config {
             log: LogConfig::new(args.log_format, args.log_level.as_deref().unwrap_or("info"))?,
             admin_token,
             admin_hosts: args.access.admin_host,
+            xds_client_status: args.access.xds_client_status,
             instance_id: args.instance_id.unwrap_or_else(host_name),
             rollout_trust,
             loads: LoadsConfig {

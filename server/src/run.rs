@@ -43,7 +43,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let grpc = parts.grpc(&config);
     let (rollouts, driver) = rollouts::new(parts.rollouts(&config));
     let state = parts.api(&config, rollouts)?;
-    let router = xds_api::router_with(state.clone(), grpc.rest_routes());
+    let router = xds_api::router_with(state.clone(), grpc.admin_routes()?);
     listeners.announce()?;
 
     let mut tasks = tokio::task::JoinSet::new();
@@ -143,6 +143,7 @@ impl Parts {
             identifier: config.instance_id.clone(),
             limits,
             max_message_bytes: config.limits.max_message_bytes,
+            client_status: config.xds_client_status,
             rest_polling: config.polling.is_on,
             max_poll_bytes: config.polling.max_bytes,
             max_polls: config.polling.max_polls,

@@ -116,6 +116,12 @@ pub struct AccessArgs {
         num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL",
         hide_default_value = true, value_parser = BoolishValueParser::new())]
     pub allow_unauthenticated_admin: bool,
+    /// Serve client status (CSDS), which tells everything of every client, on the xDS port too, to whoever reaches it; it is
+    /// always on the admin port
+    #[arg(long, env = "XDS_SERVER_XDS_CLIENT_STATUS", default_value = "false", action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL",
+        hide_default_value = true, value_parser = BoolishValueParser::new())]
+    pub xds_client_status: bool,
     /// File with the bearer token that the admin API demands
     #[arg(long, env = "XDS_SERVER_ADMIN_TOKEN_FILE", value_name = "FILE")]
     pub admin_token_file: Option<PathBuf>,

@@ -248,6 +248,11 @@ impl SharedClient {
         self.lock().client.poll_timeout()
     }
 
+    /// The first of its streams that are open.
+    pub(crate) fn first_stream(&self) -> Option<StreamId> {
+        self.lock().members.keys().min().copied()
+    }
+
     /// The streams of the client, each with what it wants or may hold.
     pub(crate) fn holdings(&self) -> Vec<(Arc<StreamEntry>, Vec<Holding>)> {
         let state = self.lock();

@@ -15,6 +15,8 @@ pub struct GrpcConfig {
     /// The largest message that is taken in, in bytes. A reconnecting delta client with 100,000 names sends more than
     /// gRPC's common 4 MiB (pitfall 59).
     pub max_message_bytes: usize,
+    /// Whether client status, which tells everything of every client, is served on the xDS port too.
+    pub client_status: bool,
     /// Whether REST-JSON polling is served.
     pub rest_polling: bool,
     /// The largest body of a poll, in bytes.
@@ -53,6 +55,7 @@ impl Default for GrpcConfig {
             identifier: default_identifier(),
             limits: Limits::default(),
             max_message_bytes: 64 * 1024 * 1024,
+            client_status: false,
             rest_polling: true,
             max_poll_bytes: 1024 * 1024,
             max_polls: 16,

@@ -1,26 +1,30 @@
 //! Client status: what the server knows of its clients, as `envoy.service.status.v3` tells it (A.15).
+//!
+//! It is for operators: it tells everything of everyone. So it is served on the admin port, behind its token, and on the
+//! xDS port only if the server is told to. An answer about all clients of a large fleet has gigabytes; it is put together
+//! in parts ([`parts`]), one or two of which are being made at a time for all who ask.
 
-use std::collections::HashSet;
+pub(crate) mod json;
+mod parts;
+
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
-use envoy_types::pb::envoy::admin::v3::UpdateFailureState;
 use envoy_types::pb::envoy::service::status::v3 as proto;
-use envoy_types::pb::envoy::service::status::v3::client_config::GenericXdsConfig;
 use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service_server::ClientStatusDiscoveryService;
-use envoy_types::pb::google::protobuf::{Any, Timestamp};
-use futures_util::{Stream, StreamExt};
-use prost::Message;
+use futures_util::Stream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
-use xds_cache::Resource;
-use xds_cache::status::{ConfigStatus, TypeStatus};
-use xds_codec::{Codec, UnknownFields};
-use xds_session::Holding;
+use xds_cache::Reason;
 
 use crate::grpc::Grpc;
-use crate::grpc::client::SharedClient;
-use crate::grpc::matcher::{MatcherError, NodeMatchers};
+use crate::grpc::matcher::MatcherError;
+use crate::grpc::serve::Peer;
+
+pub(crate) use parts::Parts;
 
 /// The gRPC service.
 #[derive(Debug)]
@@ -34,172 +38,237 @@ pub(crate) enum ClientStatusError {
     Matcher(#[from] MatcherError),
     /// The answer would be too large.
     #[error(
-        "the answer has more than {limit} bytes; narrow `node_matchers` or set `exclude_resource_contents`"
+        "the answer has more than {limit} bytes, which is what a gRPC client takes in one message; narrow \
+         `node_matchers`, set `exclude_resource_contents`, or call StreamClientStatus, which answers in parts"
     )]
     TooLarge {
         /// How large it may be.
         limit: usize,
     },
+    /// Others are asking.
+    #[error("too many ask for client status at once; try again later")]
+    Busy,
+    /// The part could not be made.
+    #[error("the status could not be put together")]
+    Internal,
 }
 
 impl From<ClientStatusError> for Status {
     fn from(error: ClientStatusError) -> Self {
         match error {
             ClientStatusError::Matcher(_) => Self::invalid_argument(error.to_string()),
-            ClientStatusError::TooLarge { .. } => Self::resource_exhausted(error.to_string()),
+            ClientStatusError::TooLarge { .. } | ClientStatusError::Busy => {
+                Self::resource_exhausted(error.to_string())
+            }
+            ClientStatusError::Internal => Self::internal(error.to_string()),
         }
     }
 }
 
-/// The clients that the request means, one entry for each.
-///
-/// # Errors
-///
-/// The request cannot be answered.
-pub(crate) fn client_status(
-    grpc: &Grpc,
-    request: proto::ClientStatusRequest,
-) -> Result<proto::ClientStatusResponse, ClientStatusError> {
-    let matchers = NodeMatchers::try_from(request.node_matchers)?;
-    let contents = if request.exclude_resource_contents { Contents::Excluded } else { Contents::Included };
-    let mut response = proto::ClientStatusResponse::default();
-    let mut n_bytes = 0;
-    let mut seen = HashSet::new();
-    for stream in grpc.board.streams() {
-        let id = stream.with(|status| status.info.id);
-        let Some(client) = grpc.streams.client(id) else { continue };
-        // Per-type streams share a client: it is told once.
-        if !seen.insert(Arc::as_ptr(&client)) {
-            continue;
-        }
-        let node = client.identity().node();
-        if !matchers.matches(&node) {
-            continue;
-        }
-        let config = proto::ClientConfig {
-            node: Some(node),
-            generic_xds_configs: configs(grpc, &client, contents),
-            ..Default::default()
-        };
-        n_bytes += config.encoded_len();
-        if n_bytes > MAX_RESPONSE_BYTES {
-            return Err(ClientStatusError::TooLarge { limit: MAX_RESPONSE_BYTES });
-        }
-        response.config.push(config);
-    }
-    Ok(response)
+/// Places for those who ask.
+#[derive(Debug)]
+pub(crate) struct Places {
+    /// For parts that are being made.
+    making: Arc<Semaphore>,
+    /// For answers that are being read.
+    reading: Arc<Semaphore>,
 }
 
-/// Whether resources are shown (row A202).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Contents {
-    Included,
-    Excluded,
+impl Default for Places {
+    fn default() -> Self {
+        Self { making: Arc::new(Semaphore::new(MAX_MAKING)), reading: Arc::new(Semaphore::new(MAX_READING)) }
+    }
 }
 
-fn configs(grpc: &Grpc, client: &SharedClient, contents: Contents) -> Vec<GenericXdsConfig> {
-    let mut configs = Vec::new();
-    for (entry, holdings) in client.holdings() {
-        let types = entry.with(|status| status.types.clone());
-        for holding in holdings {
-            let status = types.get(&holding.resource_type).cloned().unwrap_or_default();
-            configs.push(config(&grpc.codec, holding, &status, contents));
-        }
+impl Places {
+    /// A place to make a part in.
+    async fn make(&self) -> Result<OwnedSemaphorePermit, ClientStatusError> {
+        let place = timeout(PLACE_PATIENCE, Arc::clone(&self.making).acquire_owned()).await;
+        place.map_err(|_| ClientStatusError::Busy)?.map_err(|_| ClientStatusError::Busy)
     }
-    configs
+
+    /// A place to read an answer of many parts from.
+    pub(crate) fn read(&self) -> Result<OwnedSemaphorePermit, ClientStatusError> {
+        Arc::clone(&self.reading).try_acquire_owned().map_err(|_| ClientStatusError::Busy)
+    }
 }
 
-/// One resource of a client. `client_status` is for clients, and stays unset (row A200).
-fn config(codec: &Codec, holding: Holding, status: &TypeStatus, contents: Contents) -> GenericXdsConfig {
-    let mut config = GenericXdsConfig {
-        type_url: holding.resource_type.type_url().to_owned(),
-        name: holding.name.to_string(),
-        ..Default::default()
-    };
-    if holding.version.is_none() {
-        config.config_status = proto::ConfigStatus::NotSent.into();
-        return config;
+impl Grpc {
+    /// The first part of the answer to a request; the rest is asked for with [`next_part`](Self::next_part).
+    ///
+    /// # Errors
+    ///
+    /// The request cannot be answered.
+    pub(crate) async fn first_part(
+        self: &Arc<Self>,
+        request: proto::ClientStatusRequest,
+    ) -> Result<(proto::ClientStatusResponse, Parts), ClientStatusError> {
+        let grpc = Arc::clone(self);
+        // Regular expressions are compiled aside too.
+        self.aside(move || {
+            let mut parts = Parts::new(grpc, request)?;
+            Ok((parts.next(PART_BYTES), parts))
+        })
+        .await
     }
-    let resource = holding.resource.filter(|_| contents == Contents::Included);
-    config.xds_config = resource.map(|resource| redacted(codec, &resource));
-    config.version_info = status.sent.as_ref().map(|sent| sent.version_info.to_string()).unwrap_or_default();
-    config.last_updated = status.updated_at.map(timestamp);
-    config.config_status = match status.status() {
-        ConfigStatus::Synced => proto::ConfigStatus::Synced,
-        ConfigStatus::NotSent => proto::ConfigStatus::NotSent,
-        ConfigStatus::Stale => proto::ConfigStatus::Stale,
-        ConfigStatus::Error => proto::ConfigStatus::Error,
+
+    /// The next part of an answer; the parts come back with it.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientStatusError::Busy`].
+    pub(crate) async fn next_part(
+        self: &Arc<Self>,
+        mut parts: Parts,
+    ) -> Result<(proto::ClientStatusResponse, Parts), ClientStatusError> {
+        self.aside(move || Ok((parts.next(PART_BYTES), parts))).await
     }
-    .into();
-    config.error_state =
-        status.last_nack.as_ref().filter(|_| status.is_error).map(|nack| UpdateFailureState {
-            failed_configuration: config.xds_config.clone(),
-            last_update_attempt: Some(timestamp(nack.at)),
-            details: nack.message.to_string(),
-            version_info: nack.version_info.to_string(),
+
+    /// An answer in one.
+    async fn whole(
+        self: &Arc<Self>,
+        request: proto::ClientStatusRequest,
+    ) -> Result<proto::ClientStatusResponse, ClientStatusError> {
+        let grpc = Arc::clone(self);
+        self.aside(move || {
+            let mut parts = Parts::new(grpc, request)?;
+            let response = parts.next(MAX_RESPONSE_BYTES);
+            if parts.is_done() {
+                return Ok(response);
+            }
+            Err(ClientStatusError::TooLarge { limit: MAX_RESPONSE_BYTES })
+        })
+        .await
+    }
+
+    /// Runs what computes for long away from the threads that serve streams, when it has a place.
+    async fn aside<T: Send + 'static>(
+        &self,
+        make: impl FnOnce() -> Result<T, ClientStatusError> + Send + 'static,
+    ) -> Result<T, ClientStatusError> {
+        let place = self.client_status.make().await?;
+        let made = tokio::task::spawn_blocking(move || {
+            let made = make();
+            drop(place);
+            made
         });
-    config
-}
-
-/// The resource without its secrets (row A204); without any content if it cannot be written so.
-fn redacted(codec: &Codec, resource: &Resource) -> Any {
-    let type_url = resource.resource_type().type_url();
-    let shown = codec.to_json(resource);
-    let any = |value: Vec<u8>| Any { type_url: type_url.to_owned(), value };
-    if shown == codec.to_json_with_secrets(resource) {
-        return any(resource.value().to_vec());
+        made.await.map_err(|_| ClientStatusError::Internal)?
     }
-    let mut fields = shown;
-    if let Some(fields) = fields.as_object_mut() {
-        fields.remove("@type");
-    }
-    let value = codec.message_from_json(type_url, &fields, UnknownFields::Ignore);
-    any(value.map(|value| value.to_vec()).unwrap_or_default())
-}
 
-fn timestamp(time: SystemTime) -> Timestamp {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-    let nanos = i32::try_from(since.subsec_nanos()).unwrap_or_default();
-    Timestamp { seconds, nanos }
+    /// Counts a request that passed a limit.
+    pub(crate) fn refuse_client_status(&self, peer: &Peer, error: &ClientStatusError) {
+        match error {
+            ClientStatusError::Matcher(MatcherError::Limit { .. })
+            | ClientStatusError::TooLarge { .. }
+            | ClientStatusError::Busy => self.refuse(Reason::ClientStatus, peer, error),
+            ClientStatusError::Matcher(_) | ClientStatusError::Internal => {}
+        }
+    }
 }
 
 impl ClientStatus {
-    /// Answers a request, away from the threads that serve streams: it can take a while with many clients.
-    async fn answer(
-        grpc: Arc<Grpc>,
-        request: proto::ClientStatusRequest,
-    ) -> Result<proto::ClientStatusResponse, Status> {
-        let answer = tokio::task::spawn_blocking(move || client_status(&grpc, request)).await;
-        Ok(answer.map_err(|_| Status::internal("the status could not be put together"))??)
+    fn refusal(&self, peer: &Peer) -> impl Fn(ClientStatusError) -> Status + use<> {
+        let (grpc, peer) = (Arc::clone(&self.0), peer.clone());
+        move |error| {
+            grpc.refuse_client_status(&peer, &error);
+            error.into()
+        }
     }
 }
+
+fn peer_of<T>(request: &Request<T>) -> Peer {
+    request.extensions().get::<Peer>().cloned().unwrap_or_else(Peer::unknown)
+}
+
+type Answers = mpsc::Sender<Result<proto::ClientStatusResponse, Status>>;
 
 #[tonic::async_trait]
 impl ClientStatusDiscoveryService for ClientStatus {
     type StreamClientStatusStream =
         Pin<Box<dyn Stream<Item = Result<proto::ClientStatusResponse, Status>> + Send>>;
 
-    /// One response for each request; it is no watch (row A197).
+    /// Answers each request in one or more responses; it is no watch (row A197).
     async fn stream_client_status(
         &self,
         requests: Request<Streaming<proto::ClientStatusRequest>>,
     ) -> Result<Response<Self::StreamClientStatusStream>, Status> {
+        let refusal = self.refusal(&peer_of(&requests));
+        let place = self.0.client_status.read().map_err(&refusal)?;
         let grpc = Arc::clone(&self.0);
-        let responses = requests.into_inner().then(move |request| {
-            let grpc = Arc::clone(&grpc);
-            async move { Self::answer(grpc, request?).await }
+        // One part waits here while the one before is being read.
+        let (answers, responses) = mpsc::channel(1);
+        let mut requests = requests.into_inner();
+        // Ends with the stream, with a client that does not read, and with one that asks nothing.
+        tokio::spawn(async move {
+            let _place = place;
+            while let Ok(request) = timeout(REQUEST_PATIENCE, requests.message()).await {
+                let outcome = match request {
+                    Ok(Some(request)) => answer(&grpc, request, &answers).await.map_err(&refusal),
+                    Ok(None) => return,
+                    Err(status) => Err(status),
+                };
+                match outcome {
+                    Ok(true) => {}
+                    Ok(false) => return,
+                    Err(status) => {
+                        // A client that is gone needs no reason.
+                        let _ = timeout(READ_PATIENCE, answers.send(Err(status))).await;
+                        return;
+                    }
+                }
+            }
         });
-        Ok(Response::new(Box::pin(responses)))
+        Ok(Response::new(Box::pin(ReceiverStream::new(responses))))
     }
 
     async fn fetch_client_status(
         &self,
         request: Request<proto::ClientStatusRequest>,
     ) -> Result<Response<proto::ClientStatusResponse>, Status> {
-        Self::answer(Arc::clone(&self.0), request.into_inner()).await.map(Response::new)
+        let refusal = self.refusal(&peer_of(&request));
+        self.0.whole(request.into_inner()).await.map(Response::new).map_err(refusal)
     }
 }
 
-/// How large an answer may be; more than that is asked for by mistake.
-const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
+/// Answers a request of a stream; tells whether the client has read it all.
+async fn answer(
+    grpc: &Arc<Grpc>,
+    request: proto::ClientStatusRequest,
+    answers: &Answers,
+) -> Result<bool, ClientStatusError> {
+    let (mut part, mut parts) = grpc.first_part(request).await?;
+    loop {
+        if !matches!(timeout(READ_PATIENCE, answers.send(Ok(part))).await, Ok(Ok(()))) {
+            return Ok(false);
+        }
+        if parts.is_done() {
+            return Ok(true);
+        }
+        (part, parts) = grpc.next_part(parts).await?;
+    }
+}
+
+/// The clock as the protocol writes it.
+fn timestamp(time: SystemTime) -> envoy_types::pb::google::protobuf::Timestamp {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    let nanos = i32::try_from(since.subsec_nanos()).unwrap_or_default();
+    envoy_types::pb::google::protobuf::Timestamp { seconds, nanos }
+}
+
+/// How large the only message of an answer may be: gRPC clients receive 4 MiB unless they are told otherwise.
+const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
+/// How large the parts of an answer are, but for what a single resource has more.
+const PART_BYTES: usize = 256 * 1024;
+/// How large a request may be: what its matchers may be has room in it many times.
+pub(crate) const MAX_REQUEST_BYTES: usize = 32 * 1024;
+/// So many parts are made at once.
+const MAX_MAKING: usize = 2;
+/// So many answers are read at once, by people and their tools.
+const MAX_READING: usize = 16;
+/// How long to wait for a place to make a part in.
+const PLACE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a client may take to read a part.
+pub(crate) const READ_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client may ask nothing.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(60);

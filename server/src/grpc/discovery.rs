@@ -18,7 +18,7 @@ use crate::grpc::body::DiscoveryBody;
 use crate::grpc::client::StreamKind;
 use crate::grpc::fetch;
 use crate::grpc::requests::RequestFrames;
-use crate::grpc::serve::Peer;
+use crate::grpc::serve::{CLIENT_STATUS_SERVICE, Peer};
 use crate::grpc::streams::OpenError;
 
 /// One method of a discovery service.
@@ -93,6 +93,12 @@ pub(crate) async fn unknown(request: Request) -> Response {
         return (StatusCode::NOT_FOUND, "not found\n").into_response();
     }
     let path = request.uri().path();
+    if path.split('/').nth(1) == Some(CLIENT_STATUS_SERVICE) {
+        return refusal(&Status::unimplemented(
+            "client status tells everything of every client: operators ask for it on the admin port, with its token; \
+             --xds-client-status serves it here too",
+        ));
+    }
     refusal(&Status::unimplemented(format!("{path:.200} is not served here; only xDS v3 is")))
 }
 

@@ -1,4 +1,7 @@
 //! Node matchers of client status requests (row A198).
+//!
+//! Anyone who may ask can send matchers, so their number, their depth and what they compile to are limited before
+//! anything is compiled.
 
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::r#type::matcher::v3 as proto;
@@ -24,9 +27,42 @@ pub(crate) enum MatcherError {
     /// The kind is not known.
     #[error("{0} is not supported")]
     Unsupported(&'static str),
-    /// The regular expression is wrong or too large.
+    /// The regular expression is wrong.
     #[error("invalid regular expression {regex:?}: {reason}")]
     Regex { regex: String, reason: String },
+    /// There is too much of something.
+    #[error("more than {limit} {what}")]
+    Limit {
+        /// Of what.
+        what: &'static str,
+        /// How much there may be.
+        limit: usize,
+    },
+}
+
+/// What the matchers of a request may still have.
+#[derive(Debug)]
+struct Allowance {
+    n_parts: usize,
+    n_regexes: usize,
+}
+
+impl Allowance {
+    fn take_part(&mut self) -> Result<(), MatcherError> {
+        let limit = MatcherError::Limit { what: "parts of matchers", limit: MAX_PARTS };
+        self.n_parts = self.n_parts.checked_sub(1).ok_or(limit)?;
+        Ok(())
+    }
+
+    fn take_regex(&mut self, regex: &str) -> Result<(), MatcherError> {
+        if regex.len() > MAX_REGEX_LENGTH {
+            let what = "bytes in a regular expression";
+            return Err(MatcherError::Limit { what, limit: MAX_REGEX_LENGTH });
+        }
+        let limit = MatcherError::Limit { what: "regular expressions", limit: MAX_REGEXES };
+        self.n_regexes = self.n_regexes.checked_sub(1).ok_or(limit)?;
+        Ok(())
+    }
 }
 
 #[derive(Debug)]
@@ -73,7 +109,9 @@ impl TryFrom<Vec<proto::NodeMatcher>> for NodeMatchers {
     type Error = MatcherError;
 
     fn try_from(matchers: Vec<proto::NodeMatcher>) -> Result<Self, MatcherError> {
-        matchers.into_iter().map(NodeMatcher::try_from).collect::<Result<_, _>>().map(Self)
+        let mut allowance = Allowance { n_parts: MAX_PARTS, n_regexes: MAX_REGEXES };
+        let matchers = matchers.into_iter().map(|matcher| NodeMatcher::read(matcher, &mut allowance));
+        matchers.collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -82,16 +120,13 @@ impl NodeMatcher {
         self.id.as_ref().is_none_or(|id| id.matches(&node.id))
             && self.metadata.iter().all(|metadata| metadata.matches(node))
     }
-}
 
-impl TryFrom<proto::NodeMatcher> for NodeMatcher {
-    type Error = MatcherError;
-
-    fn try_from(matcher: proto::NodeMatcher) -> Result<Self, MatcherError> {
-        let id = matcher.node_id.map(StringMatch::try_from).transpose()?;
-        let metadata =
-            matcher.node_metadatas.into_iter().map(StructMatch::try_from).collect::<Result<_, _>>()?;
-        Ok(Self { id, metadata })
+    fn read(matcher: proto::NodeMatcher, allowance: &mut Allowance) -> Result<Self, MatcherError> {
+        allowance.take_part()?;
+        let id = matcher.node_id.map(|id| StringMatch::read(id, allowance)).transpose()?;
+        let metadata = matcher.node_metadatas.into_iter();
+        let metadata = metadata.map(|metadata| StructMatch::read(metadata, allowance));
+        Ok(Self { id, metadata: metadata.collect::<Result<_, _>>()? })
     }
 }
 
@@ -115,18 +150,18 @@ impl StructMatch {
         }
         self.value.matches(found.and_then(|value| value.kind.as_ref()))
     }
-}
 
-impl TryFrom<proto::StructMatcher> for StructMatch {
-    type Error = MatcherError;
-
-    fn try_from(matcher: proto::StructMatcher) -> Result<Self, MatcherError> {
-        let keys = matcher.path.into_iter().map(|segment| match segment.segment {
-            Some(Segment::Key(key)) => Ok(key),
-            None => Err(MatcherError::Empty("path segment")),
+    fn read(matcher: proto::StructMatcher, allowance: &mut Allowance) -> Result<Self, MatcherError> {
+        let keys = matcher.path.into_iter().map(|segment| {
+            allowance.take_part()?;
+            match segment.segment {
+                Some(Segment::Key(key)) => Ok(key),
+                None => Err(MatcherError::Empty("path segment")),
+            }
         });
+        let path = keys.collect::<Result<_, _>>()?;
         let value = matcher.value.ok_or(MatcherError::Empty("StructMatcher"))?;
-        Ok(Self { path: keys.collect::<Result<_, _>>()?, value: value.try_into()? })
+        Ok(Self { path, value: ValueMatch::read(value, MAX_DEPTH, allowance)? })
     }
 }
 
@@ -154,28 +189,34 @@ impl ValueMatch {
             ) => false,
         }
     }
-}
 
-impl TryFrom<proto::ValueMatcher> for ValueMatch {
-    type Error = MatcherError;
-
-    fn try_from(matcher: proto::ValueMatcher) -> Result<Self, MatcherError> {
+    fn read(
+        matcher: proto::ValueMatcher,
+        depth: usize,
+        allowance: &mut Allowance,
+    ) -> Result<Self, MatcherError> {
+        allowance.take_part()?;
+        let limit = MatcherError::Limit { what: "matchers within each other", limit: MAX_DEPTH };
+        let depth = depth.checked_sub(1).ok_or(limit)?;
         Ok(match matcher.match_pattern.ok_or(MatcherError::Empty("ValueMatcher"))? {
             ValuePattern::NullMatch(_) => Self::Null,
             ValuePattern::PresentMatch(wanted) => Self::Present(wanted),
             ValuePattern::BoolMatch(wanted) => Self::Bool(wanted),
-            ValuePattern::StringMatch(matcher) => Self::String(matcher.try_into()?),
+            ValuePattern::StringMatch(matcher) => Self::String(StringMatch::read(matcher, allowance)?),
             ValuePattern::DoubleMatch(matcher) => match matcher.match_pattern {
                 Some(DoublePattern::Exact(value)) => Self::Exactly(value),
                 Some(DoublePattern::Range(range)) => Self::Range { start: range.start, end: range.end },
                 None => return Err(MatcherError::Empty("DoubleMatcher")),
             },
             ValuePattern::ListMatch(matcher) => match matcher.match_pattern {
-                Some(ListPattern::OneOf(matcher)) => Self::AnyOfList(Box::new((*matcher).try_into()?)),
+                Some(ListPattern::OneOf(matcher)) => {
+                    Self::AnyOfList(Box::new(Self::read(*matcher, depth, allowance)?))
+                }
                 None => return Err(MatcherError::Empty("ListMatcher")),
             },
             ValuePattern::OrMatch(matcher) => {
-                let matchers = matcher.value_matchers.into_iter().map(Self::try_from);
+                let matchers = matcher.value_matchers.into_iter();
+                let matchers = matchers.map(|matcher| Self::read(matcher, depth, allowance));
                 Self::Or(matchers.collect::<Result<_, _>>()?)
             }
         })
@@ -195,13 +236,10 @@ impl StringMatch {
             Self::Regex(regex) => regex.is_match(value),
         }
     }
-}
-
-impl TryFrom<proto::StringMatcher> for StringMatch {
-    type Error = MatcherError;
 
     /// `ignore_case` means nothing for a regular expression, which has a way of its own to say it.
-    fn try_from(matcher: proto::StringMatcher) -> Result<Self, MatcherError> {
+    fn read(matcher: proto::StringMatcher, allowance: &mut Allowance) -> Result<Self, MatcherError> {
+        allowance.take_part()?;
         let ignore_case = matcher.ignore_case;
         let fold = |text: String| if ignore_case { text.to_ascii_lowercase() } else { text };
         Ok(match matcher.match_pattern.ok_or(MatcherError::Empty("StringMatcher"))? {
@@ -209,7 +247,10 @@ impl TryFrom<proto::StringMatcher> for StringMatch {
             StringPattern::Prefix(text) => Self::Prefix { text: fold(text), ignore_case },
             StringPattern::Suffix(text) => Self::Suffix { text: fold(text), ignore_case },
             StringPattern::Contains(text) => Self::Contains { text: fold(text), ignore_case },
-            StringPattern::SafeRegex(matcher) => Self::Regex(whole(&matcher.regex)?),
+            StringPattern::SafeRegex(matcher) => {
+                allowance.take_regex(&matcher.regex)?;
+                Self::Regex(whole(&matcher.regex)?)
+            }
             StringPattern::Custom(_) => return Err(MatcherError::Unsupported("a custom StringMatcher")),
         })
     }
@@ -217,12 +258,27 @@ impl TryFrom<proto::StringMatcher> for StringMatch {
 
 /// A regular expression that must match the whole text.
 fn whole(regex: &str) -> Result<Regex, MatcherError> {
-    let builder = RegexBuilder::new(&format!("^(?:{regex})$")).size_limit(MAX_REGEX_BYTES).build();
-    builder.map_err(|error| MatcherError::Regex { regex: regex.to_owned(), reason: error.to_string() })
+    let mut builder = RegexBuilder::new(&format!("^(?:{regex})$"));
+    let built = builder.size_limit(MAX_REGEX_BYTES).dfa_size_limit(MAX_REGEX_BYTES).build();
+    built.map_err(|error| match error {
+        regex::Error::CompiledTooBig(limit) => MatcherError::Limit {
+            what: "bytes in a compiled regular expression; [0-9A-Za-z_] takes less than \\w, and .* less than .{1,100}",
+            limit,
+        },
+        error @ (regex::Error::Syntax(_) | _) => MatcherError::Regex { regex: regex.to_owned(), reason: error.to_string() },
+    })
 }
 
-/// How large a compiled regular expression may be.
-const MAX_REGEX_BYTES: usize = 1024 * 1024;
+/// How many matchers, path segments and values a request may have.
+const MAX_PARTS: usize = 500;
+/// How deep lists and alternatives may lie within each other.
+const MAX_DEPTH: usize = 8;
+/// How many regular expressions a request may have.
+const MAX_REGEXES: usize = 16;
+/// How long one may be, in bytes.
+const MAX_REGEX_LENGTH: usize = 1024;
+/// How large a compiled one may be, and what it remembers while it looks at a text: with all of them, 2 MiB each.
+const MAX_REGEX_BYTES: usize = 128 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -352,5 +408,31 @@ mod tests {
         assert!(refused(by_id(regex("((a{99}){99}){99}"), false)));
         assert!(refused(proto::NodeMatcher { node_id: Some(Default::default()), node_metadatas: vec![] }));
         assert!(refused(proto::NodeMatcher { node_id: None, node_metadatas: vec![Default::default()] }));
+    }
+
+    #[test]
+    fn there_are_limits_on_all_that_matchers_have() {
+        let told = |matchers: Vec<proto::NodeMatcher>| {
+            NodeMatchers::try_from(matchers).map(|_| ()).map_err(|error| error.to_string())
+        };
+        let regexes = |n| vec![by_id(regex("edge-[0-9]{1,5}"), false); n];
+        assert_eq!(told(regexes(MAX_REGEXES)), Ok(()));
+        assert_eq!(told(regexes(MAX_REGEXES + 1)).unwrap_err(), "more than 16 regular expressions");
+        let exact = |n| vec![by_id(StringPattern::Exact("a".into()), false); n];
+        assert_eq!(told(exact(MAX_PARTS / 2)), Ok(()));
+        assert_eq!(told(exact(20_000)).unwrap_err(), "more than 500 parts of matchers");
+        let long = "a".repeat(MAX_REGEX_LENGTH + 1);
+        assert!(told(vec![by_id(regex(&long), false)]).unwrap_err().contains("1024 bytes in a regular"));
+        let large = told(vec![by_id(regex(r"\w{1,20}a"), false)]).unwrap_err();
+        assert!(large.contains("bytes in a compiled regular expression"), "{large}");
+        let nested = |depth| {
+            let value = |pattern| proto::ValueMatcher { match_pattern: Some(pattern) };
+            (1..depth).fold(ValuePattern::PresentMatch(true), |inner, _| {
+                ValuePattern::OrMatch(proto::OrMatcher { value_matchers: vec![value(inner)] })
+            })
+        };
+        assert_eq!(told(vec![by_metadata(&["a"], nested(MAX_DEPTH))]), Ok(()));
+        let deep = told(vec![by_metadata(&["a"], nested(MAX_DEPTH + 1))]).unwrap_err();
+        assert_eq!(deep, "more than 8 matchers within each other");
     }
 }

@@ -63,8 +63,8 @@ pub struct Boards {
 
 /// The services of the xDS port, with all that they share.
 ///
-/// Make one with [`Grpc::new`] and [`serve`](Grpc::serve) it; its [`rest_routes`](Grpc::rest_routes) can be merged into
-/// another HTTP port too.
+/// Make one with [`Grpc::new`] and [`serve`](Grpc::serve) it; its [`admin_routes`](Grpc::admin_routes) are for a port of
+/// operators.
 #[derive(Debug)]
 pub struct Grpc {
     publisher: Arc<Publisher>,
@@ -83,6 +83,7 @@ pub struct Grpc {
     pacer: Arc<pace::Pacer>,
     unmatched: client::UnmatchedLog,
     polls: polls::Polls,
+    client_status: csds::Places,
     polled_nacks: Mutex<client::NackLog>,
 }
 
@@ -106,6 +107,7 @@ impl Grpc {
             pacer: pace::Pacer::new(config.max_paced, config.paced_for),
             unmatched: client::UnmatchedLog::default(),
             polls: polls::Polls::new(config.max_polls, config.max_poll_bytes),
+            client_status: csds::Places::default(),
             polled_nacks: Mutex::default(),
             config,
         })

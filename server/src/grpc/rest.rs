@@ -1,29 +1,23 @@
 //! REST-JSON polling: discovery as an HTTP POST of a `DiscoveryRequest` in JSON (rows A188 to A194).
 
-use std::error::Error;
 use std::io;
 use std::sync::{Arc, PoisonError};
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::Bytes;
-use envoy_types::pb::envoy::service::status::v3::ClientStatusRequest;
 use futures_util::Stream;
-use http_body_util::LengthLimitError;
-use prost::Message;
-use serde_json::Value as Json;
 use xds_cache::status::MAX_NACK_MESSAGE;
 use xds_cache::{Node, Reason, ResourceType, Version, VersionHasher};
-use xds_codec::{MessageError, UnknownFields};
+use xds_codec::MessageError;
 use xds_session::{Contents, Entries, Entry};
 
 use crate::grpc::Grpc;
 use crate::grpc::convert::RequestError;
-use crate::grpc::csds;
 use crate::grpc::fetch::{Fetched, fetch};
 use crate::grpc::json_answer::JsonAnswer;
 use crate::grpc::poll::{Poll, PollError};
@@ -40,9 +34,7 @@ impl Grpc {
             let serve = move |request| poll(Arc::clone(&grpc), resource_type.clone(), request);
             router = router.route(&format!("/v3/discovery:{name}"), post(serve));
         }
-        let grpc = Arc::clone(self);
-        let serve = move |request| client_status(Arc::clone(&grpc), request);
-        router.route("/v3/discovery:client_status", post(serve))
+        router
     }
 
     /// Counts a poll that passed a limit.
@@ -59,14 +51,7 @@ impl Grpc {
             RestError::Poll(error @ PollError::TooManyNames { .. }) => {
                 self.refuse(Reason::Names, peer, error);
             }
-            RestError::Poll(PollError::Json(_))
-            | RestError::NoJson(_)
-            | RestError::BadMessage(_)
-            | RestError::ClientStatus(_)
-            | RestError::TooLarge { .. }
-            | RestError::BrokenOff
-            | RestError::NotLoaded
-            | RestError::Internal => {}
+            RestError::Poll(PollError::Json(_)) | RestError::NotLoaded | RestError::Internal => {}
         }
     }
 }
@@ -80,16 +65,6 @@ enum RestError {
     Poll(#[from] PollError),
     #[error(transparent)]
     Request(#[from] RequestError),
-    #[error("the body is no JSON: {0}")]
-    NoJson(#[source] serde_json::Error),
-    #[error("{0}")]
-    BadMessage(String),
-    #[error("{0}")]
-    ClientStatus(csds::ClientStatusError),
-    #[error("the body has more than {limit} bytes")]
-    TooLarge { limit: usize },
-    #[error("the body broke off")]
-    BrokenOff,
     #[error("the first load is not complete yet")]
     NotLoaded,
     #[error("the answer could not be written")]
@@ -105,18 +80,12 @@ impl From<MessageError> for RestError {
 impl RestError {
     fn status(&self) -> StatusCode {
         match self {
-            Self::Refused(PollRefusal::TooLarge { .. }) | Self::TooLarge { .. } => {
-                StatusCode::PAYLOAD_TOO_LARGE
-            }
+            Self::Refused(PollRefusal::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Refused(PollRefusal::Slow) => StatusCode::REQUEST_TIMEOUT,
             Self::Refused(PollRefusal::Busy) | Self::NotLoaded => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Refused(PollRefusal::BrokenOff)
-            | Self::Poll(_)
-            | Self::Request(_)
-            | Self::NoJson(_)
-            | Self::BadMessage(_)
-            | Self::ClientStatus(_)
-            | Self::BrokenOff => StatusCode::BAD_REQUEST,
+            Self::Refused(PollRefusal::BrokenOff) | Self::Poll(_) | Self::Request(_) => {
+                StatusCode::BAD_REQUEST
+            }
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -124,15 +93,7 @@ impl RestError {
 
 impl IntoResponse for RestError {
     fn into_response(self) -> Response {
-        let status = self.status();
-        let title = status.canonical_reason().unwrap_or_default();
-        let problem = serde_json::json!({
-            "type": "about:blank",
-            "title": title,
-            "status": status.as_u16(),
-            "detail": self.to_string(),
-        });
-        let mut response = json(status, "application/problem+json", problem.to_string().into());
+        let mut response = problem(self.status(), &self.to_string());
         if matches!(self, Self::Refused(PollRefusal::Busy)) {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -237,18 +198,6 @@ fn chunks(
     })
 }
 
-async fn client_status(grpc: Arc<Grpc>, request: Request) -> Result<Response, RestError> {
-    let body = read(&grpc, request).await?;
-    blocking(move || {
-        let request: ClientStatusRequest = message(&grpc, &body)?;
-        let response = csds::client_status(&grpc, request).map_err(RestError::ClientStatus)?;
-        let response = grpc.codec.message_to_json(CLIENT_STATUS_RESPONSE, &response.encode_to_vec());
-        let response = response.map_err(|_| RestError::Internal)?;
-        Ok(json(StatusCode::OK, "application/json", response.to_string().into()))
-    })
-    .await
-}
-
 /// The version of an answer to a poll. Nothing is kept between polls, so it says everything that counts: which resources
 /// these are, and which names were asked for (row A190).
 ///
@@ -302,29 +251,6 @@ fn content_version(contents: &Contents) -> Version {
     hasher.finish()
 }
 
-/// The body, if it is not too large.
-async fn read(grpc: &Grpc, request: Request) -> Result<Vec<u8>, RestError> {
-    let limit = grpc.config.max_message_bytes;
-    let body: Body = request.into_body();
-    match to_bytes(body, limit).await {
-        Ok(body) => Ok(body.into()),
-        Err(error) if error.source().is_some_and(<dyn Error>::is::<LengthLimitError>) => {
-            Err(RestError::TooLarge { limit })
-        }
-        Err(_) => Err(RestError::BrokenOff),
-    }
-}
-
-/// Reads a message from its JSON; fields that are not known are nothing to stumble over (row A188).
-fn message<M: Message + prost::Name + Default>(grpc: &Grpc, body: &[u8]) -> Result<M, RestError> {
-    let json: Json = serde_json::from_slice(body).map_err(RestError::NoJson)?;
-    let bytes = grpc
-        .codec
-        .message_from_json(&M::full_name(), &json, UnknownFields::Ignore)
-        .map_err(|error| RestError::BadMessage(error.to_string()))?;
-    M::decode(bytes).map_err(|error| RestError::BadMessage(error.to_string()))
-}
-
 /// Runs what computes for long away from the threads that serve streams.
 async fn blocking<T: Send + 'static>(
     answer: impl FnOnce() -> Result<T, RestError> + Send + 'static,
@@ -332,7 +258,19 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(answer).await.map_err(|_| RestError::Internal)?
 }
 
-fn json(status: StatusCode, content_type: &'static str, body: Body) -> Response {
+/// What is wrong with a request (RFC 9457).
+pub(crate) fn problem(status: StatusCode, detail: &str) -> Response {
+    let title = status.canonical_reason().unwrap_or_default();
+    let problem = serde_json::json!({
+        "type": "about:blank",
+        "title": title,
+        "status": status.as_u16(),
+        "detail": detail,
+    });
+    json(status, "application/problem+json", problem.to_string().into())
+}
+
+pub(crate) fn json(status: StatusCode, content_type: &'static str, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -352,4 +290,3 @@ const TYPES: [(&str, ResourceType); 8] = [
 ];
 /// How much of a version that a client sent is logged; ours have 16 characters, and labels few more.
 const MAX_VERSION_SHOWN: usize = 128;
-const CLIENT_STATUS_RESPONSE: &str = "envoy.service.status.v3.ClientStatusResponse";

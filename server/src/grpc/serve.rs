@@ -28,7 +28,7 @@ use tonic_health::server::HealthReporter;
 use tracing::{info, warn};
 use xds_cache::Node;
 
-use crate::grpc::csds::ClientStatus;
+use crate::grpc::csds::{self, ClientStatus};
 use crate::grpc::guard::guard;
 use crate::grpc::loads::LoadReporting;
 use crate::grpc::streams::Streams;
@@ -81,7 +81,7 @@ impl Grpc {
     ) -> Result<(), ServeError> {
         let connections = Arc::new(Connections::default());
         let (reporter, health) = tonic_health::server::health_reporter();
-        report(&reporter, ServingStatus::NotServing).await;
+        self.report(&reporter, ServingStatus::NotServing).await;
         let routes = self.routes()?.add_service(health).into_axum_router();
         let routes = Routes::from(routes.layer(from_fn_with_state(Arc::clone(self), guard)));
         let (stop, stopped) = oneshot::channel::<()>();
@@ -94,7 +94,7 @@ impl Grpc {
         tokio::pin!(server);
         let running = async {
             self.wait_loaded().await;
-            report(&reporter, ServingStatus::Serving).await;
+            self.report(&reporter, ServingStatus::Serving).await;
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -102,7 +102,7 @@ impl Grpc {
             () = shutdown => {}
             () = running => {}
         }
-        report(&reporter, ServingStatus::NotServing).await;
+        self.report(&reporter, ServingStatus::NotServing).await;
         let _ = stop.send(());
         let drain = async {
             self.streams.end_all(self.config.drain_timeout / 2).await;
@@ -122,13 +122,46 @@ impl Grpc {
     /// Everything that the port serves but the health, which belongs to one call of [`serve`](Self::serve).
     fn routes(self: &Arc<Self>) -> Result<Routes, ServeError> {
         let router = Router::new().fallback(discovery::unknown).merge(self.rest_routes());
-        let router = discovery::add_to(router, self);
-        let status = ClientStatusDiscoveryServiceServer::new(ClientStatus(Arc::clone(self)))
-            .max_decoding_message_size(self.config.max_message_bytes);
+        let mut routes = Routes::from(discovery::add_to(router, self));
+        let mut names = discovery::service_names();
+        names.extend(OTHER_SERVICES);
+        // Without it, clients are told that it is not implemented, and go on (row A219).
+        if let Some(interval) = self.config.load_report_interval {
+            let loads = LoadReporting { grpc: Arc::clone(self), interval };
+            let loads = LoadReportingServiceServer::new(loads);
+            routes = routes.add_service(loads.max_decoding_message_size(self.config.max_message_bytes));
+            names.push(LOAD_REPORTING_SERVICE);
+        }
+        if self.config.client_status {
+            let router = routes.into_axum_router().merge(csds::json::routes(self));
+            routes = Routes::from(router).add_service(self.client_status_service());
+            names.push(CLIENT_STATUS_SERVICE);
+        }
+        self.add_reflection(routes, &names)
+    }
+
+    /// What operators are served: client status over gRPC and in JSON, reflection, and the polling endpoints. It has no
+    /// guard and no fallback of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`ServeError::Reflection`].
+    pub fn admin_routes(self: &Arc<Self>) -> Result<Router, ServeError> {
+        let router = self.rest_routes().merge(csds::json::routes(self));
+        let routes = Routes::from(router).add_service(self.client_status_service());
+        let names = [&[CLIENT_STATUS_SERVICE][..], &REFLECTION_SERVICES].concat();
+        self.add_reflection(routes, &names).map(Routes::into_axum_router)
+    }
+
+    fn client_status_service(self: &Arc<Self>) -> ClientStatusDiscoveryServiceServer<ClientStatus> {
+        let service = ClientStatusDiscoveryServiceServer::new(ClientStatus(Arc::clone(self)));
+        service.max_decoding_message_size(csds::MAX_REQUEST_BYTES)
+    }
+
+    /// Adds the services that tell which services there are.
+    fn add_reflection(&self, routes: Routes, names: &[&str]) -> Result<Routes, ServeError> {
         let reflection = || {
-            let names = discovery::service_names();
-            let loads = self.config.load_report_interval.map(|_| LOAD_REPORTING_SERVICE);
-            names.iter().chain(&OTHER_SERVICES).chain(loads.as_slice()).fold(
+            names.iter().fold(
                 tonic_reflection::server::Builder::configure()
                     .register_encoded_file_descriptor_set(self.codec.descriptor_set())
                     .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -137,17 +170,14 @@ impl Grpc {
                 |builder, name| builder.with_service_name(*name),
             )
         };
-        let mut routes = Routes::from(router);
-        // Without it, clients are told that it is not implemented, and go on (row A219).
-        if let Some(interval) = self.config.load_report_interval {
-            let loads = LoadReporting { grpc: Arc::clone(self), interval };
-            let loads = LoadReportingServiceServer::new(loads);
-            routes = routes.add_service(loads.max_decoding_message_size(self.config.max_message_bytes));
+        Ok(routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?))
+    }
+
+    async fn report(&self, reporter: &HealthReporter, status: ServingStatus) {
+        let client_status = self.config.client_status.then_some(CLIENT_STATUS_SERVICE);
+        for name in discovery::service_names().into_iter().chain([""]).chain(client_status) {
+            reporter.set_service_status(name, status).await;
         }
-        Ok(routes
-            .add_service(status)
-            .add_service(reflection().build_v1()?)
-            .add_service(reflection().build_v1alpha()?))
     }
 
     fn server(&self) -> Server {
@@ -186,12 +216,6 @@ impl Streams {
             handles.iter().for_each(|handle| handle.end());
         }
         self.wait_empty().await;
-    }
-}
-
-async fn report(reporter: &HealthReporter, status: ServingStatus) {
-    for name in discovery::service_names().iter().chain(&["", CLIENT_STATUS_SERVICE]) {
-        reporter.set_service_status(name, status).await;
     }
 }
 
@@ -365,14 +389,11 @@ impl AsyncWrite for Connection {
 }
 
 const LOAD_REPORTING_SERVICE: &str = "envoy.service.load_stats.v3.LoadReportingService";
-const CLIENT_STATUS_SERVICE: &str = "envoy.service.status.v3.ClientStatusDiscoveryService";
+pub(crate) const CLIENT_STATUS_SERVICE: &str = "envoy.service.status.v3.ClientStatusDiscoveryService";
 /// What reflection tells besides the discovery services.
-const OTHER_SERVICES: [&str; 4] = [
-    CLIENT_STATUS_SERVICE,
-    "grpc.health.v1.Health",
-    "grpc.reflection.v1.ServerReflection",
-    "grpc.reflection.v1alpha.ServerReflection",
-];
+const OTHER_SERVICES: [&str; 3] = ["grpc.health.v1.Health", REFLECTION_SERVICES[0], REFLECTION_SERVICES[1]];
+const REFLECTION_SERVICES: [&str; 2] =
+    ["grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"];
 /// How long HTTP/2's opening words are, in bytes.
 const PREFACE: usize = 24;
 /// Below it the HTTP/2 library ends connections that open thousands of streams at once.

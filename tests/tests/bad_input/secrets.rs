@@ -152,7 +152,7 @@ async fn read_everything(server: &Server, all: &mut Heard) -> Result<()> {
 
 /// What CSDS tells of every client, also as bytes.
 async fn client_status(server: &Server) -> Result<String> {
-    let mut client = Grpc::new(raw::connect(server.xds()).await?);
+    let mut client = Grpc::new(raw::connect(server.admin()).await?);
     client.ready().await?;
     let path = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus";
     let codec = ProstCodec::<ClientStatusRequest, ClientStatusResponse>::default();

@@ -3,6 +3,7 @@
 //! Each file is about one kind of attack. `xds_tests::footprint` measures the server, `xds_tests::healthy` is an Envoy that
 //! must be served all the while.
 
+mod client_status;
 mod nodes;
 mod polling;
 mod ways;

@@ -16,9 +16,14 @@ use tower::Service as _;
 use xds_cache::{Resource, ResourceType};
 
 use super::support::*;
+use crate::grpc::GrpcConfig;
 
 const FETCH: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus";
 const STREAM: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus";
+
+fn with_client_status() -> GrpcConfig {
+    GrpcConfig { client_status: true, ..GrpcConfig::default() }
+}
 
 async fn fetch(server: &Server, request: ClientStatusRequest) -> Vec<ClientConfig> {
     let response: ClientStatusResponse = unary(&server.channel().await, FETCH, request).await.unwrap();
@@ -34,7 +39,7 @@ async fn config(server: &Server, name: &str) -> GenericXdsConfig {
 
 #[tokio::test]
 async fn row_a199_a_client_goes_through_every_status() {
-    let server = Server::start().await;
+    let server = Server::with(with_client_status()).await;
     server.world.publish([cluster("a", "1")]);
     let mut stream = Sotw::open(&server.channel().await, ADS).await.unwrap();
     stream.send(all_clusters("n"));
@@ -71,7 +76,7 @@ async fn row_a199_a_client_goes_through_every_status() {
 
 #[tokio::test]
 async fn rows_a197_a198_a202_a203_requests_are_answered_one_by_one() {
-    let server = Server::start().await;
+    let server = Server::with(with_client_status()).await;
     server.world.publish([cluster("a", "1")]);
     let channel = server.channel().await;
     let extension = Extension { name: "envoy.filters.http.router".into(), ..Default::default() };
@@ -110,6 +115,78 @@ async fn rows_a197_a198_a202_a203_requests_are_answered_one_by_one() {
 }
 
 #[tokio::test]
+async fn a_client_with_much_is_told_in_several_parts() {
+    let server = Server::with(with_client_status()).await;
+    let text = "x".repeat(50_000);
+    server.world.publish((0..20).map(|i| cluster(&format!("c{i:02}"), &text)));
+    let channel = server.channel().await;
+    let mut streams = Vec::new();
+    for id in ["a", "b"] {
+        let mut stream = Sotw::open(&channel, ADS).await.unwrap();
+        stream.send(all_clusters(id));
+        stream.next().await;
+        streams.push(stream);
+    }
+    let mut status =
+        ClientStream::<ClientStatusRequest, ClientStatusResponse>::open(&channel, STREAM).await.unwrap();
+    status.send(ClientStatusRequest::default());
+    status.requests = None;
+    let mut told: Vec<(String, String)> = Vec::new();
+    let mut n_parts = 0;
+    while let Some(part) = within("a part", status.responses.message()).await.unwrap() {
+        n_parts += 1;
+        assert!(part.encoded_len() < 400_000, "{} bytes", part.encoded_len());
+        for client in part.config {
+            let id = client.node.unwrap().id;
+            told.extend(client.generic_xds_configs.into_iter().map(|config| (id.clone(), config.name)));
+        }
+    }
+    let expected: Vec<_> = ["a", "b"]
+        .iter()
+        .flat_map(|id| (0..20).map(move |i| ((*id).to_owned(), format!("c{i:02}"))))
+        .collect();
+    assert!(n_parts > 5, "{n_parts} parts");
+    assert_eq!(told, expected);
+    let whole = fetch(&server, ClientStatusRequest::default()).await;
+    let n_resources: Vec<_> = whole.iter().map(|client| client.generic_xds_configs.len()).collect();
+    assert_eq!(n_resources, [20, 20], "one entry each");
+}
+
+#[tokio::test]
+async fn without_being_told_to_the_xds_port_has_no_client_status() {
+    let server = Server::start().await;
+    let channel = server.channel().await;
+    let refused: Result<ClientStatusResponse, _> =
+        unary(&channel, FETCH, ClientStatusRequest::default()).await;
+    let status = refused.unwrap_err();
+    assert_eq!(status.code(), Code::Unimplemented);
+    assert!(status.message().contains("admin port"), "{status}");
+    assert!(!listed_services(&server).await.iter().any(|name| name.contains("ClientStatus")));
+    let told = Server::with(with_client_status()).await;
+    assert!(listed_services(&told).await.iter().any(|name| name.contains("ClientStatus")));
+}
+
+async fn listed_services(server: &Server) -> Vec<String> {
+    use tonic_reflection::pb::v1::ServerReflectionRequest;
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+    use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+    let mut client = ServerReflectionClient::new(server.channel().await);
+    let list = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::ListServices(String::new())),
+    };
+    let mut responses = client.server_reflection_info(tokio_stream::once(list)).await.unwrap().into_inner();
+    let listed = within("the list", responses.message()).await.unwrap().unwrap();
+    match listed.message_response {
+        Some(MessageResponse::ListServicesResponse(listed)) => {
+            listed.service.into_iter().map(|service| service.name).collect()
+        }
+        other => panic!("no list: {other:?}"),
+    }
+}
+
+#[tokio::test]
 async fn row_a204_pitfall_68_secrets_are_not_shown() {
     use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
     let inline = |text: &str| {
@@ -122,7 +199,7 @@ async fn row_a204_pitfall_68_secrets_are_not_shown() {
     };
     let secret =
         tls::Secret { name: "s".into(), r#type: Some(tls::secret::Type::TlsCertificate(certificate)) };
-    let server = Server::start().await;
+    let server = Server::with(with_client_status()).await;
     server.world.publish([Resource::plain(ResourceType::Secret, "s", secret.encode_to_vec())]);
     let mut stream = Sotw::open(&server.channel().await, ADS).await.unwrap();
     let request = sotw_request(ResourceType::Secret.type_url(), &["s"]);
@@ -136,14 +213,14 @@ async fn row_a204_pitfall_68_secrets_are_not_shown() {
 
 #[tokio::test]
 async fn row_a196_status_is_told_in_json_too() {
-    let server = Server::start().await;
+    let server = Server::with(with_client_status()).await;
     server.world.publish([cluster("a", "1")]);
     let mut stream = Sotw::open(&server.channel().await, ADS).await.unwrap();
     stream.send(all_clusters("n"));
     stream.next().await;
     let request =
         http::Request::post("/v3/discovery:client_status").body(axum::body::Body::from("{}")).unwrap();
-    let response = server.world.grpc.rest_routes().call(request).await.unwrap();
+    let response = server.world.grpc.admin_routes().unwrap().call(request).await.unwrap();
     assert_eq!(response.status(), 200);
     let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
     let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
@@ -157,7 +234,7 @@ async fn services_are_listed_by_reflection() {
     use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
     use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
     use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
-    let server = Server::start().await;
+    let server = Server::with(with_client_status()).await;
     let mut client = ServerReflectionClient::new(server.channel().await);
     let list = ServerReflectionRequest {
         host: String::new(),
