@@ -34,3 +34,4 @@ pub use endpoint::events::EventHub;
 pub use guard::{Access, Token};
 pub use router::{probe_router, router, router_with};
 pub use state::ApiState;
+pub use time::rfc3339;

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// `2026-11-20T12:20:44.123Z`. A time before 1970 is shown as 1970.
-pub(crate) fn rfc3339(at: SystemTime) -> String {
+#[must_use]
+pub fn rfc3339(at: SystemTime) -> String {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     let (year, month, day) = date(days);

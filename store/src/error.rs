@@ -47,13 +47,12 @@ pub enum OpenError {
     },
     /// The journal is damaged where acknowledged commits are; nothing was changed.
     ///
-    /// Restore the file from a copy, or open with [`Options::salvage`](crate::Options::salvage), which keeps
-    /// what lies before the damage and moves the rest aside.
-    #[error(
-        "{} is damaged at byte {offset}: {reason}; restore it from a copy, or open with salvage to keep what is before it",
-        path.display()
-    )]
+    /// Restore the file from a copy, or use a [`Salvage`](crate::Salvage), which keeps what can be used and moves the
+    /// rest aside.
+    #[error("{} is damaged at byte {offset}: {reason}; {}", path.display(), restore_or_salvage(dir))]
     Damaged {
+        /// The data directory.
+        dir: PathBuf,
         /// The journal file.
         path: PathBuf,
         /// Where the damage begins, in bytes from the start of the file.
@@ -61,9 +60,44 @@ pub enum OpenError {
         /// What was found there.
         reason: String,
     },
+    /// The index knows commits that the journal lacks, so they were acknowledged and are lost; nothing was changed.
+    #[error(
+        "the journal in {} ends at revision {head}, but revision {known} was acknowledged{}; {}",
+        dir.display(),
+        torn.as_ref().map(|torn| format!(": {torn}")).unwrap_or_default(),
+        restore_or_salvage(dir)
+    )]
+    Lost {
+        /// The data directory.
+        dir: PathBuf,
+        /// The newest revision that the index knows.
+        known: Revision,
+        /// The newest revision that the journal has.
+        head: Revision,
+        /// Where the journal's end cannot be read, and why; `None` if it has one.
+        torn: Option<String>,
+    },
+    /// A newer version of this program wrote the journal; nothing was changed.
+    #[error(
+        "{} was written by a newer version of xds-server ({what}); start that version, or use another data directory",
+        path.display()
+    )]
+    Newer {
+        /// The journal file.
+        path: PathBuf,
+        /// What this program cannot read.
+        what: String,
+    },
     /// A file could not be read, written or created.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+fn restore_or_salvage(dir: &Path) -> String {
+    format!(
+        "restore the journal from a copy, or see what `xds-server store salvage --data-dir {}` would keep",
+        dir.display()
+    )
 }
 
 /// The store failed; nothing was changed.

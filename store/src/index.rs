@@ -21,6 +21,26 @@ pub(crate) struct Index {
     inner: RwLock<Inner>,
 }
 
+/// The index as it lies in its directory, before the journal is known.
+#[derive(Debug)]
+pub(crate) struct Found(Option<Result<Engine, Failure>>);
+
+impl Found {
+    /// Opens the index in `dir`, if there is one.
+    pub(crate) fn open(dir: &Path) -> Self {
+        let path = dir.join(DIRECTORY);
+        Self(path.exists().then(|| Engine::open_sled(&path)))
+    }
+
+    /// The newest revision that the index knows. The journal had it, synced: the index is written afterwards.
+    ///
+    /// `None` if there is no index, or none that can be read.
+    pub(crate) fn head(&self) -> Option<Revision> {
+        let engine = self.0.as_ref()?.as_ref().ok()?;
+        Some(engine.applied().ok()??.head)
+    }
+}
+
 /// Changed together, so that whoever finds a place also finds the segment.
 #[derive(Debug)]
 struct Inner {
@@ -45,9 +65,9 @@ pub(crate) struct Place {
 }
 
 impl Index {
-    /// Opens the index in `dir` and makes it say what the journal says.
-    pub(crate) fn open(dir: &Path, journal: &Journal, notes: &mut Vec<OpenNote>) -> Self {
-        let engine = open_sled(dir, journal, notes).unwrap_or_else(|failure| {
+    /// Makes what was found in `dir` say what the journal says, or makes an index there.
+    pub(crate) fn open(dir: &Path, found: Found, journal: &Journal, notes: &mut Vec<OpenNote>) -> Self {
+        let engine = open_sled(dir, found, journal, notes).unwrap_or_else(|failure| {
             notes.push(OpenNote::IndexInMemory { reason: failure.reason });
             Engine::in_memory(&journal.replay)
         });
@@ -195,10 +215,16 @@ impl Inner {
 }
 
 /// Opens sled and brings it up to date; if it has to be replaced, its directory is moved aside.
-fn open_sled(dir: &Path, journal: &Journal, notes: &mut Vec<OpenNote>) -> Result<Engine, Failure> {
+fn open_sled(
+    dir: &Path,
+    found: Found,
+    journal: &Journal,
+    notes: &mut Vec<OpenNote>,
+) -> Result<Engine, Failure> {
     let path = dir.join(DIRECTORY);
-    let is_new = !path.exists();
-    match attempt(&path, &journal.replay) {
+    let is_new = found.0.is_none();
+    let engine = found.0.unwrap_or_else(|| create(&path));
+    match engine.and_then(|engine| catch_up(engine, &journal.replay)) {
         Ok(Caught::Up(engine)) => return Ok(engine),
         Ok(Caught::Rebuilt(engine)) => {
             if !is_new {
@@ -213,7 +239,7 @@ fn open_sled(dir: &Path, journal: &Journal, notes: &mut Vec<OpenNote>) -> Result
             notes.push(OpenNote::IndexRebuilt { aside: Some(aside), reason });
         }
     }
-    match attempt(&path, &journal.replay)? {
+    match catch_up(create(&path)?, &journal.replay)? {
         Caught::Up(engine) | Caught::Rebuilt(engine) => Ok(engine),
     }
 }
@@ -226,9 +252,12 @@ enum Caught {
     Rebuilt(Engine),
 }
 
-fn attempt(path: &Path, replay: &Replay) -> Result<Caught, Failure> {
+fn create(path: &Path) -> Result<Engine, Failure> {
     files::create_dir(path)?;
-    let mut engine = Engine::open_sled(path)?;
+    Engine::open_sled(path)
+}
+
+fn catch_up(mut engine: Engine, replay: &Replay) -> Result<Caught, Failure> {
     let Some(applied) = engine.applied()? else {
         engine.clear()?;
         engine.change(&everything(replay))?;
@@ -287,4 +316,4 @@ fn everything(replay: &Replay) -> Update {
 }
 
 /// Name of sled's directory in the data directory.
-const DIRECTORY: &str = "index";
+pub(crate) const DIRECTORY: &str = "index";

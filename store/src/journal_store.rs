@@ -13,7 +13,8 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::draft::check_blob;
-use crate::index::Index;
+use crate::index::{self, Index};
+use crate::journal::Journal;
 use crate::journal::append::Tail;
 use crate::shared::{Published, Shared};
 use crate::writer::{Command, CommitRequest, Writer};
@@ -25,10 +26,6 @@ use crate::{
 /// How a store is opened.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Opens a damaged journal with what is before the damage, and moves the rest to `*.damaged-<n>`.
-    ///
-    /// Commits that were acknowledged are lost by it; without it a damaged journal is not opened.
-    pub salvage: bool,
     /// How much of the history is kept by itself.
     pub retention: Retention,
     #[cfg(test)]
@@ -65,14 +62,15 @@ impl JournalStore {
     ///
     /// # Errors
     ///
-    /// [`OpenError::Locked`] if the store is open already, [`OpenError::Damaged`] if acknowledged commits would be
-    /// lost, [`OpenError::File`] if a file cannot be read or written.
+    /// [`OpenError::Locked`] if the store is open already; [`OpenError::Damaged`] or [`OpenError::Lost`] if
+    /// acknowledged commits would be lost, [`OpenError::Newer`] if a newer program wrote the journal: then no file
+    /// of it was changed. [`OpenError::File`] if a file cannot be read or written.
     pub fn open(dir: &Path, options: Options) -> Result<(Self, Vec<OpenNote>), OpenError> {
         files::create_dir(dir)?;
         let lock = lock(dir)?;
         let mut notes = Vec::new();
-        let journal = journal::open(dir, options.salvage, &mut notes)?;
-        let index = Index::open(dir, &journal, &mut notes);
+        let (journal, found) = open_journal(dir, &mut notes)?;
+        let index = Index::open(dir, found, &journal, &mut notes);
         let sealed_bytes = journal::total_bytes(&journal.segments, 0);
         let Some(segment) = journal.segments.into_values().next_back() else {
             let error = std::io::ErrorKind::NotFound.into();
@@ -182,6 +180,30 @@ impl Drop for JournalStore {
             let _ = writer.join();
         }
     }
+}
+
+/// Reads the journal and the index in `dir`, which is locked, and puts the journal's end right.
+///
+/// A torn end is cut off, unless the index knows commits that the journal lacks.
+pub(crate) fn open_journal(
+    dir: &Path,
+    notes: &mut Vec<OpenNote>,
+) -> Result<(Journal, index::Found), OpenError> {
+    let found = journal::read(dir, &journal::list(dir)?, u64::MAX).map_err(|error| error.in_dir(dir))?;
+    let index = index::Found::open(dir);
+    let head = found.replay.head;
+    if let Some(known) = index.head().filter(|known| *known > head) {
+        let torn = found.torn().map(|(segment, _, torn)| {
+            format!(
+                "{} cannot be read from byte {} on ({})",
+                segment.path.display(),
+                torn.offset,
+                torn.reason
+            )
+        });
+        return Err(OpenError::Lost { dir: dir.to_owned(), known, head, torn });
+    }
+    Ok((found.repair(notes)?, index))
 }
 
 /// Makes this process the only one that uses `dir`, as long as the file is open.

@@ -16,6 +16,8 @@ mod fault_tests;
 #[cfg(test)]
 mod faults;
 mod files;
+#[cfg(test)]
+mod fuzz_tests;
 mod index;
 mod journal;
 mod journal_store;
@@ -23,6 +25,7 @@ mod last_good;
 mod notes;
 mod pending;
 mod revision;
+mod salvage;
 mod shared;
 mod store;
 mod transfer;
@@ -34,5 +37,6 @@ pub use journal_store::{JournalStore, Options};
 pub use last_good::{LastGood, LastGoodCopies, LastGoodError, LastGoodNote};
 pub use notes::OpenNote;
 pub use revision::{BlobHash, ParseBlobHashError, Revision};
+pub use salvage::{KeyLoss, KeyOutcome, LostRecord, Piece, Salvage, Unreadable};
 pub use store::{BoxFuture, Store};
 pub use transfer::{TransferError, export, import};

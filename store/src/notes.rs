@@ -20,17 +20,6 @@ pub enum OpenNote {
         /// Bytes that were cut off.
         bytes: u64,
     },
-    /// The journal was damaged, and what is at and behind the damage was moved to another file.
-    Salvaged {
-        /// The journal file.
-        path: PathBuf,
-        /// Where the damage begins, in bytes.
-        offset: u64,
-        /// The file that has what was removed.
-        aside: PathBuf,
-        /// What was found.
-        reason: String,
-    },
     /// The index was made again from the journal. Nothing is lost.
     IndexRebuilt {
         /// Where the unusable index is now, if it was not simply out of date.
@@ -53,13 +42,6 @@ impl fmt::Display for OpenNote {
                 write!(
                     f,
                     "{path} ended in an incomplete record: {bytes} bytes after byte {offset} were cut off"
-                )
-            }
-            Self::Salvaged { path, offset, aside, reason } => {
-                let (path, aside) = (path.display(), aside.display());
-                write!(
-                    f,
-                    "{path} was damaged at byte {offset} ({reason}): what followed was moved to {aside}"
                 )
             }
             Self::IndexRebuilt { aside: Some(aside), reason } => {

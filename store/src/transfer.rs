@@ -118,7 +118,7 @@ pub fn export(store: &dyn Store, out: &mut dyn Write) -> Result<Revision, Transf
 pub fn import(dir: &Path, input: &mut dyn BufRead) -> Result<Revision, TransferError> {
     files::create_dir(dir)?;
     let _lock = journal_store::lock(dir)?;
-    let journal = journal::open(dir, false, &mut Vec::new())?;
+    let (journal, _) = journal_store::open_journal(dir, &mut Vec::new())?;
     let head = journal.replay.head;
     if head != Revision::ZERO {
         return Err(TransferError::NotEmpty { head });

@@ -87,15 +87,36 @@ fn assert_prefix(filled: &Filled, dir: &Path, length: u64) {
     assert_says(&store, &steps, n + 1, 0);
 }
 
+/// Removes the index, so that nothing but the journal says what was acknowledged.
+fn forget(dir: &Path) {
+    std::fs::remove_dir_all(dir.join("index")).unwrap();
+}
+
 #[test]
-fn a_journal_cut_anywhere_has_the_commits_that_fit() {
+fn a_journal_without_index_cut_anywhere_has_the_commits_that_fit() {
     let filled = Filled::new(simple_steps(3));
     for length in 0..=filled.total() {
         let copy = filled.copy();
-        if length % 2 == 0 {
-            std::fs::remove_dir_all(copy.path().join("index")).unwrap();
-        }
+        forget(copy.path());
         assert_prefix(&filled, copy.path(), length);
+    }
+}
+
+#[test]
+fn a_journal_cut_anywhere_is_not_opened_if_the_index_knows_what_is_missing() {
+    let filled = Filled::new(simple_steps(3));
+    for length in 0..filled.total() {
+        let copy = filled.copy();
+        let journal = journal_files(copy.path()).remove(0);
+        truncate(&journal, length);
+        let Err(error) = JournalStore::open(copy.path(), Options::default()) else {
+            panic!("cut at {length}")
+        };
+        let OpenError::Lost { known, head, .. } = &error else { panic!("{error:?}") };
+        assert_eq!((known.0, head.0), (3, filled.n_complete(length)));
+        let advice = format!("xds-server store salvage --data-dir {}", copy.path().display());
+        assert!(error.to_string().contains(&advice), "{error}");
+        assert_eq!(journal.metadata().unwrap().len(), length, "an error changes nothing");
     }
 }
 
@@ -106,17 +127,22 @@ proptest! {
     fn any_journal_cut_somewhere_has_the_commits_that_fit(steps in steps(), at: prop::sample::Index) {
         let filled = Filled::new(steps);
         let length = at.index(filled.total() as usize + 1) as u64;
-        assert_prefix(&filled, filled.copy().path(), length);
+        let copy = filled.copy();
+        forget(copy.path());
+        assert_prefix(&filled, copy.path(), length);
     }
 
-    /// The last commit cannot be told from one that was never acknowledged; every other one can.
+    /// The last commit cannot be told from one that was never acknowledged, unless the index knows; every other one can.
     #[test]
     fn a_damaged_byte_is_reported_or_cut_off_but_never_believed(
-        steps in steps(), at: prop::sample::Index, bits in 1_u8..,
+        steps in steps(), at: prop::sample::Index, bits in 1_u8.., has_index: bool,
     ) {
         let filled = Filled::new(steps);
         let offset = at.index(filled.total() as usize) as u64;
         let copy = filled.copy();
+        if !has_index {
+            forget(copy.path());
+        }
         let journal = journal_files(copy.path()).remove(0);
         flip(&journal, offset, bits);
         let damaged = std::fs::read(&journal).unwrap();
@@ -124,7 +150,7 @@ proptest! {
         let is_last = offset >= filled.lengths[0] && n + 1 == filled.steps.len() as u64;
         match JournalStore::open(copy.path(), Options::default()) {
             Ok((store, notes)) => {
-                prop_assert!(is_last);
+                prop_assert!(is_last && !has_index);
                 let is_torn = notes.iter().any(|note| matches!(note, OpenNote::TornEnd { .. }));
                 prop_assert!(is_torn);
                 assert_says(&store, &filled.steps, n, 0);
@@ -135,31 +161,14 @@ proptest! {
                 prop_assert_eq!(&path, &journal);
                 prop_assert!(found <= offset);
             }
+            Err(OpenError::Lost { known, head, torn, .. }) => {
+                prop_assert!(is_last && has_index);
+                prop_assert_eq!((known.0, head.0), (n + 1, n));
+                prop_assert!(torn.is_some());
+            }
             Err(other) => panic!("{other:?}"),
         }
         prop_assert!(std::fs::read(&journal).unwrap() == damaged, "an error changes nothing");
-
-        let (store, notes) = JournalStore::open(copy.path(), Options { salvage: true, ..Options::default() }).unwrap();
-        let n = if offset < filled.lengths[0] { 0 } else { n };
-        assert_says(&store, &filled.steps, n, 0);
-        let Some(OpenNote::Salvaged { aside, .. }) = notes.first() else { panic!("{notes:?}") };
-        let kept = std::fs::read(&journal).unwrap().len();
-        let kept = if n == 0 && offset < filled.lengths[0] { 0 } else { kept };
-        prop_assert!(std::fs::read(aside).unwrap() == damaged[kept..], "nothing is thrown away");
-    }
-
-    #[test]
-    fn arbitrary_bytes_are_no_journal(bytes: Vec<u8>, keep in 0_usize..200, salvage: bool) {
-        let filled = Filled::new(simple_steps(2));
-        let copy = filled.copy();
-        let journal = journal_files(copy.path()).remove(0);
-        let kept = std::fs::read(&journal).unwrap();
-        std::fs::write(&journal, [&kept[..keep.min(kept.len())], &bytes].concat()).unwrap();
-        match JournalStore::open(copy.path(), Options { salvage, ..Options::default() }) {
-            Ok((store, _)) => assert_says(&store, &filled.steps, filled.n_complete(keep as u64), 0),
-            Err(OpenError::Damaged { .. }) => prop_assert!(!salvage, "salvage opens every journal"),
-            Err(other) => panic!("{other:?}"),
-        }
     }
 
     #[test]
@@ -243,10 +252,10 @@ fn an_index_of_another_store_is_moved_aside() {
 fn a_journal_that_lost_its_files_is_noticed_by_the_index() {
     let filled = Filled::new(simple_steps(3));
     std::fs::remove_file(&journal_files(filled.dir.path())[0]).unwrap();
-    let (store, notes) = open(filled.dir.path());
-    assert_eq!(store.head(), Revision(0));
-    let [OpenNote::IndexRebuilt { reason, .. }] = &notes[..] else { panic!("{notes:?}") };
-    assert!(reason.starts_with("it knows revision 3"), "{reason}");
+    let result = JournalStore::open(filled.dir.path(), Options::default());
+    let Err(OpenError::Lost { known, head, torn, .. }) = result else { panic!("{result:?}") };
+    assert_eq!((known, head, torn), (Revision(3), Revision(0), None));
+    assert!(journal_files(filled.dir.path()).is_empty(), "an error changes nothing");
 }
 
 #[test]
@@ -255,7 +264,9 @@ fn a_blob_may_contain_a_journal() {
     let inner = std::fs::read(&journal_files(inner.dir.path())[0]).unwrap();
     let filled = Filled::new(vec![vec![("a".into(), Some(b"1".to_vec()))], vec![("a".into(), Some(inner))]]);
     for length in (filled.lengths[1]..filled.lengths[2]).step_by(7) {
-        assert_prefix(&filled, filled.copy().path(), length);
+        let copy = filled.copy();
+        forget(copy.path());
+        assert_prefix(&filled, copy.path(), length);
     }
 }
 
@@ -268,6 +279,7 @@ fn pages_of_one_batch_that_reached_the_disk_out_of_order_are_a_torn_end() {
     // The page in the middle of the blob never arrived; the commit behind it did.
     bytes[4096..8192].fill(0);
     std::fs::write(&journal, bytes).unwrap();
+    forget(filled.dir.path());
     let (store, notes) = open(filled.dir.path());
     assert!(matches!(notes[0], OpenNote::TornEnd { .. }), "{notes:?}");
     assert_says(&store, &filled.steps, 1, 0);
@@ -301,12 +313,6 @@ fn a_checkpoint_is_never_taken_for_a_torn_end() {
         }
         let result = JournalStore::open(copy.path(), Options::default());
         assert!(matches!(result, Err(OpenError::Damaged { .. })), "at {cut}: {result:?}");
-        if cut % 16 == 0 {
-            let options = Options { salvage: true, ..Options::default() };
-            let (store, notes) = JournalStore::open(copy.path(), options).unwrap();
-            assert!(matches!(notes[0], OpenNote::Salvaged { .. }), "{notes:?}");
-            assert_eq!(store.head(), Revision(0));
-        }
     }
 }
 
@@ -318,6 +324,9 @@ fn the_segment_behind_a_checkpoint_may_be_torn_but_not_missing() {
     for cut in 0..files[1].metadata().unwrap().len() {
         let copy = filled.copy();
         truncate(&journal_files(copy.path())[1], cut);
+        let result = JournalStore::open(copy.path(), Options::default());
+        assert!(matches!(result, Err(OpenError::Lost { .. })), "the index knows revision 7: {result:?}");
+        forget(copy.path());
         let (store, _) = open(copy.path());
         assert_says(&store, &filled.steps, 6, 3);
     }

@@ -66,7 +66,7 @@ enum Command {
     Rollback(admin::RollbackArgs),
     /// List rollouts in waves, watch one, or pause, resume, promote or abort it
     Waves(admin::WavesArgs),
-    /// Export or import the stored changes
+    /// Export or import the stored changes, or make a damaged data directory usable again
     Store(store::StoreArgs),
 }
 

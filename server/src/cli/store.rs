@@ -1,12 +1,14 @@
-//! `store`: the stored changes as text, to keep or to move them.
+//! `store`: the stored changes as text, to keep or to move them; and a damaged data directory made usable again.
 
 use std::fs::File;
 use std::io::{self, BufReader, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
-use xds_store::JournalStore;
+use xds_store::{JournalStore, KeyOutcome, OpenError, Salvage};
 
 use crate::cli::Failure;
+use crate::cli::output::{Table, clean, print};
 use crate::config;
 use crate::telemetry::chain;
 
@@ -23,6 +25,24 @@ enum StoreCommand {
     Export(DirectoryArgs),
     /// Fill an empty data directory with an export
     Import(ImportArgs),
+    /// Say what a damaged data directory would lose to be usable again; with --yes, do it
+    ///
+    /// The journal is kept up to its first damage. Files that change are kept beside it as *.damaged-<n>; nothing is
+    /// deleted. No server may use the directory.
+    #[command(after_help = SALVAGE_EXIT_CODES)]
+    Salvage(SalvageArgs),
+}
+
+const SALVAGE_EXIT_CODES: &str = "Exit codes: 0 nothing is damaged, or --yes and all was done; 1 something is damaged \
+and was not changed, or the directory cannot be used; 2 wrong command line";
+
+#[derive(Clone, Debug, clap::Args)]
+struct SalvageArgs {
+    #[command(flatten)]
+    directory: DirectoryArgs,
+    /// Drop what is damaged, as it is said without this flag
+    #[arg(long)]
+    yes: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -45,17 +65,14 @@ pub(crate) fn run(args: &StoreArgs) -> Result<(), Failure> {
     match &args.command {
         StoreCommand::Export(args) => export(args),
         StoreCommand::Import(args) => import(args),
+        StoreCommand::Salvage(args) => salvage(args),
     }
 }
 
 fn export(args: &DirectoryArgs) -> Result<(), Failure> {
-    let directory = args.path()?;
-    if !directory.is_dir() {
-        return Err(Failure::Failed(format!("there is no data directory {}", directory.display())));
-    }
-    let (store, notes) = JournalStore::open(&directory, xds_store::Options::default()).map_err(|error| {
-        Failure::Failed(format!("cannot open {}: {}", directory.display(), chain(&error)))
-    })?;
+    let directory = args.existing()?;
+    let (store, notes) = JournalStore::open(&directory, xds_store::Options::default())
+        .map_err(|error| cannot_open(&directory, &error))?;
     for note in notes {
         // Nothing can be done if standard error is closed.
         let _ = writeln!(io::stderr().lock(), "note: {note}");
@@ -81,7 +98,108 @@ fn import(args: &ImportArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+fn salvage(args: &SalvageArgs) -> Result<(), Failure> {
+    let directory = args.directory.existing()?;
+    let salvage = Salvage::find(&directory).map_err(|error| cannot_open(&directory, &error))?;
+    if !salvage.is_needed() {
+        return print(&format!("nothing is damaged; the store is at revision {}\n", salvage.kept));
+    }
+    print(&losses(&salvage))?;
+    if !args.yes {
+        print(
+            "nothing was changed; with --yes this is done, and files that change are kept as *.damaged-<n>\n",
+        )?;
+        return Err(Failure::Silent);
+    }
+    let kept = salvage.kept;
+    let moved = salvage.carry_out().map_err(|error| {
+        Failure::Failed(format!("cannot salvage {}: {}", directory.display(), chain(&error)))
+    })?;
+    for (path, aside) in moved {
+        print(&format!("what was in {} is now in {}\n", shown(&path), shown(&aside)))?;
+    }
+    print(&format!("the store is at revision {kept}\n"))
+}
+
+/// All that is lost by a salvage, for people.
+fn losses(salvage: &Salvage) -> String {
+    let Salvage { kept, known, pieces, records, keys, .. } = salvage;
+    let newest = records.last().map(|record| record.revision).max(*known).unwrap_or(*kept);
+    let mut text = match newest.0.saturating_sub(kept.0) {
+        0 => format!("every revision up to {kept} is kept\n"),
+        1 => format!("revision {newest} is lost; the store goes back to revision {kept}\n"),
+        _ => format!(
+            "revisions {} to {newest} are lost; the store goes back to revision {kept}\n",
+            kept.next()
+        ),
+    };
+    if salvage.is_rescued() {
+        text.push_str("the history is lost; the state is kept as far as it can be read\n");
+    }
+    for piece in pieces {
+        let (path, bytes) = (shown(&piece.path), piece.bytes);
+        let reason = clean(&piece.reason);
+        match piece.offset {
+            0 => text.push_str(&format!("dropped: all {bytes} bytes of {path} ({reason})\n")),
+            offset => {
+                text.push_str(&format!("dropped: {bytes} bytes of {path} from byte {offset} on ({reason})\n"))
+            }
+        }
+    }
+    for part in salvage.unreadable() {
+        let (path, offset, bytes) = (shown(&part.path), part.offset, part.bytes);
+        text.push_str(&format!("unreadable: {bytes} bytes of {path} from byte {offset} on\n"));
+    }
+    text.push_str(&commits(salvage, newest.0.saturating_sub(kept.0)));
+    let mut table = Table::new(&["KEY", "AFTERWARDS"]);
+    for loss in keys {
+        let outcome = match loss.outcome {
+            KeyOutcome::Lost => "gone",
+            KeyOutcome::RolledBack => "an older value",
+            KeyOutcome::Returns => "back, although it was deleted",
+        };
+        table.push(vec![loss.key.clone(), outcome.to_owned()]);
+    }
+    if !keys.is_empty() {
+        text.push_str(&table.render());
+    }
+    text
+}
+
+/// The lost commits that can be read, and how many cannot.
+fn commits(salvage: &Salvage, n_lost: u64) -> String {
+    let mut table = Table::new(&["LOST REVISION", "TIME", "ACTOR", "KEYS", "SUMMARY"]);
+    for record in &salvage.records {
+        let at = xds_api::rfc3339(UNIX_EPOCH + Duration::from_millis(record.at_ms));
+        let (actor, summary) = (record.actor.clone(), record.summary.clone());
+        table.push(vec![record.revision.to_string(), at, actor, record.n_keys.to_string(), summary]);
+    }
+    let mut text = if salvage.records.is_empty() { String::new() } else { table.render() };
+    match n_lost.saturating_sub(salvage.records.len() as u64) {
+        0 => {}
+        1 => text.push_str("one lost revision cannot be read; what it changed is not known\n"),
+        n => text.push_str(&format!("{n} lost revisions cannot be read; what they changed is not known\n")),
+    }
+    text
+}
+
+fn shown(path: &Path) -> String {
+    clean(&path.to_string_lossy())
+}
+
+fn cannot_open(directory: &Path, error: &OpenError) -> Failure {
+    Failure::Failed(format!("cannot open {}: {}", directory.display(), chain(error)))
+}
+
 impl DirectoryArgs {
+    fn existing(&self) -> Result<PathBuf, Failure> {
+        let directory = self.path()?;
+        if !directory.is_dir() {
+            return Err(Failure::Failed(format!("there is no data directory {}", directory.display())));
+        }
+        Ok(directory)
+    }
+
     fn path(&self) -> Result<PathBuf, Failure> {
         Ok(self.data_dir.clone().map_or_else(config::default_data_dir, Ok)?)
     }

@@ -7,6 +7,9 @@
 //! frame header  "XDSr"  kind u32  payload length u32  batch u64  CRC32C of the payload u32  CRC32C of these u32
 //! ```
 //!
+//! The digit that ends the magic of the file header is the format's version; a program refuses versions that it does
+//! not know, and changes nothing.
+//!
 //! The checksum of a frame header covers the salt and the frame's offset too, so bytes that look like a frame are
 //! none anywhere but where they were written: a blob may contain a journal. `batch` is the offset of the first
 //! frame that was written and synced together with this one.
@@ -48,10 +51,28 @@ impl FileHeader {
         out
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
+    /// Decodes the header of a file. One of a newer version is told from a damaged one.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
+        match newer_version(bytes) {
+            Some(version) => Err(HeaderError::Newer(version.into())),
+            None => Self::decode_known(bytes).map_err(HeaderError::Damaged),
+        }
+    }
+
+    /// The header of a segment that begins with a damaged one, if the frame behind it confirms the salt.
+    ///
+    /// The segment then looks like one without a checkpoint.
+    pub(crate) fn guess(bytes: &[u8]) -> Option<Self> {
+        let (header, frame) = bytes.split_at_checked(Self::LENGTH as usize)?;
+        let salt = u64::from_le_bytes(header.get(24..32)?.try_into().ok()?);
+        FrameHeader::decode(frame, salt, Self::LENGTH).ok()?;
+        Some(Self { base: Revision::ZERO, checkpoint_end: Self::LENGTH, salt })
+    }
+
+    fn decode_known(bytes: &[u8]) -> Result<Self, &'static str> {
         let mut fields = Fields(bytes);
         if fields.take(FILE_MAGIC.len())? != FILE_MAGIC {
-            return Err("this is no journal of this version");
+            return Err("the file does not begin as a journal does");
         }
         let (base, checkpoint_end, salt) = (Revision(fields.u64()?), fields.u64()?, fields.u64()?);
         let checked = bytes.get(..Self::LENGTH as usize - 4).ok_or(TOO_SHORT)?;
@@ -60,6 +81,30 @@ impl FileHeader {
         }
         Ok(Self { base, checkpoint_end, salt })
     }
+}
+
+/// Why there is no header that this program can read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum HeaderError {
+    Damaged(&'static str),
+    /// Only a newer program can have written it: the version of a file, or the kind of an intact frame.
+    Newer(u32),
+}
+
+impl From<&'static str> for HeaderError {
+    fn from(reason: &'static str) -> Self {
+        Self::Damaged(reason)
+    }
+}
+
+/// The version of the format that `bytes` begin with, if it is newer than this program's.
+fn newer_version(bytes: &[u8]) -> Option<u8> {
+    let (_, name) = FILE_MAGIC.split_last()?;
+    let (version, rest) = bytes.strip_prefix(name)?.split_first()?;
+    let version = version.checked_sub(b'0').filter(|version| (VERSION + 1..=9).contains(version))?;
+    // A header that is whole once the version is put right is one of this version, with a damaged digit.
+    let repaired = [FILE_MAGIC.as_slice(), rest].concat();
+    FileHeader::decode_known(&repaired).is_err().then_some(version)
 }
 
 /// What a frame holds.
@@ -100,24 +145,24 @@ impl FrameHeader {
     pub(crate) const LENGTH: u64 = 28;
 
     /// Decodes the header of the frame at `offset` in the segment of `salt`.
-    pub(crate) fn decode(bytes: &[u8], salt: u64, offset: u64) -> Result<Self, &'static str> {
+    pub(crate) fn decode(bytes: &[u8], salt: u64, offset: u64) -> Result<Self, HeaderError> {
         let mut fields = Fields(bytes);
         if fields.take(FRAME_MAGIC.len())? != FRAME_MAGIC {
-            return Err("no record begins here");
+            return Err("no record begins here".into());
         }
         let (kind, length, batch, payload_crc) = (fields.u32()?, fields.u32()?, fields.u64()?, fields.u32()?);
         let checked = bytes.get(..Self::LENGTH as usize - 4).ok_or(TOO_SHORT)?;
         if fields.u32()? != header_crc(checked, salt, offset) {
-            return Err("the checksum of the record's header is wrong");
+            return Err("the checksum of the record's header is wrong".into());
         }
         let kind = match kind {
             1 => Kind::Blob,
             2 => Kind::Commit,
             3 => Kind::Checkpoint,
-            _ => return Err("the kind of the record is unknown; a newer version may have written it"),
+            kind => return Err(HeaderError::Newer(kind)),
         };
         if length as usize > MAX_PAYLOAD_BYTES {
-            return Err("the record is longer than any may be");
+            return Err("the record is longer than any may be".into());
         }
         Ok(Self { kind, length, batch, payload_crc })
     }
@@ -288,6 +333,10 @@ pub(crate) const FRAME_MAGIC: &[u8; 4] = b"XDSr";
 /// Longest payload: a blob with its hash. A record may be as long.
 pub(crate) const MAX_PAYLOAD_BYTES: usize = MAX_BLOB_BYTES + BlobHash::LENGTH;
 
+/// The version of the format that is written; older ones do not exist.
+pub(crate) const VERSION: u8 = 1;
+
+/// Eight bytes; the last one is [`VERSION`] as a digit.
 const FILE_MAGIC: &[u8; 8] = b"XDSJRNL1";
 
 /// A checkpoint's payload is ended when it exceeds this, so that a state of any size can be written.

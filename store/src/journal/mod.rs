@@ -7,17 +7,16 @@
 pub(crate) mod append;
 pub(crate) mod format;
 mod replay;
-pub(crate) mod salvage;
 pub(crate) mod segment;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) use replay::{RecordPlace, Replay, apply, undo};
-use segment::{Damage, Position, ScanEnd, ScanError, Segment};
+use segment::{Damage, Position, ScanEnd, ScanError, Segment, Torn};
 
-use crate::{BlobHash, FileError, OpenError, OpenNote, Record, Revision, StoreError, files};
+use crate::{BlobHash, FileError, OpenNote, Record, Revision, StoreError, files};
 
 /// The segments by number; the last one is appended to.
 pub(crate) type Segments = BTreeMap<u64, Arc<Segment>>;
@@ -32,20 +31,73 @@ pub(crate) struct Journal {
     pub(crate) replay: Replay,
 }
 
-/// Opens the journal in `dir`, verifies all of it and makes its end clean; begins one if there is none.
-///
-/// A torn end is cut off. Other damage is an error that changes no file, unless `salvage` allows to move aside
-/// what is behind it.
-pub(crate) fn open(dir: &Path, salvage: bool, notes: &mut Vec<OpenNote>) -> Result<Journal, OpenError> {
-    loop {
-        match read(dir, notes) {
-            Ok(journal) => return Ok(journal),
-            Err(ScanError::File(error)) => return Err(error.into()),
-            Err(ScanError::Damaged(damage)) if salvage => salvage::move_damage_aside(dir, damage, notes)?,
-            Err(ScanError::Damaged(Damage { path, offset, reason, .. })) => {
-                return Err(OpenError::Damaged { path, offset, reason });
+/// A journal as it lies in its directory; nothing was changed yet.
+#[derive(Debug)]
+pub(crate) struct Found {
+    dir: PathBuf,
+    segments: Segments,
+    /// The last segment, if it is too short to have a header; it is not among the others.
+    headless: Option<u64>,
+    end: ScanEnd,
+    /// What the segments say.
+    pub(crate) replay: Replay,
+}
+
+/// Reads and verifies the segments `numbers` in `dir`, the last of them up to `limit`; changes nothing.
+pub(crate) fn read(dir: &Path, numbers: &[u64], limit: u64) -> Result<Found, ScanError> {
+    let (segments, headless) = open_segments(dir, numbers)?;
+    let mut replay = Replay::default();
+    let mut end = ScanEnd { end: 0, torn: None };
+    let last = segments.keys().next_back().copied();
+    for segment in segments.values() {
+        let is_last = Some(segment.number) == last && headless.is_none();
+        end = replay.segment(segment, is_last, if is_last { limit } else { u64::MAX })?;
+    }
+    // Without a header nobody knows what was there. Only of these two is it certain that it was no checkpoint: the
+    // first segment of all, and one that follows what can be read.
+    if let Some(number) = headless.filter(|number| *number != FIRST_NUMBER && replay.is_empty()) {
+        return Err(headless_damage(dir, number));
+    }
+    Ok(Found { dir: dir.to_owned(), segments, headless, end, replay })
+}
+
+impl Found {
+    /// The segment whose end is torn, and how.
+    pub(crate) fn torn(&self) -> Option<(&Segment, u64, &Torn)> {
+        let segment = self.segments.values().next_back()?;
+        Some((segment, self.end.end, self.end.torn.as_ref()?))
+    }
+
+    /// The number of the last segment, if that is too short to have a header.
+    pub(crate) const fn headless(&self) -> Option<u64> {
+        self.headless
+    }
+
+    /// Cuts a torn end off, begins a journal where there is none, and removes what a crash left.
+    pub(crate) fn repair(mut self, notes: &mut Vec<OpenNote>) -> Result<Journal, FileError> {
+        let dir = self.dir;
+        remove_temporary(&dir)?;
+        if let Some(number) = self.headless {
+            let path = dir.join(segment::file_name(number));
+            let bytes = std::fs::metadata(&path).map_err(|error| FileError::new("read", &path, error))?.len();
+            let segment = Segment::create(&dir, number, self.replay.head)?;
+            notes.push(OpenNote::TornEnd { path, offset: 0, bytes });
+            self.segments.insert(number, Arc::new(segment));
+        } else if self.segments.is_empty() {
+            let segment = Segment::create(&dir, FIRST_NUMBER, Revision::ZERO)?;
+            self.segments.insert(FIRST_NUMBER, Arc::new(segment));
+        }
+        let mut end = self.end.end;
+        if let Some(segment) = self.segments.values().next_back() {
+            if self.headless.is_some() || self.replay.is_empty() {
+                end = segment.header.checkpoint_end;
+                self.replay.begin_at(Position { segment: segment.number, offset: end });
+            } else if let Some(torn) = &self.end.torn {
+                cut(segment, end, torn.bytes, notes)?;
             }
         }
+        remove_superseded(&dir, &self.segments)?;
+        Ok(Journal { segments: self.segments, end, replay: self.replay })
     }
 }
 
@@ -60,6 +112,7 @@ pub(crate) fn replay(segments: &Segments, end: u64) -> Result<Replay, StoreError
             ScanError::Damaged(Damage { path, offset, reason, .. }) => {
                 StoreError::Damaged { path, offset, reason }
             }
+            ScanError::Newer { path, what } => StoreError::Damaged { path, offset: 0, reason: what },
         })?;
     }
     Ok(replay)
@@ -93,49 +146,32 @@ pub(crate) fn total_bytes(segments: &Segments, end: u64) -> u64 {
     end + sealed.map(|segment| segment.file.metadata().map_or(0, |metadata| metadata.len())).sum::<u64>()
 }
 
-/// Lists the numbers of the segments in `dir`, in order, and removes what an interrupted creation left.
+/// Lists the numbers of the segments in `dir`, in order.
 pub(crate) fn list(dir: &Path) -> Result<Vec<u64>, FileError> {
-    let failed = |error| FileError::new("list", dir, error);
-    let mut numbers = Vec::new();
-    for entry in std::fs::read_dir(dir).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let name = entry.file_name();
-        let Some(name) = name.to_str() else { continue };
-        if name.starts_with("journal-") && name.ends_with(".tmp") {
-            files::remove_file_if_exists(&entry.path())?;
-        }
-        numbers.extend(segment::file_number(name));
-    }
+    let mut numbers: Vec<_> = names(dir)?.iter().filter_map(|(name, _)| segment::file_number(name)).collect();
     numbers.sort_unstable();
     Ok(numbers)
 }
 
-fn read(dir: &Path, notes: &mut Vec<OpenNote>) -> Result<Journal, ScanError> {
-    let numbers = list(dir)?;
-    let (mut segments, headless) = open_segments(dir, &numbers)?;
-    let mut replay = Replay::default();
-    let mut end = ScanEnd { end: 0, torn_bytes: 0 };
-    let last = segments.keys().next_back().copied();
-    for segment in segments.values() {
-        let is_last = Some(segment.number) == last && headless.is_none();
-        end = replay.segment(segment, is_last, u64::MAX)?;
-    }
-    if let Some(number) = headless {
-        segments.insert(number, Arc::new(restore_header(dir, number, &replay, notes)?));
-    } else if segments.is_empty() {
-        segments.insert(FIRST_NUMBER, Arc::new(Segment::create(dir, FIRST_NUMBER, Revision::ZERO)?));
-    }
-    if let Some(segment) = segments.values().next_back() {
-        if headless.is_some() || last.is_none() {
-            end = ScanEnd { end: segment.header.checkpoint_end, torn_bytes: 0 };
-            replay.begin_at(Position { segment: segment.number, offset: end.end });
-        }
-        if end.torn_bytes > 0 {
-            cut(segment, &end, notes)?;
+/// Removes what an interrupted creation left.
+fn remove_temporary(dir: &Path) -> Result<(), FileError> {
+    let is_temporary = |name: &str| name.starts_with("journal-") && name.ends_with(".tmp");
+    let found = names(dir)?;
+    let mut temporary = found.iter().filter(|(name, _)| is_temporary(name));
+    temporary.try_for_each(|(_, path)| files::remove_file_if_exists(path))
+}
+
+/// Names and paths of what is in `dir`.
+fn names(dir: &Path) -> Result<Vec<(String, PathBuf)>, FileError> {
+    let failed = |error| FileError::new("list", dir, error);
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if let Ok(name) = entry.file_name().into_string() {
+            names.push((name, entry.path()));
         }
     }
-    remove_superseded(dir, &numbers, &segments)?;
-    Ok(Journal { segments, end: end.end, replay })
+    Ok(names)
 }
 
 /// Opens the segments that count: the last one with a checkpoint and those behind it.
@@ -160,47 +196,23 @@ fn open_segments(dir: &Path, numbers: &[u64]) -> Result<(Segments, Option<u64>),
     Ok((segments, headless))
 }
 
-/// Makes the last segment again, which has less than a header.
-fn restore_header(
-    dir: &Path,
-    number: u64,
-    replay: &Replay,
-    notes: &mut Vec<OpenNote>,
-) -> Result<Segment, ScanError> {
-    // Without a header nobody knows what was there. Only of these two is it certain that it was no checkpoint: the
-    // first segment of all, and one that follows what can be read.
-    if number != FIRST_NUMBER && replay.is_empty() {
-        return Err(headless_damage(dir, number));
-    }
-    let path = dir.join(segment::file_name(number));
-    let bytes = std::fs::metadata(&path).map_err(|error| FileError::new("read", &path, error))?.len();
-    let segment = Segment::create(dir, number, replay.head)?;
-    notes.push(OpenNote::TornEnd { path, offset: 0, bytes });
-    Ok(segment)
-}
-
 fn headless_damage(dir: &Path, number: u64) -> ScanError {
-    ScanError::Damaged(Damage {
-        path: dir.join(segment::file_name(number)),
-        offset: 0,
-        usable_end: None,
-        reason: "the file is too short to have a header".to_owned(),
-    })
+    let path = dir.join(segment::file_name(number));
+    segment::file_damage(path, number, "the file is too short to have a header".to_owned())
 }
 
-fn cut(segment: &Segment, end: &ScanEnd, notes: &mut Vec<OpenNote>) -> Result<(), FileError> {
-    let cut = segment.file.set_len(end.end).and_then(|()| segment.file.sync_all());
+fn cut(segment: &Segment, end: u64, bytes: u64, notes: &mut Vec<OpenNote>) -> Result<(), FileError> {
+    let cut = segment.file.set_len(end).and_then(|()| segment.file.sync_all());
     cut.map_err(|error| FileError::new("cut the torn end off", &segment.path, error))?;
-    let note = OpenNote::TornEnd { path: segment.path.clone(), offset: end.end, bytes: end.torn_bytes };
-    notes.push(note);
+    notes.push(OpenNote::TornEnd { path: segment.path.clone(), offset: end, bytes });
     Ok(())
 }
 
 /// Removes the files that a checkpoint made superfluous, if a crash prevented it.
-fn remove_superseded(dir: &Path, numbers: &[u64], segments: &Segments) -> Result<(), FileError> {
+fn remove_superseded(dir: &Path, segments: &Segments) -> Result<(), FileError> {
     let Some(first) = segments.keys().next() else { return Ok(()) };
-    for number in numbers.iter().take_while(|number| *number < first) {
-        files::remove_file_if_exists(&dir.join(segment::file_name(*number)))?;
+    for number in list(dir)?.into_iter().take_while(|number| number < first) {
+        files::remove_file_if_exists(&dir.join(segment::file_name(number)))?;
     }
     Ok(())
 }

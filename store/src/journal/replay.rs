@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use bytes::Bytes;
 
 use crate::journal::format::{self, FrameHeader, Kind};
-use crate::journal::segment::{self, Damage, Position, ScanEnd, ScanError, Segment};
+use crate::journal::segment::{self, Position, ScanEnd, ScanError, Segment};
 use crate::{BlobHash, Record, Revision};
 
 /// The content of a journal, except for the blobs.
@@ -43,6 +43,11 @@ impl Replay {
         self.start.is_none()
     }
 
+    /// Whether there is nothing: no commit and no key.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.head == Revision::ZERO && self.state.is_empty()
+    }
+
     /// Says where the first record will be, if there is none yet.
     pub(crate) fn begin_at(&mut self, start: Position) {
         self.start.get_or_insert(start);
@@ -59,15 +64,11 @@ impl Replay {
         if self.is_empty() && header.is_checkpoint() {
             (self.base, self.head) = (header.base, header.base);
         } else if self.head != header.base {
-            return Err(ScanError::Damaged(Damage {
-                path: segment.path.clone(),
-                offset: 0,
-                usable_end: None,
-                reason: format!(
-                    "it continues revision {}, but what is before it ends at revision {}",
-                    header.base, self.head
-                ),
-            }));
+            let reason = format!(
+                "it continues revision {}, but what is before it ends at revision {}",
+                header.base, self.head
+            );
+            return Err(segment::file_damage(segment.path.clone(), segment.number, reason));
         }
         self.begin_at(Position { segment: segment.number, offset: header.checkpoint_end });
         self.unnamed.clear();

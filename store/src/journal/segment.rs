@@ -2,15 +2,15 @@
 
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
 use crate::files;
-use crate::journal::format::{FRAME_MAGIC, FileHeader, FrameHeader, Kind};
-use crate::{FileError, StoreError};
+use crate::journal::format::{self, FRAME_MAGIC, FileHeader, FrameHeader, HeaderError, Kind};
+use crate::{FileError, OpenError, StoreError};
 
 /// A file of the journal, open for reading.
 ///
@@ -38,8 +38,18 @@ pub(crate) struct Position {
 pub(crate) struct ScanEnd {
     /// Where the last complete commit (or checkpoint) ends.
     pub(crate) end: u64,
-    /// Bytes behind it that no complete commit is in; only in the last segment.
-    pub(crate) torn_bytes: u64,
+    /// What is behind it and no complete commit; only in the last segment.
+    pub(crate) torn: Option<Torn>,
+}
+
+/// The end of a journal that was being written when the machine stopped, or that was damaged since.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Torn {
+    /// Bytes behind the last complete commit.
+    pub(crate) bytes: u64,
+    /// Where the first frame is that cannot be read; the end of the file if all can.
+    pub(crate) offset: u64,
+    pub(crate) reason: &'static str,
 }
 
 /// Why a segment cannot be used as it is.
@@ -47,6 +57,8 @@ pub(crate) struct ScanEnd {
 pub(crate) enum ScanError {
     /// Something that was complete once is not any more.
     Damaged(Damage),
+    /// A newer program wrote this; the text says what cannot be read.
+    Newer { path: PathBuf, what: String },
     /// The file cannot be read.
     File(FileError),
 }
@@ -55,10 +67,25 @@ pub(crate) enum ScanError {
 #[derive(Debug)]
 pub(crate) struct Damage {
     pub(crate) path: PathBuf,
+    /// The segment's number.
+    pub(crate) number: u64,
     pub(crate) offset: u64,
     /// Where the last complete commit before the damage ends; `None` if the file is of no use.
     pub(crate) usable_end: Option<u64>,
     pub(crate) reason: String,
+}
+
+impl ScanError {
+    /// The same as an answer to whoever wanted to open the store in `dir`.
+    pub(crate) fn in_dir(self, dir: &Path) -> OpenError {
+        match self {
+            Self::File(error) => error.into(),
+            Self::Newer { path, what } => OpenError::Newer { path, what },
+            Self::Damaged(Damage { path, offset, reason, .. }) => {
+                OpenError::Damaged { dir: dir.to_owned(), path, offset, reason }
+            }
+        }
+    }
 }
 
 impl From<FileError> for ScanError {
@@ -85,21 +112,30 @@ impl Segment {
         let path = dir.join(file_name(number));
         let file = OpenOptions::new().read(true).write(true).open(&path);
         let file = file.map_err(|error| FileError::new("open", &path, error))?;
-        let mut bytes = [0; FileHeader::LENGTH as usize];
-        match file.read_exact_at(&mut bytes, 0) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-            Err(error) => return Err(FileError::new("read", &path, error).into()),
-        }
+        let mut bytes = Vec::new();
+        let read = (&file).take(FileHeader::LENGTH).read_to_end(&mut bytes);
+        read.map_err(|error| FileError::new("read", &path, error))?;
         match FileHeader::decode(&bytes) {
             Ok(header) => Ok(Some(Self { number, path, header, file })),
-            Err(reason) => Err(ScanError::Damaged(Damage {
-                path,
-                offset: 0,
-                usable_end: None,
-                reason: reason.to_owned(),
-            })),
+            Err(HeaderError::Newer(version)) => {
+                let what = format!("format {version}; this program reads format {}", format::VERSION);
+                Err(ScanError::Newer { path, what })
+            }
+            Err(_) if (bytes.len() as u64) < FileHeader::LENGTH => Ok(None),
+            Err(HeaderError::Damaged(reason)) => Err(file_damage(path, number, reason.to_owned())),
         }
+    }
+
+    /// Opens a segment for reading although its header may be damaged: if the first frame confirms the salt, the frames
+    /// can be told. `None` if not.
+    pub(crate) fn open_damaged(dir: &Path, number: u64) -> Result<Option<Self>, FileError> {
+        let path = dir.join(file_name(number));
+        let file = File::open(&path).map_err(|error| FileError::new("open", &path, error))?;
+        let mut bytes = Vec::new();
+        let read = (&file).take(FileHeader::LENGTH + FrameHeader::LENGTH).read_to_end(&mut bytes);
+        read.map_err(|error| FileError::new("read", &path, error))?;
+        let header = FileHeader::decode(&bytes).ok().or_else(|| FileHeader::guess(&bytes));
+        Ok(header.map(|header| Self { number, path, header, file }))
     }
 
     /// Reads the frame at `offset`, which must be where one was written.
@@ -108,6 +144,9 @@ impl Segment {
             Ok((header, payload)) => Ok((header.kind, payload)),
             Err(FrameError::File(error)) => Err(error.into()),
             Err(FrameError::Bad(reason)) => Err(self.damaged_record(offset, reason)),
+            Err(FrameError::Newer(_)) => {
+                Err(self.damaged_record(offset, "the record is of a kind that this program does not know"))
+            }
         }
     }
 
@@ -130,6 +169,7 @@ impl Segment {
         let length = metadata.len().min(limit);
         let mut offset = FileHeader::LENGTH;
         let mut end = offset;
+        let mut reason = "the commit ends too early";
         while offset < length {
             match self.read_frame(offset, length) {
                 Ok((header, payload)) => {
@@ -138,11 +178,17 @@ impl Segment {
                     end = if header.kind == Kind::Blob { end } else { offset };
                 }
                 Err(FrameError::File(error)) => return Err(error.into()),
-                Err(FrameError::Bad(reason)) => {
+                Err(FrameError::Newer(kind)) => {
+                    let what =
+                        format!("a record of kind {kind} at byte {offset}, which this program does not know");
+                    return Err(ScanError::Newer { path: self.path.clone(), what });
+                }
+                Err(FrameError::Bad(bad)) => {
                     let is_tail = is_last && offset >= self.header.checkpoint_end;
                     if !is_tail || self.has_later_batch(offset, length)? {
-                        return Err(self.damage(offset, end, reason));
+                        return Err(self.damage(offset, end, bad));
                     }
+                    reason = bad;
                     break;
                 }
             }
@@ -150,25 +196,28 @@ impl Segment {
         if end < self.header.checkpoint_end || (!is_last && end < length) {
             return Err(self.damage(end, end, "the file ends too early"));
         }
-        Ok(ScanEnd { end, torn_bytes: length - end })
+        let torn = (end < length).then_some(Torn { bytes: length - end, offset, reason });
+        Ok(ScanEnd { end, torn })
     }
 
     fn damage(&self, offset: u64, end: u64, reason: &str) -> ScanError {
         ScanError::Damaged(Damage {
             path: self.path.clone(),
+            number: self.number,
             offset,
             usable_end: (end >= self.header.checkpoint_end).then_some(end),
             reason: reason.to_owned(),
         })
     }
 
-    fn read_frame(&self, offset: u64, length: u64) -> Result<(FrameHeader, Bytes), FrameError> {
+    /// Reads the frame at `offset` of a file that is `length` bytes long.
+    pub(crate) fn read_frame(&self, offset: u64, length: u64) -> Result<(FrameHeader, Bytes), FrameError> {
         if length.saturating_sub(offset) < FrameHeader::LENGTH {
             return Err(FrameError::Bad("the record ends too early"));
         }
         let mut bytes = [0; FrameHeader::LENGTH as usize];
         self.read_exact(&mut bytes, offset)?;
-        let header = FrameHeader::decode(&bytes, self.header.salt, offset).map_err(FrameError::Bad)?;
+        let header = FrameHeader::decode(&bytes, self.header.salt, offset)?;
         if length.saturating_sub(offset) < header.frame_length() {
             return Err(FrameError::Bad("the record ends too early"));
         }
@@ -193,33 +242,57 @@ impl Segment {
     ///
     /// The pages of one batch reach the disk in any order, so an intact frame of the same batch proves nothing.
     fn has_later_batch(&self, bad: u64, length: u64) -> Result<bool, FileError> {
+        Ok(self.find_header(bad + 1, length, &|header| header.batch > bad)?.is_some())
+    }
+
+    /// Where the first intact header of a frame is, from `start` on, that `is_wanted`.
+    pub(crate) fn find_header(
+        &self,
+        mut start: u64,
+        length: u64,
+        is_wanted: &dyn Fn(FrameHeader) -> bool,
+    ) -> Result<Option<u64>, FileError> {
         let mut chunk = vec![0; SEARCH_BYTES + FrameHeader::LENGTH as usize];
-        let mut start = bad + 1;
         while start < length {
             let wanted = usize::try_from(length - start).map_or(chunk.len(), |left| left.min(chunk.len()));
             let Some(bytes) = chunk.get_mut(..wanted) else { break };
             let read = self.file.read_exact_at(bytes, start);
             read.map_err(|error| FileError::new("read", &self.path, error))?;
-            for (index, window) in bytes.windows(FrameHeader::LENGTH as usize).enumerate() {
+            for (offset, window) in (start..).zip(bytes.windows(FrameHeader::LENGTH as usize)) {
                 if !window.starts_with(FRAME_MAGIC) {
                     continue;
                 }
-                let header = FrameHeader::decode(window, self.header.salt, start + index as u64);
-                if header.is_ok_and(|header| header.batch > bad) {
-                    return Ok(true);
+                let header = FrameHeader::decode(window, self.header.salt, offset);
+                if header.is_ok_and(is_wanted) {
+                    return Ok(Some(offset));
                 }
             }
             start += SEARCH_BYTES as u64;
         }
-        Ok(false)
+        Ok(None)
     }
 }
 
 /// Why there is no frame at an offset.
 #[derive(Debug)]
-enum FrameError {
+pub(crate) enum FrameError {
     Bad(&'static str),
+    Newer(u32),
     File(FileError),
+}
+
+impl From<HeaderError> for FrameError {
+    fn from(error: HeaderError) -> Self {
+        match error {
+            HeaderError::Damaged(reason) => Self::Bad(reason),
+            HeaderError::Newer(kind) => Self::Newer(kind),
+        }
+    }
+}
+
+/// The damage of a file of which nothing can be used.
+pub(crate) fn file_damage(path: PathBuf, number: u64, reason: String) -> ScanError {
+    ScanError::Damaged(Damage { path, number, offset: 0, usable_end: None, reason })
 }
 
 /// Name of the segment with this number.

@@ -20,7 +20,7 @@ pub(crate) fn open(dir: &Path) -> (JournalStore, Vec<OpenNote>) {
 }
 
 pub(crate) fn open_keeping(dir: &Path, retention: Retention) -> (JournalStore, Vec<OpenNote>) {
-    JournalStore::open(dir, Options { retention, ..Options::default() }).unwrap()
+    JournalStore::open(dir, Options { retention }).unwrap()
 }
 
 /// Commits `step` on top of the head.

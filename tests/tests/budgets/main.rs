@@ -6,4 +6,5 @@
 mod client_status;
 mod nodes;
 mod polling;
+mod store;
 mod ways;

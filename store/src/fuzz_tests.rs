@@ -1,0 +1,184 @@
+//! Random bytes and random damage as a journal, for as long as `XDS_FUZZ_SECONDS` says.
+//!
+//! A failure prints the seed; `XDS_FUZZ_SEED` runs it again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+
+use crate::{
+    BlobHash, Change, Commit, JournalStore, OpenError, Options, Retention, Salvage, Store, journal,
+    journal_store,
+};
+
+/// Every key and its value.
+type State = BTreeMap<String, BlobHash>;
+
+/// A generator of splitmix64: small, and the same numbers for the same seed everywhere.
+struct Random(u64);
+
+impl Random {
+    /// Seeded from `XDS_FUZZ_SEED`, else from the clock.
+    fn from_env() -> Self {
+        let given = std::env::var("XDS_FUZZ_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = given.unwrap_or_else(|| {
+            u64::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos())
+        });
+        println!("XDS_FUZZ_SEED={seed}");
+        Self(seed)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.number() % end.max(1) as u64) as usize
+    }
+
+    fn bytes(&mut self, max: usize) -> Vec<u8> {
+        (0..self.below(max)).map(|_| self.number() as u8).collect()
+    }
+}
+
+/// A directory in memory where there is one: syncs on a disk would take nearly all of the time.
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// When to end: after a second, or what is asked for.
+fn deadline() -> Instant {
+    let seconds =
+        std::env::var("XDS_FUZZ_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(1);
+    Instant::now() + Duration::from_secs(seconds)
+}
+
+/// The files of a journal of six commits, as one segment or as a checkpoint with a segment behind it, and the state at
+/// each revision.
+fn real(is_compacted: bool) -> (Vec<(String, Vec<u8>)>, Vec<State>) {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = JournalStore::open(dir.path(), Options::default()).unwrap();
+    let mut states = vec![State::new()];
+    let fill = async {
+        for n in 0..6_u8 {
+            if is_compacted && n == 4 {
+                store.compact(Retention { revisions: 2, ..Retention::default() }).await.unwrap();
+            }
+            let mut changes = Vec::new();
+            for (key, content) in [("a".to_owned(), vec![n; 40]), (format!("k{}", n % 3), vec![n; 9])] {
+                changes.push(Change::set(key, store.put_blob(Bytes::from(content)).await.unwrap()));
+            }
+            store.commit(store.head(), Commit { changes, ..Commit::default() }).await.unwrap();
+            states.push(store.state().1);
+        }
+    };
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(fill);
+    drop(store);
+    let numbers = journal::list(dir.path()).unwrap();
+    let names = numbers.into_iter().map(journal::segment::file_name);
+    let files = names.map(|name| (name.clone(), std::fs::read(dir.path().join(name)).unwrap()));
+    (files.collect(), states)
+}
+
+/// Reads the journal in `dir`, salvages it if it must be, and says whether it was opened. Nothing may panic. There is no
+/// index, which would take nearly all of the time.
+fn is_opened(dir: &Path, states: Option<&[State]>) -> bool {
+    match journal_store::open_journal(dir, &mut Vec::new()) {
+        Ok((journal, _)) => {
+            if let Some(states) = states {
+                assert_eq!(journal.replay.state, states[journal.replay.head.0 as usize]);
+            }
+            true
+        }
+        Err(OpenError::Newer { .. }) => false,
+        Err(OpenError::Damaged { .. }) => {
+            match Salvage::find(dir) {
+                Ok(salvage) => drop(salvage.carry_out().unwrap()),
+                Err(OpenError::Newer { .. }) => return false,
+                Err(other) => panic!("{other:?}"),
+            }
+            journal_store::open_journal(dir, &mut Vec::new()).unwrap();
+            false
+        }
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn arbitrary_bytes_as_segments_are_refused_or_read_but_never_believed() {
+    let (mut random, deadline) = (Random::from_env(), deadline());
+    let (files, _) = real(true);
+    let (mut n, mut n_opened) = (0, 0);
+    while Instant::now() < deadline {
+        let dir = directory();
+        for number in 1..=1 + random.below(3) {
+            let mut bytes = random.bytes(300);
+            // Half of them begin as a journal does, so that more than the first check is met.
+            if random.below(2) == 0 {
+                let (_, real) = &files[random.below(files.len())];
+                let kept = random.below(real.len());
+                bytes = [&real[..kept], &bytes].concat();
+            }
+            std::fs::write(dir.path().join(format!("journal-{number:010}.log")), bytes).unwrap();
+        }
+        n_opened += u64::from(is_opened(dir.path(), None));
+        n += 1;
+    }
+    assert_bounded();
+    println!("{n} journals, {n_opened} of them opened");
+}
+
+#[test]
+fn mutated_journals_say_what_was_written_or_are_refused() {
+    let (mut random, deadline) = (Random::from_env(), deadline());
+    let journals = [real(false), real(true)];
+    let (mut n, mut n_opened) = (0, 0);
+    while Instant::now() < deadline {
+        let (files, states) = &journals[random.below(2)];
+        let dir = directory();
+        for (name, bytes) in files {
+            std::fs::write(dir.path().join(name), mutated(bytes.clone(), &mut random)).unwrap();
+        }
+        n_opened += u64::from(is_opened(dir.path(), Some(states)));
+        n += 1;
+    }
+    assert_bounded();
+    println!("{n} journals, {n_opened} of them opened");
+}
+
+/// A few changes of every kind: bits, blocks from elsewhere, cuts, numbers that claim everything.
+fn mutated(mut bytes: Vec<u8>, random: &mut Random) -> Vec<u8> {
+    for _ in 0..random.below(4) {
+        if bytes.is_empty() {
+            break;
+        }
+        let at = random.below(bytes.len());
+        match random.below(6) {
+            0 | 1 => bytes[at] ^= 1 << random.below(8),
+            2 => bytes.truncate(at),
+            3 => bytes.extend(random.bytes(100)),
+            4 => {
+                let block: Vec<u8> = bytes.iter().skip(random.below(at + 1)).take(60).copied().collect();
+                bytes.splice(at..at, block);
+            }
+            _ => bytes.iter_mut().skip(at).take(4).for_each(|byte| *byte = 0xff),
+        }
+    }
+    bytes
+}
+
+/// Nothing of this takes memory by what it claims to be.
+fn assert_bounded() {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak_kb: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak_kb < MAX_PEAK_KB, "{peak_kb} KiB");
+}
+
+/// The journals are a few kilobytes; the other tests of this process have stores with sled's caches.
+const MAX_PEAK_KB: u64 = 400 * 1024;
