@@ -43,11 +43,20 @@ pub fn render(diagnostic: &Diagnostic, source_text: &str, colour: bool) -> Strin
     text
 }
 
+/// Whether a character neither moves the cursor nor changes the direction of writing.
+const fn is_visible(c: char) -> bool {
+    !matches!(
+        c,
+        '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+    )
+}
+
 /// At most [`MAX_WIDTH`] characters around the column, and where the caret stands below them.
 fn excerpt(line: &str, column: usize) -> (String, usize) {
     let start = column.saturating_sub(MAX_WIDTH / 2);
     let shown = line.chars().skip(start).take(MAX_WIDTH);
-    let shown: String = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let shown: String = shown.map(|c| if is_visible(c) { c } else { ' ' }).collect();
     let caret = (column - start).min(shown.chars().count());
     (shown.trim_end().to_owned(), caret)
 }

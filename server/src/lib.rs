@@ -4,6 +4,7 @@ pub mod cli;
 pub mod config;
 pub mod control;
 pub mod drain;
+mod escape;
 pub mod grpc;
 pub mod metrics;
 pub mod rollouts;

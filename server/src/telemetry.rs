@@ -1,7 +1,11 @@
 //! Logging: events as text or as JSON, on standard error.
 //!
+//! One event is one line, whatever is in it: texts from outside are escaped, and as text also cut.
+//!
 //! With `--log-format json` every event is one JSON object on one line: `timestamp`, `level`, `target`, `message` and the
 //! event's own fields side by side. Standard output is left to what commands print.
+
+mod fields;
 
 use std::io::{self, IsTerminal as _};
 
@@ -9,6 +13,8 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+
+use fields::{EscapedFields, JsonWriter};
 
 /// How events are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -70,11 +76,15 @@ where
 {
     let filter = EnvFilter::new(&config.filter);
     let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(colour);
+    let layer = tracing_subscriber::fmt::layer().with_ansi(colour);
     match config.format {
-        LogFormat::Text => Box::new(tracing_subscriber::registry().with(filter).with(layer)),
+        LogFormat::Text => {
+            let layer = layer.with_writer(writer).fmt_fields(EscapedFields);
+            Box::new(tracing_subscriber::registry().with(filter).with(layer))
+        }
         LogFormat::Json => {
-            let layer = layer.json().flatten_event(true).with_current_span(false).with_span_list(false);
+            let layer = layer.with_writer(JsonWriter(writer)).json();
+            let layer = layer.flatten_event(true).with_current_span(false).with_span_list(false);
             Box::new(tracing_subscriber::registry().with(filter).with(layer))
         }
     }
@@ -132,6 +142,56 @@ mod tests {
         assert_eq!(event["service"], "xds");
         assert_eq!(event["addr"], "127.0.0.1:1");
         assert_eq!(event["level"], "INFO");
+    }
+
+    /// What is written of one event.
+    fn written(format: LogFormat, event: impl FnOnce()) -> String {
+        let buffer = Buffer::default();
+        let writer = buffer.clone();
+        let config = LogConfig::new(format, "info").unwrap();
+        tracing::subscriber::with_default(subscriber(&config, move || writer.clone()), event);
+        String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn whatever_is_in_an_event_it_is_one_line_without_controls() {
+        let bad = "a\nINFO forged\r\u{1b}[2J\u{9b}2J\u{202e}\u{2066}\u{2028}b";
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let text = written(format, || {
+                let path = std::path::Path::new(bad);
+                let error = io::Error::other(bad);
+                tracing::warn!(
+                    node = bad,
+                    display = %bad,
+                    path = %path.display(),
+                    debug = ?bad,
+                    error = &error as &dyn std::error::Error,
+                    "a message with {bad}"
+                );
+            });
+            let line = text.strip_suffix('\n').unwrap();
+            let is_plain =
+                |c: char| !c.is_control() && !('\u{2028}'..='\u{202e}').contains(&c) && c != '\u{2066}';
+            assert!(line.chars().all(is_plain), "{line:?}");
+            assert!(line.contains("forged"), "{line}");
+            if format == LogFormat::Json {
+                let event: serde_json::Value = serde_json::from_str(line).unwrap();
+                assert_eq!(event["display"], bad, "JSON keeps what is escaped");
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_as_text_reads_as_before_and_long_values_are_cut() {
+        let text = written(LogFormat::Text, || {
+            let inner = io::Error::from(io::ErrorKind::NotFound);
+            let error = io::Error::other(inner);
+            tracing::info!(service = "xds", n = 1, error = &error as &dyn std::error::Error, "listening");
+        });
+        let (_, event) = text.split_once("tests: ").unwrap();
+        assert_eq!(event, "listening service=\"xds\" n=1 error=entity not found\n");
+        let text = written(LogFormat::Text, || tracing::info!(id = "x".repeat(5000), "a node"));
+        assert!(text.len() < 1200 && text.ends_with("xxx…(5002 bytes)\n"), "{text}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::cli::Failure;
+use crate::cli::output::clean;
 
 mod conditions;
 mod history;
@@ -161,7 +162,7 @@ impl Answer {
 
 /// The details of an `application/problem+json` body, one error a line.
 fn describe_problem(status: u16, body: &Value) -> String {
-    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(ToOwned::to_owned);
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(clean);
     let title = text(body, "title").unwrap_or_else(|| "the server refused".to_owned());
     let mut message = match text(body, "detail") {
         Some(detail) => format!("{title}: {detail} (HTTP {status})"),

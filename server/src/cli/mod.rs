@@ -13,6 +13,7 @@ use std::time::Duration;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::config::{self, Config, ConfigError, ServeArgs};
+use crate::escape::clean_lines;
 use crate::telemetry::{self, chain};
 
 mod admin;
@@ -118,7 +119,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let Err(failure) = outcome else { return ExitCode::SUCCESS };
     if !matches!(failure, Failure::Silent) {
         // Nothing can be done if standard error is closed.
-        let _ = writeln!(std::io::stderr().lock(), "error: {failure}");
+        let _ = writeln!(std::io::stderr().lock(), "error: {}", clean_lines(&failure.to_string()));
     }
     failure.exit_code()
 }

@@ -7,9 +7,10 @@ use std::time::SystemTime;
 
 use xds_api::document::{self, ConditionPart, DocumentState, Translated};
 use xds_cache::{Generated, Groups, Layer, layer};
-use xds_codec::{Codec, Diagnostic, Limits};
+use xds_codec::{Codec, Diagnostic, Limits, Place};
 
 use crate::cli::Failure;
+use crate::cli::output::clean;
 use crate::config::routes::RouteArgs;
 use crate::config::units::parse_size;
 use crate::control::documents;
@@ -131,16 +132,30 @@ pub(crate) fn render(diagnostics: &[Diagnostic], scan: &Scan, is_terminal: bool)
     let colour = is_terminal && std::env::var_os("NO_COLOR").is_none();
     let mut text = String::new();
     for one in diagnostics {
+        let shown = cleaned(one);
         if is_terminal {
             let content = scan.files.get(&one.place.file).and_then(|read| read.as_ref().ok());
             let source = content.map(|content| String::from_utf8_lossy(&content.bytes)).unwrap_or_default();
-            text.push_str(&xds_codec::render(one, &source, colour));
+            text.push_str(&xds_codec::render(&shown, &source, colour));
             text.push('\n');
         } else {
-            text.push_str(&format!("{one}\n"));
+            text.push_str(&format!("{shown}\n"));
         }
     }
     text
+}
+
+/// A diagnostic with texts of the document and names of files escaped.
+fn cleaned(one: &Diagnostic) -> Diagnostic {
+    let place = |place: &Place| Place { file: clean(&place.file).into(), ..place.clone() };
+    Diagnostic {
+        path: clean(&one.path),
+        message: clean(&one.message),
+        place: place(&one.place),
+        suggestion: one.suggestion.as_deref().map(clean),
+        related: one.related.iter().map(place).collect(),
+        ..one.clone()
+    }
 }
 
 /// Whether standard output is a terminal.

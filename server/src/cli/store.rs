@@ -142,7 +142,9 @@ fn losses(salvage: &Salvage) -> String {
         match piece.offset {
             0 => text.push_str(&format!("dropped: all {bytes} bytes of {path} ({reason})\n")),
             offset => {
-                text.push_str(&format!("dropped: {bytes} bytes of {path} from byte {offset} on ({reason})\n"))
+                text.push_str(&format!(
+                    "dropped: {bytes} bytes of {path} from byte {offset} on ({reason})\n"
+                ));
             }
         }
     }

@@ -12,6 +12,7 @@ use xds_codec::document::Tree;
 use xds_codec::{Codec, Diagnostic, Effect, Limits, Place, ProfileFinding, Severity, Syntax};
 
 use crate::cli::offline::{FilesArgs, Offline, Unmet, is_terminal, render};
+use crate::cli::output::clean;
 use crate::cli::{Failure, output};
 use crate::control::check;
 use crate::source::read::Scan;
@@ -298,7 +299,8 @@ impl Report {
         for Unmet { object, of, kind, status, reason, message } in &self.unmet {
             let of = if of.is_empty() { String::new() } else { format!(" at {of}") };
             let message = if message.is_empty() { String::new() } else { format!(": {message}") };
-            text.push_str(&format!("{object}{of}: {kind} is {status} ({reason}){message}\n"));
+            let line = format!("{object}{of}: {kind} is {status} ({reason}){message}");
+            text.push_str(&format!("{}\n", clean(&line)));
         }
         let (n_errors, n_warnings) = (self.count(Severity::Error), self.count(Severity::Warning));
         let mut counts = vec![counted(self.n_files, "file"), counted(self.n_resources, "resource")];

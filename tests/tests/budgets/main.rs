@@ -4,6 +4,7 @@
 //! must be served all the while.
 
 mod client_status;
+mod escapes;
 mod nodes;
 mod polling;
 mod store;

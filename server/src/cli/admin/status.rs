@@ -47,7 +47,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
 
 fn reasons(status: &Value) -> String {
     let errors = items(&status["readiness"]["errors"]);
-    let reasons = errors.map(|error| cell(&error["detail"])).collect::<Vec<_>>();
+    let reasons = errors.map(|error| clean(&cell(&error["detail"]))).collect::<Vec<_>>();
     if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::AdminArgs;
 use super::watch::{self, Watched, bar};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, items, print, print_json};
+use crate::cli::output::{Form, Table, cell, clean, items, print, print_json};
 
 /// The flags of `waves`.
 #[derive(Clone, Debug, clap::Args)]
@@ -105,13 +105,13 @@ fn in_full(one: &Value) -> String {
     }
     let mut text = table.render();
     for node in items(&one["pending"]).take(MAX_PENDING) {
-        text.push_str(&format!("not yet: {}\n", cell(node).escape_debug()));
+        text.push_str(&format!("not yet: {}\n", clean(&cell(node))));
     }
     for nack in items(&one["nacked"]) {
         text.push_str(&format!(
             "rejected by {}: {}\n",
-            cell(&nack["node"]),
-            cell(&nack["message"]).escape_debug()
+            clean(&cell(&nack["node"])),
+            clean(&cell(&nack["message"]))
         ));
     }
     text
