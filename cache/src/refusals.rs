@@ -43,6 +43,8 @@ reasons! {
     Names = "names", "--max-names-per-type";
     /// A client subscribes to too many types on one stream.
     Types = "types", "100 types on a stream";
+    /// A rollout would call a host that may not be called.
+    CallTarget = "call-target", "--webhook-allow";
     /// Every place for a discovery stream is taken.
     Streams = "streams", "--max-streams";
     /// The body of a poll is too large.

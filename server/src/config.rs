@@ -13,7 +13,7 @@ use std::time::Duration;
 use xds_cache::{DrainPolicy, WavePolicy};
 
 use crate::grpc::MIN_LOAD_REPORT_INTERVAL;
-use crate::rollouts::Trust;
+use crate::rollouts::{Reach, ReachError, Trust};
 use crate::telemetry::{LogConfig, LogFilterError};
 
 pub mod args;
@@ -55,6 +55,8 @@ pub struct Config {
     pub instance_id: String,
     /// Whose certificates are believed when rollouts call over https.
     pub rollout_trust: Trust,
+    /// Whom rollouts may call.
+    pub rollout_reach: Reach,
     /// Load reports.
     pub loads: LoadsConfig,
     /// REST-JSON polling.
@@ -204,6 +206,9 @@ pub enum ConfigError {
         /// What is wrong with it.
         message: String,
     },
+    /// A host that rollouts may call is none.
+    #[error("--webhook-allow {0}")]
+    WebhookAllow(#[from] ReachError),
     /// The level is none.
     #[error("--log-level: {0}")]
     LogFilter(#[from] LogFilterError),
@@ -263,6 +268,7 @@ impl TryFrom<ServeArgs> for Config {
             xds_client_status: args.access.xds_client_status,
             instance_id: args.instance_id.unwrap_or_else(host_name),
             rollout_trust,
+            rollout_reach: Reach::new(&args.rollouts.webhook_allow)?,
             loads: LoadsConfig {
                 interval: args.loads.load_report_interval,
                 window: args.loads.load_window,
@@ -436,6 +442,8 @@ mod tests {
             ("--load-window 20s", Some("--load-window must be at least three times --load-report-interval")),
             ("--load-window 3s --load-report-interval 1s", None),
             ("--max-streams 0", Some("--max-streams must be at least 1")),
+            ("--webhook-allow *.example.com,10.0.0.0/8 --webhook-allow ::1", None),
+            ("--webhook-allow http://a", Some("--webhook-allow `http://a` names no hosts")),
             ("--log-level inof", Some("`inof` is not a log level")),
             ("--partial-start --strict=false", None),
         ];

@@ -173,7 +173,11 @@ impl Parts {
             board: Arc::clone(&self.board),
             loads: Arc::clone(&self.loads),
             clock: rollouts::wall_clock(),
-            trust: config.rollout_trust.clone(),
+            caller: rollouts::Caller {
+                reach: config.rollout_reach.clone(),
+                trust: config.rollout_trust.clone(),
+                refusals: Arc::clone(&self.refusals),
+            },
             observer: Some(Arc::new(Counting(Arc::clone(&self.metrics)))),
         }
     }
@@ -210,7 +214,8 @@ impl Parts {
             codec: Arc::new(self.codec.clone()),
             last_good,
         };
-        let (files, handle) = FileSource::open(parts).context("the last good copies cannot be read")?;
+        let (files, handle) =
+            FileSource::open(parts).context("the last good copies cannot be read")?;
         let (layer, documents) = files.copies();
         self.control.recall(layer, documents);
         let reload = handle.clone();

@@ -138,6 +138,10 @@ pub struct RolloutArgs {
     /// PEM file with certificates of authorities that webhooks and Prometheus may have theirs from, besides the system's
     #[arg(long, env = "XDS_SERVER_ROLLOUT_CA", value_name = "FILE")]
     pub rollout_ca: Option<PathBuf>,
+    /// Host that webhooks and Prometheus may be called at: a name, *.example.com, an address or a network; may be repeated
+    /// [default: all but link-local addresses and metadata services, which are never called]
+    #[arg(long, env = "XDS_SERVER_WEBHOOK_ALLOW", value_name = "HOST", value_delimiter = ',')]
+    pub webhook_allow: Vec<String>,
 }
 
 /// What clients report of the requests that they send.

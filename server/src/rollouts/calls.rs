@@ -6,7 +6,7 @@ use http::Uri;
 use serde_json::Value;
 use xds_rollout::{HookPayload, Prometheus};
 
-use super::{Trust, fetch};
+use super::fetch::{self, Answer, Caller};
 
 /// Calls a webhook. Any status 2xx is a go.
 ///
@@ -14,20 +14,20 @@ use super::{Trust, fetch};
 ///
 /// Says why it is no go.
 pub(super) async fn call(
-    trust: &Trust,
+    caller: &Caller,
     url: &str,
     payload: &HookPayload,
     limit: Duration,
 ) -> Result<(), String> {
     // Texts always have a JSON form.
     let body = serde_json::to_vec(payload).unwrap_or_default();
-    let answer = fetch::post(trust, url, body.into(), limit).await?;
-    if answer.status.is_success() {
-        return Ok(());
-    }
-    let text: String = String::from_utf8_lossy(&answer.body).chars().take(MAX_SAID_CHARS).collect();
-    let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    Err(if said.is_empty() { answer.status.to_string() } else { format!("{}: {said}", answer.status) })
+    let answer = fetch::post(caller, url, body.into(), limit).await?;
+    if answer.status.is_success() { Ok(()) } else { Err(shown(&answer)) }
+}
+
+/// What is told of an answer: never its text, which may be that of something that only this server can reach.
+fn shown(answer: &Answer) -> String {
+    format!("{} after {} ms", answer.status, answer.duration.as_millis())
 }
 
 /// Asks for the value of a query, which must be one number.
@@ -35,15 +35,13 @@ pub(super) async fn call(
 /// # Errors
 ///
 /// Says why there is none.
-pub(super) async fn query(trust: &Trust, prometheus: &Prometheus) -> Result<f64, String> {
+pub(super) async fn query(caller: &Caller, prometheus: &Prometheus) -> Result<f64, String> {
     let url = query_url(prometheus)?;
-    let answer = fetch::get(trust, &url, QUERY_TIMEOUT).await?;
-    let body: Option<Value> = serde_json::from_slice(&answer.body).ok();
+    let answer = fetch::get(caller, &url, QUERY_TIMEOUT).await?;
     if !answer.status.is_success() {
-        let said = body.as_ref().and_then(|body| body.get("error")).and_then(Value::as_str);
-        let said: String = said.unwrap_or_default().chars().take(MAX_SAID_CHARS).collect();
-        return Err(format!("Prometheus answered {}: {said}", answer.status));
+        return Err(format!("Prometheus answered {}", shown(&answer)));
     }
+    let body: Option<Value> = serde_json::from_slice(&answer.body).ok();
     value(&body.ok_or("the answer is no JSON")?)
 }
 
@@ -76,17 +74,16 @@ fn value(answer: &Value) -> Result<f64, String> {
             Some(many) => return Err(format!("the query gave {} series, not one", many.len())),
             None => return Err("the answer has no result".to_owned()),
         },
-        Some(other) => return Err(format!("the query gave a {other:.40}, not one number")),
+        Some("matrix") => return Err("the query gave a matrix, not one number".to_owned()),
+        Some(_) => return Err("the query gave something else than one number".to_owned()),
         None => return Err("the answer has no result".to_owned()),
     };
     let text = sample.get(1).and_then(Value::as_str).ok_or("the sample has no value")?;
-    text.parse().map_err(|_| format!("{text:.40?} is no number"))
+    text.parse().map_err(|_| "the sample's value is no number".to_owned())
 }
 
 /// How long a query may take; an analysis gives a measurement up after a minute.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
-/// How much of an answer is repeated.
-const MAX_SAID_CHARS: usize = 200;
 
 #[cfg(test)]
 mod tests {

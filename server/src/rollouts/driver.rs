@@ -399,9 +399,9 @@ impl Driver {
             self.known.push_back((id.to_owned(), Input::Measured { measurement, reading }));
             return;
         };
-        let (id, answers, trust) = (id.to_owned(), self.answers.clone(), self.parts.trust.clone());
+        let (id, answers, caller) = (id.to_owned(), self.answers.clone(), self.parts.caller.clone());
         tokio::spawn(async move {
-            let reading = Reading { prometheus: Some(calls::query(&trust, &prometheus).await), ..reading };
+            let reading = Reading { prometheus: Some(calls::query(&caller, &prometheus).await), ..reading };
             // Nobody to tell means that the server ends.
             let _ = answers.send(Request::Input(id, Input::Measured { measurement, reading })).await;
         });
@@ -410,13 +410,13 @@ impl Driver {
     fn call(&self, id: &str, call: u64, url: String, timeout: Span, payload: HookPayload) {
         let Some(entry) = self.entries.get(id) else { return };
         let (all, own) = (Arc::clone(&self.slots), Arc::clone(&entry.slots));
-        let (id, answers, trust) = (id.to_owned(), self.answers.clone(), self.parts.trust.clone());
+        let (id, answers, caller) = (id.to_owned(), self.answers.clone(), self.parts.caller.clone());
         let limit = Duration::from_millis(timeout.millis());
         tokio::spawn(async move {
             let calling = async {
                 // One rollout whose hooks hang must not keep others from calling.
                 let (_own, _all) = (own.acquire().await, all.acquire().await);
-                calls::call(&trust, &url, &payload, limit).await
+                calls::call(&caller, &url, &payload, limit).await
             };
             let answer = tokio::time::timeout(limit, calling).await;
             let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {timeout}")));

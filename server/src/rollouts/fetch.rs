@@ -1,9 +1,12 @@
 //! The HTTP client of webhooks and queries: HTTP/1.1, plain or over TLS, one request for each connection, no redirects.
 //!
 //! Whatever answers is not trusted: time, and the length of the body and of the head, are bounded. What is said of a failure is
-//! logged and told, so it has nothing of a URL but the host.
+//! logged and told, so it has nothing of a URL but the host, and nothing of an answer but its status.
 
-use std::time::Duration;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HOST, USER_AGENT};
@@ -11,26 +14,70 @@ use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
+use xds_cache::Refusals;
+use xds_cache::refusals::Reason;
 
-use super::Trust;
+use super::reach::Refusal;
+use super::{Reach, Trust};
 
 /// The longest body of an answer.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 /// The longest head of an answer.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
+/// Whom rollouts may call, and whom they believe.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    /// The hosts that may be called.
+    pub reach: Reach,
+    /// The authorities whose certificates are believed.
+    pub trust: Trust,
+    /// Counts calls that are refused.
+    pub refusals: Arc<Refusals>,
+}
+
 /// What came back.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) body: Bytes,
+    /// How long it took.
+    pub(super) duration: Duration,
 }
 
-/// Says why a URL cannot be called; `None` if it can.
-pub(super) fn refusal(url: &str) -> Option<&'static str> {
-    Target::parse(url).err()
+impl Caller {
+    /// Says why a URL cannot be called; `None` if it can, as far as its text tells.
+    pub(super) fn refusal(&self, url: &str) -> Option<String> {
+        match Target::parse(url) {
+            Err(problem) => Some(problem.to_owned()),
+            Ok(target) => self.reach.refusal(&target.host).map(|refusal| self.refuse(&refusal)),
+        }
+    }
+
+    /// Connects to one of a host's addresses that may be called. The name is looked up once, so what was checked is what
+    /// is connected to.
+    async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, String> {
+        let failed = |error: io::Error| format!("cannot connect: {error}");
+        let found: Vec<IpAddr> =
+            lookup_host((host, port)).await.map_err(failed)?.map(|found| found.ip()).collect();
+        let addresses = self.reach.permitted(host, &found).map_err(|refusal| self.refuse(&refusal))?;
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for address in addresses {
+            match TcpStream::connect(SocketAddr::from((address, port))).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
+        }
+        Err(failed(last))
+    }
+
+    fn refuse(&self, refusal: &Refusal) -> String {
+        let told = refusal.to_string();
+        self.refusals.record(Reason::CallTarget, &told, SystemTime::now());
+        told
+    }
 }
 
 /// Gets a URL.
@@ -38,8 +85,8 @@ pub(super) fn refusal(url: &str) -> Option<&'static str> {
 /// # Errors
 ///
 /// Says why there is no answer.
-pub(super) async fn get(trust: &Trust, url: &str, limit: Duration) -> Result<Answer, String> {
-    within(limit, send(trust, Method::GET, url, Bytes::new())).await
+pub(super) async fn get(caller: &Caller, url: &str, limit: Duration) -> Result<Answer, String> {
+    within(limit, send(caller, Method::GET, url, Bytes::new())).await
 }
 
 /// Posts JSON to a URL.
@@ -47,8 +94,8 @@ pub(super) async fn get(trust: &Trust, url: &str, limit: Duration) -> Result<Ans
 /// # Errors
 ///
 /// Says why there is no answer.
-pub(super) async fn post(trust: &Trust, url: &str, body: Bytes, limit: Duration) -> Result<Answer, String> {
-    within(limit, send(trust, Method::POST, url, body)).await
+pub(super) async fn post(caller: &Caller, url: &str, body: Bytes, limit: Duration) -> Result<Answer, String> {
+    within(limit, send(caller, Method::POST, url, body)).await
 }
 
 async fn within(
@@ -58,19 +105,20 @@ async fn within(
     timeout(limit, answer).await.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")))
 }
 
-async fn send(trust: &Trust, method: Method, url: &str, body: Bytes) -> Result<Answer, String> {
+async fn send(caller: &Caller, method: Method, url: &str, body: Bytes) -> Result<Answer, String> {
+    let began = Instant::now();
     let target = Target::parse(url)?;
-    let stream = TcpStream::connect((target.host.as_str(), target.port)).await;
-    let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
+    let stream = caller.connect(&target.host, target.port).await?;
     let request = target.request(&method, body)?;
-    if target.is_tls {
-        let stream = trust.connect(&target.host, stream).await?;
-        return exchange(stream, request).await;
-    }
-    exchange(stream, request).await
+    let (status, body) = if target.is_tls {
+        exchange(caller.trust.connect(&target.host, stream).await?, request).await?
+    } else {
+        exchange(stream, request).await?
+    };
+    Ok(Answer { status, body, duration: began.elapsed() })
 }
 
-async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Answer, String>
+async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
@@ -83,7 +131,7 @@ where
         let status = answer.status();
         let body = Limited::new(answer.into_body(), MAX_BODY_BYTES).collect().await;
         let body = body.map_err(|error| format!("the answer cannot be read: {error}"))?.to_bytes();
-        Ok(Answer { status, body })
+        Ok((status, body))
     };
     // The connection ends with this future, whatever comes first.
     let mut connection = std::pin::pin!(connection);

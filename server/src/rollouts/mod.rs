@@ -12,6 +12,7 @@ mod calls;
 mod concern;
 mod driver;
 mod fetch;
+mod reach;
 mod requests;
 mod shown;
 #[cfg(test)]
@@ -34,6 +35,8 @@ use xds_rollout::{Input, Phase, Rollout, RolloutSpec, Verb};
 
 use crate::control::Control;
 pub use driver::Driver;
+pub use fetch::Caller;
+pub use reach::{Reach, ReachError};
 use shown::ShownLoads;
 pub use trust::Trust;
 
@@ -50,8 +53,8 @@ pub struct Parts {
     pub loads: Arc<LoadBoard>,
     /// The wall clock, in milliseconds since 1970.
     pub clock: Clock,
-    /// Who is believed when webhooks and Prometheus are called over https.
-    pub trust: Trust,
+    /// Calls webhooks and Prometheus.
+    pub caller: Caller,
     /// Who counts rollouts: it is told how many there are of each phase.
     pub observer: Option<Arc<dyn Observer>>,
 }

@@ -14,7 +14,7 @@ use xds_rollout::{DistributionError, Input, Rollout, RolloutSpec, RolloutStatus,
 
 use super::concern::failing;
 use super::driver::{Driver, wanted};
-use super::{Request, fetch};
+use super::{Caller, Request};
 
 /// The rollouts that keys of calls have begun, for a while.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ impl Driver {
             return Ok(Started { rollout: Arc::new(entry.rollout().clone()), is_repeated: true });
         }
         let key = rule_key(&spec.route).map_err(RolloutError::NoRule)?;
-        check(&spec, &key)?;
+        check(&self.parts.caller, &spec, &key)?;
         let rule = self.parts.control.rule(&key).map_err(|error| RolloutError::NoRule(error.to_string()))?;
         if let Some(rollout) = self.owner_of(&key) {
             return Err(WriteError::RolloutActive { rule: key.to_string(), rollout }.into());
@@ -236,11 +236,11 @@ impl Keys {
 }
 
 /// Refuses what this server cannot do for any rollout on such a rule.
-fn check(spec: &RolloutSpec, key: &RuleKey) -> Result<(), RolloutError> {
+fn check(caller: &Caller, spec: &RolloutSpec, key: &RuleKey) -> Result<(), RolloutError> {
     let unfit = |pointer: String, detail: &str| RolloutError::Unfit { pointer, detail: detail.to_owned() };
     for (index, hook) in spec.webhooks.iter().enumerate() {
-        if let Some(why) = fetch::refusal(&hook.url) {
-            return Err(unfit(format!("/webhooks/{index}/url"), why));
+        if let Some(why) = caller.refusal(&hook.url) {
+            return Err(unfit(format!("/webhooks/{index}/url"), &why));
         }
     }
     let is_split = matches!(&key.object, WeightedObject::Document(document)
@@ -264,9 +264,9 @@ fn check(spec: &RolloutSpec, key: &RuleKey) -> Result<(), RolloutError> {
         }
     }
     for (pointer, analysis) in analyses {
-        let why = analysis.prometheus.as_ref().and_then(|prometheus| fetch::refusal(&prometheus.address));
+        let why = analysis.prometheus.as_ref().and_then(|prometheus| caller.refusal(&prometheus.address));
         if let Some(why) = why {
-            return Err(unfit(format!("{pointer}/prometheus/address"), why));
+            return Err(unfit(format!("{pointer}/prometheus/address"), &why));
         }
     }
     Ok(())

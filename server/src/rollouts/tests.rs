@@ -15,7 +15,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-use super::{Trust, calls, fetch};
+use super::{Caller, Reach, Trust, calls};
 
 /// A server that answers every connection with the same bytes, and counts them; `None` never answers.
 async fn answering(bytes: Option<&'static [u8]>) -> (SocketAddr, Arc<AtomicUsize>) {
@@ -52,7 +52,7 @@ fn payload() -> xds_rollout::HookPayload {
 }
 
 async fn call(url: &str, limit: Duration) -> Result<(), String> {
-    calls::call(&Trust::default(), url, &payload(), limit).await
+    calls::call(&Caller::default(), url, &payload(), limit).await
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn only_a_status_2xx_is_a_go() {
     for (answer, said) in [
         ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", None),
         ("HTTP/1.1 202 Accepted\r\ncontent-length: 2\r\n\r\nok", None),
-        ("HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\nnope", Some("404 Not Found: nope")),
+        ("HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\nnope", Some("404 Not Found after ")),
         // Where it points to is not asked.
         (
             "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n",
@@ -77,6 +77,68 @@ async fn only_a_status_2xx_is_a_go() {
             None => assert_eq!(told, Ok(()), "{answer}"),
             Some(said) => assert!(told.as_ref().unwrap_err().contains(said), "{answer}: {told:?}"),
         }
+        assert!(!format!("{told:?}").contains("nope"), "an answer's text is told: {told:?}");
+    }
+}
+
+/// The hosts of `--webhook-allow`.
+fn reaching(values: &[&str]) -> Caller {
+    let values: Vec<_> = values.iter().map(|value| (*value).to_owned()).collect();
+    Caller { reach: Reach::new(&values).unwrap(), ..Caller::default() }
+}
+
+#[tokio::test]
+async fn a_host_is_refused_by_the_address_that_it_has_when_it_is_called() {
+    let (addr, n) = answering(Some(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")).await;
+    let port = addr.port();
+    let limit = Duration::from_secs(5);
+    for (allowed, host, said) in [
+        (&[][..], "localhost", None),
+        (&["localhost"], "localhost", None),
+        (&["127.0.0.0/8", "::1"], "localhost", None),
+        (&["127.0.0.0/8"], "127.0.0.1", None),
+        (&["10.0.0.0/8"], "localhost", Some("neither is among --webhook-allow")),
+        (&["hooks.example.com"], "127.0.0.1", Some("127.0.0.1 is not among --webhook-allow")),
+        // Forms of addresses that only the resolver reads.
+        (&[], "0", Some("no address of a host, which is never called")),
+        (&[], "2852039166", Some("leads to 169.254.169.254, a link-local address, which is never called")),
+        (
+            &[],
+            "0xa9.0xfe.0xa9.0xfe",
+            Some("leads to 169.254.169.254, a link-local address, which is never called"),
+        ),
+        (&[], "[::ffff:169.254.169.254]", Some("a link-local address, which is never called")),
+    ] {
+        let (caller, before) = (reaching(allowed), n.load(Ordering::Relaxed));
+        let told = calls::call(&caller, &format!("http://{host}:{port}/"), &payload(), limit).await;
+        let n_refused = caller.refusals.counts()[&xds_cache::refusals::Reason::CallTarget];
+        match said {
+            None => assert_eq!((told, n_refused), (Ok(()), 0), "{host}"),
+            Some(said) => {
+                assert!(told.as_ref().unwrap_err().contains(said), "{host}: {told:?}");
+                assert_eq!((n_refused, n.load(Ordering::Relaxed)), (1, before), "{host}");
+            }
+        }
+    }
+    // Queries go the same way.
+    let address = format!("http://127.0.0.1:{port}");
+    let prometheus = xds_rollout::Prometheus { address, query: "up".to_owned(), min: None, max: None };
+    let told = calls::query(&reaching(&["a"]), &prometheus).await.unwrap_err();
+    assert_eq!(told, "127.0.0.1 is not among --webhook-allow");
+}
+
+#[tokio::test]
+async fn nothing_of_what_prometheus_says_is_told() {
+    for answer in [
+        "HTTP/1.1 400 Bad Request\r\ncontent-length: 18\r\n\r\n{\"error\":\"secret\"}",
+        "HTTP/1.1 200 OK\r\ncontent-length: 47\r\n\r\n{\"data\":{\"resultType\":\"secret\",\"result\":[1,1]}}",
+        "HTTP/1.1 200 OK\r\ncontent-length: 54\r\n\r\n{\"data\":{\"resultType\":\"scalar\",\"result\":[1,\"secret\"]}}",
+    ] {
+        let (addr, _) = answering(Some(answer.as_bytes())).await;
+        let address = format!("http://{addr}");
+        let prometheus = xds_rollout::Prometheus { address, query: "up".to_owned(), min: None, max: None };
+        let told = calls::query(&Caller::default(), &prometheus).await.unwrap_err();
+        assert!(!told.contains("secret"), "{told}");
     }
 }
 
@@ -129,12 +191,19 @@ async fn the_payload_is_the_one_of_flagger() {
 #[test]
 fn what_cannot_be_called_is_refused() {
     for url in ["http://a", "http://127.0.0.1:9090/x?y", "http://[::1]:1/", "https://a/", "https://[::1]:1"] {
-        assert_eq!(fetch::refusal(url), None, "{url}");
+        assert_eq!(Caller::default().refusal(url), None, "{url}");
     }
-    for url in
-        ["ftp://a/", "http://", "https://", "http://a b/", "https://a:99999/", "a", "http://me:you@a:1/"]
-    {
-        assert!(fetch::refusal(url).is_some(), "{url}");
+    for url in [
+        "ftp://a/",
+        "http://",
+        "https://",
+        "http://a b/",
+        "https://a:99999/",
+        "a",
+        "http://me:you@a:1/",
+        "http://169.254.169.254/",
+    ] {
+        assert!(Caller::default().refusal(url).is_some(), "{url}");
     }
 }
 
@@ -155,8 +224,8 @@ impl Authority {
         Self { issuer, file }
     }
 
-    fn trust(&self) -> Trust {
-        Trust::read(self.file.path()).unwrap()
+    fn caller(&self) -> Caller {
+        Caller { trust: Trust::read(self.file.path()).unwrap(), ..Caller::default() }
     }
 
     /// A server with a certificate for `name` that says go to everyone. Gives its port.
@@ -191,17 +260,17 @@ async fn over_https_only_those_are_believed_whose_authority_is_known() {
     let (known, other) = (Authority::new("known"), Authority::new("other"));
     let (good, misnamed) = (known.serve("127.0.0.1").await, known.serve("elsewhere.example.com").await);
     let limit = Duration::from_secs(5);
-    for (port, trust, said) in [
-        (good, known.trust(), None),
+    for (port, caller, said) in [
+        (good, known.caller(), None),
         (
             good,
-            other.trust(),
+            other.caller(),
             Some("the certificate of 127.0.0.1 is not trusted: UnknownIssuer; --rollout-ca names"),
         ),
-        (misnamed, known.trust(), Some("the certificate of 127.0.0.1 is not trusted: ")),
+        (misnamed, known.caller(), Some("the certificate of 127.0.0.1 is not trusted: ")),
     ] {
         let url = format!("https://127.0.0.1:{port}/hook?token=hunter2");
-        let told = calls::call(&trust, &url, &payload(), limit).await;
+        let told = calls::call(&caller, &url, &payload(), limit).await;
         let Some(said) = said else {
             assert_eq!(told, Ok(()));
             continue;
@@ -212,23 +281,24 @@ async fn over_https_only_those_are_believed_whose_authority_is_known() {
     // A query to Prometheus goes the same way; that one says nothing useful.
     let address = format!("https://127.0.0.1:{good}/prometheus");
     let prometheus = xds_rollout::Prometheus { address, query: "up".to_owned(), min: None, max: None };
-    assert_eq!(calls::query(&known.trust(), &prometheus).await, Err("the answer is no JSON".to_owned()));
-    let told = calls::query(&other.trust(), &prometheus).await.unwrap_err();
+    assert_eq!(calls::query(&known.caller(), &prometheus).await, Err("the answer is no JSON".to_owned()));
+    let told = calls::query(&other.caller(), &prometheus).await.unwrap_err();
     assert!(told.contains("is not trusted"), "{told}");
 }
 
 #[tokio::test]
 async fn time_is_bounded_in_a_handshake_too_and_what_is_no_tls_is_said() {
-    let trust = Authority::new("known").trust();
+    let caller = Authority::new("known").caller();
     let (silent, n) = answering(None).await;
     let (plain, _) = answering(Some(b"HTTP/1.1 400 Bad Request\r\n\r\n")).await;
     let (began, limit) = (Instant::now(), Duration::from_millis(100));
-    let told = calls::call(&trust, &format!("https://{silent}/?token=hunter2"), &payload(), limit).await;
+    let told = calls::call(&caller, &format!("https://{silent}/?token=hunter2"), &payload(), limit).await;
     assert_eq!((told, n.load(Ordering::Relaxed)), (Err("no answer within 100ms".to_owned()), 1));
     assert!(began.elapsed() < Duration::from_secs(5));
     let limit = Duration::from_secs(5);
-    let told =
-        calls::call(&trust, &format!("https://{plain}/?token=hunter2"), &payload(), limit).await.unwrap_err();
+    let told = calls::call(&caller, &format!("https://{plain}/?token=hunter2"), &payload(), limit)
+        .await
+        .unwrap_err();
     assert!(told.starts_with("no TLS with 127.0.0.1: ") && !told.contains("hunter2"), "{told}");
 }
 

@@ -9,3 +9,4 @@ mod nodes;
 mod polling;
 mod store;
 mod ways;
+mod webhooks;

@@ -77,7 +77,7 @@ fn state(server: &Server, access: Access, clock: rollouts::Clock) -> ApiState {
         board: Arc::clone(&server.board),
         loads: Arc::clone(&loads),
         clock,
-        trust: rollouts::Trust::default(),
+        caller: rollouts::Caller::default(),
         observer: None,
     });
     tokio::spawn(driver.run());
