@@ -57,6 +57,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     tokio::spawn(parts.control.clone().follow_store());
     tokio::spawn(parts.control.clone().follow_waves());
     tokio::spawn(parts.control.clone().end_overrides());
+    tokio::spawn(parts.control.clone().watch_disk());
     tokio::spawn(driver.run());
     tokio::spawn(drain::drive(Arc::clone(&parts.publisher)));
     tokio::spawn(retire_views(Arc::clone(&parts.publisher)));
@@ -214,8 +215,10 @@ impl Parts {
             codec: Arc::new(self.codec.clone()),
             last_good,
         };
+        let control = self.control.clone();
+        let saved = Box::new(move |failure: Option<&str>| control.note_copies(failure));
         let (files, handle) =
-            FileSource::open(parts).context("the last good copies cannot be read")?;
+            FileSource::open(parts, saved).context("the last good copies cannot be read")?;
         let (layer, documents) = files.copies();
         self.control.recall(layer, documents);
         let reload = handle.clone();

@@ -10,7 +10,7 @@ use crate::{BlobHash, Revision};
 ///
 /// Names the file and what to do about it; the system's own words are its source.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("cannot {action} {path}{advice}", path = path.display(), advice = advice(source.kind()))]
+#[error("cannot {action} {path}{advice}", path = path.display(), advice = advice(source))]
 pub struct FileError {
     /// What was tried, as a verb.
     pub action: &'static str,
@@ -135,6 +135,17 @@ pub enum StoreError {
     Closed,
 }
 
+impl StoreError {
+    /// Whether the files are at fault, and not what was asked for.
+    #[must_use]
+    pub const fn is_of_disk(&self) -> bool {
+        match self {
+            Self::File(_) | Self::ReadOnly(_) | Self::Damaged { .. } => true,
+            Self::BlobTooLarge { .. } | Self::Closed => false,
+        }
+    }
+}
+
 /// The commit was not made, and the head has not moved because of it.
 ///
 /// One exception cannot be ruled out: if a write fails and the file system then also refuses to cut it off
@@ -201,12 +212,15 @@ pub enum HistoryError {
     Store(#[from] StoreError),
 }
 
-fn advice(kind: io::ErrorKind) -> &'static str {
+fn advice(error: &io::Error) -> &'static str {
+    if error.raw_os_error() == Some(EIO) {
+        return ": the disk reports an error; look at the kernel's log, and replace it if it fails";
+    }
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "the system's errors are many; only these have advice"
     )]
-    match kind {
+    match error.kind() {
         io::ErrorKind::StorageFull => ": the disk is full; free some space",
         io::ErrorKind::QuotaExceeded => ": the quota is used up; raise it or free some space",
         io::ErrorKind::FileTooLarge => ": the file may not grow; raise the limit on file sizes",
@@ -222,3 +236,6 @@ fn advice(kind: io::ErrorKind) -> &'static str {
         _ => "",
     }
 }
+
+/// The number of "input/output error" on every Unix; it has no [`io::ErrorKind`].
+const EIO: i32 = 5;

@@ -57,6 +57,31 @@ async fn a_full_disk_refuses_commits_until_there_is_space() {
 }
 
 #[tokio::test]
+async fn a_probe_fails_as_a_commit_would_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, faults, _) = open(dir.path());
+    commit(&store, "1").await.unwrap();
+    let journal = dir.path().join(crate::journal::segment::file_name(1));
+    let before = std::fs::read(&journal).unwrap();
+    for _ in 0..2 {
+        faults.inject(Fault::Write(io::ErrorKind::StorageFull));
+        let error = store.probe().await.unwrap_err();
+        assert!(error.is_of_disk() && error.to_string().contains("the disk is full"), "{error}");
+        assert_eq!(std::fs::read(&journal).unwrap(), before);
+    }
+    store.probe().await.unwrap();
+    assert_eq!(std::fs::read(&journal).unwrap(), before);
+    assert_eq!(commit(&store, "2").await.unwrap(), Revision(2));
+    // Nothing clears what a failed sync leaves, so a probe says the same as a commit.
+    faults.inject(Fault::Sync(io::ErrorKind::Other));
+    commit(&store, "3").await.unwrap_err();
+    assert!(matches!(store.probe().await, Err(StoreError::ReadOnly(_))));
+    drop(store);
+    let (store, _, notes) = open(dir.path());
+    assert_eq!((notes, store.state()), (vec![], (Revision(2), state("2"))));
+}
+
+#[tokio::test]
 async fn nothing_is_acknowledged_after_a_failed_sync() {
     let dir = tempfile::tempdir().unwrap();
     let (store, faults, _) = open(dir.path());
@@ -255,6 +280,8 @@ fn errors_say_what_to_do() {
     let error =
         |kind: io::ErrorKind| FileError::new("append to", Path::new("/data/j.log"), kind.into()).to_string();
     assert_eq!(error(io::ErrorKind::Other), "cannot append to /data/j.log");
+    let broken = FileError::new("sync", Path::new("/data/j.log"), io::Error::from_raw_os_error(5));
+    assert!(broken.to_string().contains("the disk reports an error"), "{broken}");
     assert!(error(io::ErrorKind::ReadOnlyFilesystem).contains("mount it writable"));
     assert!(error(io::ErrorKind::PermissionDenied).contains("give this user"));
 }

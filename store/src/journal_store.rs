@@ -138,6 +138,13 @@ impl Store for JournalStore {
         })
     }
 
+    fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let (sender, answer) = oneshot::channel();
+            self.ask(Command::Probe(sender), answer).await?
+        })
+    }
+
     fn blob(&self, hash: BlobHash) -> Result<Option<Bytes>, StoreError> {
         self.shared.blob(hash)
     }

@@ -42,6 +42,13 @@ pub trait Store: Send + Sync + Debug {
     /// [`CommitError::Conflict`] if the head is another one, [`CommitError::UnknownBlob`] if a value was not put.
     fn commit(&self, expected: Revision, commit: Commit) -> BoxFuture<'_, Result<Revision, CommitError>>;
 
+    /// Finds out whether a commit could be stored now, without making one.
+    ///
+    /// # Errors
+    ///
+    /// As [`commit`](Self::commit) would fail.
+    fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>>;
+
     /// Returns the content of a blob, or `None` if it is unknown (never put, or no longer kept).
     ///
     /// # Errors

@@ -21,6 +21,7 @@ use crate::{Commit, CommitError, Compaction, FileError, Retention, Revision, Sto
 #[derive(Debug)]
 pub(crate) enum Command {
     Commit(CommitRequest),
+    Probe(oneshot::Sender<Result<(), StoreError>>),
     Compact(Retention, oneshot::Sender<Result<Compaction, StoreError>>),
     /// A compaction has done its work.
     Compacted(Result<Checkpoint, StoreError>),
@@ -74,6 +75,10 @@ impl Writer {
                 Command::Commit(request) => {
                     next = self.handle_commits(request);
                     self.compact_if_due();
+                }
+                Command::Probe(answer) => {
+                    // Whoever does not wait any more asks again.
+                    let _ = answer.send(self.probe());
                 }
                 Command::Compact(keep, answer) if self.compaction.is_some() => {
                     self.queued.push((keep, answer));
@@ -129,21 +134,32 @@ impl Writer {
         if draft.records.is_empty() {
             return Ok(());
         }
-        if let Err(AppendError { error, is_restored }) = self.tail.append(&draft.bytes) {
+        if let Err(error) = self.tail.append(&draft.bytes) {
             tracing::error!(
-                error = &error as &dyn std::error::Error,
-                is_restored,
+                error = &error.error as &dyn std::error::Error,
+                is_restored = error.is_restored,
                 "a commit could not be written"
             );
-            if is_restored {
-                return Err(error.into());
-            }
-            self.failure = Some(error.clone());
-            return Err(StoreError::ReadOnly(error));
+            return Err(self.failed(error));
         }
         self.shared.index.add(draft.addition, draft.head, self.tail.end);
         self.shared.publish(&draft.records);
         Ok(())
+    }
+
+    fn probe(&mut self) -> Result<(), StoreError> {
+        if let Some(failure) = &self.failure {
+            return Err(StoreError::ReadOnly(failure.clone()));
+        }
+        self.tail.probe().map_err(|error| self.failed(error))
+    }
+
+    fn failed(&mut self, AppendError { error, is_restored }: AppendError) -> StoreError {
+        if is_restored {
+            return error.into();
+        }
+        self.failure = Some(error.clone());
+        StoreError::ReadOnly(error)
     }
 
     fn handle_compact(&mut self, keep: Retention, answer: oneshot::Sender<Result<Compaction, StoreError>>) {

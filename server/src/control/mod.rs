@@ -13,6 +13,7 @@
 mod candidate;
 pub(crate) mod check;
 mod contents;
+mod disk;
 pub(crate) mod documents;
 mod history;
 mod key;

@@ -244,7 +244,14 @@ impl Shared {
             summary: label.summary.to_owned(),
             changes,
         };
-        store.commit(stored_revision(expected), commit).await.map(revision_of).map_err(failed)
+        let committed = store.commit(stored_revision(expected), commit).await;
+        match &committed {
+            Ok(_) => self.note_disk(Ok(())),
+            Err(CommitError::Store(error)) => self.note_disk(Err(error)),
+            // Whoever made the commit was at fault, or somebody was faster.
+            Err(_) => {}
+        }
+        committed.map(revision_of).map_err(failed)
     }
 
     /// All documents and overrides of weights once a candidate is laid over those of the API, and what was dropped of the

@@ -1,13 +1,13 @@
 //! Drives the files: waits for events, reads, loads, delivers, saves last good copies.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinError;
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 use xds_api::document::GroupedDocuments;
 use xds_api::handle::{BoxFuture, FileStatus, ReloadOutcome, WriteError};
 use xds_cache::Layer;
@@ -38,6 +38,9 @@ pub struct Parts {
     /// Where last good copies are.
     pub last_good: LastGood,
 }
+
+/// Takes in, after each attempt to save last good copies, why one could not be saved, or that all are.
+pub type Saved = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
 /// Takes in a load; answered when it is published, or refused.
 pub type Deliver =
@@ -145,7 +148,7 @@ impl FileSource {
     /// # Errors
     ///
     /// If the directory of the copies cannot be read.
-    pub fn open(parts: Parts) -> Result<(Self, FileSourceHandle), LastGoodError> {
+    pub fn open(parts: Parts, tell: Saved) -> Result<(Self, FileSourceHandle), LastGoodError> {
         let copies = parts.last_good.load_all()?;
         for note in &copies.notes {
             tracing::warn!(problem = %note, "last good copy left out");
@@ -166,7 +169,7 @@ impl FileSource {
             walk: None,
         };
         let (saver, to_save) = watch::channel(Arc::clone(&state));
-        tokio::spawn(save_copies(parts.last_good, state, to_save));
+        tokio::spawn(save_copies(parts.last_good, state, to_save, tell));
         let (sender, requests) = mpsc::channel(MAX_REQUESTS);
         let pace = Pace::new(parts.timing, Instant::now());
         let (waiting, delivered, logged) = (Vec::new(), None, BTreeSet::new());
@@ -346,42 +349,76 @@ fn log_summary(load: &FileLoad) {
     );
 }
 
-/// Saves what changed of the last good contents; of several states that wait, only the newest.
-async fn save_copies(last_good: LastGood, mut saved: Arc<State>, mut states: watch::Receiver<Arc<State>>) {
+/// Saves what changed of the last good contents; of several states that wait, only the newest. What could not be saved is
+/// tried again after a while.
+async fn save_copies(
+    last_good: LastGood,
+    mut saved: Arc<State>,
+    mut states: watch::Receiver<Arc<State>>,
+    tell: Saved,
+) {
     let last_good = Arc::new(last_good);
-    while states.changed().await.is_ok() {
+    let mut unsaved: Copies = BTreeMap::new();
+    loop {
+        tokio::select! {
+            changed = states.changed() => if changed.is_err() { return },
+            () = sleep(SAVE_AGAIN), if !unsaved.is_empty() => {}
+        }
         let state = Arc::clone(&states.borrow_and_update());
         let (before, store) = (saved, Arc::clone(&last_good));
         saved = Arc::clone(&state);
+        let due = std::mem::take(&mut unsaved);
         let saving = tokio::task::spawn_blocking(move || {
-            let changed: Vec<_> = persist::changed_copies(&before, &state).into_iter().collect();
-            // Each waits for the disk, which serves several at once.
-            std::thread::scope(|scope| {
-                for part in changed.chunks(changed.len().div_ceil(N_SAVERS).max(1)) {
-                    let store = &store;
-                    scope.spawn(move || {
-                        for (path, copy) in part {
-                            save_copy(store, path, copy.as_deref());
-                        }
-                    });
-                }
-            });
+            let mut due = due;
+            due.extend(persist::changed_copies(&before, &state));
+            save_all(&store, due)
         });
-        if saving.await.is_err() {
-            tracing::error!("saving last good copies failed");
+        match saving.await {
+            Ok((failed, failure)) => {
+                unsaved = failed;
+                tell(failure.as_deref());
+            }
+            Err(_) => tracing::error!("saving last good copies failed"),
         }
     }
 }
 
-fn save_copy(last_good: &LastGood, path: &str, copy: Option<&[u8]>) {
+/// Copies by the path of their file; `None` for a file that is gone.
+type Copies = BTreeMap<Arc<str>, Option<Vec<u8>>>;
+
+/// Saves copies, and returns those that could not be, with the last reason.
+fn save_all(store: &LastGood, due: Copies) -> (Copies, Option<String>) {
+    let due: Vec<_> = due.into_iter().collect();
+    let failed = Mutex::new((Copies::new(), None));
+    // Each waits for the disk, which serves several at once.
+    std::thread::scope(|scope| {
+        for part in due.chunks(due.len().div_ceil(N_SAVERS).max(1)) {
+            let failed = &failed;
+            scope.spawn(move || {
+                for (path, copy) in part {
+                    let Err(error) = save_copy(store, path, copy.as_deref()) else { continue };
+                    let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                    failed.1 = Some(chain(&error));
+                    // A copy that is too large will not be smaller later.
+                    if matches!(error, LastGoodError::File(_)) {
+                        failed.0.insert(Arc::clone(path), copy.clone());
+                    }
+                }
+            });
+        }
+    });
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn save_copy(last_good: &LastGood, path: &str, copy: Option<&[u8]>) -> Result<(), LastGoodError> {
     let done = match copy {
         Some(copy) => last_good.save(path, copy),
         None => last_good.remove(path),
     };
-    if let Err(error) = done {
-        let error = chain(&error);
+    done.inspect_err(|error| {
+        let error = chain(error);
         tracing::error!(path, error, "the last good copy could not be saved");
-    }
+    })
 }
 
 /// Whether nothing differs that is served or shown.
@@ -404,6 +441,8 @@ fn is_same(one: &FileLoad, other: &FileLoad) -> bool {
 
 /// Reloads are asked for by hand; more than that at once get their answer with the next one.
 const MAX_REQUESTS: usize = 16;
+/// How long after a failure copies are saved again: a disk that was full may have room by then.
+const SAVE_AGAIN: Duration = Duration::from_secs(10);
 /// How many copies are on their way to the disk at once.
 const N_SAVERS: usize = 8;
 /// How long the answer to a reload waits for removals while files go on changing.

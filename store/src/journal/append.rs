@@ -45,6 +45,16 @@ impl Tail {
         Ok(())
     }
 
+    /// Writes as a commit does, and takes it back.
+    ///
+    /// A crash in between leaves a torn end.
+    pub(crate) fn probe(&mut self) -> Result<(), AppendError> {
+        let end = self.end;
+        self.append(&[0; PROBE_BYTES])?;
+        self.end = end;
+        self.restore().map_err(|error| self.error("cut", error, false))
+    }
+
     fn error(&self, action: &'static str, error: io::Error, is_restored: bool) -> AppendError {
         AppendError { error: FileError::new(action, &self.segment.path, error), is_restored }
     }
@@ -68,3 +78,6 @@ impl Tail {
         self.segment.file.sync_all()
     }
 }
+
+/// A page, for which a file system needs room, and as much as a small commit.
+const PROBE_BYTES: usize = 4096;

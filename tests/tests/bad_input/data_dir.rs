@@ -69,6 +69,8 @@ async fn a_full_disk_refuses_the_write_and_loses_nothing() -> Result<()> {
     assert!(n_acknowledged > 3, "{}", refused.text());
     assert_eq!(refused.status, StatusCode::INSUFFICIENT_STORAGE, "{}", refused.text());
     assert!(refused.text().contains("No space left on device"), "{}", refused.text());
+    let health = server.request("GET", "/readyz", "").await?.text();
+    assert!(health.contains("changes cannot be stored") && health.contains("the disk is full"), "{health}");
     let snapshot = "/v1/groups/default/snapshot";
     assert_eq!(
         server.n_served(snapshot).await?,

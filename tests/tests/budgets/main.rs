@@ -4,6 +4,7 @@
 //! must be served all the while.
 
 mod client_status;
+mod disk;
 mod escapes;
 mod nodes;
 mod polling;

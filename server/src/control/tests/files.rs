@@ -140,6 +140,42 @@ async fn a_mass_removal_is_held_until_it_is_confirmed_or_gone() {
     assert_eq!(single.control.held(), None, "one resource is no mass");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_is_a_problem_until_something_can_be_stored() {
+    let store = MemoryStore::new();
+    let server = Server::without_files(&store);
+    tokio::spawn(server.control.clone().watch_disk());
+    let problem = || server.control.problems().join("");
+    server.write(put("g", "a", "1")).await.unwrap();
+    for by_commit in [true, false] {
+        *store.disk.lock().unwrap() = Some(std::io::ErrorKind::StorageFull);
+        server.write(put("g", "a", "2")).await.unwrap_err();
+        let told = problem();
+        assert!(told.contains("the disk is full; free some space") && told.contains("/data/"), "{told}");
+        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        assert_eq!(problem(), told, "it is still full");
+        *store.disk.lock().unwrap() = None;
+        if by_commit {
+            server.write(put("g", "b", "1")).await.unwrap();
+        } else {
+            tokio::time::sleep(std::time::Duration::from_secs(11)).await;
+        }
+        assert_eq!(problem(), "");
+    }
+    // What is wrong with a change is no problem of the disk.
+    store.is_failing.store(true, Ordering::Relaxed);
+    server.write(put("g", "a", "3")).await.unwrap_err();
+    assert_eq!(problem(), "");
+    server.control.note_copies(Some("the disk is full"));
+    assert!(
+        problem().contains("last good copies of files cannot be saved: the disk is full"),
+        "{}",
+        problem()
+    );
+    server.control.note_copies(None);
+    assert_eq!(problem(), "");
+}
+
 #[tokio::test]
 async fn files_are_served_though_the_store_fails_and_recorded_when_it_works() {
     let store = MemoryStore::new();

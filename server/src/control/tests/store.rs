@@ -1,14 +1,16 @@
 //! A store in memory, which fails when it is told to. Shares no code with the real one.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
+use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use tokio::sync::watch;
 use xds_store::{
-    BlobHash, BoxFuture, Commit, CommitError, Compaction, HistoryError, Record, Retention, Revision, Store,
-    StoreError,
+    BlobHash, BoxFuture, Commit, CommitError, Compaction, FileError, HistoryError, Record, Retention,
+    Revision, Store, StoreError,
 };
 
 /// The store. Its history has every state whole.
@@ -16,6 +18,8 @@ use xds_store::{
 pub(super) struct MemoryStore {
     /// Refuses commits while set.
     pub(super) is_failing: AtomicBool,
+    /// Refuses commits as a disk with this error does.
+    pub(super) disk: Mutex<Option<io::ErrorKind>>,
     /// How many commits it refused.
     pub(super) n_refused: AtomicUsize,
     blobs: Mutex<HashMap<BlobHash, Bytes>>,
@@ -27,9 +31,10 @@ pub(super) struct MemoryStore {
 type State = (Option<Record>, BTreeMap<String, BlobHash>);
 
 impl MemoryStore {
-    pub(super) fn new() -> std::sync::Arc<Self> {
-        std::sync::Arc::new(Self {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
             is_failing: AtomicBool::new(false),
+            disk: Mutex::default(),
             n_refused: AtomicUsize::new(0),
             blobs: Mutex::default(),
             states: Mutex::new(vec![(None, BTreeMap::new())]),
@@ -44,11 +49,18 @@ impl MemoryStore {
         texts.join("\n")
     }
 
+    fn write(&self) -> Result<(), StoreError> {
+        let Some(kind) = *self.disk.lock().unwrap() else { return Ok(()) };
+        let (path, source) = (PathBuf::from("/data/journal.log"), Arc::new(kind.into()));
+        Err(FileError { action: "append to", path, source }.into())
+    }
+
     fn try_commit(&self, expected: Revision, commit: Commit) -> Result<Revision, CommitError> {
         if self.is_failing.load(Ordering::Relaxed) {
             self.n_refused.fetch_add(1, Ordering::SeqCst);
             return Err(StoreError::Closed.into());
         }
+        self.write()?;
         let mut states = self.states.lock().unwrap();
         let head = Revision(states.len() as u64 - 1);
         if head != expected {
@@ -90,6 +102,10 @@ impl Store for MemoryStore {
             tokio::task::yield_now().await;
             self.try_commit(expected, commit)
         })
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async { self.write() })
     }
 
     fn blob(&self, hash: BlobHash) -> Result<Option<Bytes>, StoreError> {

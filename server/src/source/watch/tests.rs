@@ -44,7 +44,8 @@ impl World {
             codec: codec(),
             last_good: LastGood::open(&dir.path().join("good")).unwrap(),
         };
-        let (source, handle) = FileSource::open(parts).unwrap();
+        let (source, handle) =
+            FileSource::open(parts, Box::new(|failure| assert_eq!(failure, None))).unwrap();
         let (sender, deliveries) = watch::channel(Vec::new());
         let deliver: Deliver = Box::new(move |load, _| {
             sender.send_modify(|loads: &mut Vec<FileLoad>| loads.push(load));
@@ -263,7 +264,7 @@ async fn a_pull_that_takes_three_seconds_is_never_published_by_halves() {
         fs::remove_file(world.root().join(format!("f{n}.yaml"))).unwrap();
     }
     for n in 0..6 {
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        sleep(Duration::from_millis(500)).await;
         fs::write(world.root().join(format!("f{n}.yaml")), text(&format!("f{n}"), 1)).unwrap();
     }
     world.wait_for("f5", 1).await;
@@ -355,4 +356,19 @@ async fn wait_until(is_so: impl Fn() -> bool) {
         assert!(began.elapsed() < PATIENCE);
         tokio::task::yield_now().await;
     }
+}
+
+#[test]
+fn what_cannot_be_saved_is_kept_for_another_attempt() {
+    let dir = tempfile::tempdir().unwrap();
+    let copies = dir.path().join("good");
+    let store = LastGood::open(&copies).unwrap();
+    let due: Copies = (0..20).map(|n| (format!("{n}.yaml").into(), (n != 7).then(|| vec![n; 9]))).collect();
+    fs::remove_dir(&copies).unwrap();
+    let (failed, failure) = save_all(&store, due);
+    assert_eq!(failed.len(), 20);
+    assert!(failure.unwrap().contains("No such file"));
+    fs::create_dir(&copies).unwrap();
+    assert_eq!(save_all(&store, failed), (Copies::new(), None));
+    assert_eq!(store.load_all().unwrap().copies.len(), 19);
 }
