@@ -5,6 +5,7 @@ mod clock;
 mod documents;
 mod events;
 mod files;
+mod fuzz;
 mod history;
 mod model;
 mod observed;
