@@ -212,6 +212,7 @@ const MAX_REASON_BYTES: usize = 256;
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::{Value as Json, json};
 
     use super::*;
@@ -310,6 +311,19 @@ mod tests {
         let deep = "{\"a\":".repeat(100_000) + "1" + &"}".repeat(100_000);
         let poll = Poll::read(format!("{{\"node\": {{\"id\": \"n\", \"metadata\": {deep}}}}}").as_bytes());
         assert_eq!(poll.unwrap().n_left_out, 1);
+    }
+
+    proptest! {
+        /// Nothing makes it panic, and JSON that is no object is refused.
+        #[test]
+        fn no_body_makes_it_panic(text in "[\\[\\]{}:,\"a-c0-9 .\\\\u-]{0,60}", key in "(node|resource_names|id|metadata)") {
+            let _ = Poll::read(text.as_bytes());
+            let _ = Poll::read(format!("{{\"{key}\": {text}}}").as_bytes());
+            let body = format!("{{\"node\": {{\"{key}\": {text}}}}}");
+            if Poll::read(body.as_bytes()).is_ok() {
+                prop_assert!(serde_json::from_str::<Json>(&body).is_ok(), "{body}");
+            }
+        }
     }
 
     #[test]

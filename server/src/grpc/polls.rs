@@ -70,7 +70,7 @@ impl Polls {
         if announced > self.max_bytes {
             return Err(too_large);
         }
-        let mut reserved = self.bodies.reserve(0).ok_or(PollRefusal::Busy)?;
+        let mut reserved = self.bodies.reserve(POLL_BYTES).ok_or(PollRefusal::Busy)?;
         let mut bytes = Vec::new();
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(|_| PollRefusal::BrokenOff)?.into_data() else { continue };
@@ -102,5 +102,7 @@ impl Polls {
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
 /// As long as clients that are told to wait are likely to be there.
 const PLACE_PATIENCE: Duration = Duration::from_secs(5);
+/// What a poll counts for besides its body, so that those that wait are bounded in number too.
+const POLL_BYTES: usize = 4096;
 /// So many bodies of full size may be there for each place: one that is worked on, and others that come or wait.
 const BODIES_PER_PLACE: usize = 4;
