@@ -423,6 +423,8 @@ mod tests {
         let long = "ä".repeat(100_000);
         let (node, n_left_out) = with_metadata(fields([(long.clone(), value(Kind::StructValue(many)))]));
         assert_eq!((node.metadata.len(), n_left_out), (0, 1));
+        let (node, n_left_out) = with_metadata(fields([(long.clone(), truth())]));
+        assert_eq!((node.metadata.len(), n_left_out), (0, 1));
         let (node, n_left_out) = with_metadata(fields([("a".to_owned(), value(Kind::StringValue(long)))]));
         assert_eq!((node.metadata.len(), n_left_out), (0, 1));
         let text = "x".repeat(MAX_TEXT_BYTES);

@@ -184,9 +184,11 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
     let forever =
         axum::body::Body::from_stream(futures_util::stream::pending::<Result<&str, std::io::Error>>());
     let request = http::Request::post("/v3/discovery:clusters").body(forever).unwrap();
+    let began = tokio::time::Instant::now();
     let slow = tokio::spawn(world.grpc.rest_routes().call(request));
     assert_eq!(poll(&world, "clusters", json!({"node": {"id": "n"}})).await.0, 200, "it takes no place");
     assert_eq!(slow.await.unwrap().unwrap().status(), 408);
+    assert!(began.elapsed() < std::time::Duration::from_secs(30), "{:?} of paused time", began.elapsed());
     assert!(world.metrics.render().contains("xds_refused_total{reason=\"polls\"} 1"));
 }
 
