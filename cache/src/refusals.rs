@@ -45,7 +45,7 @@ reasons! {
     Types = "types", "100 types on a stream";
     /// A rollout would call a host that may not be called.
     CallTarget = "call-target", "--webhook-allow";
-    /// Every place for a discovery stream is taken.
+    /// Every place for a stream is taken, or one that has not named a node had to make room for another.
     Streams = "streams", "--max-streams";
     /// The body of a poll is too large.
     PollSize = "poll-size", "--max-poll-bytes";
@@ -65,6 +65,12 @@ reasons! {
     NodeMemory = "node-memory", "--max-node-memory";
     /// Of a node only what is decided by is kept, so that client status shows no more; the client is served.
     NodeDetails = "node-details", "--max-node-memory";
+    /// A stream did not send its first request in time.
+    FirstRequest = "first-request", "--first-request-timeout";
+    /// There is no room for a message while it is being received.
+    ReceiveBytes = "receive-bytes", "--max-receive-bytes";
+    /// A message did not come whole in time.
+    SlowMessage = "slow-message", "10 s without progress";
 }
 
 /// One reason, as far as anything was refused for it.

@@ -113,6 +113,12 @@ pub struct ListenConfig {
 pub struct Limits {
     /// The largest message that is received, in bytes.
     pub max_message_bytes: usize,
+    /// Bytes of messages that have not come whole, of all clients together.
+    pub max_receive_bytes: usize,
+    /// Bytes of large messages that have not come whole, of one address.
+    pub max_receive_bytes_per_address: usize,
+    /// How long a stream may take to send its first request.
+    pub first_request_timeout: Duration,
     /// Bytes of resources in one response where it can be split.
     pub max_response_bytes: usize,
     /// How long what refers to something new waits for a silent client.
@@ -277,6 +283,9 @@ impl TryFrom<ServeArgs> for Config {
             polling: args.polling.into(),
             limits: Limits {
                 max_message_bytes: limits.max_message_bytes,
+                max_receive_bytes: limits.max_receive_bytes,
+                max_receive_bytes_per_address: limits.max_receive_bytes_per_address,
+                first_request_timeout: limits.first_request_timeout,
                 max_response_bytes: limits.max_response_bytes,
                 addition_grace: limits.addition_grace,
                 removal_grace: limits.removal_grace,
@@ -363,6 +372,18 @@ fn check_bounds(args: &ServeArgs) -> Result<(), ConfigError> {
         (args.loads.max_load_series >= 1, "max-load-series", "1"),
         // Envoy's node alone has 61 kB.
         (limits.max_message_bytes >= 128 << 10, "max-message-bytes", "128KiB"),
+        // One half is for small messages.
+        (
+            limits.max_receive_bytes / 2 >= limits.max_message_bytes,
+            "max-receive-bytes",
+            "twice --max-message-bytes",
+        ),
+        (
+            limits.max_receive_bytes_per_address >= limits.max_message_bytes,
+            "max-receive-bytes-per-address",
+            "--max-message-bytes",
+        ),
+        (limits.first_request_timeout >= millis(100), "first-request-timeout", "100ms"),
         (limits.max_response_bytes >= 1 << 10, "max-response-bytes", "1KiB"),
         (limits.max_names_per_type >= 1, "max-names-per-type", "1"),
         // An Envoy that polls sends its whole node with every poll.
@@ -441,6 +462,14 @@ mod tests {
             ("--load-report-interval 999ms", Some("--load-report-interval must be at least 1s")),
             ("--load-window 20s", Some("--load-window must be at least three times --load-report-interval")),
             ("--load-window 3s --load-report-interval 1s", None),
+            (
+                "--max-message-bytes 1GiB",
+                Some("--max-receive-bytes must be at least twice --max-message-bytes"),
+            ),
+            (
+                "--max-receive-bytes-per-address 63MiB",
+                Some("--max-receive-bytes-per-address must be at least --max-message-bytes"),
+            ),
             ("--max-streams 0", Some("--max-streams must be at least 1")),
             ("--webhook-allow *.example.com,10.0.0.0/8 --webhook-allow ::1", None),
             ("--webhook-allow http://a", Some("--webhook-allow `http://a` names no hosts")),

@@ -6,6 +6,7 @@ pub mod control;
 pub mod drain;
 mod escape;
 pub mod grpc;
+mod listen;
 pub mod metrics;
 pub mod rollouts;
 pub mod run;

@@ -23,7 +23,7 @@ use xds_store::{JournalStore, LastGood};
 use crate::config::{Config, ListenConfig};
 use crate::control::{self, Control};
 use crate::drain;
-use crate::grpc::{Boards, Grpc, GrpcConfig};
+use crate::grpc::{Boards, Grpc, GrpcConfig, ReceiveLimits};
 use crate::metrics::{Metrics, PublicationSource};
 use crate::rollouts::{self, Rollouts};
 use crate::source::timing::Timing;
@@ -150,6 +150,13 @@ impl Parts {
             max_polls: config.polling.max_polls,
             hosts: config.polling.hosts.clone(),
             max_node_memory: config.limits.max_node_memory,
+            receive: ReceiveLimits {
+                process: config.limits.max_receive_bytes,
+                per_source: config.limits.max_receive_bytes_per_address,
+                per_connection: config.limits.max_message_bytes,
+                patience: MESSAGE_PATIENCE,
+            },
+            first_request_timeout: config.limits.first_request_timeout,
             max_streams: config.limits.max_streams,
             max_streams_per_connection: config.limits.max_streams_per_connection,
             keepalive_interval: config.keepalive.interval,
@@ -404,5 +411,7 @@ async fn retire_views(publisher: Arc<Publisher>) {
 
 /// A view is dropped one to two intervals after its last client.
 const RETIRE_INTERVAL: Duration = Duration::from_secs(60);
+/// How long a message may make no progress: a lost packet is sent again within seconds.
+const MESSAGE_PATIENCE: Duration = Duration::from_secs(10);
 /// What is still running this long after the drain timeout is left behind.
 const LINGER: Duration = Duration::from_secs(1);

@@ -181,6 +181,18 @@ pub struct LimitArgs {
     #[arg(long, env = "XDS_SERVER_MAX_MESSAGE_BYTES", value_name = "SIZE", default_value = "64MiB",
         value_parser = parse_size)]
     pub max_message_bytes: usize,
+    /// How much of messages may be under way at once, all clients together
+    #[arg(long, env = "XDS_SERVER_MAX_RECEIVE_BYTES", value_name = "SIZE", default_value = "1GiB",
+        value_parser = parse_size)]
+    pub max_receive_bytes: usize,
+    /// How much of messages over 64KiB may be under way from one address
+    #[arg(long, env = "XDS_SERVER_MAX_RECEIVE_BYTES_PER_ADDRESS", value_name = "SIZE", default_value = "256MiB",
+        value_parser = parse_size)]
+    pub max_receive_bytes_per_address: usize,
+    /// How long a new stream may take to send its first request
+    #[arg(long, env = "XDS_SERVER_FIRST_REQUEST_TIMEOUT", value_name = "DURATION", default_value = "10s",
+        value_parser = parse_duration)]
+    pub first_request_timeout: Duration,
     /// The largest response, where the protocol lets it be split
     #[arg(long, env = "XDS_SERVER_MAX_RESPONSE_BYTES", value_name = "SIZE", default_value = "3MiB",
         value_parser = parse_size)]

@@ -26,9 +26,9 @@ use crate::grpc::convert::Incoming;
 use crate::grpc::frames::Frames;
 use crate::grpc::pace::{Place, Waiting};
 use crate::grpc::requests::RequestFrames;
-use crate::grpc::serve::Peer;
 use crate::grpc::streams::OpenStream;
 use crate::grpc::trace;
+use crate::listen::Peer;
 
 /// One discovery stream.
 pub(crate) struct DiscoveryBody {
@@ -108,8 +108,8 @@ impl DiscoveryBody {
     ///
     /// The status that the stream ends with; `OK` if the client is done.
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response, Status>> {
-        if self.open.is_ending() {
-            return Poll::Ready(Err(Status::unavailable("the server is shutting down")));
+        if let Some(ending) = self.open.ending() {
+            return Poll::Ready(Err(ending.into()));
         }
         self.poll_requests(cx)?;
         self.poll_view(cx)?;
@@ -134,7 +134,12 @@ impl DiscoveryBody {
         for _ in 0..MAX_REQUESTS_PER_POLL {
             let Some(requests) = &mut self.requests else { return Ok(()) };
             match requests.poll_message(cx) {
-                Poll::Pending => return Ok(()),
+                Poll::Pending => {
+                    if self.joined.is_none() {
+                        self.open.set_receiving(requests.is_receiving_large());
+                    }
+                    return Ok(());
+                }
                 Poll::Ready(None) => self.requests = None,
                 Poll::Ready(Some(message)) => {
                     let message = message?;

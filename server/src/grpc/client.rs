@@ -21,8 +21,8 @@ use crate::grpc::budget::Reserved;
 use crate::grpc::convert::SentNode;
 use crate::grpc::identity::Identity;
 use crate::grpc::node::{MAX_TEXT_BYTES, kept_bytes};
-use crate::grpc::serve::Peer;
 use crate::grpc::streams::{OpenStream, StreamHandle};
+use crate::listen::Peer;
 use crate::metrics::{Metrics, RequestKind};
 
 /// What a stream is, from its path on.
@@ -115,7 +115,7 @@ impl SharedClient {
         let info = StreamInfo {
             id: stream.id,
             node: Arc::clone(&client.node),
-            address: Arc::clone(&peer.address),
+            address: Arc::clone(peer.address()),
             variant: kind.variant,
             service: kind.service.clone(),
             since: SystemTime::now(),
@@ -155,7 +155,7 @@ impl SharedClient {
         identity: Identity,
         reserved: Reserved,
     ) -> Arc<Self> {
-        let key = ClientKey { connection: peer.connection, node_id: node.id.clone() };
+        let key = ClientKey { connection: peer.connection(), node_id: node.id.clone() };
         let mut by_key = grpc.clients.lock();
         let found = by_key.get(&key).and_then(Weak::upgrade);
         if let Some(client) = found {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use xds_session::Limits;
 
+use crate::grpc::ReceiveLimits;
+
 /// The settings of the gRPC services, with limits on everything that a client can make grow.
 #[derive(Clone, Debug)]
 pub struct GrpcConfig {
@@ -28,6 +30,10 @@ pub struct GrpcConfig {
     /// How much is kept of the nodes of all clients, in bytes: one half for what the server decides by, the other for
     /// what it shows to operators.
     pub max_node_memory: usize,
+    /// Bytes of messages that have not come whole.
+    pub receive: ReceiveLimits,
+    /// How long a stream may be silent before it names its node.
+    pub first_request_timeout: Duration,
     /// How many discovery streams the process has at most.
     pub max_streams: usize,
     /// How many streams one connection has at most; Envoy without ADS opens one per cluster (pitfall 60).
@@ -61,6 +67,13 @@ impl Default for GrpcConfig {
             max_polls: 16,
             hosts: vec![],
             max_node_memory: 512 * 1024 * 1024,
+            receive: ReceiveLimits {
+                process: 1024 * 1024 * 1024,
+                per_source: 256 * 1024 * 1024,
+                per_connection: 64 * 1024 * 1024,
+                patience: Duration::from_secs(10),
+            },
+            first_request_timeout: Duration::from_secs(10),
             max_streams: 200_000,
             max_streams_per_connection: 1_000_000,
             connection_window: 4 * 1024 * 1024,

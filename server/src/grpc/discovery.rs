@@ -10,16 +10,17 @@ use axum::routing::any;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, StatusCode};
 use tonic::Status;
+use xds_cache::ResourceType;
 use xds_cache::status::Variant;
-use xds_cache::{Reason, ResourceType};
 
 use crate::grpc::Grpc;
 use crate::grpc::body::DiscoveryBody;
 use crate::grpc::client::StreamKind;
 use crate::grpc::fetch;
-use crate::grpc::requests::RequestFrames;
-use crate::grpc::serve::{CLIENT_STATUS_SERVICE, Peer};
-use crate::grpc::streams::OpenError;
+use crate::grpc::receive::Meter;
+use crate::grpc::requests::{RequestFrames, Rules};
+use crate::grpc::serve::CLIENT_STATUS_SERVICE;
+use crate::listen::Peer;
 
 /// One method of a discovery service.
 #[derive(Debug)]
@@ -119,14 +120,16 @@ async fn serve(grpc: Arc<Grpc>, method: &'static Method, request: Request) -> Re
     }
     refuse_compressed(&parts.headers)?;
     let peer = parts.extensions.get::<Peer>().cloned().unwrap_or_else(Peer::unknown);
-    let mut requests = RequestFrames::new(body, grpc.config.max_message_bytes);
+    let node_field = match method.call {
+        Call::Stream(Variant::Delta) => DELTA_NODE,
+        Call::Stream(Variant::Sotw) | Call::Fetch => SOTW_NODE,
+    };
+    let max_message_bytes = grpc.config.max_message_bytes;
+    let rules = Rules { max_message_bytes, node_field: Some(node_field) };
+    let mut requests = RequestFrames::new(body, rules, Meter::new(&grpc.receiving, peer.clone()));
     match (method.call, &method.resource_type) {
         (Call::Stream(variant), service) => {
-            let open = grpc.streams.open().inspect_err(|error| {
-                if let OpenError::TooMany { .. } = error {
-                    grpc.refuse(Reason::Streams, &peer, error);
-                }
-            })?;
+            let open = grpc.streams.open(&peer)?;
             let kind = StreamKind { variant, service: service.clone() };
             Ok(answer(Body::new(DiscoveryBody::new(grpc, open, kind, peer, requests))))
         }
@@ -194,6 +197,9 @@ const SDS: &str = "envoy.service.secret.v3.SecretDiscoveryService";
 const RTDS: &str = "envoy.service.runtime.v3.RuntimeDiscoveryService";
 const ECDS: &str = "envoy.service.extension.v3.ExtensionConfigDiscoveryService";
 
+/// `node` of a `DiscoveryRequest`, and of a `DeltaDiscoveryRequest`.
+const SOTW_NODE: u32 = 2;
+const DELTA_NODE: u32 = 1;
 const GRPC: &str = "application/grpc";
 const GRPC_ENCODING: &str = "grpc-encoding";
 

@@ -17,7 +17,7 @@ use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStat
 use envoy_types::pb::google::protobuf::Duration as ProtoDuration;
 use futures_util::Stream;
 use prost::Message as _;
-use tonic::{Code, Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 use xds_cache::loads::{ClusterReport, Counts, LocalityReport, Metric, Place, Reporter};
 use xds_cache::{Locality, Node, ResourceType, TypeTable, View, ViewReceiver};
@@ -26,8 +26,8 @@ use xds_session::SessionError;
 use crate::grpc::Grpc;
 use crate::grpc::budget::Reserved;
 use crate::grpc::convert::SentNode;
-use crate::grpc::serve::Peer;
 use crate::grpc::streams::OpenStream;
+use crate::listen::Peer;
 
 /// The gRPC service.
 #[derive(Debug)]
@@ -45,8 +45,8 @@ impl LoadReportingService for LoadReporting {
         &self,
         requests: Request<Streaming<LoadStatsRequest>>,
     ) -> Result<Response<Self::StreamLoadStatsStream>, Status> {
-        let open = self.grpc.streams.open()?;
         let peer = requests.extensions().get::<Peer>().cloned().unwrap_or_else(Peer::unknown);
+        let open = self.grpc.streams.open(&peer)?;
         let stream =
             LoadStream::new(Arc::clone(&self.grpc), open, peer, self.interval, requests.into_inner());
         let responses = futures_util::stream::unfold(Some(stream), |stream| async {
@@ -145,7 +145,7 @@ impl LoadStream {
         let Self { open, requests, client, .. } = self;
         let ending = poll_fn(|cx| {
             open.register(cx.waker());
-            if open.is_ending() { Poll::Ready(()) } else { Poll::Pending }
+            open.ending().map_or(Poll::Pending, Poll::Ready)
         });
         let changed = async {
             match client {
@@ -155,8 +155,8 @@ impl LoadStream {
         };
         tokio::select! {
             biased;
-            () = ending => Err(Status::unavailable("the server is shutting down")),
-            request = requests.message() => Ok(match request.map_err(refusal)? {
+            ending = ending => Err(ending.into()),
+            request = requests.message() => Ok(match request? {
                 Some(request) => Event::Request(Box::new(request)),
                 None => Event::End,
             }),
@@ -171,6 +171,7 @@ impl LoadStream {
     fn handle_request(&mut self, request: LoadStatsRequest) -> Result<(), Status> {
         if self.client.is_none() {
             self.client = Some(ReportingClient::new(&self.grpc, &self.peer, request.node.as_ref())?);
+            self.open.set_named();
         }
         let Some(client) = &mut self.client else { return Ok(()) };
         if request.cluster_stats.is_empty() {
@@ -302,14 +303,6 @@ impl Asked {
             report_endpoint_granularity: false,
         }
     }
-}
-
-/// A message over the limit ends a stream as it does everywhere else; the library has another code for it.
-fn refusal(status: Status) -> Status {
-    if status.code() == Code::OutOfRange {
-        return Status::resource_exhausted(format!("{} (max_message_bytes)", status.message()));
-    }
-    status
 }
 
 /// What the board takes of a cluster's report.

@@ -22,10 +22,12 @@ mod identity;
 mod json_answer;
 mod loads;
 mod matcher;
+mod metered;
 mod node;
 mod pace;
 mod poll;
 mod polls;
+mod receive;
 mod requests;
 mod rest;
 mod serve;
@@ -44,6 +46,7 @@ use xds_cache::{LoadBoard, Publisher, Refusals, StatusBoard};
 use xds_codec::Codec;
 
 pub use config::{GrpcConfig, MIN_LOAD_REPORT_INTERVAL};
+pub use receive::ReceiveLimits;
 pub use serve::ServeError;
 
 use crate::metrics::Metrics;
@@ -75,6 +78,10 @@ pub struct Grpc {
     metrics: Arc<Metrics>,
     config: GrpcConfig,
     streams: Arc<streams::Streams>,
+    /// Calls of other services than discovery and load reports.
+    calls: Arc<streams::Streams>,
+    admin_calls: Arc<streams::Streams>,
+    receiving: Arc<receive::Receiving>,
     clients: Arc<client::Clients>,
     /// Room for what is kept of the nodes to decide by.
     nodes: Arc<budget::Budget>,
@@ -96,10 +103,13 @@ impl Grpc {
             publisher,
             board,
             loads,
-            refusals,
             codec,
             metrics,
-            streams: streams::Streams::new(config.max_streams),
+            streams: streams::Streams::new(config.max_streams, Arc::clone(&refusals)),
+            calls: streams::Streams::new(MAX_CALLS, Arc::clone(&refusals)),
+            admin_calls: streams::Streams::new(MAX_CALLS, Arc::clone(&refusals)),
+            receiving: receive::Receiving::new(config.receive, Arc::clone(&refusals)),
+            refusals,
             clients: Arc::default(),
             nodes: budget::Budget::new(config.max_node_memory / 2),
             identities: identity::Identities::new(config.max_node_memory / 2),
@@ -119,3 +129,7 @@ impl Grpc {
         &self.config
     }
 }
+
+/// Calls of client status, health and reflection that are open at once on a port: beyond it the oldest one ends. Who checks a
+/// server's health is not many, and asks again.
+const MAX_CALLS: usize = 1000;

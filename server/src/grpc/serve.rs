@@ -1,38 +1,31 @@
 //! The xDS port: accepting connections, and ending them in good order.
 
-use std::collections::HashMap;
-use std::fmt;
 use std::future::Future;
-use std::io;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_server::LoadReportingServiceServer;
 use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service_server::ClientStatusDiscoveryServiceServer;
-use futures_util::Stream;
-use futures_util::task::AtomicWaker;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio::time::Sleep;
+use tokio::time::MissedTickBehavior;
 use tonic::service::Routes;
 use tonic::transport::Server;
-use tonic::transport::server::Connected;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
-use tracing::{info, warn};
+use tracing::info;
 use xds_cache::Node;
 
 use crate::grpc::csds::{self, ClientStatus};
 use crate::grpc::guard::guard;
 use crate::grpc::loads::LoadReporting;
+use crate::grpc::metered::Metered;
+use crate::grpc::requests::Rules;
 use crate::grpc::streams::Streams;
 use crate::grpc::{Grpc, discovery};
+use crate::listen::{Connections, incoming};
 
 /// Why the port cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -45,24 +38,6 @@ pub enum ServeError {
     #[error("the xDS port failed")]
     Transport(#[from] tonic::transport::Error),
 }
-
-/// The other end of a connection; every request carries it as an extension.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Peer {
-    /// Unique while the process lives.
-    pub(crate) connection: u64,
-    /// The address that the connection came from.
-    pub(crate) address: Arc<str>,
-}
-
-impl Peer {
-    /// Of a request that came by another way than a connection of ours.
-    pub(crate) fn unknown() -> Self {
-        Self { connection: LAST_CONNECTION.fetch_add(1, Ordering::Relaxed) + 1, address: "unknown".into() }
-    }
-}
-
-static LAST_CONNECTION: AtomicU64 = AtomicU64::new(0);
 
 impl Grpc {
     /// Serves connections of `listener` until `shutdown` comes, then ends all streams within
@@ -82,6 +57,7 @@ impl Grpc {
         let connections = Arc::new(Connections::default());
         let (reporter, health) = tonic_health::server::health_reporter();
         self.report(&reporter, ServingStatus::NotServing).await;
+        let health = self.metered(health.max_decoding_message_size(MAX_SMALL_CALL), &self.calls);
         let routes = self.routes()?.add_service(health).into_axum_router();
         let routes = Routes::from(routes.layer(from_fn_with_state(Arc::clone(self), guard)));
         let (stop, stopped) = oneshot::channel::<()>();
@@ -92,6 +68,7 @@ impl Grpc {
             let _ = stopped.await;
         });
         tokio::pin!(server);
+        let sweeping = self.sweep();
         let running = async {
             self.wait_loaded().await;
             self.report(&reporter, ServingStatus::Serving).await;
@@ -101,6 +78,7 @@ impl Grpc {
             served = &mut server => return Ok(served?),
             () = shutdown => {}
             () = running => {}
+            () = sweeping => {}
         }
         self.report(&reporter, ServingStatus::NotServing).await;
         let _ = stop.send(());
@@ -128,16 +106,18 @@ impl Grpc {
         // Without it, clients are told that it is not implemented, and go on (row A219).
         if let Some(interval) = self.config.load_report_interval {
             let loads = LoadReporting { grpc: Arc::clone(self), interval };
-            let loads = LoadReportingServiceServer::new(loads);
-            routes = routes.add_service(loads.max_decoding_message_size(self.config.max_message_bytes));
+            let max_message_bytes = self.config.max_message_bytes;
+            let loads = LoadReportingServiceServer::new(loads).max_decoding_message_size(max_message_bytes);
+            let rules = Rules { max_message_bytes, node_field: Some(LOAD_STATS_NODE) };
+            routes = routes.add_service(Metered::new(loads, self, rules, None));
             names.push(LOAD_REPORTING_SERVICE);
         }
         if self.config.client_status {
             let router = routes.into_axum_router().merge(csds::json::routes(self));
-            routes = Routes::from(router).add_service(self.client_status_service());
+            routes = Routes::from(router).add_service(self.client_status_service(&self.calls));
             names.push(CLIENT_STATUS_SERVICE);
         }
-        self.add_reflection(routes, &names)
+        self.add_reflection(routes, &names, &self.calls)
     }
 
     /// What operators are served: client status over gRPC and in JSON, reflection, and the polling endpoints. It has no
@@ -148,18 +128,27 @@ impl Grpc {
     /// [`ServeError::Reflection`].
     pub fn admin_routes(self: &Arc<Self>) -> Result<Router, ServeError> {
         let router = self.rest_routes().merge(csds::json::routes(self));
-        let routes = Routes::from(router).add_service(self.client_status_service());
+        let routes = Routes::from(router).add_service(self.client_status_service(&self.admin_calls));
         let names = [&[CLIENT_STATUS_SERVICE][..], &REFLECTION_SERVICES].concat();
-        self.add_reflection(routes, &names).map(Routes::into_axum_router)
+        self.add_reflection(routes, &names, &self.admin_calls).map(Routes::into_axum_router)
     }
 
-    fn client_status_service(self: &Arc<Self>) -> ClientStatusDiscoveryServiceServer<ClientStatus> {
+    fn client_status_service(
+        self: &Arc<Self>,
+        calls: &Arc<Streams>,
+    ) -> Metered<ClientStatusDiscoveryServiceServer<ClientStatus>> {
         let service = ClientStatusDiscoveryServiceServer::new(ClientStatus(Arc::clone(self)));
-        service.max_decoding_message_size(csds::MAX_REQUEST_BYTES)
+        let service = service.max_decoding_message_size(csds::MAX_REQUEST_BYTES);
+        Metered::new(service, self, rules(csds::MAX_REQUEST_BYTES), Some(Arc::clone(calls)))
     }
 
     /// Adds the services that tell which services there are.
-    fn add_reflection(&self, routes: Routes, names: &[&str]) -> Result<Routes, ServeError> {
+    fn add_reflection(
+        self: &Arc<Self>,
+        routes: Routes,
+        names: &[&str],
+        calls: &Arc<Streams>,
+    ) -> Result<Routes, ServeError> {
         let reflection = || {
             names.iter().fold(
                 tonic_reflection::server::Builder::configure()
@@ -170,7 +159,28 @@ impl Grpc {
                 |builder, name| builder.with_service_name(*name),
             )
         };
-        Ok(routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?))
+        let v1 = reflection().build_v1()?.max_decoding_message_size(MAX_SMALL_CALL);
+        let v1alpha = reflection().build_v1alpha()?.max_decoding_message_size(MAX_SMALL_CALL);
+        Ok(routes.add_service(self.metered(v1, calls)).add_service(self.metered(v1alpha, calls)))
+    }
+
+    /// A service whose messages are names.
+    fn metered<S>(self: &Arc<Self>, service: S, calls: &Arc<Streams>) -> Metered<S> {
+        Metered::new(service, self, rules(MAX_SMALL_CALL), Some(Arc::clone(calls)))
+    }
+
+    /// Ends what takes too long, for ever.
+    async fn sweep(&self) {
+        let shortest = self.config.first_request_timeout.min(self.config.receive.patience);
+        let mut ticks = tokio::time::interval((shortest / 4).clamp(MIN_SWEEP, MAX_SWEEP));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let now = ticks.tick().await.into_std();
+            self.streams.sweep(now, self.config.first_request_timeout);
+            self.calls.sweep(now, Duration::MAX);
+            self.admin_calls.sweep(now, Duration::MAX);
+            self.receiving.sweep(now);
+        }
     }
 
     async fn report(&self, reporter: &HealthReporter, status: ServingStatus) {
@@ -219,173 +229,9 @@ impl Streams {
     }
 }
 
-/// The connections of `listener`. Never ends, and never fails: what goes wrong with accepting is logged and tried again.
-fn incoming(
-    listener: TcpListener,
-    connections: Arc<Connections>,
-    silence: Duration,
-) -> impl Stream<Item = Result<Connection, io::Error>> {
-    futures_util::stream::unfold((listener, connections), move |(listener, connections)| async move {
-        loop {
-            match listener.accept().await {
-                Ok((stream, address)) => {
-                    // Without it the algorithms of both ends wait for each other (40 ms for every response).
-                    if let Err(error) = stream.set_nodelay(true) {
-                        warn!(%address, %error, "a connection could not be set up");
-                        continue;
-                    }
-                    let connection = connections.add(stream, &address.to_string(), silence);
-                    return Some((Ok(connection), (listener, connections)));
-                }
-                Err(error) if is_of_one_connection(&error) => {}
-                Err(error) => {
-                    warn!(%error, "no connection can be accepted");
-                    tokio::time::sleep(ACCEPT_RETRY).await;
-                }
-            }
-        }
-    })
-}
-
-/// Whether only the connection that was to be accepted failed.
-fn is_of_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused
-    )
-}
-
-/// All open connections, to be cut off at the end.
-#[derive(Debug, Default)]
-struct Connections {
-    open: Mutex<HashMap<u64, Arc<Cut>>>,
-}
-
-/// How a connection is cut off from outside.
-#[derive(Debug, Default)]
-struct Cut {
-    is_cut: AtomicBool,
-    waker: AtomicWaker,
-}
-
-/// An accepted connection.
-struct Connection {
-    stream: TcpStream,
-    peer: Peer,
-    cut: Arc<Cut>,
-    connections: Arc<Connections>,
-    opening: Option<Opening>,
-}
-
-/// The time until a connection has said what protocol it speaks. Nobody pings it before that.
-struct Opening {
-    n_read: usize,
-    patience: Pin<Box<Sleep>>,
-}
-
-impl Connections {
-    fn add(self: &Arc<Self>, stream: TcpStream, address: &str, silence: Duration) -> Connection {
-        let connection = LAST_CONNECTION.fetch_add(1, Ordering::Relaxed) + 1;
-        let cut = Arc::new(Cut::default());
-        self.lock().insert(connection, Arc::clone(&cut));
-        let peer = Peer { connection, address: address.into() };
-        let opening = Some(Opening { n_read: 0, patience: Box::pin(tokio::time::sleep(silence)) });
-        Connection { stream, peer, cut, connections: Arc::clone(self), opening }
-    }
-
-    fn cut_off(&self) {
-        let open = self.lock();
-        if !open.is_empty() {
-            info!(n_connections = open.len(), "cutting off the connections that are left");
-        }
-        for cut in open.values() {
-            cut.is_cut.store(true, Ordering::Release);
-            cut.waker.wake();
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Cut>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Connection {
-    fn check(&self) -> io::Result<()> {
-        if self.cut.is_cut.load(Ordering::Acquire) {
-            return Err(io::ErrorKind::ConnectionAborted.into());
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Connection({})", self.peer.address)
-    }
-}
-
-impl Connected for Connection {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        self.peer.clone()
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.connections.lock().remove(&self.peer.connection);
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.cut.waker.register(cx.waker());
-        self.check()?;
-        let n_before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        let Some(opening) = &mut self.opening else { return read };
-        opening.n_read += buffer.filled().len() - n_before;
-        if opening.n_read >= PREFACE {
-            self.opening = None;
-        } else if read.is_pending() {
-            ready!(opening.patience.as_mut().poll(cx));
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        read
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        self.check()?;
-        Pin::new(&mut self.stream).poll_write(cx, data)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.check()?;
-        Pin::new(&mut self.stream).poll_write_vectored(cx, data)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
+/// The rules of a service that asks for no node.
+fn rules(max_message_bytes: usize) -> Rules {
+    Rules { max_message_bytes, node_field: None }
 }
 
 const LOAD_REPORTING_SERVICE: &str = "envoy.service.load_stats.v3.LoadReportingService";
@@ -394,8 +240,6 @@ pub(crate) const CLIENT_STATUS_SERVICE: &str = "envoy.service.status.v3.ClientSt
 const OTHER_SERVICES: [&str; 3] = ["grpc.health.v1.Health", REFLECTION_SERVICES[0], REFLECTION_SERVICES[1]];
 const REFLECTION_SERVICES: [&str; 2] =
     ["grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"];
-/// How long HTTP/2's opening words are, in bytes.
-const PREFACE: usize = 24;
 /// Below it the HTTP/2 library ends connections that open thousands of streams at once.
 const MIN_CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// How long other calls may take to end once all streams are gone.
@@ -404,5 +248,10 @@ const LINGER: Duration = Duration::from_millis(500);
 const SPREAD_PER_STREAM: Duration = Duration::from_millis(1);
 /// How often a bunch of streams is ended.
 const TICK: Duration = Duration::from_millis(10);
-/// How long to wait when nothing can be accepted, as when the process has no file descriptors left.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// `node` of a `LoadStatsRequest`.
+const LOAD_STATS_NODE: u32 = 1;
+/// The largest message of services that are asked for names.
+const MAX_SMALL_CALL: usize = 64 * 1024;
+/// How often is looked for what takes too long: a quarter of the time that it may take, within these bounds.
+const MIN_SWEEP: Duration = Duration::from_millis(50);
+const MAX_SWEEP: Duration = Duration::from_secs(1);

@@ -9,13 +9,14 @@ use xds_session::SessionError;
 use crate::grpc::Grpc;
 use crate::grpc::convert::RequestError;
 use crate::grpc::node::NodeError;
-use crate::grpc::serve::Peer;
-use crate::grpc::streams::OpenError;
+use crate::grpc::receive::ReceiveError;
+use crate::grpc::streams::{OpenError, StreamEnding};
+use crate::listen::Peer;
 
 impl Grpc {
     /// Counts a request of `peer` that passed a limit.
     pub(crate) fn refuse(&self, reason: Reason, peer: &Peer, detail: impl std::fmt::Display) {
-        self.refusals.record(reason, &format!("{}: {detail}", peer.address), SystemTime::now());
+        self.refusals.record(reason, &format!("{}: {detail}", peer.address()), SystemTime::now());
     }
 
     /// The status of a stream whose client broke the protocol; counted if it passed a limit.
@@ -75,6 +76,30 @@ fn status_of_session(error: &SessionError, message: String) -> Status {
         | SessionError::TooManyTypes { .. } => Status::resource_exhausted(message),
         SessionError::WrongStream => Status::internal(message),
         _ => Status::unknown(message),
+    }
+}
+
+impl From<ReceiveError> for Status {
+    fn from(error: ReceiveError) -> Self {
+        let message = error.to_string();
+        match error {
+            ReceiveError::TooLarge { .. }
+            | ReceiveError::NoNode { .. }
+            | ReceiveError::Displaced
+            | ReceiveError::NoRoom { .. } => Self::resource_exhausted(message),
+            ReceiveError::TooSlow { .. } => Self::deadline_exceeded(message),
+        }
+    }
+}
+
+impl From<StreamEnding> for Status {
+    fn from(ending: StreamEnding) -> Self {
+        let message = ending.to_string();
+        match ending {
+            StreamEnding::Shutdown => Self::unavailable(message),
+            StreamEnding::Displaced => Self::resource_exhausted(message),
+            StreamEnding::Silent => Self::deadline_exceeded(message),
+        }
     }
 }
 

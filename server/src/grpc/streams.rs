@@ -2,31 +2,49 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
+use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 use xds_cache::status::StreamId;
+use xds_cache::{Reason, Refusals};
 
 use crate::grpc::client::SharedClient;
+use crate::listen::Peer;
 
-/// All open discovery streams.
+/// All open streams of a kind, at most so many.
+///
+/// A stream that has not said whose it is has no place that another one needs: the oldest of them ends for a new stream.
 #[derive(Debug)]
 pub(crate) struct Streams {
     max: usize,
+    refusals: Arc<Refusals>,
     last_id: AtomicU64,
     is_draining: AtomicBool,
-    open: Mutex<BTreeMap<StreamId, Arc<StreamHandle>>>,
+    open: Mutex<Open>,
     /// Told whenever the last stream ended.
     emptied: Notify,
 }
 
+#[derive(Debug, Default)]
+struct Open {
+    all: BTreeMap<StreamId, Arc<StreamHandle>>,
+    /// Those that have not named a node, by age.
+    silent: BTreeMap<StreamId, Instant>,
+    /// Those that were told to end because of their silence, and when. They have no place any more.
+    leaving: BTreeMap<StreamId, Instant>,
+}
+
 /// One stream, for those who wake it, end it, or look at it.
 pub(crate) struct StreamHandle {
+    peer: Peer,
     waker: AtomicWaker,
-    is_ending: AtomicBool,
+    ending: AtomicU8,
+    /// Whether its first message is a large one that is under way.
+    is_receiving: AtomicBool,
     client: OnceLock<Weak<SharedClient>>,
 }
 
@@ -36,6 +54,20 @@ pub(crate) struct OpenStream {
     pub(crate) id: StreamId,
     handle: Arc<StreamHandle>,
     streams: Arc<Streams>,
+}
+
+/// Why a stream must end that did nothing wrong, or nothing at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum StreamEnding {
+    /// The server is going away.
+    #[error("the server is shutting down")]
+    Shutdown,
+    /// A new stream needs its place.
+    #[error("the server has as many streams as it may, and this one has not named a node for longest")]
+    Displaced,
+    /// It has not named a node in time.
+    #[error("the first request did not come in time (--first-request-timeout)")]
+    Silent,
 }
 
 /// Why a stream cannot be opened.
@@ -53,9 +85,10 @@ pub(crate) enum OpenError {
 }
 
 impl Streams {
-    pub(crate) fn new(max: usize) -> Arc<Self> {
+    pub(crate) fn new(max: usize, refusals: Arc<Refusals>) -> Arc<Self> {
         Arc::new(Self {
             max,
+            refusals,
             last_id: AtomicU64::new(0),
             is_draining: AtomicBool::new(false),
             open: Mutex::default(),
@@ -68,40 +101,75 @@ impl Streams {
         StreamId(self.last_id.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Takes a place for a new stream.
-    pub(crate) fn open(self: &Arc<Self>) -> Result<OpenStream, OpenError> {
+    /// Takes a place for a new stream, if need be that of the oldest one that has not named a node.
+    ///
+    /// # Errors
+    ///
+    /// There is no place, which is counted, or the server is going away.
+    pub(crate) fn open(self: &Arc<Self>, peer: &Peer) -> Result<OpenStream, OpenError> {
+        let now = Instant::now();
         let mut open = self.lock();
         if self.is_draining.load(Ordering::Acquire) {
             return Err(OpenError::Draining);
         }
-        if open.len() >= self.max {
-            return Err(OpenError::TooMany { limit: self.max });
+        let mut displaced = None;
+        if open.all.len() - open.leaving.len() >= self.max {
+            displaced = open.displace_oldest(now);
+            if displaced.is_none() {
+                drop(open);
+                let error = OpenError::TooMany { limit: self.max };
+                self.refuse(peer, &error);
+                return Err(error);
+            }
         }
         let id = self.next_id();
         let handle = Arc::new(StreamHandle {
+            peer: peer.clone(),
             waker: AtomicWaker::new(),
-            is_ending: AtomicBool::new(false),
+            ending: AtomicU8::new(GOES_ON),
+            is_receiving: AtomicBool::new(false),
             client: OnceLock::new(),
         });
-        open.insert(id, Arc::clone(&handle));
+        open.all.insert(id, Arc::clone(&handle));
+        open.silent.insert(id, now);
+        drop(open);
+        if let Some(displaced) = displaced {
+            self.refuse(&displaced.peer, &StreamEnding::Displaced);
+        }
         Ok(OpenStream { id, handle, streams: Arc::clone(self) })
+    }
+
+    /// Ends the streams that have not named a node for `timeout`. To be called about every second.
+    pub(crate) fn sweep(&self, now: Instant, timeout: Duration) {
+        let (late, stuck) = self.lock().expire(now, timeout);
+        for handle in late {
+            let detail = format!("{}: {}", handle.peer.address(), StreamEnding::Silent);
+            self.refusals.record(Reason::FirstRequest, &detail, SystemTime::now());
+        }
+        // The client lets none of its streams write, so they cannot be told.
+        stuck.iter().for_each(|handle| handle.peer.cut_off());
+    }
+
+    fn refuse(&self, peer: &Peer, why: &dyn fmt::Display) {
+        let detail = format!("{}: {why}", peer.address());
+        self.refusals.record(Reason::Streams, &detail, SystemTime::now());
     }
 
     /// The client of a stream, once it has sent its first request.
     pub(crate) fn client(&self, id: StreamId) -> Option<Arc<SharedClient>> {
-        self.lock().get(&id).and_then(|handle| handle.client.get().and_then(Weak::upgrade))
+        self.lock().all.get(&id).and_then(|handle| handle.client.get().and_then(Weak::upgrade))
     }
 
     /// How many streams are open.
     pub(crate) fn len(&self) -> usize {
-        self.lock().len()
+        self.lock().all.len()
     }
 
     /// Opens no more streams from now on, and returns those that are open.
     pub(crate) fn drain(&self) -> Vec<Arc<StreamHandle>> {
         let open = self.lock();
         self.is_draining.store(true, Ordering::Release);
-        open.values().cloned().collect()
+        open.all.values().cloned().collect()
     }
 
     /// Waits until no stream is open.
@@ -115,8 +183,45 @@ impl Streams {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<StreamId, Arc<StreamHandle>>> {
+    fn lock(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    /// Ends the stream that has been silent for longest.
+    fn displace_oldest(&mut self, now: Instant) -> Option<Arc<StreamHandle>> {
+        let (id, _) = self.silent.pop_first()?;
+        self.leave(id, now, DISPLACED)
+    }
+
+    /// The streams that end now because they were silent for `timeout`, and those that should have ended long ago.
+    fn expire(
+        &mut self,
+        now: Instant,
+        timeout: Duration,
+    ) -> (Vec<Arc<StreamHandle>>, Vec<Arc<StreamHandle>>) {
+        let is_late = |since: Instant| now.saturating_duration_since(since) >= timeout;
+        let is_receiving = |id: &StreamId| {
+            self.all.get(id).is_some_and(|handle| handle.is_receiving.load(Ordering::Relaxed))
+        };
+        let late = self.silent.iter().take_while(|(_, since)| is_late(**since)).map(|(id, _)| *id);
+        let late: Vec<_> = late.filter(|id| !is_receiving(id)).collect();
+        let late = late.into_iter().filter_map(|id| {
+            self.silent.remove(&id);
+            self.leave(id, now, SILENT)
+        });
+        let late = late.collect();
+        let is_stuck = |since: &Instant| now.saturating_duration_since(*since) >= STUCK_AFTER;
+        let stuck = self.leaving.iter().filter(|(_, since)| is_stuck(since));
+        (late, stuck.filter_map(|(id, _)| self.all.get(id).cloned()).collect())
+    }
+
+    fn leave(&mut self, id: StreamId, now: Instant, ending: u8) -> Option<Arc<StreamHandle>> {
+        let handle = self.all.get(&id)?;
+        self.leaving.insert(id, now);
+        handle.end_as(ending);
+        Some(Arc::clone(handle))
     }
 }
 
@@ -128,14 +233,18 @@ impl StreamHandle {
 
     /// Ends the stream as soon as it has written what it is writing.
     pub(crate) fn end(&self) {
-        self.is_ending.store(true, Ordering::Release);
+        self.end_as(SHUTDOWN);
+    }
+
+    fn end_as(&self, ending: u8) {
+        self.ending.store(ending, Ordering::Release);
         self.waker.wake();
     }
 }
 
 impl fmt::Debug for StreamHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamHandle").field("is_ending", &self.is_ending).finish_non_exhaustive()
+        f.debug_struct("StreamHandle").field("ending", &self.ending).finish_non_exhaustive()
     }
 }
 
@@ -145,15 +254,31 @@ impl OpenStream {
         self.handle.waker.register(waker);
     }
 
-    /// Remembers whose stream it is.
+    /// Remembers whose stream it is, which has [named](Self::set_named) itself.
     pub(crate) fn set_client(&self, client: &Arc<SharedClient>) {
+        self.set_named();
         // A stream has one client for life; a second call changes nothing.
         let _ = self.handle.client.set(Arc::downgrade(client));
     }
 
-    /// Whether the stream must end.
-    pub(crate) fn is_ending(&self) -> bool {
-        self.handle.is_ending.load(Ordering::Acquire)
+    /// The stream has named its node: its place is its own from now on.
+    pub(crate) fn set_named(&self) {
+        self.streams.lock().silent.remove(&self.id);
+    }
+
+    /// Takes down whether the first message is a large one that is under way, which has its own time.
+    pub(crate) fn set_receiving(&self, is_receiving: bool) {
+        self.handle.is_receiving.store(is_receiving, Ordering::Relaxed);
+    }
+
+    /// Why the stream must end, if it must.
+    pub(crate) fn ending(&self) -> Option<StreamEnding> {
+        match self.handle.ending.load(Ordering::Acquire) {
+            GOES_ON => None,
+            DISPLACED => Some(StreamEnding::Displaced),
+            SILENT => Some(StreamEnding::Silent),
+            _ => Some(StreamEnding::Shutdown),
+        }
     }
 
     /// For those who wake it.
@@ -165,9 +290,18 @@ impl OpenStream {
 impl Drop for OpenStream {
     fn drop(&mut self) {
         let mut open = self.streams.lock();
-        open.remove(&self.id);
-        if open.is_empty() {
+        open.all.remove(&self.id);
+        open.silent.remove(&self.id);
+        open.leaving.remove(&self.id);
+        if open.all.is_empty() {
             self.streams.emptied.notify_waiters();
         }
     }
 }
+
+const GOES_ON: u8 = 0;
+const SHUTDOWN: u8 = 1;
+const DISPLACED: u8 = 2;
+const SILENT: u8 = 3;
+/// How long a stream may take to end that is told to; it takes longer only where the client does not let it write.
+const STUCK_AFTER: Duration = Duration::from_secs(2);

@@ -23,8 +23,9 @@ use super::support::*;
 use crate::grpc::GrpcConfig;
 use crate::grpc::body::DiscoveryBody;
 use crate::grpc::client::StreamKind;
-use crate::grpc::requests::RequestFrames;
-use crate::grpc::serve::Peer;
+use crate::grpc::receive::Meter;
+use crate::grpc::requests::{RequestFrames, Rules};
+use crate::listen::Peer;
 
 /// A stream without a connection.
 pub(super) struct Handmade {
@@ -41,8 +42,12 @@ impl Handmade {
         let (requests, receiver) = mpsc::unbounded_channel();
         let frames = UnboundedReceiverStream::new(receiver)
             .map(|data: Bytes| Ok::<_, std::convert::Infallible>(Frame::data(data)));
-        let frames = RequestFrames::new(axum::body::Body::new(StreamBody::new(frames)), usize::MAX);
-        let open = world.grpc.streams.open().unwrap();
+        let frames = RequestFrames::new(
+            axum::body::Body::new(StreamBody::new(frames)),
+            Rules { max_message_bytes: usize::MAX, node_field: None },
+            Meter::new(&world.grpc.receiving, peer.clone()),
+        );
+        let open = world.grpc.streams.open(&peer).unwrap();
         let body = DiscoveryBody::new(Arc::clone(&world.grpc), open, kind, peer, frames);
         Self { body, requests }
     }

@@ -9,4 +9,5 @@ mod loads;
 mod measure;
 mod rest;
 mod shutdown;
+mod silence;
 mod support;

@@ -22,7 +22,7 @@ use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
 use xds_cache::loads::LoadLimits;
 use xds_cache::{
-    GroupName, Layer, LoadBoard, Publisher, Resource, ResourceType, Revision, StatusBoard, layer,
+    GroupName, Layer, LoadBoard, Publisher, Refusals, Resource, ResourceType, Revision, StatusBoard, layer,
 };
 use xds_codec::Codec;
 
@@ -44,6 +44,7 @@ pub(super) struct World {
     pub(super) board: Arc<StatusBoard>,
     pub(super) loads: Arc<LoadBoard>,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) refusals: Arc<Refusals>,
     pub(super) grpc: Arc<Grpc>,
     revision: AtomicU64,
 }
@@ -52,7 +53,7 @@ impl World {
     pub(super) fn new(config: GrpcConfig) -> Self {
         let publisher = Arc::new(Publisher::new());
         let board = StatusBoard::new();
-        let refusals = Arc::<xds_cache::Refusals>::default();
+        let refusals = Arc::<Refusals>::default();
         let metrics =
             Arc::new(Metrics::new(Arc::clone(&publisher), Arc::clone(&board), Arc::clone(&refusals)));
         let codec = Codec::new().unwrap();
@@ -64,7 +65,7 @@ impl World {
             refusals: Arc::clone(&refusals),
         };
         let grpc = Grpc::new(boards, codec, Arc::clone(&metrics), config);
-        Self { publisher, board, loads, metrics, grpc, revision: AtomicU64::new(0) }
+        Self { publisher, board, loads, metrics, refusals, grpc, revision: AtomicU64::new(0) }
     }
 
     /// Makes these what every node is served.

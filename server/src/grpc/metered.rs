@@ -1,0 +1,149 @@
+//! Other gRPC services than discovery, within the same budgets.
+//!
+//! The library that decodes their messages would buffer whatever is announced. Here it is given whole messages only, which
+//! [`RequestFrames`] has put together; and there is a bounded number of calls, of which the oldest ends for a new one.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use http_body::Frame;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tower::Service;
+
+use crate::grpc::Grpc;
+use crate::grpc::body::trailers;
+use crate::grpc::receive::Meter;
+use crate::grpc::requests::{RequestFrames, Rules};
+use crate::grpc::streams::{OpenStream, StreamEnding, Streams};
+use crate::listen::Peer;
+
+/// A service whose calls keep to the rules.
+#[derive(Clone, Debug)]
+pub(crate) struct Metered<S> {
+    inner: S,
+    grpc: Arc<Grpc>,
+    rules: Rules,
+    /// Where its calls have their places; `None` if the service sees to that itself.
+    calls: Option<Arc<Streams>>,
+}
+
+impl<S> Metered<S> {
+    pub(crate) fn new(inner: S, grpc: &Arc<Grpc>, rules: Rules, calls: Option<Arc<Streams>>) -> Self {
+        Self { inner, grpc: Arc::clone(grpc), rules, calls }
+    }
+}
+
+impl<S: NamedService> NamedService for Metered<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<Request<Body>> for Metered<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let peer = request.extensions().get::<Peer>().cloned().unwrap_or_else(Peer::unknown);
+        let open = match self.calls.as_ref().map(|calls| calls.open(&peer)).transpose() {
+            Ok(open) => open,
+            Err(error) => return Box::pin(async move { Ok(Status::from(error).into_http()) }),
+        };
+        let meter = Meter::new(&self.grpc.receiving, peer);
+        let rules = self.rules;
+        let request = request.map(|body| {
+            Body::new(WholeMessages(RequestFrames::new(axum::body::Body::new(body), rules, meter)))
+        });
+        let answer = self.inner.call(request);
+        let Some(open) = open else { return Box::pin(answer) };
+        Box::pin(async move {
+            tokio::select! {
+                answer = answer => Ok(answer?.map(|inner| Body::new(Call { inner, open, is_ended: false }))),
+                ending = ending(&open) => Ok(Status::from(ending).into_http()),
+            }
+        })
+    }
+}
+
+/// Waits until the call must end.
+async fn ending(open: &OpenStream) -> StreamEnding {
+    poll_fn(|cx| {
+        open.register(cx.waker());
+        open.ending().map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
+}
+
+/// A request body in which each frame is a whole message.
+struct WholeMessages(RequestFrames);
+
+impl http_body::Body for WholeMessages {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        self.0.poll_framed(cx).map_ok(Frame::data)
+    }
+}
+
+/// The response of a call that may have to end.
+struct Call {
+    inner: Body,
+    open: OpenStream,
+    is_ended: bool,
+}
+
+impl http_body::Body for Call {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.is_ended {
+            return Poll::Ready(None);
+        }
+        self.open.register(cx.waker());
+        if let Some(ending) = self.open.ending() {
+            self.is_ended = true;
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers(&ending.into())))));
+        }
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_ended || self.inner.is_end_stream()
+    }
+}
+
+impl fmt::Debug for WholeMessages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WholeMessages")
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Call({:?})", self.open.id)
+    }
+}
