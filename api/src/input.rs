@@ -1,5 +1,7 @@
 //! Input: bodies and query parameters, read strictly.
 
+use std::error::Error;
+use std::io;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -99,9 +101,16 @@ pub(crate) struct NoParams {}
 pub(crate) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<(Form, Bytes), ApiError> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("nothing");
     let form = form_of(kind).ok_or_else(|| ApiError::MediaType(kind.to_owned()))?;
-    // The only ways to fail are a body that is too long and a client that is gone.
-    let bytes = axum::body::to_bytes(body, limit).await.map_err(|_| ApiError::TooLarge(limit))?;
+    let bytes = axum::body::to_bytes(body, limit).await;
+    let bytes = bytes
+        .map_err(|error| if is_slow(&error) { ApiError::SlowBody } else { ApiError::TooLarge(limit) })?;
     Ok((form, bytes))
+}
+
+/// Whether the port gave up waiting for a body. The other ways to fail are a body that is too long, and a client that is gone.
+fn is_slow(error: &(dyn Error + 'static)) -> bool {
+    let is_timeout = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+    error.downcast_ref().is_some_and(is_timeout) || error.source().is_some_and(is_slow)
 }
 
 /// Reads a body as JSON or YAML, in which no key may be there twice and no value be a placeholder for a secret.

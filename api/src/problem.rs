@@ -48,6 +48,9 @@ pub enum ApiError {
     /// The body is larger than the limit.
     #[error("the body is larger than the limit of {0} bytes")]
     TooLarge(usize),
+    /// The body comes too slowly, or not at all.
+    #[error("the body did not come whole in time")]
+    SlowBody,
     /// The body has another content type.
     #[error("the body must be application/json or application/yaml, not {0}")]
     MediaType(String),
@@ -248,6 +251,7 @@ impl ApiError {
             Self::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::Gone(_) | Self::Write(WriteError::Compacted { .. }) => StatusCode::GONE,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::SlowBody => StatusCode::REQUEST_TIMEOUT,
             Self::IllegalTransition(_)
             | Self::Write(
                 WriteError::OwnedByFile { .. }
@@ -291,6 +295,7 @@ impl ApiError {
             }
             Self::Gone(_) | Self::Write(WriteError::Compacted { .. }) => "gone",
             Self::TooLarge(_) => "body-too-large",
+            Self::SlowBody => "body-too-slow",
             Self::MediaType(_) | Self::PatchType(_) => "unsupported-media-type",
             Self::Invalid(_) | Self::Write(WriteError::Invalid(_)) => "invalid",
             Self::Write(WriteError::OwnedByFile { .. }) => "owned-by-file",
@@ -336,6 +341,7 @@ impl ApiError {
             | Self::NotFound(_)
             | Self::Gone(_)
             | Self::TooLarge(_)
+            | Self::SlowBody
             | Self::MediaType(_)
             | Self::PatchType(_)
             | Self::PreconditionRequired

@@ -67,6 +67,16 @@ reasons! {
     NodeDetails = "node-details", "--max-node-memory";
     /// A stream did not send its first request in time.
     FirstRequest = "first-request", "--first-request-timeout";
+    /// Every connection of the xDS port is in use, or an idle one had to make room.
+    Connections = "connections", "--max-connections";
+    /// Every connection of the admin or probe port is in use, or an idle one had to make room.
+    AdminConnections = "admin-connections", "--max-admin-connections";
+    /// As many read events as may.
+    EventReaders = "event-readers", "64 readers of /v1/events";
+    /// A connection sent no request in time, or read nothing of its answers.
+    SlowConnection = "slow-connection", "10 s for a first request, 30 s without reading";
+    /// A client sent so many control frames that its connection was ended.
+    Flood = "flood", "50,000 control frames, and 2,000 more a second";
     /// There is no room for a message while it is being received.
     ReceiveBytes = "receive-bytes", "--max-receive-bytes";
     /// A message did not come whole in time.

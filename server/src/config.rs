@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use xds_cache::{DrainPolicy, WavePolicy};
 
-use crate::grpc::MIN_LOAD_REPORT_INTERVAL;
 use crate::rollouts::{Reach, ReachError, Trust};
 use crate::telemetry::{LogConfig, LogFilterError};
 
 pub mod args;
+mod bounds;
 pub mod drain;
 pub mod file;
 pub mod polling;
@@ -117,6 +117,12 @@ pub struct Limits {
     pub max_receive_bytes: usize,
     /// Bytes of large messages that have not come whole, of one address.
     pub max_receive_bytes_per_address: usize,
+    /// xDS connections at once, if open files allow it.
+    pub max_connections: usize,
+    /// Admin connections at once.
+    pub max_admin_connections: usize,
+    /// How long an admin connection is kept open without a request.
+    pub admin_idle_timeout: Duration,
     /// How long a stream may take to send its first request.
     pub first_request_timeout: Duration,
     /// Bytes of resources in one response where it can be split.
@@ -250,7 +256,7 @@ impl TryFrom<ServeArgs> for Config {
             return Err(ConfigError::UnauthenticatedAdmin(listen.admin));
         }
         listen.check_distinct()?;
-        check_bounds(&args)?;
+        bounds::check(&args)?;
         let limits = args.limits;
         let waves = args.waves.policy()?;
         let rollout_trust = args.rollouts.rollout_ca.map(read_ca).transpose()?.unwrap_or_default();
@@ -285,6 +291,9 @@ impl TryFrom<ServeArgs> for Config {
                 max_message_bytes: limits.max_message_bytes,
                 max_receive_bytes: limits.max_receive_bytes,
                 max_receive_bytes_per_address: limits.max_receive_bytes_per_address,
+                max_connections: limits.max_connections,
+                max_admin_connections: limits.max_admin_connections,
+                admin_idle_timeout: limits.admin_idle_timeout,
                 first_request_timeout: limits.first_request_timeout,
                 max_response_bytes: limits.max_response_bytes,
                 addition_grace: limits.addition_grace,
@@ -351,53 +360,6 @@ impl fmt::Debug for AdminToken {
 
 fn read_ca(path: PathBuf) -> Result<Trust, ConfigError> {
     Trust::read(&path).map_err(|message| ConfigError::RolloutCa { path, message })
-}
-
-fn check_bounds(args: &ServeArgs) -> Result<(), ConfigError> {
-    let limits = &args.limits;
-    let millis = Duration::from_millis;
-    let bounds = [
-        // Faster polling would only heat the machine: the kernel tells most changes at once.
-        (args.sources.poll_interval >= millis(100), "poll-interval", "100ms"),
-        (args.sources.max_file_bytes >= 1, "max-file-bytes", "1"),
-        (limits.keepalive_interval >= millis(100), "keepalive-interval", "100ms"),
-        (limits.keepalive_timeout >= millis(100), "keepalive-timeout", "100ms"),
-        (args.loads.load_report_interval >= MIN_LOAD_REPORT_INTERVAL, "load-report-interval", "1s"),
-        // Else most of what is asked for would be older than what is kept.
-        (
-            args.loads.load_window >= args.loads.load_report_interval.saturating_mul(3),
-            "load-window",
-            "three times --load-report-interval",
-        ),
-        (args.loads.max_load_series >= 1, "max-load-series", "1"),
-        // Envoy's node alone has 61 kB.
-        (limits.max_message_bytes >= 128 << 10, "max-message-bytes", "128KiB"),
-        // One half is for small messages.
-        (
-            limits.max_receive_bytes / 2 >= limits.max_message_bytes,
-            "max-receive-bytes",
-            "twice --max-message-bytes",
-        ),
-        (
-            limits.max_receive_bytes_per_address >= limits.max_message_bytes,
-            "max-receive-bytes-per-address",
-            "--max-message-bytes",
-        ),
-        (limits.first_request_timeout >= millis(100), "first-request-timeout", "100ms"),
-        (limits.max_response_bytes >= 1 << 10, "max-response-bytes", "1KiB"),
-        (limits.max_names_per_type >= 1, "max-names-per-type", "1"),
-        // An Envoy that polls sends its whole node with every poll.
-        (args.polling.max_poll_bytes >= 256 << 10, "max-poll-bytes", "256KiB"),
-        (args.polling.max_polls >= 1, "max-polls", "1"),
-        // A few large nodes.
-        (limits.max_node_memory >= 1 << 20, "max-node-memory", "1MiB"),
-        (limits.max_streams >= 1, "max-streams", "1"),
-        (limits.max_streams_per_connection >= 1, "max-streams-per-connection", "1"),
-    ];
-    match bounds.into_iter().find(|(is_kept, _, _)| !is_kept) {
-        Some((_, flag, least)) => Err(ConfigError::TooSmall { flag, least }),
-        None => Ok(()),
-    }
 }
 
 /// `$XDG_STATE_HOME/xds-server`, else `~/.local/state/xds-server` (XDG Base Directory: a relative path does not count).

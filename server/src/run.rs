@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use xds_api::handle::{BoxFuture, Control as _};
 use xds_api::{Access, Acks, ApiState, EventHub, Token};
 use xds_cache::loads::LoadLimits;
-use xds_cache::{LoadBoard, Publisher, Refusals, Revision, StatusBoard};
+use xds_cache::{LoadBoard, Publisher, Reason, Refusals, Revision, StatusBoard};
 use xds_codec::Codec;
 use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
@@ -24,6 +24,7 @@ use crate::config::{Config, ListenConfig};
 use crate::control::{self, Control};
 use crate::drain;
 use crate::grpc::{Boards, Grpc, GrpcConfig, ReceiveLimits};
+use crate::listen::{self, Port, PortRules, Shares};
 use crate::metrics::{Metrics, PublicationSource};
 use crate::rollouts::{self, Rollouts};
 use crate::source::timing::Timing;
@@ -40,6 +41,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let listeners = Listeners::bind(config.listen).await?;
     let parts = Parts::open(&config)?;
     let (shutdown, stop) = watch::channel(false);
+    let ports = parts.ports(&config);
     let grpc = parts.grpc(&config);
     let (rollouts, driver) = rollouts::new(parts.rollouts(&config));
     let state = parts.api(&config, rollouts)?;
@@ -47,13 +49,13 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     listeners.announce()?;
 
     let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(serve_http("admin", listeners.admin, router, stop.clone(), config.drain_timeout));
+    tasks.spawn(serve_http(listeners.admin, ports.admin, router, stop.clone(), config.drain_timeout));
     if let Some(listener) = listeners.probe {
         let router = xds_api::probe_router(state);
-        tasks.spawn(serve_http("probe", listener, router, stop.clone(), config.drain_timeout));
+        tasks.spawn(serve_http(listener, ports.probe, router, stop.clone(), config.drain_timeout));
     }
     let stopped = wait_for(stop);
-    tasks.spawn(async move { grpc.serve(listeners.xds, stopped).await.context("the xDS port") });
+    tasks.spawn(async move { grpc.serve(listeners.xds, ports.xds, stopped).await.context("the xDS port") });
     tokio::spawn(parts.control.clone().follow_store());
     tokio::spawn(parts.control.clone().follow_waves());
     tokio::spawn(parts.control.clone().end_overrides());
@@ -172,6 +174,39 @@ impl Parts {
             refusals: Arc::clone(&self.refusals),
         };
         Grpc::new(boards, self.codec.clone(), Arc::clone(&self.metrics), settings)
+    }
+
+    /// The ports, with connections for each as far as open files allow.
+    fn ports(&self, config: &Config) -> Ports {
+        let limits = &config.limits;
+        let wanted = Shares {
+            xds: limits.max_connections,
+            admin: limits.max_admin_connections,
+            probe: PROBE_CONNECTIONS,
+        };
+        let shares = Shares::new(listen::raise_limit(), wanted);
+        let silence = config.keepalive.interval + config.keepalive.timeout;
+        let port = |rules| Port::new(rules, Arc::clone(&self.refusals));
+        let admin = |name, max_connections| PortRules {
+            name,
+            max_connections,
+            reason: Reason::AdminConnections,
+            opening: ADMIN_OPENING,
+            idle: limits.admin_idle_timeout,
+            stalled: ADMIN_STALLED,
+        };
+        Ports {
+            xds: port(PortRules {
+                name: "xds",
+                max_connections: shares.xds,
+                reason: Reason::Connections,
+                opening: silence,
+                idle: XDS_IDLE.max(silence),
+                stalled: silence,
+            }),
+            admin: port(admin("admin", shares.admin)),
+            probe: port(admin("probe", shares.probe)),
+        }
     }
 
     fn rollouts(&self, config: &Config) -> rollouts::Parts {
@@ -305,6 +340,13 @@ impl rollouts::Observer for Counting {
     }
 }
 
+/// What is known of the connections of each port.
+struct Ports {
+    xds: Arc<Port>,
+    admin: Arc<Port>,
+    probe: Arc<Port>,
+}
+
 /// The sockets, bound before anything else is done: a port in use is the first thing to say.
 struct Listeners {
     xds: TcpListener,
@@ -379,21 +421,14 @@ impl Signals {
 
 /// Serves HTTP until it is told to stop, and then for a bounded time.
 async fn serve_http(
-    service: &'static str,
     listener: TcpListener,
+    port: Arc<Port>,
     router: Router,
     stop: watch::Receiver<bool>,
     drain_timeout: Duration,
 ) -> anyhow::Result<()> {
-    let serving = axum::serve(listener, router).with_graceful_shutdown(wait_for(stop.clone()));
-    let bound = async {
-        wait_for(stop).await;
-        tokio::time::sleep(drain_timeout).await;
-    };
-    tokio::select! {
-        served = serving => served.with_context(|| format!("the {service} port")),
-        () = bound => Ok(()),
-    }
+    listen::serve_http(listener, port, router, wait_for(stop), drain_timeout).await;
+    Ok(())
 }
 
 async fn wait_for(mut stop: watch::Receiver<bool>) {
@@ -411,6 +446,14 @@ async fn retire_views(publisher: Arc<Publisher>) {
 
 /// A view is dropped one to two intervals after its last client.
 const RETIRE_INTERVAL: Duration = Duration::from_secs(60);
+/// Connections for probes: a few that ask every few seconds.
+const PROBE_CONNECTIONS: usize = 64;
+/// How long an admin connection may take to say what it wants.
+const ADMIN_OPENING: Duration = Duration::from_secs(10);
+/// How long an admin client may read nothing of its answer; events come every 15 s at least.
+const ADMIN_STALLED: Duration = Duration::from_secs(30);
+/// How long an xDS connection is kept without a stream. Clients open another one when they need it.
+const XDS_IDLE: Duration = Duration::from_secs(600);
 /// How long a message may make no progress: a lost packet is sent again within seconds.
 const MESSAGE_PATIENCE: Duration = Duration::from_secs(10);
 /// What is still running this long after the drain timeout is left behind.

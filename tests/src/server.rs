@@ -28,6 +28,8 @@ pub struct Setup {
     data_dir: Arc<TempDir>,
     xds: SocketAddr,
     admin: SocketAddr,
+    /// How many files the process may have open; `None` for as many as the test.
+    max_files: Option<u32>,
 }
 
 impl Setup {
@@ -39,7 +41,7 @@ impl Setup {
     pub fn new() -> Result<Self> {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let data_dir = Arc::new(TempDir::with_prefix("xds-data-")?);
-        Ok(Self { args: Vec::new(), data_dir, xds: any, admin: any })
+        Ok(Self { args: Vec::new(), data_dir, xds: any, admin: any, max_files: None })
     }
 
     /// Watches one more directory.
@@ -52,6 +54,13 @@ impl Setup {
     #[must_use]
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
         self.args.push(arg.into());
+        self
+    }
+
+    /// Lets the process have at most so many files open, connections among them.
+    #[must_use]
+    pub fn max_files(mut self, n: u32) -> Self {
+        self.max_files = Some(n);
         self
     }
 
@@ -88,6 +97,9 @@ impl Setup {
     /// If there is no binary.
     pub async fn spawn(&self) -> Result<Process> {
         let mut command = xds_server().await?;
+        if let Some(n) = self.max_files {
+            command = with_max_files(&command, n);
+        }
         // Most tests wait for what they remove to be gone; those of draining set the flag.
         command.env("XDS_SERVER_DRAIN_CLUSTERS", "0s");
         command.arg("serve").args(&self.args);
@@ -379,6 +391,20 @@ pub async fn xds_server() -> Result<Command> {
     }
     command.env("RUST_BACKTRACE", "1");
     Ok(command)
+}
+
+/// The same command with a hard limit of open files.
+fn with_max_files(command: &Command, n: u32) -> Command {
+    let command = command.as_std();
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &format!("ulimit -n {n} && exec \"$0\" \"$@\"")]).arg(command.get_program());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited
 }
 
 /// Builds the server and returns its path; `XDS_TESTS_SERVER` names one that is built already.

@@ -3,11 +3,13 @@
 //! One hub numbers what the control and the status board tell and keeps the last of it, so that a reader that comes back with
 //! `Last-Event-ID` misses nothing that is still kept; if it missed something, or reads too slowly, it gets the event `lagged`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::extract::State;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
@@ -16,9 +18,9 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
-use xds_cache::StatusBoard;
 use xds_cache::status::{EventKind, News, StreamEvent, StreamId, StreamInfo};
 use xds_cache::time::millis;
+use xds_cache::{Reason, StatusBoard};
 
 use crate::handle::{Control, Event};
 use crate::input::{NoParams, Params};
@@ -36,6 +38,21 @@ struct Shared {
     run: u64,
     kept: Mutex<Kept>,
     sender: broadcast::Sender<Arc<Numbered>>,
+    readers: Mutex<Readers>,
+}
+
+/// Who reads, and when the transport last took something for it.
+#[derive(Default)]
+struct Readers {
+    last: u64,
+    taken_at: BTreeMap<u64, Instant>,
+}
+
+/// The events of one reader.
+struct Reader<S> {
+    events: S,
+    hub: EventHub,
+    number: u64,
 }
 
 struct Kept {
@@ -56,6 +73,9 @@ const CAPACITY: usize = 1_024;
 /// How many readers there may be: each costs a task of the runtime and a place in every broadcast.
 const MAX_READERS: usize = 64;
 
+/// A reader that has taken nothing for so long, not even the comments below, gives its place to a new one.
+const DEAF_AFTER: Duration = Duration::from_secs(60);
+
 /// How often a comment shows that the stream lives, in seconds: proxies give up after 30 to 60.
 const KEEP_ALIVE_SECONDS: u64 = 15;
 
@@ -66,7 +86,7 @@ impl EventHub {
         let (sender, _) = broadcast::channel(CAPACITY);
         let kept = Mutex::new(Kept { next: 1, events: VecDeque::new() });
         let run = millis(SystemTime::now());
-        let hub = Self { shared: Arc::new(Shared { run, kept, sender }) };
+        let hub = Self { shared: Arc::new(Shared { run, kept, sender, readers: Mutex::default() }) };
         tokio::spawn(hub.clone().collect(control.events(), board.news(), Arc::downgrade(board)));
         hub
     }
@@ -122,6 +142,30 @@ impl EventHub {
         (missed, receiver)
     }
 
+    /// A place for a reader: a free one, or that of one that has not read for long.
+    fn enter(&self, now: Instant) -> Option<u64> {
+        let mut readers = self.readers();
+        if readers.taken_at.len() >= MAX_READERS {
+            let is_deaf = |(_, at): &(&u64, &Instant)| now.saturating_duration_since(**at) >= DEAF_AFTER;
+            let deaf = readers.taken_at.iter().filter(is_deaf).min_by_key(|(_, at)| **at)?;
+            let number = *deaf.0;
+            readers.taken_at.remove(&number);
+        }
+        readers.last += 1;
+        let number = readers.last;
+        readers.taken_at.insert(number, now);
+        Some(number)
+    }
+
+    /// Takes down that a reader reads; `false` if it has no place any more.
+    fn reads(&self, number: u64, now: Instant) -> bool {
+        self.readers().taken_at.get_mut(&number).map(|at| *at = now).is_some()
+    }
+
+    fn readers(&self) -> MutexGuard<'_, Readers> {
+        self.shared.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -129,6 +173,24 @@ impl EventHub {
     fn write(&self, event: &Numbered) -> SseEvent {
         let id = format!("{}-{}", self.shared.run, event.number);
         SseEvent::default().id(id).event(event.name).data(event.data.to_string())
+    }
+}
+
+impl<S: Stream<Item = SseEvent> + Unpin> Stream for Reader<S> {
+    type Item = Result<SseEvent, Infallible>;
+
+    /// Called at least as often as the stream is to show that it lives, as long as somebody reads.
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if !self.hub.reads(self.number, Instant::now()) {
+            return Poll::Ready(None);
+        }
+        Pin::new(&mut self.events).poll_next(cx).map(|event| event.map(Ok))
+    }
+}
+
+impl<S> Drop for Reader<S> {
+    fn drop(&mut self) {
+        self.hub.readers().taken_at.remove(&self.number);
     }
 }
 
@@ -144,9 +206,12 @@ pub(crate) async fn read(
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, ApiError> {
     let hub = state.events;
-    if hub.shared.sender.receiver_count() >= MAX_READERS {
-        return Err(ApiError::TooMany(format!("{MAX_READERS} readers of events are connected already")));
-    }
+    let Some(number) = hub.enter(Instant::now()) else {
+        let detail = format!("{MAX_READERS} readers of events are connected already");
+        state.refusals.record(Reason::EventReaders, &detail, SystemTime::now());
+        return Err(ApiError::TooMany(detail));
+    };
+    let reader = hub.clone();
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let (missed, receiver) = hub.follow(last);
     let events = stream::unfold((hub, missed, receiver), |(hub, mut missed, mut receiver)| async move {
@@ -160,8 +225,9 @@ pub(crate) async fn read(
                 Err(RecvError::Closed) => return None,
             },
         };
-        Some((Ok(event), (hub, missed, receiver)))
+        Some((event, (hub, missed, receiver)))
     });
+    let events = Reader { events: Box::pin(events), hub: reader, number };
     let keep_alive = KeepAlive::new().interval(Duration::from_secs(KEEP_ALIVE_SECONDS)).text("keep-alive");
     Ok(Sse::new(events).keep_alive(keep_alive))
 }
@@ -235,4 +301,24 @@ fn of_stream(info: &StreamInfo) -> Value {
         "address": &*info.address,
         "variant": info.variant.as_str(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_does_not_read_gives_its_place_to_a_new_one() {
+        let (sender, _) = broadcast::channel(1);
+        let kept = Mutex::new(Kept { next: 1, events: VecDeque::new() });
+        let hub = EventHub { shared: Arc::new(Shared { run: 1, kept, sender, readers: Mutex::default() }) };
+        let began = Instant::now();
+        let numbers: Vec<u64> = (0..MAX_READERS).map(|_| hub.enter(began).unwrap()).collect();
+        let later = began + DEAF_AFTER;
+        assert_eq!(hub.enter(later - Duration::from_millis(1)), None);
+        assert!(numbers[1..].iter().all(|number| hub.reads(*number, later)));
+        assert!(hub.enter(later).is_some());
+        assert!(!hub.reads(numbers[0], later), "it has no place any more");
+        assert_eq!(hub.enter(later), None, "everybody else reads");
+    }
 }

@@ -189,6 +189,16 @@ pub struct LimitArgs {
     #[arg(long, env = "XDS_SERVER_MAX_RECEIVE_BYTES_PER_ADDRESS", value_name = "SIZE", default_value = "256MiB",
         value_parser = parse_size)]
     pub max_receive_bytes_per_address: usize,
+    /// How many xDS connections there may be, if the limit of open files allows it
+    #[arg(long, env = "XDS_SERVER_MAX_CONNECTIONS", value_name = "N", default_value = "200000")]
+    pub max_connections: usize,
+    /// How many connections the admin port may have
+    #[arg(long, env = "XDS_SERVER_MAX_ADMIN_CONNECTIONS", value_name = "N", default_value = "256")]
+    pub max_admin_connections: usize,
+    /// How long an admin connection is kept open without a request
+    #[arg(long, env = "XDS_SERVER_ADMIN_IDLE_TIMEOUT", value_name = "DURATION", default_value = "60s",
+        value_parser = parse_duration)]
+    pub admin_idle_timeout: Duration,
     /// How long a new stream may take to send its first request
     #[arg(long, env = "XDS_SERVER_FIRST_REQUEST_TIMEOUT", value_name = "DURATION", default_value = "10s",
         value_parser = parse_duration)]

@@ -22,7 +22,7 @@ use xds_cache::Reason;
 
 use crate::grpc::Grpc;
 use crate::grpc::matcher::MatcherError;
-use crate::grpc::serve::Peer;
+use crate::listen::Peer;
 
 pub(crate) use parts::Parts;
 

@@ -21,7 +21,7 @@ use crate::grpc::client::request_kind;
 use crate::grpc::convert::{Incoming, RequestError};
 use crate::grpc::frames::Frames;
 use crate::grpc::requests::RequestFrames;
-use crate::grpc::serve::Peer;
+use crate::listen::Peer;
 
 /// What a client that asks once gets.
 #[derive(Debug)]

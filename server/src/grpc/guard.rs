@@ -26,8 +26,8 @@ use xds_cache::Reason;
 
 use crate::grpc::Grpc;
 use crate::grpc::discovery::is_grpc;
-use crate::grpc::serve::Peer;
 use crate::grpc::text::shortened;
+use crate::listen::Peer;
 
 /// Why a request is refused before anything is read of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

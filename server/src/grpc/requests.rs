@@ -8,10 +8,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::Body as _;
-use prost::encoding::{WireType, decode_key, decode_varint};
 use tonic::{Code, Status};
 
 use crate::grpc::receive::{Meter, ReceiveError};
+use crate::grpc::wire::Fields;
 
 /// The request side of a call.
 #[derive(Debug)]
@@ -154,18 +154,8 @@ impl RequestFrames {
 /// Whether the whole of a field is among the first ones of `message`, of which the rest may be missing.
 ///
 /// All encoders write fields in the order of their numbers, and a node is the first or second one.
-fn begins_with(mut message: &[u8], field: u32) -> bool {
-    for _ in 0..MAX_FIELDS_BEFORE_NODE {
-        let Ok((number, WireType::LengthDelimited)) = decode_key(&mut message) else { return false };
-        let Ok(len) = decode_varint(&mut message) else { return false };
-        let len = usize::try_from(len).unwrap_or(usize::MAX);
-        let Some((_, rest)) = message.split_at_checked(len) else { return false };
-        if number == field {
-            return true;
-        }
-        message = rest;
-    }
-    false
+fn begins_with(message: &[u8], field: u32) -> bool {
+    Fields::of(message).take(MAX_FIELDS_BEFORE_NODE).flatten().any(|found| found.number == field)
 }
 
 /// A body that broke off: what the transport says of it, or that the client is gone.

@@ -22,8 +22,8 @@ use crate::grpc::fetch::{Fetched, fetch};
 use crate::grpc::json_answer::JsonAnswer;
 use crate::grpc::poll::{Poll, PollError};
 use crate::grpc::polls::{PollBody, PollRefusal};
-use crate::grpc::serve::Peer;
 use crate::grpc::text::shortened;
+use crate::listen::Peer;
 
 impl Grpc {
     /// The polling endpoints, for the xDS port and any other HTTP port; none if polling is turned off.

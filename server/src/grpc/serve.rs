@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_server::LoadReportingServiceServer;
 use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service_server::ClientStatusDiscoveryServiceServer;
 use tokio::net::TcpListener;
@@ -25,7 +25,7 @@ use crate::grpc::metered::Metered;
 use crate::grpc::requests::Rules;
 use crate::grpc::streams::Streams;
 use crate::grpc::{Grpc, discovery};
-use crate::listen::{Connections, incoming};
+use crate::listen::{Port, incoming, keep_pace};
 
 /// Why the port cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -49,20 +49,19 @@ impl Grpc {
     /// # Errors
     ///
     /// [`ServeError`] if the port cannot be served at all; a connection that fails is no error.
-    pub async fn serve(
+    pub(crate) async fn serve(
         self: &Arc<Self>,
         listener: TcpListener,
+        port: Arc<Port>,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServeError> {
-        let connections = Arc::new(Connections::default());
         let (reporter, health) = tonic_health::server::health_reporter();
         self.report(&reporter, ServingStatus::NotServing).await;
         let health = self.metered(health.max_decoding_message_size(MAX_SMALL_CALL), &self.calls);
         let routes = self.routes()?.add_service(health).into_axum_router();
         let routes = Routes::from(routes.layer(from_fn_with_state(Arc::clone(self), guard)));
         let (stop, stopped) = oneshot::channel::<()>();
-        let silence = self.config.keepalive_interval + self.config.keepalive_timeout;
-        let incoming = incoming(listener, Arc::clone(&connections), silence);
+        let incoming = incoming(listener, Arc::clone(&port));
         let server = self.server().add_routes(routes).serve_with_incoming_shutdown(incoming, async {
             // A sender that is gone means the same as one that sends.
             let _ = stopped.await;
@@ -79,6 +78,7 @@ impl Grpc {
             () = shutdown => {}
             () = running => {}
             () = sweeping => {}
+            () = port.sweep() => {}
         }
         self.report(&reporter, ServingStatus::NotServing).await;
         let _ = stop.send(());
@@ -91,7 +91,7 @@ impl Grpc {
             served = &mut server => return Ok(served?),
             _ = tokio::time::timeout(self.config.drain_timeout, drain) => {}
         }
-        connections.cut_off();
+        port.cut_off();
         // A connection notices as soon as it is polled; the limit is for what nobody thought of.
         tokio::time::timeout(LINGER, server).await.unwrap_or(Ok(()))?;
         Ok(())
@@ -99,7 +99,8 @@ impl Grpc {
 
     /// Everything that the port serves but the health, which belongs to one call of [`serve`](Self::serve).
     fn routes(self: &Arc<Self>) -> Result<Routes, ServeError> {
-        let router = Router::new().fallback(discovery::unknown).merge(self.rest_routes());
+        let router =
+            Router::new().fallback(discovery::unknown).merge(self.rest_routes().layer(from_fn(keep_pace)));
         let mut routes = Routes::from(discovery::add_to(router, self));
         let mut names = discovery::service_names();
         names.extend(OTHER_SERVICES);
@@ -113,7 +114,7 @@ impl Grpc {
             names.push(LOAD_REPORTING_SERVICE);
         }
         if self.config.client_status {
-            let router = routes.into_axum_router().merge(csds::json::routes(self));
+            let router = routes.into_axum_router().merge(csds::json::routes(self).layer(from_fn(keep_pace)));
             routes = Routes::from(router).add_service(self.client_status_service(&self.calls));
             names.push(CLIENT_STATUS_SERVICE);
         }

@@ -13,7 +13,7 @@ use xds_cache::status::StreamId;
 use xds_cache::{Reason, Refusals};
 
 use crate::grpc::client::SharedClient;
-use crate::listen::Peer;
+use crate::listen::{Busy, Peer};
 
 /// All open streams of a kind, at most so many.
 ///
@@ -41,6 +41,7 @@ struct Open {
 /// One stream, for those who wake it, end it, or look at it.
 pub(crate) struct StreamHandle {
     peer: Peer,
+    _busy: Busy,
     waker: AtomicWaker,
     ending: AtomicU8,
     /// Whether its first message is a large one that is under way.
@@ -125,6 +126,7 @@ impl Streams {
         let id = self.next_id();
         let handle = Arc::new(StreamHandle {
             peer: peer.clone(),
+            _busy: peer.busy(),
             waker: AtomicWaker::new(),
             ending: AtomicU8::new(GOES_ON),
             is_receiving: AtomicBool::new(false),

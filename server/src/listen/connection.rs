@@ -1,76 +1,176 @@
-//! One accepted connection, and all of a port that are open.
+//! One accepted connection: its bytes on the way to HTTP and back.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 use tonic::transport::server::Connected;
-use tracing::info;
+use xds_cache::Reason;
 
-use crate::listen::Peer;
-
-/// All open connections of a port.
-#[derive(Debug, Default)]
-pub(crate) struct Connections {
-    open: Mutex<HashMap<u64, Peer>>,
-}
+use crate::listen::flood::Allowance;
+use crate::listen::frames::{self, Frames, calm_down};
+use crate::listen::{Peer, Port};
 
 /// An accepted connection.
 pub(crate) struct Connection {
     stream: TcpStream,
     peer: Peer,
-    connections: Arc<Connections>,
-    opening: Option<Opening>,
+    port: Arc<Port>,
+    spoken: Spoken,
 }
 
-/// The time until a connection has said what protocol it speaks. Nobody pings it before that.
-struct Opening {
-    n_read: usize,
+/// What the client is known to speak.
+enum Spoken {
+    /// So many bytes have come, and they are those of HTTP/2 so far.
+    Preface(usize),
+    /// Something that has no frames.
+    Other,
+    Http2(Box<Http2>),
+    /// HTTP/2, but no one listens any more.
+    Ended(Box<Ended>),
+}
+
+/// A connection of frames.
+struct Http2 {
+    received: Frames,
+    sent: Frames,
+    allowance: Allowance,
+    /// The last stream that the client opened.
+    last_stream: u32,
+}
+
+/// The time for the client to read why its connection ends.
+struct Ended {
     patience: Pin<Box<Sleep>>,
-}
-
-impl Connections {
-    /// Takes in a connection that was accepted.
-    pub(crate) fn add(
-        self: &Arc<Self>,
-        stream: TcpStream,
-        address: SocketAddr,
-        silence: Duration,
-    ) -> Connection {
-        let peer = Peer::new(address);
-        self.lock().insert(peer.connection(), peer.clone());
-        let opening = Some(Opening { n_read: 0, patience: Box::pin(tokio::time::sleep(silence)) });
-        Connection { stream, peer, connections: Arc::clone(self), opening }
-    }
-
-    /// Cuts off whatever is open.
-    pub(crate) fn cut_off(&self) {
-        let open = self.lock();
-        if !open.is_empty() {
-            info!(n_connections = open.len(), "cutting off the connections that are left");
-        }
-        open.values().for_each(Peer::cut_off);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Peer>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    n_left: usize,
 }
 
 impl Connection {
+    /// A connection that was accepted on `port` and has a place there.
+    pub(super) fn new(stream: TcpStream, peer: Peer, port: Arc<Port>) -> Self {
+        Self { stream, peer, port, spoken: Spoken::Preface(0) }
+    }
+
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
     fn check(&self) -> io::Result<()> {
         if self.peer.is_cut_off() {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         Ok(())
+    }
+
+    /// Looks at what was received.
+    ///
+    /// # Errors
+    ///
+    /// The client sends more control frames than it may.
+    fn watch(&mut self, mut data: &[u8]) -> Result<(), Flood> {
+        if let Spoken::Preface(n_before) = self.spoken {
+            let expected = &PREFACE[n_before..];
+            let n = data.len().min(expected.len());
+            let n_read = n_before + n;
+            self.spoken = if data[..n] != expected[..n] {
+                Spoken::Other
+            } else if n_read < PREFACE.len() {
+                Spoken::Preface(n_read)
+            } else {
+                Spoken::Http2(Box::new(Http2::new(Instant::now())))
+            };
+            data = &data[n..];
+            if matches!(self.spoken, Spoken::Http2(_)) {
+                self.peer.set_spoken();
+            }
+        }
+        match &mut self.spoken {
+            Spoken::Http2(http2) => http2.watch(data),
+            Spoken::Preface(_) | Spoken::Other | Spoken::Ended(_) => Ok(()),
+        }
+    }
+
+    /// Tells the client to go, if that can be written at once, and takes in nothing of it any more.
+    fn end(&mut self, flood: Flood, cx: &mut Context<'_>) {
+        self.port.refuse(Reason::Flood, &self.peer, "too many control frames");
+        if flood.is_between {
+            // A socket that takes nothing, or half of it, has no reader whom it would help.
+            let _ = Pin::new(&mut self.stream).poll_write(cx, &calm_down(flood.last_stream));
+        }
+        let _ = Pin::new(&mut self.stream).poll_shutdown(cx);
+        let patience = Box::pin(tokio::time::sleep(FAREWELL));
+        self.spoken = Spoken::Ended(Box::new(Ended { patience, n_left: FAREWELL_BYTES }));
+    }
+
+    /// Reads and forgets, so that the client can read to the end: bytes that nobody reads would break the connection off.
+    fn poll_farewell(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut scratch = [0; 16 * 1024];
+        let Spoken::Ended(ended) = &mut self.spoken else { return Poll::Ready(Ok(())) };
+        while ended.n_left > 0 {
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    ended.n_left = ended.n_left.saturating_sub(buffer.filled().len());
+                }
+                Poll::Ready(_) => break,
+                Poll::Pending => {
+                    ready!(ended.patience.as_mut().poll(cx));
+                    break;
+                }
+            }
+        }
+        Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
+    }
+
+    fn written(&mut self, written: &Poll<io::Result<usize>>, data: impl FnOnce(&mut Frames, usize)) {
+        match written {
+            Poll::Pending => self.peer.set_blocked(),
+            Poll::Ready(Err(_)) => {}
+            Poll::Ready(Ok(n)) => {
+                self.peer.set_flowing();
+                if let Spoken::Http2(http2) = &mut self.spoken {
+                    http2.allowance.sent(*n);
+                    data(&mut http2.sent, *n);
+                }
+            }
+        }
+    }
+}
+
+/// A client that sends too many control frames.
+#[derive(Clone, Copy, Debug)]
+struct Flood {
+    last_stream: u32,
+    /// Whether a frame can be put where the server has come to write.
+    is_between: bool,
+}
+
+impl Http2 {
+    fn new(now: Instant) -> Self {
+        let (received, sent) = (Frames::default(), Frames::default());
+        Self { received, sent, allowance: Allowance::new(now), last_stream: 0 }
+    }
+
+    fn watch(&mut self, data: &[u8]) -> Result<(), Flood> {
+        let mut n_control = 0;
+        let last_stream = &mut self.last_stream;
+        self.received.follow(data, |header| {
+            n_control += u32::from(header.is_control());
+            if header.kind == frames::HEADERS {
+                *last_stream = header.stream.max(*last_stream);
+            }
+        });
+        // The clock is only read where there is something to charge.
+        if n_control == 0 || self.allowance.take(n_control, Instant::now()) {
+            return Ok(());
+        }
+        Err(Flood { last_stream: self.last_stream, is_between: self.sent.is_between() })
     }
 }
 
@@ -90,7 +190,7 @@ impl Connected for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.connections.lock().remove(&self.peer.connection());
+        self.port.remove(&self.peer);
     }
 }
 
@@ -102,24 +202,27 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         self.peer.register(cx.waker());
         self.check()?;
-        let n_before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        let Some(opening) = &mut self.opening else { return read };
-        opening.n_read += buffer.filled().len() - n_before;
-        if opening.n_read >= PREFACE {
-            self.opening = None;
-        } else if read.is_pending() {
-            ready!(opening.patience.as_mut().poll(cx));
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        if matches!(self.spoken, Spoken::Ended(_)) {
+            return self.poll_farewell(cx);
         }
-        read
+        let n_before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        let Err(flood) = self.watch(&buffer.filled()[n_before..]) else { return Poll::Ready(Ok(())) };
+        buffer.set_filled(n_before);
+        self.end(flood, cx);
+        self.poll_farewell(cx)
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         self.check()?;
-        Pin::new(&mut self.stream).poll_write(cx, data)
+        if matches!(self.spoken, Spoken::Ended(_)) {
+            return Poll::Ready(Ok(data.len()));
+        }
+        let written = Pin::new(&mut self.stream).poll_write(cx, data);
+        self.written(&written, |sent, n| sent.follow(data.get(..n).unwrap_or(data), |_| {}));
+        written
     }
 
     fn poll_write_vectored(
@@ -128,7 +231,18 @@ impl AsyncWrite for Connection {
         data: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.check()?;
-        Pin::new(&mut self.stream).poll_write_vectored(cx, data)
+        if matches!(self.spoken, Spoken::Ended(_)) {
+            return Poll::Ready(Ok(data.iter().map(|slice| slice.len()).sum()));
+        }
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, data);
+        self.written(&written, |sent, mut n| {
+            for slice in data {
+                let part = slice.get(..n).unwrap_or(slice);
+                sent.follow(part, |_| {});
+                n -= part.len();
+            }
+        });
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -144,5 +258,19 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// How long HTTP/2's opening words are, in bytes.
-const PREFACE: usize = 24;
+/// The opening words of HTTP/2.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// How long a client that is told to go may take to read it, and how many bytes it may send meanwhile.
+const FAREWELL: Duration = Duration::from_secs(1);
+const FAREWELL_BYTES: usize = 4 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_small() {
+        assert!(size_of::<Connection>() <= 72, "{}", size_of::<Connection>());
+        assert!(size_of::<Http2>() <= 72, "{}", size_of::<Http2>());
+    }
+}

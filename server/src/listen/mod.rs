@@ -1,10 +1,19 @@
 //! Accepting connections: one loop for every port, and the connections that are open.
 //!
-//! A [`Connection`] knows its [`Peer`] and can be cut off from outside. Whatever is done to the bytes of a connection
-//! before HTTP sees them belongs here; what is said over HTTP does not.
+//! A [`Port`] has its rules: how many connections, and how long they may be silent, idle, or take nothing. A [`Connection`]
+//! knows its [`Peer`], can be cut off from outside, and ends when its client floods it with control frames. Whatever is done to
+//! the bytes of a connection before HTTP sees them belongs here.
 
+mod body;
 mod connection;
+mod files;
+mod flood;
+mod frames;
+mod http;
 mod peer;
+mod port;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::sync::Arc;
@@ -14,18 +23,19 @@ use futures_util::Stream;
 use tokio::net::TcpListener;
 use tracing::warn;
 
-pub(crate) use connection::{Connection, Connections};
-pub(crate) use peer::{Peer, Source};
+pub(crate) use body::keep_pace;
+pub(crate) use connection::Connection;
+pub(crate) use files::{Shares, raise_limit};
+pub(crate) use http::serve_http;
+pub(crate) use peer::{Busy, Peer, Source};
+pub(crate) use port::{Port, PortRules};
 
 /// The connections of `listener`. Never ends, and never fails: errors of accepting are logged, and it tries again.
-///
-/// A connection that has not said within `silence` which protocol it speaks fails.
 pub(crate) fn incoming(
     listener: TcpListener,
-    connections: Arc<Connections>,
-    silence: Duration,
+    port: Arc<Port>,
 ) -> impl Stream<Item = Result<Connection, io::Error>> {
-    futures_util::stream::unfold((listener, connections), move |(listener, connections)| async move {
+    futures_util::stream::unfold((listener, port), move |(listener, port)| async move {
         loop {
             match listener.accept().await {
                 Ok((stream, address)) => {
@@ -34,8 +44,8 @@ pub(crate) fn incoming(
                         warn!(%address, %error, "a connection could not be set up");
                         continue;
                     }
-                    let connection = connections.add(stream, address, silence);
-                    return Some((Ok(connection), (listener, connections)));
+                    let Some(connection) = port.add(stream, address) else { continue };
+                    return Some((Ok(connection), (listener, port)));
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
 
@@ -21,7 +22,29 @@ struct Shared {
     is_cut: AtomicBool,
     /// Wakes whoever reads from the connection.
     reader: AtomicWaker,
+    /// Streams and requests that are open.
+    n_busy: AtomicU32,
+    has_spoken: AtomicBool,
+    /// Since when there is no request, and since when the client takes nothing of what it is sent, in microseconds of the
+    /// process; 0 if it does.
+    idle_since: AtomicU64,
+    blocked_since: AtomicU64,
 }
+
+/// How long a connection has been as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Elapsed {
+    /// Without a request; `None` while there is one.
+    pub(super) idle: Option<Duration>,
+    /// Without taking anything of what it is sent.
+    pub(super) blocked: Option<Duration>,
+    /// Whether it has said what protocol it speaks.
+    pub(super) has_spoken: bool,
+}
+
+/// Something that a connection is open for: as long as it lives, the connection is not idle.
+#[derive(Debug)]
+pub(crate) struct Busy(Peer);
 
 /// Addresses that count as one client where bytes are shared out: one IPv4 address, or one IPv6 network of 64 bits,
 /// because a host has all of its addresses.
@@ -45,8 +68,18 @@ impl Peer {
 
     fn with(address: Arc<str>, source: Source) -> Self {
         let connection = LAST_CONNECTION.fetch_add(1, Ordering::Relaxed) + 1;
-        let (is_cut, reader) = (AtomicBool::new(false), AtomicWaker::new());
-        Self { shared: Arc::new(Shared { connection, address, source, is_cut, reader }) }
+        let shared = Shared {
+            connection,
+            address,
+            source,
+            is_cut: AtomicBool::new(false),
+            reader: AtomicWaker::new(),
+            n_busy: AtomicU32::new(0),
+            has_spoken: AtomicBool::new(false),
+            idle_since: AtomicU64::new(now_us()),
+            blocked_since: AtomicU64::new(0),
+        };
+        Self { shared: Arc::new(shared) }
     }
 
     /// The connection's number, unique while the process lives.
@@ -74,10 +107,63 @@ impl Peer {
         self.shared.is_cut.load(Ordering::Acquire)
     }
 
+    /// The connection is in use until the value is dropped.
+    pub(crate) fn busy(&self) -> Busy {
+        self.shared.n_busy.fetch_add(1, Ordering::AcqRel);
+        self.set_spoken();
+        Busy(self.clone())
+    }
+
+    /// The client has said that it speaks HTTP/2, or made a request.
+    pub(super) fn set_spoken(&self) {
+        self.shared.has_spoken.store(true, Ordering::Relaxed);
+    }
+
+    /// The client takes nothing of what it is to be sent.
+    pub(super) fn set_blocked(&self) {
+        if self.shared.blocked_since.load(Ordering::Relaxed) == 0 {
+            self.shared.blocked_since.store(now_us(), Ordering::Relaxed);
+        }
+    }
+
+    /// The client has taken some of what it is sent.
+    pub(super) fn set_flowing(&self) {
+        if self.shared.blocked_since.load(Ordering::Relaxed) != 0 {
+            self.shared.blocked_since.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn elapsed(&self) -> Elapsed {
+        let now = now_us();
+        let since = |at: u64| Duration::from_micros(now.saturating_sub(at));
+        let is_idle = self.shared.n_busy.load(Ordering::Acquire) == 0;
+        let blocked_since = self.shared.blocked_since.load(Ordering::Relaxed);
+        Elapsed {
+            idle: is_idle.then(|| since(self.shared.idle_since.load(Ordering::Relaxed))),
+            blocked: (blocked_since != 0).then(|| since(blocked_since)),
+            has_spoken: self.shared.has_spoken.load(Ordering::Relaxed),
+        }
+    }
+
     /// Remembers whom to wake when the connection is cut off.
     pub(crate) fn register(&self, waker: &Waker) {
         self.shared.reader.register(waker);
     }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let shared = &self.0.shared;
+        // Before the count, so that nobody sees the time of before as idle.
+        shared.idle_since.store(now_us(), Ordering::Release);
+        shared.n_busy.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Microseconds since the process first asked, from 1 on.
+fn now_us() -> u64 {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    u64::try_from(BEGAN.get_or_init(Instant::now).elapsed().as_micros()).unwrap_or(u64::MAX).saturating_add(1)
 }
 
 impl From<IpAddr> for Source {

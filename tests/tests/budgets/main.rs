@@ -6,8 +6,21 @@
 mod client_status;
 mod disk;
 mod escapes;
+mod floods;
+mod http2;
 mod nodes;
+mod partial_messages;
 mod polling;
+mod silent_streams;
+mod slow_http;
 mod store;
 mod ways;
 mod webhooks;
+
+use anyhow::Result;
+use xds_tests::server::Server;
+
+/// What `/metrics` says.
+async fn metrics(server: &Server) -> Result<String> {
+    Ok(server.get("/metrics").await?.text())
+}

@@ -10,6 +10,7 @@ use xds_tests::healthy::Healthy;
 use xds_tests::server::{Server, Setup};
 
 use crate::http2::{Call, Http2, beginning};
+use crate::metrics;
 
 const DELTA_ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 const N_STREAMS: usize = 60;
@@ -33,7 +34,7 @@ async fn attack(http2: &mut Http2, first: &[u8]) -> Result<Vec<Call>> {
     Ok(join_all(sending).await)
 }
 
-async fn measured(first: &[u8], limit_mib: u64) -> Result<Vec<(String, String)>> {
+async fn measured(first: &[u8], limit_mib: u64) -> Result<(String, Vec<(String, String)>)> {
     let server = Server::start_with(Setup::new()?).await?;
     let healthy = Healthy::start(&server).await?;
     healthy.check().await?;
@@ -42,21 +43,26 @@ async fn measured(first: &[u8], limit_mib: u64) -> Result<Vec<(String, String)>>
     let calls = attack(&mut http2, first).await?;
     let cost = measurement.cost()?;
     let seen = healthy.check().await?;
-    println!("{cost}; the Envoy's slowest of {} changes took {:?}", seen.n_acked, seen.worst);
+    let figures = format!("{cost}; the Envoy's slowest of {} changes took {:?}", seen.n_acked, seen.worst);
     ensure!(cost.peak < limit_mib << 20, "{cost}");
     let mut statuses = Vec::new();
     for call in calls {
         statuses.push(call.status().await?);
     }
-    let metrics = server.get("/metrics").await?.text().to_owned();
+    let metrics = metrics(&server).await?;
     ensure!(metrics.contains("xds_refused_total{reason=\""), "{metrics}");
-    Ok(statuses)
+    Ok((figures, statuses))
 }
 
 #[tokio::test]
 async fn row_5_unknown_clients_do_not_make_the_server_keep_more_than_a_mebibyte_a_stream() -> Result<()> {
-    for (status, message) in measured(&[], 160).await? {
-        ensure!(status == "8" && message.contains("names%20no%20node") || message.contains("names no node"), "{status} {message}");
+    let (figures, statuses) = measured(&[], 160).await?;
+    println!("{figures}");
+    for (status, message) in statuses {
+        ensure!(
+            status == "8" && message.contains("names%20no%20node") || message.contains("names no node"),
+            "{status} {message}"
+        );
     }
     Ok(())
 }
@@ -65,7 +71,8 @@ async fn row_5_unknown_clients_do_not_make_the_server_keep_more_than_a_mebibyte_
 async fn row_5_a_connection_has_one_large_message_at_a_time_under_way() -> Result<()> {
     let node = Node { id: "large".into(), ..Node::default() };
     let request = DeltaDiscoveryRequest { node: Some(node), ..DeltaDiscoveryRequest::default() };
-    let statuses = measured(&request.encode_to_vec(), 160).await?;
+    let (figures, statuses) = measured(&request.encode_to_vec(), 160).await?;
+    println!("{figures}");
     let n_of = |code: &str| statuses.iter().filter(|(status, _)| status == code).count();
     // The one that has room ends because it does not go on; two wait for it in vain; the others are refused at once.
     ensure!((n_of("4"), n_of("8")) == (1, N_STREAMS - 1), "{statuses:?}");

@@ -6,6 +6,7 @@ use xds_tests::healthy::Healthy;
 use xds_tests::server::{Server, Setup};
 
 use crate::http2::Http2;
+use crate::metrics;
 
 const ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 const MAX_STREAMS: usize = 200;
@@ -27,8 +28,13 @@ async fn row_6_silent_streams_take_no_place_that_a_client_needs() -> Result<()> 
         ensure!(["4", "8"].contains(&status.as_str()), "{status} {message}");
     }
     let seen = healthy.check().await?;
-    println!("{}; the Envoy's slowest of {} changes took {:?}", measurement.cost()?, seen.n_acked, seen.worst);
-    let metrics = server.get("/metrics").await?.text().to_owned();
+    println!(
+        "{}; the Envoy's slowest of {} changes took {:?}",
+        measurement.cost()?,
+        seen.n_acked,
+        seen.worst
+    );
+    let metrics = metrics(&server).await?;
     for reason in ["streams", "first-request"] {
         ensure!(!metrics.contains(&format!("xds_refused_total{{reason=\"{reason}\"}} 0\n")), "{metrics}");
     }

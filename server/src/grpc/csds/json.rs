@@ -20,7 +20,7 @@ use xds_codec::{Codec, UnknownFields};
 use super::{ClientStatusError, MAX_REQUEST_BYTES, Parts};
 use crate::grpc::Grpc;
 use crate::grpc::rest::{json, problem};
-use crate::grpc::serve::Peer;
+use crate::listen::Peer;
 
 /// The endpoint.
 pub(crate) fn routes(grpc: &Arc<Grpc>) -> Router {

@@ -22,11 +22,13 @@ use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
 use xds_cache::loads::LoadLimits;
 use xds_cache::{
-    GroupName, Layer, LoadBoard, Publisher, Refusals, Resource, ResourceType, Revision, StatusBoard, layer,
+    GroupName, Layer, LoadBoard, Publisher, Reason, Refusals, Resource, ResourceType, Revision, StatusBoard,
+    layer,
 };
 use xds_codec::Codec;
 
 use crate::grpc::{Boards, Grpc, GrpcConfig, ServeError};
+use crate::listen::{Port, PortRules};
 use crate::metrics::{Metrics, PublicationSource};
 
 pub(super) const ADS: &str =
@@ -112,8 +114,18 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let grpc = Arc::clone(&world.grpc);
+        let silence = grpc.config().keepalive_interval + grpc.config().keepalive_timeout;
+        let rules = PortRules {
+            name: "xds",
+            max_connections: 100_000,
+            reason: Reason::Connections,
+            opening: silence,
+            idle: Duration::from_secs(600),
+            stalled: silence,
+        };
+        let port = Port::new(rules, Arc::clone(&world.refusals));
         let serving = tokio::spawn(async move {
-            grpc.serve(listener, async {
+            grpc.serve(listener, port, async {
                 let _ = stopped.await;
             })
             .await

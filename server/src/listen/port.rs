@@ -1,0 +1,168 @@
+//! The connections of one port: how many there may be, and which ones have to go.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::net::TcpStream;
+use tokio::time::MissedTickBehavior;
+use tracing::{debug, info};
+use xds_cache::{Reason, Refusals};
+
+use crate::listen::peer::Elapsed;
+use crate::listen::{Connection, Peer};
+
+/// The rules of a port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PortRules {
+    /// The port's name in the log.
+    pub(crate) name: &'static str,
+    /// Connections at once.
+    pub(crate) max_connections: usize,
+    /// How they are counted that find no place.
+    pub(crate) reason: Reason,
+    /// The time until a connection has said what protocol it speaks.
+    pub(crate) opening: Duration,
+    /// How long a connection may be open without a request.
+    pub(crate) idle: Duration,
+    /// How long a client may take nothing of what it is sent.
+    pub(crate) stalled: Duration,
+}
+
+/// A port and its open connections.
+pub(crate) struct Port {
+    rules: PortRules,
+    refusals: Arc<Refusals>,
+    open: Mutex<HashMap<u64, Peer>>,
+}
+
+impl Port {
+    pub(crate) fn new(rules: PortRules, refusals: Arc<Refusals>) -> Arc<Self> {
+        Arc::new(Self { rules, refusals, open: Mutex::default() })
+    }
+
+    /// Takes in a connection that was accepted. Where the port is full, those that have been idle for longest make room;
+    /// without any, `None`: the connection is closed again.
+    pub(crate) fn add(self: &Arc<Self>, stream: TcpStream, address: SocketAddr) -> Option<Connection> {
+        let peer = Peer::new(address);
+        let mut open = self.lock();
+        let mut displaced = Vec::new();
+        if open.len() >= self.rules.max_connections {
+            displaced = oldest_idle(&open, (self.rules.max_connections / DISPLACED_SHARE).max(1));
+            for idle in &displaced {
+                open.remove(&idle.connection());
+            }
+            if displaced.is_empty() {
+                drop(open);
+                self.refuse(self.rules.reason, &peer, "every connection of the port is in use");
+                return None;
+            }
+        }
+        open.insert(peer.connection(), peer.clone());
+        drop(open);
+        for idle in displaced {
+            self.refuse(self.rules.reason, &idle, "an idle connection makes room for a new one");
+            idle.cut_off();
+        }
+        Some(Connection::new(stream, peer, Arc::clone(self)))
+    }
+
+    pub(super) fn remove(&self, peer: &Peer) {
+        self.lock().remove(&peer.connection());
+    }
+
+    /// Counts what is refused, or ended because it passes a limit.
+    pub(super) fn refuse(&self, reason: Reason, peer: &Peer, detail: &str) {
+        let detail = format!("{} on the {} port: {detail}", peer.address(), self.rules.name);
+        self.refusals.record(reason, &detail, SystemTime::now());
+    }
+
+    /// Cuts off what breaks the rules of time, for ever.
+    pub(crate) async fn sweep(&self) {
+        let PortRules { opening, idle, stalled, .. } = self.rules;
+        let shortest = opening.min(idle).min(stalled);
+        let mut ticks = tokio::time::interval((shortest / 4).clamp(MIN_SWEEP, MAX_SWEEP));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let late: Vec<_> =
+                self.lock().values().filter_map(|peer| Some((peer.clone(), self.lateness(peer)?))).collect();
+            for (peer, why) in late {
+                match why {
+                    // How connections that are kept for later end is nothing to worry about.
+                    Late::Idle => {
+                        debug!(address = %peer.address(), port = self.rules.name, "an idle connection ends");
+                    }
+                    Late::Opening => self.refuse(Reason::SlowConnection, &peer, "no request came in time"),
+                    Late::Stalled => self.refuse(Reason::SlowConnection, &peer, "the client reads nothing"),
+                }
+                peer.cut_off();
+            }
+        }
+    }
+
+    /// Cuts off whatever is open.
+    pub(crate) fn cut_off(&self) {
+        let open = self.lock();
+        if !open.is_empty() {
+            let n_connections = open.len();
+            info!(port = self.rules.name, n_connections, "cutting off the connections that are left");
+        }
+        open.values().for_each(Peer::cut_off);
+    }
+
+    /// Whether there are as many connections as may be, each with a request.
+    #[cfg(test)]
+    pub(super) fn is_full_of_busy(&self) -> bool {
+        let open = self.lock();
+        open.len() >= self.rules.max_connections && open.values().all(|peer| peer.elapsed().idle.is_none())
+    }
+
+    fn lateness(&self, peer: &Peer) -> Option<Late> {
+        if peer.is_cut_off() {
+            return None;
+        }
+        let Elapsed { idle, blocked, has_spoken } = peer.elapsed();
+        if blocked.is_some_and(|blocked| blocked >= self.rules.stalled) {
+            return Some(Late::Stalled);
+        }
+        match idle? {
+            idle if !has_spoken && idle >= self.rules.opening.min(self.rules.idle) => Some(Late::Opening),
+            idle if idle >= self.rules.idle => Some(Late::Idle),
+            _ => None,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Peer>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why a connection is cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Late {
+    Opening,
+    Idle,
+    Stalled,
+}
+
+/// At most `n` connections without a request, those first that have been so for longest.
+fn oldest_idle(open: &HashMap<u64, Peer>, n: usize) -> Vec<Peer> {
+    let mut idle: Vec<_> = open.values().filter_map(|peer| Some((peer.elapsed().idle?, peer))).collect();
+    idle.sort_unstable_by_key(|(idle, _)| std::cmp::Reverse(*idle));
+    idle.into_iter().take(n).map(|(_, peer)| peer.clone()).collect()
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Port").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}
+
+/// One in so many connections makes room at once where all are taken, so that they are not looked through for each new one.
+const DISPLACED_SHARE: usize = 64;
+/// How often the connections are looked at: a quarter of the shortest time, within these bounds.
+const MIN_SWEEP: Duration = Duration::from_millis(50);
+const MAX_SWEEP: Duration = Duration::from_secs(1);
