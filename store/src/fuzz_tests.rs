@@ -8,13 +8,22 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
+use crate::journal::Journal;
 use crate::{
-    BlobHash, Change, Commit, JournalStore, OpenError, Options, Retention, Salvage, Store, journal,
-    journal_store,
+    BlobHash, Change, Commit, JournalStore, OpenError, Options, Record, Retention, Revision, Salvage, Store,
+    journal, journal_store,
 };
 
 /// Every key and its value.
 type State = BTreeMap<String, BlobHash>;
+
+/// What a journal was made of.
+struct Real {
+    files: Vec<(String, Vec<u8>)>,
+    /// The state at each revision.
+    states: Vec<State>,
+    records: BTreeMap<Revision, Record>,
+}
 
 /// A generator of splitmix64: small, and the same numbers for the same seed everywhere.
 struct Random(u64);
@@ -58,9 +67,8 @@ fn deadline() -> Instant {
     Instant::now() + Duration::from_secs(seconds)
 }
 
-/// The files of a journal of six commits, as one segment or as a checkpoint with a segment behind it, and the state at
-/// each revision.
-fn real(is_compacted: bool) -> (Vec<(String, Vec<u8>)>, Vec<State>) {
+/// A journal of six commits, as one segment or as a checkpoint with a segment behind it.
+fn real(is_compacted: bool) -> Real {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = JournalStore::open(dir.path(), Options::default()).unwrap();
     let mut states = vec![State::new()];
@@ -78,20 +86,22 @@ fn real(is_compacted: bool) -> (Vec<(String, Vec<u8>)>, Vec<State>) {
         }
     };
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(fill);
+    let history = store.history(None, usize::MAX).unwrap();
+    let records = history.into_iter().map(|record| (record.revision, record)).collect();
     drop(store);
     let numbers = journal::list(dir.path()).unwrap();
     let names = numbers.into_iter().map(journal::segment::file_name);
     let files = names.map(|name| (name.clone(), std::fs::read(dir.path().join(name)).unwrap()));
-    (files.collect(), states)
+    Real { files: files.collect(), states, records }
 }
 
 /// Reads the journal in `dir`, salvages it if it must be, and says whether it was opened. Nothing may panic. There is no
 /// index, which would take nearly all of the time.
-fn is_opened(dir: &Path, states: Option<&[State]>) -> bool {
+fn is_opened(dir: &Path, real: Option<&Real>) -> bool {
     match journal_store::open_journal(dir, &mut Vec::new()) {
         Ok((journal, _)) => {
-            if let Some(states) = states {
-                assert_eq!(journal.replay.state, states[journal.replay.head.0 as usize]);
+            if let Some(real) = real {
+                assert_says(&journal, real);
             }
             true
         }
@@ -109,10 +119,25 @@ fn is_opened(dir: &Path, states: Option<&[State]>) -> bool {
     }
 }
 
+/// Checks that a journal says nothing but what was written.
+fn assert_says(journal: &Journal, real: &Real) {
+    let replay = &journal.replay;
+    assert_eq!(replay.state, real.states[replay.head.0 as usize]);
+    for hash in replay.state.values() {
+        let position = replay.blobs[hash];
+        let content = journal::read_blob(&journal.segments[&position.segment], position, *hash).unwrap();
+        assert_eq!(BlobHash::of(&content), *hash);
+    }
+    for (revision, place) in &replay.records {
+        let record = journal::read_record(&journal.segments[&place.position.segment], place.position);
+        assert_eq!(Some(&record.unwrap()), real.records.get(revision));
+    }
+}
+
 #[test]
 fn arbitrary_bytes_as_segments_are_refused_or_read_but_never_believed() {
     let (mut random, deadline) = (Random::from_env(), deadline());
-    let (files, _) = real(true);
+    let Real { files, .. } = real(true);
     let (mut n, mut n_opened) = (0, 0);
     while Instant::now() < deadline {
         let dir = directory();
@@ -139,12 +164,12 @@ fn mutated_journals_say_what_was_written_or_are_refused() {
     let journals = [real(false), real(true)];
     let (mut n, mut n_opened) = (0, 0);
     while Instant::now() < deadline {
-        let (files, states) = &journals[random.below(2)];
+        let real = &journals[random.below(2)];
         let dir = directory();
-        for (name, bytes) in files {
+        for (name, bytes) in &real.files {
             std::fs::write(dir.path().join(name), mutated(bytes.clone(), &mut random)).unwrap();
         }
-        n_opened += u64::from(is_opened(dir.path(), Some(states)));
+        n_opened += u64::from(is_opened(dir.path(), Some(real)));
         n += 1;
     }
     assert_bounded();
