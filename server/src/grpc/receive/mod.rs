@@ -47,7 +47,7 @@ struct Incomplete {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReceiveError {
     /// It is longer than a message may be.
-    #[error("a request message has {n_bytes} bytes; at most {limit} are allowed (--max-message-bytes)")]
+    #[error("a request message has {n_bytes} bytes; at most {limit} are allowed in this call")]
     TooLarge {
         /// How long it is.
         n_bytes: usize,

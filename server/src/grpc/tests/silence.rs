@@ -120,12 +120,13 @@ fn header(n_bytes: u32) -> Bytes {
 #[tokio::test]
 async fn every_call_has_a_limit_for_messages_and_a_time_for_them() {
     let receive = ReceiveLimits { patience: Duration::from_millis(400), ..GrpcConfig::default().receive };
-    let server = Server::with(GrpcConfig { receive, ..GrpcConfig::default() }).await;
+    let config = GrpcConfig { receive, client_status: true, ..GrpcConfig::default() };
+    let server = Server::with(config).await;
     let channel = server.channel().await;
     for (path, limit) in [
         (HEALTH, 64 << 10),
         (REFLECTION, 64 << 10),
-        (CLIENT_STATUS, 1 << 20),
+        (CLIENT_STATUS, 32 << 10),
         (LOADS, 64 << 20),
         (ADS, 64 << 20),
         (FETCH_CLUSTERS, 64 << 20),
