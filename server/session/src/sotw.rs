@@ -105,6 +105,8 @@ pub(crate) fn compose(
     let table = target.table(&state.resource_type);
     owed.missing.retain(|name| state.subscription.names().contains(name));
     state.is_answer_owed = false;
+    // No list can say that there is no host of a route configuration; nobody asks for hosts but incrementally.
+    state.awaited = None;
     if state.resource_type.is_complete_in_sotw() {
         let entries = if state.subscription.wants_all(table) {
             state.subscription.forget_lingering();
