@@ -362,6 +362,13 @@ impl Client {
         of_types + self.events.len() + self.woken.len()
     }
 
+    /// How many names were dropped that may be taken up again.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn n_lingering(&self) -> usize {
+        let types = self.streams.values().flat_map(Stream::types);
+        types.map(|state| state.subscription.lingering().count()).sum()
+    }
+
     /// Everything that a stream's client wants or may hold, by type.
     #[must_use]
     pub fn holdings(&self, stream: StreamId) -> Vec<Holding> {

@@ -16,6 +16,8 @@ mod client;
 mod cost_tests;
 mod delta;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod limits;
 mod order;
 mod phases;

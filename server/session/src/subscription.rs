@@ -112,7 +112,9 @@ impl Subscription {
     /// What is only withheld for now is still owed.
     pub(crate) fn settle(&mut self, table: &Arc<TypeTable>) {
         self.settled = Arc::clone(table);
-        self.exceptions.retain(|name| table.is_withheld(name));
+        let Self { names, exceptions, .. } = self;
+        // Of a glob nothing is withheld but its members, even if something has its name.
+        exceptions.retain(|name| table.is_withheld(name) && !names.has_glob(name));
     }
 
     /// The client was sent everything that it lacked of `table` but for these.
@@ -125,7 +127,7 @@ impl Subscription {
         for (name, held) in before.iter() {
             // What was not answered yet stays so, whatever the resource is called.
             let waits = matches!(held, Held::Unknown | Held::Nothing);
-            if table.is_withheld(name) {
+            if table.is_withheld(name) && !self.names.has_glob(name) {
                 self.exceptions.insert(Arc::clone(name), held);
             }
             if waits && self.lookup(table, name).is_some_and(|resource| unsent.contains(resource.name())) {
