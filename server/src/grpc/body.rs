@@ -10,6 +10,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -21,7 +22,8 @@ use xds_cache::{Resource, ResourceType, ViewReceiver};
 use xds_session::{Contents, Entries, Entry, Request, Response};
 
 use crate::grpc::Grpc;
-use crate::grpc::client::{SharedClient, StreamKind, request_kind};
+use crate::grpc::aside::{self, Queue, Room};
+use crate::grpc::client::{MAX_AT_ONCE, SharedClient, StreamKind, TakesLong, request_kind};
 use crate::grpc::convert::Incoming;
 use crate::grpc::frames::Frames;
 use crate::grpc::pace::{Place, Waiting};
@@ -54,6 +56,8 @@ struct Joined {
 /// What the stream is writing.
 enum Outgoing {
     Nothing,
+    /// Something that takes long waits for its turn.
+    Aside(Box<(Work, Queue)>),
     /// A large response that waits for its turn; not encoded yet.
     Paced(Box<(Response, Waiting)>),
     Message {
@@ -62,6 +66,24 @@ enum Outgoing {
         _place: Option<Place>,
     },
     Ended,
+}
+
+/// What comes next.
+enum Next {
+    Write(Response),
+    Aside(Work),
+}
+
+/// What is done aside.
+enum Work {
+    /// A request is to be decoded and taken in.
+    Message(Bytes),
+    /// A request is to be taken in.
+    Request(Box<Incoming>),
+    /// A response is to be made, if any is owed.
+    Respond,
+    /// A response is to be encoded; the place is that of large bodies.
+    Encode(Response, Option<Place>),
 }
 
 impl DiscoveryBody {
@@ -81,37 +103,75 @@ impl DiscoveryBody {
     /// The next frame of what is being written, or of what is to be written next.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
         self.open.register(cx.waker());
+        // Whoever sends much gets an answer in between.
+        let mut may_take_in = true;
         loop {
-            match &mut self.outgoing {
+            let done = match &mut self.outgoing {
                 Outgoing::Ended => return Poll::Ready(None),
                 Outgoing::Message { frames, .. } => match frames.next() {
                     Some(data) => return Poll::Ready(Some(Frame::data(data))),
-                    None => self.outgoing = Outgoing::Nothing,
+                    None => {
+                        self.outgoing = Outgoing::Nothing;
+                        Ok(())
+                    }
                 },
+                Outgoing::Aside(aside) => {
+                    if let Some(ending) = self.open.ending() {
+                        return Poll::Ready(Some(self.end(&ending.into())));
+                    }
+                    let room = ready!(aside.1.as_mut().poll(cx));
+                    match std::mem::replace(&mut self.outgoing, Outgoing::Nothing) {
+                        Outgoing::Aside(aside) => {
+                            may_take_in &= !aside.0.takes_in();
+                            self.perform(aside.0, &room)
+                        }
+                        Outgoing::Nothing
+                        | Outgoing::Paced(_)
+                        | Outgoing::Message { .. }
+                        | Outgoing::Ended => Ok(()),
+                    }
+                }
                 Outgoing::Paced(paced) => {
                     let place = ready!(paced.1.as_mut().poll(cx));
                     if let Outgoing::Paced(paced) = std::mem::replace(&mut self.outgoing, Outgoing::Nothing) {
-                        self.write(&paced.0, Some(place));
+                        self.write(paced.0, Some(place), None);
                     }
+                    Ok(())
                 }
-                Outgoing::Nothing => match ready!(self.poll_response(cx)) {
-                    Ok(response) => self.begin(response),
-                    Err(status) => return Poll::Ready(Some(self.end(&status))),
+                Outgoing::Nothing => match ready!(self.poll_work(may_take_in, cx)) {
+                    Ok(Next::Write(response)) => {
+                        self.begin(response, None);
+                        Ok(())
+                    }
+                    Ok(Next::Aside(work)) => {
+                        may_take_in &= !work.takes_in();
+                        self.go_aside(work)
+                    }
+                    Err(status) => Err(status),
                 },
+            };
+            if let Err(status) = done {
+                return Poll::Ready(Some(self.end(&status)));
             }
         }
     }
 
-    /// Takes in what has come and waits until there is a response.
+    /// Takes in what has come and waits until there is a response, or something to do that takes long.
     ///
     /// # Errors
     ///
     /// The status that the stream ends with; `OK` if the client is done.
-    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response, Status>> {
+    fn poll_work(&mut self, may_take_in: bool, cx: &mut Context<'_>) -> Poll<Result<Next, Status>> {
         if let Some(ending) = self.open.ending() {
             return Poll::Ready(Err(ending.into()));
         }
-        self.poll_requests(cx)?;
+        if may_take_in {
+            if let Some(work) = self.poll_requests(cx)? {
+                return Poll::Ready(Ok(Next::Aside(work)));
+            }
+        } else {
+            cx.waker().wake_by_ref();
+        }
         self.poll_view(cx)?;
         let Some(joined) = &self.joined else {
             return if self.requests.is_some() { Poll::Pending } else { Poll::Ready(Err(Status::ok(""))) };
@@ -119,8 +179,10 @@ impl DiscoveryBody {
         let client = Arc::clone(&joined.client);
         loop {
             let now = Instant::now().into_std();
-            if let Some(response) = client.poll_response(&self.grpc, self.open.id, now) {
-                return Poll::Ready(Ok(response));
+            match client.try_poll_response(&self.grpc, self.open.id, now) {
+                Ok(Some(response)) => return Poll::Ready(Ok(Next::Write(response))),
+                Ok(None) => {}
+                Err(TakesLong) => return Poll::Ready(Ok(Next::Aside(Work::Respond))),
             }
             if self.requests.is_none() {
                 return Poll::Ready(Err(Status::ok("")));
@@ -129,32 +191,89 @@ impl DiscoveryBody {
         }
     }
 
-    /// Takes in the requests that have come, but only so many, for the sake of the other streams.
-    fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
+    /// Takes in the requests that have come, but only so many, and only for so long, for the sake of the other streams. One that
+    /// takes long is returned.
+    fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<Option<Work>, Status> {
+        let began = Instant::now();
         for _ in 0..MAX_REQUESTS_PER_POLL {
-            let Some(requests) = &mut self.requests else { return Ok(()) };
+            let Some(requests) = &mut self.requests else { return Ok(None) };
             match requests.poll_message(cx) {
                 Poll::Pending => {
                     if self.joined.is_none() {
                         self.open.set_receiving(requests.is_receiving_large());
                     }
-                    return Ok(());
+                    return Ok(None);
                 }
                 Poll::Ready(None) => self.requests = None,
                 Poll::Ready(Some(message)) => {
                     let message = message?;
-                    let (variant, limits) = (self.kind.variant, &self.grpc.config.limits);
-                    let incoming = match &self.joined {
-                        None => Incoming::first(variant, &message, limits),
-                        Some(_) => Incoming::later(variant, &message, limits),
-                    };
-                    let incoming = incoming.map_err(|error| self.grpc.end_of(&self.peer, &error))?;
+                    if message.len() > MAX_DECODED_AT_ONCE {
+                        return Ok(Some(Work::Message(message)));
+                    }
+                    let incoming = self.decode(&message)?;
+                    if self.takes_long(&incoming.request) {
+                        return Ok(Some(Work::Request(Box::new(incoming))));
+                    }
                     self.handle_request(incoming)?;
                 }
             }
+            if began.elapsed() > MAX_TIME_PER_POLL {
+                break;
+            }
         }
         cx.waker().wake_by_ref();
-        Ok(())
+        Ok(None)
+    }
+
+    fn decode(&self, message: &Bytes) -> Result<Incoming, Status> {
+        let (variant, limits) = (self.kind.variant, &self.grpc.config.limits);
+        let incoming = match &self.joined {
+            None => Incoming::first(variant, message, limits),
+            Some(_) => Incoming::later(variant, message, limits),
+        };
+        incoming.map_err(|error| self.grpc.end_of(&self.peer, &error))
+    }
+
+    fn takes_long(&self, request: &Request) -> bool {
+        match &self.joined {
+            Some(joined) => joined.client.takes_long(self.open.id, request),
+            None => request.n_names() > MAX_AT_ONCE,
+        }
+    }
+
+    /// Does something that takes long, now or when it is its turn.
+    fn go_aside(&mut self, work: Work) -> Result<(), Status> {
+        match self.grpc.aside.try_enter() {
+            Some(room) => self.perform(work, &room),
+            None => {
+                self.outgoing = Outgoing::Aside(Box::new((work, self.grpc.aside.enter())));
+                Ok(())
+            }
+        }
+    }
+
+    fn perform(&mut self, work: Work, room: &Room) -> Result<(), Status> {
+        match work {
+            Work::Message(message) => aside::work(room, || {
+                let incoming = self.decode(&message)?;
+                self.handle_request(incoming)
+            }),
+            Work::Request(incoming) => aside::work(room, || self.handle_request(*incoming)),
+            Work::Respond => {
+                let Some(joined) = &self.joined else { return Ok(()) };
+                let client = Arc::clone(&joined.client);
+                let now = Instant::now().into_std();
+                let response = aside::work(room, || client.poll_response(&self.grpc, self.open.id, now));
+                if let Some(response) = response {
+                    self.begin(response, Some(room));
+                }
+                Ok(())
+            }
+            Work::Encode(response, place) => {
+                self.write(response, place, Some(room));
+                Ok(())
+            }
+        }
     }
 
     fn handle_request(&mut self, mut incoming: Incoming) -> Result<(), Status> {
@@ -205,20 +324,28 @@ impl DiscoveryBody {
     }
 
     /// Writes a response, now or when it is its turn.
-    fn begin(&mut self, response: Response) {
+    fn begin(&mut self, response: Response, room: Option<&Room>) {
         if !is_large(&response.contents) {
-            return self.write(&response, None);
+            return self.write(response, None, room);
         }
         match self.grpc.pacer.try_enter() {
-            Some(place) => self.write(&response, Some(place)),
+            Some(place) => self.write(response, Some(place), room),
             None => self.outgoing = Outgoing::Paced(Box::new((response, self.grpc.pacer.enter()))),
         }
     }
 
-    fn write(&mut self, response: &Response, place: Option<Place>) {
-        trace::response(self.node(), self.open.id, response);
-        let body = self.grpc.bodies.encode(&response.contents);
-        self.grpc.metrics.response(&response.contents.resource_type, Frames::message_len(response, &body));
+    fn write(&mut self, response: Response, place: Option<Place>, room: Option<&Room>) {
+        let has_many = n_entries(&response.contents) > MAX_AT_ONCE;
+        let shared = if has_many { self.grpc.bodies.of_table(&response.contents) } else { None };
+        let body = match (shared, room) {
+            (Some(body), _) => body,
+            (None, Some(room)) => aside::work(room, || self.grpc.bodies.encode(&response.contents)),
+            (None, None) if !has_many => self.grpc.bodies.encode(&response.contents),
+            // To encode cannot fail.
+            (None, None) => return drop(self.go_aside(Work::Encode(response, place))),
+        };
+        trace::response(self.node(), self.open.id, &response);
+        self.grpc.metrics.response(&response.contents.resource_type, Frames::message_len(&response, &body));
         self.outgoing = Outgoing::Message { frames: Frames::new(response.nonce, body), _place: place };
     }
 
@@ -262,8 +389,13 @@ impl http_body::Body for DiscoveryBody {
 
 impl Drop for DiscoveryBody {
     fn drop(&mut self) {
-        if let Some(joined) = self.joined.take() {
-            joined.client.handle_close(&self.grpc, self.open.id);
+        if let Some(Joined { client, .. }) = self.joined.take() {
+            if client.takes_long_to_close() {
+                let (grpc, stream) = (Arc::clone(&self.grpc), self.open.id);
+                aside::later(move || client.handle_close(&grpc, stream));
+            } else {
+                client.handle_close(&self.grpc, self.open.id);
+            }
         }
         self.grpc.metrics.stream_closed(self.kind.variant);
     }
@@ -272,6 +404,16 @@ impl Drop for DiscoveryBody {
 impl fmt::Debug for DiscoveryBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DiscoveryBody({})", self.open.id)
+    }
+}
+
+impl Work {
+    /// Whether it is about a request.
+    fn takes_in(&self) -> bool {
+        match self {
+            Self::Message(_) | Self::Request(_) => true,
+            Self::Respond | Self::Encode(..) => false,
+        }
     }
 }
 
@@ -309,7 +451,21 @@ fn is_large(contents: &Contents) -> bool {
     }
 }
 
+/// How many things stand in a response.
+fn n_entries(contents: &Contents) -> usize {
+    let n_resources = match &contents.entries {
+        Entries::Table(table) => table.len(),
+        Entries::Listed(entries) => entries.len(),
+    };
+    n_resources + contents.removed.len() + contents.not_found.len()
+}
+
 /// How many requests a stream takes in before it lets others work.
 const MAX_REQUESTS_PER_POLL: usize = 64;
+/// For how long it does, whatever is in them.
+const MAX_TIME_PER_POLL: Duration = Duration::from_millis(2);
+/// How many bytes of a request are decoded without going aside: a few milliseconds, however small the names in it are. The first
+/// request of an Envoy has 60 KB.
+const MAX_DECODED_AT_ONCE: usize = 128 * 1024;
 /// Bodies over this size are paced (D8).
 const PACED_FROM: usize = 64 * 1024;

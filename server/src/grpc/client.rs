@@ -17,6 +17,7 @@ use xds_cache::{HeldBack, Node, Reason, ResourceType, View, ViewChange, ViewRece
 use xds_session::{Client, Holding, Request, Response, SessionError};
 
 use crate::grpc::Grpc;
+use crate::grpc::aside;
 use crate::grpc::budget::Reserved;
 use crate::grpc::convert::SentNode;
 use crate::grpc::identity::Identity;
@@ -32,6 +33,10 @@ pub(crate) struct StreamKind {
     /// The type of a per-type stream; `None` for ADS.
     pub(crate) service: Option<ResourceType>,
 }
+
+/// Something takes so long that it is done aside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TakesLong;
 
 /// One client, shared by the bodies of its streams.
 pub(crate) struct SharedClient {
@@ -237,10 +242,33 @@ impl SharedClient {
 
     /// The next response of a stream, made from the newest view.
     pub(crate) fn poll_response(&self, grpc: &Grpc, stream: StreamId, now: Instant) -> Option<Response> {
-        let mut state = self.lock();
-        let response = state.client.poll_response(stream, now);
-        state.settle(grpc, &self.node);
-        response
+        self.lock().poll_response(grpc, &self.node, stream, now)
+    }
+
+    /// The same, unless it takes long to make one, or somebody else has to do with the client; the error is that.
+    pub(crate) fn try_poll_response(
+        &self,
+        grpc: &Grpc,
+        stream: StreamId,
+        now: Instant,
+    ) -> Result<Option<Response>, TakesLong> {
+        let mut state = aside::try_lock(&self.state).ok_or(TakesLong)?;
+        if state.client.response_size(stream, now) > MAX_AT_ONCE {
+            return Err(TakesLong);
+        }
+        Ok(state.poll_response(grpc, &self.node, stream, now))
+    }
+
+    /// Whether it takes long to take in a request, or somebody else has to do with the client.
+    pub(crate) fn takes_long(&self, stream: StreamId, request: &Request) -> bool {
+        let Some(state) = aside::try_lock(&self.state) else { return true };
+        state.client.request_size(stream, request) > MAX_AT_ONCE
+    }
+
+    /// Whether it takes long to end a stream.
+    pub(crate) fn takes_long_to_close(&self) -> bool {
+        let Some(state) = aside::try_lock(&self.state) else { return true };
+        state.client.n_names() > MAX_AT_ONCE
     }
 
     /// When time has to pass.
@@ -273,7 +301,7 @@ impl SharedClient {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        aside::lock(&self.state)
     }
 }
 
@@ -337,6 +365,18 @@ impl Drop for SharedClient {
 }
 
 impl State {
+    fn poll_response(
+        &mut self,
+        grpc: &Grpc,
+        node: &Node,
+        stream: StreamId,
+        now: Instant,
+    ) -> Option<Response> {
+        let response = self.client.poll_response(stream, now);
+        self.settle(grpc, node);
+        response
+    }
+
     /// Tells the others what happened: the status board, the metrics, the client's other streams.
     fn settle(&mut self, grpc: &Grpc, node: &Node) {
         while let Some((stream, event)) = self.client.poll_event() {
@@ -427,6 +467,8 @@ pub(crate) fn request_kind(request: &Request) -> RequestKind {
     }
 }
 
+/// How many names and resources are looked at without going aside. Each takes 1 to 5 µs, so this takes a few milliseconds at most.
+pub(crate) const MAX_AT_ONCE: usize = 2000;
 /// So many bits of a nonce count a stream's responses; the stream's id is above them.
 const NONCE_BITS: u32 = 24;
 /// A stream's NACKs are logged at most once in this time.

@@ -16,6 +16,7 @@ use xds_cache::status::Variant;
 use xds_session::{Client, Contents, Entries, Form, Limits, Nonce, Request, SessionError, SotwRequest};
 
 use crate::grpc::Grpc;
+use crate::grpc::aside;
 use crate::grpc::body::trailers;
 use crate::grpc::client::request_kind;
 use crate::grpc::convert::{Incoming, RequestError};
@@ -78,7 +79,13 @@ pub(crate) async fn unary(
 ) -> Result<FetchBody, Status> {
     let message = poll_fn(|cx| requests.poll_message(cx)).await;
     let message = message.ok_or_else(|| Status::invalid_argument("the request is missing"))??;
-    let incoming = Incoming::first(Variant::Sotw, &message, &grpc.config.limits);
+    // The answer is everything that there is, in one message.
+    let room = grpc.aside.enter().await;
+    aside::work(&room, || answer(grpc, service, peer, &message))
+}
+
+fn answer(grpc: &Grpc, service: &ResourceType, peer: &Peer, message: &Bytes) -> Result<FetchBody, Status> {
+    let incoming = Incoming::first(Variant::Sotw, message, &grpc.config.limits);
     let incoming = incoming.map_err(|error| grpc.end_of(peer, &error))?;
     let Request::Sotw(request) = incoming.request else {
         return Err(Status::internal("the request is of the other variant"));

@@ -7,6 +7,7 @@
 //!
 //! There is no task and no queue per stream. What a client can make grow has a limit in [`GrpcConfig`].
 
+mod aside;
 mod body;
 mod budget;
 mod client;
@@ -88,6 +89,7 @@ pub struct Grpc {
     identities: identity::Identities,
     bodies: shared::Bodies,
     pacer: Arc<pace::Pacer>,
+    aside: aside::Aside,
     unmatched: client::UnmatchedLog,
     polls: polls::Polls,
     client_status: csds::Places,
@@ -115,6 +117,7 @@ impl Grpc {
             identities: identity::Identities::new(config.max_node_memory / 2),
             bodies: shared::Bodies::new(&config.identifier),
             pacer: pace::Pacer::new(config.max_paced, config.paced_for),
+            aside: aside::Aside::new(),
             unmatched: client::UnmatchedLog::default(),
             polls: polls::Polls::new(config.max_polls, config.max_poll_bytes),
             client_status: csds::Places::default(),

@@ -28,6 +28,14 @@ impl Bodies {
         Self { identifier: identifier.into(), state: Mutex::default() }
     }
 
+    /// The body of a whole table, if somebody is writing it: to find that costs nothing, however large the table is.
+    pub(crate) fn of_table(&self, contents: &Contents) -> Option<Arc<Body>> {
+        match contents.entries {
+            Entries::Table(_) => self.lock().bodies.get(&key(contents)).and_then(Weak::upgrade),
+            Entries::Listed(_) => None,
+        }
+    }
+
     /// The body of `contents`.
     pub(crate) fn encode(&self, contents: &Contents) -> Arc<Body> {
         let key = key(contents);

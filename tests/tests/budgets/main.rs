@@ -14,6 +14,7 @@ mod polling;
 mod silent_streams;
 mod slow_http;
 mod store;
+mod subscription_churn;
 mod ways;
 mod webhooks;
 
