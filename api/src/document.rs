@@ -145,7 +145,7 @@ pub const NO_NAMESPACE: &str = "-";
 /// What a document says, without its secrets: the values of a Secret, and credentials in headers.
 #[must_use]
 pub fn redacted(document: &Document) -> Value {
-    redact(document.key.kind, &document.source)
+    redact(document.key.kind, &document.source.json())
 }
 
 /// The same of a document that is only known as JSON.
@@ -255,7 +255,7 @@ const SECRET_MATCHES: [&str; 4] = ["authorization", "proxy-authorization", "x-ap
 #[must_use]
 pub fn content_hash(document: &Document, group: &GroupName) -> String {
     let mut text = String::new();
-    write_sorted(&document.source, &mut text);
+    write_sorted(&document.source.json(), &mut text);
     let mut hasher = VersionHasher::new();
     hasher.update(group.as_str().as_bytes());
     hasher.update(text.as_bytes());

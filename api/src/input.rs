@@ -13,12 +13,12 @@ use http::request::Parts;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use xds_cache::wave;
-use xds_codec::document::{Entry, Position, TreeValue};
+use xds_codec::document::{Node, Position, TreeValue};
 use xds_codec::{Diagnostic, Limits, REDACTED, Syntax, Tree};
 
 use crate::answer::{Form, form_of};
 use crate::problem::{ApiError, Fault};
-use crate::state::aside;
+use crate::state::{ApiState, aside};
 
 /// The longest body of a write of resources, in bytes: as much as a client takes in one message by default.
 pub const MAX_RESOURCES_BYTES: usize = 64 * 1024 * 1024;
@@ -114,47 +114,51 @@ fn is_slow(error: &(dyn Error + 'static)) -> bool {
 }
 
 /// Reads a body as JSON or YAML, in which no key may be there twice and no value be a placeholder for a secret.
-pub(crate) async fn read_tree(headers: &HeaderMap, body: Body, limit: usize) -> Result<Tree, ApiError> {
+pub(crate) async fn read_tree(
+    state: &ApiState,
+    headers: &HeaderMap,
+    body: Body,
+    limit: usize,
+) -> Result<Tree, ApiError> {
     let (form, bytes) = read(headers, body, limit).await?;
-    let tree = aside(move || parse(form, &bytes)).await??;
+    let max_values = state.max_document_values;
+    let tree = aside(move || parse(form, &bytes, max_values)).await??;
     let mut placeholders = Vec::new();
-    find_placeholders(&tree, &mut String::new(), &mut placeholders);
+    find_placeholders(tree.root(), &mut String::new(), &mut placeholders);
     if placeholders.is_empty() { Ok(tree) } else { Err(ApiError::Invalid(placeholders)) }
 }
 
 /// Adds a text to an object of a body as its first field, unless it has that field: something that the path says already.
 pub(crate) fn add_first(body: &mut Tree, key: &str, text: &str) {
-    let position = body.position;
-    if let TreeValue::Object(entries) = &mut body.value
-        && entries.iter().all(|entry| entry.key != key)
-    {
-        let value = Tree { position, value: TreeValue::String(text.to_owned()) };
-        entries.insert(0, Entry { key: key.to_owned(), position, value });
+    if body.root().entry(key).is_none() {
+        *body = body.with_first(key, text);
     }
 }
 
-fn parse(form: Form, bytes: &[u8]) -> Result<Tree, ApiError> {
-    let mut documents = parse_all(form, bytes)?;
+fn parse(form: Form, bytes: &[u8], max_values: usize) -> Result<Tree, ApiError> {
+    let mut documents = parse_all(form, bytes, max_values)?;
     let tree = documents.swap_remove(0);
     match documents.first() {
         None => Ok(tree),
-        Some(second) => Err(ApiError::BadBody(vec![Fault::at_tree(second, "", "a body is one document")])),
+        Some(second) => {
+            Err(ApiError::BadBody(vec![Fault::at_tree(second.root(), "", "a body is one document")]))
+        }
     }
 }
 
-/// Reads a body of one or more documents.
-pub(crate) fn parse_all(form: Form, bytes: &[u8]) -> Result<Vec<Tree>, ApiError> {
+/// Reads a body of one or more documents, of which each may have so many values.
+pub(crate) fn parse_all(form: Form, bytes: &[u8], max_values: usize) -> Result<Vec<Tree>, ApiError> {
     let syntax = match form {
         Form::Json => Syntax::Json,
         Form::Yaml => Syntax::Yaml,
     };
     // It has been read, so it is not too long.
-    let limits = Limits { max_bytes: bytes.len(), ..Limits::default() };
+    let limits = Limits { max_bytes: bytes.len(), max_document_values: max_values, ..Limits::default() };
     match xds_codec::parse("", bytes, syntax, &limits) {
         Ok(documents) => Ok(documents),
         // The codec takes null for nothing; it can be read, and is of another shape than any body.
         Err(found) if !bytes.trim_ascii().is_empty() && found.iter().all(|one| one.code == "empty-file") => {
-            Ok(vec![Tree { position: Position { line: 1, column: 1 }, value: TreeValue::Null }])
+            Ok(vec![Tree::null(Position { line: 1, column: 1 })])
         }
         Err(found) => Err(ApiError::BadBody(found.iter().map(of_text).collect())),
     }
@@ -171,15 +175,18 @@ fn of_text(diagnostic: &Diagnostic) -> Fault {
 }
 
 /// Finds the text that stands for a secret in our answers: taking it in would overwrite the secret with it.
-pub(crate) fn find_placeholders(tree: &Tree, pointer: &mut String, found: &mut Vec<Fault>) {
-    let mut step = |key: &str, value: &Tree| {
+pub(crate) fn find_placeholders(tree: Node<'_>, pointer: &mut String, found: &mut Vec<Fault>) {
+    if found.len() >= MAX_PLACEHOLDERS {
+        return;
+    }
+    let mut step = |key: &str, value: Node<'_>| {
         let length = pointer.len();
         pointer.push('/');
         pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
         find_placeholders(value, pointer, found);
         pointer.truncate(length);
     };
-    match &tree.value {
+    match tree.value() {
         TreeValue::String(text) if text == REDACTED => {
             let detail = format!(
                 "{REDACTED:?} stands for a secret that answers do not show; send the secret itself, \
@@ -188,12 +195,15 @@ pub(crate) fn find_placeholders(tree: &Tree, pointer: &mut String, found: &mut V
             found.push(Fault::at_tree(tree, pointer, detail));
         }
         TreeValue::List(items) => {
-            items.iter().enumerate().for_each(|(index, item)| step(&index.to_string(), item));
+            items.enumerate().for_each(|(index, item)| step(&index.to_string(), item));
         }
-        TreeValue::Object(entries) => entries.iter().for_each(|entry| step(&entry.key, &entry.value)),
+        TreeValue::Object(mut entries) => entries.by_ref().for_each(|entry| step(entry.key, entry.value)),
         TreeValue::Null | TreeValue::Bool(_) | TreeValue::Number(_) | TreeValue::String(_) => {}
     }
 }
+
+/// After how many placeholders no more are told.
+const MAX_PLACEHOLDERS: usize = 100;
 
 /// Reads `500ms`, `10s` or `5m`.
 ///
@@ -212,6 +222,10 @@ pub(crate) fn duration(name: &str, text: &str) -> Result<Duration, ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parsed(form: Form, bytes: &[u8]) -> Result<Tree, ApiError> {
+        parse(form, bytes, Limits::DEFAULT_DOCUMENT_VALUES)
+    }
 
     #[test]
     fn durations_are_read_with_their_unit() {
@@ -254,7 +268,7 @@ mod tests {
             (Form::Json, "", (1, 1), "the body is empty"),
             (Form::Yaml, " \n", (1, 1), "the body is empty"),
         ] {
-            let Err(ApiError::BadBody(faults)) = parse(form, text.as_bytes()) else {
+            let Err(ApiError::BadBody(faults)) = parsed(form, text.as_bytes()) else {
                 panic!("{text} was taken")
             };
             let fault = &faults[0];
@@ -267,7 +281,7 @@ mod tests {
     #[test]
     fn null_is_read_as_what_it_is() {
         for (form, text) in [(Form::Json, " null"), (Form::Yaml, "~"), (Form::Yaml, "# nothing")] {
-            assert!(parse(form, text.as_bytes()).unwrap().value == TreeValue::Null, "{text}");
+            assert!(parsed(form, text.as_bytes()).unwrap().root().is_null(), "{text}");
         }
     }
 
@@ -275,18 +289,19 @@ mod tests {
     fn json_reads_as_serde_reads_it() {
         let text = r#"{"a": [1, -2, 3.5, null, true, "x"], "b": {"c": 18446744073709551615}}"#;
         let expected: serde_json::Value = serde_json::from_str(text).unwrap();
-        assert_eq!(parse(Form::Json, text.as_bytes()).unwrap().to_json(), expected);
-        let yaml = parse(Form::Yaml, b"a: yes\nb: 1\n").unwrap().to_json();
+        assert_eq!(parsed(Form::Json, text.as_bytes()).unwrap().to_json(), expected);
+        let yaml = parsed(Form::Yaml, b"a: yes\nb: 1\n").unwrap().to_json();
         assert_eq!(yaml, serde_json::json!({"a": "yes", "b": 1}));
-        assert!(parse(Form::Json, b"{} x").is_err() && parse(Form::Json, b"\xff").is_err());
-        assert!(parse(Form::Json, "[".repeat(100_000).as_bytes()).is_err(), "depth is limited");
+        assert!(parsed(Form::Json, b"{} x").is_err() && parsed(Form::Json, b"\xff").is_err());
+        assert!(parsed(Form::Json, "[".repeat(100_000).as_bytes()).is_err(), "depth is limited");
     }
 
     #[test]
     fn a_placeholder_is_found_wherever_it_stands() {
         let mut found = Vec::new();
         let text = "{\"a\": [{\"b/c\":\n \"[redacted]\"}], \"d\": \"[redacted] or not\"}";
-        find_placeholders(&parse(Form::Json, text.as_bytes()).unwrap(), &mut String::new(), &mut found);
+        let tree = parsed(Form::Json, text.as_bytes()).unwrap();
+        find_placeholders(tree.root(), &mut String::new(), &mut found);
         let places: Vec<_> =
             found.iter().map(|fault| (fault.pointer.as_deref(), fault.line, fault.column)).collect();
         assert_eq!(places, [(Some("#/a/0/b~1c"), Some(2), Some(2))]);

@@ -6,8 +6,8 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
-use xds_codec::document::Position;
-use xds_codec::{Diagnostic, Place, Tree};
+use xds_codec::document::{Node, Position};
+use xds_codec::{Diagnostic, Place};
 
 use crate::answer::Rendered;
 use crate::handle::WriteError;
@@ -170,9 +170,9 @@ impl Fault {
 
     /// A fault at a value of the body.
     #[must_use]
-    pub fn at_tree(tree: &Tree, pointer: &str, detail: impl Into<String>) -> Self {
+    pub fn at_tree(tree: Node<'_>, pointer: &str, detail: impl Into<String>) -> Self {
         let known = |number: u32| (number > 0).then_some(number);
-        let Position { line, column } = tree.position;
+        let Position { line, column } = tree.position();
         Self { line: known(line), column: known(column), ..Self::at(pointer, detail) }
     }
 

@@ -31,6 +31,8 @@ pub struct ApiState {
     pub acks: Arc<Acks>,
     /// Reads and writes resources.
     pub codec: Codec,
+    /// Values of one document of a body.
+    pub max_document_values: usize,
     /// Who may ask.
     pub access: Arc<Access>,
     /// The events of the last while.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use prost_reflect::{DescriptorPool, DynamicMessage};
+use prost_reflect::DescriptorPool;
 use serde_json::Value as Json;
 use xds_cache::Resource;
 
@@ -170,9 +170,10 @@ impl Codec {
     /// [`MessageError`] if the type is not known or the bytes are not of the type.
     pub fn message_to_json(&self, type_name: &str, bytes: &[u8]) -> Result<Json, MessageError> {
         let descriptor = self.message_named(type_name)?;
-        let message = DynamicMessage::decode(descriptor, bytes).map_err(|error| MessageError::BadBytes {
+        let message = encode::canonical(&self.inner, &descriptor, &Bytes::copy_from_slice(bytes));
+        let message = message.ok_or_else(|| MessageError::BadBytes {
             type_name: type_name.to_owned(),
-            reason: error.to_string(),
+            reason: "a field has another form than its type says, or the bytes end within one".to_owned(),
         })?;
         Ok(to_json(&self.inner, Secrets::Shown, None, &message))
     }
@@ -188,16 +189,30 @@ impl Codec {
         json: &Json,
         unknown_fields: UnknownFields,
     ) -> Result<Bytes, MessageError> {
+        self.message_from_tree(type_name, &Tree::from_json(json), unknown_fields)
+    }
+
+    /// Like [`message_from_json`](Self::message_from_json), from a tree: for texts of clients, of which
+    /// [`parse`](crate::parse) makes trees that are not much larger.
+    ///
+    /// # Errors
+    ///
+    /// [`MessageError`] if the type is not known or the tree is not of the type.
+    pub fn message_from_tree(
+        &self,
+        type_name: &str,
+        tree: &Tree,
+        unknown_fields: UnknownFields,
+    ) -> Result<Bytes, MessageError> {
         let descriptor = self.message_named(type_name)?;
-        let tree = Tree::from_json(json);
         let mut converter = Converter::new(&self.inner, unknown_fields);
-        let message = converter.convert(&descriptor, &tree);
+        let message = converter.convert(&descriptor, tree.root());
         if converter.findings.has_errors() {
-            let mut diagnostics = converter.findings.locate(&"".into(), &tree);
+            let mut diagnostics = converter.findings.locate(&"".into(), tree.root());
             diagnostics.retain(Diagnostic::is_error);
             return Err(MessageError::BadJson { type_name: type_name.to_owned(), diagnostics });
         }
-        Ok(encode::encode(&self.inner, &message))
+        Ok(message.bytes().clone())
     }
 
     fn message_named(&self, type_name: &str) -> Result<prost_reflect::MessageDescriptor, MessageError> {
@@ -210,7 +225,7 @@ impl Codec {
         let message = self
             .inner
             .message_of_url(type_url)
-            .and_then(|descriptor| DynamicMessage::decode(descriptor, resource.value().clone()).ok());
+            .and_then(|descriptor| encode::canonical(&self.inner, &descriptor, resource.value()));
         match message {
             Some(message) => to_json(&self.inner, secrets, Some(type_url), &message),
             None if secrets == Secrets::Redacted && type_url.ends_with(SECRET_TYPE) => {

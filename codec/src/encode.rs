@@ -1,190 +1,292 @@
 //! The canonical encoding (D4): equal content gives equal bytes, whatever the order of keys was.
+//!
+//! Fields stand in the order of their numbers and maps in the order of their keys, also inside nested `Any`s and `Struct`s.
+//! Unknown fields stand where their number belongs, unchanged and in the order in which they came. An `Any` that cannot be
+//! decoded keeps its bytes.
 
-use bytes::{BufMut, Bytes, BytesMut};
-use prost::Message;
-use prost::encoding::{WireType, encode_key, encode_varint};
-use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessage, UnknownField, Value};
+use bytes::Bytes;
+use prost_reflect::{FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};
 
 use crate::inner::{Inner, MAX_ANY_DEPTH};
+use crate::message::{Message, text};
+use crate::wire::{Form, MAX_DEPTH, Occurrence, Occurrences, Writer, form_of, scalar};
 
-/// Encodes a message with its fields in order of their numbers and its maps in order of their keys, also inside nested
-/// `Any`s and `Struct`s. Unknown fields stand where their number belongs, unchanged and in the order in which they came.
-/// An `Any` that cannot be decoded keeps its bytes.
-pub(crate) fn encode(inner: &Inner, message: &DynamicMessage) -> Bytes {
-    let mut buffer = BytesMut::new();
-    Encoder { inner, n_anys: 0 }.message(message, &mut buffer);
-    buffer.freeze()
+/// Makes the bytes of a message canonical; `None` if they are not of the type.
+pub(crate) fn canonical(inner: &Inner, descriptor: &MessageDescriptor, bytes: &Bytes) -> Option<Message> {
+    let mut encoder = Encoder { inner, writer: Writer::default(), n_messages: 0, n_anys: 0 };
+    encoder.message(descriptor, bytes)?;
+    Some(Message::new(descriptor.clone(), encoder.writer.finish()))
+}
+
+/// The message inside an `Any` of a canonical message, if its type is known and its bytes are valid.
+pub(crate) fn decode_any(inner: &Inner, any: &Message) -> Option<Message> {
+    let descriptor = inner.message_of_url(&text(any, "type_url")?)?;
+    let field = any.descriptor().get_field_by_name("value")?;
+    let content = match any.value(&field) {
+        Some(value) => value.as_scalar()?.as_bytes()?.clone(),
+        None => Bytes::new(),
+    };
+    is_valid(&descriptor, &content, 0).then(|| Message::new(descriptor, content))
 }
 
 struct Encoder<'c> {
     inner: &'c Inner,
+    writer: Writer,
+    /// How many messages enclose the present one, up to the nearest `Any`.
+    n_messages: usize,
     n_anys: usize,
 }
 
 impl Encoder<'_> {
-    fn message(&mut self, message: &DynamicMessage, buffer: &mut BytesMut) {
-        if message.extensions().next().is_some() {
-            // No message of Envoy has extensions; those of others are kept, in the order that prost gives them.
-            buffer.put_slice(&message.encode_to_vec());
-            return;
+    fn message(&mut self, descriptor: &MessageDescriptor, bytes: &Bytes) -> Option<()> {
+        if self.n_messages > MAX_DEPTH {
+            return None;
         }
-        let mut unknown = message.unknown_fields().peekable();
-        let mut put_unknown = |below: u32, buffer: &mut BytesMut| {
-            while let Some(field) = unknown.next_if(|field: &&UnknownField| field.number() < below) {
-                field.encode(buffer);
-            }
-        };
-        let is_any = message.descriptor().full_name() == "google.protobuf.Any";
-        for (field, value) in message.fields() {
-            put_unknown(field.number(), buffer);
-            if let Value::Bytes(content) = value
-                && is_any
-            {
-                let canonical = self.any_content(message, content);
-                prost::encoding::bytes::encode(field.number(), &canonical, buffer);
-            } else {
-                self.field(&field, value, buffer);
-            }
+        let mut found = Vec::new();
+        let mut occurrences = Occurrences::of(bytes);
+        // Where each occurrence stands is enough: a field may be as short as two bytes.
+        for occurrence in occurrences.by_ref() {
+            let Ok(start) = u32::try_from(occurrence.whole.start) else { return None };
+            found.push((occurrence.number, start));
         }
-        put_unknown(u32::MAX, buffer);
-    }
-
-    fn any_content(&mut self, any: &DynamicMessage, content: &Bytes) -> Bytes {
-        if self.n_anys >= MAX_ANY_DEPTH {
-            return content.clone();
+        if !occurrences.is_at_end() {
+            return None;
         }
-        let Some(message) = decode_any(self.inner, any) else { return content.clone() };
-        self.n_anys += 1;
-        let mut buffer = BytesMut::with_capacity(content.len());
-        self.message(&message, &mut buffer);
-        self.n_anys -= 1;
-        buffer.freeze()
-    }
-
-    fn field(&mut self, field: &FieldDescriptor, value: &Value, buffer: &mut BytesMut) {
-        match value {
-            Value::Map(map) => self.map(field, map, buffer),
-            Value::List(items) if field.is_packed() => {
-                let mut packed = BytesMut::new();
-                for item in items {
-                    put_scalar(&field.kind(), item, &mut packed);
+        drop_superseded(descriptor, &mut found);
+        if !found.is_sorted_by_key(|(number, _)| *number) {
+            found.sort_by_key(|(number, _)| *number);
+        }
+        let is_any = descriptor.full_name() == "google.protobuf.Any";
+        for same in found.chunk_by(|a, b| a.0 == b.0) {
+            let at = |start: &u32| {
+                Occurrences::of(bytes.get(*start as usize..)?).next().map(|one| moved(one, *start))
+            };
+            let all = || same.iter().filter_map(|(_, start)| at(start));
+            match same.first().and_then(|(number, _)| descriptor.get_field(*number)) {
+                None => all().for_each(|one| self.writer.raw(bytes.get(one.whole).unwrap_or_default())),
+                Some(field) if is_any && field.number() == 2 => {
+                    self.any_content(bytes, all().next_back()?)?;
                 }
-                prost::encoding::bytes::encode(field.number(), &packed.freeze(), buffer);
+                Some(field) if field.is_map() => self.map(&field, bytes, all())?,
+                Some(field) if field.is_list() => self.list(&field, bytes, all())?,
+                Some(field) => self.single(&field, bytes, &all().collect::<Vec<_>>())?,
             }
-            Value::List(items) => {
-                for item in items {
-                    self.single(field, item, buffer);
-                }
-            }
-            Value::Bool(_)
-            | Value::I32(_)
-            | Value::I64(_)
-            | Value::U32(_)
-            | Value::U64(_)
-            | Value::F32(_)
-            | Value::F64(_)
-            | Value::String(_)
-            | Value::Bytes(_)
-            | Value::EnumNumber(_)
-            | Value::Message(_) => self.single(field, value, buffer),
         }
+        Some(())
     }
 
-    fn single(&mut self, field: &FieldDescriptor, value: &Value, buffer: &mut BytesMut) {
-        let number = field.number();
-        match value {
-            Value::Message(message) if field.is_group() => {
-                encode_key(number, WireType::StartGroup, buffer);
-                self.message(message, buffer);
-                encode_key(number, WireType::EndGroup, buffer);
+    fn any_content(&mut self, any: &Bytes, occurrence: Occurrence) -> Option<()> {
+        if occurrence.form != Form::Length {
+            return None;
+        }
+        let content = any.slice(occurrence.content);
+        let type_url = Occurrences::of(any).filter(|one| one.number == 1 && one.form == Form::Length).last();
+        let type_url = type_url.and_then(|one| std::str::from_utf8(any.get(one.content)?).ok());
+        let descriptor = type_url.and_then(|url| self.inner.message_of_url(url));
+        let open = self.writer.open(2);
+        let start = self.writer.len();
+        let is_canonical = self.n_anys < MAX_ANY_DEPTH
+            && descriptor.is_some_and(|descriptor| {
+                self.n_anys += 1;
+                let n_messages = std::mem::take(&mut self.n_messages);
+                let outcome = self.message(&descriptor, &content);
+                self.n_messages = n_messages;
+                self.n_anys -= 1;
+                outcome.is_some()
+            });
+        if !is_canonical {
+            self.writer.truncate(start);
+            self.writer.raw(&content);
+        }
+        self.writer.close_unless_empty(open);
+        Some(())
+    }
+
+    /// A field that is there once; of several numbers or texts the last one counts, messages are joined.
+    fn single(&mut self, field: &FieldDescriptor, bytes: &Bytes, all: &[Occurrence]) -> Option<()> {
+        let last = all.last()?;
+        if let Kind::Message(descriptor) = field.kind() {
+            let form = if field.is_group() { Form::Group } else { Form::Length };
+            if all.iter().any(|one| one.form != form) {
+                return None;
             }
-            Value::Message(message) => {
-                let mut nested = BytesMut::new();
-                self.message(message, &mut nested);
-                encode_key(number, WireType::LengthDelimited, buffer);
-                encode_varint(nested.len() as u64, buffer);
-                buffer.put_slice(&nested);
+            let content = match all {
+                [only] => bytes.slice(only.content.clone()),
+                _ => all.iter().filter_map(|one| bytes.get(one.content.clone())).flatten().copied().collect(),
+            };
+            return self.nested(field, &descriptor, &content);
+        }
+        let value = all.iter().map(|one| scalar_of(&field.kind(), bytes, one)).next_back()??;
+        if last.form != form_of(&field.kind()) {
+            return None;
+        }
+        if field.supports_presence() || !value.is_default_for_field(field) {
+            self.writer.field(field.number(), &field.kind(), &value);
+        }
+        Some(())
+    }
+
+    fn nested(
+        &mut self,
+        field: &FieldDescriptor,
+        descriptor: &MessageDescriptor,
+        content: &Bytes,
+    ) -> Option<()> {
+        self.n_messages += 1;
+        if field.is_group() {
+            self.writer.begin_group(field.number());
+            self.message(descriptor, content)?;
+            self.writer.end_group(field.number());
+        } else {
+            let open = self.writer.open(field.number());
+            self.message(descriptor, content)?;
+            self.writer.close(open);
+        }
+        self.n_messages -= 1;
+        Some(())
+    }
+
+    fn list(
+        &mut self,
+        field: &FieldDescriptor,
+        bytes: &Bytes,
+        all: impl Iterator<Item = Occurrence>,
+    ) -> Option<()> {
+        let kind = field.kind();
+        let open = field.is_packed().then(|| self.writer.open(field.number()));
+        for occurrence in all {
+            if let Kind::Message(descriptor) = &kind {
+                self.nested(field, descriptor, &bytes.slice(occurrence.content))?;
+                continue;
             }
-            Value::String(text) => prost::encoding::string::encode(number, text, buffer),
-            Value::Bytes(bytes) => prost::encoding::bytes::encode(number, bytes, buffer),
-            Value::Bool(_)
-            | Value::I32(_)
-            | Value::I64(_)
-            | Value::U32(_)
-            | Value::U64(_)
-            | Value::F32(_)
-            | Value::F64(_)
-            | Value::EnumNumber(_)
-            | Value::List(_)
-            | Value::Map(_) => {
-                encode_key(number, wire_type(&field.kind()), buffer);
-                put_scalar(&field.kind(), value, buffer);
+            let content = bytes.slice(occurrence.content.clone());
+            let is_packed = occurrence.form == Form::Length && form_of(&kind) != Form::Length;
+            if !is_packed && occurrence.form != form_of(&kind) {
+                return None;
+            }
+            let mut at = 0;
+            // A text may be empty; a packed list may be too, and then has no item.
+            while at < content.len() || (!is_packed && at == 0) {
+                let value = scalar(&kind, &content, &mut at)?;
+                match open {
+                    Some(_) => self.writer.number(&kind, &value),
+                    None => self.writer.field(field.number(), &kind, &value),
+                }
+                if !is_packed {
+                    break;
+                }
             }
         }
+        if let Some(open) = open {
+            self.writer.close_unless_empty(open);
+        }
+        Some(())
     }
 
     fn map(
         &mut self,
         field: &FieldDescriptor,
-        map: &std::collections::HashMap<MapKey, Value>,
-        buffer: &mut BytesMut,
-    ) {
-        let Kind::Message(entry_type) = field.kind() else { return };
+        bytes: &Bytes,
+        all: impl Iterator<Item = Occurrence>,
+    ) -> Option<()> {
+        let kind = field.kind();
+        let entry_type = kind.as_message()?;
         let (key_field, value_field) = (entry_type.map_entry_key_field(), entry_type.map_entry_value_field());
-        let mut entries: Vec<_> = map.iter().collect();
-        entries.sort_by_key(|(key, _)| *key);
-        for (key, value) in entries {
-            let mut entry = BytesMut::new();
-            self.single(&key_field, &key.clone().into(), &mut entry);
-            self.single(&value_field, value, &mut entry);
-            prost::encoding::bytes::encode(field.number(), &entry.freeze(), buffer);
+        let mut entries: Vec<(MapKey, Bytes)> = Vec::new();
+        for occurrence in all {
+            if occurrence.form != Form::Length {
+                return None;
+            }
+            let entry = bytes.slice(occurrence.content);
+            let key = Occurrences::of(&entry).filter(|one| one.number == 1).last();
+            let key = match key {
+                Some(key) => scalar_of(&key_field.kind(), &entry, &key)?.into_map_key()?,
+                None => MapKey::default_value(&key_field.kind()),
+            };
+            entries.push((key, entry));
         }
-    }
-}
-
-/// The message inside an `Any`, if its type is known and its bytes are valid.
-pub(crate) fn decode_any(inner: &Inner, any: &DynamicMessage) -> Option<DynamicMessage> {
-    let type_url = any.get_field_by_name("type_url")?;
-    let descriptor = inner.message_of_url(type_url.as_str()?)?;
-    let content = any.get_field_by_name("value")?;
-    DynamicMessage::decode(descriptor, content.as_bytes()?.clone()).ok()
-}
-
-fn wire_type(kind: &Kind) -> WireType {
-    match kind {
-        Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => WireType::SixtyFourBit,
-        Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => WireType::ThirtyTwoBit,
-        Kind::String | Kind::Bytes | Kind::Message(_) => WireType::LengthDelimited,
-        Kind::Int32
-        | Kind::Int64
-        | Kind::Uint32
-        | Kind::Uint64
-        | Kind::Sint32
-        | Kind::Sint64
-        | Kind::Bool
-        | Kind::Enum(_) => WireType::Varint,
-    }
-}
-
-/// Writes a number, bool or enum without its key; any other value is not for this function and writes nothing.
-fn put_scalar(kind: &Kind, value: &Value, buffer: &mut BytesMut) {
-    let zigzag = |number: i64| ((number << 1) ^ (number >> 63)) as u64;
-    match (kind, value) {
-        (Kind::Sfixed32, Value::I32(number)) => buffer.put_i32_le(*number),
-        (Kind::Fixed32, Value::U32(number)) => buffer.put_u32_le(*number),
-        (Kind::Sfixed64, Value::I64(number)) => buffer.put_i64_le(*number),
-        (Kind::Fixed64, Value::U64(number)) => buffer.put_u64_le(*number),
-        (Kind::Sint32, Value::I32(number)) => encode_varint(zigzag(i64::from(*number)), buffer),
-        (Kind::Sint64, Value::I64(number)) => encode_varint(zigzag(*number), buffer),
-        (_, Value::F32(number)) => buffer.put_f32_le(*number),
-        (_, Value::F64(number)) => buffer.put_f64_le(*number),
-        (_, Value::Bool(truth)) => encode_varint(u64::from(*truth), buffer),
-        (_, Value::I32(number) | Value::EnumNumber(number)) => {
-            encode_varint(i64::from(*number) as u64, buffer);
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        for same in entries.chunk_by(|a, b| a.0 == b.0) {
+            let Some((key, entry)) = same.last() else { continue };
+            let open = self.writer.open(field.number());
+            self.writer.map_key(&key_field.kind(), key.clone());
+            let value: Vec<_> = Occurrences::of(entry).filter(|one| one.number == 2).collect();
+            self.map_value(&value_field, entry, &value)?;
+            self.writer.close(open);
         }
-        (_, Value::I64(number)) => encode_varint(*number as u64, buffer),
-        (_, Value::U32(number)) => encode_varint(u64::from(*number), buffer),
-        (_, Value::U64(number)) => encode_varint(*number, buffer),
-        (_, Value::String(_) | Value::Bytes(_) | Value::Message(_) | Value::List(_) | Value::Map(_)) => {}
+        Some(())
     }
+
+    /// The value of an entry is always written, also what an unset field would have.
+    fn map_value(&mut self, field: &FieldDescriptor, entry: &Bytes, all: &[Occurrence]) -> Option<()> {
+        self.n_messages += 1;
+        match (field.kind(), all.last()) {
+            (Kind::Message(_), Some(_)) => self.single(field, entry, all)?,
+            (Kind::Message(_), None) => {
+                let open = self.writer.open(field.number());
+                self.writer.close(open);
+            }
+            (kind, Some(last)) => {
+                let value = scalar_of(&kind, entry, last)?;
+                self.writer.field(field.number(), &kind, &value);
+            }
+            (kind, None) => {
+                self.writer.field(field.number(), &kind, &Value::default_value_for_field(field));
+            }
+        }
+        self.n_messages -= 1;
+        Some(())
+    }
+}
+
+/// The value of one occurrence.
+fn scalar_of(kind: &Kind, bytes: &Bytes, occurrence: &Occurrence) -> Option<Value> {
+    let content = bytes.slice(occurrence.content.clone());
+    (occurrence.form == form_of(kind)).then(|| scalar(kind, &content, &mut 0)).flatten()
+}
+
+fn moved(occurrence: Occurrence, by: u32) -> Occurrence {
+    let by = by as usize;
+    let range = |range: std::ops::Range<usize>| range.start + by..range.end + by;
+    Occurrence { whole: range(occurrence.whole), content: range(occurrence.content), ..occurrence }
+}
+
+/// Of the members of a oneof the last one counts.
+fn drop_superseded(descriptor: &MessageDescriptor, found: &mut Vec<(u32, u32)>) {
+    for oneof in descriptor.oneofs().filter(|oneof| !oneof.is_synthetic()) {
+        let is_member = |number: u32| oneof.fields().any(|field| field.number() == number);
+        let Some(last) = found.iter().rev().map(|(number, _)| *number).find(|number| is_member(*number))
+        else {
+            continue;
+        };
+        found.retain(|(number, _)| *number == last || !is_member(*number));
+    }
+}
+
+/// Whether the bytes are a message of the type: every field of the form that it must have, texts of UTF-8, nothing too deep.
+fn is_valid(descriptor: &MessageDescriptor, bytes: &Bytes, depth: usize) -> bool {
+    if depth > MAX_DEPTH {
+        return false;
+    }
+    let mut occurrences = Occurrences::of(bytes);
+    let are_valid = occurrences.by_ref().all(|occurrence| {
+        let Some(field) = descriptor.get_field(occurrence.number) else { return true };
+        let (kind, content) = (field.kind(), bytes.slice(occurrence.content));
+        if let Kind::Message(nested) = &kind {
+            let form = if field.is_group() { Form::Group } else { Form::Length };
+            return occurrence.form == form && is_valid(nested, &content, depth + 1);
+        }
+        if occurrence.form == form_of(&kind) {
+            return scalar(&kind, &content, &mut 0).is_some();
+        }
+        let mut at = 0;
+        let is_packed = field.is_list() && occurrence.form == Form::Length;
+        while is_packed && at < content.len() {
+            if scalar(&kind, &content, &mut at).is_none() {
+                return false;
+            }
+        }
+        is_packed
+    });
+    are_valid && occurrences.is_at_end()
 }

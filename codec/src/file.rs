@@ -1,13 +1,13 @@
 //! A file: its objects, each of which decodes or fails for itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use xds_cache::{NodeGroup, Resource, ResourceKey};
 
 use crate::Codec;
-use crate::diagnostic::{Diagnostic, Place, Severity};
-use crate::document::{self, Limits, Position, Syntax, SyntaxProblem, Tree};
+use crate::diagnostic::{Diagnostic, Place, Severity, echo_name};
+use crate::document::{self, Limits, Node, Position, Problems, Syntax, SyntaxProblem, Tree};
 use crate::form::{Expected, Piece, split};
 use crate::node_group::read_node_group;
 use crate::resource::{Read, Surroundings};
@@ -106,16 +106,29 @@ impl Codec {
         let file: Arc<str> = path.into();
         let documents = match document::parse(content, Syntax::of_file(path), limits) {
             Ok(documents) => documents,
-            Err(problems) => return broken_file(&file, problems, limits),
+            Err(problems) => return broken_file(&file, problems),
         };
-        let mut pieces = Vec::new();
-        documents.iter().for_each(|tree| split(tree, &mut pieces));
-        let mut reader = Reader { codec: self, file, deprecated: BTreeSet::new(), diagnostics: Vec::new() };
-        let mut objects: Vec<_> = pieces.into_iter().filter_map(|piece| reader.read(piece)).collect();
-        refuse_duplicates(&mut objects);
+        let mut reader = Reader {
+            codec: self,
+            file,
+            limits,
+            max_objects: Limits::max_objects(content.len()),
+            deprecated: BTreeSet::new(),
+            objects: Vec::new(),
+            n_unreadable: 0,
+            n_left: limits.max_diagnostics,
+            n_untold: 0,
+            is_full: false,
+            diagnostics: Vec::new(),
+        };
+        documents.iter().for_each(|tree| split(tree.root(), &mut |piece| reader.read(piece)));
+        if reader.is_full {
+            return reader.too_many_objects();
+        }
         reader.note_deprecated();
-        let mut diagnostics = reader.diagnostics;
-        shorten(&mut objects, &mut diagnostics, limits.max_diagnostics);
+        let Reader { mut objects, mut diagnostics, n_untold, .. } = reader;
+        refuse_duplicates(&mut objects);
+        shorten(&mut objects, &mut diagnostics, limits.max_diagnostics, n_untold);
         DecodedFile { objects, diagnostics, broken: false }
     }
 }
@@ -134,13 +147,12 @@ pub fn parse(
     limits: &Limits,
 ) -> Result<Vec<Tree>, Vec<Diagnostic>> {
     document::parse(content, syntax, limits)
-        .map_err(|problems| broken_file(&name.into(), problems, limits).diagnostics)
+        .map_err(|problems| broken_file(&name.into(), problems).diagnostics)
 }
 
-fn broken_file(file: &Arc<str>, mut problems: Vec<SyntaxProblem>, limits: &Limits) -> DecodedFile {
-    let n_more = problems.len().saturating_sub(limits.max_diagnostics.max(1));
-    problems.truncate(limits.max_diagnostics.max(1));
-    let mut diagnostics: Vec<_> = problems.into_iter().map(|problem| place_problem(file, problem)).collect();
+fn broken_file(file: &Arc<str>, problems: Problems) -> DecodedFile {
+    let Problems { list, n_more, .. } = problems;
+    let mut diagnostics: Vec<_> = list.into_iter().map(|problem| place_problem(file, problem)).collect();
     if n_more > 0 {
         diagnostics.push(and_more(file, n_more));
     }
@@ -166,12 +178,27 @@ pub(crate) fn place_problem(file: &Arc<str>, problem: SyntaxProblem) -> Diagnost
 struct Reader<'c> {
     codec: &'c Codec,
     file: Arc<str>,
+    limits: &'c Limits,
+    max_objects: usize,
     deprecated: BTreeSet<String>,
+    objects: Vec<Object>,
+    /// How many of them are unreadable.
+    n_unreadable: usize,
+    /// How much may still be told of the objects, besides one for each.
+    n_left: usize,
+    /// What is wrong and not told, because so much is.
+    n_untold: usize,
+    /// Whether there are more than [`max_objects`](Self::max_objects).
+    is_full: bool,
     diagnostics: Vec<Diagnostic>,
 }
 
 impl Reader<'_> {
-    fn read(&mut self, piece: Piece<'_>) -> Option<Object> {
+    fn read(&mut self, piece: Piece<'_>) {
+        if self.objects.len() >= self.max_objects {
+            self.is_full = true;
+            return;
+        }
         let (tree, content) = match piece {
             Piece::Resource { tree, expected } => (tree, self.read_resource(tree, &expected)),
             Piece::NodeGroup(tree) => {
@@ -180,37 +207,78 @@ impl Reader<'_> {
             }
             Piece::Other { api_version, kind, tree } => {
                 let metadata =
-                    |key| tree.get("metadata").and_then(|metadata| metadata.get(key)).and_then(Tree::as_str);
+                    |key| tree.get("metadata").and_then(|metadata| metadata.get(key)).and_then(Node::as_str);
                 let (name, namespace) = (metadata("name"), metadata("namespace"));
                 let (name, namespace) =
                     (name.unwrap_or_default().to_owned(), namespace.unwrap_or_default().to_owned());
-                (tree, ObjectContent::Other { api_version, kind, name, namespace, tree: tree.clone() })
+                (tree, ObjectContent::Other { api_version, kind, name, namespace, tree: tree.to_tree() })
             }
             Piece::Bad { tree, finding } => {
                 (tree, ObjectContent::Unreadable(vec![finding.locate(&self.file, tree)]))
             }
             Piece::Note { tree, finding } => {
-                self.diagnostics.push(finding.locate(&self.file, tree));
-                return None;
+                self.note(finding.locate(&self.file, tree));
+                return;
             }
         };
-        let Position { line, column } = tree.position;
-        Some(Object { place: Place { file: Arc::clone(&self.file), line, column }, content })
+        if let ObjectContent::Unreadable(found) = &content {
+            // One object that is unreadable says that something is; a file can be full of them.
+            if self.n_unreadable >= self.limits.max_diagnostics.max(1) {
+                self.n_untold += found.len();
+                return;
+            }
+            self.n_unreadable += 1;
+        }
+        let Position { line, column } = tree.position();
+        self.objects.push(Object { place: Place { file: Arc::clone(&self.file), line, column }, content });
     }
 
-    fn read_resource(&mut self, tree: &Tree, expected: &Expected) -> ObjectContent {
+    fn note(&mut self, diagnostic: Diagnostic) {
+        if self.diagnostics.len() < self.limits.max_diagnostics {
+            self.diagnostics.push(diagnostic);
+        } else {
+            self.n_untold += 1;
+        }
+    }
+
+    fn too_many_objects(self) -> DecodedFile {
+        let message = format!(
+            "the file has more than {} objects, which is the limit for its size; split it, or write longer ones",
+            self.max_objects
+        );
+        let place = self.objects.last().map(|object| object.place.clone());
+        let Place { line, column, .. } =
+            place.unwrap_or_else(|| Place { file: "".into(), line: 1, column: 1 });
+        let problem = SyntaxProblem::new("too-many-objects", Position { line, column }, message);
+        broken_file(&self.file, Problems::of(problem, self.limits))
+    }
+
+    fn read_resource(&mut self, tree: Node<'_>, expected: &Expected) -> ObjectContent {
         let around =
             Surroundings { file: &self.file, is_file: true, expected, deprecated: &mut self.deprecated };
         match self.codec.read_resource(tree, around) {
-            Read::Keyed { key, outcome: Ok((resource, warnings)) } => {
-                self.diagnostics.extend(warnings);
-                ObjectContent::Resource { key, outcome: Ok(resource) }
+            Read::Keyed { key, outcome: Ok((resource, warnings)), .. } => {
+                warnings.into_iter().for_each(|warning| self.note(warning));
+                ObjectContent::Resource { key, outcome: Ok(*resource) }
             }
-            Read::Keyed { key, outcome: Err(diagnostics) } => {
+            Read::Keyed { key, outcome: Err(mut diagnostics), n_more } => {
+                self.n_untold += n_more;
+                self.cut(&mut diagnostics);
                 ObjectContent::Resource { key, outcome: Err(diagnostics) }
             }
-            Read::Unreadable(diagnostics) => ObjectContent::Unreadable(diagnostics),
+            Read::Unreadable(mut diagnostics) => {
+                self.cut(&mut diagnostics);
+                ObjectContent::Unreadable(diagnostics)
+            }
         }
+    }
+
+    /// Keeps what may still be told of an object, at least one.
+    fn cut(&mut self, diagnostics: &mut Vec<Diagnostic>) {
+        let n_told = diagnostics.len().min(self.n_left.max(1));
+        self.n_untold += diagnostics.len() - n_told;
+        self.n_left = self.n_left.saturating_sub(n_told);
+        diagnostics.truncate(n_told);
     }
 
     /// One warning for the whole file: such fields come in swarms.
@@ -232,43 +300,56 @@ impl Reader<'_> {
 
 /// Refuses every resource that the file defines more than once (row A70): none of them is more right than the others.
 fn refuse_duplicates(objects: &mut [Object]) {
-    let mut places: BTreeMap<ResourceKey, Vec<Place>> = BTreeMap::new();
-    for object in &*objects {
-        if let ObjectContent::Resource { key, .. } = &object.content {
-            places.entry(key.clone()).or_default().push(object.place.clone());
+    let key = |object: &Object| match &object.content {
+        ObjectContent::Resource { key, .. } => Some(key.clone()),
+        ObjectContent::Unreadable(_) | ObjectContent::NodeGroup { .. } | ObjectContent::Other { .. } => None,
+    };
+    let mut sorted: Vec<usize> = (0..objects.len()).collect();
+    // Stable, so that the places of one key are in the order of the text.
+    sorted.sort_by_cached_key(|index| objects.get(*index).and_then(key));
+    let same = |a: &usize, b: &usize| {
+        let [a, b] = [a, b].map(|index| objects.get(*index).and_then(key));
+        a.is_some() && a == b
+    };
+    let runs: Vec<Vec<usize>> =
+        sorted.chunk_by(same).filter(|run| run.len() > 1).map(<[usize]>::to_vec).collect();
+    for run in runs {
+        // One more than is shown, because an object does not show itself.
+        let place = |index: &usize| objects.get(*index).map(|object| object.place.clone());
+        let places: Vec<Place> = run.iter().take(MAX_RELATED + 1).filter_map(place).collect();
+        for index in &run {
+            if let Some(object) = objects.get_mut(*index) {
+                refuse_duplicate(object, &places, run.len());
+            }
         }
     }
-    for object in objects {
-        let ObjectContent::Resource { key, outcome } = &mut object.content else { continue };
-        let Some(places) = places.get(key).filter(|places| places.len() > 1) else { continue };
-        let diagnostic = Diagnostic {
-            severity: Severity::Error,
-            code: "duplicate-resource",
-            place: object.place.clone(),
-            path: String::new(),
-            message: format!("{key} is defined {} times", places.len()),
-            suggestion: None,
-            related: places
-                .iter()
-                .filter(|place| **place != object.place)
-                .take(MAX_RELATED)
-                .cloned()
-                .collect(),
-            is_sensitive: false,
-        };
-        match outcome {
-            Ok(_) => *outcome = Err(vec![diagnostic]),
-            Err(diagnostics) => diagnostics.push(diagnostic),
-        }
+}
+
+fn refuse_duplicate(object: &mut Object, places: &[Place], n_times: usize) {
+    let ObjectContent::Resource { key, outcome } = &mut object.content else { return };
+    let others = places.iter().filter(|place| **place != object.place);
+    let diagnostic = Diagnostic {
+        severity: Severity::Error,
+        code: "duplicate-resource",
+        place: object.place.clone(),
+        path: String::new(),
+        message: format!("{} {} is defined {n_times} times", key.resource_type, echo_name(&key.name)),
+        suggestion: None,
+        related: others.take(MAX_RELATED).cloned().collect(),
+        is_sensitive: false,
+    };
+    match outcome {
+        Ok(_) => *outcome = Err(vec![diagnostic]),
+        Err(diagnostics) => diagnostics.push(diagnostic),
     }
 }
 
 /// Keeps `limit` diagnostics of a file, at least one of each bad object whose name is known, and as many objects that
 /// are unreadable: one would do to say that something is.
-fn shorten(objects: &mut Vec<Object>, diagnostics: &mut Vec<Diagnostic>, limit: usize) {
+fn shorten(objects: &mut Vec<Object>, diagnostics: &mut Vec<Diagnostic>, limit: usize, n_untold: usize) {
     let file = objects.first().map(|object| Arc::clone(&object.place.file)).unwrap_or_default();
     let mut left = limit.max(1);
-    let mut n_more = 0;
+    let mut n_more = n_untold;
     let mut cut = |list: &mut Vec<Diagnostic>, least: usize| {
         let kept = list.len().min(left.max(least));
         n_more += list.len() - kept;

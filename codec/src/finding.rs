@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Place, Severity};
-use crate::document::{Position, Tree, TreeValue};
+use crate::document::{Node, Position, TreeValue};
 use crate::path::{Path, Step, format_steps};
 
 /// What is wrong at a path of one resource.
@@ -47,7 +47,7 @@ impl Finding {
     }
 
     /// Gives the finding its place: its own, else that of the nearest value on its path that `tree` has.
-    pub(crate) fn locate(self, file: &Arc<str>, tree: &Tree) -> Diagnostic {
+    pub(crate) fn locate(self, file: &Arc<str>, tree: Node<'_>) -> Diagnostic {
         let position = self.position.unwrap_or_else(|| find(tree, &self.steps));
         let place = |position: Position| Place {
             file: Arc::clone(file),
@@ -68,16 +68,18 @@ impl Finding {
 }
 
 /// Follows the steps as far as the tree has them.
-fn find(tree: &Tree, steps: &[Step]) -> Position {
+fn find(tree: Node<'_>, steps: &[Step]) -> Position {
     let mut found = tree;
     for step in steps {
         let next = match step {
             Step::Field(name) => {
-                found.entry(name).or_else(|| found.entry(&json_name(name))).map(|entry| &entry.value)
+                found.entry(name).or_else(|| found.entry(&json_name(name))).map(|entry| entry.value)
             }
-            Step::Key(key) => found.entry(key).map(|entry| &entry.value),
-            Step::Index(index) => match &found.value {
-                TreeValue::List(items) => items.get(*index),
+            Step::Key(key) => {
+                found.entries().find(|entry| crate::path::cut(entry.key) == &**key).map(|entry| entry.value)
+            }
+            Step::Index(index) => match found.value() {
+                TreeValue::List(mut items) => items.nth(*index),
                 TreeValue::Null
                 | TreeValue::Bool(_)
                 | TreeValue::Number(_)
@@ -90,7 +92,7 @@ fn find(tree: &Tree, steps: &[Step]) -> Position {
             None => break,
         }
     }
-    found.position
+    found.position()
 }
 
 /// `snake_case` as `camelCase`.
@@ -127,6 +129,13 @@ impl Findings {
         }
     }
 
+    /// Notes that a deprecated field is set.
+    pub(crate) fn deprecate(&mut self, full_name: &str) {
+        if !self.deprecated.contains(full_name) {
+            self.deprecated.insert(full_name.to_owned());
+        }
+    }
+
     /// Whether a costly suggestion is still worth its time.
     pub(crate) fn wants_suggestions(&self) -> bool {
         self.list.len() < MAX_SUGGESTIONS
@@ -136,22 +145,27 @@ impl Findings {
         self.n_dropped > 0 || self.list.iter().any(|finding| finding.severity == Severity::Error)
     }
 
-    /// The findings with their places, in the order of the text.
-    pub(crate) fn locate(self, file: &Arc<str>, tree: &Tree) -> Vec<Diagnostic> {
-        let mut diagnostics: Vec<_> =
-            self.list.into_iter().map(|finding| finding.locate(file, tree)).collect();
-        diagnostics.sort_by_key(|diagnostic| (diagnostic.place.line, diagnostic.place.column));
-        if self.n_dropped > 0 {
-            let message = format!("and {} more", self.n_dropped);
-            let more = Finding::error("too-many-errors", &Path::Root, message);
+    /// The findings with their places, in the order of the text, and one that says how many more there are.
+    pub(crate) fn locate(self, file: &Arc<str>, tree: Node<'_>) -> Vec<Diagnostic> {
+        let (mut diagnostics, n_more) = self.locate_some(file, tree);
+        if n_more > 0 {
+            let more = Finding::error("too-many-errors", &Path::Root, format!("and {n_more} more"));
             diagnostics.push(more.locate(file, tree));
         }
         diagnostics
     }
+
+    /// The findings with their places, in the order of the text, and how many errors there are besides.
+    pub(crate) fn locate_some(self, file: &Arc<str>, tree: Node<'_>) -> (Vec<Diagnostic>, usize) {
+        let mut diagnostics: Vec<_> =
+            self.list.into_iter().map(|finding| finding.locate(file, tree)).collect();
+        diagnostics.sort_by_key(|diagnostic| (diagnostic.place.line, diagnostic.place.column));
+        (diagnostics, self.n_dropped)
+    }
 }
 
-/// Nobody reads more of one resource.
-const MAX_FINDINGS: usize = 500;
+/// Nobody reads more of one resource, and each one takes a walk to find its place.
+const MAX_FINDINGS: usize = 100;
 
 /// Comparing a type's name with all others takes milliseconds.
 const MAX_SUGGESTIONS: usize = 50;

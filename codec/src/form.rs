@@ -3,7 +3,7 @@
 use xds_cache::ResourceType;
 
 use crate::diagnostic::{echo_name, nearest};
-use crate::document::{Entry, Tree, TreeValue};
+use crate::document::{Entries, Entry, Node, TreeValue};
 use crate::finding::Finding;
 use crate::path::Path;
 use crate::resource::WRAPPER_TYPE;
@@ -11,16 +11,19 @@ use crate::resource::WRAPPER_TYPE;
 /// A part of a document that can be used, or fail, without the others.
 pub(crate) enum Piece<'t> {
     /// A resource, wrapped or not.
-    Resource { tree: &'t Tree, expected: Expected },
+    Resource { tree: Node<'t>, expected: Expected },
     /// A document of kind `NodeGroup`.
-    NodeGroup(&'t Tree),
+    NodeGroup(Node<'t>),
     /// A document of another kind, or in the native form. The API version is empty if a kind that needs none has none.
-    Other { api_version: String, kind: String, tree: &'t Tree },
+    Other { api_version: String, kind: String, tree: Node<'t> },
     /// Something that cannot be told to be any of these; the tree is where the finding's path begins.
-    Bad { tree: &'t Tree, finding: Finding },
+    Bad { tree: Node<'t>, finding: Finding },
     /// Something to know about the document.
-    Note { tree: &'t Tree, finding: Finding },
+    Note { tree: Node<'t>, finding: Finding },
 }
+
+/// Takes the pieces of a document one after the other: all of them at once could take more than the document does.
+pub(crate) type Pieces<'p, 't> = &'p mut dyn FnMut(Piece<'t>);
 
 /// What the list that a resource stands in says of it.
 #[derive(Clone)]
@@ -50,26 +53,26 @@ pub(crate) const OWN_API_VERSION: &str = "xds-server.io/v1";
 const KINDS_WITHOUT_VERSION: [&str; 2] = ["TrafficSplit", "HTTPRouteGroup"];
 
 /// Splits a document into its pieces, in the order of the text.
-pub(crate) fn split<'t>(tree: &'t Tree, pieces: &mut Vec<Piece<'t>>) {
-    match &tree.value {
-        TreeValue::List(items) => items.iter().for_each(|item| split(item, pieces)),
+pub(crate) fn split<'t>(tree: Node<'t>, pieces: Pieces<'_, 't>) {
+    match tree.value() {
+        TreeValue::List(items) => items.for_each(|item| split(item, pieces)),
         TreeValue::Object(entries) => split_object(tree, entries, pieces),
         TreeValue::Null | TreeValue::Bool(_) | TreeValue::Number(_) | TreeValue::String(_) => {
             let text = format!("expected an object, found {}", tree.kind());
-            pieces.push(Piece::Bad { tree, finding: Finding::error("wrong-type", &Path::Root, text) });
+            pieces(Piece::Bad { tree, finding: Finding::error("wrong-type", &Path::Root, text) });
         }
     }
 }
 
-fn split_object<'t>(tree: &'t Tree, entries: &'t [Entry], pieces: &mut Vec<Piece<'t>>) {
-    let text = |key| tree.get(key).and_then(Tree::as_str);
+fn split_object<'t>(tree: Node<'t>, entries: Entries<'t>, pieces: Pieces<'_, 't>) {
+    let text = |key| tree.get(key).and_then(Node::as_str);
     if tree.get("@type").is_some() {
         let type_url = text("@type").unwrap_or_default();
         let is_collection = COLLECTION_TYPES
             .iter()
             .any(|name| type_url.strip_suffix(name).is_some_and(|start| start.ends_with('/')));
         if !is_collection {
-            return pieces.push(Piece::Resource { tree, expected: Expected::Nothing });
+            return pieces(Piece::Resource { tree, expected: Expected::Nothing });
         }
         return split_lists(tree, entries, pieces);
     }
@@ -78,47 +81,50 @@ fn split_object<'t>(tree: &'t Tree, entries: &'t [Entry], pieces: &mut Vec<Piece
     }
     if let Some(version) = text("version").filter(|version| version.starts_with("xds-server/")) {
         let (api_version, kind) = (version.to_owned(), String::new());
-        return pieces.push(Piece::Other { api_version, kind, tree });
+        return pieces(Piece::Other { api_version, kind, tree });
     }
     if tree.get("resource").is_some() {
-        return pieces.push(Piece::Resource { tree, expected: Expected::Nothing });
+        return pieces(Piece::Resource { tree, expected: Expected::Nothing });
     }
     split_lists(tree, entries, pieces);
 }
 
-fn split_kind<'t>(tree: &'t Tree, pieces: &mut Vec<Piece<'t>>) {
-    let text = |key| tree.get(key).and_then(Tree::as_str).filter(|text| !text.is_empty());
+fn split_kind<'t>(tree: Node<'t>, pieces: Pieces<'_, 't>) {
+    let text = |key| tree.get(key).and_then(Node::as_str).filter(|text| !text.is_empty());
     if let Some(kind) = text("kind").filter(|kind| KINDS_WITHOUT_VERSION.contains(kind))
         && tree.entry("apiVersion").is_none()
     {
         let (api_version, kind) = (String::new(), kind.to_owned());
-        return pieces.push(Piece::Other { api_version, kind, tree });
+        return pieces(Piece::Other { api_version, kind, tree });
     }
     let (Some(api_version), Some(kind)) = (text("apiVersion"), text("kind")) else {
         let missing = if text("apiVersion").is_none() { "apiVersion" } else { "kind" };
         let finding = Finding::error("missing-kind", &Path::Root, format!("the document has no `{missing}`"));
-        return pieces.push(Piece::Bad { tree, finding });
+        return pieces(Piece::Bad { tree, finding });
     };
     if kind.ends_with("List")
-        && let Some(items) = tree.get("items").and_then(Tree::as_list)
+        && let Some(items) = tree.get("items").and_then(Node::as_list)
     {
-        return items.iter().for_each(|item| split(item, pieces));
+        return items.for_each(|item| split(item, pieces));
     }
     if api_version == OWN_API_VERSION && kind == "NodeGroup" {
-        return pieces.push(Piece::NodeGroup(tree));
+        return pieces(Piece::NodeGroup(tree));
     }
-    pieces.push(Piece::Other { api_version: api_version.to_owned(), kind: kind.to_owned(), tree });
+    pieces(Piece::Other { api_version: api_version.to_owned(), kind: kind.to_owned(), tree });
 }
 
 /// Splits what holds lists of resources: a `resources` list, a bootstrap, lists by type.
-fn split_lists<'t>(tree: &'t Tree, entries: &'t [Entry], pieces: &mut Vec<Piece<'t>>) {
+fn split_lists<'t>(tree: Node<'t>, entries: Entries<'t>, pieces: Pieces<'_, 't>) {
     let list_type = read_list_type(tree, pieces);
-    let has = |key: &str| entries.iter().any(|entry| normal(&entry.key) == key);
+    let has = |key: &str| {
+        let mut entries = entries;
+        entries.any(|entry| normal(entry.key) == key)
+    };
     let (is_response, is_bootstrap) = (has("resources"), has("staticresources") || has("dynamicresources"));
     let mut n_lists = 0;
-    let mut ignored = Vec::new();
+    let (mut ignored, mut n_ignored) = (Vec::new(), 0);
     for entry in entries {
-        let key = normal(&entry.key);
+        let key = normal(entry.key);
         if entry.key == "@type"
             || entry.key.starts_with("x-")
             || (is_response && RESPONSE_KEYS.contains(&&*key))
@@ -131,85 +137,88 @@ fn split_lists<'t>(tree: &'t Tree, entries: &'t [Entry], pieces: &mut Vec<Piece<
             split_list(tree, entry, &expected, pieces);
         } else if key == "staticresources" {
             n_lists += 1;
-            split_static(tree, entry, pieces);
+            split_static(entry, pieces);
         } else if is_bootstrap {
-            ignored.push(entry);
+            n_ignored += 1;
+            ignored.extend(Some(entry).filter(|_| n_ignored <= MAX_IGNORED));
         } else if let Some(resource_type) = type_of_list(&key) {
             n_lists += 1;
             split_list(tree, entry, &Expected::Type(resource_type), pieces);
         } else {
             n_lists += 1;
-            pieces.push(Piece::Bad { tree, finding: unknown_key(entry) });
+            pieces(Piece::Bad { tree, finding: unknown_key(entry) });
         }
     }
     if let Some(first) = ignored.first() {
-        let names: Vec<_> = ignored.iter().map(|entry| echo_name(&entry.key)).collect();
-        let text = format!("only `static_resources` of a bootstrap is taken; ignored: {}", names.join(", "));
+        let names: Vec<_> = ignored.iter().map(|entry| echo_name(entry.key)).collect();
+        let more = if n_ignored > names.len() { ", …" } else { "" };
+        let text =
+            format!("only `static_resources` of a bootstrap is taken; ignored: {}{more}", names.join(", "));
         let finding = Finding::warning("bootstrap-part-ignored", &Path::Root, text).at(first.position);
         let finding = Finding { severity: crate::Severity::Info, ..finding };
-        pieces.push(Piece::Note { tree, finding });
+        pieces(Piece::Note { tree, finding });
     }
     if n_lists == 0 && !is_bootstrap {
         let finding = Finding::error("unknown-form", &Path::Root, "the document holds no resources");
-        pieces.push(Piece::Bad { tree, finding });
+        pieces(Piece::Bad { tree, finding });
     }
 }
 
 /// The type that a discovery response says all its resources have.
-fn read_list_type<'t>(tree: &'t Tree, pieces: &mut Vec<Piece<'t>>) -> Option<ResourceType> {
+fn read_list_type<'t>(tree: Node<'t>, pieces: Pieces<'_, 't>) -> Option<ResourceType> {
     let url = tree.get("type_url").or_else(|| tree.get("typeUrl"))?;
     let Some(type_url) = url.as_str() else {
         let text = format!("expected the URL of a type, found {}", url.kind());
-        let finding = Finding::error("wrong-type", &Path::Root.field("type_url"), text).at(url.position);
-        pieces.push(Piece::Bad { tree, finding });
+        let finding = Finding::error("wrong-type", &Path::Root.field("type_url"), text).at(url.position());
+        pieces(Piece::Bad { tree, finding });
         return None;
     };
     Some(ResourceType::from_type_url(type_url)).filter(|_| !type_url.is_empty())
 }
 
-fn split_static<'t>(tree: &'t Tree, entry: &'t Entry, pieces: &mut Vec<Piece<'t>>) {
+fn split_static<'t>(entry: Entry<'t>, pieces: Pieces<'_, 't>) {
     for list in entry.value.entries() {
-        match type_of_list(&normal(&list.key)) {
-            Some(resource_type) => split_list(&entry.value, list, &Expected::Static(resource_type), pieces),
-            None => pieces.push(Piece::Bad { tree: &entry.value, finding: unknown_key(list) }),
+        match type_of_list(&normal(list.key)) {
+            Some(resource_type) => split_list(entry.value, list, &Expected::Static(resource_type), pieces),
+            None => pieces(Piece::Bad { tree: entry.value, finding: unknown_key(list) }),
         }
     }
-    if !matches!(entry.value.value, TreeValue::Object(_) | TreeValue::Null) {
+    if !matches!(entry.value.value(), TreeValue::Object(_) | TreeValue::Null) {
         let text = format!("expected an object, found {}", entry.value.kind());
         let finding = Finding::error("wrong-type", &Path::Root.field("static_resources"), text);
-        pieces.push(Piece::Bad { tree, finding: finding.at(entry.value.position) });
+        pieces(Piece::Bad { tree: entry.value, finding: finding.at(entry.value.position()) });
     }
 }
 
-fn split_list<'t>(tree: &'t Tree, entry: &'t Entry, expected: &Expected, pieces: &mut Vec<Piece<'t>>) {
+fn split_list<'t>(tree: Node<'t>, entry: Entry<'t>, expected: &Expected, pieces: Pieces<'_, 't>) {
     let Some(items) = entry.value.as_list() else {
-        if entry.value.value != TreeValue::Null {
+        if !entry.value.is_null() {
             let text = format!("expected a list, found {}", entry.value.kind());
             let finding =
-                Finding::error("wrong-type", &Path::Root.field(&entry.key), text).at(entry.value.position);
-            pieces.push(Piece::Bad { tree, finding });
+                Finding::error("wrong-type", &Path::Root.field(entry.key), text).at(entry.value.position());
+            pieces(Piece::Bad { tree, finding });
         }
         return;
     };
     for tree in items {
         // A list by type may hold wrappers too; these say their type inside.
-        let is_wrapper = match tree.get("@type").and_then(Tree::as_str) {
+        let is_wrapper = match tree.get("@type").and_then(Node::as_str) {
             Some(type_url) => type_url.ends_with(WRAPPER_TYPE),
             None => tree.get("resource").is_some(),
         };
         let expected = if is_wrapper { Expected::Nothing } else { expected.clone() };
-        pieces.push(Piece::Resource { tree, expected });
+        pieces(Piece::Resource { tree, expected });
     }
 }
 
-fn unknown_key(entry: &Entry) -> Finding {
+fn unknown_key(entry: Entry<'_>) -> Finding {
     let key = entry.key.chars().take(80).collect::<String>();
     let names =
         ResourceType::KNOWN.iter().map(ResourceType::slug).chain(["resources", "static_resources", "@type"]);
     let path = Path::Root.field(&key);
     Finding::error("unknown-form", &path, "no list of resources has this key")
         .at(entry.position)
-        .suggest(nearest(&entry.key, names))
+        .suggest(nearest(entry.key, names))
 }
 
 /// The type whose list a key names, in any spelling.
@@ -221,6 +230,9 @@ fn type_of_list(normal_key: &str) -> Option<ResourceType> {
 fn normal(key: &str) -> String {
     key.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect()
 }
+
+/// Enough to see which part of the file it is.
+const MAX_IGNORED: usize = 20;
 
 /// Messages that hold resources and are none.
 const COLLECTION_TYPES: [&str; 3] = [

@@ -3,14 +3,14 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use prost_reflect::prost_types::Timestamp;
-use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, ReflectMessage, Value};
+use prost_reflect::{FieldDescriptor, Kind, Value};
 use serde_json::{Map, Value as Json};
 
 use crate::convert::known::{HAVE_OWN_JSON, is_wrapper};
 use crate::encode::decode_any;
 use crate::finding::json_name;
 use crate::inner::{Inner, MAX_ANY_DEPTH};
-use crate::walk::key_text;
+use crate::message::{Item, Message, default_of, key_text, seconds_and_nanos, text, texts};
 
 /// Stands for a secret.
 pub const REDACTED: &str = "[redacted]";
@@ -25,12 +25,7 @@ pub(crate) enum Secrets {
 }
 
 /// Writes a message with proto field names, in the order of field numbers and map keys; `@type` first if there is a URL.
-pub(crate) fn to_json(
-    inner: &Inner,
-    secrets: Secrets,
-    type_url: Option<&str>,
-    message: &DynamicMessage,
-) -> Json {
+pub(crate) fn to_json(inner: &Inner, secrets: Secrets, type_url: Option<&str>, message: &Message) -> Json {
     let mut writer = Writer { inner, secrets, n_anys: 0 };
     match type_url {
         Some(type_url) => writer.typed(type_url, message, Context::default()),
@@ -60,11 +55,10 @@ struct Context {
 }
 
 impl Writer<'_> {
-    fn typed(&mut self, type_url: &str, message: &DynamicMessage, context: Context) -> Json {
+    fn typed(&mut self, type_url: &str, message: &Message, context: Context) -> Json {
         let mut object = Map::new();
         object.insert("@type".to_owned(), Json::from(type_url));
-        let descriptor = message.descriptor();
-        let known = descriptor.full_name().strip_prefix("google.protobuf.");
+        let known = message.name().strip_prefix("google.protobuf.");
         let content = self.message(message, context);
         if known.is_some_and(|name| is_wrapper(name) || HAVE_OWN_JSON.contains(&name)) {
             object.insert("value".to_owned(), content);
@@ -74,59 +68,49 @@ impl Writer<'_> {
         Json::Object(object)
     }
 
-    fn message(&mut self, message: &DynamicMessage, context: Context) -> Json {
-        let descriptor = message.descriptor();
-        if let Some(name) = descriptor.full_name().strip_prefix("google.protobuf.")
+    fn message(&mut self, message: &Message, context: Context) -> Json {
+        if let Some(name) = message.name().strip_prefix("google.protobuf.")
             && let Some(json) = self.known(name, message, context)
         {
             return json;
         }
-        let facts = self.inner.facts.of(&descriptor);
+        let facts = self.inner.facts.of(message.descriptor());
         let is_secret_header = is_secret_header(message);
-        let is_data_source = descriptor.full_name() == "envoy.config.core.v3.DataSource";
+        let is_data_source = message.name() == "envoy.config.core.v3.DataSource";
         let mut object = Map::new();
-        for (field, value) in message.fields() {
+        for field in message.fields() {
             let is_marked = facts.field(field.name()).is_some_and(|facts| facts.is_sensitive);
             let names_a_place = is_data_source && !field.name().starts_with("inline_");
             let is_secret = (context.is_secret && !names_a_place)
                 || is_marked
                 || (is_secret_header && matches!(field.name(), "value" | "raw_value"));
-            object.insert(field.name().to_owned(), self.field(&field, value, Context { is_secret }));
+            object.insert(field.name().to_owned(), self.field(message, &field, Context { is_secret }));
         }
         Json::Object(object)
     }
 
-    fn field(&mut self, field: &FieldDescriptor, value: &Value, context: Context) -> Json {
-        match value {
-            Value::List(items) => items.iter().map(|item| self.value(&field.kind(), item, context)).collect(),
-            Value::Map(map) => {
-                let Kind::Message(entry_type) = field.kind() else { return Json::Null };
-                let kind = entry_type.map_entry_value_field().kind();
-                let mut entries: Vec<_> = map.iter().collect();
-                entries.sort_by_key(|(key, _)| *key);
-                let entries = entries
-                    .into_iter()
-                    .map(|(key, value)| (key_text(key), self.value(&kind, value, context)));
-                Json::Object(entries.collect())
-            }
-            Value::Bool(_)
-            | Value::I32(_)
-            | Value::I64(_)
-            | Value::U32(_)
-            | Value::U64(_)
-            | Value::F32(_)
-            | Value::F64(_)
-            | Value::String(_)
-            | Value::Bytes(_)
-            | Value::EnumNumber(_)
-            | Value::Message(_) => self.value(&field.kind(), value, context),
+    /// The value of a field of the message; of one that is not set, what it has then.
+    fn field(&mut self, message: &Message, field: &FieldDescriptor, context: Context) -> Json {
+        if field.is_map() {
+            let value_kind = field.kind().as_message().map(|entry| entry.map_entry_value_field().kind());
+            let Some(kind) = value_kind else { return Json::Null };
+            let entries = message.entries(field);
+            let entries = entries.map(|(key, value)| (key_text(&key), self.value(&kind, &value, context)));
+            return Json::Object(entries.collect());
         }
+        let kind = field.kind();
+        if field.is_list() {
+            return message.items(field).map(|item| self.value(&kind, &item, context)).collect();
+        }
+        let value = message.value(field).unwrap_or_else(|| default_of(field));
+        self.value(&kind, &value, context)
     }
 
-    fn value(&mut self, kind: &Kind, value: &Value, context: Context) -> Json {
-        if let Value::Message(message) = value {
-            return self.message(message, context);
-        }
+    fn value(&mut self, kind: &Kind, value: &Item, context: Context) -> Json {
+        let value = match value {
+            Item::Message(message) => return self.message(message, context),
+            Item::Scalar(value) => value,
+        };
         if context.is_secret && self.secrets == Secrets::Redacted {
             return Json::from(REDACTED);
         }
@@ -146,36 +130,27 @@ impl Writer<'_> {
     }
 
     /// The JSON of a well-known type that has its own; `None` for any other.
-    fn known(&mut self, name: &str, message: &DynamicMessage, context: Context) -> Option<Json> {
+    fn known(&mut self, name: &str, message: &Message, context: Context) -> Option<Json> {
         if name == "Any" {
             return Some(self.any(message, context));
         }
-        if name == "Struct" {
-            let field = message.descriptor().get_field_by_name("fields")?;
-            return Some(self.field(&field, &message.get_field(&field), context));
-        }
         if name == "Value" {
-            let fields: Vec<_> = message.fields().collect();
-            let Some((field, value)) = fields.first() else { return Some(Json::Null) };
-            return Some(self.field(field, value, context));
+            let Some(field) = message.fields().next() else { return Some(Json::Null) };
+            return Some(self.field(message, &field, context));
         }
-        if name == "ListValue" {
-            let field = message.descriptor().get_field_by_name("values")?;
-            return Some(self.field(&field, &message.get_field(&field), context));
-        }
-        if is_wrapper(name) {
-            let field = message.descriptor().get_field_by_name("value")?;
-            return Some(self.field(&field, &message.get_field(&field), context));
+        let only = match name {
+            "Struct" => Some("fields"),
+            "ListValue" => Some("values"),
+            _ => is_wrapper(name).then_some("value"),
+        };
+        if let Some(field) = only {
+            let field = message.descriptor().get_field_by_name(field)?;
+            return Some(self.field(message, &field, context));
         }
         let text = match name {
             "Duration" => duration(message)?,
             "Timestamp" => timestamp(message)?,
-            "FieldMask" => {
-                let paths = message.get_field_by_name("paths")?;
-                let paths: Vec<_> =
-                    paths.as_list()?.iter().filter_map(Value::as_str).map(json_name).collect();
-                paths.join(",")
-            }
+            "FieldMask" => texts(message, "paths").map(|path| json_name(&path)).collect::<Vec<_>>().join(","),
             _ => return None,
         };
         Some(Json::from(if context.is_secret && self.secrets == Secrets::Redacted {
@@ -185,11 +160,11 @@ impl Writer<'_> {
         }))
     }
 
-    fn any(&mut self, any: &DynamicMessage, context: Context) -> Json {
-        let type_url = any.get_field_by_name("type_url");
-        let type_url = type_url.as_deref().and_then(Value::as_str).unwrap_or_default();
-        let content = any.get_field_by_name("value");
-        let content = content.as_deref().and_then(Value::as_bytes).cloned().unwrap_or_default();
+    fn any(&mut self, any: &Message, context: Context) -> Json {
+        let type_url = text(any, "type_url").unwrap_or_default();
+        let content = any.descriptor().get_field_by_name("value").and_then(|field| any.value(&field));
+        let content =
+            content.and_then(|content| content.as_scalar()?.as_bytes().cloned()).unwrap_or_default();
         if type_url.is_empty() && content.is_empty() {
             return Json::Object(Map::new());
         }
@@ -197,7 +172,7 @@ impl Writer<'_> {
             && let Some(message) = decode_any(self.inner, any)
         {
             self.n_anys += 1;
-            let json = self.typed(type_url, &message, context);
+            let json = self.typed(&type_url, &message, context);
             self.n_anys -= 1;
             return json;
         }
@@ -208,7 +183,7 @@ impl Writer<'_> {
             object.insert("value".to_owned(), Json::from(REDACTED));
             return Json::Object(object);
         }
-        opaque(type_url, &content)
+        opaque(&type_url, &content)
     }
 }
 
@@ -216,13 +191,12 @@ impl Writer<'_> {
 pub(crate) const SECRET_TYPE: &str = "/envoy.extensions.transport_sockets.tls.v3.Secret";
 
 /// Whether the message is a header that carries a credential.
-fn is_secret_header(message: &DynamicMessage) -> bool {
-    if message.descriptor().full_name() != "envoy.config.core.v3.HeaderValue" {
+fn is_secret_header(message: &Message) -> bool {
+    if message.name() != "envoy.config.core.v3.HeaderValue" {
         return false;
     }
-    let key = message.get_field_by_name("key");
-    let key = key.as_deref().and_then(Value::as_str).unwrap_or_default();
-    SECRET_HEADERS.iter().any(|header| header.eq_ignore_ascii_case(key))
+    let key = text(message, "key").unwrap_or_default();
+    SECRET_HEADERS.iter().any(|header| header.eq_ignore_ascii_case(&key))
 }
 
 pub(crate) const SECRET_HEADERS: [&str; 6] =
@@ -252,12 +226,7 @@ fn float(number: f64, text: &str) -> Json {
     Json::from(text.parse::<f64>().unwrap_or(number))
 }
 
-fn seconds_and_nanos(message: &DynamicMessage) -> Option<(i64, i32)> {
-    let seconds = message.get_field_by_name("seconds")?.as_i64()?;
-    Some((seconds, message.get_field_by_name("nanos")?.as_i32()?))
-}
-
-fn duration(message: &DynamicMessage) -> Option<String> {
+fn duration(message: &Message) -> Option<String> {
     let (seconds, nanos) = seconds_and_nanos(message)?;
     let sign = if seconds < 0 || nanos < 0 { "-" } else { "" };
     let (seconds, nanos) = (seconds.unsigned_abs(), nanos.unsigned_abs());
@@ -268,7 +237,7 @@ fn duration(message: &DynamicMessage) -> Option<String> {
     Some(format!("{sign}{seconds}.{}s", fraction.trim_end_matches('0')))
 }
 
-fn timestamp(message: &DynamicMessage) -> Option<String> {
+fn timestamp(message: &Message) -> Option<String> {
     let (seconds, nanos) = seconds_and_nanos(message)?;
     Some(Timestamp { seconds, nanos }.to_string())
 }

@@ -23,6 +23,7 @@ mod form;
 mod inner;
 mod json;
 mod lint;
+mod message;
 mod node_group;
 mod path;
 mod pgv;
@@ -32,6 +33,7 @@ mod render;
 mod resource;
 mod walk;
 pub mod weights;
+mod wire;
 
 pub use codec::{Codec, CodecError, MessageError, PgvLevel};
 pub use convert::UnknownFields;

@@ -1,18 +1,19 @@
 //! Faults that neither the types nor `validate.rules` can express, but that clients refuse or that do harm.
 
 use std::collections::HashMap;
+use std::hash::{Hash as _, Hasher as _};
 
-use prost_reflect::{DynamicMessage, MapKey, ReflectMessage, Value};
 use xds_cache::cluster::{DRAIN_CLUSTER, DRAIN_ENDPOINTS, METADATA};
 use xds_cache::wave::duration;
 
 use crate::diagnostic::{echo, echo_name};
 use crate::finding::{Finding, Findings};
+use crate::message::{Message, child, entries, enum_number, messages, number, text, texts};
 use crate::path::Path;
 
 /// Checks one message of a resource; `walk` brings them all.
-pub(crate) fn check(message: &DynamicMessage, path: &Path<'_>, findings: &mut Findings) {
-    match message.descriptor().full_name() {
+pub(crate) fn check(message: &Message, path: &Path<'_>, findings: &mut Findings) {
+    match message.name() {
         "envoy.config.route.v3.WeightedCluster" => weighted_clusters(message, path, findings),
         "envoy.config.route.v3.RouteConfiguration" => route_configuration(message, path, findings),
         "envoy.config.endpoint.v3.ClusterLoadAssignment" => load_assignment(message, path, findings),
@@ -23,15 +24,14 @@ pub(crate) fn check(message: &DynamicMessage, path: &Path<'_>, findings: &mut Fi
 }
 
 /// Weights must have a sum from 1 to 2^32-1, and `total_weight`, where it is set, must be the sum (pitfall 76).
-fn weighted_clusters(message: &DynamicMessage, path: &Path<'_>, findings: &mut Findings) {
-    let clusters = list(message, "clusters");
-    let weights = clusters.iter().map(|cluster| {
-        // Without a weight a cluster counts nothing, unless its weight comes from a header... which Envoy has not.
-        child(cluster, "weight").and_then(|weight| number(&weight, "value")).unwrap_or_default()
-    });
-    let sum: u64 = weights.map(u64::from).sum();
+fn weighted_clusters(message: &Message, path: &Path<'_>, findings: &mut Findings) {
+    let mut n_clusters = 0;
+    // Without a weight a cluster counts nothing, unless its weight comes from a header... which Envoy has not.
+    let weight = |cluster: Message| child(&cluster, "weight").and_then(|weight| number(&weight, "value"));
+    let weights = messages(message, "clusters").inspect(|_| n_clusters += 1);
+    let sum: u64 = weights.map(|cluster| u64::from(weight(cluster).unwrap_or_default())).sum();
     let path = path.field("clusters");
-    if clusters.is_empty() {
+    if n_clusters == 0 {
         return;
     }
     if sum == 0 {
@@ -50,48 +50,92 @@ fn weighted_clusters(message: &DynamicMessage, path: &Path<'_>, findings: &mut F
 }
 
 /// Virtual hosts must differ in their names, and no domain may be there twice.
-fn route_configuration(message: &DynamicMessage, path: &Path<'_>, findings: &mut Findings) {
+fn route_configuration(message: &Message, path: &Path<'_>, findings: &mut Findings) {
     let path = path.field("virtual_hosts");
-    let mut names = HashMap::new();
-    let mut domains = HashMap::new();
-    for (index, host) in list(message, "virtual_hosts").iter().enumerate() {
-        let path = path.index(index);
-        if let Some(name) = text(host, "name")
-            && let Some(first) = names.insert(name.clone(), index)
-        {
-            let text = format!("virtual host {first} has the name {} too", echo_name(&name));
-            findings.push(Finding::error("duplicate-virtual-host", &path.field("name"), text));
-        }
-        let domains_path = path.field("domains");
-        for (at, domain) in texts(host, "domains").into_iter().enumerate() {
-            let lower = domain.to_ascii_lowercase();
-            if let Some(first) = domains.insert(lower, index) {
-                let text = format!("virtual host {first} has the domain {} too", echo_name(&domain));
-                findings.push(Finding::error("duplicate-domain", &domains_path.index(at), text));
-            }
-        }
+    let hosts = || messages(message, "virtual_hosts");
+    let (mut names, mut domains) = (Vec::new(), Vec::new());
+    for (index, host) in (0..).zip(hosts()) {
+        names.extend(text(&host, "name").map(|name| Spot { hash: hash(&name), index, at: 0 }));
+        let texts = (0..).zip(texts(&host, "domains"));
+        domains.extend(texts.map(|(at, domain)| Spot {
+            hash: hash(&domain.to_ascii_lowercase()),
+            index,
+            at,
+        }));
+    }
+    for (first, again) in repeated(names) {
+        let Some(name) = hosts().nth(again.index as usize).and_then(|host| text(&host, "name")) else {
+            continue;
+        };
+        let text = format!("virtual host {} has the name {} too", first.index, echo_name(&name));
+        findings.push(Finding::error(
+            "duplicate-virtual-host",
+            &path.index(again.index as usize).field("name"),
+            text,
+        ));
+    }
+    for (first, again) in repeated(domains) {
+        let domain =
+            hosts().nth(again.index as usize).and_then(|host| texts(&host, "domains").nth(again.at as usize));
+        let text = format!(
+            "virtual host {} has the domain {} too",
+            first.index,
+            echo_name(&domain.unwrap_or_default())
+        );
+        let host = path.index(again.index as usize);
+        findings.push(Finding::error(
+            "duplicate-domain",
+            &host.field("domains").index(again.at as usize),
+            text,
+        ));
     }
 }
 
+/// A name or domain of a virtual host, told by its hash: there can be half as many as the text has bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Spot {
+    hash: u64,
+    index: u32,
+    at: u32,
+}
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Those that were there before, each with the first one: at most [`MAX_REPEATED`].
+fn repeated(mut spots: Vec<Spot>) -> Vec<(Spot, Spot)> {
+    spots.sort_unstable();
+    let same = spots.chunk_by(|a, b| a.hash == b.hash).filter_map(<[_]>::split_first);
+    same.flat_map(|(first, others)| others.iter().map(|other| (*first, *other))).take(MAX_REPEATED).collect()
+}
+
+/// Nobody reads more of one resource.
+const MAX_REPEATED: usize = 100;
+
 /// No address may be there twice (pitfall 75); priorities must have no gap, or gRPC refuses the resource.
-fn load_assignment(message: &DynamicMessage, path: &Path<'_>, findings: &mut Findings) {
+fn load_assignment(message: &Message, path: &Path<'_>, findings: &mut Findings) {
     let path = path.field("endpoints");
-    let mut addresses: HashMap<String, String> = HashMap::new();
+    let mut addresses: HashMap<String, (usize, usize)> = HashMap::new();
     let mut priorities = std::collections::BTreeSet::new();
-    let localities = list(message, "endpoints");
-    for (index, locality) in localities.iter().enumerate() {
+    for (index, locality) in messages(message, "endpoints").enumerate() {
         let path = path.index(index);
-        priorities.insert(number(locality, "priority").unwrap_or_default());
+        priorities.insert(number(&locality, "priority").unwrap_or_default());
         let endpoints_path = path.field("lb_endpoints");
-        for (at, endpoint) in list(locality, "lb_endpoints").iter().enumerate() {
+        for (at, endpoint) in messages(&locality, "lb_endpoints").enumerate() {
             let path = endpoints_path.index(at);
             let endpoint_path = path.field("endpoint");
-            let Some(address) = child(endpoint, "endpoint").and_then(|endpoint| address_of(&endpoint)) else {
+            let Some(address) = child(&endpoint, "endpoint").and_then(|endpoint| address_of(&endpoint))
+            else {
                 continue;
             };
             let path = endpoint_path.field("address");
-            if let Some(first) = addresses.insert(address.clone(), path.to_string()) {
-                let text = format!("{} is there twice, first at {first}", echo(&address));
+            let shown = echo(&address);
+            if let Some((locality, endpoint)) = addresses.insert(address, (index, at)) {
+                let first = format!("endpoints[{locality}].lb_endpoints[{endpoint}].endpoint.address");
+                let text = format!("{shown} is there twice, first at {first}");
                 findings.push(Finding::error("duplicate-endpoint", &path, text));
             }
         }
@@ -105,14 +149,14 @@ fn load_assignment(message: &DynamicMessage, path: &Path<'_>, findings: &mut Fin
 }
 
 /// What makes an endpoint the same to a client: its socket address or pipe.
-fn address_of(endpoint: &DynamicMessage) -> Option<String> {
+fn address_of(endpoint: &Message) -> Option<String> {
     let address = child(endpoint, "address")?;
     if let Some(socket) = child(&address, "socket_address") {
         let host = text(&socket, "address")?;
         let port = number(&socket, "port_value")
             .map(|port| port.to_string())
             .or_else(|| text(&socket, "named_port"));
-        let is_udp = socket.get_field_by_name("protocol").and_then(|value| value.as_enum_number()) == Some(1);
+        let is_udp = enum_number(&socket, "protocol") == 1;
         // The endpoint's host name and network namespace tell endpoints behind one address apart.
         let host_name = text(endpoint, "hostname").unwrap_or_default();
         let namespace = text(&socket, "network_namespace_filepath").unwrap_or_default();
@@ -123,9 +167,8 @@ fn address_of(endpoint: &DynamicMessage) -> Option<String> {
 }
 
 /// With an `xdstp:` name, EDS must be asked by a name of its own (row A160).
-fn cluster(message: &DynamicMessage, path: &Path<'_>, findings: &mut Findings) {
-    let is_eds = message.get_field_by_name("type").and_then(|value| value.as_enum_number()) == Some(3)
-        && message.descriptor().get_field_by_name("type").is_some_and(|field| message.has_field(&field));
+fn cluster(message: &Message, path: &Path<'_>, findings: &mut Findings) {
+    let is_eds = enum_number(message, "type") == 3;
     let is_xdstp = text(message, "name").is_some_and(|name| name.starts_with("xdstp:"));
     let service_name = child(message, "eds_cluster_config").and_then(|config| text(&config, "service_name"));
     if is_eds && is_xdstp && service_name.is_none() {
@@ -139,12 +182,12 @@ fn cluster(message: &DynamicMessage, path: &Path<'_>, findings: &mut Findings) {
 }
 
 /// What a cluster says to this server alone: how long it and its endpoints drain.
-fn own_metadata(metadata: &DynamicMessage, path: &Path<'_>, findings: &mut Findings) {
-    let filters = entries(metadata, "filter_metadata");
-    let Some((_, own)) = filters.iter().find(|(name, _)| name == METADATA) else { return };
+fn own_metadata(metadata: &Message, path: &Path<'_>, findings: &mut Findings) {
+    let mut filters = entries(metadata, "filter_metadata");
+    let Some((_, own)) = filters.find(|(name, _)| name == METADATA) else { return };
     let path = path.field("filter_metadata");
     let path = path.key(METADATA);
-    for (key, value) in entries(own, "fields") {
+    for (key, value) in entries(&own, "fields") {
         let path = path.key(&key);
         if ![DRAIN_ENDPOINTS, DRAIN_CLUSTER].contains(&key.as_str()) {
             let text =
@@ -161,7 +204,7 @@ fn own_metadata(metadata: &DynamicMessage, path: &Path<'_>, findings: &mut Findi
 }
 
 /// Envoy compiles with RE2, whose syntax is nearly that of the `regex` crate; hence only a warning.
-fn regex(message: &DynamicMessage, path: &Path<'_>, findings: &mut Findings) {
+fn regex(message: &Message, path: &Path<'_>, findings: &mut Findings) {
     let Some(pattern) = text(message, "regex").filter(|pattern| pattern.len() <= MAX_REGEX_LENGTH) else {
         return;
     };
@@ -173,48 +216,3 @@ fn regex(message: &DynamicMessage, path: &Path<'_>, findings: &mut Findings) {
 
 /// Longer ones are compiled by the client alone.
 const MAX_REGEX_LENGTH: usize = 4096;
-
-/// A message field that is set.
-pub(crate) fn child(message: &DynamicMessage, field: &str) -> Option<DynamicMessage> {
-    let descriptor = message.descriptor().get_field_by_name(field)?;
-    if !message.has_field(&descriptor) {
-        return None;
-    }
-    message.get_field(&descriptor).as_message().cloned()
-}
-
-/// A string field that is not empty.
-pub(crate) fn text(message: &DynamicMessage, field: &str) -> Option<String> {
-    let value = message.get_field_by_name(field)?;
-    value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
-}
-
-/// The strings of a repeated field.
-pub(crate) fn texts(message: &DynamicMessage, field: &str) -> Vec<String> {
-    let value = message.get_field_by_name(field);
-    let items = value.as_deref().and_then(Value::as_list).unwrap_or_default();
-    items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
-/// The entries of a map from names to messages, sorted.
-pub(crate) fn entries(message: &DynamicMessage, field: &str) -> Vec<(String, DynamicMessage)> {
-    let value = message.get_field_by_name(field);
-    let Some(map) = value.as_deref().and_then(Value::as_map) else { return Vec::new() };
-    let entry = |(key, value): (&MapKey, &Value)| {
-        value.as_message().map(|message| (crate::walk::key_text(key), message.clone()))
-    };
-    let mut entries: Vec<_> = map.iter().filter_map(entry).collect();
-    entries.sort_by(|a, b| a.0.cmp(&b.0));
-    entries
-}
-
-/// The messages of a repeated field.
-pub(crate) fn list(message: &DynamicMessage, field: &str) -> Vec<DynamicMessage> {
-    let value = message.get_field_by_name(field);
-    let items = value.as_deref().and_then(Value::as_list).unwrap_or_default();
-    items.iter().filter_map(Value::as_message).cloned().collect()
-}
-
-fn number(message: &DynamicMessage, field: &str) -> Option<u32> {
-    message.get_field_by_name(field)?.as_u32()
-}

@@ -8,7 +8,7 @@ use xds_cache::{DrainPolicy, GroupName, NodeGroup, Profile, Scalar, Selector, Wa
 
 use crate::Codec;
 use crate::diagnostic::{Diagnostic, nearest};
-use crate::document::{Entry, Number, Tree, TreeValue};
+use crate::document::{Entry, Items, Node, Number, Tree, TreeValue};
 use crate::finding::{Finding, Findings};
 use crate::form::OWN_API_VERSION;
 use crate::path::Path;
@@ -30,12 +30,15 @@ impl Codec {
     ///
     /// Everything that is wrong with it, at least one diagnostic.
     pub fn node_group_from_tree(&self, tree: &Tree) -> Result<NodeGroup, Vec<Diagnostic>> {
-        read_node_group(&"".into(), tree).1
+        read_node_group(&"".into(), tree.root()).1
     }
 }
 
 /// Reads a group, in the envelope of a document or without it, and its name, which is empty if there is none.
-pub(crate) fn read_node_group(file: &Arc<str>, tree: &Tree) -> (String, Result<NodeGroup, Vec<Diagnostic>>) {
+pub(crate) fn read_node_group(
+    file: &Arc<str>,
+    tree: Node<'_>,
+) -> (String, Result<NodeGroup, Vec<Diagnostic>>) {
     let mut reader = Reader { findings: Findings::default() };
     let has_envelope = tree.entry("apiVersion").is_some() || tree.entry("kind").is_some();
     let (name, group) = if has_envelope { reader.document(tree) } else { reader.group(tree) };
@@ -63,15 +66,15 @@ struct Parts {
 const FIELDS: [&str; 5] = ["selector", "priority", "client", "waves", "drain"];
 
 impl Reader {
-    fn document(&mut self, tree: &Tree) -> (String, Option<NodeGroup>) {
+    fn document(&mut self, tree: Node<'_>) -> (String, Option<NodeGroup>) {
         let root = Path::Root;
         for entry in tree.entries() {
-            match entry.key.as_str() {
+            match entry.key {
                 "apiVersion" if entry.value.as_str() == Some(OWN_API_VERSION) => {}
                 "kind" if entry.value.as_str() == Some("NodeGroup") => {}
                 "apiVersion" | "kind" => {
                     let text = format!("expected {OWN_API_VERSION} and NodeGroup");
-                    self.findings.push(Finding::error("wrong-type", &root.field(&entry.key), text));
+                    self.findings.push(Finding::error("wrong-type", &root.field(entry.key), text));
                 }
                 "metadata" | "spec" | "status" => {}
                 _ => self.unknown(entry, &root, &["apiVersion", "kind", "metadata", "spec"]),
@@ -90,14 +93,14 @@ impl Reader {
         (text, join(name, parts))
     }
 
-    fn group(&mut self, tree: &Tree) -> (String, Option<NodeGroup>) {
+    fn group(&mut self, tree: Node<'_>) -> (String, Option<NodeGroup>) {
         let (text, name) = self.name(tree.get("name"), &Path::Root.field("name"));
         let known: Vec<&'static str> = ["name"].into_iter().chain(FIELDS).collect();
         let parts = self.parts(tree, &Path::Root, &known);
         (text, join(name, parts))
     }
 
-    fn name(&mut self, tree: Option<&Tree>, path: &Path<'_>) -> (String, Option<GroupName>) {
+    fn name(&mut self, tree: Option<Node<'_>>, path: &Path<'_>) -> (String, Option<GroupName>) {
         let Some(tree) = tree else {
             self.findings.push(Finding::error("missing-name", path, "the node group has no name"));
             return (String::new(), None);
@@ -115,17 +118,17 @@ impl Reader {
         }
     }
 
-    fn parts(&mut self, tree: &Tree, path: &Path<'_>, known: &[&'static str]) -> Option<Parts> {
-        if !matches!(tree.value, TreeValue::Object(_)) {
+    fn parts(&mut self, tree: Node<'_>, path: &Path<'_>, known: &[&'static str]) -> Option<Parts> {
+        if !tree.is_object() {
             self.wrong("an object", tree, path);
             return None;
         }
         let mut parts =
             Parts { selector: None, priority: 0, client: None, waves: None, drain: DrainPolicy::default() };
-        for entry in tree.entries().iter().filter(|entry| entry.value.value != TreeValue::Null) {
-            let value = &entry.value;
-            let path_here = path.field(&entry.key);
-            match entry.key.as_str() {
+        for entry in tree.entries().filter(|entry| !entry.value.is_null()) {
+            let value = entry.value;
+            let path_here = path.field(entry.key);
+            match entry.key {
                 key if !known.contains(&key) => self.unknown(entry, path, known),
                 "selector" => parts.selector = self.selector(value, &path_here),
                 "priority" => match integer(value) {
@@ -149,9 +152,9 @@ impl Reader {
     }
 
     /// `{shares: [1%, 10%], hold: 30s, maxNacks: 1, ackTimeout: 5m}`.
-    fn waves(&mut self, tree: &Tree, path: &Path<'_>) -> Option<WavePolicy> {
+    fn waves(&mut self, tree: Node<'_>, path: &Path<'_>) -> Option<WavePolicy> {
         let shares_path = path.field("shares");
-        let Some(shares) = tree.get("shares").filter(|_| matches!(tree.value, TreeValue::Object(_))) else {
+        let Some(shares) = tree.get("shares").filter(|_| tree.is_object()) else {
             self.wrong("an object with `shares`, such as [1%, 10%, 100%]", tree, path);
             return None;
         };
@@ -159,7 +162,7 @@ impl Reader {
             self.wrong("a list of shares, such as [1%, 10%, 100%]", shares, &shares_path);
             return None;
         };
-        let read = items.iter().map(|item| text(item).parse()).collect::<Result<_, _>>();
+        let read = items.map(|item| text(item).parse()).collect::<Result<_, _>>();
         let mut policy = match read.and_then(WavePolicy::new) {
             Ok(policy) => policy,
             Err(error) => {
@@ -167,9 +170,9 @@ impl Reader {
                 return None;
             }
         };
-        for entry in tree.entries().iter().filter(|entry| entry.value.value != TreeValue::Null) {
-            let (value, path_here) = (&entry.value, path.field(&entry.key));
-            let read = match entry.key.as_str() {
+        for entry in tree.entries().filter(|entry| !entry.value.is_null()) {
+            let (value, path_here) = (entry.value, path.field(entry.key));
+            let read = match entry.key {
                 "shares" => Ok(()),
                 "hold" => wave::duration(&text(value)).map(|hold| policy.hold = hold),
                 "ackTimeout" => {
@@ -189,9 +192,9 @@ impl Reader {
     }
 
     /// `{endpoints: 30s, clusters: 1m}`.
-    fn drain(&mut self, tree: &Tree, path: &Path<'_>) -> DrainPolicy {
+    fn drain(&mut self, tree: Node<'_>, path: &Path<'_>) -> DrainPolicy {
         let mut policy = DrainPolicy::default();
-        if !matches!(tree.value, TreeValue::Object(_)) {
+        if !tree.is_object() {
             self.wrong(
                 "an object with `endpoints`, `clusters` or both, such as {endpoints: 30s}",
                 tree,
@@ -199,9 +202,9 @@ impl Reader {
             );
             return policy;
         }
-        for entry in tree.entries().iter().filter(|entry| entry.value.value != TreeValue::Null) {
-            let (value, path_here) = (&entry.value, path.field(&entry.key));
-            let time = match entry.key.as_str() {
+        for entry in tree.entries().filter(|entry| !entry.value.is_null()) {
+            let (value, path_here) = (entry.value, path.field(entry.key));
+            let time = match entry.key {
                 "endpoints" => &mut policy.endpoints,
                 "clusters" => &mut policy.clusters,
                 _ => {
@@ -217,26 +220,26 @@ impl Reader {
         policy
     }
 
-    fn bad(&mut self, code: &'static str, message: String, tree: &Tree, path: &Path<'_>) {
-        self.findings.push(Finding::error(code, path, message).at(tree.position));
+    fn bad(&mut self, code: &'static str, message: String, tree: Node<'_>, path: &Path<'_>) {
+        self.findings.push(Finding::error(code, path, message).at(tree.position()));
     }
 
-    fn selector(&mut self, tree: &Tree, path: &Path<'_>) -> Option<Selector> {
-        if !matches!(tree.value, TreeValue::Object(_)) {
+    fn selector(&mut self, tree: Node<'_>, path: &Path<'_>) -> Option<Selector> {
+        if !tree.is_object() {
             self.wrong("an object", tree, path);
             return None;
         }
         let mut selector = Selector::nothing();
-        for entry in tree.entries().iter().filter(|entry| entry.value.value != TreeValue::Null) {
-            let path_here = path.field(&entry.key);
-            match entry.key.as_str() {
-                "nodeIds" => selector.node_ids = self.globs(&entry.value, &path_here),
-                "clusters" => selector.clusters = self.globs(&entry.value, &path_here),
-                "userAgents" => selector.user_agents = self.globs(&entry.value, &path_here),
-                "metadata" => selector.metadata = self.metadata(&entry.value, &path_here),
-                "all" => match truth(&entry.value) {
+        for entry in tree.entries().filter(|entry| !entry.value.is_null()) {
+            let path_here = path.field(entry.key);
+            match entry.key {
+                "nodeIds" => selector.node_ids = self.globs(entry.value, &path_here),
+                "clusters" => selector.clusters = self.globs(entry.value, &path_here),
+                "userAgents" => selector.user_agents = self.globs(entry.value, &path_here),
+                "metadata" => selector.metadata = self.metadata(entry.value, &path_here),
+                "all" => match truth(entry.value) {
                     Some(all) => selector.all = all,
-                    None => self.wrong("a bool", &entry.value, &path_here),
+                    None => self.wrong("a bool", entry.value, &path_here),
                 },
                 _ => self.unknown(entry, path, &["nodeIds", "clusters", "metadata", "userAgents", "all"]),
             }
@@ -255,12 +258,12 @@ impl Reader {
         Some(selector)
     }
 
-    fn globs(&mut self, tree: &Tree, path: &Path<'_>) -> Vec<Glob> {
+    fn globs(&mut self, tree: Node<'_>, path: &Path<'_>) -> Vec<Glob> {
         let Some(items) = tree.as_list() else {
             self.wrong("a list of strings", tree, path);
             return Vec::new();
         };
-        if items.is_empty() {
+        if items.len() == 0 {
             self.findings.push(Finding::error(
                 "empty-list",
                 path,
@@ -268,7 +271,10 @@ impl Reader {
             ));
         }
         let mut globs = Vec::new();
-        for (index, item) in items.iter().enumerate() {
+        if self.has_too_many(items, tree, path) {
+            return globs;
+        }
+        for (index, item) in items.enumerate() {
             match item.as_str() {
                 Some(text) => globs.push(Glob::new(text)),
                 None => self.wrong("a string", item, &path.index(index)),
@@ -278,16 +284,24 @@ impl Reader {
     }
 
     /// `{path: value}` or `{path: [value, …]}`.
-    fn metadata(&mut self, tree: &Tree, path: &Path<'_>) -> BTreeMap<String, Vec<Scalar>> {
-        let TreeValue::Object(entries) = &tree.value else {
+    fn metadata(&mut self, tree: Node<'_>, path: &Path<'_>) -> BTreeMap<String, Vec<Scalar>> {
+        let TreeValue::Object(entries) = tree.value() else {
             self.wrong("an object", tree, path);
             return BTreeMap::new();
         };
         let mut metadata = BTreeMap::new();
+        if entries.len() > MAX_CONDITIONS {
+            let text = format!("{} conditions, at most {MAX_CONDITIONS} are allowed", entries.len());
+            self.bad("too-many-items", text, tree, path);
+            return metadata;
+        }
         for entry in entries {
-            let path = path.key(&entry.key);
-            let items = entry.value.as_list().unwrap_or(std::slice::from_ref(&entry.value));
-            if items.is_empty() {
+            let path = path.key(entry.key);
+            let items = entry.value.as_list();
+            if items.is_some_and(|items| self.has_too_many(items, entry.value, &path)) {
+                continue;
+            }
+            if items.is_some_and(|items| items.len() == 0) {
                 self.findings.push(Finding::error(
                     "empty-list",
                     &path,
@@ -295,23 +309,33 @@ impl Reader {
                 ));
             }
             let mut values = Vec::new();
-            for item in items {
+            let single = items.is_none().then_some(entry.value);
+            for item in items.into_iter().flatten().chain(single) {
                 match scalar(item) {
                     Some(value) => values.push(value),
                     None => self.wrong("a string, a number or a bool", item, &path),
                 }
             }
-            metadata.insert(entry.key.clone(), values);
+            metadata.insert(entry.key.to_owned(), values);
         }
         metadata
     }
 
-    fn wrong(&mut self, expected: &str, tree: &Tree, path: &Path<'_>) {
-        let text = format!("expected {expected}, found {}", tree.kind());
-        self.findings.push(Finding::error("wrong-type", path, text).at(tree.position));
+    fn has_too_many(&mut self, items: Items<'_>, tree: Node<'_>, path: &Path<'_>) -> bool {
+        let most = MAX_CONDITIONS + items.n_bytes() / 16;
+        if items.len() > most {
+            let text = format!("{} items, at most {most} are allowed in a list of that length", items.len());
+            self.bad("too-many-items", text, tree, path);
+        }
+        items.len() > most
     }
 
-    fn unknown(&mut self, entry: &Entry, path: &Path<'_>, known: &[&'static str]) {
+    fn wrong(&mut self, expected: &str, tree: Node<'_>, path: &Path<'_>) {
+        let text = format!("expected {expected}, found {}", tree.kind());
+        self.findings.push(Finding::error("wrong-type", path, text).at(tree.position()));
+    }
+
+    fn unknown(&mut self, entry: Entry<'_>, path: &Path<'_>, known: &[&'static str]) {
         let key: String = entry.key.chars().take(80).collect();
         let finding = Finding::error("unknown-field", &path.field(&key), "unknown field in NodeGroup")
             .at(entry.position);
@@ -325,34 +349,37 @@ fn join(name: Option<GroupName>, parts: Option<Parts>) -> Option<NodeGroup> {
     Some(NodeGroup { name: name?, selector: selector?, priority, client, waves, drain })
 }
 
+/// Conditions in one list, besides one for every 16 bytes of it: a condition takes some 60 bytes, and names of nodes are longer.
+const MAX_CONDITIONS: usize = 10_000;
+
 /// A text, or a number as one; empty for everything else.
-fn text(tree: &Tree) -> String {
-    match &tree.value {
-        TreeValue::String(text) => text.clone(),
+fn text(tree: Node<'_>) -> String {
+    match tree.value() {
+        TreeValue::String(text) => text.to_owned(),
         TreeValue::Number(Number::Integer(integer)) => integer.to_string(),
         TreeValue::Number(Number::Float(float)) => float.to_string(),
         TreeValue::Null | TreeValue::Bool(_) | TreeValue::List(_) | TreeValue::Object(_) => String::new(),
     }
 }
 
-fn integer(tree: &Tree) -> Option<i64> {
-    if let TreeValue::Number(Number::Integer(integer)) = tree.value {
+fn integer(tree: Node<'_>) -> Option<i64> {
+    if let TreeValue::Number(Number::Integer(integer)) = tree.value() {
         i64::try_from(integer).ok()
     } else {
         None
     }
 }
 
-fn truth(tree: &Tree) -> Option<bool> {
-    if let TreeValue::Bool(truth) = tree.value { Some(truth) } else { None }
+fn truth(tree: Node<'_>) -> Option<bool> {
+    if let TreeValue::Bool(truth) = tree.value() { Some(truth) } else { None }
 }
 
-fn scalar(tree: &Tree) -> Option<Scalar> {
-    match &tree.value {
-        TreeValue::String(text) => Some(Scalar::String(text.clone())),
-        TreeValue::Bool(truth) => Some(Scalar::Bool(*truth)),
-        TreeValue::Number(Number::Integer(integer)) => Some(Scalar::Number(*integer as f64)),
-        TreeValue::Number(Number::Float(float)) => Some(Scalar::Number(*float)),
+fn scalar(tree: Node<'_>) -> Option<Scalar> {
+    match tree.value() {
+        TreeValue::String(text) => Some(Scalar::String(text.to_owned())),
+        TreeValue::Bool(truth) => Some(Scalar::Bool(truth)),
+        TreeValue::Number(Number::Integer(integer)) => Some(Scalar::Number(integer as f64)),
+        TreeValue::Number(Number::Float(float)) => Some(Scalar::Number(float)),
         TreeValue::Null | TreeValue::List(_) | TreeValue::Object(_) => None,
     }
 }

@@ -46,9 +46,9 @@ impl<'a> Path<'a> {
         loop {
             let (parent, step) = match path {
                 Path::Root => break,
-                Path::Field(parent, name) => (parent, Step::Field(name.into())),
+                Path::Field(parent, name) => (parent, Step::Field(cut(name).into())),
                 Path::Index(parent, index) => (parent, Step::Index(index)),
-                Path::Key(parent, key) => (parent, Step::Key(key.into())),
+                Path::Key(parent, key) => (parent, Step::Key(cut(key).into())),
             };
             steps.push(step);
             path = *parent;
@@ -63,6 +63,14 @@ impl fmt::Display for Path<'_> {
         write_steps(&self.to_steps(), f)
     }
 }
+
+/// The beginning of a key: a path is kept for each finding, and keys of users can be of any length.
+pub(crate) fn cut(key: &str) -> &str {
+    key.char_indices().nth(MAX_KEY_CHARACTERS).and_then(|(end, _)| key.get(..end)).unwrap_or(key)
+}
+
+/// Keys of use, such as names of extensions and URLs, are shorter.
+const MAX_KEY_CHARACTERS: usize = 200;
 
 /// `a.b[0].c["key"]`.
 pub(crate) fn format_steps(steps: &[Step]) -> String {

@@ -5,25 +5,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use prost_reflect::{DynamicMessage, Value};
 use xds_cache::{Name, Origin, Resource, ResourceDraft, ResourceKey, ResourceType};
 
 use crate::Codec;
 use crate::convert::known::{opaque_value, parse_duration};
 use crate::convert::{Converter, UnknownFields};
 use crate::diagnostic::{Diagnostic, Severity, echo_name, nearest};
-use crate::document::{Tree, TreeValue};
+use crate::document::{Node, Position, Tree};
 use crate::finding::{Finding, Findings};
 use crate::form::Expected;
 use crate::inner::TYPE_PREFIX;
-use crate::lint::{child, text};
+use crate::message::{Message, child, number, text};
 use crate::path::Path;
 use crate::{checks, encode, references};
 
 /// What was read of a resource.
 pub(crate) enum Read {
-    /// Type and name are known; the outcome is the resource with its warnings, or what is wrong with it.
-    Keyed { key: ResourceKey, outcome: Result<(Resource, Vec<Diagnostic>), Vec<Diagnostic>> },
+    /// Type and name are known; the outcome is the resource with its warnings, or what is wrong with it, and how much more is.
+    Keyed {
+        key: ResourceKey,
+        outcome: Result<(Box<Resource>, Vec<Diagnostic>), Vec<Diagnostic>>,
+        n_more: usize,
+    },
     /// Not even type and name could be read.
     Unreadable(Vec<Diagnostic>),
 }
@@ -69,8 +72,8 @@ impl Codec {
         let file = "".into();
         let expected = &Expected::Nothing;
         let around = Surroundings { file: &file, is_file: false, expected, deprecated: &mut deprecated };
-        match self.read_resource(tree, around) {
-            Read::Keyed { outcome, .. } => outcome,
+        match self.read_resource(tree.root(), around) {
+            Read::Keyed { outcome, .. } => outcome.map(|(resource, warnings)| (*resource, warnings)),
             Read::Unreadable(diagnostics) => Err(diagnostics),
         }
     }
@@ -83,29 +86,30 @@ impl Codec {
     /// Everything that is wrong with it, at least one diagnostic.
     pub fn resource_from_any(&self, type_url: &str, bytes: &[u8]) -> Result<Resource, Vec<Diagnostic>> {
         let file: Arc<str> = "".into();
-        let nowhere = Tree { position: crate::document::Position::default(), value: TreeValue::Null };
-        let fail = |code, text: String| vec![Finding::error(code, &Path::Root, text).locate(&file, &nowhere)];
+        let nowhere = Tree::null(Position::default());
+        let fail =
+            |code, text: String| vec![Finding::error(code, &Path::Root, text).locate(&file, nowhere.root())];
         let resource_type = ResourceType::from_type_url(type_url);
         let Some(descriptor) = self.inner.message_of_url(type_url) else {
             return Err(fail("unknown-type", format!("unknown type {}", echo_name(type_url))));
         };
-        let message = DynamicMessage::decode(descriptor, bytes).map_err(|_| {
+        let message = encode::canonical(&self.inner, &descriptor, &Bytes::copy_from_slice(bytes));
+        let message = message.ok_or_else(|| {
             fail("bad-bytes", format!("the bytes are no {}", echo_name(resource_type.message_name())))
         })?;
-        let name_field = name_field(&resource_type);
-        let name = name_field.and_then(|field| message.get_field_by_name(field));
-        let Some(name) = name.as_deref().and_then(Value::as_str).filter(|name| !name.is_empty()) else {
+        let Some(name) = name_field(&resource_type).and_then(|field| text(&message, field)) else {
             return Err(fail("missing-name", "the resource has no name".to_owned()));
         };
         let key = ResourceKey { resource_type, name: name.into() };
         let mut findings = Findings::default();
         checks::check(&self.inner, &message, &mut findings);
         if findings.has_errors() {
-            let mut diagnostics = findings.locate(&file, &nowhere);
+            let mut diagnostics = findings.locate(&file, nowhere.root());
             diagnostics.retain(Diagnostic::is_error);
             return Err(diagnostics);
         }
-        Ok(self.finish(key, &message, Wrapper::default(), Origin::Api))
+        self.finish(key, &message, Wrapper::default(), Origin::Api)
+            .map_err(|finding| vec![finding.locate(&file, nowhere.root())])
     }
 
     /// A resource whose bytes are taken as they are: of a type without descriptor, or without a name of its own.
@@ -115,13 +119,13 @@ impl Codec {
     }
 
     /// Reads a resource with or without its wrapper.
-    pub(crate) fn read_resource(&self, tree: &Tree, around: Surroundings<'_>) -> Read {
+    pub(crate) fn read_resource(&self, tree: Node<'_>, around: Surroundings<'_>) -> Read {
         let fail = |finding: Finding| Read::Unreadable(vec![finding.locate(around.file, tree)]);
-        if !matches!(tree.value, TreeValue::Object(_)) {
+        if !tree.is_object() {
             let text = format!("expected a resource, found {}", tree.kind());
             return fail(Finding::error("wrong-type", &Path::Root, text));
         }
-        let is_wrapper = match tree.get("@type").and_then(Tree::as_str) {
+        let is_wrapper = match tree.get("@type").and_then(Node::as_str) {
             Some(type_url) => type_url.ends_with(WRAPPER_TYPE),
             None => tree.get("resource").is_some() && around.expected.resource_type().is_none(),
         };
@@ -139,7 +143,7 @@ impl Codec {
         }
     }
 
-    fn read_bare(&self, tree: &Tree, wrapper: Wrapper, around: Surroundings<'_>) -> Read {
+    fn read_bare(&self, tree: Node<'_>, wrapper: Wrapper, around: Surroundings<'_>) -> Read {
         let resource_type = match self.read_type(tree, around.expected.resource_type()) {
             Ok(resource_type) => resource_type,
             Err(findings) => return Read::Unreadable(findings.locate(around.file, tree)),
@@ -158,7 +162,10 @@ impl Codec {
             }
         };
         let origin = if around.is_file {
-            let (line, column) = (tree.position.line, tree.position.column);
+            let (line, column) = {
+                let Position { line, column } = tree.position();
+                (line, column)
+            };
             Origin::File { path: Arc::clone(around.file), line, column }
         } else {
             Origin::Api
@@ -166,7 +173,7 @@ impl Codec {
         let Some(descriptor) = self.inner.message_of_url(key.resource_type.type_url()) else {
             let value = opaque_value(tree.entries()).unwrap_or_default().into();
             let draft = draft(key.clone(), value, Box::default(), wrapper, origin);
-            return Read::Keyed { key, outcome: Ok((Resource::new(draft), Vec::new())) };
+            return Read::Keyed { key, outcome: Ok((Box::new(Resource::new(draft)), Vec::new())), n_more: 0 };
         };
         let mut converter = Converter::new(&self.inner, UnknownFields::Refuse);
         let mut message = converter.convert(&descriptor, tree);
@@ -178,7 +185,7 @@ impl Codec {
             );
             let finding = Finding::warning("derived-name", &Path::Root, text);
             findings.push(Finding { severity: Severity::Info, ..finding });
-            message.set_field_by_name("name", Value::String(name));
+            message = named(&message, &name);
         }
         check_wrapper_name(&key, tree, &wrapper, &mut findings);
         if !findings.has_errors() {
@@ -186,30 +193,32 @@ impl Codec {
         }
         around.deprecated.append(&mut findings.deprecated);
         let is_bad = findings.has_errors();
-        let diagnostics = findings.locate(around.file, tree);
+        let (diagnostics, n_more) = findings.locate_some(around.file, tree);
         if is_bad {
-            return Read::Keyed { key, outcome: Err(diagnostics) };
+            return Read::Keyed { key, outcome: Err(diagnostics), n_more };
         }
-        let resource = self.finish(key.clone(), &message, wrapper, origin);
-        Read::Keyed { key, outcome: Ok((resource, diagnostics)) }
+        let outcome = match self.finish(key.clone(), &message, wrapper, origin) {
+            Ok(resource) => Ok((Box::new(resource), diagnostics)),
+            Err(finding) => Err(vec![finding.locate(around.file, tree)]),
+        };
+        Read::Keyed { key, outcome, n_more }
     }
 
     /// `{address}_{port}` of a listener. What else is wrong with its address is told when all of it is read.
-    fn derived_name(&self, tree: &Tree) -> Option<String> {
+    fn derived_name(&self, tree: Node<'_>) -> Option<String> {
         let descriptor = self.inner.message("envoy.config.core.v3.Address")?;
         let mut converter = Converter::new(&self.inner, UnknownFields::Ignore);
         let address = converter.convert(&descriptor, tree.get("address")?);
         let socket = child(&address, "socket_address")?;
         // Port 0 is one too: the system chooses.
-        let port = socket.has_field_by_name("port_value").then(|| socket.get_field_by_name("port_value"))?;
-        Some(format!("{}_{}", text(&socket, "address")?, port?.as_u32()?))
+        Some(format!("{}_{}", text(&socket, "address")?, number(&socket, "port_value")?))
     }
 
     /// What else is wrong with a resource that has no name.
     fn nameless(
         &self,
         (resource_type, finding): (ResourceType, Finding),
-        tree: &Tree,
+        tree: Node<'_>,
         around: &Surroundings<'_>,
     ) -> Vec<Diagnostic> {
         let mut converter = Converter::new(&self.inner, UnknownFields::Refuse);
@@ -221,7 +230,7 @@ impl Codec {
     }
 
     /// The type of a resource: that of its `@type`, which must agree with the list that it stands in.
-    fn read_type(&self, tree: &Tree, expected: Option<&ResourceType>) -> Result<ResourceType, Findings> {
+    fn read_type(&self, tree: Node<'_>, expected: Option<&ResourceType>) -> Result<ResourceType, Findings> {
         let mut findings = Findings::default();
         let type_path = Path::Root.field("@type");
         let Some(url) = tree.get("@type") else {
@@ -232,7 +241,7 @@ impl Codec {
         };
         let Some(type_url) = url.as_str() else {
             let text = format!("expected the URL of a type, found {}", url.kind());
-            findings.push(Finding::error("wrong-type", &type_path, text).at(url.position));
+            findings.push(Finding::error("wrong-type", &type_path, text).at(url.position()));
             return Err(findings);
         };
         let is_known = self.inner.message_of_url(type_url).is_some();
@@ -246,7 +255,7 @@ impl Codec {
         let found = ResourceType::from_type_url(type_url);
         if let Some(expected) = expected.filter(|expected| **expected != found) {
             let text = format!("a {found} in a list of type {expected}");
-            findings.push(Finding::error("type-mismatch", &type_path, text).at(url.position));
+            findings.push(Finding::error("type-mismatch", &type_path, text).at(url.position()));
             return Err(findings);
         }
         Ok(found)
@@ -255,20 +264,24 @@ impl Codec {
     fn finish(
         &self,
         key: ResourceKey,
-        message: &DynamicMessage,
+        message: &Message,
         wrapper: Wrapper,
         origin: Origin,
-    ) -> Resource {
-        let references = references::find(&self.inner, &key, message).into();
-        let value = encode::encode(&self.inner, message);
-        Resource::new(draft(key, value, references, wrapper, origin))
+    ) -> Result<Resource, Box<Finding>> {
+        let references = references::find(&self.inner, &key, message).map_err(|most| {
+            let text = format!(
+                "the resource refers to more than {most} others, which is the limit for its size; split it"
+            );
+            Box::new(Finding::error("too-many-references", &Path::Root, text))
+        })?;
+        Ok(Resource::new(draft(key, message.bytes().clone(), references.into(), wrapper, origin)))
     }
 
-    /// A resource with another message in it; its surroundings and its origin stay.
-    pub(crate) fn remade(&self, resource: &Resource, message: &DynamicMessage) -> Resource {
-        let references = references::find(&self.inner, resource.key(), message).into();
-        let value = encode::encode(&self.inner, message);
-        Resource::new(ResourceDraft { value, references, ..resource.to_draft() })
+    /// A resource with another message in it; its surroundings and its origin stay. `None` if it refers to too many others.
+    pub(crate) fn remade(&self, resource: &Resource, message: &Message) -> Option<Resource> {
+        let references = references::find(&self.inner, resource.key(), message).ok()?.into();
+        let value = message.bytes().clone();
+        Some(Resource::new(ResourceDraft { value, references, ..resource.to_draft() }))
     }
 }
 
@@ -308,7 +321,7 @@ pub(crate) fn name_field(resource_type: &ResourceType) -> Option<&'static str> {
     }
 }
 
-fn inner_name<'t>(resource_type: &ResourceType, tree: &'t Tree) -> Option<&'t Tree> {
+fn inner_name<'t>(resource_type: &ResourceType, tree: Node<'t>) -> Option<Node<'t>> {
     let field = name_field(resource_type)?;
     tree.get(field).or_else(|| tree.get(&crate::finding::json_name(field)))
 }
@@ -316,11 +329,11 @@ fn inner_name<'t>(resource_type: &ResourceType, tree: &'t Tree) -> Option<&'t Tr
 /// The name of a resource; if it has none, its type again with what is wrong.
 fn read_key(
     resource_type: ResourceType,
-    tree: &Tree,
+    tree: Node<'_>,
     wrapper: &Wrapper,
 ) -> Result<ResourceKey, Box<(ResourceType, Finding)>> {
     let own = inner_name(&resource_type, tree);
-    let name = own.and_then(Tree::as_str).or(wrapper.name.as_deref());
+    let name = own.and_then(Node::as_str).or(wrapper.name.as_deref());
     if let Some(name) = name.filter(|name| !name.is_empty()) {
         let name = name.into();
         return Ok(ResourceKey { resource_type, name });
@@ -341,35 +354,43 @@ fn read_key(
     Err(Box::new((resource_type, finding)))
 }
 
+/// A listener with a name instead of none. The name is its first field, so that the bytes stay canonical.
+fn named(listener: &Message, name: &str) -> Message {
+    let mut bytes = crate::wire::Writer::default();
+    bytes.bytes_field(1, name.as_bytes());
+    bytes.raw(listener.bytes());
+    Message::new(listener.descriptor().clone(), bytes.finish())
+}
+
 /// Whether it is a listener that a bootstrap may leave without a name: an empty name is none.
-fn is_unnamed_static_listener(tree: &Tree, expected: &Expected) -> bool {
+fn is_unnamed_static_listener(tree: Node<'_>, expected: &Expected) -> bool {
     matches!(expected, Expected::Static(ResourceType::Listener))
         && tree.get("name").is_none_or(|name| name.as_str() == Some(""))
 }
 
 /// Where a wrapper gives a name, it must be that of the resource: clients look at the one, caches at the other.
-fn check_wrapper_name(key: &ResourceKey, tree: &Tree, wrapper: &Wrapper, findings: &mut Findings) {
+fn check_wrapper_name(key: &ResourceKey, tree: Node<'_>, wrapper: &Wrapper, findings: &mut Findings) {
     let Some(own) = inner_name(&key.resource_type, tree) else { return };
     let Some(wrapped) = wrapper.name.as_deref().filter(|name| !name.is_empty()) else { return };
     if own.as_str() != Some(wrapped) {
         let text = format!("the wrapper names it {}", echo_name(wrapped));
         let path = Path::Root.field("name");
-        findings.push(Finding::error("name-mismatch", &path, text).at(own.position));
+        findings.push(Finding::error("name-mismatch", &path, text).at(own.position()));
     }
 }
 
-fn read_wrapper(tree: &Tree, findings: &mut Findings) -> Wrapper {
+fn read_wrapper(tree: Node<'_>, findings: &mut Findings) -> Wrapper {
     let mut wrapper = Wrapper::default();
     for entry in tree.entries() {
-        let path = Path::Root.field(&entry.key);
-        let value = &entry.value;
+        let path = Path::Root.field(entry.key);
+        let value = entry.value;
         let wrong = |expected: &str| {
             let text = format!("expected {expected}, found {}", value.kind());
-            Finding::error("wrong-type", &path, text).at(value.position)
+            Finding::error("wrong-type", &path, text).at(value.position())
         };
-        match entry.key.as_str() {
+        match entry.key {
             "@type" | "resource" | "version" => {}
-            _ if value.value == TreeValue::Null => {}
+            _ if value.is_null() => {}
             "name" => match value.as_str() {
                 Some(name) => wrapper.name = Some(name.to_owned()),
                 None => findings.push(wrong("a string")),
@@ -380,14 +401,22 @@ fn read_wrapper(tree: &Tree, findings: &mut Findings) -> Wrapper {
                 }
                 Some(_) | None => {
                     let text = "expected a duration such as `30s`";
-                    findings.push(Finding::error("bad-duration", &path, text).at(value.position));
+                    findings.push(Finding::error("bad-duration", &path, text).at(value.position()));
                 }
             },
             "aliases" => {
-                match value.as_list().map(|items| items.iter().map(Tree::as_str).collect::<Option<Vec<_>>>())
-                {
-                    Some(Some(aliases)) => wrapper.aliases = aliases.into_iter().map(Name::from).collect(),
-                    Some(None) | None => findings.push(wrong("a list of strings")),
+                let Some(items) = value.as_list() else {
+                    findings.push(wrong("a list of strings"));
+                    continue;
+                };
+                if items.len() > MAX_ALIASES {
+                    let text = format!("{} aliases, at most {MAX_ALIASES} are allowed", items.len());
+                    findings.push(Finding::error("too-many-items", &path, text).at(value.position()));
+                    continue;
+                }
+                match items.map(|item| item.as_str().map(Name::from)).collect() {
+                    Some(aliases) => wrapper.aliases = aliases,
+                    None => findings.push(wrong("a list of strings")),
                 }
             }
             "metadata" | "resource_name" | "resourceName" | "cache_control" | "cacheControl" => {
@@ -404,6 +433,9 @@ fn read_wrapper(tree: &Tree, findings: &mut Findings) -> Wrapper {
     }
     wrapper
 }
+
+/// Other names of one resource. Virtual hosts have the most, one for each domain.
+const MAX_ALIASES: usize = 10_000;
 
 /// The end of the wrapper's type URL.
 pub(crate) const WRAPPER_TYPE: &str = "/envoy.service.discovery.v3.Resource";

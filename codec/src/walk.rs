@@ -1,31 +1,27 @@
 //! Visits every message of a resource, those inside `Any`s too.
 
-use prost_reflect::{DynamicMessage, Kind, ReflectMessage, Value};
+use prost_reflect::{FieldDescriptor, Kind};
 
 use crate::encode::decode_any;
 use crate::inner::{Inner, MAX_ANY_DEPTH};
+use crate::message::{Message, key_text};
 use crate::path::Path;
 
 /// Calls `visit` for the message and for each message below it, a parent before its children. The content of an `Any`
 /// has the path of the `Any`, as in JSON. `Any`s that cannot be decoded are left out; so is the `Any` itself if it can.
-pub(crate) fn walk(
-    inner: &Inner,
-    message: &DynamicMessage,
-    visit: &mut dyn FnMut(&Path<'_>, &DynamicMessage),
-) {
+pub(crate) fn walk(inner: &Inner, message: &Message, visit: &mut dyn FnMut(&Path<'_>, &Message)) {
     Walker { inner, visit, n_anys: 0 }.message(message, &Path::Root);
 }
 
 struct Walker<'w> {
     inner: &'w Inner,
-    visit: &'w mut dyn FnMut(&Path<'_>, &DynamicMessage),
+    visit: &'w mut dyn FnMut(&Path<'_>, &Message),
     n_anys: usize,
 }
 
 impl Walker<'_> {
-    fn message(&mut self, message: &DynamicMessage, path: &Path<'_>) {
-        let descriptor = message.descriptor();
-        if descriptor.full_name() == "google.protobuf.Any" {
+    fn message(&mut self, message: &Message, path: &Path<'_>) {
+        if message.name() == "google.protobuf.Any" {
             if self.n_anys < MAX_ANY_DEPTH
                 && let Some(content) = decode_any(self.inner, message)
             {
@@ -36,58 +32,30 @@ impl Walker<'_> {
             return;
         }
         (self.visit)(path, message);
-        if descriptor.full_name().starts_with("google.protobuf.") {
+        if message.name().starts_with("google.protobuf.") {
             return;
         }
-        for (field, value) in message.fields() {
-            if !matches!(field.kind(), Kind::Message(_)) {
-                continue;
-            }
-            let path = path.field(field.name());
-            match value {
-                Value::Message(nested) => self.message(nested, &path),
-                Value::List(items) => self.list(items, &path),
-                Value::Map(entries) => {
-                    let mut entries: Vec<_> = entries.iter().collect();
-                    entries.sort_by_key(|(key, _)| *key);
-                    for (key, value) in entries {
-                        if let Value::Message(nested) = value {
-                            self.message(nested, &path.key(&key_text(key)));
-                        }
-                    }
+        for field in message.fields().filter(|field| matches!(field.kind(), Kind::Message(_))) {
+            self.field(message, &field, &path.field(field.name()));
+        }
+    }
+
+    fn field(&mut self, message: &Message, field: &FieldDescriptor, path: &Path<'_>) {
+        if field.is_map() {
+            for (key, value) in message.entries(field) {
+                if let Some(nested) = value.as_message() {
+                    self.message(nested, &path.key(&key_text(&key)));
                 }
-                Value::Bool(_)
-                | Value::I32(_)
-                | Value::I64(_)
-                | Value::U32(_)
-                | Value::U64(_)
-                | Value::F32(_)
-                | Value::F64(_)
-                | Value::String(_)
-                | Value::Bytes(_)
-                | Value::EnumNumber(_) => {}
             }
+            return;
         }
-    }
-
-    fn list(&mut self, items: &[Value], path: &Path<'_>) {
-        for (index, item) in items.iter().enumerate() {
-            if let Value::Message(nested) = item {
+        for (index, item) in message.items(field).enumerate() {
+            let Some(nested) = item.as_message() else { continue };
+            if field.is_list() {
                 self.message(nested, &path.index(index));
+            } else {
+                self.message(nested, path);
             }
         }
-    }
-}
-
-/// The key of a map as JSON writes it.
-pub(crate) fn key_text(key: &prost_reflect::MapKey) -> String {
-    use prost_reflect::MapKey;
-    match key {
-        MapKey::Bool(truth) => truth.to_string(),
-        MapKey::I32(number) => number.to_string(),
-        MapKey::I64(number) => number.to_string(),
-        MapKey::U32(number) => number.to_string(),
-        MapKey::U64(number) => number.to_string(),
-        MapKey::String(text) => text.clone(),
     }
 }

@@ -6,11 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use prost::Message as _;
 use prost_reflect::{DynamicMessage, ReflectMessage as _, Value};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value as Json, json};
+use serde_json::json;
 use xds_cache::Resource;
 
+use crate::encode::canonical;
+use crate::message::{self, Message, child, messages, number};
 use crate::{Codec, UnknownFields};
 
 /// The weights of one rule, as its object says them.
@@ -116,16 +119,18 @@ pub fn distinct(keys: impl IntoIterator<Item = String>) -> Vec<String> {
 /// The rules of a RouteConfiguration that forward requests, in its order; none for any other resource.
 #[must_use]
 pub fn rules(codec: &Codec, resource: &Resource) -> Vec<RuleWeights> {
-    let message = codec.to_json(resource);
     let mut rules = Vec::new();
-    for host in items(&message["virtual_hosts"]) {
-        let routes: Vec<&Json> = items(&host["routes"]).collect();
-        let ids = rule_ids(routes.iter().map(|route| route["name"].as_str()));
-        for (route, id) in routes.into_iter().zip(ids) {
-            let backends = backends(&route["route"]);
+    let descriptor = codec.inner.message_of_url(resource.resource_type().type_url());
+    let message = descriptor.and_then(|descriptor| canonical(&codec.inner, &descriptor, resource.value()));
+    let Some(message) = message else { return rules };
+    for host in messages(&message, "virtual_hosts") {
+        let names: Vec<_> = messages(&host, "routes").map(|route| message::text(&route, "name")).collect();
+        let ids = rule_ids(names.iter().map(Option::as_deref));
+        let host_name = message::text(&host, "name").unwrap_or_default();
+        for (route, id) in messages(&host, "routes").zip(ids) {
+            let backends = child(&route, "route").map(|action| backends(&action)).unwrap_or_default();
             if !backends.is_empty() {
-                let id = format!("{}/{id}", host["name"].as_str().unwrap_or_default());
-                rules.push(RuleWeights { id, backends });
+                rules.push(RuleWeights { id: format!("{host_name}/{id}"), backends });
             }
         }
     }
@@ -133,27 +138,24 @@ pub fn rules(codec: &Codec, resource: &Resource) -> Vec<RuleWeights> {
 }
 
 /// The clusters of a route action. A single cluster takes everything, which is a weight of 1.
-fn backends(action: &Json) -> Vec<(String, u64)> {
-    if let Some(cluster) = action["cluster"].as_str() {
-        return vec![(cluster.to_owned(), 1)];
+fn backends(action: &Message) -> Vec<(String, u64)> {
+    if let Some(cluster) = message::text(action, "cluster") {
+        return vec![(cluster, 1)];
     }
-    let clusters: Vec<&Json> = items(&action["weighted_clusters"]["clusters"]).collect();
-    let key = |cluster: &&Json| {
-        let text = |field: &str| cluster[field].as_str().unwrap_or_default();
-        key_of(text("name"), text("cluster_header"))
+    let Some(split) = child(action, "weighted_clusters") else { return Vec::new() };
+    let key = |cluster: Message| {
+        let text = |field: &str| message::text(&cluster, field).unwrap_or_default();
+        key_of(&text("name"), &text("cluster_header"))
     };
-    let keys = distinct(clusters.iter().map(key));
-    let weights = clusters.iter().map(|cluster| cluster["weight"].as_u64().unwrap_or_default());
+    let keys = distinct(messages(&split, "clusters").map(key));
+    let weight = |cluster: Message| child(&cluster, "weight").and_then(|weight| number(&weight, "value"));
+    let weights = messages(&split, "clusters").map(|cluster| weight(cluster).unwrap_or_default().into());
     keys.into_iter().zip(weights).collect()
 }
 
 /// A cluster goes by its name, or by the header that names it.
 fn key_of(name: &str, header: &str) -> String {
     if name.is_empty() { format!("cluster_header:{header}") } else { name.to_owned() }
-}
-
-fn items(list: &Json) -> impl Iterator<Item = &Json> {
-    list.as_array().into_iter().flatten()
 }
 
 /// A RouteConfiguration with other weights, by rule. Where it comes from, and what surrounds it, stays; so does the
@@ -189,7 +191,9 @@ pub fn lay(codec: &Codec, resource: &Resource, overlays: &BTreeMap<&str, &Overla
     if !is_changed {
         return None;
     }
-    let made = codec.remade(resource, &message);
+    let descriptor = message.descriptor();
+    let message = canonical(&codec.inner, &descriptor, &message.encode_to_vec().into())?;
+    let made = codec.remade(resource, &message)?;
     (made != *resource).then_some(made)
 }
 

@@ -160,9 +160,9 @@ fn check(document: &Json) {
             }
             Ok((good, diagnostics)) => {
                 assert!(!diagnostics.iter().any(xds_codec::Diagnostic::is_error), "{document}");
-                let again = read(&"".into(), &Tree::from_json(&good.source));
-                let ReadOutcome::Objects(mut again) = again else { panic!("{}", good.source) };
-                let Ok((again, _)) = again.remove(0).outcome else { panic!("{}", good.source) };
+                let again = read(&"".into(), &good.source.tree());
+                let ReadOutcome::Objects(mut again) = again else { panic!("{}", good.source.text()) };
+                let Ok((again, _)) = again.remove(0).outcome else { panic!("{}", good.source.text()) };
                 assert_eq!((&again.key, &again.spec, &again.source), (&good.key, &good.spec, &good.source));
             }
         }

@@ -84,6 +84,10 @@ pub struct FilesConfig {
     pub poll_interval: Duration,
     /// The largest file in bytes.
     pub max_file_bytes: usize,
+    /// Whether symbolic links may lead out of the roots.
+    pub follows_links: bool,
+    /// Values of one document, in files and bodies.
+    pub max_document_values: usize,
 }
 
 /// Load reports; whether clients send any is said by [`xds_routes::Options::reports_loads`].
@@ -270,6 +274,8 @@ impl TryFrom<ServeArgs> for Config {
                 hold_mass_removal: args.sources.hold_mass_removal,
                 poll_interval: args.sources.poll_interval,
                 max_file_bytes: args.sources.max_file_bytes,
+                follows_links: args.sources.follow_symlinks,
+                max_document_values: args.sources.max_document_values,
             },
             routes: xds_routes::Options::from(&args.routes),
             listen,
@@ -405,6 +411,7 @@ mod tests {
         assert_eq!(config.limits.max_message_bytes, 64 << 20);
         assert_eq!(config.limits.max_names_per_type, 250_000);
         assert_eq!(config.files.max_file_bytes, 10 << 20);
+        assert_eq!(config.files.max_document_values, 2_000_000);
         assert_eq!(config.files.poll_interval, Duration::from_secs(5));
         assert_eq!((config.files.is_partial_start, config.files.is_strict), (false, false));
         assert!(!config.instance_id.is_empty());

@@ -236,6 +236,7 @@ impl Parts {
             rollouts: Arc::new(rollouts),
             acks: Arc::clone(&self.acks),
             codec: self.codec.clone(),
+            max_document_values: config.files.max_document_values,
             access: Arc::new(Access { token, allowed_hosts: config.admin_hosts.clone() }),
             events: EventHub::start(&self.control, &self.board),
         })
@@ -251,7 +252,12 @@ impl Parts {
             .with_context(|| format!("the last good copies in {} cannot be used", directory.display()))?;
         let parts = source::watch::Parts {
             roots: config.files.roots.clone(),
-            max_file_bytes: config.files.max_file_bytes,
+            follows_links: config.files.follows_links,
+            limits: xds_codec::Limits {
+                max_bytes: config.files.max_file_bytes,
+                max_document_values: config.files.max_document_values,
+                ..xds_codec::Limits::default()
+            },
             is_partial_start: config.files.is_partial_start,
             timing: Timing::with_poll_interval(config.files.poll_interval),
             codec: Arc::new(self.codec.clone()),

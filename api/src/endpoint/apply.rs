@@ -5,7 +5,8 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use xds_codec::{Diagnostic, Tree};
+use xds_codec::Diagnostic;
+use xds_codec::document::{Items, Node};
 use xds_routes::{Document, DocumentKey, ReadOutcome};
 
 use crate::answer::Form;
@@ -20,19 +21,21 @@ use crate::problem::{ApiError, Fault};
 pub(crate) fn read_documents(
     form: Form,
     bytes: &Bytes,
+    max_values: usize,
 ) -> Result<(Vec<Arc<Document>>, Vec<Diagnostic>), ApiError> {
-    let trees = parse_all(form, bytes)?;
+    let trees = parse_all(form, bytes, max_values)?;
     let mut read = Read::default();
     for tree in &trees {
-        read.take(tree, "");
+        read.take(tree.root(), "");
     }
     if !read.faults.is_empty() {
         return Err(ApiError::Invalid(read.faults));
     }
     if read.documents.is_empty() {
         let detail = "there is no document in the body";
-        let fault =
-            trees.first().map_or_else(|| Fault::at("", detail), |tree| Fault::at_tree(tree, "", detail));
+        let fault = trees
+            .first()
+            .map_or_else(|| Fault::at("", detail), |tree| Fault::at_tree(tree.root(), "", detail));
         return Err(ApiError::Invalid(vec![fault]));
     }
     Ok((read.documents.into_values().collect(), read.warnings))
@@ -48,12 +51,12 @@ struct Read {
 
 impl Read {
     /// Reads a document, or those in a list, which `pointer` leads to.
-    fn take(&mut self, tree: &Tree, pointer: &str) {
+    fn take(&mut self, tree: Node<'_>, pointer: &str) {
         if let Some(items) = tree.as_list() {
             return self.take_items(items, pointer);
         }
-        let is_list = tree.get("kind").and_then(Tree::as_str).is_some_and(|kind| kind.ends_with("List"));
-        if is_list && let Some(items) = tree.get("items").and_then(Tree::as_list) {
+        let is_list = tree.get("kind").and_then(Node::as_str).is_some_and(|kind| kind.ends_with("List"));
+        if is_list && let Some(items) = tree.get("items").and_then(Node::as_list) {
             return self.take_items(items, &format!("{pointer}/items"));
         }
         if self.faults.len() >= MAX_FAULTS {
@@ -64,7 +67,7 @@ impl Read {
         if self.faults.len() > n_faults {
             return;
         }
-        match xds_routes::read(&"".into(), tree) {
+        match xds_routes::read(&"".into(), &tree.to_tree()) {
             ReadOutcome::NotOurs => self.faults.push(Fault::at_tree(tree, pointer, not_ours(tree))),
             ReadOutcome::Unreadable(found) => self.refuse(&found, pointer),
             ReadOutcome::Objects(objects) => {
@@ -81,13 +84,13 @@ impl Read {
         }
     }
 
-    fn take_items(&mut self, items: &[Tree], pointer: &str) {
-        for (index, item) in items.iter().enumerate() {
+    fn take_items(&mut self, items: Items<'_>, pointer: &str) {
+        for (index, item) in items.enumerate() {
             self.take(item, &format!("{pointer}/{index}"));
         }
     }
 
-    fn add(&mut self, document: Arc<Document>, tree: &Tree, pointer: &str) {
+    fn add(&mut self, document: Arc<Document>, tree: Node<'_>, pointer: &str) {
         match self.documents.entry(document.key.clone()) {
             Entry::Vacant(entry) => _ = entry.insert(document),
             Entry::Occupied(entry) => {
@@ -102,8 +105,8 @@ impl Read {
     }
 }
 
-fn not_ours(tree: &Tree) -> String {
-    match tree.get("kind").and_then(Tree::as_str) {
+fn not_ours(tree: Node<'_>) -> String {
+    match tree.get("kind").and_then(Node::as_str) {
         Some("NodeGroup") => "node groups are put to /v1/groups/{group}".to_owned(),
         Some(kind) => format!("documents of the kind {kind:?} are not served"),
         None => {
@@ -122,7 +125,7 @@ mod tests {
     use super::*;
 
     fn read(form: Form, text: &str) -> Result<Vec<String>, Vec<(String, u32, u32)>> {
-        match read_documents(form, &Bytes::copy_from_slice(text.as_bytes())) {
+        match read_documents(form, &Bytes::copy_from_slice(text.as_bytes()), 1_000_000) {
             Ok((documents, _)) => Ok(documents.iter().map(|document| document.key.to_string()).collect()),
             Err(ApiError::Invalid(faults) | ApiError::BadBody(faults)) => {
                 let place = |fault: &Fault| {

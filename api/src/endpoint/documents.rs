@@ -173,7 +173,8 @@ pub(crate) async fn apply(
     let waves = WaveParams { waves, hold, max_nacks, ack_timeout, force };
     let group = group.as_deref().map(group_name).transpose()?;
     let (form, bytes) = read(&headers, body, MAX_RESOURCES_BYTES).await?;
-    let (documents, warnings) = aside(move || apply::read_documents(form, &bytes)).await??;
+    let max_values = state.max_document_values;
+    let (documents, warnings) = aside(move || apply::read_documents(form, &bytes, max_values)).await??;
     let params = WriteParams::new(dry_run, wait, timeout, on_nack).with_waves(waves);
     write::run(&state, &headers, params, Write::ApplyDocuments { group, documents, warnings }).await
 }

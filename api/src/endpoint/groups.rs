@@ -50,7 +50,7 @@ pub(crate) async fn put(
     body: Body,
 ) -> Result<Answer, ApiError> {
     let name = group_name(&name)?;
-    let mut body = read_tree(&headers, body, MAX_BODY_BYTES).await?;
+    let mut body = read_tree(&state, &headers, body, MAX_BODY_BYTES).await?;
     add_first(&mut body, "name", name.as_str());
     let definition = state
         .codec
@@ -59,7 +59,7 @@ pub(crate) async fn put(
     if definition.name != name {
         let detail = format!("the body names the group {}, the path {name}", definition.name);
         return Err(ApiError::Invalid(vec![Fault::at_tree(
-            body.get("name").unwrap_or(&body),
+            body.root().get("name").unwrap_or(body.root()),
             "/name",
             detail,
         )]));

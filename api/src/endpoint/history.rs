@@ -168,9 +168,9 @@ pub(crate) async fn rollback(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Answer, ApiError> {
-    let body = read_tree(&headers, body, MAX_BODY_BYTES).await?;
+    let body = read_tree(&state, &headers, body, MAX_BODY_BYTES).await?;
     let body: RollbackBody = serde_json::from_value(body.to_json())
-        .map_err(|error| ApiError::Invalid(vec![Fault::at_tree(&body, "", error.to_string())]))?;
+        .map_err(|error| ApiError::Invalid(vec![Fault::at_tree(body.root(), "", error.to_string())]))?;
     write::run(&state, &headers, params, Write::Rollback { to: Revision(body.revision) }).await
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 use xds_cache::layer::Resources;
 use xds_cache::{Resource, ResourceKey, ResourceType};
-use xds_codec::document::TreeValue;
+use xds_codec::document::Node;
 use xds_codec::{Codec, Diagnostic, Tree};
 
 use crate::answer::Answer;
@@ -63,7 +63,7 @@ pub(crate) async fn replace(
     body: Body,
 ) -> Result<Answer, ApiError> {
     let group = group_name(&name)?;
-    let body = read_tree(&headers, body, MAX_RESOURCES_BYTES).await?;
+    let body = read_tree(&state, &headers, body, MAX_RESOURCES_BYTES).await?;
     let codec = state.codec.clone();
     let (label, resources) = aside(move || read_publication(&codec, &body)).await??;
     write::run(&state, &headers, params, Write::ReplaceResources { group, label, resources }).await
@@ -99,8 +99,8 @@ pub(crate) async fn put(
     body: Body,
 ) -> Result<Answer, ApiError> {
     let (group, key) = (group_name(&name)?, resource_key(&slug, &resource)?);
-    let mut body = read_tree(&headers, body, MAX_RESOURCES_BYTES).await?;
-    if body.entry("resource").is_none() {
+    let mut body = read_tree(&state, &headers, body, MAX_RESOURCES_BYTES).await?;
+    if body.root().entry("resource").is_none() {
         // The type is in the path.
         add_first(&mut body, "@type", key.resource_type.type_url());
     }
@@ -108,7 +108,7 @@ pub(crate) async fn put(
         state.codec.resource_from_tree(&body).map_err(|found| ApiError::Invalid(faults(&found, "")))?;
     if *resource.key() != key {
         let detail = format!("the body is {}, the path {key}", resource.key());
-        return Err(ApiError::Invalid(vec![Fault::at_tree(&body, "", detail)]));
+        return Err(ApiError::Invalid(vec![Fault::at_tree(body.root(), "", detail)]));
     }
     write::run(&state, &headers, params, Write::PutResource { group, resource: Arc::new(resource) }).await
 }
@@ -148,10 +148,11 @@ const WRAPPER_TYPE: &str = "type.googleapis.com/envoy.service.discovery.v3.Resou
 
 /// Reads `{"version": label, "resources": […]}`; all faults of all resources are told.
 fn read_publication(codec: &Codec, body: &Tree) -> Result<(Option<Arc<str>>, Resources), ApiError> {
-    let refuse = |tree: &Tree, pointer: &str, detail: String| {
+    let body = body.root();
+    let refuse = |tree: Node<'_>, pointer: &str, detail: String| {
         Err(ApiError::Invalid(vec![Fault::at_tree(tree, pointer, detail)]))
     };
-    if !matches!(body.value, TreeValue::Object(_)) {
+    if !body.is_object() {
         return refuse(body, "", "expected an object with \"resources\"".to_owned());
     }
     let label = match body.get("version") {
@@ -167,21 +168,21 @@ fn read_publication(codec: &Codec, body: &Tree) -> Result<(Option<Arc<str>>, Res
             }
         },
     };
-    let list = body.entry("resources").map_or(body, |entry| &entry.value);
+    let list = body.entry("resources").map_or(body, |entry| entry.value);
     let Some(list) = list.as_list() else {
         return refuse(list, "/resources", "expected a list of resources".to_owned());
     };
     // What an answer has besides can be sent back with it; `revision` says nothing here.
     let is_known = |key: &str| matches!(key, "version" | "resources" | "revision");
-    if let Some(other) = body.entries().iter().find(|entry| !is_known(&entry.key)) {
-        let (key, place) = (&other.key, Tree { position: other.position, value: TreeValue::Null });
-        return refuse(&place, &format!("/{key}"), format!("unknown field {key:?}"));
+    if let Some(other) = body.entries().find(|entry| !is_known(entry.key)) {
+        let (key, place) = (other.key, Tree::null(other.position));
+        return refuse(place.root(), &format!("/{key}"), format!("unknown field {key:?}"));
     }
     let mut resources = Resources::new();
     let mut found = Vec::new();
-    for (index, body) in list.iter().enumerate() {
+    for (index, body) in list.enumerate() {
         let pointer = format!("/resources/{index}");
-        match codec.resource_from_tree(body) {
+        match codec.resource_from_tree(&body.to_tree()) {
             Ok((resource, _)) => match resources.entry(resource.key().clone()) {
                 Entry::Vacant(entry) => _ = entry.insert(Arc::new(resource)),
                 Entry::Occupied(entry) => {

@@ -17,8 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 use utoipa::ToSchema;
-use xds_codec::Tree;
-use xds_codec::document::TreeValue;
+use xds_codec::document::{Node, TreeValue};
 use xds_rollout::{Counts, Rollout, RolloutSpec, RolloutStatus, Verb, file_patch};
 
 use crate::answer::Answer;
@@ -135,9 +134,9 @@ pub(crate) async fn start(
     body: Body,
 ) -> Result<Response, ApiError> {
     state.check_loaded()?;
-    let body = read_tree(&headers, body, MAX_ROLLOUT_BYTES).await?;
+    let body = read_tree(&state, &headers, body, MAX_ROLLOUT_BYTES).await?;
     let spec = RolloutSpec::try_from(body.to_json()).map_err(|error| {
-        let fault = |fault: &xds_rollout::SpecFault| at_pointer(&body, &fault.pointer, &fault.detail);
+        let fault = |fault: &xds_rollout::SpecFault| at_pointer(body.root(), &fault.pointer, &fault.detail);
         ApiError::Invalid(error.faults.iter().map(fault).collect())
     })?;
     let options = StartOptions {
@@ -148,7 +147,7 @@ pub(crate) async fn start(
     let started = state.rollouts.start(spec, options).await;
     let Started { rollout, is_repeated } = started.map_err(|error| {
         let RolloutError::Unfit { pointer, detail } = &error else { return of_rollout(error) };
-        ApiError::Invalid(vec![at_pointer(&body, pointer, detail)])
+        ApiError::Invalid(vec![at_pointer(body.root(), pointer, detail)])
     })?;
     if params.dry_run {
         let plan = plan(rollout.spec());
@@ -207,7 +206,7 @@ pub(crate) async fn ask(
     let verb = match verb {
         "pause" => Verb::Pause,
         "resume" => Verb::Resume,
-        "promote" if is_full(&headers, body).await? => Verb::PromoteFull,
+        "promote" if is_full(&state, &headers, body).await? => Verb::PromoteFull,
         "promote" => Verb::Promote,
         "abort" => Verb::Abort,
         "retry" => Verb::Retry,
@@ -400,27 +399,25 @@ fn plan(spec: &RolloutSpec) -> Vec<Value> {
     shares.iter().map(|share| serde_json::to_value(share).unwrap_or_default()).collect()
 }
 
-async fn is_full(headers: &HeaderMap, body: Body) -> Result<bool, ApiError> {
+async fn is_full(state: &ApiState, headers: &HeaderMap, body: Body) -> Result<bool, ApiError> {
     let bytes = axum::body::to_bytes(body, MAX_ROLLOUT_BYTES).await;
     let bytes = bytes.map_err(|_| ApiError::TooLarge(MAX_ROLLOUT_BYTES))?;
     if bytes.trim_ascii().is_empty() {
         return Ok(false);
     }
-    let tree = read_tree(headers, Body::from(bytes), MAX_ROLLOUT_BYTES).await?;
-    let TreeValue::Object(_) = tree.value else {
-        return Err(ApiError::Invalid(vec![Fault::at_tree(
-            &tree,
-            "",
-            "expected an object such as {\"full\": true}",
-        )]));
-    };
+    let tree = read_tree(state, headers, Body::from(bytes), MAX_ROLLOUT_BYTES).await?;
+    let tree = tree.root();
+    if !tree.is_object() {
+        let detail = "expected an object such as {\"full\": true}";
+        return Err(ApiError::Invalid(vec![Fault::at_tree(tree, "", detail)]));
+    }
     let mut is_full = false;
     for entry in tree.entries() {
-        match (entry.key.as_str(), &entry.value.value) {
-            ("full", TreeValue::Bool(full)) => is_full = *full,
+        match (entry.key, entry.value.value()) {
+            ("full", TreeValue::Bool(full)) => is_full = full,
             (key, _) => {
                 let detail = "only `full` is known, which is true or false";
-                return Err(ApiError::Invalid(vec![at_pointer(&tree, &format!("/{key}"), detail)]));
+                return Err(ApiError::Invalid(vec![at_pointer(tree, &format!("/{key}"), detail)]));
             }
         }
     }
@@ -441,15 +438,15 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
 }
 
 /// A fault at the place of the body that a pointer leads to, or the nearest one above it.
-fn at_pointer(body: &Tree, pointer: &str, detail: &str) -> Fault {
+fn at_pointer(body: Node<'_>, pointer: &str, detail: &str) -> Fault {
     let mut tree = body;
     for part in pointer.split('/').skip(1) {
         let part = part.replace("~1", "/").replace("~0", "~");
-        let found = match &tree.value {
-            TreeValue::Object(entries) => {
-                entries.iter().find(|entry| entry.key == part).map(|entry| &entry.value)
+        let found = match tree.value() {
+            TreeValue::Object(mut entries) => {
+                entries.find(|entry| entry.key == part).map(|entry| entry.value)
             }
-            TreeValue::List(items) => part.parse::<usize>().ok().and_then(|index| items.get(index)),
+            TreeValue::List(mut items) => part.parse::<usize>().ok().and_then(|index| items.nth(index)),
             TreeValue::Null | TreeValue::Bool(_) | TreeValue::Number(_) | TreeValue::String(_) => None,
         };
         let Some(found) = found else { break };

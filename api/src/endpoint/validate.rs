@@ -11,7 +11,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use xds_cache::{Generated, GroupName, ResourceKey};
 use xds_codec::document::Position;
-use xds_codec::{Codec, DecodedFile, Diagnostic, Limits, ObjectContent, Place, Severity, Tree};
+use xds_codec::{DecodedFile, Diagnostic, Limits, ObjectContent, Place, Severity, Tree};
 use xds_routes::{Documents, Options, Placed, ReadOutcome, translate};
 
 use crate::answer::{Answer, Form};
@@ -41,16 +41,21 @@ pub(crate) async fn validate(
 ) -> Result<Answer, ApiError> {
     let (form, bytes) = read(&headers, body, MAX_RESOURCES_BYTES).await?;
     let options = state.control.documents().options;
-    Answer::ok(&aside(move || judge(&state.codec, form, &bytes, &options)).await?)
+    Answer::ok(&aside(move || judge(&state, form, &bytes, &options)).await?)
 }
 
-fn judge(codec: &Codec, form: Form, bytes: &Bytes, options: &Options) -> ValidationAnswer {
+fn judge(state: &ApiState, form: Form, bytes: &Bytes, options: &Options) -> ValidationAnswer {
     // The name only says the form; places in the body have no file.
     let name = match form {
         Form::Json => "body.json",
         Form::Yaml => "body.yaml",
     };
-    let limits = Limits { max_bytes: MAX_RESOURCES_BYTES, ..Limits::default() };
+    let limits = Limits {
+        max_bytes: MAX_RESOURCES_BYTES,
+        max_document_values: state.max_document_values,
+        ..Limits::default()
+    };
+    let codec = &state.codec;
     let decoded = codec.decode_file(name, bytes, &limits);
     let mut read = ReadDocuments::default();
     for object in &decoded.objects {
@@ -119,7 +124,7 @@ impl ReadDocuments {
     }
 
     fn tell(&mut self, severity: Severity, code: &'static str, tree: &Tree, message: String) {
-        let Position { line, column } = tree.position;
+        let Position { line, column } = tree.root().position();
         self.diagnostics.push(Diagnostic {
             severity,
             code,

@@ -172,7 +172,7 @@ pub(crate) async fn patch(
     if !PATCH_TYPES.contains(&essence.as_str()) {
         return Err(ApiError::PatchType(kind.to_owned()));
     }
-    let body = read_tree(&headers, body, MAX_BODY_BYTES).await?;
+    let body = read_tree(&state, &headers, body, MAX_BODY_BYTES).await?;
     let change = weights_body::read(&body, SystemTime::now())?;
     write::run(&state, &headers, params, Write::ChangeWeights { key, change }).await
 }
@@ -189,11 +189,11 @@ pub(crate) async fn put(
     body: Body,
 ) -> Result<Answer, ApiError> {
     let key = key_to_change(path, &headers)?;
-    let body = read_tree(&headers, body, MAX_BODY_BYTES).await?;
+    let body = read_tree(&state, &headers, body, MAX_BODY_BYTES).await?;
     let mut change = weights_body::read(&body, SystemTime::now())?;
     if change.backends.is_empty() && change.percent.is_empty() {
         let detail = "name the weights in `backends` or `percent`; DELETE takes the override back";
-        return Err(ApiError::Invalid(vec![Fault::at_tree(&body, "", detail)]));
+        return Err(ApiError::Invalid(vec![Fault::at_tree(body.root(), "", detail)]));
     }
     change.forgets = true;
     change.expires = change.expires.or(Some(None));

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use xds_cache::time::millis;
 use xds_codec::Tree;
-use xds_codec::document::TreeValue;
+use xds_codec::document::{Node, TreeValue};
 use xds_codec::weights::MAX_WEIGHT;
 
 use crate::problem::{ApiError, Fault};
@@ -16,44 +16,45 @@ use crate::weights::change::{WHOLE, WeightChange};
 ///
 /// [`ApiError::Weights`] if weights or shares are out of range, [`ApiError::Invalid`] for anything else; with every fault.
 pub(crate) fn read(body: &Tree, now: SystemTime) -> Result<WeightChange, ApiError> {
-    if !matches!(body.value, TreeValue::Object(_)) {
+    let body = body.root();
+    if !body.is_object() {
         let detail = "expected an object with `backends` or `percent`";
         return Err(ApiError::Invalid(vec![Fault::at_tree(body, "", detail)]));
     }
     let mut change = WeightChange::default();
     let (mut numbers, mut others) = (Vec::new(), Vec::new());
     for entry in body.entries() {
-        let pointer = format!("/{}", escaped(&entry.key));
-        match (entry.key.as_str(), &entry.value.value) {
+        let pointer = format!("/{}", escaped(entry.key));
+        match (entry.key, entry.value.value()) {
             // RFC 7396: null takes the member away, which are all weights that are laid over the rule.
             ("backends", TreeValue::Null) => change.forgets = true,
             ("backends" | "percent", TreeValue::Object(entries)) => {
                 for one in entries {
-                    let pointer = format!("{pointer}/{}", escaped(&one.key));
+                    let pointer = format!("{pointer}/{}", escaped(one.key));
                     let is_read = if entry.key == "percent" {
-                        share(&one.value).map(|share| _ = change.percent.insert(one.key.clone(), share))
+                        share(one.value).map(|share| _ = change.percent.insert(one.key.to_owned(), share))
                     } else {
-                        weight(&one.value).map(|weight| _ = change.backends.insert(one.key.clone(), weight))
+                        weight(one.value).map(|weight| _ = change.backends.insert(one.key.to_owned(), weight))
                     };
-                    numbers.extend(is_read.err().map(|detail| Fault::at_tree(&one.value, &pointer, detail)));
+                    numbers.extend(is_read.err().map(|detail| Fault::at_tree(one.value, &pointer, detail)));
                 }
             }
             ("backends" | "percent", _) => {
                 let detail = "expected an object with a number for each backend";
-                others.push(Fault::at_tree(&entry.value, &pointer, detail));
+                others.push(Fault::at_tree(entry.value, &pointer, detail));
             }
             ("expires", TreeValue::Null) => change.expires = Some(None),
             ("expires", TreeValue::String(text)) => match lifetime(text) {
                 Some(lifetime) => {
                     change.expires = Some(Some(millis(now).saturating_add(lifetime)));
                 }
-                None => others.push(Fault::at_tree(&entry.value, &pointer, BAD_LIFETIME)),
+                None => others.push(Fault::at_tree(entry.value, &pointer, BAD_LIFETIME)),
             },
-            ("expires", _) => others.push(Fault::at_tree(&entry.value, &pointer, BAD_LIFETIME)),
+            ("expires", _) => others.push(Fault::at_tree(entry.value, &pointer, BAD_LIFETIME)),
             (key, _) => {
                 let detail =
                     format!("unknown field {key:?}; a change has `backends` or `percent`, and `expires`");
-                others.push(Fault::at_tree(&entry.value, &pointer, detail));
+                others.push(Fault::at_tree(entry.value, &pointer, detail));
             }
         }
     }
@@ -67,8 +68,8 @@ pub(crate) fn read(body: &Tree, now: SystemTime) -> Result<WeightChange, ApiErro
     if numbers.is_empty() { Ok(change) } else { Err(ApiError::Weights(numbers)) }
 }
 
-fn weight(value: &Tree) -> Result<Option<u32>, String> {
-    if value.value == TreeValue::Null {
+fn weight(value: Node<'_>) -> Result<Option<u32>, String> {
+    if value.is_null() {
         return Ok(None);
     }
     let weight = value.to_json().as_u64().and_then(|weight| u32::try_from(weight).ok());
@@ -77,7 +78,7 @@ fn weight(value: &Tree) -> Result<Option<u32>, String> {
 }
 
 /// A share in hundredths of a percent.
-fn share(value: &Tree) -> Result<u32, String> {
+fn share(value: Node<'_>) -> Result<u32, String> {
     let hundredths = value.to_json().as_f64().map(|percent| percent * 100.0);
     let whole = hundredths
         .filter(|share| (0.0..=f64::from(WHOLE)).contains(share) && (share - share.round()).abs() < ROUNDING);

@@ -1,52 +1,48 @@
 //! The well-known types whose JSON is not an object with their fields.
 
-use prost::Message;
 use prost_reflect::prost_types::Timestamp;
-use prost_reflect::{DynamicMessage, MapKey, MessageDescriptor, ReflectMessage, Value};
+use prost_reflect::{Kind, MessageDescriptor, Value};
 
 use super::{Converter, Scope, scalar};
 use crate::diagnostic::{echo, echo_name};
-use crate::document::{Entry, Number, Tree, TreeValue};
+use crate::document::{Entries, Node, Number, TreeValue};
 use crate::finding::Finding;
 use crate::inner::{MAX_ANY_DEPTH, TYPE_PREFIX};
 use crate::path::Path;
 
 impl Converter<'_> {
-    /// Converts a well-known type; `None` for every other type, and for those that look like any message.
+    /// Writes the content of a well-known type; `false` for every other type, and for those that look like any message.
     pub(super) fn known_message(
         &mut self,
         descriptor: &MessageDescriptor,
-        tree: &Tree,
+        tree: Node<'_>,
         path: &Path<'_>,
         scope: Scope,
-    ) -> Option<DynamicMessage> {
-        let name = descriptor.full_name().strip_prefix("google.protobuf.")?;
-        let mut message = DynamicMessage::new(descriptor.clone());
+    ) -> bool {
+        let Some(name) = descriptor.full_name().strip_prefix("google.protobuf.") else { return false };
         match name {
-            "Any" => self.any(&mut message, tree, path, scope),
-            "Duration" => self.duration(&mut message, tree, path, scope),
-            "Timestamp" => self.timestamp(&mut message, tree, path, scope),
-            "FieldMask" => self.field_mask(&mut message, tree, path, scope),
-            "Struct" => self.struct_value(&mut message, tree, path, scope),
-            "Value" => self.any_value(&mut message, tree, path, scope),
-            "ListValue" => self.list_value(&mut message, tree, path, scope),
+            "Any" => self.any(tree, path, scope),
+            "Duration" => self.duration(tree, path, scope),
+            "Timestamp" => self.timestamp(tree, path, scope),
+            "FieldMask" => self.field_mask(tree, path, scope),
+            "Struct" => self.struct_value(descriptor, tree, path, scope),
+            "Value" => self.any_value(descriptor, tree, path, scope),
+            "ListValue" => self.list_value(descriptor, tree, path, scope),
             _ if is_wrapper(name) => {
-                let kind = descriptor.get_field_by_name("value")?.kind();
-                if let Some(value) = self.scalar(&kind, tree, path, scope) {
-                    set(&mut message, "value", value);
-                }
+                let Some(field) = descriptor.get_field_by_name("value") else { return true };
+                self.field(&field, tree, path, scope);
             }
-            _ => return None,
+            _ => return false,
         }
-        Some(message)
+        true
     }
 
-    fn any(&mut self, message: &mut DynamicMessage, tree: &Tree, path: &Path<'_>, scope: Scope) {
-        let TreeValue::Object(entries) = &tree.value else {
+    fn any(&mut self, tree: Node<'_>, path: &Path<'_>, scope: Scope) {
+        let TreeValue::Object(entries) = tree.value() else {
             return self.wrong_type("an object with `@type`", tree, path, scope);
         };
         let Some(url) = tree.get("@type") else {
-            if !entries.is_empty() {
+            if entries.len() > 0 {
                 self.fault("missing-type", "the object needs an `@type`", tree, path, scope);
             }
             return;
@@ -57,48 +53,40 @@ impl Converter<'_> {
         if scope.n_anys >= MAX_ANY_DEPTH {
             return self.fault("too-deep", "messages of any type nest too deep", tree, path, scope);
         }
-        let value = match self.inner.message_of_url(type_url) {
-            Some(descriptor) => {
-                let scope = Scope { n_messages: 0, n_anys: scope.n_anys + 1, may_have_type: true, ..scope };
-                Some(self.any_content(&descriptor, tree, path, scope).encode_to_vec())
-            }
-            None => opaque_value(entries),
-        };
-        match value {
-            Some(value) => {
-                set(message, "type_url", Value::String(type_url.to_owned()));
-                set(message, "value", Value::Bytes(value.into()));
-            }
+        self.text(1, type_url);
+        if let Some(descriptor) = self.inner.message_of_url(type_url) {
+            let scope = Scope { n_messages: 0, n_anys: scope.n_anys + 1, may_have_type: true, ..scope };
+            let open = self.writer.open(2);
+            self.any_content(&descriptor, tree, path, scope);
+            self.writer.close_unless_empty(open);
+            return;
+        }
+        match opaque_value(entries) {
+            Some(value) if value.is_empty() => {}
+            Some(value) => self.writer.bytes_field(2, &value),
             None => self.unknown_type(type_url, url, path),
         }
     }
 
     /// The content beside `@type`; a type with a JSON form of its own stands under `value`.
-    fn any_content(
-        &mut self,
-        descriptor: &MessageDescriptor,
-        tree: &Tree,
-        path: &Path<'_>,
-        scope: Scope,
-    ) -> DynamicMessage {
+    fn any_content(&mut self, descriptor: &MessageDescriptor, tree: Node<'_>, path: &Path<'_>, scope: Scope) {
         let known = descriptor.full_name().strip_prefix("google.protobuf.");
         if !known.is_some_and(|name| is_wrapper(name) || HAVE_OWN_JSON.contains(&name)) {
             return self.message(descriptor, tree, path, scope);
         }
-        for entry in tree.entries().iter().filter(|entry| !matches!(&*entry.key, "@type" | "value")) {
+        for entry in tree.entries().filter(|entry| !matches!(entry.key, "@type" | "value")) {
             let text = format!("{} takes `@type` and `value` only", descriptor.full_name());
             self.findings
-                .push(Finding::error("unknown-field", &path.field(&entry.key), text).at(entry.position));
+                .push(Finding::error("unknown-field", &path.field(entry.key), text).at(entry.position));
         }
         let Some(value) = tree.entry("value") else {
             let text = format!("{} needs a `value`", descriptor.full_name());
-            self.fault("missing-value", text, tree, path, scope);
-            return DynamicMessage::new(descriptor.clone());
+            return self.fault("missing-value", text, tree, path, scope);
         };
-        self.message(descriptor, &value.value, &path.field("value"), Scope { may_have_type: false, ..scope })
+        self.message(descriptor, value.value, &path.field("value"), Scope { may_have_type: false, ..scope });
     }
 
-    pub(crate) fn unknown_type(&mut self, type_url: &str, url: &Tree, path: &Path<'_>) {
+    pub(crate) fn unknown_type(&mut self, type_url: &str, url: Node<'_>, path: &Path<'_>) {
         let suggestion =
             self.findings.wants_suggestions().then(|| self.inner.suggest_type_url(type_url)).flatten();
         let text = if type_url.contains('/') {
@@ -106,14 +94,14 @@ impl Converter<'_> {
         } else {
             format!("{} is no type URL; it must begin with {TYPE_PREFIX}", echo_name(type_url))
         };
-        let finding = Finding::error("unknown-type", &path.field("@type"), text).at(url.position);
+        let finding = Finding::error("unknown-type", &path.field("@type"), text).at(url.position());
         self.findings.push(finding.suggest(suggestion));
     }
 
-    fn duration(&mut self, message: &mut DynamicMessage, tree: &Tree, path: &Path<'_>, scope: Scope) {
+    fn duration(&mut self, tree: Node<'_>, path: &Path<'_>, scope: Scope) {
         let Some(text) = tree.as_str() else {
             let text = format!("expected a duration such as `1.5s`, found {}", Self::describe(tree, scope));
-            let suggestion = match &tree.value {
+            let suggestion = match tree.value() {
                 TreeValue::Number(number) => Some(format!("{number}s")),
                 TreeValue::Null
                 | TreeValue::Bool(_)
@@ -121,19 +109,18 @@ impl Converter<'_> {
                 | TreeValue::List(_)
                 | TreeValue::Object(_) => None,
             };
-            let finding = Finding::error("bad-duration", path, text).at(tree.position);
+            let finding = Finding::error("bad-duration", path, text).at(tree.position());
             return self.findings.push(finding.suggest(suggestion));
         };
         let Some((seconds, nanos)) = parse_duration(text) else {
             let text = format!("{} is no duration; write seconds such as `1.5s`", echo(text));
-            let finding = Finding::error("bad-duration", path, text).at(tree.position);
+            let finding = Finding::error("bad-duration", path, text).at(tree.position());
             return self.findings.push(finding.suggest(tree.as_str().and_then(suggest_duration)));
         };
-        set(message, "seconds", Value::I64(seconds));
-        set(message, "nanos", Value::I32(nanos));
+        self.seconds_and_nanos(seconds, nanos);
     }
 
-    fn timestamp(&mut self, message: &mut DynamicMessage, tree: &Tree, path: &Path<'_>, scope: Scope) {
+    fn timestamp(&mut self, tree: Node<'_>, path: &Path<'_>, scope: Scope) {
         let Some(text) = tree.as_str() else {
             return self.wrong_type("a time such as `2024-01-31T12:00:00Z`", tree, path, scope);
         };
@@ -142,87 +129,98 @@ impl Converter<'_> {
             let text = format!("{} is no time such as `2024-01-31T12:00:00Z`", echo(text));
             return self.fault("bad-timestamp", text, tree, path, scope);
         };
-        set(message, "seconds", Value::I64(time.seconds));
-        set(message, "nanos", Value::I32(time.nanos));
+        self.seconds_and_nanos(time.seconds, time.nanos);
     }
 
-    fn field_mask(&mut self, message: &mut DynamicMessage, tree: &Tree, path: &Path<'_>, scope: Scope) {
+    fn field_mask(&mut self, tree: Node<'_>, path: &Path<'_>, scope: Scope) {
         let Some(text) = tree.as_str() else {
             return self.wrong_type("field paths with commas between them", tree, path, scope);
         };
-        let paths =
-            text.split(',').filter(|path| !path.is_empty()).map(|path| Value::String(snake_case(path)));
-        set(message, "paths", Value::List(paths.collect()));
-    }
-
-    fn struct_value(&mut self, message: &mut DynamicMessage, tree: &Tree, path: &Path<'_>, scope: Scope) {
-        let TreeValue::Object(entries) = &tree.value else {
-            return self.wrong_type("an object", tree, path, scope);
-        };
-        let Some(field) = message.descriptor().get_field_by_name("fields") else { return };
-        let Some(value_type) = self.inner.message("google.protobuf.Value") else { return };
-        // A map entry is a message too.
-        let scope = Scope { n_messages: scope.n_messages + 1, ..scope };
-        let mut values = std::collections::HashMap::with_capacity(entries.len());
-        for entry in entries {
-            let value = self.message(&value_type, &entry.value, &path.key(&entry.key), scope);
-            values.insert(MapKey::String(entry.key.clone()), Value::Message(value));
-        }
-        message.set_field(&field, Value::Map(values));
-    }
-
-    fn any_value(&mut self, message: &mut DynamicMessage, tree: &Tree, path: &Path<'_>, scope: Scope) {
-        match &tree.value {
-            TreeValue::Null => set(message, "null_value", Value::EnumNumber(0)),
-            TreeValue::Bool(truth) => set(message, "bool_value", Value::Bool(*truth)),
-            TreeValue::Number(Number::Integer(integer)) => {
-                set(message, "number_value", Value::F64(*integer as f64));
-            }
-            TreeValue::Number(Number::Float(float)) => set(message, "number_value", Value::F64(*float)),
-            TreeValue::String(text) => set(message, "string_value", Value::String(text.clone())),
-            TreeValue::List(_) => self.nested_value(message, "list_value", tree, path, scope),
-            TreeValue::Object(_) => self.nested_value(message, "struct_value", tree, path, scope),
+        for path in text.split(',').filter(|path| !path.is_empty()) {
+            self.writer.bytes_field(1, snake_case(path).as_bytes());
         }
     }
 
-    fn nested_value(
+    /// The two fields that durations and times have.
+    fn seconds_and_nanos(&mut self, seconds: i64, nanos: i32) {
+        if seconds != 0 {
+            self.writer.field(1, &Kind::Int64, &Value::I64(seconds));
+        }
+        if nanos != 0 {
+            self.writer.field(2, &Kind::Int32, &Value::I32(nanos));
+        }
+    }
+
+    /// A text of a well-known type, which is not written if it is empty.
+    fn text(&mut self, number: u32, text: &str) {
+        if !text.is_empty() {
+            self.writer.bytes_field(number, text.as_bytes());
+        }
+    }
+
+    fn struct_value(
         &mut self,
-        message: &mut DynamicMessage,
-        field: &'static str,
-        tree: &Tree,
+        descriptor: &MessageDescriptor,
+        tree: Node<'_>,
         path: &Path<'_>,
         scope: Scope,
     ) {
-        let name = if field == "list_value" { "google.protobuf.ListValue" } else { "google.protobuf.Struct" };
-        let Some(descriptor) = self.inner.message(name) else { return };
-        let value = self.message(&descriptor, tree, path, scope);
-        set(message, field, Value::Message(value));
-    }
-
-    fn list_value(&mut self, message: &mut DynamicMessage, tree: &Tree, path: &Path<'_>, scope: Scope) {
-        let TreeValue::List(items) = &tree.value else {
-            return self.wrong_type("a list", tree, path, scope);
+        let TreeValue::Object(entries) = tree.value() else {
+            return self.wrong_type("an object", tree, path, scope);
         };
-        let Some(descriptor) = self.inner.message("google.protobuf.Value") else { return };
-        let values = items.iter().enumerate().map(|(index, item)| {
-            let value = self.message(&descriptor, item, &path.index(index), scope);
-            Value::Message(value)
-        });
-        let values = values.collect();
-        set(message, "values", Value::List(values));
+        let Some(field) = descriptor.get_field_by_name("fields") else { return };
+        if let Kind::Message(entry_type) = field.kind() {
+            self.map(field.number(), &entry_type, entries, path, scope);
+        }
     }
-}
 
-/// Sets a field of a well-known type, all of which the built-in pool has.
-fn set(message: &mut DynamicMessage, field: &str, value: Value) {
-    let is_set = message.try_set_field_by_name(field, value);
-    debug_assert!(is_set.is_ok(), "{field} of {}", message.descriptor().full_name());
+    /// The value is a member of a oneof, so that it is written whatever it is.
+    fn any_value(&mut self, descriptor: &MessageDescriptor, tree: Node<'_>, path: &Path<'_>, scope: Scope) {
+        let mut scalar = |field: &str, value: Value| {
+            if let Some(field) = descriptor.get_field_by_name(field) {
+                self.writer.field(field.number(), &field.kind(), &value);
+            }
+        };
+        match tree.value() {
+            TreeValue::Null => scalar("null_value", Value::EnumNumber(0)),
+            TreeValue::Bool(truth) => scalar("bool_value", Value::Bool(truth)),
+            TreeValue::Number(Number::Integer(integer)) => scalar("number_value", Value::F64(integer as f64)),
+            TreeValue::Number(Number::Float(float)) => scalar("number_value", Value::F64(float)),
+            TreeValue::String(text) => scalar("string_value", Value::String(text.to_owned())),
+            TreeValue::List(_) => self.member_of_value(descriptor, "list_value", tree, path, scope),
+            TreeValue::Object(_) => self.member_of_value(descriptor, "struct_value", tree, path, scope),
+        }
+    }
+
+    fn member_of_value(
+        &mut self,
+        descriptor: &MessageDescriptor,
+        field: &str,
+        tree: Node<'_>,
+        path: &Path<'_>,
+        scope: Scope,
+    ) {
+        let Some(field) = descriptor.get_field_by_name(field) else { return };
+        if let Kind::Message(nested) = field.kind() {
+            self.nested(&field, &nested, tree, path, scope);
+        }
+    }
+
+    fn list_value(&mut self, descriptor: &MessageDescriptor, tree: Node<'_>, path: &Path<'_>, scope: Scope) {
+        if let Some(field) = descriptor.get_field_by_name("values") {
+            self.list(&field, tree, path, scope);
+        }
+    }
 }
 
 /// The bytes of `{"@type": …, "value": base64}`, if there is nothing else in the object.
-pub(crate) fn opaque_value(entries: &[Entry]) -> Option<Vec<u8>> {
-    let value = entries.iter().find(|entry| entry.key == "value")?;
-    if entries.len() != 2 || !entries.iter().any(|entry| entry.key == "@type") {
+pub(crate) fn opaque_value(entries: Entries<'_>) -> Option<Vec<u8>> {
+    let find = |key: &str| {
+        let mut entries = entries;
+        entries.find(|entry| entry.key == key)
+    };
+    let value = find("value")?;
+    if entries.len() != 2 || find("@type").is_none() {
         return None;
     }
     scalar::decode_base64(value.value.as_str()?)

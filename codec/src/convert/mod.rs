@@ -1,15 +1,21 @@
-//! From a tree to a message, by the JSON mapping of proto3, with every fault and not only the first.
+//! From a tree to the canonical bytes of a message, by the JSON mapping of proto3, with every fault and not only the first.
+//!
+//! The bytes are written at once, field by field in the order of their numbers, because anything between the tree and them would
+//! cost more than both.
 
-use std::collections::HashMap;
+use std::cmp::Ordering;
 
-use prost_reflect::{Cardinality, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};
+use bytes::Bytes;
+use prost_reflect::{Cardinality, FieldDescriptor, Kind, MapKey, MessageDescriptor};
 
 use crate::diagnostic::{echo_name, nearest};
-use crate::document::{Entry, Position, Tree, TreeValue};
+use crate::document::{Entries, Entry, Node, Position, TreeValue};
 use crate::facts::{FieldFacts, MessageFacts};
 use crate::finding::{Finding, Findings};
 use crate::inner::Inner;
+use crate::message::Message;
 use crate::path::Path;
+use crate::wire::Writer;
 
 pub(crate) mod known;
 mod scalar;
@@ -27,6 +33,7 @@ pub enum UnknownFields {
 pub(crate) struct Converter<'c> {
     inner: &'c Inner,
     unknown_fields: UnknownFields,
+    writer: Writer,
     pub(crate) findings: Findings,
 }
 
@@ -45,34 +52,36 @@ struct Scope {
 
 impl<'c> Converter<'c> {
     pub(crate) fn new(inner: &'c Inner, unknown_fields: UnknownFields) -> Self {
-        Self { inner, unknown_fields, findings: Findings::default() }
+        Self { inner, unknown_fields, writer: Writer::default(), findings: Findings::default() }
     }
 
-    /// Converts a whole message; an `@type` beside its fields is skipped.
-    pub(crate) fn convert(&mut self, message: &MessageDescriptor, tree: &Tree) -> DynamicMessage {
-        self.message(message, tree, &Path::Root, Scope { may_have_type: true, ..Scope::default() })
+    /// Converts a whole message; an `@type` beside its fields is skipped. What is wrong is among the findings; the message is of
+    /// no use then.
+    pub(crate) fn convert(&mut self, message: &MessageDescriptor, tree: Node<'_>) -> Message {
+        self.message(message, tree, &Path::Root, Scope { may_have_type: true, ..Scope::default() });
+        let bytes = std::mem::take(&mut self.writer).finish();
+        let bytes = if self.findings.has_errors() { Bytes::new() } else { bytes };
+        Message::new(message.clone(), bytes)
     }
 
-    fn message(
-        &mut self,
-        descriptor: &MessageDescriptor,
-        tree: &Tree,
-        path: &Path<'_>,
-        scope: Scope,
-    ) -> DynamicMessage {
+    /// Writes the content of a message.
+    fn message(&mut self, descriptor: &MessageDescriptor, tree: Node<'_>, path: &Path<'_>, scope: Scope) {
         if scope.n_messages >= MAX_MESSAGE_DEPTH {
-            self.fault("too-deep", "messages nest too deep for readers of protobuf", tree, path, scope);
-            return DynamicMessage::new(descriptor.clone());
+            return self.fault(
+                "too-deep",
+                "messages nest too deep for readers of protobuf",
+                tree,
+                path,
+                scope,
+            );
         }
         let may_have_type = scope.may_have_type;
         let scope = Scope { n_messages: scope.n_messages + 1, may_have_type: false, ..scope };
-        if let Some(message) = self.known_message(descriptor, tree, path, scope) {
-            return message;
+        if self.known_message(descriptor, tree, path, scope) {
+            return;
         }
-        let mut message = DynamicMessage::new(descriptor.clone());
-        let TreeValue::Object(entries) = &tree.value else {
-            self.wrong_type("an object", tree, path, scope);
-            return message;
+        let TreeValue::Object(entries) = tree.value() else {
+            return self.wrong_type("an object", tree, path, scope);
         };
         let facts = self.inner.facts.of(descriptor);
         let mut members = Members::default();
@@ -80,135 +89,168 @@ impl<'c> Converter<'c> {
             if may_have_type && entry.key == "@type" {
                 continue;
             }
-            match facts.field(&entry.key) {
-                Some(field) => self.field(&mut message, field, entry, &mut members, path, scope),
+            match facts.field(entry.key) {
+                Some(field) => self.member(&mut members, field, entry, path),
                 None => self.unknown_field(descriptor, &facts, entry, path),
             }
         }
-        message
+        members.taken.sort_unstable_by_key(|(field, _)| field.descriptor.number());
+        for (field, value) in members.taken {
+            if field.is_deprecated {
+                self.findings.deprecate(field.descriptor.full_name());
+            }
+            let scope = Scope { is_sensitive: scope.is_sensitive || field.is_sensitive, ..scope };
+            self.field(&field.descriptor, value, &path.field(field.descriptor.name()), scope);
+        }
     }
 
-    fn field(
+    /// Notes that a field is set, unless it is set already or is null.
+    fn member<'f, 't>(
         &mut self,
-        message: &mut DynamicMessage,
-        facts: &FieldFacts,
-        entry: &Entry,
-        members: &mut Members,
+        members: &mut Members<'f, 't>,
+        facts: &'f FieldFacts,
+        entry: Entry<'t>,
         path: &Path<'_>,
-        scope: Scope,
     ) {
         let field = &facts.descriptor;
         let path = path.field(field.name());
-        if let Some(first) = members.fields.insert(field.number(), entry.position) {
+        if let Some((_, first)) = members.seen.iter().find(|(number, _)| *number == field.number()) {
             let text =
-                format!("the field is there twice, as {} and in its other spelling", echo_name(&entry.key));
+                format!("the field is there twice, as {} and in its other spelling", echo_name(entry.key));
             let finding = Finding::error("duplicate-field", &path, text).at(entry.position);
-            self.findings.push(Finding { related: vec![first], ..finding });
+            return self.findings.push(Finding { related: vec![*first], ..finding });
+        }
+        members.seen.push((field.number(), entry.position));
+        if entry.value.is_null() && !takes_null(field) {
             return;
         }
-        if entry.value.value == TreeValue::Null && !takes_null(field) {
-            return;
+        if let Some(oneof) = field.containing_oneof().filter(|oneof| !oneof.is_synthetic()) {
+            let of_same =
+                members.oneofs.iter().find(|(other, _)| other.containing_oneof() == Some(oneof.clone()));
+            if let Some((other, first)) = of_same {
+                let text = format!("only one of `{}` and `{}` can be set", other.name(), field.name());
+                let finding = Finding::error("oneof-conflict", &path, text).at(entry.position);
+                return self.findings.push(Finding { related: vec![*first], ..finding });
+            }
+            members.oneofs.push((field.clone(), entry.position));
         }
-        if let Some(oneof) = field.containing_oneof().filter(|oneof| !oneof.is_synthetic())
-            && let Some((other, first)) =
-                members.oneofs.insert(oneof.name().to_owned(), (field.clone(), entry.position))
+        members.taken.push((facts, entry.value));
+    }
+
+    fn field(&mut self, field: &FieldDescriptor, tree: Node<'_>, path: &Path<'_>, scope: Scope) {
+        if field.is_map() {
+            let Kind::Message(entry_type) = field.kind() else { return };
+            let TreeValue::Object(entries) = tree.value() else {
+                return self.wrong_type("an object", tree, path, scope);
+            };
+            return self.map(field.number(), &entry_type, entries, path, scope);
+        }
+        if field.cardinality() == Cardinality::Repeated {
+            return self.list(field, tree, path, scope);
+        }
+        if let Kind::Message(descriptor) = field.kind() {
+            return self.nested(field, &descriptor, tree, path, scope);
+        }
+        if let Some(value) = self.scalar(&field.kind(), tree, path, scope)
+            && (field.supports_presence() || !value.is_default_for_field(field))
         {
-            let text = format!("only one of `{}` and `{}` can be set", other.name(), field.name());
-            let finding = Finding::error("oneof-conflict", &path, text).at(entry.position);
-            self.findings.push(Finding { related: vec![first], ..finding });
-            return;
-        }
-        if facts.is_deprecated {
-            self.findings.deprecated.insert(field.full_name().to_owned());
-        }
-        let scope = Scope { is_sensitive: scope.is_sensitive || facts.is_sensitive, ..scope };
-        if let Some(value) = self.field_value(field, &entry.value, &path, scope) {
-            message.set_field(field, value);
+            self.writer.field(field.number(), &field.kind(), &value);
         }
     }
 
-    fn field_value(
+    fn nested(
         &mut self,
         field: &FieldDescriptor,
-        tree: &Tree,
+        descriptor: &MessageDescriptor,
+        tree: Node<'_>,
         path: &Path<'_>,
         scope: Scope,
-    ) -> Option<Value> {
-        if field.is_map() {
-            return self.map(field, tree, path, scope);
+    ) {
+        if field.is_group() {
+            self.writer.begin_group(field.number());
+            self.message(descriptor, tree, path, scope);
+            return self.writer.end_group(field.number());
         }
-        if field.cardinality() != Cardinality::Repeated {
-            return self.value(&field.kind(), tree, path, scope);
-        }
+        let open = self.writer.open(field.number());
+        self.message(descriptor, tree, path, scope);
+        self.writer.close(open);
+    }
+
+    fn list(&mut self, field: &FieldDescriptor, tree: Node<'_>, path: &Path<'_>, scope: Scope) {
         let Some(items) = tree.as_list() else {
-            self.wrong_type("a list", tree, path, scope);
-            return None;
+            return self.wrong_type("a list", tree, path, scope);
         };
-        let mut values = Vec::with_capacity(items.len());
-        for (index, item) in items.iter().enumerate() {
+        let kind = field.kind();
+        let packed = field.is_packed().then(|| self.writer.open(field.number()));
+        for (index, item) in items.enumerate() {
             let path = path.index(index);
-            if item.value == TreeValue::Null && !kind_takes_null(&field.kind()) {
+            if item.is_null() && !kind_takes_null(&kind) {
                 self.fault("wrong-type", "a list cannot hold null", item, &path, scope);
                 continue;
             }
-            values.extend(self.value(&field.kind(), item, &path, scope));
+            if let Kind::Message(descriptor) = &kind {
+                self.nested(field, descriptor, item, &path, scope);
+                continue;
+            }
+            match (self.scalar(&kind, item, &path, scope), packed) {
+                (Some(value), Some(_)) => self.writer.number(&kind, &value),
+                (Some(value), None) => self.writer.field(field.number(), &kind, &value),
+                (None, _) => {}
+            }
         }
-        Some(Value::List(values))
+        if let Some(open) = packed {
+            self.writer.close_unless_empty(open);
+        }
     }
 
-    fn map(&mut self, field: &FieldDescriptor, tree: &Tree, path: &Path<'_>, scope: Scope) -> Option<Value> {
-        let Kind::Message(entry_type) = field.kind() else { return None };
-        let TreeValue::Object(entries) = &tree.value else {
-            self.wrong_type("an object", tree, path, scope);
-            return None;
-        };
-        let (key_kind, value_kind) =
-            (entry_type.map_entry_key_field().kind(), entry_type.map_entry_value_field().kind());
+    /// Writes the entries of a map in the order of their keys.
+    fn map(
+        &mut self,
+        number: u32,
+        entry_type: &MessageDescriptor,
+        entries: Entries<'_>,
+        path: &Path<'_>,
+        scope: Scope,
+    ) {
+        let (key_field, value_field) = (entry_type.map_entry_key_field(), entry_type.map_entry_value_field());
+        let (key_kind, value_kind) = (key_field.kind(), value_field.kind());
         // A map entry is a message too.
         let scope = Scope { n_messages: scope.n_messages + 1, ..scope };
-        let mut map: HashMap<MapKey, Value> = HashMap::with_capacity(entries.len());
+        // Places instead of entries: a map can have as many entries as a quarter of the text has bytes.
+        let mut sorted = Vec::with_capacity(entries.len());
         for entry in entries {
-            let path = path.key(&entry.key);
-            let Some(key) = scalar::map_key(&key_kind, &entry.key) else {
-                let text =
-                    format!("the key {} is not {}", echo_name(&entry.key), scalar::expected(&key_kind));
-                self.findings.push(Finding::error("bad-map-key", &path, text).at(entry.position));
-                continue;
-            };
-            if entry.value.value == TreeValue::Null && !kind_takes_null(&value_kind) {
-                self.fault("wrong-type", "a map cannot hold null", &entry.value, &path, scope);
+            if scalar::map_key(&key_kind, entry.key).is_some() {
+                sorted.push(entry.offset());
                 continue;
             }
-            if let Some(value) = self.value(&value_kind, &entry.value, &path, scope)
-                && map.insert(key, value).is_some()
-            {
-                self.findings.push(
-                    Finding::error("duplicate-key", &path, "the key is there twice").at(entry.position),
-                );
-            }
+            let text = format!("the key {} is not {}", echo_name(entry.key), scalar::expected(&key_kind));
+            self.findings.push(Finding::error("bad-map-key", &path.key(entry.key), text).at(entry.position));
         }
-        Some(Value::Map(map))
-    }
-
-    fn value(&mut self, kind: &Kind, tree: &Tree, path: &Path<'_>, scope: Scope) -> Option<Value> {
-        match kind {
-            Kind::Message(message) => Some(Value::Message(self.message(message, tree, path, scope))),
-            Kind::Enum(descriptor) => self.enum_value(descriptor, tree, path, scope),
-            Kind::Double
-            | Kind::Float
-            | Kind::Int32
-            | Kind::Int64
-            | Kind::Uint32
-            | Kind::Uint64
-            | Kind::Sint32
-            | Kind::Sint64
-            | Kind::Fixed32
-            | Kind::Fixed64
-            | Kind::Sfixed32
-            | Kind::Sfixed64
-            | Kind::Bool
-            | Kind::String
-            | Kind::Bytes => self.scalar(kind, tree, path, scope),
+        sorted.sort_by(|a, b| match (entries.at(*a), entries.at(*b)) {
+            (Some(a), Some(b)) => compare_keys(&key_kind, a.key, b.key),
+            (_, _) => Ordering::Equal,
+        });
+        let mut last: Option<MapKey> = None;
+        for entry in sorted.into_iter().filter_map(|at| entries.at(at)) {
+            let path = path.key(entry.key);
+            if entry.value.is_null() && !kind_takes_null(&value_kind) {
+                self.fault("wrong-type", "a map cannot hold null", entry.value, &path, scope);
+                continue;
+            }
+            let Some(key) = scalar::map_key(&key_kind, entry.key) else { continue };
+            if last.as_ref() == Some(&key) {
+                let finding = Finding::error("duplicate-key", &path, "the key is there twice");
+                self.findings.push(finding.at(entry.position));
+            }
+            let open = self.writer.open(number);
+            self.writer.map_key(&key_kind, key.clone());
+            if let Kind::Message(descriptor) = &value_kind {
+                self.nested(&value_field, descriptor, entry.value, &path, scope);
+            } else if let Some(value) = self.scalar(&value_kind, entry.value, &path, scope) {
+                self.writer.field(value_field.number(), &value_kind, &value);
+            }
+            self.writer.close(open);
+            last = Some(key);
         }
     }
 
@@ -216,7 +258,7 @@ impl<'c> Converter<'c> {
         &mut self,
         descriptor: &MessageDescriptor,
         facts: &MessageFacts,
-        entry: &Entry,
+        entry: Entry<'_>,
         path: &Path<'_>,
     ) {
         if self.unknown_fields == UnknownFields::Ignore {
@@ -225,16 +267,16 @@ impl<'c> Converter<'c> {
         let suggestion = self
             .findings
             .wants_suggestions()
-            .then(|| nearest(&entry.key, facts.fields.iter().map(|field| field.descriptor.name())))
+            .then(|| nearest(entry.key, facts.fields.iter().map(|field| field.descriptor.name())))
             .flatten();
-        let name = cut(&entry.key);
+        let name = cut(entry.key);
         let text = format!("unknown field in {}", descriptor.full_name());
         let finding = Finding::error("unknown-field", &path.field(&name), text).at(entry.position);
         self.findings.push(finding.suggest(suggestion));
     }
 
     /// Reports a value of the wrong kind; shows a scalar unless it is secret.
-    fn wrong_type(&mut self, expected: &str, tree: &Tree, path: &Path<'_>, scope: Scope) {
+    fn wrong_type(&mut self, expected: &str, tree: Node<'_>, path: &Path<'_>, scope: Scope) {
         let text = format!("expected {expected}, found {}", Self::describe(tree, scope));
         self.fault("wrong-type", text, tree, path, scope);
     }
@@ -243,20 +285,29 @@ impl<'c> Converter<'c> {
         &mut self,
         code: &'static str,
         text: impl Into<String>,
-        tree: &Tree,
+        tree: Node<'_>,
         path: &Path<'_>,
         scope: Scope,
     ) {
-        let finding = Finding::error(code, path, text).at(tree.position);
+        let finding = Finding::error(code, path, text).at(tree.position());
         self.findings.push(Finding { is_sensitive: scope.is_sensitive, ..finding });
     }
 }
 
-/// Where the fields and oneofs of one message were set.
+/// The fields and oneofs of one message that are set, and where.
 #[derive(Default)]
-struct Members {
-    fields: HashMap<u32, Position>,
-    oneofs: HashMap<String, (FieldDescriptor, Position)>,
+struct Members<'f, 't> {
+    seen: Vec<(u32, Position)>,
+    oneofs: Vec<(FieldDescriptor, Position)>,
+    taken: Vec<(&'f FieldFacts, Node<'t>)>,
+}
+
+/// The order of the keys of a map, of which the text is given.
+fn compare_keys(kind: &Kind, a: &str, b: &str) -> Ordering {
+    if matches!(kind, Kind::String) {
+        return a.cmp(b);
+    }
+    scalar::map_key(kind, a).cmp(&scalar::map_key(kind, b))
 }
 
 /// Keys of users can be of any length; paths hold their beginning.

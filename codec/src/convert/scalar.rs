@@ -7,7 +7,7 @@ use prost_reflect::{EnumDescriptor, EnumValueDescriptor, Kind, MapKey, Value};
 
 use super::{Converter, Scope};
 use crate::diagnostic::{echo, echo_name, nearest};
-use crate::document::{Number, Tree, TreeValue};
+use crate::document::{Node, Number, TreeValue};
 use crate::finding::Finding;
 use crate::path::Path;
 
@@ -15,13 +15,16 @@ impl Converter<'_> {
     pub(super) fn scalar(
         &mut self,
         kind: &Kind,
-        tree: &Tree,
+        tree: Node<'_>,
         path: &Path<'_>,
         scope: Scope,
     ) -> Option<Value> {
-        let value = match (kind, &tree.value) {
-            (Kind::Bool, TreeValue::Bool(truth)) => Some(Value::Bool(*truth)),
-            (Kind::String, TreeValue::String(text)) => Some(Value::String(text.clone())),
+        if let Kind::Enum(descriptor) = kind {
+            return self.enum_value(descriptor, tree, path, scope);
+        }
+        let value = match (kind, tree.value()) {
+            (Kind::Bool, TreeValue::Bool(truth)) => Some(Value::Bool(truth)),
+            (Kind::String, TreeValue::String(text)) => Some(Value::String(text.to_owned())),
             (Kind::Bytes, TreeValue::String(text)) => {
                 let bytes = decode_base64(text);
                 if bytes.is_none() {
@@ -31,7 +34,7 @@ impl Converter<'_> {
                 bytes.map(|bytes| Value::Bytes(bytes.into()))
             }
             (Kind::Bool | Kind::String | Kind::Bytes, _) => None,
-            (_, TreeValue::Number(number)) => return self.number(kind, *number, tree, path, scope),
+            (_, TreeValue::Number(number)) => return self.number(kind, number, tree, path, scope),
             (_, TreeValue::String(text)) => match parse_text(kind, text) {
                 Some(number) => return self.number(kind, number, tree, path, scope),
                 None => None,
@@ -41,7 +44,7 @@ impl Converter<'_> {
         if value.is_none() {
             let text = format!("expected {}, found {}", expected(kind), Self::describe(tree, scope));
             let suggestion = if scope.is_sensitive { None } else { suggest(kind, tree) };
-            let finding = Finding::error("wrong-type", path, text).at(tree.position).suggest(suggestion);
+            let finding = Finding::error("wrong-type", path, text).at(tree.position()).suggest(suggestion);
             self.findings.push(Finding { is_sensitive: scope.is_sensitive, ..finding });
         }
         value
@@ -51,7 +54,7 @@ impl Converter<'_> {
         &mut self,
         kind: &Kind,
         number: Number,
-        tree: &Tree,
+        tree: Node<'_>,
         path: &Path<'_>,
         scope: Scope,
     ) -> Option<Value> {
@@ -71,14 +74,14 @@ impl Converter<'_> {
         value
     }
 
-    pub(super) fn enum_value(
+    fn enum_value(
         &mut self,
         descriptor: &EnumDescriptor,
-        tree: &Tree,
+        tree: Node<'_>,
         path: &Path<'_>,
         scope: Scope,
     ) -> Option<Value> {
-        match &tree.value {
+        match tree.value() {
             TreeValue::Null if descriptor.full_name() == "google.protobuf.NullValue" => {
                 Some(Value::EnumNumber(0))
             }
@@ -93,12 +96,12 @@ impl Converter<'_> {
                 let text =
                     format!("{} is no value of {}{}", echo(name), descriptor.full_name(), list(&names));
                 let suggestion = nearest(name, names.iter().map(String::as_str));
-                let finding = Finding::error("bad-enum-value", path, text).at(tree.position);
+                let finding = Finding::error("bad-enum-value", path, text).at(tree.position());
                 self.findings.push(finding.suggest(suggestion));
                 None
             }
             TreeValue::Number(number) => {
-                let value = to_number(&Kind::Int32, *number);
+                let value = to_number(&Kind::Int32, number);
                 let Some(Value::I32(number)) = value else {
                     self.fault("out-of-range", "the number is no enum value", tree, path, scope);
                     return None;
@@ -114,12 +117,12 @@ impl Converter<'_> {
     }
 
     /// The kind of a value and, if it is a scalar and not secret, the value.
-    pub(super) fn describe(tree: &Tree, scope: Scope) -> String {
+    pub(super) fn describe(tree: Node<'_>, scope: Scope) -> String {
         let kind = tree.kind();
         if scope.is_sensitive {
             return kind.to_owned();
         }
-        match &tree.value {
+        match tree.value() {
             TreeValue::Null | TreeValue::List(_) | TreeValue::Object(_) => kind.to_owned(),
             TreeValue::Bool(truth) => format!("{kind}, {truth}"),
             TreeValue::Number(number) => format!("{kind}, {number}"),
@@ -142,8 +145,8 @@ fn list(names: &[String]) -> String {
 }
 
 /// What a user most likely meant by a scalar of the wrong kind.
-fn suggest(kind: &Kind, tree: &Tree) -> Option<String> {
-    match (kind, &tree.value) {
+fn suggest(kind: &Kind, tree: Node<'_>) -> Option<String> {
+    match (kind, tree.value()) {
         (Kind::String, TreeValue::Number(number)) => Some(format!("\"{number}\"")),
         (Kind::String, TreeValue::Bool(truth)) => Some(format!("\"{truth}\"")),
         (Kind::Bool, TreeValue::String(text)) => match text.to_ascii_lowercase().as_str() {

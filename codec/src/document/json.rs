@@ -1,68 +1,91 @@
 //! JSON as RFC 8259 has it, with positions.
 
-use super::{Entry, Limits, Position, SyntaxProblem, Tree, TreeValue, check_duplicates, scalar};
+use super::tape::{Scalar, Writer};
+use super::{Limits, Position, Problems, SyntaxProblem, check_duplicates, scalar, too_many_values};
 
-/// Reads one value and nothing after it.
-pub(super) fn parse(text: &str, limits: &Limits) -> Result<Tree, Vec<SyntaxProblem>> {
+/// Writes one value to the tape; there must be nothing after it.
+pub(super) fn parse(text: &str, limits: &Limits, tape: &mut Writer) -> Result<(), Problems> {
+    let mut duplicates = Problems::new(limits);
     let mut reader = Reader {
         rest: text,
         position: Position { line: 1, column: 1 },
+        limits,
         depth: limits.max_depth,
-        duplicates: vec![],
+        tape,
+        keys: Vec::new(),
+        duplicates: &mut duplicates,
     };
-    let tree = reader.read_document().map_err(|problem| vec![problem])?;
-    if reader.duplicates.is_empty() { Ok(tree) } else { Err(reader.duplicates) }
+    match reader.read_document() {
+        Err(problem) => Err(Problems::of(problem, limits)),
+        Ok(()) if duplicates.is_empty() => Ok(()),
+        Ok(()) => Err(duplicates),
+    }
 }
 
 struct Reader<'a> {
     rest: &'a str,
     position: Position,
+    limits: &'a Limits,
     /// How many more levels may be opened.
     depth: usize,
-    duplicates: Vec<SyntaxProblem>,
+    tape: &'a mut Writer,
+    /// Where the keys of the open objects stand on the tape, one object after the other.
+    keys: Vec<u32>,
+    duplicates: &'a mut Problems,
 }
 
 type Outcome<T> = Result<T, SyntaxProblem>;
 
 impl Reader<'_> {
-    fn read_document(&mut self) -> Outcome<Tree> {
-        let tree = self.read_value()?;
+    fn read_document(&mut self) -> Outcome<()> {
+        self.read_value()?;
         self.skip_space();
-        if self.peek().is_some() { Err(self.unexpected("the end of the file")) } else { Ok(tree) }
+        if self.peek().is_some() { Err(self.unexpected("the end of the file")) } else { Ok(()) }
     }
 
-    fn read_value(&mut self) -> Outcome<Tree> {
+    fn read_value(&mut self) -> Outcome<()> {
         self.skip_space();
         let position = self.position;
-        let value = match self.peek() {
-            Some('{') => self.read_nested(Self::read_object)?,
-            Some('[') => self.read_nested(Self::read_list)?,
-            Some('"') => TreeValue::String(self.read_string()?),
-            Some('-' | '0'..='9') => self.read_number()?,
-            Some('t') => self.read_word("true", TreeValue::Bool(true))?,
-            Some('f') => self.read_word("false", TreeValue::Bool(false))?,
-            Some('n') => self.read_word("null", TreeValue::Null)?,
+        if self.tape.n_values >= self.limits.max_document_values {
+            return Err(too_many_values(position, self.limits));
+        }
+        let scalar = match self.peek() {
+            Some('{') => return self.read_nested(Self::read_object),
+            Some('[') => return self.read_nested(Self::read_list),
+            Some('"') => {
+                let open = self.tape.open_string(position);
+                self.read_string()?;
+                self.tape.close_string(open);
+                return Ok(());
+            }
+            Some('-' | '0'..='9') => Scalar::Number(self.read_number()?),
+            Some('t') => self.read_word("true", Scalar::Bool(true))?,
+            Some('f') => self.read_word("false", Scalar::Bool(false))?,
+            Some('n') => self.read_word("null", Scalar::Null)?,
             Some(_) | None => return Err(self.unexpected("a value")),
         };
-        Ok(Tree { position, value })
+        self.tape.scalar(position, scalar);
+        Ok(())
     }
 
-    fn read_nested(&mut self, read: fn(&mut Self) -> Outcome<TreeValue>) -> Outcome<TreeValue> {
+    fn read_nested(&mut self, read: fn(&mut Self) -> Outcome<()>) -> Outcome<()> {
         let Some(depth) = self.depth.checked_sub(1) else {
-            return Err(SyntaxProblem::new("too-deep", self.position, "lists and objects nest too deep"));
+            return Err(super::too_deep(self.position));
         };
         self.depth = depth;
-        self.advance();
-        let value = read(self);
+        read(self)?;
         self.depth += 1;
-        value
+        Ok(())
     }
 
-    fn read_object(&mut self) -> Outcome<TreeValue> {
-        let mut entries = Vec::new();
+    fn read_object(&mut self) -> Outcome<()> {
+        let open = self.tape.open_object(self.position);
+        let first_key = self.keys.len();
+        self.advance();
         self.skip_space();
         if self.skip_if('}') {
-            return Ok(TreeValue::Object(entries));
+            self.tape.close(open, 0);
+            return Ok(());
         }
         loop {
             self.skip_space();
@@ -70,17 +93,22 @@ impl Reader<'_> {
             if self.peek() != Some('"') {
                 return Err(self.unexpected("a key in double quotes"));
             }
-            let key = self.read_string()?;
+            self.keys.push(super::to_u32(self.tape.len()));
+            let key = self.tape.open_key();
+            self.read_string()?;
+            self.tape.close_key(key, position);
             self.skip_space();
             if !self.skip_if(':') {
                 return Err(self.unexpected("`:`"));
             }
-            let value = self.read_value()?;
-            entries.push(Entry { key, position, value });
+            self.read_value()?;
             self.skip_space();
             if self.skip_if('}') {
-                check_duplicates(&entries, &mut self.duplicates);
-                return Ok(TreeValue::Object(entries));
+                let keys = self.keys.get_mut(first_key..).unwrap_or_default();
+                self.tape.close(open, keys.len());
+                check_duplicates(self.tape.written(), keys, self.duplicates);
+                self.keys.truncate(first_key);
+                return Ok(());
             }
             if !self.skip_if(',') {
                 return Err(self.unexpected("`,` or `}`"));
@@ -88,17 +116,22 @@ impl Reader<'_> {
         }
     }
 
-    fn read_list(&mut self) -> Outcome<TreeValue> {
-        let mut items = Vec::new();
+    fn read_list(&mut self) -> Outcome<()> {
+        let open = self.tape.open_list(self.position);
+        let mut n_items = 0;
+        self.advance();
         self.skip_space();
         if self.skip_if(']') {
-            return Ok(TreeValue::List(items));
+            self.tape.close(open, n_items);
+            return Ok(());
         }
         loop {
-            items.push(self.read_value()?);
+            self.read_value()?;
+            n_items += 1;
             self.skip_space();
             if self.skip_if(']') {
-                return Ok(TreeValue::List(items));
+                self.tape.close(open, n_items);
+                return Ok(());
             }
             if !self.skip_if(',') {
                 return Err(self.unexpected("`,` or `]`"));
@@ -106,7 +139,7 @@ impl Reader<'_> {
         }
     }
 
-    fn read_word(&mut self, word: &str, value: TreeValue) -> Outcome<TreeValue> {
+    fn read_word(&mut self, word: &str, value: Scalar<'static>) -> Outcome<Scalar<'static>> {
         if !self.rest.starts_with(word) {
             return Err(self.unexpected("a value"));
         }
@@ -116,7 +149,7 @@ impl Reader<'_> {
         Ok(value)
     }
 
-    fn read_number(&mut self) -> Outcome<TreeValue> {
+    fn read_number(&mut self) -> Outcome<super::Number> {
         let position = self.position;
         let belongs = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.' | '_');
         let end = self.rest.find(|c| !belongs(c)).unwrap_or(self.rest.len());
@@ -126,30 +159,30 @@ impl Reader<'_> {
             self.advance();
         }
         let problem = || SyntaxProblem::new("syntax", position, "expected a number in JSON's notation");
-        number.map(TreeValue::Number).ok_or_else(problem)
+        number.ok_or_else(problem)
     }
 
-    fn read_string(&mut self) -> Outcome<String> {
+    /// Reads a string to the open string or key of the tape.
+    fn read_string(&mut self) -> Outcome<()> {
         self.advance();
-        let mut text = String::new();
         loop {
+            let plain =
+                self.rest.find(|c: char| c < ' ' || matches!(c, '"' | '\\')).unwrap_or(self.rest.len());
+            let (piece, rest) = self.rest.split_at(plain);
+            self.tape.push(piece);
+            self.position.column += super::to_u32(piece.chars().count());
+            self.rest = rest;
             match self.peek() {
-                None => return Err(self.unexpected("`\"` at the end of the string")),
                 Some('"') => {
                     self.advance();
-                    return Ok(text);
+                    return Ok(());
                 }
                 Some('\\') => {
                     self.advance();
-                    text.push(self.read_escape()?);
+                    let escaped = self.read_escape()?;
+                    self.tape.push(escaped.encode_utf8(&mut [0; 4]));
                 }
-                Some(character) if character < ' ' => {
-                    return Err(self.unexpected("`\"` at the end of the string"));
-                }
-                Some(character) => {
-                    self.advance();
-                    text.push(character);
-                }
+                Some(_) | None => return Err(self.unexpected("`\"` at the end of the string")),
             }
         }
     }
@@ -234,6 +267,12 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
+    fn read(text: &str) -> Option<serde_json::Value> {
+        let mut tape = Writer::default();
+        parse(text, &Limits::default(), &mut tape).ok()?;
+        Some(super::super::Tree::first(tape).to_json())
+    }
+
     #[test]
     fn agrees_with_serde_json_on_what_is_json() {
         let texts = [
@@ -272,7 +311,7 @@ mod tests {
         ];
         for text in texts {
             let expected = serde_json::from_str::<serde_json::Value>(text).ok();
-            let found = parse(text, &Limits::default()).ok().map(|tree| tree.to_json());
+            let found = read(text);
             assert_eq!(found.is_some(), expected.is_some(), "{text}");
             if text != "-0" {
                 assert_eq!(found, expected, "{text}");

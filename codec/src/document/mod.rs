@@ -3,9 +3,14 @@
 use std::fmt;
 
 mod json;
+mod node;
 mod scalar;
 pub(crate) use scalar::parse_number;
+mod tape;
 mod yaml;
+
+pub use node::{Entries, Entry, Items, Node, Tree, TreeValue};
+use tape::{Cursor, Writer};
 
 /// A place in a text; `0:0` if the value never had one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,32 +19,6 @@ pub struct Position {
     pub line: u32,
     /// The column in characters, from 1.
     pub column: u32,
-}
-
-/// A value and where it begins.
-#[derive(Clone, PartialEq)]
-pub struct Tree {
-    /// Where the value begins; of an alias, where the anchored value begins.
-    pub position: Position,
-    /// The value.
-    pub value: TreeValue,
-}
-
-/// A JSON value; what YAML has beyond that is refused.
-#[derive(Clone, PartialEq)]
-pub enum TreeValue {
-    /// `null`, `~` or nothing.
-    Null,
-    /// `true` or `false`, and no other word.
-    Bool(bool),
-    /// A number in JSON's notation.
-    Number(Number),
-    /// Any other scalar.
-    String(String),
-    /// A list.
-    List(Vec<Tree>),
-    /// An object in the order of the text; no key is there twice.
-    Object(Vec<Entry>),
 }
 
 /// A number as exact as it was written.
@@ -51,17 +30,6 @@ pub enum Number {
     Float(f64),
 }
 
-/// A key of an object with its value.
-#[derive(Clone, PartialEq)]
-pub struct Entry {
-    /// The key.
-    pub key: String,
-    /// Where the key begins.
-    pub position: Position,
-    /// The value.
-    pub value: Tree,
-}
-
 /// Bounds on what one file can make this program do. A text beyond one of them is refused with its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -70,14 +38,39 @@ pub struct Limits {
     /// How deep lists and objects may nest. 100 is also the bound of protobuf's own readers.
     pub max_depth: usize,
     /// How much aliases may copy: one for each value and for each 32 bytes of text in it.
+    ///
+    /// Of a short text they may copy less, see [`MIN_ALIAS_COST`].
     pub max_alias_cost: usize,
+    /// How many values one document may have, each list, object and scalar being one; keys count with their values.
+    pub max_document_values: usize,
     /// How many diagnostics are given for one file before "and N more".
     pub max_diagnostics: usize,
 }
 
+impl Limits {
+    /// A resource or document of 10 MiB has at most about a million values: the densest of use are endpoints and domains, with ten
+    /// bytes for each. Twice that leaves room; what is denser is no configuration.
+    pub const DEFAULT_DOCUMENT_VALUES: usize = 2_000_000;
+
+    /// How many objects a file of that many bytes may hold.
+    ///
+    /// An object that is read takes some 700 bytes besides its content, so what a file holds may not be only objects: one for every
+    /// 64 bytes, which is less than any of use has, and 5,000 more for files of short ones.
+    #[must_use]
+    pub const fn max_objects(n_bytes: usize) -> usize {
+        5_000 + n_bytes / 64
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_bytes: 10 << 20, max_depth: 100, max_alias_cost: 200_000, max_diagnostics: 100 }
+        Self {
+            max_bytes: 10 << 20,
+            max_depth: 100,
+            max_alias_cost: 200_000,
+            max_document_values: Self::DEFAULT_DOCUMENT_VALUES,
+            max_diagnostics: 100,
+        }
     }
 }
 
@@ -113,31 +106,59 @@ impl SyntaxProblem {
     }
 }
 
+/// What is wrong with a text: as many problems as are told, and how many more there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problems {
+    pub(crate) list: Vec<SyntaxProblem>,
+    pub(crate) n_more: usize,
+    limit: usize,
+}
+
+impl Problems {
+    fn new(limits: &Limits) -> Self {
+        Self { list: Vec::new(), n_more: 0, limit: limits.max_diagnostics.max(1) }
+    }
+
+    pub(crate) fn of(problem: SyntaxProblem, limits: &Limits) -> Self {
+        Self { list: vec![problem], ..Self::new(limits) }
+    }
+
+    fn push(&mut self, problem: SyntaxProblem) {
+        if self.list.len() < self.limit {
+            self.list.push(problem);
+        } else {
+            self.n_more += 1;
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
+
 /// Reads a text into its documents, at least one.
-pub(crate) fn parse(
-    content: &[u8],
-    syntax: Syntax,
-    limits: &Limits,
-) -> Result<Vec<Tree>, Vec<SyntaxProblem>> {
-    let text = check_text(content, limits).map_err(|problem| vec![problem])?;
-    let documents = match syntax {
-        Syntax::Yaml => yaml::parse(text, limits)?,
-        Syntax::Json if text.trim().is_empty() => Vec::new(),
-        Syntax::Json => vec![json::parse(text, limits)?],
-    };
-    let documents: Vec<Tree> = documents.into_iter().filter(|tree| tree.value != TreeValue::Null).collect();
+pub(crate) fn parse(content: &[u8], syntax: Syntax, limits: &Limits) -> Result<Vec<Tree>, Problems> {
+    let text = check_text(content, limits).map_err(|problem| Problems::of(problem, limits))?;
+    let mut tape = Writer::default();
+    match syntax {
+        Syntax::Yaml => yaml::parse(text, limits, &mut tape)?,
+        Syntax::Json if text.trim().is_empty() => {}
+        Syntax::Json => json::parse(text, limits, &mut tape)?,
+    }
+    let documents = Tree::all(tape);
     if documents.is_empty() {
         let message = "the file is empty; delete it to remove its resources";
-        return Err(vec![SyntaxProblem::new("empty-file", Position { line: 1, column: 1 }, message)]);
+        let problem = SyntaxProblem::new("empty-file", Position { line: 1, column: 1 }, message);
+        return Err(Problems::of(problem, limits));
     }
     Ok(documents)
 }
 
 /// Checks size and encoding; a byte order mark is left out.
 pub(crate) fn check_text<'a>(content: &'a [u8], limits: &Limits) -> Result<&'a str, SyntaxProblem> {
-    if content.len() > limits.max_bytes {
-        let message =
-            format!("the file has {} bytes, the limit is {} bytes", content.len(), limits.max_bytes);
+    let max_bytes = limits.max_bytes.min(MAX_TEXT_BYTES);
+    if content.len() > max_bytes {
+        let message = format!("the file has {} bytes, the limit is {max_bytes} bytes", content.len());
         return Err(SyntaxProblem::new("file-too-large", Position { line: 1, column: 1 }, message));
     }
     let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
@@ -154,132 +175,40 @@ fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Reports every key that `entries` holds twice.
-fn check_duplicates(entries: &[Entry], problems: &mut Vec<SyntaxProblem>) {
-    let mut order: Vec<&Entry> = entries.iter().collect();
-    order.sort_by(|a, b| (&a.key, a.position).cmp(&(&b.key, b.position)));
-    for pair in order.windows(2) {
-        if let [first, second] = pair
-            && first.key == second.key
-        {
-            let message = format!("the key {} is there twice", crate::diagnostic::echo_name(&second.key));
-            let problem = SyntaxProblem::new("duplicate-key", second.position, message);
-            problems.push(SyntaxProblem { related: Some(first.position), ..problem });
-        }
-    }
-}
-
-impl Tree {
-    /// The tree of a JSON value; it has no positions.
-    #[must_use]
-    pub fn from_json(json: &serde_json::Value) -> Self {
-        let value = match json {
-            serde_json::Value::Null => TreeValue::Null,
-            serde_json::Value::Bool(truth) => TreeValue::Bool(*truth),
-            serde_json::Value::Number(number) => TreeValue::Number(Number::from_json(number)),
-            serde_json::Value::String(text) => TreeValue::String(text.clone()),
-            serde_json::Value::Array(items) => TreeValue::List(items.iter().map(Self::from_json).collect()),
-            serde_json::Value::Object(entries) => TreeValue::Object(
-                entries
-                    .iter()
-                    .map(|(key, value)| Entry {
-                        key: key.clone(),
-                        position: Position::default(),
-                        value: Self::from_json(value),
-                    })
-                    .collect(),
-            ),
-        };
-        Self { position: Position::default(), value }
-    }
-
-    /// The value without positions. Numbers that JSON cannot hold become `null`.
-    #[must_use]
-    pub fn to_json(&self) -> serde_json::Value {
-        match &self.value {
-            TreeValue::Null => serde_json::Value::Null,
-            TreeValue::Bool(truth) => serde_json::Value::Bool(*truth),
-            TreeValue::Number(number) => number.to_json(),
-            TreeValue::String(text) => serde_json::Value::String(text.clone()),
-            TreeValue::List(items) => items.iter().map(Self::to_json).collect(),
-            TreeValue::Object(entries) => {
-                let pairs = entries.iter().map(|entry| (entry.key.clone(), entry.value.to_json()));
-                serde_json::Value::Object(pairs.collect())
+/// Reports every key that stands there twice: `keys` are the places of an object's keys on the tape.
+fn check_duplicates(written: &[u8], keys: &mut [u32], problems: &mut Problems) {
+    let key = |at: &u32| Cursor { tape: written, at: *at as usize }.key(written.len()).unwrap_or_default();
+    keys.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
+    for pair in keys.windows(2) {
+        if let [first, second] = pair {
+            let ((first, first_position), (second, position)) = (key(first), key(second));
+            if first == second {
+                let message = format!("the key {} is there twice", crate::diagnostic::echo_name(second));
+                let problem = SyntaxProblem::new("duplicate-key", position, message);
+                problems.push(SyntaxProblem { related: Some(first_position), ..problem });
             }
         }
     }
-
-    /// The entries of an object; none of anything else.
-    #[must_use]
-    pub fn entries(&self) -> &[Entry] {
-        if let TreeValue::Object(entries) = &self.value { entries } else { &[] }
-    }
-
-    /// The entry with that key.
-    #[must_use]
-    pub fn entry(&self, key: &str) -> Option<&Entry> {
-        self.entries().iter().find(|entry| entry.key == key)
-    }
-
-    /// The value with that key, unless it is null.
-    #[must_use]
-    pub fn get(&self, key: &str) -> Option<&Self> {
-        self.entry(key).map(|entry| &entry.value).filter(|tree| tree.value != TreeValue::Null)
-    }
-
-    /// The text of a string.
-    #[must_use]
-    pub fn as_str(&self) -> Option<&str> {
-        if let TreeValue::String(text) = &self.value { Some(text) } else { None }
-    }
-
-    /// The items of a list.
-    #[must_use]
-    pub fn as_list(&self) -> Option<&[Self]> {
-        if let TreeValue::List(items) = &self.value { Some(items) } else { None }
-    }
-
-    /// What kind of value it is, with its article, for messages.
-    #[must_use]
-    pub fn kind(&self) -> &'static str {
-        match &self.value {
-            TreeValue::Null => "null",
-            TreeValue::Bool(_) => "a bool",
-            TreeValue::Number(_) => "a number",
-            TreeValue::String(_) => "a string",
-            TreeValue::List(_) => "a list",
-            TreeValue::Object(_) => "an object",
-        }
-    }
 }
 
-impl fmt::Debug for Tree {
-    /// Kind and place; never the content, which may be a secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}:{}", self.kind(), self.position.line, self.position.column)
-    }
+fn too_deep(position: Position) -> SyntaxProblem {
+    SyntaxProblem::new("too-deep", position, "lists and objects nest too deep")
 }
 
-impl fmt::Debug for TreeValue {
-    /// Only the variant; never the content, which may be a secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Null => "Null",
-            Self::Bool(_) => "Bool",
-            Self::Number(_) => "Number",
-            Self::String(_) => "String",
-            Self::List(_) => "List",
-            Self::Object(_) => "Object",
-        })
-    }
+fn too_many_values(position: Position, limits: &Limits) -> SyntaxProblem {
+    let message = format!(
+        "the document has more than {} values from here on (--max-document-values); split it into several",
+        limits.max_document_values
+    );
+    SyntaxProblem::new("too-many-values", position, message)
 }
 
-impl fmt::Debug for Entry {
-    /// Key, kind and place.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {:?}", self.key, self.value)
-    }
-}
+/// What a tape can tell the places of; longer texts are refused whatever the limits say.
+const MAX_TEXT_BYTES: usize = 256 << 20;
+
+/// What aliases may copy in any text, see [`Limits::max_alias_cost`]. Beyond that they may copy one for every 16 bytes of text: a text
+/// that grows more by its aliases has been written to be large, and not to be read.
+pub(crate) const MIN_ALIAS_COST: usize = 10_000;
 
 impl Number {
     fn from_json(number: &serde_json::Number) -> Self {

@@ -1,17 +1,18 @@
 //! What a plain YAML scalar means: JSON's words and numbers, and a string in every other case.
 
-use super::{Number, TreeValue};
+use super::Number;
+use super::tape::Scalar;
 
 /// Resolves a scalar without quotes.
 ///
 /// The three spellings of YAML 1.2's core schema for `true`, `false` and `null` count; `yes`, `on`, `010`, `0x1f`,
 /// `1_000` and `.inf` are strings, so a field that wants a bool or a number refuses them instead of guessing.
-pub(super) fn resolve(text: &str) -> TreeValue {
+pub(super) fn resolve(text: &str) -> Scalar<'_> {
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => TreeValue::Null,
-        "true" | "True" | "TRUE" => TreeValue::Bool(true),
-        "false" | "False" | "FALSE" => TreeValue::Bool(false),
-        _ => parse_number(text).map_or_else(|| TreeValue::String(text.to_owned()), TreeValue::Number),
+        "" | "~" | "null" | "Null" | "NULL" => Scalar::Null,
+        "true" | "True" | "TRUE" => Scalar::Bool(true),
+        "false" | "False" | "FALSE" => Scalar::Bool(false),
+        _ => parse_number(text).map_or_else(|| Scalar::String(text), Scalar::Number),
     }
 }
 
@@ -76,7 +77,7 @@ mod tests {
             "1.2.3",
             "2024-01-01",
         ] {
-            assert_eq!(resolve(text), TreeValue::String(text.to_owned()), "{text}");
+            assert_eq!(resolve(text), Scalar::String(text), "{text}");
         }
         for (text, number) in [
             ("0", Number::Integer(0)),
@@ -86,9 +87,9 @@ mod tests {
             ("1e3", Number::Float(1000.0)),
             ("-0.5E-1", Number::Float(-0.05)),
         ] {
-            assert_eq!(resolve(text), TreeValue::Number(number), "{text}");
+            assert_eq!(resolve(text), Scalar::Number(number), "{text}");
         }
-        assert_eq!(resolve("true"), TreeValue::Bool(true));
-        assert_eq!(resolve("~"), TreeValue::Null);
+        assert_eq!(resolve("true"), Scalar::Bool(true));
+        assert_eq!(resolve("~"), Scalar::Null);
     }
 }

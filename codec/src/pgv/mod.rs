@@ -2,14 +2,16 @@
 //!
 //! Only the fields of one message are checked here; `walk` brings every message, also those inside `Any`s.
 
+use std::hash::{Hash as _, Hasher as _};
+
 use envoy_types::pb::validate::field_rules::Type;
 use envoy_types::pb::validate::{DurationRules, FieldRules, MapRules, RepeatedRules};
-use prost_reflect::{DynamicMessage, Kind, MapKey, ReflectMessage, Value};
+use prost_reflect::{Kind, Value};
 
 use crate::facts::{FieldFacts, MessageFacts};
 use crate::finding::Finding;
+use crate::message::{Item, Message, default_of, key_text, seconds_and_nanos};
 use crate::path::Path;
-use crate::walk::key_text;
 
 mod scalar;
 
@@ -17,12 +19,12 @@ mod scalar;
 type Sink<'s> = &'s mut dyn FnMut(Finding);
 
 /// Reports every field of `message` that breaks a rule.
-pub(crate) fn check(facts: &MessageFacts, message: &DynamicMessage, path: &Path<'_>, sink: Sink<'_>) {
+pub(crate) fn check(facts: &MessageFacts, message: &Message, path: &Path<'_>, sink: Sink<'_>) {
     if facts.is_unchecked {
         return;
     }
     for oneof in &facts.required_oneofs {
-        if !oneof.fields().any(|field| message.has_field(&field)) {
+        if !oneof.fields().any(|field| message.has(&field)) {
             let names: Vec<_> = oneof.fields().map(|field| field.name().to_owned()).collect();
             let text = format!("one of {} is required", names.join(", "));
             sink(Finding::error("pgv-required", &path.field(oneof.name()), text));
@@ -35,14 +37,8 @@ pub(crate) fn check(facts: &MessageFacts, message: &DynamicMessage, path: &Path<
     }
 }
 
-fn check_field(
-    field: &FieldFacts,
-    rules: &FieldRules,
-    message: &DynamicMessage,
-    path: &Path<'_>,
-    sink: Sink<'_>,
-) {
-    let has = message.has_field(&field.descriptor);
+fn check_field(field: &FieldFacts, rules: &FieldRules, message: &Message, path: &Path<'_>, sink: Sink<'_>) {
+    let has = message.has(&field.descriptor);
     // A rule of a oneof's member counts only while that member is the one that is set.
     if !has && field.descriptor.containing_oneof().is_some_and(|oneof| !oneof.is_synthetic()) {
         return;
@@ -53,7 +49,17 @@ fn check_field(
     if !has && field.descriptor.supports_presence() {
         return;
     }
-    Check { field, path, sink }.value(rules, &message.get_field(&field.descriptor));
+    let mut check = Check { field, path, sink };
+    match &rules.r#type {
+        Some(Type::Repeated(rules)) if field.descriptor.is_list() => check.list(rules, message),
+        Some(Type::Map(rules)) if field.descriptor.is_map() => check.map(rules, message),
+        Some(_) if field.descriptor.is_list() || field.descriptor.is_map() => {}
+        Some(_) => {
+            let value = message.value(&field.descriptor).unwrap_or_else(|| default_of(&field.descriptor));
+            check.value(rules, &value);
+        }
+        None => {}
+    }
 }
 
 fn is_required(rules: &FieldRules) -> bool {
@@ -74,17 +80,22 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn value(&mut self, rules: &FieldRules, value: &Value) {
-        if let Value::Message(message) = value
-            && let Some(inner) = unwrap(message)
-        {
-            return self.value(rules, &inner);
-        }
+    fn value(&mut self, rules: &FieldRules, value: &Item) {
         match (&rules.r#type, value) {
-            (Some(Type::Repeated(rules)), Value::List(items)) => self.list(rules, items),
-            (Some(Type::Map(rules)), Value::Map(map)) => self.map(rules, map),
-            (Some(Type::Duration(rules)), Value::Message(message)) => self.duration(rules, message),
-            (Some(Type::Enum(rules)), Value::EnumNumber(number)) => {
+            (Some(Type::Duration(rules)), Item::Message(message)) => self.duration(rules, message),
+            (Some(_), Item::Message(message)) => {
+                if let Some(inner) = unwrap(message) {
+                    self.value(rules, &inner);
+                }
+            }
+            (Some(rules), Item::Scalar(value)) => self.single(rules, value),
+            (None, _) => {}
+        }
+    }
+
+    fn single(&mut self, rules: &Type, value: &Value) {
+        match (rules, value) {
+            (Type::Enum(rules), Value::EnumNumber(number)) => {
                 let kind = self.kind();
                 let defined = kind.as_enum().is_none_or(|kind| kind.get_value(*number).is_some());
                 if rules.defined_only() && !defined {
@@ -100,8 +111,7 @@ impl Check<'_> {
                     self.fail("pgv-enum", format!("must be {only}"));
                 }
             }
-            (Some(rules), value) => self.scalar(rules, value),
-            (None, _) => {}
+            (rules, value) => self.scalar(rules, value),
         }
     }
 
@@ -112,8 +122,9 @@ impl Check<'_> {
         entry.map_or(kind.clone(), |entry| entry.map_entry_value_field().kind())
     }
 
-    fn list(&mut self, rules: &RepeatedRules, items: &[Value]) {
-        let n_items = items.len() as u64;
+    fn list(&mut self, rules: &RepeatedRules, message: &Message) {
+        let items = || message.items(&self.field.descriptor);
+        let n_items = items().count() as u64;
         if rules.ignore_empty() && n_items == 0 {
             return;
         }
@@ -124,24 +135,34 @@ impl Check<'_> {
             self.fail("pgv-items", format!("must have at most {most} item(s), has {n_items}"));
         }
         if rules.unique() {
-            let mut seen = std::collections::HashMap::new();
-            for (index, item) in items.iter().enumerate() {
-                if let Some(first) = seen.insert(format!("{item:?}"), index) {
-                    let path = self.path.index(index);
-                    let text = format!("the item is there twice, first as number {first}");
-                    (self.sink)(Finding::error("pgv-unique", &path, text));
-                }
-            }
+            self.unique(message);
         }
         let Some(rules) = &rules.items else { return };
-        for (index, item) in items.iter().enumerate() {
+        for (index, item) in message.items(&self.field.descriptor).enumerate() {
             let path = self.path.index(index);
-            Check { field: self.field, path: &path, sink: &mut *self.sink }.value(rules, item);
+            Check { field: self.field, path: &path, sink: &mut *self.sink }.value(rules, &item);
         }
     }
 
-    fn map(&mut self, rules: &MapRules, map: &std::collections::HashMap<MapKey, Value>) {
-        let n_pairs = map.len() as u64;
+    /// Reports each item that is there before. Sorts short hashes: the items themselves can be as many as the text has bytes.
+    fn unique(&mut self, message: &Message) {
+        let mut hashes: Vec<(u64, u32)> = Vec::new();
+        for (index, item) in message.items(&self.field.descriptor).enumerate() {
+            hashes.push((hash(&item), u32::try_from(index).unwrap_or(u32::MAX)));
+        }
+        hashes.sort_unstable();
+        for same in hashes.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() > 1) {
+            let Some((_, first)) = same.first() else { continue };
+            for (_, index) in same.iter().skip(1) {
+                let path = self.path.index(*index as usize);
+                let text = format!("the item is there twice, first as number {first}");
+                (self.sink)(Finding::error("pgv-unique", &path, text));
+            }
+        }
+    }
+
+    fn map(&mut self, rules: &MapRules, message: &Message) {
+        let n_pairs = message.entries(&self.field.descriptor).count() as u64;
         if rules.ignore_empty() && n_pairs == 0 {
             return;
         }
@@ -151,26 +172,22 @@ impl Check<'_> {
         if let Some(most) = rules.max_pairs.filter(|most| n_pairs > *most) {
             self.fail("pgv-items", format!("must have at most {most} pair(s), has {n_pairs}"));
         }
-        let mut entries: Vec<_> = map.iter().collect();
-        entries.sort_by_key(|(key, _)| *key);
-        for (key, value) in entries {
-            let text = key_text(key);
+        for (key, value) in message.entries(&self.field.descriptor) {
+            let text = key_text(&key);
             let path = self.path.key(&text);
             let mut check = Check { field: self.field, path: &path, sink: &mut *self.sink };
             if let Some(rules) = &rules.keys {
-                check.value(rules, &key.clone().into());
+                check.value(rules, &Item::Scalar(key.into()));
             }
             if let Some(rules) = &rules.values {
-                check.value(rules, value);
+                check.value(rules, &value);
             }
         }
     }
 
-    fn duration(&mut self, rules: &DurationRules, message: &DynamicMessage) {
-        let seconds =
-            message.get_field_by_name("seconds").and_then(|value| value.as_i64()).unwrap_or_default();
-        let nanos = message.get_field_by_name("nanos").and_then(|value| value.as_i32()).unwrap_or_default();
-        let found = (seconds, nanos);
+    fn duration(&mut self, rules: &DurationRules, message: &Message) {
+        let Some(found) = seconds_and_nanos(message) else { return };
+        let (seconds, nanos) = found;
         let bounds = [
             (&rules.lt, "less than", std::cmp::Ordering::Less, false),
             (&rules.lte, "at most", std::cmp::Ordering::Less, true),
@@ -197,13 +214,25 @@ impl Check<'_> {
 }
 
 /// The value inside a wrapper such as `UInt32Value`: rules are about it.
-fn unwrap(message: &DynamicMessage) -> Option<Value> {
-    let descriptor = message.descriptor();
-    let name = descriptor.full_name().strip_prefix("google.protobuf.")?;
+fn unwrap(message: &Message) -> Option<Item> {
+    let name = message.name().strip_prefix("google.protobuf.")?;
     if !crate::convert::known::is_wrapper(name) {
         return None;
     }
-    message.get_field_by_name("value").map(std::borrow::Cow::into_owned)
+    let field = message.descriptor().get_field_by_name("value")?;
+    Some(message.value(&field).unwrap_or_else(|| default_of(&field)))
+}
+
+/// Equal for equal items, and for no others that anybody will find.
+fn hash(item: &Item) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    match item {
+        Item::Message(message) => message.bytes().hash(&mut hasher),
+        Item::Scalar(Value::String(text)) => text.hash(&mut hasher),
+        Item::Scalar(Value::Bytes(bytes)) => bytes.hash(&mut hasher),
+        Item::Scalar(value) => format!("{value:?}").hash(&mut hasher),
+    }
+    hasher.finish()
 }
 
 fn format_seconds(seconds: i64, nanos: i32) -> String {

@@ -1,11 +1,7 @@
 //! `Any`s: of which type they are, and what is in them.
 
-use prost_reflect::DynamicMessage;
-
-use crate::lint::text;
-
 /// Full name of the message in an `Any`; of a `TypedStruct`, of the message that it stands for (row B14).
-pub(super) fn type_of(inner: &crate::inner::Inner, any: &DynamicMessage) -> String {
+pub(super) fn type_of(inner: &crate::inner::Inner, any: &Message) -> String {
     let url = text(any, "type_url").unwrap_or_default();
     let name = after_slash(&url).to_owned();
     if !TYPED_STRUCTS.contains(&&*name) {
@@ -26,3 +22,4 @@ fn after_slash(url: &str) -> &str {
 }
 
 const TYPED_STRUCTS: [&str; 2] = ["udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct"];
+use crate::message::{Message, text};

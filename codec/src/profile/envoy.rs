@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use prost_reflect::{DynamicMessage, ReflectMessage};
 use xds_cache::{Profile, ResourceKey, ResourceType};
 
 use super::Effect::Rejected;
@@ -12,7 +11,7 @@ use super::any::{short, type_of};
 use super::reach::{Asker, Resources, decode};
 use super::rule::{Fault, Rule, Rules, Scope, Side, When, duration_at, enum_at, has, number_at};
 use crate::inner::Inner;
-use crate::lint::{child, list, text};
+use crate::message::{Message, child, list, text};
 use crate::path::Path;
 use crate::walk::walk;
 
@@ -59,8 +58,8 @@ pub(super) fn lint(inner: &Inner, resources: &Resources<'_>) -> Vec<ProfileFindi
     findings
 }
 
-fn check(rules: &Rules, message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
-    match message.descriptor().full_name() {
+fn check(rules: &Rules, message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
+    match message.name() {
         "envoy.config.cluster.v3.Cluster" => cluster(message, path, scope),
         "envoy.config.endpoint.v3.LocalityLbEndpoints" if has(message, "lb_endpoints") => {
             rules.check(message, path, scope);
@@ -74,7 +73,7 @@ fn check(rules: &Rules, message: &DynamicMessage, path: &Path<'_>, scope: &mut S
     }
 }
 
-fn cluster(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+fn cluster(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let custom = child(message, "cluster_type").and_then(|custom| child(&custom, "typed_config"));
     let custom = custom.map(|any| type_of(scope.inner, &any));
     let discovery = enum_at(message, "type");
@@ -124,7 +123,7 @@ fn cluster(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
 
 /// Row D44: clusters that balance themselves must say so, and no others may.
 fn lb_policy(
-    message: &DynamicMessage,
+    message: &Message,
     provides: Option<&str>,
     is_built_in: bool,
     path: &Path<'_>,
@@ -153,7 +152,7 @@ fn lb_policy(
 }
 
 /// Row D50: only DNS clusters take host names.
-fn addresses(assignment: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+fn addresses(assignment: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let localities_path = path.field("endpoints");
     for (index, locality) in list(assignment, "endpoints").iter().enumerate() {
         let locality_path = localities_path.index(index);
@@ -174,7 +173,7 @@ fn addresses(assignment: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>
 }
 
 /// What ends a connection's or a request's way must be last.
-fn filter_chain(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+fn filter_chain(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let list_path = path.field("filters");
     let types = types(&list(message, "filters"), scope.inner);
     for (index, name) in types.iter().enumerate() {
@@ -186,7 +185,7 @@ fn filter_chain(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>
     }
 }
 
-fn http_filters(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+fn http_filters(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let list_path = path.field("http_filters");
     let types = types(&list(message, "http_filters"), scope.inner);
     let fault = Fault::new("D42", Rejected, "envoy-terminal-filter");
@@ -202,12 +201,12 @@ fn http_filters(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>
     }
 }
 
-fn types(filters: &[DynamicMessage], inner: &Inner) -> Vec<String> {
+fn types(filters: &[Message], inner: &Inner) -> Vec<String> {
     let configs = filters.iter().map(|filter| child(filter, "typed_config"));
     configs.map(|any| any.map(|any| type_of(inner, &any)).unwrap_or_default()).collect()
 }
 
-fn retry_policy(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+fn retry_policy(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let Some(backoff) = child(message, "retry_back_off") else { return };
     if let (Some(base), Some(max)) =
         (duration_at(&backoff, "base_interval"), duration_at(&backoff, "max_interval"))

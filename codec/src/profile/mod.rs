@@ -12,7 +12,7 @@ use xds_cache::{Origin, Profile, Resource, ResourceKey};
 
 use crate::Codec;
 use crate::diagnostic::{Diagnostic, Place, Severity};
-use crate::document::Tree;
+use crate::document::{Position, Tree};
 use crate::finding::Finding;
 use crate::path::{Step, format_steps};
 
@@ -142,8 +142,8 @@ impl ProfileFinding {
             None => {
                 let path = format_steps(&self.steps);
                 let place = Place { file: file.clone(), line, column };
-                let nowhere = Tree::from_json(&serde_json::Value::Null);
-                Diagnostic { place, path, ..finding.locate(&file, &nowhere) }
+                let nowhere = Tree::null(Position::default());
+                Diagnostic { place, path, ..finding.locate(&file, nowhere.root()) }
             }
         }
     }

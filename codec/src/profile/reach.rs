@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use prost_reflect::DynamicMessage;
 use xds_cache::{Resource, ResourceKey, ResourceType};
 
+use crate::encode::canonical;
 use crate::inner::Inner;
-use crate::lint::child;
+use crate::message::{Message, child};
 
 /// The resources that are judged together, by key.
 pub(super) struct Resources<'a> {
@@ -59,12 +59,12 @@ impl<'a> Resources<'a> {
 }
 
 /// The message of a resource, if its bytes are one.
-pub(super) fn decode(inner: &Inner, resource: &Resource) -> Option<DynamicMessage> {
+pub(super) fn decode(inner: &Inner, resource: &Resource) -> Option<Message> {
     let descriptor = inner.message_of_url(resource.resource_type().type_url())?;
-    DynamicMessage::decode(descriptor, resource.value().clone()).ok()
+    canonical(inner, &descriptor, resource.value())
 }
 
-fn asker(message: &DynamicMessage, listener: &Resource) -> Asker {
+fn asker(message: &Message, listener: &Resource) -> Asker {
     if child(message, "api_listener").is_some() {
         return Asker::GrpcClient;
     }

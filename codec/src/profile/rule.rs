@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use prost_reflect::{DynamicMessage, ReflectMessage, Value};
+use prost_reflect::Value;
 use xds_cache::{Profile, Resource};
 
 use super::{Effect, ProfileFinding};
 use crate::inner::Inner;
-use crate::lint::child;
+use crate::message::{Item, Message, child, default_of, seconds_and_nanos};
 use crate::path::{Path, Step, format_steps};
 
 /// As whose configuration a resource is read.
@@ -73,16 +73,19 @@ impl Rule {
         Self { suggestion: Some(suggestion), ..self }
     }
 
-    fn applies(&self, message: &DynamicMessage, field: &str) -> bool {
+    fn applies(&self, message: &Message, field: &str) -> bool {
         let value = value_at(message, field);
         match self.when {
-            When::Set => value.is_some(),
-            When::Unset => value.is_none(),
+            When::Set => has(message, field),
+            When::Unset => !has(message, field),
             When::True => value.is_some_and(|value| value.as_bool() == Some(true)),
             When::Zero => value.is_some_and(|value| number(&value) == Some(0)),
             When::Above(limit) => value.is_some_and(|value| number(&value).is_some_and(|n| n > limit)),
             When::Is(numbers) => numbers.contains(&enum_at(message, field)),
-            When::BadDuration => value.is_some_and(|value| is_bad_duration(&value)),
+            When::BadDuration => {
+                let bounds = 0..=MAX_DURATION_SECONDS * 1_000_000_000;
+                duration_at(message, field).is_some_and(|nanos| !bounds.contains(&nanos))
+            }
         }
     }
 }
@@ -100,9 +103,8 @@ impl Rules {
     }
 
     /// Reports each rule that the message breaks.
-    pub(super) fn check(&self, message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
-        let descriptor = message.descriptor();
-        for rule in self.0.get(descriptor.full_name()).map(Vec::as_slice).unwrap_or_default() {
+    pub(super) fn check(&self, message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
+        for rule in self.0.get(message.name()).map(Vec::as_slice).unwrap_or_default() {
             if rule.side.is_some_and(|side| side != scope.side) {
                 continue;
             }
@@ -181,59 +183,64 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// The value of a field that is set, wrappers such as `UInt32Value` opened; follows dots.
-pub(super) fn value_at(message: &DynamicMessage, field: &str) -> Option<Value> {
+/// The value of a single field that is set, wrappers such as `UInt32Value` opened; follows dots. Any other message has none.
+pub(super) fn value_at(message: &Message, field: &str) -> Option<Value> {
+    match item_at(message, field)? {
+        Item::Scalar(value) => Some(value),
+        Item::Message(message) => {
+            let name = message.name();
+            if !(name.starts_with("google.protobuf.") && name.ends_with("Value"))
+                || name == "google.protobuf.Value"
+            {
+                return None;
+            }
+            let field = message.descriptor().get_field_by_name("value")?;
+            let value = message.value(&field).unwrap_or_else(|| default_of(&field));
+            value.as_scalar().cloned()
+        }
+    }
+}
+
+/// The values of a list of numbers, texts or enums; follows dots.
+pub(super) fn values_at(message: &Message, field: &str) -> Vec<Value> {
     let Some((first, rest)) = field.split_once('.') else {
-        let descriptor = message.descriptor().get_field_by_name(field)?;
-        let value = message.has_field(&descriptor).then(|| message.get_field(&descriptor).into_owned())?;
-        return Some(opened(value));
+        let Some(field) = message.descriptor().get_field_by_name(field) else { return Vec::new() };
+        return message.items(&field).filter_map(|item| item.as_scalar().cloned()).collect();
     };
-    value_at(&child(message, first)?, rest)
+    child(message, first).map(|child| values_at(&child, rest)).unwrap_or_default()
+}
+
+/// The value of a field that is set, or one value of a list or map; follows dots.
+fn item_at(message: &Message, field: &str) -> Option<Item> {
+    match field.split_once('.') {
+        Some((first, rest)) => item_at(&child(message, first)?, rest),
+        None => message.items(&message.descriptor().get_field_by_name(field)?).next(),
+    }
 }
 
 /// Whether a field is set.
-pub(super) fn has(message: &DynamicMessage, field: &str) -> bool {
-    value_at(message, field).is_some()
+pub(super) fn has(message: &Message, field: &str) -> bool {
+    item_at(message, field).is_some()
 }
 
 /// A number that is set; wrappers opened.
-pub(super) fn number_at(message: &DynamicMessage, field: &str) -> Option<u64> {
+pub(super) fn number_at(message: &Message, field: &str) -> Option<u64> {
     number(&value_at(message, field)?)
 }
 
 /// The number of an enum; 0 if it is not set.
-pub(super) fn enum_at(message: &DynamicMessage, field: &str) -> i32 {
+pub(super) fn enum_at(message: &Message, field: &str) -> i32 {
     value_at(message, field).and_then(|value| value.as_enum_number()).unwrap_or_default()
 }
 
 /// Nanoseconds of a duration that is set.
-pub(super) fn duration_at(message: &DynamicMessage, field: &str) -> Option<i128> {
-    nanoseconds(&value_at(message, field)?)
-}
-
-fn opened(value: Value) -> Value {
-    let Value::Message(message) = &value else { return value };
-    let descriptor = message.descriptor();
-    let name = descriptor.full_name();
-    if name.starts_with("google.protobuf.") && name.ends_with("Value") && name != "google.protobuf.Value" {
-        return message.get_field_by_name("value").map_or(value.clone(), |inner| inner.into_owned());
-    }
-    value
+pub(super) fn duration_at(message: &Message, field: &str) -> Option<i128> {
+    let (seconds, nanos) = seconds_and_nanos(item_at(message, field)?.as_message()?)?;
+    Some(i128::from(seconds) * 1_000_000_000 + i128::from(nanos))
 }
 
 fn number(value: &Value) -> Option<u64> {
     value.as_u32().map(u64::from).or_else(|| value.as_u64())
-}
-
-fn is_bad_duration(value: &Value) -> bool {
-    nanoseconds(value).is_some_and(|nanos| !(0..=MAX_DURATION_SECONDS * 1_000_000_000).contains(&nanos))
-}
-
-fn nanoseconds(value: &Value) -> Option<i128> {
-    let message = value.as_message()?;
-    let seconds = message.get_field_by_name("seconds")?.as_i64()?;
-    let nanos = message.get_field_by_name("nanos")?.as_i32()?;
-    Some(i128::from(seconds) * 1_000_000_000 + i128::from(nanos))
 }
 
 /// Nobody reads more of one resource.

@@ -6,16 +6,15 @@
 
 use std::collections::BTreeSet;
 
-use prost_reflect::{DynamicMessage, ReflectMessage, Value};
 use xds_cache::{Name, Profile, ResourceKey, ResourceType};
 
 use super::Effect::Ignored;
 use super::ProfileFinding;
 use super::reach::{Asker, Resources, decode};
-use super::rule::{Fault, Scope, Side, enum_at, has, value_at};
+use super::rule::{Fault, Scope, Side, enum_at, has, value_at, values_at};
 use crate::encode::decode_any;
 use crate::inner::Inner;
-use crate::lint::{child, entries, list, text};
+use crate::message::{Message, child, entries, list, text};
 use crate::path::Path;
 use crate::walk::walk;
 
@@ -33,7 +32,7 @@ pub(super) fn lint(inner: &Inner, resources: &Resources<'_>, profile: Profile) -
     for (_, listener) in resources.listeners(inner).into_iter().filter(|(one, _)| *one == asker) {
         let Some(message) = decode(inner, listener) else { continue };
         walk(inner, &message, &mut |_, message| {
-            if message.descriptor().full_name() == MANAGER {
+            if message.name() == MANAGER {
                 left.extend(sticky_clusters(inner, resources, message));
             }
         });
@@ -67,14 +66,13 @@ pub(super) fn lint(inner: &Inner, resources: &Resources<'_>, profile: Profile) -
 }
 
 /// The clusters to which requests stick by what an HTTP connection manager and its routes say.
-fn sticky_clusters(inner: &Inner, resources: &Resources<'_>, manager: &DynamicMessage) -> Vec<Name> {
+fn sticky_clusters(inner: &Inner, resources: &Resources<'_>, manager: &Message) -> Vec<Name> {
     let filters: Vec<(String, bool)> = list(manager, "http_filters")
         .iter()
         .filter_map(|filter| {
             let content = decode_any(inner, &child(filter, "typed_config")?)?;
             let is_on = has(&content, "session_state") && !is_true(filter, "disabled");
-            (content.descriptor().full_name() == FILTER)
-                .then(|| (text(filter, "name").unwrap_or_default(), is_on))
+            (content.name() == FILTER).then(|| (text(filter, "name").unwrap_or_default(), is_on))
         })
         .collect();
     if filters.is_empty() {
@@ -86,7 +84,7 @@ fn sticky_clusters(inner: &Inner, resources: &Resources<'_>, manager: &DynamicMe
         decode(inner, resources.find(&key)?)
     };
     let Some(routes) = child(manager, "route_config").or_else(named) else { return Vec::new() };
-    let said = |message: &DynamicMessage, filters: &[(String, bool)]| overridden(inner, message, filters);
+    let said = |message: &Message, filters: &[(String, bool)]| overridden(inner, message, filters);
     let filters = said(&routes, &filters);
     let mut clusters = Vec::new();
     for host in list(&routes, "virtual_hosts") {
@@ -106,8 +104,8 @@ fn sticky_clusters(inner: &Inner, resources: &Resources<'_>, manager: &DynamicMe
 }
 
 /// Which filters keep sessions, by name, once a message with overrides has been read.
-fn overridden(inner: &Inner, message: &DynamicMessage, filters: &[(String, bool)]) -> Vec<(String, bool)> {
-    let said = entries(message, "typed_per_filter_config");
+fn overridden(inner: &Inner, message: &Message, filters: &[(String, bool)]) -> Vec<(String, bool)> {
+    let said: Vec<_> = entries(message, "typed_per_filter_config").collect();
     let over = |(name, is_on): &(String, bool)| {
         let any = said.iter().find(|(of, _)| of == name).map(|(_, any)| any);
         (name.clone(), any.and_then(|any| override_of(inner, any)).unwrap_or(*is_on))
@@ -116,9 +114,9 @@ fn overridden(inner: &Inner, message: &DynamicMessage, filters: &[(String, bool)
 }
 
 /// Whether an override makes the filter keep sessions; `None` if it does not say.
-fn override_of(inner: &Inner, any: &DynamicMessage) -> Option<bool> {
+fn override_of(inner: &Inner, any: &Message) -> Option<bool> {
     let mut content = decode_any(inner, any)?;
-    if content.descriptor().full_name() == FILTER_CONFIG {
+    if content.name() == FILTER_CONFIG {
         if is_true(&content, "disabled") {
             return Some(false);
         }
@@ -131,13 +129,12 @@ fn override_of(inner: &Inner, any: &DynamicMessage) -> Option<bool> {
 }
 
 /// Whether endpoints that are `DRAINING` get the requests of their sessions.
-fn keeps_draining(cluster: &DynamicMessage) -> bool {
-    let statuses = value_at(cluster, "common_lb_config.override_host_status.statuses");
-    let statuses = statuses.as_ref().and_then(Value::as_list).unwrap_or_default();
+fn keeps_draining(cluster: &Message) -> bool {
+    let statuses = values_at(cluster, "common_lb_config.override_host_status.statuses");
     statuses.iter().any(|status| status.as_enum_number() == Some(DRAINING))
 }
 
-fn is_true(message: &DynamicMessage, field: &str) -> bool {
+fn is_true(message: &Message, field: &str) -> bool {
     value_at(message, field).is_some_and(|value| value.as_bool() == Some(true))
 }
 

@@ -5,11 +5,10 @@
 
 use std::collections::HashSet;
 
-use prost_reflect::{DynamicMessage, ReflectMessage};
 use xds_cache::{Name, Origin, Reference, Resource, ResourceKey, ResourceType};
 
 use crate::inner::Inner;
-use crate::lint::{child, text, texts};
+use crate::message::{Message, child, enum_number, text, texts};
 use crate::path::Path;
 use crate::walk::walk;
 
@@ -57,22 +56,53 @@ pub fn dangling<'a>(resources: impl Iterator<Item = &'a Resource>) -> Vec<Dangli
 }
 
 /// What a message names, in the order of its fields.
-pub(crate) fn find(inner: &Inner, key: &ResourceKey, message: &DynamicMessage) -> Vec<Reference> {
-    let mut found = Vec::new();
+///
+/// # Errors
+///
+/// If these are more than [`MAX_REFERENCES`] besides one for every 16 bytes of the message: how many they may be.
+pub(crate) fn find(inner: &Inner, key: &ResourceKey, message: &Message) -> Result<Vec<Reference>, usize> {
+    let most = MAX_REFERENCES + message.bytes().len() / 16;
+    let mut found = Found { list: Vec::new(), most };
     walk(inner, message, &mut |path, message| of_message(message, path, &mut found));
-    found.retain(|reference| reference.to != *key);
-    found
+    let mut list = found.list;
+    if list.len() > most {
+        return Err(most);
+    }
+    list.retain(|reference| reference.to != *key);
+    Ok(list)
 }
 
+/// References as they are found.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) list: Vec<Reference>,
+    /// How many are kept, and one more; of the default none.
+    pub(crate) most: usize,
+}
+
+impl Found {
+    fn push(&mut self, reference: Reference) {
+        if self.list.len() <= self.most {
+            self.list.push(reference);
+        }
+    }
+}
+
+/// References of a short resource. One takes some 150 bytes, and a list of clusters can name one with every four of its own.
+const MAX_REFERENCES: usize = 10_000;
+
 /// What one message names, without those below it; the resource itself too if it does.
-pub(crate) fn of_message(message: &DynamicMessage, path: &Path<'_>, found: &mut Vec<Reference>) {
-    let descriptor = message.descriptor();
-    for row in rows_of(descriptor.full_name()) {
+pub(crate) fn of_message(message: &Message, path: &Path<'_>, found: &mut Found) {
+    for row in rows_of(message.name()) {
         follow(row, message, path, found);
     }
-    match descriptor.full_name() {
-        "envoy.config.cluster.v3.Cluster" => found.extend(load_assignment(message, path)),
-        "envoy.config.route.v3.RouteConfiguration" => found.extend(virtual_hosts(message, path)),
+    match message.name() {
+        "envoy.config.cluster.v3.Cluster" => {
+            load_assignment(message, path).into_iter().for_each(|one| found.push(one));
+        }
+        "envoy.config.route.v3.RouteConfiguration" => {
+            virtual_hosts(message, path).into_iter().for_each(|one| found.push(one));
+        }
         _ => {}
     }
 }
@@ -84,7 +114,7 @@ fn rows_of(message: &str) -> &'static [Row] {
     rows.get(..n_rows).unwrap_or_default()
 }
 
-fn follow(row: &Row, message: &DynamicMessage, path: &Path<'_>, found: &mut Vec<Reference>) {
+fn follow(row: &Row, message: &Message, path: &Path<'_>, found: &mut Found) {
     let is_served = match row.served {
         Served::Always => true,
         Served::By(source) => child(message, source).is_some_and(|source| is_xds(&source)),
@@ -99,19 +129,16 @@ fn follow(row: &Row, message: &DynamicMessage, path: &Path<'_>, found: &mut Vec<
     if let Some(name) = text(message, row.field) {
         found.push(reference(&row.to, &name, &path));
     }
-    for (index, name) in texts(message, row.field).iter().enumerate() {
-        found.push(reference(&row.to, name, &path.index(index)));
+    for (index, name) in texts(message, row.field).enumerate() {
+        found.push(reference(&row.to, &name, &path.index(index)));
     }
 }
 
 /// An EDS cluster asks for its service name, or for its own.
-fn load_assignment(message: &DynamicMessage, path: &Path<'_>) -> Option<Reference> {
+fn load_assignment(message: &Message, path: &Path<'_>) -> Option<Reference> {
     let eds = child(message, "eds_cluster_config")?;
     child(&eds, "eds_config").filter(is_xds)?;
-    let discovery_type = message.descriptor().get_field_by_name("type")?;
-    let is_eds =
-        message.has_field(&discovery_type) && message.get_field(&discovery_type).as_enum_number() == Some(3);
-    if !is_eds {
+    if enum_number(message, "type") != 3 {
         return None;
     }
     let eds_path = path.field("eds_cluster_config");
@@ -127,14 +154,14 @@ fn load_assignment(message: &DynamicMessage, path: &Path<'_>) -> Option<Referenc
 }
 
 /// With VHDS, hosts are asked for one by one as `route configuration/host`.
-fn virtual_hosts(message: &DynamicMessage, path: &Path<'_>) -> Option<Reference> {
+fn virtual_hosts(message: &Message, path: &Path<'_>) -> Option<Reference> {
     child(&child(message, "vhds")?, "config_source").filter(is_xds)?;
     let name = text(message, "name")?;
     Some(reference(&ResourceType::VirtualHost, &format!("{name}/*"), &path.field("vhds")))
 }
 
 /// Whether a `ConfigSource` or `ExtensionConfigSource` is a management server and not a file.
-fn is_xds(source: &DynamicMessage) -> bool {
+fn is_xds(source: &Message) -> bool {
     if let Some(source) = child(source, "config_source") {
         return is_xds(&source);
     }

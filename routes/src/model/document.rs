@@ -9,7 +9,7 @@ use xds_codec::{Diagnostic, Place, Severity};
 
 use super::{
     Backend, BackendTlsPolicy, ConfigMap, EndpointSlice, Gateway, HttpRouteGroup, Namespace, ReferenceGrant,
-    Route, Secret, Service, TrafficSplit,
+    Route, Secret, Service, Source, TrafficSplit,
 };
 
 /// The kinds that are read. The native form is read into them: its listeners are [`Gateway`](Kind::Gateway)s, its backends
@@ -236,7 +236,7 @@ pub struct Document {
     /// The document as it was written, without `status` and `metadata.managedFields`: what is stored and shown, and what
     /// gives the same document when it is read again. Of the native form, a document of its own with only this part in it.
     /// **Holds secrets** if it is a Secret.
-    pub source: Arc<serde_json::Value>,
+    pub source: Arc<Source>,
 }
 
 /// What a document says.

@@ -9,6 +9,7 @@ mod hostname;
 mod policy;
 mod route;
 mod service;
+mod source;
 mod split;
 
 pub use backend::{Backend, BackendMember, BackendSource, LbPolicy, NativeTls, StaticEndpoint};
@@ -27,4 +28,5 @@ pub use service::{
     AddressType, ConfigMap, EndpointSlice, Namespace, Secret, Service, ServicePort, SliceEndpoint, SlicePort,
     TargetPort,
 };
+pub use source::Source;
 pub use split::{GroupMatch, HttpRouteGroup, SplitBackend, TrafficSplit};

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use xds_codec::document::{Number, TreeValue};
-use xds_codec::{Diagnostic, Place, Severity, Tree, echo, echo_name, nearest};
+use xds_codec::document::{Node, Number, Position, TreeValue};
+use xds_codec::{Diagnostic, Limits, Place, Severity, echo, echo_name, nearest};
 
 use crate::model::Spot;
 
@@ -51,7 +51,9 @@ impl Reader {
         message: String,
         suggestion: Option<&str>,
     ) {
-        if self.diagnostics.len() >= MAX_DIAGNOSTICS && severity != Severity::Error {
+        // What was found first stays, so that what is marked as secret stays marked.
+        let most = if severity == Severity::Error { MAX_DIAGNOSTICS + MAX_ERRORS } else { MAX_DIAGNOSTICS };
+        if self.diagnostics.len() >= most {
             return;
         }
         self.diagnostics.push(Diagnostic {
@@ -94,13 +96,13 @@ impl Reader {
 /// A value and where it is.
 #[derive(Clone)]
 pub(crate) struct Value<'t> {
-    pub(crate) tree: &'t Tree,
+    pub(crate) tree: Node<'t>,
     pub(crate) spot: Spot,
 }
 
 impl<'t> Value<'t> {
     /// A whole document.
-    pub(crate) fn root(tree: &'t Tree) -> Self {
+    pub(crate) fn root(tree: Node<'t>) -> Self {
         Self { tree, spot: spot(tree, "".into()) }
     }
 
@@ -126,12 +128,12 @@ impl<'t> Value<'t> {
         }
         let item =
             |(index, tree)| Self { tree, spot: spot(tree, format!("{}[{index}]", self.spot.path).into()) };
-        items.iter().take(max).enumerate().map(item).collect()
+        items.take(max).enumerate().map(item).collect()
     }
 
     /// The items of a list of at least one and at most `max`, as [`list`](Self::list) has them.
     pub(crate) fn list_of_some(&self, max: usize, reader: &mut Reader) -> Vec<Self> {
-        if self.tree.as_list().is_some_and(<[_]>::is_empty) {
+        if self.tree.as_list().is_some_and(|items| items.len() == 0) {
             reader.error("too-few-items", &self.spot, "there has to be at least one item");
         }
         self.list(max, reader)
@@ -171,7 +173,7 @@ impl<'t> Value<'t> {
 
     /// A whole number from `least` to `most`. `10.0` is one; text is none.
     pub(crate) fn integer(&self, least: i64, most: i64, reader: &mut Reader) -> Option<i64> {
-        let number = match self.tree.value {
+        let number = match self.tree.value() {
             TreeValue::Number(Number::Integer(number)) => i64::try_from(number).ok(),
             #[expect(clippy::cast_possible_truncation, reason = "whole and far inside the bounds of i64")]
             TreeValue::Number(Number::Float(number)) if number.fract() == 0.0 && number.abs() < 1e15 => {
@@ -202,7 +204,7 @@ impl<'t> Value<'t> {
 
     /// `true` or `false`.
     pub(crate) fn truth(&self, reader: &mut Reader) -> Option<bool> {
-        if let TreeValue::Bool(truth) = self.tree.value {
+        if let TreeValue::Bool(truth) = self.tree.value() {
             return Some(truth);
         }
         self.wrong("true or false", reader);
@@ -222,7 +224,7 @@ impl<'t> Value<'t> {
 
     /// Whether it is an object.
     pub(crate) fn is_object(&self) -> bool {
-        matches!(self.tree.value, TreeValue::Object(_))
+        self.tree.is_object()
     }
 
     /// Whether it is a list.
@@ -238,7 +240,7 @@ impl<'t> Value<'t> {
 
     /// The value for a message: short values themselves, others by their kind.
     fn shown(&self) -> String {
-        match &self.tree.value {
+        match self.tree.value() {
             TreeValue::Number(number) => number.to_string(),
             TreeValue::String(text) => echo(text),
             TreeValue::Bool(truth) => truth.to_string(),
@@ -286,15 +288,22 @@ impl<'t> Object<'t> {
     }
 
     /// Every entry as a value with its key, for maps whose keys are the user's. In order of the keys: their order in the text says
-    /// nothing, so that nothing comes of another one.
-    pub(crate) fn entries(&self) -> Vec<(&'t str, Value<'t>)> {
-        let entries = self.value.tree.entries().iter();
+    /// nothing, so that nothing comes of another one. An error and nothing if there are more than a map of its size may have.
+    pub(crate) fn entries(&self, reader: &mut Reader) -> Vec<(&'t str, Value<'t>)> {
+        let entries = self.value.tree.entries();
+        let most = Limits::max_objects(entries.n_bytes());
+        if entries.len() > most {
+            let message =
+                format!("there are {} entries, at most {most} are allowed in its size", entries.len());
+            reader.error("too-many-items", self.spot(), message);
+            return Vec::new();
+        }
         let mut entries: Vec<_> = entries
             .map(|entry| {
                 let path = format!("{}[{:?}]", self.value.spot.path, entry.key).into();
                 let position = entry.position;
                 let spot = Spot { path, line: position.line, column: position.column };
-                (entry.key.as_str(), Value { tree: &entry.value, spot })
+                (entry.key, Value { tree: entry.value, spot })
             })
             .collect();
         entries.sort_by_key(|(key, _)| *key);
@@ -304,13 +313,13 @@ impl<'t> Object<'t> {
     /// Warns of every field that was not asked for, with the one that was probably meant.
     pub(crate) fn finish(self, reader: &mut Reader) {
         for entry in self.value.tree.entries() {
-            if self.known.contains(&entry.key.as_str()) {
+            if self.known.contains(&entry.key) {
                 continue;
             }
-            let path = join(&self.value.spot.path, &entry.key);
+            let path = join(&self.value.spot.path, entry.key);
             let spot = Spot { path, line: entry.position.line, column: entry.position.column };
-            let message = format!("unknown field {}, which is left out", echo_name(&entry.key));
-            let suggestion = nearest(&entry.key, self.known.iter().copied());
+            let message = format!("unknown field {}, which is left out", echo_name(entry.key));
+            let suggestion = nearest(entry.key, self.known.iter().copied());
             reader.push(Severity::Warning, "unknown-field", &spot, message, suggestion);
         }
     }
@@ -338,8 +347,9 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     (n_parts > 0).then_some(total)
 }
 
-fn spot(tree: &Tree, path: Arc<str>) -> Spot {
-    Spot { path, line: tree.position.line, column: tree.position.column }
+fn spot(tree: Node<'_>, path: Arc<str>) -> Spot {
+    let Position { line, column } = tree.position();
+    Spot { path, line, column }
 }
 
 fn join(path: &str, name: &str) -> Arc<str> {
@@ -354,6 +364,9 @@ fn join(path: &str, name: &str) -> Arc<str> {
 
 /// Nobody reads more of one document.
 const MAX_DIAGNOSTICS: usize = 100;
+
+/// Errors that are kept behind as many warnings, of which the first [`MAX_DIAGNOSTICS`] are told.
+const MAX_ERRORS: usize = 100;
 
 #[cfg(test)]
 mod tests {

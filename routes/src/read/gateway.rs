@@ -43,7 +43,7 @@ pub(crate) fn read_gateway(
 
 /// Reads `spec.tls`, of which nothing is supported.
 fn read_gateway_tls(mut tls: Object<'_>, reader: &mut Reader) {
-    if let Some(frontend) = tls.take("frontend").filter(|frontend| !frontend.tree.entries().is_empty()) {
+    if let Some(frontend) = tls.take("frontend").filter(|frontend| frontend.tree.entries().len() > 0) {
         reader.error("unsupported", &frontend.spot, NO_CLIENT_CERTIFICATES);
     }
     if let Some(backend) = tls.take("backend") {
@@ -142,7 +142,7 @@ fn read_tls(value: &Value<'_>, protocol: &str, context: &Context<'_>, reader: &m
         // Not a warning: whoever asks for certificates must not get a listener that serves everyone.
         reader.error("unsupported", &frontend.spot, NO_CLIENT_CERTIFICATES);
     }
-    let has_options = options.is_some_and(|options| !options.tree.entries().is_empty());
+    let has_options = options.is_some_and(|options| options.tree.entries().len() > 0);
     if terminates && items.is_empty() && !has_options {
         let message = "certificateRefs or options must be specified when mode is Terminate";
         reader.error("missing-field", &value.spot, message);

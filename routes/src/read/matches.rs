@@ -55,8 +55,8 @@ fn read_header_map(value: &Value<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
     let values = object.need("values", reader);
     object.finish(reader);
     let Some(values) = values.and_then(|values| values.object(reader)) else { return headers };
-    for (name, value) in values.entries() {
-        let text = match &value.tree.value {
+    for (name, value) in values.entries(reader) {
+        let text = match value.tree.value() {
             TreeValue::String(_) => match value.bounded_text(1, 4_096, reader) {
                 Some(text) => text.to_owned(),
                 None => continue,

@@ -146,7 +146,7 @@ fn is_dns_name(text: &str) -> bool {
 pub(crate) fn read_map(value: &Value<'_>, reader: &mut Reader) -> Vec<(String, String)> {
     let Some(object) = value.object(reader) else { return Vec::new() };
     let mut pairs = Vec::new();
-    for (key, value) in object.entries() {
+    for (key, value) in object.entries(reader) {
         if let Some(text) = value.text(reader) {
             pairs.push((key.to_owned(), text.to_owned()));
         }
@@ -158,7 +158,7 @@ pub(crate) fn read_map(value: &Value<'_>, reader: &mut Reader) -> Vec<(String, S
 /// How long the cluster of a Service or Backend drains, and its endpoints.
 fn read_drain_annotations(value: &Value<'_>, reader: &mut Reader) -> DrainPolicy {
     let mut drain = DrainPolicy::default();
-    for (key, value) in value.object(reader).iter().flat_map(Object::entries) {
+    for (key, value) in value.object(reader).map(|map| map.entries(reader)).unwrap_or_default() {
         let time = match key.strip_prefix(METADATA).and_then(|key| key.strip_prefix('/')) {
             Some(DRAIN_ENDPOINTS) => &mut drain.endpoints,
             Some(DRAIN_CLUSTER) => &mut drain.clusters,

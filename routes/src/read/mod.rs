@@ -30,9 +30,10 @@ mod testing;
 
 use std::sync::Arc;
 
+use xds_codec::document::{Node, Position};
 use xds_codec::{Diagnostic, Place, Tree, echo_name};
 
-use crate::model::{Document, DocumentKey, Kind, Namespace, Spec, Spot};
+use crate::model::{Document, DocumentKey, Kind, Namespace, Source, Spec, Spot};
 use fields::{Object, Reader, Value};
 use kinds::{Age, Named};
 pub use stand_in::stand_in;
@@ -84,10 +85,11 @@ impl Context<'_> {
 /// form with `version: xds-server/v1`.
 #[must_use]
 pub fn read(file: &Arc<str>, tree: &Tree) -> ReadOutcome {
+    let (whole, tree) = (tree, tree.root());
     let has_kind = tree.get("apiVersion").is_some() || tree.get("kind").is_some();
-    let version = tree.get("version").and_then(Tree::as_str).unwrap_or_default();
+    let version = tree.get("version").and_then(Node::as_str).unwrap_or_default();
     if !has_kind && version == native::VERSION {
-        return native::read(file, tree);
+        return native::read(file, whole);
     }
     if !has_kind && version.starts_with("xds-server/") {
         return refuse_native(file, tree, version);
@@ -138,7 +140,7 @@ pub fn read(file: &Arc<str>, tree: &Tree) -> ReadOutcome {
 }
 
 /// Refuses a document in another version of the native form.
-fn refuse_native(file: &Arc<str>, tree: &Tree, version: &str) -> ReadOutcome {
+fn refuse_native(file: &Arc<str>, tree: Node<'_>, version: &str) -> ReadOutcome {
     let mut reader = Reader::new(file);
     let spot = Spot { path: "version".into(), ..Value::root(tree).spot };
     let message = format!("the native form has no version {}", echo_name(version));
@@ -149,7 +151,7 @@ fn refuse_native(file: &Arc<str>, tree: &Tree, version: &str) -> ReadOutcome {
 /// Reads a document of a known kind and version.
 fn read_object(
     file: &Arc<str>,
-    tree: &Tree,
+    tree: Node<'_>,
     kind: Kind,
     api_version: &str,
     mut object: Object<'_>,
@@ -174,7 +176,7 @@ fn read_object(
         let stand_in = stand_in::of_broken(file, tree, &key);
         return one(file, tree, key, Err(diagnostics), stand_in);
     };
-    let source = Arc::new(source_of(tree));
+    let source = Arc::new(Source::of_document(tree));
     let document = Document { key: key.clone(), place: place_of(file, tree), meta, spec, source };
     one(file, tree, key, Ok((Arc::new(document), diagnostics)), None)
 }
@@ -206,7 +208,7 @@ fn read_spec(object: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader
 
 fn one(
     file: &Arc<str>,
-    tree: &Tree,
+    tree: Node<'_>,
     key: DocumentKey,
     outcome: Result<(Arc<Document>, Vec<Diagnostic>), Vec<Diagnostic>>,
     stand_in: Option<Arc<Document>>,
@@ -214,18 +216,7 @@ fn one(
     ReadOutcome::Objects(vec![ReadObject { key, place: place_of(file, tree), outcome, stand_in }])
 }
 
-fn place_of(file: &Arc<str>, tree: &Tree) -> Place {
-    Place { file: Arc::clone(file), line: tree.position.line, column: tree.position.column }
-}
-
-/// The document without what a cluster adds to it, in the order of the text.
-fn source_of(tree: &Tree) -> serde_json::Value {
-    let mut source = tree.to_json();
-    if let Some(document) = source.as_object_mut() {
-        document.shift_remove("status");
-        if let Some(metadata) = document.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
-            metadata.shift_remove("managedFields");
-        }
-    }
-    source
+fn place_of(file: &Arc<str>, tree: Node<'_>) -> Place {
+    let Position { line, column } = tree.position();
+    Place { file: Arc::clone(file), line, column }
 }

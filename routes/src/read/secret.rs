@@ -59,12 +59,12 @@ fn entries_of<'t>(map: &Value<'t>, reader: &mut Reader) -> Vec<(&'t str, Value<'
         reader.error("wrong-type", &map.spot, message);
         return Vec::new();
     }
-    map.object(reader).map(|map| map.entries()).unwrap_or_default()
+    map.object(reader).map(|map| map.entries(reader)).unwrap_or_default()
 }
 
 /// A secret text; empty for null, as Kubernetes has it.
 fn secret_text<'t>(value: &Value<'t>, reader: &mut Reader) -> Option<&'t str> {
-    match &value.tree.value {
+    match value.tree.value() {
         TreeValue::String(text) => Some(text),
         TreeValue::Null => Some(""),
         TreeValue::Bool(_) | TreeValue::Number(_) | TreeValue::List(_) | TreeValue::Object(_) => {

@@ -34,7 +34,8 @@ pub(crate) fn read_service(
     let (is_headless, has_cluster_ip) =
         cluster_ip.map_or((false, false), |value| read_cluster_ip(&value, reader));
     let ports = spec.take("ports");
-    let is_empty = ports.as_ref().is_none_or(|ports| ports.tree.as_list().is_some_and(<[_]>::is_empty));
+    let is_empty =
+        ports.as_ref().is_none_or(|ports| ports.tree.as_list().is_some_and(|items| items.len() == 0));
     if is_empty && !is_external && !is_headless {
         reader.error("missing-field", spec.spot(), "a service has at least one port under `ports`");
     }
@@ -124,7 +125,7 @@ fn read_port(value: &Value<'_>, reader: &mut Reader) -> Option<(ServicePort, boo
 
 /// A number, or the name of a container's port. A number in quotes is taken as one: no name is made of digits only.
 fn read_target(value: &Value<'_>, reader: &mut Reader) -> Option<TargetPort> {
-    if !matches!(value.tree.value, TreeValue::String(_)) {
+    if !matches!(value.tree.value(), TreeValue::String(_)) {
         return value.port(reader).map(TargetPort::Number);
     }
     let text = value.bounded_text(1, 63, reader)?;

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use xds_codec::{Tree, echo};
+use xds_codec::document::Node;
+use xds_codec::echo;
 
 use super::Context;
 use super::address::{parse_dns_name, parse_ip, read_ip};
@@ -69,7 +70,7 @@ pub(crate) fn read_endpoints(
 /// The service that a slice belongs to. What is wrong with the labels is told by whoever reads the metadata.
 fn service_label(document: &mut Object<'_>) -> Option<String> {
     let metadata = document.take("metadata")?;
-    let label = metadata.tree.get("labels")?.get(SERVICE_LABEL).and_then(Tree::as_str)?;
+    let label = metadata.tree.get("labels")?.get(SERVICE_LABEL).and_then(Node::as_str)?;
     Some(label.to_owned()).filter(|label| !label.is_empty())
 }
 

@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use xds_codec::Tree;
+use xds_codec::document::Node;
 
 use super::backend_ref::read_local_object;
 use super::fields::{Object, Reader, Value};
 use super::meta::read_section_name;
-use super::{Context, place_of, source_of};
-use crate::model::{BackendTlsPolicy, Document, DocumentKey, Kind, Meta, ObjectRef, Spec};
+use super::{Context, place_of};
+use crate::model::{BackendTlsPolicy, Document, DocumentKey, Kind, Meta, ObjectRef, Source, Spec};
 
 /// What holds in place of documents of one key, of which none can be used because there are several: a policy of the targets of
 /// all, under which every request fails. `None` for every other kind.
@@ -32,7 +32,7 @@ pub fn stand_in<'d>(documents: impl IntoIterator<Item = &'d Document>) -> Option
 /// The same for a document with errors; `None` if no target of it can be read either.
 ///
 /// Its age is not believed: another policy for a target holds.
-pub(super) fn of_broken(file: &Arc<str>, tree: &Tree, key: &DocumentKey) -> Option<Arc<Document>> {
+pub(super) fn of_broken(file: &Arc<str>, tree: Node<'_>, key: &DocumentKey) -> Option<Arc<Document>> {
     if key.kind != Kind::BackendTlsPolicy {
         return None;
     }
@@ -58,7 +58,7 @@ pub(super) fn of_broken(file: &Arc<str>, tree: &Tree, key: &DocumentKey) -> Opti
         place: place_of(file, tree),
         meta: Meta::default(),
         spec: Spec::BackendTlsPolicy(policy),
-        source: Arc::new(source_of(tree)),
+        source: Arc::new(Source::of_document(tree)),
     }))
 }
 

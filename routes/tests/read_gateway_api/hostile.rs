@@ -137,7 +137,7 @@ proptest! {
             match object.outcome {
                 Ok((read_document, diagnostics)) => {
                     prop_assert!(!has_errors(&diagnostics));
-                    prop_assert_eq!(&*read_document.source, &document);
+                    prop_assert_eq!(&read_document.source.json(), &document);
                 }
                 Err(diagnostics) => prop_assert!(has_errors(&diagnostics)),
             }

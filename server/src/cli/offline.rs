@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use clap::ArgAction;
+use clap::builder::BoolishValueParser;
 use xds_api::document::{self, ConditionPart, DocumentState, Translated};
 use xds_cache::{Generated, Groups, Layer, layer};
 use xds_codec::{Codec, Diagnostic, Limits, Place};
@@ -15,7 +17,7 @@ use crate::config::routes::RouteArgs;
 use crate::config::units::parse_size;
 use crate::control::documents;
 use crate::source::load::{Loaded, Options, State, load};
-use crate::source::read::{Reader, Scan};
+use crate::source::read::{ReadOptions, Reader, Scan};
 use crate::source::timing::Removals;
 use crate::telemetry::chain;
 
@@ -29,6 +31,15 @@ pub(crate) struct FilesArgs {
     #[arg(long, env = "XDS_SERVER_MAX_FILE_BYTES", value_name = "SIZE", default_value = "10MiB",
         value_parser = parse_size)]
     pub(crate) max_file_bytes: usize,
+    /// Follow symbolic links that lead out of what is watched; else they are errors
+    #[arg(long, env = "XDS_SERVER_FOLLOW_SYMLINKS", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
+        value_parser = BoolishValueParser::new())]
+    pub(crate) follow_symlinks: bool,
+    /// How many values a document of a file or body may have: lists, objects and scalars
+    #[arg(long, env = "XDS_SERVER_MAX_DOCUMENT_VALUES", value_name = "N",
+        default_value_t = xds_codec::Limits::DEFAULT_DOCUMENT_VALUES)]
+    pub(crate) max_document_values: usize,
     #[command(flatten)]
     pub(crate) routes: RouteArgs,
 }
@@ -55,9 +66,18 @@ impl Offline {
     ///
     /// Only if this program itself is broken; what is wrong with files is among the diagnostics.
     pub(crate) fn read(args: &FilesArgs) -> Result<Self, Failure> {
-        let (_, scan) = Reader::new(&args.paths, args.max_file_bytes).scan(|_| false);
+        let options = ReadOptions {
+            max_file_bytes: args.max_file_bytes,
+            follows_links: args.follow_symlinks,
+            ..ReadOptions::default()
+        };
+        let (_, scan) = Reader::new(&args.paths, options).scan(|_| false);
         let codec = Codec::new().map_err(|error| Failure::Failed(chain(&error)))?;
-        let limits = Limits { max_bytes: args.max_file_bytes, ..Limits::default() };
+        let limits = Limits {
+            max_bytes: args.max_file_bytes,
+            max_document_values: args.max_document_values,
+            ..Limits::default()
+        };
         let options = Options { removals: Removals::Due, is_partial_start: false };
         let Loaded { state, load, .. } =
             load(&State::default(), &scan, options, SystemTime::now(), |path, content| {

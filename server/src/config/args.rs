@@ -100,6 +100,15 @@ pub struct SourceArgs {
     #[arg(long, env = "XDS_SERVER_MAX_FILE_BYTES", value_name = "SIZE", default_value = "10MiB",
         value_parser = parse_size)]
     pub max_file_bytes: usize,
+    /// Follow symbolic links that lead out of what is watched; else they are errors
+    #[arg(long, env = "XDS_SERVER_FOLLOW_SYMLINKS", default_value = "false", action = ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
+        value_parser = BoolishValueParser::new())]
+    pub follow_symlinks: bool,
+    /// How many values a document of a file or body may have: lists, objects and scalars
+    #[arg(long, env = "XDS_SERVER_MAX_DOCUMENT_VALUES", value_name = "N",
+        default_value_t = xds_codec::Limits::DEFAULT_DOCUMENT_VALUES)]
+    pub max_document_values: usize,
 }
 
 /// Who may connect.

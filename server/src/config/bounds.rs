@@ -17,6 +17,8 @@ pub(super) fn check(args: &ServeArgs) -> Result<(), ConfigError> {
         // Faster polling would only heat the machine: the kernel tells most changes at once.
         (args.sources.poll_interval >= millis(100), "poll-interval", "100ms"),
         (args.sources.max_file_bytes >= 1, "max-file-bytes", "1"),
+        // The route documents of the examples have up to a hundred; less would only look like a limit.
+        (args.sources.max_document_values >= 1_000, "max-document-values", "1000"),
         (limits.keepalive_interval >= millis(100), "keepalive-interval", "100ms"),
         (limits.keepalive_timeout >= millis(100), "keepalive-timeout", "100ms"),
         (args.loads.load_report_interval >= MIN_LOAD_REPORT_INTERVAL, "load-report-interval", "1s"),

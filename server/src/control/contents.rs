@@ -77,7 +77,7 @@ impl Shared {
 /// The same of a document.
 fn content_of_document(document: &GroupedDocument) -> Bytes {
     let shown = redacted(&document.document);
-    if shown == *document.document.source {
+    if shown == document.document.source.json() {
         return documents::record(document);
     }
     let version = content_hash_of(&document.document, &document.group);

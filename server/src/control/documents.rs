@@ -139,7 +139,7 @@ pub(crate) fn patched(owned: &Arc<GroupedDocuments>, patch: &DocumentPatch) -> A
 }
 
 fn without_lines(document: &Arc<Document>) -> Arc<Document> {
-    of_json(&document.key, &document.source).unwrap_or_else(|_| Arc::clone(document))
+    of_json(&document.key, &document.source.json()).unwrap_or_else(|_| Arc::clone(document))
 }
 
 /// Reads the source of a document.
@@ -162,7 +162,7 @@ fn of_json(key: &DocumentKey, source: &Value) -> Result<Arc<Document>, String> {
 
 /// A document as it is stored. Holds secrets if it is a Secret.
 pub(crate) fn record(document: &GroupedDocument) -> Bytes {
-    json!({"group": document.group.as_str(), "source": *document.document.source}).to_string().into()
+    json!({"group": document.group.as_str(), "source": document.document.source.json()}).to_string().into()
 }
 
 /// The same along with the path of the file that it is of, if any.
@@ -172,7 +172,7 @@ pub(crate) fn record_with_path(document: &GroupedDocument) -> Bytes {
         return record(document);
     }
     let GroupedDocument { document, group } = document;
-    json!({"group": group.as_str(), "source": *document.source, "path": **path}).to_string().into()
+    json!({"group": group.as_str(), "source": document.source.json(), "path": **path}).to_string().into()
 }
 
 /// Reads what [`record`] or [`record_with_path`] wrote.

@@ -10,6 +10,7 @@ use xds_api::document::GroupedDocuments;
 use xds_api::handle::FileStatus;
 use xds_cache::Layer;
 
+pub mod deadline;
 mod events;
 pub mod load;
 pub mod names;

@@ -3,12 +3,17 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::fs::OFlags;
 use xds_cache::Version;
 
-use crate::source::walk::{Stamp, Walk, Walker};
+use crate::source::deadline::Hands;
+use crate::source::walk::{Bounds, Stamp, Walk, Walker, leads_out};
 
 /// All files as they were at one time.
 #[derive(Clone, Debug, Default)]
@@ -65,6 +70,12 @@ pub enum FileFault {
     /// Somebody writes to it all the time.
     #[error("the file changes while it is read")]
     Changing,
+    /// It was exchanged for a link since it was found.
+    #[error("{0}")]
+    Outside(String),
+    /// Reading does not end.
+    #[error("reading the file takes longer than {} s; is it on a network file system that is gone?", .0.as_secs())]
+    Hanging(Duration),
 }
 
 impl FileFault {
@@ -75,28 +86,49 @@ impl FileFault {
             Self::Unreadable(_) => "unreadable-file",
             Self::TooLarge { .. } => "file-too-large",
             Self::Changing => "changing-file",
+            Self::Outside(_) => "outside-link",
+            Self::Hanging(_) => "hanging-file",
         }
     }
 }
 
+/// How files are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// The largest file.
+    pub max_file_bytes: usize,
+    /// Whether symbolic links may lead out of the roots.
+    pub follows_links: bool,
+    /// How long the file system may be silent.
+    pub deadline: Duration,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self { max_file_bytes: 10 << 20, follows_links: false, deadline: DEADLINE }
+    }
+}
+
 /// Reads the watched roots again and again.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Reader {
     walker: Walker,
-    max_file_bytes: usize,
+    options: ReadOptions,
+    hands: Hands,
 }
 
 impl Reader {
     /// Roots are files or directories.
     #[must_use]
-    pub fn new(roots: &[PathBuf], max_file_bytes: usize) -> Self {
-        Self { walker: Walker::new(roots), max_file_bytes }
+    pub fn new(roots: &[PathBuf], options: ReadOptions) -> Self {
+        let walker = Walker::new(roots, options.follows_links);
+        Self { walker, options, hands: Hands::new(options.deadline) }
     }
 
-    /// Walks through the roots without reading files. Blocks.
+    /// Walks through the roots without reading files. Blocks, as long as the file system answers.
     #[must_use]
     pub fn walk(&mut self) -> Walk {
-        self.walker.walk()
+        self.walker.walk(&mut self.hands).0
     }
 
     /// Reads everything now, and says where it was found. Blocks.
@@ -108,14 +140,14 @@ impl Reader {
         let mut n_tries = 0;
         loop {
             n_tries += 1;
-            let mut walk = self.walker.walk();
+            let (mut walk, bounds) = self.walker.walk(&mut self.hands);
             let is_new = watch(&walk);
             if is_new && n_tries < MAX_TRIES {
                 continue;
             }
             let mut scan = Scan { faults: walk.faults.clone(), is_settled: !is_new, ..Scan::default() };
             for path in walk.files.keys() {
-                let read = match read_file(Path::new(&**path), self.max_file_bytes) {
+                let read = match self.read_file(path, &bounds) {
                     Ok(read) => read,
                     // Removed since the walk, which therefore is not the newest one.
                     Err(Vanished) => {
@@ -127,9 +159,7 @@ impl Reader {
                 scan.files.insert(Arc::clone(path), read);
             }
             // A ConfigMap swaps all its files at once: half of them from before the swap would be neither version.
-            let is_same =
-                |(link, target): (&PathBuf, &PathBuf)| fs::read_link(link).is_ok_and(|now| now == *target);
-            scan.is_settled &= walk.links.iter().all(is_same);
+            scan.is_settled &= self.lead_the_same(&walk.links);
             if scan.is_settled || n_tries == MAX_TRIES {
                 if !scan.is_settled {
                     // Stamps that no later walk can have make the next poll read again.
@@ -145,9 +175,29 @@ impl Reader {
 #[derive(Debug)]
 struct Vanished;
 
-fn read_file(path: &Path, limit: usize) -> Result<FileRead, Vanished> {
+impl Reader {
+    fn read_file(&mut self, path: &Arc<str>, bounds: &Arc<Bounds>) -> Result<FileRead, Vanished> {
+        let (limit, file, bounds) = (self.options.max_file_bytes, Arc::clone(path), Arc::clone(bounds));
+        let read = self.hands.run(path, move |_| read_file(Path::new(&*file), limit, &bounds));
+        read.unwrap_or(Ok(Err(FileFault::Hanging(self.options.deadline))))
+    }
+
+    /// Whether links lead where they led when they were found.
+    fn lead_the_same(&mut self, links: &BTreeMap<PathBuf, PathBuf>) -> bool {
+        let links = links.clone();
+        let is_same = self.hands.run("links", move |progress| {
+            links.iter().all(|(link, target)| {
+                progress.step();
+                fs::read_link(link).is_ok_and(|now| now == *target)
+            })
+        });
+        is_same.unwrap_or_default()
+    }
+}
+
+fn read_file(path: &Path, limit: usize, bounds: &Bounds) -> Result<FileRead, Vanished> {
     for _ in 0..MAX_TRIES {
-        match try_read(path, limit) {
+        match try_read(path, limit, bounds) {
             Ok(Some(read)) => return Ok(read),
             Ok(None) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Vanished),
@@ -161,11 +211,20 @@ fn read_file(path: &Path, limit: usize) -> Result<FileRead, Vanished> {
 }
 
 /// Returns `None` if somebody wrote to the file meanwhile.
-fn try_read(path: &Path, limit: usize) -> io::Result<Option<FileRead>> {
-    let file = File::open(path)?;
+///
+/// What was found by the walk may be something else by now: a pipe, whose opening would wait for a writer, or a link to a file
+/// that is none of ours. So it is opened without waiting, and judged by what was opened.
+fn try_read(path: &Path, limit: usize, bounds: &Bounds) -> io::Result<Option<FileRead>> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     let before = file.metadata()?;
     if !before.is_file() {
         return Err(io::Error::other("not a regular file"));
+    }
+    match real_path(path, &file, &before)? {
+        None => return Ok(None),
+        Some(real) if !bounds.hold(&real) => return Ok(Some(Err(FileFault::Outside(leads_out(&real))))),
+        Some(_) => {}
     }
     if before.len() > limit as u64 {
         return Ok(Some(Err(FileFault::TooLarge { bytes: before.len(), limit })));
@@ -176,6 +235,20 @@ fn try_read(path: &Path, limit: usize) -> io::Result<Option<FileRead>> {
     let is_whole = Stamp::of(&before) == Stamp::of(&after) && bytes.len() as u64 == after.len();
     Ok(is_whole.then(|| Ok(FileContent::new(&bytes))))
 }
+
+/// Where an open file is, without links; `None` if it is no longer there.
+fn real_path(path: &Path, file: &File, opened: &fs::Metadata) -> io::Result<Option<PathBuf>> {
+    // The kernel knows, whatever became of the path since; other systems have no such directory.
+    if let Ok(real) = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) {
+        return Ok(Some(real).filter(|_| opened.nlink() > 0));
+    }
+    let real = fs::canonicalize(path)?;
+    let is_same = fs::symlink_metadata(&real).is_ok_and(|found| Stamp::of(&found) == Stamp::of(opened));
+    Ok(is_same.then_some(real))
+}
+
+/// How long a file system may be silent. Ten megabytes take a slow network file system a second.
+pub const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A swap or a save takes microseconds; what changes five times in a row is being written all the time.
 const MAX_TRIES: usize = 5;

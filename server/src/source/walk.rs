@@ -1,6 +1,7 @@
 //! Which files there are: one walk through the watched roots.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::io;
@@ -8,6 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::source::deadline::{Hands, Hangs, Progress};
 use crate::source::names::{CONFIG_MAP_LINK, is_configuration, is_ignored};
 
 /// What a walk found. Equal walks mean that nothing has changed that `stat` can see.
@@ -67,18 +69,43 @@ pub struct Directory {
     pub only: Option<Vec<OsString>>,
 }
 
+/// What of the file system belongs to the watched files.
+#[derive(Clone, Debug, Default)]
+pub struct Bounds {
+    /// The roots without any links in them.
+    real_roots: Vec<PathBuf>,
+    /// Whether links may lead anywhere.
+    follows_links: bool,
+}
+
+impl Bounds {
+    /// Whether a path without links in it is, or lies below, a watched root.
+    #[must_use]
+    pub fn hold(&self, real: &Path) -> bool {
+        self.follows_links || self.real_roots.iter().any(|root| real.starts_with(root))
+    }
+}
+
 /// Walks through roots again and again.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Walker {
     roots: Vec<PathBuf>,
+    follows_links: bool,
     /// The device of each root when files were last found in it.
     devices: BTreeMap<PathBuf, u64>,
+}
+
+/// What one root is when it is walked.
+struct Root {
+    path: PathBuf,
+    /// The root without links; `None` if there is nothing, or it cannot be told.
+    real: Option<PathBuf>,
 }
 
 impl Walker {
     /// Roots are files or directories; `./a` and `a` are the same one, and one within another adds nothing.
     #[must_use]
-    pub fn new(roots: &[PathBuf]) -> Self {
+    pub fn new(roots: &[PathBuf], follows_links: bool) -> Self {
         let mut clean: Vec<PathBuf> = Vec::new();
         for root in roots {
             let root = without_dots(root);
@@ -86,40 +113,92 @@ impl Walker {
                 clean.push(root);
             }
         }
-        Self { roots: clean, devices: BTreeMap::new() }
+        Self { roots: clean, follows_links, devices: BTreeMap::new() }
     }
 
-    /// Walks now. Blocks.
+    /// Walks now, and says what belongs to the roots. Blocks, at each root no longer than `hands` wait.
     #[must_use]
-    pub fn walk(&mut self) -> Walk {
+    pub fn walk(&mut self, hands: &mut Hands) -> (Walk, Arc<Bounds>) {
         let mut walk = Walk::default();
-        for (index, root) in self.roots.iter().enumerate() {
-            let (before, after) = (self.roots.iter().take(index), self.roots.iter().skip(index + 1));
+        let mut roots = Vec::new();
+        for path in &self.roots {
+            let root = path.clone();
+            match hands.run(&about(path), move |_| fs::canonicalize(root).ok()) {
+                Ok(real) => roots.push(Root { path: path.clone(), real }),
+                Err(Hangs) => fault(&mut walk, path, HANGS),
+            }
+        }
+        let real_roots = roots.iter().filter_map(|root| root.real.clone()).collect();
+        let bounds = Arc::new(Bounds { real_roots, follows_links: self.follows_links });
+        for (index, root) in roots.iter().enumerate() {
+            let (before, after) = (roots.iter().take(index), roots.iter().skip(index + 1));
             // Of two that are the same directory, the first one is walked.
             let is_covered = before.clone().any(|outer| covers(outer, root))
                 || after.clone().any(|outer| covers(outer, root) && !covers(root, outer));
-            if !is_covered {
-                walk_root(root, &mut walk);
+            if is_covered {
+                continue;
+            }
+            let (path, bounds) = (root.path.clone(), Arc::clone(&bounds));
+            let walked = hands.run(&about(&root.path), move |progress| {
+                let mut walk = Walk::default();
+                Walking { bounds: &bounds, progress, walk: &mut walk }.root(&path);
+                let device = fs::metadata(&path).ok().map(|metadata| metadata.dev());
+                (walk, device)
+            });
+            match walked {
+                Ok((mut of_root, device)) => {
+                    self.notice_unmounted(&root.path, device, &mut of_root);
+                    walk.merge(of_root);
+                }
+                Err(Hangs) => fault(&mut walk, &root.path, HANGS),
             }
         }
-        self.notice_unmounted(&mut walk);
-        walk
+        (walk, bounds)
     }
 
     /// A root that has lost all its files and lies on another device than before was unmounted, not emptied.
-    fn notice_unmounted(&mut self, walk: &mut Walk) {
-        for root in &self.roots {
-            let Ok(metadata) = fs::metadata(root) else { continue };
-            let has_files = walk.files.keys().any(|path| is_below(path, &root.to_string_lossy()));
-            if has_files {
-                self.devices.insert(root.clone(), metadata.dev());
-            } else if self.devices.get(root).is_some_and(|device| *device != metadata.dev()) {
-                let message =
-                    "the directory is empty and on another file system than before; is it unmounted?";
-                fault(walk, root, message);
+    fn notice_unmounted(&mut self, root: &Path, device: Option<u64>, walk: &mut Walk) {
+        let Some(device) = device else { return };
+        if !walk.files.is_empty() {
+            self.devices.insert(root.to_owned(), device);
+        } else if self.devices.get(root).is_some_and(|before| *before != device) {
+            let message = "the directory is empty and on another file system than before; is it unmounted?";
+            fault(walk, root, message);
+        }
+    }
+}
+
+impl Walk {
+    /// Adds what was found in another root.
+    fn merge(&mut self, other: Self) {
+        self.files.extend(other.files);
+        self.faults.extend(other.faults);
+        self.links.extend(other.links);
+        for (path, directory) in other.directories {
+            match self.directories.entry(path) {
+                Entry::Vacant(entry) => _ = entry.insert(directory),
+                Entry::Occupied(mut entry) => entry.get_mut().merge(directory),
             }
         }
     }
+}
+
+impl Directory {
+    fn merge(&mut self, other: Self) {
+        match (&mut self.only, other.only) {
+            (Some(only), Some(more)) => {
+                let more: Vec<_> = more.into_iter().filter(|name| !only.contains(name)).collect();
+                only.extend(more);
+            }
+            (only, None) => *only = None,
+            (None, Some(_)) => {}
+        }
+    }
+}
+
+/// How work about a root is named; reading a file of the same path is other work.
+fn about(root: &Path) -> String {
+    format!("root {}", root.display())
 }
 
 /// Whether `path` is `directory` or lies below it, both as text.
@@ -129,80 +208,112 @@ pub fn is_below(path: &str, directory: &str) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn walk_root(root: &Path, walk: &mut Walk) {
-    note_parent(root, walk);
-    if let Ok(target) = fs::read_link(root) {
-        if let Ok(real) = fs::canonicalize(root) {
-            note_parent(&real, walk);
+/// One walk through a root.
+struct Walking<'w> {
+    bounds: &'w Bounds,
+    progress: &'w Progress,
+    walk: &'w mut Walk,
+}
+
+impl Walking<'_> {
+    fn root(&mut self, root: &Path) {
+        note_parent(root, self.walk);
+        if let Ok(target) = fs::read_link(root) {
+            if let Ok(real) = fs::canonicalize(root) {
+                note_parent(&real, self.walk);
+            }
+            self.walk.links.insert(root.to_owned(), target);
         }
-        walk.links.insert(root.to_owned(), target);
+        match fs::metadata(root) {
+            Ok(metadata) if metadata.is_dir() => self.directory(root, &metadata, &mut Vec::new()),
+            Ok(metadata) if metadata.is_file() => self.file(root, &metadata),
+            Ok(_) => fault(self.walk, root, "neither a file nor a directory"),
+            Err(error) => fault(self.walk, root, &describe(&error)),
+        }
     }
-    match fs::metadata(root) {
-        Ok(metadata) if metadata.is_dir() => walk_directory(root, &metadata, &mut Vec::new(), walk),
-        Ok(metadata) if metadata.is_file() => note_file(root, &metadata, walk),
-        Ok(_) => fault(walk, root, "neither a file nor a directory"),
-        Err(error) => fault(walk, root, &describe(&error)),
+
+    fn directory(&mut self, path: &Path, metadata: &Metadata, above: &mut Vec<FileId>) {
+        let id = FileId::of(metadata);
+        if above.contains(&id) {
+            tracing::debug!(path = %path.display(), "a symbolic link leads back to a directory above it");
+            return;
+        }
+        let walk = &mut *self.walk;
+        if above.len() == MAX_DEPTH {
+            return fault(
+                walk,
+                path,
+                "directories are nested too deeply; do symbolic links lead in circles?",
+            );
+        }
+        if walk.directories.len() >= MAX_DIRECTORIES || walk.files.len() >= MAX_FILES {
+            return fault(walk, path, "too many files and directories; do symbolic links lead in circles?");
+        }
+        walk.directories.insert(path.to_owned(), Directory { id, only: None });
+        if let Ok(target) = fs::read_link(path.join(CONFIG_MAP_LINK)) {
+            walk.links.insert(path.join(CONFIG_MAP_LINK), target);
+        }
+        let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let mut names: Vec<OsString> = match entries {
+            Ok(entries) => entries.into_iter().map(|entry| entry.file_name()).collect(),
+            Err(error) => return fault(walk, path, &describe(&error)),
+        };
+        names.sort();
+        above.push(id);
+        for name in names {
+            self.progress.step();
+            self.entry(&path.join(&name), &name.to_string_lossy(), above);
+        }
+        above.pop();
+    }
+
+    fn entry(&mut self, path: &Path, name: &str, above: &mut Vec<FileId>) {
+        if is_ignored(name) {
+            return;
+        }
+        // What has another extension is no configuration; what has none may be a directory.
+        let is_wanted = is_configuration(name) || !name.contains('.');
+        if let Ok(target) = fs::read_link(path) {
+            self.walk.links.insert(path.to_owned(), target);
+            // A link that leads nowhere is told below.
+            let real = fs::canonicalize(path).ok();
+            if let Some(real) = real.filter(|real| !self.bounds.hold(real)) {
+                if is_wanted && (is_configuration(name) || real.is_dir()) {
+                    fault(self.walk, path, &leads_out(&real));
+                }
+                return;
+            }
+        }
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => self.directory(path, &metadata, above),
+            Ok(_) if !is_configuration(name) => {}
+            Ok(metadata) if metadata.is_file() => self.file(path, &metadata),
+            Ok(_) => fault(self.walk, path, "not a regular file"),
+            // A file that was removed since the directory was read is gone; a link that leads nowhere is a fault.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_err() => {}
+            Err(error) if is_wanted => fault(self.walk, path, &describe(&error)),
+            Err(_) => {}
+        }
+    }
+
+    fn file(&mut self, path: &Path, metadata: &Metadata) {
+        let Some(shown) = path.to_str() else { return fault(self.walk, path, "the name is not UTF-8") };
+        self.walk.files.insert(shown.into(), Stamp::of(metadata));
+        if self.walk.links.contains_key(path)
+            && let Ok(real) = fs::canonicalize(path)
+        {
+            note_parent(&real, self.walk);
+        }
     }
 }
 
-fn walk_directory(path: &Path, metadata: &Metadata, above: &mut Vec<FileId>, walk: &mut Walk) {
-    let id = FileId::of(metadata);
-    if above.contains(&id) {
-        tracing::debug!(path = %path.display(), "a symbolic link leads back to a directory above it");
-        return;
-    }
-    if above.len() == MAX_DEPTH {
-        return fault(walk, path, "directories are nested too deeply; do symbolic links lead in circles?");
-    }
-    if walk.directories.len() >= MAX_DIRECTORIES || walk.files.len() >= MAX_FILES {
-        return fault(walk, path, "too many files and directories; do symbolic links lead in circles?");
-    }
-    walk.directories.insert(path.to_owned(), Directory { id, only: None });
-    if let Ok(target) = fs::read_link(path.join(CONFIG_MAP_LINK)) {
-        walk.links.insert(path.join(CONFIG_MAP_LINK), target);
-    }
-    let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let mut names: Vec<OsString> = match entries {
-        Ok(entries) => entries.into_iter().map(|entry| entry.file_name()).collect(),
-        Err(error) => return fault(walk, path, &describe(&error)),
-    };
-    names.sort();
-    above.push(id);
-    for name in names {
-        walk_entry(&path.join(&name), &name.to_string_lossy(), above, walk);
-    }
-    above.pop();
-}
-
-fn walk_entry(path: &Path, name: &str, above: &mut Vec<FileId>, walk: &mut Walk) {
-    if is_ignored(name) {
-        return;
-    }
-    // What has another extension is no configuration; what has none may be a directory.
-    let is_wanted = is_configuration(name) || !name.contains('.');
-    if let Ok(target) = fs::read_link(path) {
-        walk.links.insert(path.to_owned(), target);
-    }
-    match fs::metadata(path) {
-        Ok(metadata) if metadata.is_dir() => walk_directory(path, &metadata, above, walk),
-        Ok(_) if !is_configuration(name) => {}
-        Ok(metadata) if metadata.is_file() => note_file(path, &metadata, walk),
-        Ok(_) => fault(walk, path, "not a regular file"),
-        // A file that was removed since the directory was read is gone; a link that leads nowhere is a fault.
-        Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_err() => {}
-        Err(error) if is_wanted => fault(walk, path, &describe(&error)),
-        Err(_) => {}
-    }
-}
-
-fn note_file(path: &Path, metadata: &Metadata, walk: &mut Walk) {
-    let Some(shown) = path.to_str() else { return fault(walk, path, "the name is not UTF-8") };
-    walk.files.insert(shown.into(), Stamp::of(metadata));
-    if walk.links.contains_key(path)
-        && let Ok(real) = fs::canonicalize(path)
-    {
-        note_parent(&real, walk);
-    }
+/// What is said of a link, or of a path behind one, that leads out of the watched roots.
+pub(super) fn leads_out(real: &Path) -> String {
+    format!(
+        "the symbolic link leads to {}, which is outside of everything that is watched: watch that too, copy it, or \
+         accept such links with --follow-symlinks",
+        real.display()
+    )
 }
 
 /// Watches for `path` itself to come, go or be replaced.
@@ -237,9 +348,9 @@ fn describe(error: &io::Error) -> String {
 }
 
 /// Whether the files of `inner`, another path, are found by walking `outer`.
-fn covers(outer: &Path, inner: &Path) -> bool {
-    let (Ok(outer), Ok(inner)) = (fs::canonicalize(outer), fs::canonicalize(inner)) else { return false };
-    let Ok(rest) = inner.strip_prefix(&outer) else { return false };
+fn covers(outer: &Root, inner: &Root) -> bool {
+    let (Some(outer), Some(inner)) = (&outer.real, &inner.real) else { return false };
+    let Ok(rest) = inner.strip_prefix(outer) else { return false };
     rest.components().all(|part| !is_ignored(&part.as_os_str().to_string_lossy()))
 }
 
@@ -248,6 +359,9 @@ fn without_dots(path: &Path) -> PathBuf {
         path.components().filter(|part| !matches!(part, std::path::Component::CurDir)).collect();
     if clean.as_os_str().is_empty() { PathBuf::from(".") } else { clean }
 }
+
+/// What is said of a root that does not answer.
+const HANGS: &str = "the file system does not answer; is it a network file system that is gone?";
 
 /// No one nests deeper by hand.
 const MAX_DEPTH: usize = 64;
@@ -263,17 +377,19 @@ mod tests {
     #[test]
     fn a_root_that_lost_its_files_with_its_file_system_is_a_fault() {
         let dir = tempfile::tempdir().unwrap();
-        let mut walker = Walker::new(&[dir.path().to_owned()]);
+        let mut walker = Walker::new(&[dir.path().to_owned()], false);
+        let mut hands = Hands::new(std::time::Duration::from_secs(10));
+        let mut walk = move |walker: &mut Walker| walker.walk(&mut hands).0;
         fs::write(dir.path().join("a.yaml"), "a").unwrap();
-        assert!(walker.walk().faults.is_empty());
+        assert!(walk(&mut walker).faults.is_empty());
         fs::remove_file(dir.path().join("a.yaml")).unwrap();
-        assert!(walker.walk().faults.is_empty(), "emptied, not unmounted");
+        assert!(walk(&mut walker).faults.is_empty(), "emptied, not unmounted");
         for device in walker.devices.values_mut() {
             *device += 1;
         }
-        assert_eq!(walker.walk().faults.len(), 1);
+        assert_eq!(walk(&mut walker).faults.len(), 1);
         fs::write(dir.path().join("a.yaml"), "a").unwrap();
-        assert!(walker.walk().faults.is_empty());
+        assert!(walk(&mut walker).faults.is_empty());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use xds_store::{LastGood, LastGoodError};
 
 use crate::source::events::Events;
 use crate::source::load::{Loaded, Options, State, load, persist};
-use crate::source::read::Reader;
+use crate::source::read::{ReadOptions, Reader};
 use crate::source::timing::{Pace, Removals, Step, Timing};
 use crate::source::walk::Walk;
 use crate::source::{Confirmation, FileLoad};
@@ -27,8 +27,10 @@ use crate::telemetry::chain;
 pub struct Parts {
     /// Files and directories.
     pub roots: Vec<PathBuf>,
-    /// The largest file in bytes.
-    pub max_file_bytes: usize,
+    /// Bounds of one file and its documents.
+    pub limits: Limits,
+    /// Whether symbolic links may lead out of what is watched.
+    pub follows_links: bool,
     /// Whether the good part of a first load with errors is served.
     pub is_partial_start: bool,
     /// How long to wait for what.
@@ -160,10 +162,17 @@ impl FileSource {
         let state = Arc::new(state);
         let dirty = Arc::new(Notify::new());
         let work = Work {
-            reader: Reader::new(&parts.roots, parts.max_file_bytes),
+            reader: Reader::new(
+                &parts.roots,
+                ReadOptions {
+                    max_file_bytes: parts.limits.max_bytes,
+                    follows_links: parts.follows_links,
+                    ..ReadOptions::default()
+                },
+            ),
             events: Events::new(Arc::clone(&dirty)),
             codec: parts.codec,
-            limits: Limits { max_bytes: parts.max_file_bytes, ..Limits::default() },
+            limits: parts.limits,
             is_partial_start: parts.is_partial_start,
             state: Arc::clone(&state),
             walk: None,

@@ -6,6 +6,7 @@
 mod client_status;
 mod disk;
 mod escapes;
+mod files;
 mod floods;
 mod http2;
 mod nodes;

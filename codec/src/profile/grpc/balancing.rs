@@ -1,12 +1,10 @@
 //! Which load balancing gRPC takes (B182 to B189).
 
-use prost_reflect::DynamicMessage;
-
 use super::super::Effect::Rejected;
 use super::super::any::{short, type_of};
 use super::super::rule::{Fault, Scope, enum_at, has, number_at};
 use crate::encode::decode_any;
-use crate::lint::{child, list};
+use crate::message::{Message, child, list};
 use crate::path::Path;
 
 /// What a policy is to gRPC.
@@ -20,7 +18,7 @@ enum Kind {
 }
 
 /// Judges `lb_policy` and what stands beside it.
-pub(super) fn balancing(cluster: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn balancing(cluster: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let has_list = has(cluster, "load_balancing_policy");
     lb_policy(cluster, has_list, path, scope);
     if !has_list {
@@ -31,7 +29,7 @@ pub(super) fn balancing(cluster: &DynamicMessage, path: &Path<'_>, scope: &mut S
     }
 }
 
-fn lb_policy(cluster: &DynamicMessage, has_list: bool, path: &Path<'_>, scope: &mut Scope<'_>) {
+fn lb_policy(cluster: &Message, has_list: bool, path: &Path<'_>, scope: &mut Scope<'_>) {
     let number = enum_at(cluster, "lb_policy");
     let name = LB_POLICIES.iter().find(|(known, _)| *known == number).map_or("this", |(_, name)| *name);
     let is_aggregate = has(cluster, "cluster_type");
@@ -69,7 +67,7 @@ fn lb_policy(cluster: &DynamicMessage, has_list: bool, path: &Path<'_>, scope: &
 }
 
 /// Rows B183 and B184.
-fn ring_hash(cluster: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+fn ring_hash(cluster: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let Some(config) = child(cluster, "ring_hash_lb_config") else { return };
     if enum_at(&config, "hash_function") != XX_HASH {
         let fault = Fault::new("B183", Rejected, "grpc-ring-hash");
@@ -86,7 +84,7 @@ fn ring_hash(cluster: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
 }
 
 /// Rows B186 and B187: the first policy that gRPC has is taken, for better or worse.
-fn policies(policy: &DynamicMessage, path: &Path<'_>, depth: usize, scope: &mut Scope<'_>) {
+fn policies(policy: &Message, path: &Path<'_>, depth: usize, scope: &mut Scope<'_>) {
     let fault = Fault::new("B186", Rejected, "grpc-load-balancing-policy");
     if depth >= MAX_NESTING {
         let text = format!("gRPC refuses policies that nest more than {MAX_NESTING} deep");
@@ -138,7 +136,7 @@ fn policies(policy: &DynamicMessage, path: &Path<'_>, depth: usize, scope: &mut 
 }
 
 /// Row B186: a policy that gRPC has is not passed over because of a bad configuration.
-fn leaf(name: &str, any: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+fn leaf(name: &str, any: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let Some(config) = decode_any(scope.inner, any) else { return };
     // XX_HASH is 1 here, and 0 is the default, which means the same.
     if name.ends_with(".RingHash") && enum_at(&config, "hash_function") == MURMUR_HASH {

@@ -1,14 +1,12 @@
 //! Clusters (B.7).
 
-use prost_reflect::DynamicMessage;
-
 use super::super::Effect::{Differs, Ignored, Rejected};
 use super::super::any::{short, type_of};
 use super::super::rule::{Fault, Rule, Scope, When, duration_at, enum_at, has, number_at};
 use super::balancing::balancing;
 use super::listener;
 use crate::encode::decode_any;
-use crate::lint::{child, list, text};
+use crate::message::{Message, child, list, text};
 use crate::path::Path;
 
 pub(super) const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
@@ -21,7 +19,7 @@ pub(super) const RULES: &[Rule] = &[Rule::new(
     "gRPC (go, java) refuses a cluster with `{}`",
 )];
 
-pub(super) fn cluster(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn cluster(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     match (child(message, "cluster_type"), enum_at(message, "type")) {
         (Some(custom), _) => aggregate(&custom, &path.field("cluster_type"), scope),
         (None, EDS) => eds(message, path, scope),
@@ -52,7 +50,7 @@ pub(super) fn cluster(message: &DynamicMessage, path: &Path<'_>, scope: &mut Sco
 }
 
 /// Rows B175 and B176.
-fn aggregate(custom: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+fn aggregate(custom: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let found = child(custom, "typed_config").map(|any| type_of(scope.inner, &any)).unwrap_or_default();
     if found != AGGREGATE {
         let fault = Fault::new("B175", Rejected, "grpc-cluster-type");
@@ -70,7 +68,7 @@ fn aggregate(custom: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
 }
 
 /// Row B171.
-fn eds(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+fn eds(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let eds_path = path.field("eds_cluster_config");
     match child(message, "eds_cluster_config").and_then(|config| child(&config, "eds_config")) {
         Some(source) => listener::config_source(&source, &eds_path.field("eds_config"), scope),
@@ -83,7 +81,7 @@ fn eds(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
 }
 
 /// Rows B173 and B174.
-fn logical_dns(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+fn logical_dns(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let fault = Fault::new("B173", Rejected, "grpc-logical-dns");
     let localities = child(message, "load_assignment").map(|it| list(&it, "endpoints")).unwrap_or_default();
     let endpoints: Vec<_> = localities.iter().flat_map(|locality| list(locality, "lb_endpoints")).collect();
@@ -117,7 +115,7 @@ fn logical_dns(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>)
 }
 
 /// Rows B191 to B193.
-fn circuit_breakers(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+fn circuit_breakers(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let Some(breakers) = child(message, "circuit_breakers") else { return };
     let path = path.field("circuit_breakers");
     let list_path = path.field("thresholds");
@@ -161,7 +159,7 @@ fn circuit_breakers(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope
 }
 
 /// Rows B194 and B197.
-fn outlier_detection(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+fn outlier_detection(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let Some(detection) = child(message, "outlier_detection") else { return };
     let path = path.field("outlier_detection");
     for field in ["interval", "base_ejection_time", "max_ejection_time"] {
@@ -179,7 +177,7 @@ fn outlier_detection(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scop
 }
 
 /// Row B201.
-fn upstream_config(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+fn upstream_config(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let Some(any) = child(message, "upstream_config").and_then(|config| child(&config, "typed_config"))
     else {
         return;

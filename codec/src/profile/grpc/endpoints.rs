@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use prost_reflect::DynamicMessage;
-
 use super::super::Effect::{Differs, Ignored, Rejected};
 use super::super::rule::{Fault, Scope, enum_at, has, number_at, value_at};
-use crate::lint::{child, list, text};
+use crate::message::{Message, child, list, text};
 use crate::path::Path;
 
-pub(super) fn load_assignment(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn load_assignment(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let ignored = Fault::new("B224", Ignored, "grpc-ignored-field");
     for field in
         ["policy.overprovisioning_factor", "policy.weighted_priority_health", "policy.endpoint_stale_after"]
@@ -42,7 +40,7 @@ struct Localities {
 }
 
 impl Localities {
-    fn locality(&mut self, locality: &DynamicMessage, index: usize, path: &Path<'_>, scope: &mut Scope<'_>) {
+    fn locality(&mut self, locality: &Message, index: usize, path: &Path<'_>, scope: &mut Scope<'_>) {
         if has(locality, "leds_cluster_locality_config") {
             let fault = Fault::new("B228", Ignored, "grpc-ignored-field");
             let text = "released gRPC clients do not know LEDS and take the locality as empty (gRFC A95)";
@@ -90,7 +88,7 @@ impl Localities {
     }
 
     /// Rows B216 to B222.
-    fn endpoint(&mut self, endpoint: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    fn endpoint(&mut self, endpoint: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         let status = enum_at(endpoint, "health_status");
         if let Some((_, name)) = DROPPED.iter().find(|(number, _)| *number == status) {
             let fault = Fault::new("B220", Differs, "grpc-health-status");
@@ -117,7 +115,7 @@ impl Localities {
         }
     }
 
-    fn address(&mut self, host: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+    fn address(&mut self, host: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
         let socket = child(host, "address").and_then(|address| child(&address, "socket_address"));
         let Some(socket) = socket else {
             let fault = Fault::new("B216", Rejected, "grpc-address");

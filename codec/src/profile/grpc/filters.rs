@@ -2,13 +2,11 @@
 
 use std::collections::HashMap;
 
-use prost_reflect::DynamicMessage;
-
 use super::super::Effect::{Differs, Ignored, Rejected};
 use super::super::any::{short, type_of};
 use super::super::rule::{Fault, Rule, Scope, Side, When, has, value_at};
 use crate::encode::decode_any;
-use crate::lint::{child, entries, list, text};
+use crate::message::{Message, child, entries, list, text};
 use crate::path::Path;
 
 pub(super) const HTTP_FILTER: &str = "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter";
@@ -94,7 +92,7 @@ const FILTERS: &[Filter] = &[
 ];
 
 /// Rows B26, B27 and B29 to B35.
-pub(super) fn http_filters(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn http_filters(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let filters = list(message, "http_filters");
     if filters.is_empty() {
         let fault = Fault::new("B26", Rejected, "grpc-no-filters");
@@ -190,7 +188,7 @@ fn is_kept(found: Option<&str>, is_optional: bool, path: &Path<'_>, scope: &mut 
 }
 
 /// Rows B134 and B169, for each entry of `typed_per_filter_config`.
-pub(super) fn overrides(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn overrides(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let map_path = path.field("typed_per_filter_config");
     for (key, any) in entries(message, "typed_per_filter_config") {
         let path = map_path.key(&key);
@@ -234,7 +232,7 @@ pub(super) fn overrides(message: &DynamicMessage, path: &Path<'_>, scope: &mut S
 }
 
 /// Row B155.
-pub(super) fn stateful_session(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn stateful_session(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let Some(state) = child(message, "session_state").and_then(|state| child(&state, "typed_config")) else {
         return;
     };

@@ -3,12 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use prost_reflect::{DynamicMessage, ReflectMessage, Value};
-
 use super::super::Effect::{Fails, Ignored, Rejected};
 use super::super::any::{short, type_of};
-use super::super::rule::{Fault, Rule, Scope, Side, When, enum_at, has, number_at, value_at};
-use crate::lint::{child, list, text, texts};
+use super::super::rule::{Fault, Rule, Scope, Side, When, enum_at, has, number_at, values_at};
+use crate::message::{Message, child, list, text, texts};
 use crate::path::Path;
 
 pub(super) const HCM: &str =
@@ -116,7 +114,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
 ];
 
-pub(super) fn listener(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn listener(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     if scope.side == Side::Client {
         return;
     }
@@ -152,7 +150,7 @@ pub(super) fn listener(message: &DynamicMessage, path: &Path<'_>, scope: &mut Sc
 }
 
 /// Row B18.
-pub(super) fn api_listener(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn api_listener(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let found = child(message, "api_listener").map(|any| type_of(scope.inner, &any)).unwrap_or_default();
     if found != HCM {
         let fault = Fault::new("B18", Rejected, "grpc-api-listener");
@@ -163,11 +161,11 @@ pub(super) fn api_listener(message: &DynamicMessage, path: &Path<'_>, scope: &mu
 }
 
 /// Rows B48 and B52.
-pub(super) fn filter_chain(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn filter_chain(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let filters = list(message, "filters");
     let filters_path = path.field("filters");
     let rejected = Fault::new("B48", Rejected, "grpc-network-filter");
-    let is_manager = |filter: &DynamicMessage| {
+    let is_manager = |filter: &Message| {
         child(filter, "typed_config").map(|any| type_of(scope.inner, &any)).as_deref() == Some(HCM)
     };
     let others = filters.iter().enumerate().filter(|(_, filter)| !is_manager(filter));
@@ -190,7 +188,7 @@ pub(super) fn filter_chain(message: &DynamicMessage, path: &Path<'_>, scope: &mu
 }
 
 /// Row B15.
-pub(super) fn config_source(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn config_source(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     if !has(message, "ads") && !has(message, "self") {
         let fault = Fault::new("B15", Rejected, "grpc-config-source");
         let text = "gRPC refuses every config source but `ads` and `self`";
@@ -199,7 +197,7 @@ pub(super) fn config_source(message: &DynamicMessage, path: &Path<'_>, scope: &m
 }
 
 /// Row B50.
-pub(super) fn cidr_range(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn cidr_range(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let prefix = text(message, "address_prefix").unwrap_or_default();
     if prefix.parse::<IpAddr>().is_err() {
         let fault = Fault::new("B50", Rejected, "grpc-address");
@@ -208,11 +206,10 @@ pub(super) fn cidr_range(message: &DynamicMessage, path: &Path<'_>, scope: &mut 
 }
 
 /// What a chain matches, once for each combination of its criteria, ranges in normal form (gRFC A36).
-fn matchers(chain: &DynamicMessage) -> BTreeSet<String> {
+fn matchers(chain: &Message) -> BTreeSet<String> {
     let Some(found) = child(chain, "filter_chain_match") else { return BTreeSet::from([String::new()]) };
     let ranges = |field| list(&found, field).iter().map(normal_range).collect::<BTreeSet<_>>();
-    let ports = value_at(&found, "source_ports");
-    let ports = ports.as_ref().and_then(Value::as_list).unwrap_or_default();
+    let ports = values_at(&found, "source_ports");
     let single = [
         format!("{:?}", number_at(&found, "destination_port")),
         format!("{:?}", text(&found, "transport_protocol")),
@@ -223,8 +220,8 @@ fn matchers(chain: &DynamicMessage) -> BTreeSet<String> {
         ranges("prefix_ranges"),
         ranges("source_prefix_ranges"),
         ports.iter().map(|port| format!("{:?}", port.as_u32())).collect(),
-        texts(&found, "server_names").into_iter().collect(),
-        texts(&found, "application_protocols").into_iter().collect(),
+        texts(&found, "server_names").collect(),
+        texts(&found, "application_protocols").collect(),
     ];
     let is_default = single == "None None 0" && columns.iter().all(BTreeSet::is_empty);
     if is_default {
@@ -239,7 +236,7 @@ fn matchers(chain: &DynamicMessage) -> BTreeSet<String> {
     rows
 }
 
-fn normal_range(range: &DynamicMessage) -> String {
+fn normal_range(range: &Message) -> String {
     let length = number_at(range, "prefix_len").unwrap_or_default();
     let masked = |bits: u128, width: u32| {
         let length = u32::try_from(length).unwrap_or(width).min(width);
@@ -249,7 +246,7 @@ fn normal_range(range: &DynamicMessage) -> String {
     match text(range, "address_prefix").unwrap_or_default().parse() {
         Ok(IpAddr::V4(address)) => masked(u128::from(u32::from(address)), 32),
         Ok(IpAddr::V6(address)) => masked(u128::from(address), 128),
-        Err(_) => format!("{:?}", range.descriptor().full_name()),
+        Err(_) => format!("{:?}", range.name()),
     }
 }
 

@@ -1,10 +1,8 @@
 //! Route matches, header matchers and regular expressions (B.5).
 
-use prost_reflect::DynamicMessage;
-
 use super::super::Effect::{Differs, Ignored, Rejected};
 use super::super::rule::{Fault, Rule, Scope, Side, When, has, value_at};
-use crate::lint::{child, list, text};
+use crate::message::{Message, child, list, text};
 use crate::path::Path;
 
 pub(super) const MATCH: &str = "envoy.config.route.v3.RouteMatch";
@@ -48,7 +46,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
 ];
 
-pub(super) fn route_match(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn route_match(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     if let Some(prefix) = text(message, "prefix")
         && !is_prefix_of_methods(&prefix)
     {
@@ -84,7 +82,7 @@ pub(super) fn route_match(message: &DynamicMessage, path: &Path<'_>, scope: &mut
 }
 
 /// Row B100.
-pub(super) fn header_matcher(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn header_matcher(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     if !SPECIFIERS.iter().any(|field| has(message, field)) {
         let fault = Fault::new("B100", Rejected, "grpc-header-match");
         let text = "gRPC refuses a header matcher that says nothing but the name; for Envoy it means `present_match`";
@@ -106,7 +104,7 @@ pub(super) fn header_matcher(message: &DynamicMessage, path: &Path<'_>, scope: &
 }
 
 /// Rows B76, B90, B103, B125 and B152.
-pub(super) fn regex(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn regex(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let Some(pattern) = text(message, "regex").filter(|pattern| pattern.len() <= MAX_REGEX_LENGTH) else {
         return;
     };
@@ -119,7 +117,7 @@ pub(super) fn regex(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope
 }
 
 /// Row B93, once for a whole route configuration: nearly every route would have it.
-pub(super) fn case_sensitivity(configuration: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn case_sensitivity(configuration: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     if scope.side == Side::Server {
         return;
     }

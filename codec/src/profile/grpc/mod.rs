@@ -5,16 +5,15 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use prost_reflect::{DynamicMessage, ReflectMessage, Value};
-use xds_cache::{Name, Profile, Reference, ResourceKey, ResourceType};
+use xds_cache::{Name, Profile, ResourceKey, ResourceType};
 
 use super::aggregate::{self, Members};
 use super::reach::{Asker, Resources, decode};
-use super::rule::{Fault, Rules, Scope, Side, has};
+use super::rule::{Fault, Rules, Scope, Side};
 use super::{Effect, ProfileFinding};
 use crate::encode::decode_any;
 use crate::inner::{Inner, MAX_ANY_DEPTH};
-use crate::lint::entries;
+use crate::message::{Message, entries};
 use crate::path::Path;
 use crate::references;
 
@@ -68,10 +67,15 @@ pub(super) fn lint(inner: &Inner, resources: &Resources<'_>) -> Linted {
         linted.reached.insert(resource.key().clone());
         let Some(message) = decode(inner, resource) else { continue };
         let scope = Scope::new(inner, Profile::Grpc, side, resource);
-        let mut visit = Visit { rules: &rules, scope, references: Vec::new(), n_anys: 0 };
+        let mut visit = Visit {
+            rules: &rules,
+            scope,
+            references: references::Found { most: usize::MAX - 1, ..Default::default() },
+            n_anys: 0,
+        };
         visit.message(&message, &Path::Root);
         linted.findings.append(&mut visit.scope.findings);
-        let followed = visit.references.into_iter().map(|reference| reference.to);
+        let followed = visit.references.list.into_iter().map(|reference| reference.to);
         let followed: Vec<_> = followed.filter(|to| FOLLOWED.contains(&to.resource_type)).collect();
         let is_cluster = *resource.resource_type() == ResourceType::Cluster;
         let clusters = followed.iter().filter(|to| to.resource_type == ResourceType::Cluster);
@@ -126,14 +130,13 @@ fn aggregates(
 struct Visit<'v> {
     rules: &'v Rules,
     scope: Scope<'v>,
-    references: Vec<Reference>,
+    references: references::Found,
     n_anys: usize,
 }
 
 impl Visit<'_> {
-    fn message(&mut self, message: &DynamicMessage, path: &Path<'_>) {
-        let descriptor = message.descriptor();
-        let name = descriptor.full_name();
+    fn message(&mut self, message: &Message, path: &Path<'_>) {
+        let name = message.name();
         if name == "google.protobuf.Any" {
             if self.n_anys < MAX_ANY_DEPTH
                 && let Some(content) = decode_any(self.scope.inner, message)
@@ -159,39 +162,27 @@ impl Visit<'_> {
         }
     }
 
-    fn field(&mut self, message: &DynamicMessage, field: &str, path: &Path<'_>) {
-        let Some(value) = message.get_field_by_name(field) else { return };
-        match &*value {
-            Value::Message(nested) if has(message, field) => self.message(nested, path),
-            Value::List(items) => {
-                for (index, item) in items.iter().enumerate() {
-                    if let Some(nested) = item.as_message() {
-                        self.message(nested, &path.index(index));
-                    }
-                }
+    fn field(&mut self, message: &Message, field: &str, path: &Path<'_>) {
+        let Some(descriptor) = message.descriptor().get_field_by_name(field) else { return };
+        if descriptor.is_map() {
+            for (key, nested) in entries(message, field) {
+                self.message(&nested, &path.key(&key));
             }
-            Value::Map(_) => {
-                for (key, nested) in entries(message, field) {
-                    self.message(&nested, &path.key(&key));
-                }
+            return;
+        }
+        for (index, item) in message.items(&descriptor).enumerate() {
+            let Some(nested) = item.as_message() else { continue };
+            if descriptor.is_list() {
+                self.message(nested, &path.index(index));
+            } else {
+                self.message(nested, path);
             }
-            Value::Message(_)
-            | Value::Bool(_)
-            | Value::I32(_)
-            | Value::I64(_)
-            | Value::U32(_)
-            | Value::U64(_)
-            | Value::F32(_)
-            | Value::F64(_)
-            | Value::String(_)
-            | Value::Bytes(_)
-            | Value::EnumNumber(_) => {}
         }
     }
 
     /// A listener with an `api_listener` is nothing else (row B38); a server forwards nothing (row B55).
-    fn enters(&self, message: &DynamicMessage, field: &str) -> bool {
-        match message.descriptor().full_name() {
+    fn enters(&self, message: &Message, field: &str) -> bool {
+        match message.name() {
             "envoy.config.listener.v3.Listener" => field == "api_listener" || self.scope.side == Side::Server,
             "envoy.config.route.v3.Route" => field != "route" || self.scope.side == Side::Client,
             _ => true,
@@ -200,8 +191,8 @@ impl Visit<'_> {
 }
 
 /// What a table cannot say.
-fn check(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
-    match message.descriptor().full_name() {
+fn check(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
+    match message.name() {
         "envoy.config.listener.v3.Listener" => listener::listener(message, path, scope),
         "envoy.config.listener.v3.ApiListener" => listener::api_listener(message, path, scope),
         "envoy.config.listener.v3.FilterChain" => listener::filter_chain(message, path, scope),

@@ -1,11 +1,9 @@
 //! The RBAC filter of gRPC servers (B.6).
 
-use prost_reflect::DynamicMessage;
-
 use super::super::Effect::{Differs, Ignored, Rejected};
 use super::super::any::{short, type_of};
 use super::super::rule::{Fault, Rule, Scope, Side, When, enum_at, value_at};
-use crate::lint::{child, list, text};
+use crate::message::{Message, child, list, text};
 use crate::path::Path;
 
 pub(super) const PERMISSION: &str = "envoy.config.rbac.v3.Permission";
@@ -64,7 +62,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// Row B147.
-pub(super) fn rule(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn rule(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let name = child(message, "header").and_then(|header| text(&header, "name")).unwrap_or_default();
     if scope.side == Side::Server && (name.starts_with("grpc-") || name == ":scheme") {
         let fault = Fault::new("B147", Rejected, "grpc-rbac");
@@ -73,7 +71,7 @@ pub(super) fn rule(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<
 }
 
 /// Rows B148 and B153.
-pub(super) fn rules(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn rules(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     if scope.side == Side::Client {
         return;
     }

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use prost_reflect::{DynamicMessage, ReflectMessage};
-
 use super::super::Effect::{Differs, Fails, Ignored, Rejected};
 use super::super::any::type_of;
 use super::super::rule::{Fault, Rule, Scope, Side, When, duration_at, has, value_at};
 use super::{filters, matches};
-use crate::lint::{child, list, text, texts};
+use crate::message::{Message, child, list, text, texts};
 use crate::path::Path;
 
 pub(super) const CONFIGURATION: &str = "envoy.config.route.v3.RouteConfiguration";
@@ -107,7 +105,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// Whether gRPC leaves the message out and reads nothing below it; says so (rows B94 and B110).
-pub(super) fn is_left_out(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) -> bool {
+pub(super) fn is_left_out(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) -> bool {
     let descriptor = message.descriptor();
     let (row, field) = match descriptor.full_name() {
         ROUTE if has(message, "match.query_parameters") => ("B94", "match.query_parameters"),
@@ -124,7 +122,7 @@ pub(super) fn is_left_out(message: &DynamicMessage, path: &Path<'_>, scope: &mut
 }
 
 /// Rows B93 and B118.
-pub(super) fn route_configuration(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn route_configuration(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     matches::case_sensitivity(message, path, scope);
     let plugins_path = path.field("cluster_specifier_plugins");
     let mut names: BTreeSet<String> = BTreeSet::new();
@@ -161,11 +159,11 @@ pub(super) fn route_configuration(message: &DynamicMessage, path: &Path<'_>, sco
 }
 
 /// Rows B84, B133 and B134.
-pub(super) fn virtual_host(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn virtual_host(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     filters::overrides(message, path, scope);
     let domains_path = path.field("domains");
-    for (index, domain) in texts(message, "domains").iter().enumerate() {
-        let inner = domain.strip_prefix('*').or_else(|| domain.strip_suffix('*')).unwrap_or(domain);
+    for (index, domain) in texts(message, "domains").enumerate() {
+        let inner = domain.strip_prefix('*').or_else(|| domain.strip_suffix('*')).unwrap_or(&domain);
         if domain.is_empty() || inner.contains('*') {
             let fault = Fault::new("B84", Rejected, "grpc-domain");
             let text = "gRPC (C-core) refuses a domain that is empty or has a `*` elsewhere than at one end";
@@ -180,12 +178,12 @@ pub(super) fn virtual_host(message: &DynamicMessage, path: &Path<'_>, scope: &mu
 }
 
 /// Row B134.
-pub(super) fn route(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn route(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     filters::overrides(message, path, scope);
 }
 
 /// Row B121: Envoy's timeout is another field than gRPC's.
-pub(super) fn action(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn action(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let has_limit = has(message, "max_stream_duration");
     let is_limit = duration_at(message, "timeout").is_some_and(|timeout| timeout != 0);
     if is_limit && !has_limit {
@@ -197,7 +195,7 @@ pub(super) fn action(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scop
 }
 
 /// Rows B128 and B130.
-pub(super) fn retry_policy(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn retry_policy(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let conditions = text(message, "retry_on").unwrap_or_default();
     let is_known = |condition: &str| CONDITIONS.contains(&condition);
     let normal = |condition: &str| condition.trim().to_ascii_lowercase();
@@ -232,7 +230,7 @@ pub(super) fn retry_policy(message: &DynamicMessage, path: &Path<'_>, scope: &mu
 }
 
 /// Rows B123 and B126.
-pub(super) fn hash_policy(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn hash_policy(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let fault = Fault::new("B123", Ignored, "grpc-hash-policy");
     for field in ["cookie", "connection_properties", "query_parameter"] {
         if has(message, field) {

@@ -1,11 +1,9 @@
 //! Transport sockets and TLS (B.3, B.4).
 
-use prost_reflect::DynamicMessage;
-
 use super::super::Effect::{Differs, Ignored, Rejected};
 use super::super::any::{short, type_of};
 use super::super::rule::{Fault, Rule, Scope, Side, When, has};
-use crate::lint::{child, text};
+use crate::message::{Message, child, text};
 use crate::path::Path;
 
 pub(super) const DOWNSTREAM: &str = "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
@@ -131,7 +129,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// Rows B58, B198 and B200.
-pub(super) fn transport_socket(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn transport_socket(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let found = child(message, "typed_config").map(|any| type_of(scope.inner, &any)).unwrap_or_default();
     let (row, wanted) = match scope.side {
         Side::Client => ("B198", UPSTREAM),
@@ -154,7 +152,7 @@ pub(super) fn transport_socket(message: &DynamicMessage, path: &Path<'_>, scope:
 }
 
 /// Row B68.
-pub(super) fn common_tls_context(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn common_tls_context(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     if has(message, "tls_certificate_provider_instance") {
         return;
     }
@@ -169,7 +167,7 @@ pub(super) fn common_tls_context(message: &DynamicMessage, path: &Path<'_>, scop
 }
 
 /// Row B72: a client must know whom to trust.
-pub(super) fn upstream_tls_context(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn upstream_tls_context(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let context = child(message, "common_tls_context");
     let validation = context.as_ref().and_then(validation);
     let is_trusting = validation.is_some_and(|validation| {
@@ -186,7 +184,7 @@ pub(super) fn upstream_tls_context(message: &DynamicMessage, path: &Path<'_>, sc
 }
 
 /// Rows B59 and B60.
-pub(super) fn downstream_tls_context(message: &DynamicMessage, path: &Path<'_>, scope: &mut Scope<'_>) {
+pub(super) fn downstream_tls_context(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let context = child(message, "common_tls_context");
     let has_identity =
         context.as_ref().is_some_and(|context| has(context, "tls_certificate_provider_instance"));
@@ -207,7 +205,7 @@ pub(super) fn downstream_tls_context(message: &DynamicMessage, path: &Path<'_>, 
     }
 }
 
-fn validation(context: &DynamicMessage) -> Option<DynamicMessage> {
+fn validation(context: &Message) -> Option<Message> {
     child(context, "validation_context")
         .or_else(|| child(&child(context, "combined_validation_context")?, "default_validation_context"))
 }

@@ -38,7 +38,7 @@ pub(crate) fn document(kind: Kind, name: &str, spec: Spec) -> Document {
         place: Place { file: format!("{name}.yaml").into(), line: 1, column: 1 },
         meta: Meta::default(),
         spec,
-        source: Arc::new(serde_json::Value::Null),
+        source: Arc::default(),
     }
 }
 

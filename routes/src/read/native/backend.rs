@@ -184,7 +184,7 @@ fn check_fallback(fields: &Object<'_>, reader: &mut Reader) {
 /// `tls: true`, or an object with `sni` and `ca`.
 fn read_tls(value: &Value<'_>, endpoints: &[StaticEndpoint], reader: &mut Reader) -> Option<NativeTls> {
     let (mut sni, mut ca_pem) = (single_host(endpoints), None);
-    if let TreeValue::Bool(is_on) = value.tree.value {
+    if let TreeValue::Bool(is_on) = value.tree.value() {
         if !is_on {
             return None;
         }

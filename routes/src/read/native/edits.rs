@@ -30,7 +30,7 @@ pub(super) fn read_edits(
     for (field, pairs) in [(set, &mut edits.set), (add, &mut edits.add)] {
         let Some(map) = fields.take(field) else { continue };
         first.get_or_insert_with(|| map.spot.clone());
-        let entries = map.object(reader).map(|map| map.entries()).unwrap_or_default();
+        let entries = map.object(reader).map(|map| map.entries(reader)).unwrap_or_default();
         check_count(entries.len(), &map, reader);
         for (name, value) in entries {
             names.check(name, &value.spot, reader);

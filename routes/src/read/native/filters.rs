@@ -49,7 +49,7 @@ fn read_mirrors(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -
     if let Some(name) = value.tree.as_str() {
         entries.push((name, value.clone(), Some(Fraction { numerator: 100, denominator: 100 })));
     } else if let Some(map) = value.object(reader) {
-        for (name, share) in map.entries() {
+        for (name, share) in map.entries(reader) {
             let fraction = read_share(&share, reader);
             entries.push((name, share, fraction));
         }

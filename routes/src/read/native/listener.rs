@@ -16,7 +16,7 @@ use crate::read::meta::read_hostname;
 /// It becomes a Gateway with one listener of the same name, HTTPS if there is TLS, which takes routes of every namespace.
 pub(super) fn read_listener(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<Spec> {
     let (mut port, mut hostname, mut address, mut certificates) = (None, None, None, Vec::new());
-    if matches!(value.tree.value, TreeValue::Number(_)) {
+    if matches!(value.tree.value(), TreeValue::Number(_)) {
         port = value.port(reader);
     } else {
         let mut fields = value.object(reader)?;

@@ -147,7 +147,7 @@ fn read_query(value: &Value<'_>, reader: &mut Reader) -> Vec<QueryMatch> {
 }
 
 fn entries_of<'t>(value: &Value<'t>, reader: &mut Reader) -> Vec<(&'t str, Value<'t>)> {
-    let entries = value.object(reader).map(|map| map.entries()).unwrap_or_default();
+    let entries = value.object(reader).map(|map| map.entries(reader)).unwrap_or_default();
     if entries.len() > MAX_VALUES {
         let message = format!("there are {} items, at most {MAX_VALUES} are allowed", entries.len());
         reader.error("too-many-items", &value.spot, message);
@@ -163,7 +163,7 @@ enum Wanted {
 }
 
 fn read_value(value: &Value<'_>, reader: &mut Reader) -> Option<Wanted> {
-    if let TreeValue::Number(_) | TreeValue::Bool(_) = value.tree.value {
+    if let TreeValue::Number(_) | TreeValue::Bool(_) = value.tree.value() {
         value.wrong("a string; write it in quotes", reader);
         return None;
     }

@@ -36,18 +36,17 @@ mod tests;
 
 use std::sync::Arc;
 
-use serde_json::json;
 use xds_codec::{Diagnostic, Place, Tree, echo_name};
 
-use super::fields::{Object, Reader, Value};
+use super::fields::{Reader, Value};
 use super::meta::read_name;
 use super::{Context, ReadObject, ReadOutcome};
-use crate::model::{Document, DocumentKey, Kind, Meta, Spec, Spot};
+use crate::model::{Document, DocumentKey, Kind, Meta, Source, Spec, Spot};
 
 /// Reads a document of the native form into its objects, in the order of the text.
 pub(crate) fn read(file: &Arc<str>, tree: &Tree) -> ReadOutcome {
     let mut reader = Reader::new(file);
-    let Some(mut document) = Value::root(tree).object(&mut reader) else {
+    let Some(mut document) = Value::root(tree.root()).object(&mut reader) else {
         return ReadOutcome::Unreadable(reader.into_diagnostics());
     };
     let spot = document.spot().clone();
@@ -60,7 +59,7 @@ pub(crate) fn read(file: &Arc<str>, tree: &Tree) -> ReadOutcome {
     let mut objects = Vec::new();
     for section in &SECTIONS {
         let map = document.take(section.field).and_then(|map| map.object(&mut reader));
-        for (name, value) in map.iter().flat_map(Object::entries) {
+        for (name, value) in map.map(|map| map.entries(&mut reader)).unwrap_or_default() {
             if name.is_empty() {
                 reader.error("bad-name", &value.spot, "a name has at least one character");
                 continue;
@@ -105,26 +104,21 @@ fn read_object(
     let Some(spec) = spec.filter(|_| !has_errors) else {
         return ReadObject { key, place, outcome: Err(diagnostics), stand_in: None };
     };
-    let mut source = serde_json::Map::new();
-    source.insert("version".to_owned(), json!(VERSION));
-    if let Some(namespace) = namespace {
-        source.insert("namespace".to_owned(), json!(namespace));
-    }
-    source.insert(section.field.to_owned(), json!({ name: value.tree.to_json() }));
+    let source = Source::of_native(VERSION, namespace, section.field, name, value.tree);
     let document = Document {
         key: key.clone(),
         place: place.clone(),
         meta: Meta::default(),
         spec,
-        source: Arc::new(source.into()),
+        source: Arc::new(source),
     };
     ReadObject { key, place, outcome: Ok((Arc::new(document), diagnostics)), stand_in: None }
 }
 
 /// Checks the name of an object. References to it must not be read as something else.
 fn check_name(section: &Section, name: &str, spot: &Spot, reader: &mut Reader) {
-    let (tree, spot) = (target::text_tree(name), spot.clone());
-    read_name(&Value { tree: &tree, spot: spot.clone() }, reader);
+    let (tree, spot) = (Tree::of_text(name), spot.clone());
+    read_name(&Value { tree: tree.root(), spot: spot.clone() }, reader);
     if section.kind == Kind::Backend && name.contains(':') {
         let message = format!("{}: a name with `:` would be that of a service and its port", echo_name(name));
         reader.error("bad-name", &spot, message);

@@ -64,7 +64,7 @@ fn read_backends(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) 
         value.wrong("the name of a backend, or an object with the weight of each", reader);
         return Vec::new();
     }
-    let entries = value.object(reader).map(|map| map.entries()).unwrap_or_default();
+    let entries = value.object(reader).map(|map| map.entries(reader)).unwrap_or_default();
     if entries.is_empty() || entries.len() > MAX_BACKENDS {
         let message = format!("a rule has 1 to {MAX_BACKENDS} backends, not {}", entries.len());
         reader.error("bad-length", &value.spot, message);
@@ -84,7 +84,7 @@ fn read_backends(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) 
 
 /// A whole number, 0 to 1,000,000. A share is none: weights need not sum up to anything (C97).
 fn read_weight(value: &Value<'_>, reader: &mut Reader) -> Option<u32> {
-    if let TreeValue::String(text) = &value.tree.value {
+    if let TreeValue::String(text) = value.tree.value() {
         let message =
             format!("{} is no weight; weights are whole numbers from 0 to {MAX_WEIGHT}", echo(text));
         reader.error("bad-weight", &value.spot, message);
@@ -122,7 +122,7 @@ fn read_retry(value: &Value<'_>, reader: &mut Reader) -> Option<Retry> {
     let (mut codes, mut grpc_on) = (Vec::new(), Vec::new());
     if let Some(on) = fields.need("on", reader) {
         for item in one_or_list(&on, MAX_REASONS, reader) {
-            if matches!(item.tree.value, TreeValue::Number(_)) {
+            if matches!(item.tree.value(), TreeValue::Number(_)) {
                 let code = item.integer(400, 599, reader).and_then(|code| u16::try_from(code).ok());
                 codes.extend(code.filter(|code| !codes.contains(code)));
             } else if let Some(condition) = item.choice(&Retry::GRPC_CONDITIONS, reader)
@@ -174,7 +174,7 @@ fn read_session(value: &Value<'_>, reader: &mut Reader) -> Option<SessionPersist
             };
             let path = path.map_or(Some("/".to_owned()), |path| read_cookie_path(&path, reader));
             // `true` leaves the name to the rule's identity.
-            let name = if cookie.tree.value == TreeValue::Bool(true) {
+            let name = if matches!(cookie.tree.value(), TreeValue::Bool(true)) {
                 Some(None)
             } else {
                 read_cookie_name(&cookie, reader).map(Some)

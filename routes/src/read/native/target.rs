@@ -1,6 +1,5 @@
 //! What routes and fallbacks name: backends of the native form, and services with their ports.
 
-use xds_codec::document::{Position, TreeValue};
 use xds_codec::{Tree, echo};
 
 use crate::model::{Kind, ObjectRef, Spot};
@@ -68,11 +67,6 @@ pub(super) fn one_or_list<'t>(value: &Value<'t>, max: usize, reader: &mut Reader
 }
 
 fn check_part(text: &str, spot: &Spot, reader: &mut Reader) -> Option<String> {
-    let tree = text_tree(text);
-    read_name(&Value { tree: &tree, spot: spot.clone() }, reader).map(|name| name.to_string())
-}
-
-/// A text as a tree, for what checks values.
-pub(super) fn text_tree(text: &str) -> Tree {
-    Tree { position: Position::default(), value: TreeValue::String(text.to_owned()) }
+    let tree = Tree::of_text(text);
+    read_name(&Value { tree: tree.root(), spot: spot.clone() }, reader).map(|name| name.to_string())
 }

@@ -112,10 +112,8 @@ fn the_source_of_an_object_is_a_document_that_gives_it_again() {
     let lines = regex::Regex::new("(line|column): [0-9]+").expect("valid");
     for document in documents(&text) {
         assert_eq!(&*document.key.namespace, "prod");
-        let ReadOutcome::Objects(mut again) =
-            crate::read::read(&"".into(), &Tree::from_json(&document.source))
-        else {
-            panic!("{}", document.source);
+        let ReadOutcome::Objects(mut again) = crate::read::read(&"".into(), &document.source.tree()) else {
+            panic!("{}", document.source.text());
         };
         assert_eq!(again.len(), 1);
         let (again, warnings) = again.remove(0).outcome.expect("a good object");

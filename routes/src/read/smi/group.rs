@@ -101,7 +101,7 @@ fn read_headers(value: &Value<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
     let mut headers: Vec<HeaderMatch> = Vec::new();
     for map in maps {
         let Some(map) = map.object(reader) else { continue };
-        for (name, value) in map.entries() {
+        for (name, value) in map.entries(reader) {
             let Some(header) = read_header(name, &value, reader) else { continue };
             if headers.iter().any(|other| other.name == header.name) {
                 let message = format!("the header {} is there twice", echo(&header.name));

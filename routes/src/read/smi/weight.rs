@@ -7,7 +7,7 @@ use crate::read::fields::{Reader, Value};
 
 /// A whole number, 0 to 4,294,967,295 (C97). `10.0` is one; one in quotes is taken with a warning.
 pub(super) fn read_whole(value: &Value<'_>, reader: &mut Reader) -> Option<u64> {
-    let TreeValue::String(text) = &value.tree.value else {
+    let TreeValue::String(text) = value.tree.value() else {
         return value.integer(0, MAX_WHOLE, reader).and_then(|weight| u64::try_from(weight).ok());
     };
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -27,8 +27,8 @@ pub(super) fn read_whole(value: &Value<'_>, reader: &mut Reader) -> Option<u64> 
 
 /// A quantity of Kubernetes, in thousandths: `1` is 1000, `500m` is 500.
 pub(super) fn read_quantity(value: &Value<'_>, reader: &mut Reader) -> Option<u64> {
-    let text = match &value.tree.value {
-        TreeValue::String(text) => text.clone(),
+    let text = match value.tree.value() {
+        TreeValue::String(text) => text.to_owned(),
         TreeValue::Number(Number::Integer(number)) => number.to_string(),
         TreeValue::Number(Number::Float(number)) => number.to_string(),
         TreeValue::Null | TreeValue::Bool(_) | TreeValue::List(_) | TreeValue::Object(_) => {

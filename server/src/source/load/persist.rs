@@ -233,7 +233,7 @@ impl DocumentCopy {
             kind: document.key.kind.as_str().to_owned(),
             namespace: document.key.namespace.to_string(),
             name: document.key.name.to_string(),
-            source: (*document.source).clone(),
+            source: document.source.json(),
             line: place.line,
             column: place.column,
             served_in,

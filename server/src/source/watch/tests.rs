@@ -38,7 +38,9 @@ impl World {
     async fn start_in(dir: TempDir, timing: Timing) -> Self {
         let parts = Parts {
             roots: vec![dir.path().join("root")],
-            max_file_bytes: 10 << 20,
+            limits: Limits::default(),
+            // The test of chains of links has some outside.
+            follows_links: true,
             is_partial_start: false,
             timing,
             codec: codec(),

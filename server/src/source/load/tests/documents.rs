@@ -64,7 +64,8 @@ impl Real {
     /// `group/name=value`, in order.
     fn served(&self) -> Vec<String> {
         let shown = |document: &xds_api::document::GroupedDocument| {
-            let value = document.document.source.pointer("/data/key").and_then(|value| value.as_str());
+            let source = document.document.source.json();
+            let value = source.pointer("/data/key").and_then(|value| value.as_str());
             format!("{}/{}={}", document.group, document.document.key.name, value.unwrap_or_default())
         };
         self.last().documents.values().map(shown).collect()

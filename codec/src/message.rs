@@ -1,0 +1,236 @@
+//! Messages as they are encoded: fields are found when they are asked for.
+//!
+//! A message that is taken apart into maps and boxes takes hundreds of times the bytes that it has; this one takes no more than
+//! them. The bytes are canonical ([`crate::encode`]): each field that is set stands there once, or once for each of its items.
+
+use bytes::Bytes;
+use prost_reflect::{FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};
+
+use crate::wire::{Form, Occurrence, Occurrences, form_of, scalar};
+
+/// An encoded message and its type. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    descriptor: MessageDescriptor,
+    bytes: Bytes,
+}
+
+/// One value of a field.
+#[derive(Clone, Debug)]
+pub(crate) enum Item {
+    /// A number, text, bool, enum or bytes; never a message, list or map.
+    Scalar(Value),
+    /// A message.
+    Message(Message),
+}
+
+impl Message {
+    /// Takes bytes that are canonical.
+    pub(crate) fn new(descriptor: MessageDescriptor, bytes: Bytes) -> Self {
+        Self { descriptor, bytes }
+    }
+
+    pub(crate) fn descriptor(&self) -> &MessageDescriptor {
+        &self.descriptor
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.descriptor.full_name()
+    }
+
+    pub(crate) fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Whether a field is set; of a list or map, whether it has an item.
+    pub(crate) fn has(&self, field: &FieldDescriptor) -> bool {
+        self.occurrences(field).next().is_some()
+    }
+
+    /// The fields that are set and known, each once, in the order of their numbers.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = FieldDescriptor> {
+        let mut last = 0;
+        Occurrences::of(&self.bytes).filter_map(move |occurrence| {
+            let is_first = std::mem::replace(&mut last, occurrence.number) != occurrence.number;
+            is_first.then(|| self.descriptor.get_field(occurrence.number)).flatten()
+        })
+    }
+
+    /// The value of a single field, if it is set.
+    pub(crate) fn value(&self, field: &FieldDescriptor) -> Option<Item> {
+        self.items(field).last()
+    }
+
+    /// The values of a list; of a single field, its value.
+    pub(crate) fn items<'m>(&'m self, field: &FieldDescriptor) -> Items<'m> {
+        let occurrences = Occurrences::of(&self.bytes);
+        Items { message: self, number: field.number(), occurrences, kind: field.kind(), packed: None }
+    }
+
+    /// The entries of a map in the order of their keys. What an entry leaves out is what an unset field has.
+    pub(crate) fn entries<'m>(
+        &'m self,
+        field: &FieldDescriptor,
+    ) -> impl Iterator<Item = (MapKey, Item)> + use<'m> {
+        let kind = field.kind();
+        let entry_type = kind.as_message().cloned();
+        self.occurrences(field).filter_map(move |occurrence| {
+            let entry_type = entry_type.clone()?;
+            let entry = Self::new(entry_type.clone(), self.bytes.slice(occurrence.content));
+            entry.key_and_value(&entry_type)
+        })
+    }
+
+    fn key_and_value(&self, entry_type: &MessageDescriptor) -> Option<(MapKey, Item)> {
+        let (key_field, value_field) = (entry_type.map_entry_key_field(), entry_type.map_entry_value_field());
+        let key = match self.value(&key_field) {
+            Some(Item::Scalar(key)) => key.into_map_key()?,
+            Some(Item::Message(_)) => return None,
+            None => MapKey::default_value(&key_field.kind()),
+        };
+        let value = self.value(&value_field).unwrap_or_else(|| default_of(&value_field));
+        Some((key, value))
+    }
+
+    fn occurrences(&self, field: &FieldDescriptor) -> impl Iterator<Item = Occurrence> + use<'_> {
+        let number = field.number();
+        Occurrences::of(&self.bytes).filter(move |occurrence| occurrence.number == number)
+    }
+}
+
+/// What a field has that is not set.
+pub(crate) fn default_of(field: &FieldDescriptor) -> Item {
+    if let Kind::Message(descriptor) = field.kind() {
+        return Item::Message(Message::new(descriptor, Bytes::new()));
+    }
+    Item::Scalar(Value::default_value_for_field(field))
+}
+
+/// The values of one field.
+pub(crate) struct Items<'m> {
+    message: &'m Message,
+    number: u32,
+    occurrences: Occurrences<'m>,
+    kind: Kind,
+    /// The numbers of a packed list that are left, and where the next one begins.
+    packed: Option<(Bytes, usize)>,
+}
+
+impl Iterator for Items<'_> {
+    type Item = Item;
+
+    fn next(&mut self) -> Option<Item> {
+        loop {
+            if let Some((bytes, at)) = &mut self.packed {
+                if *at < bytes.len() {
+                    return scalar(&self.kind, bytes, at).map(Item::Scalar);
+                }
+                self.packed = None;
+            }
+            let number = self.number;
+            let occurrence = self.occurrences.find(|occurrence| occurrence.number == number)?;
+            let content = self.message.bytes.slice(occurrence.content);
+            if let Kind::Message(descriptor) = &self.kind {
+                return Some(Item::Message(Message::new(descriptor.clone(), content)));
+            }
+            if occurrence.form == Form::Length && form_of(&self.kind) != Form::Length {
+                self.packed = Some((content, 0));
+                continue;
+            }
+            return scalar(&self.kind, &content, &mut 0).map(Item::Scalar);
+        }
+    }
+}
+
+impl Item {
+    pub(crate) fn as_message(&self) -> Option<&Message> {
+        if let Self::Message(message) = self { Some(message) } else { None }
+    }
+
+    pub(crate) fn into_message(self) -> Option<Message> {
+        if let Self::Message(message) = self { Some(message) } else { None }
+    }
+
+    pub(crate) fn as_scalar(&self) -> Option<&Value> {
+        if let Self::Scalar(value) = self { Some(value) } else { None }
+    }
+
+    pub(crate) fn into_text(self) -> Option<String> {
+        if let Self::Scalar(Value::String(text)) = self { Some(text) } else { None }
+    }
+}
+
+/// A message field that is set.
+pub(crate) fn child(message: &Message, field: &str) -> Option<Message> {
+    message.value(&message.descriptor.get_field_by_name(field)?)?.into_message()
+}
+
+/// A string field that is not empty.
+pub(crate) fn text(message: &Message, field: &str) -> Option<String> {
+    let field = message.descriptor.get_field_by_name(field).filter(|field| !field.is_list())?;
+    message.value(&field)?.into_text().filter(|text| !text.is_empty())
+}
+
+/// The strings of a repeated field.
+pub(crate) fn texts(message: &Message, field: &str) -> impl Iterator<Item = String> {
+    let field = message.descriptor.get_field_by_name(field).filter(FieldDescriptor::is_list);
+    field.into_iter().flat_map(|field| message.items(&field)).filter_map(Item::into_text)
+}
+
+/// The messages of a repeated field.
+pub(crate) fn messages(message: &Message, field: &str) -> impl Iterator<Item = Message> {
+    let field = message.descriptor.get_field_by_name(field).filter(FieldDescriptor::is_list);
+    field.into_iter().flat_map(|field| message.items(&field)).filter_map(Item::into_message)
+}
+
+/// The messages of a repeated field, all at once.
+pub(crate) fn list(message: &Message, field: &str) -> Vec<Message> {
+    messages(message, field).collect()
+}
+
+/// The entries of a map to messages, in the order of their keys.
+pub(crate) fn entries(message: &Message, field: &str) -> impl Iterator<Item = (String, Message)> {
+    let field = message.descriptor.get_field_by_name(field).filter(FieldDescriptor::is_map);
+    field
+        .into_iter()
+        .flat_map(|field| message.entries(&field))
+        .filter_map(|(key, value)| Some((key_text(&key), value.into_message()?)))
+}
+
+/// A number of 32 bits without sign; 0 if it is not set.
+pub(crate) fn number(message: &Message, field: &str) -> Option<u32> {
+    let field = message.descriptor.get_field_by_name(field)?;
+    match message.value(&field) {
+        Some(item) => item.as_scalar()?.as_u32(),
+        None if field.supports_presence() => None,
+        None => Some(0),
+    }
+}
+
+/// The number of an enum; 0 if it is not set.
+pub(crate) fn enum_number(message: &Message, field: &str) -> i32 {
+    let field = message.descriptor.get_field_by_name(field);
+    let value = field.and_then(|field| message.value(&field));
+    value.and_then(|value| value.as_scalar()?.as_enum_number()).unwrap_or_default()
+}
+
+/// Seconds and nanoseconds of a duration or time.
+pub(crate) fn seconds_and_nanos(message: &Message) -> Option<(i64, i32)> {
+    let value = |name| {
+        let field = message.descriptor.get_field_by_name(name)?;
+        message.value(&field).unwrap_or_else(|| default_of(&field)).as_scalar().cloned()
+    };
+    Some((value("seconds")?.as_i64()?, value("nanos")?.as_i32()?))
+}
+
+/// The key of a map as JSON writes it.
+pub(crate) fn key_text(key: &MapKey) -> String {
+    match key {
+        MapKey::Bool(truth) => truth.to_string(),
+        MapKey::I32(number) => number.to_string(),
+        MapKey::I64(number) => number.to_string(),
+        MapKey::U32(number) => number.to_string(),
+        MapKey::U64(number) => number.to_string(),
+        MapKey::String(text) => text.clone(),
+    }
+}
