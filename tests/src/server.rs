@@ -25,6 +25,7 @@ use crate::wait::{PATIENCE, wait_for};
 #[derive(Clone, Debug)]
 pub struct Setup {
     args: Vec<String>,
+    env: Vec<(String, String)>,
     data_dir: Arc<TempDir>,
     xds: SocketAddr,
     admin: SocketAddr,
@@ -41,7 +42,7 @@ impl Setup {
     pub fn new() -> Result<Self> {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let data_dir = Arc::new(TempDir::with_prefix("xds-data-")?);
-        Ok(Self { args: Vec::new(), data_dir, xds: any, admin: any, max_files: None })
+        Ok(Self { args: Vec::new(), env: Vec::new(), data_dir, xds: any, admin: any, max_files: None })
     }
 
     /// Watches one more directory.
@@ -61,6 +62,13 @@ impl Setup {
     #[must_use]
     pub fn max_files(mut self, n: u32) -> Self {
         self.max_files = Some(n);
+        self
+    }
+
+    /// Sets a variable of the process's environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -102,6 +110,7 @@ impl Setup {
         }
         // Most tests wait for what they remove to be gone; those of draining set the flag.
         command.env("XDS_SERVER_DRAIN_CLUSTERS", "0s");
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command.arg("serve").args(&self.args);
         command.args(["--xds-listen", &self.xds.to_string(), "--admin-listen", &self.admin.to_string()]);
         command.args(["--log-format", "json", "--data-dir"]).arg(self.data_dir.path());

@@ -1,14 +1,18 @@
 //! Budgets: no client, file or body may make the server spend far more than it costs to send.
 //!
-//! Each file is about one kind of attack. `xds_tests::footprint` measures the server, `xds_tests::healthy` is an Envoy that
-//! must be served all the while.
+//! [`ways`] has the table of all ways in and tries each with contents of every shape; [`bodies`] and [`messages`] make
+//! them. Every other file is about one kind of attack. `xds_tests::footprint` measures the server, `xds_tests::healthy` is
+//! an Envoy that must be served all the while.
 
+mod bodies;
 mod client_status;
 mod disk;
 mod escapes;
 mod files;
 mod floods;
+mod grpc_call;
 mod http2;
+mod messages;
 mod nodes;
 mod partial_messages;
 mod polling;
@@ -22,7 +26,7 @@ mod webhooks;
 use anyhow::Result;
 use xds_tests::server::Server;
 
-/// What `/metrics` says.
+/// The text of `/metrics`.
 async fn metrics(server: &Server) -> Result<String> {
     Ok(server.get("/metrics").await?.text())
 }

@@ -20,8 +20,11 @@ const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoa
 const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const VIRTUAL_HOSTS: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 
+/// The name of a round, by its number.
+type Name = fn(usize, usize) -> String;
+
 /// What each of the clients asks for: its type, and a name by round and number.
-const SHAPES: [(&str, fn(usize, usize) -> String); 4] = [
+const SHAPES: [(&str, Name); 4] = [
     (ENDPOINTS, |round, i| format!("{round}/{i}")),
     (CLUSTERS, |round, i| format!("cluster-{i}-{round}")),
     ("type.googleapis.com/example.T", |round, i| format!("xdstp://a/example.T/{round}/{i}/*")),
