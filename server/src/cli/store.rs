@@ -27,7 +27,7 @@ enum StoreCommand {
     Import(ImportArgs),
     /// Say what a damaged data directory would lose to be usable again; with --yes, do it
     ///
-    /// The journal is kept up to its first damage. Files that change are kept beside it as *.damaged-<n>; nothing is
+    /// The journal is kept up to its first damage. Files that change are kept beside it as `*.damaged-N`; nothing is
     /// deleted. No server may use the directory.
     #[command(after_help = SALVAGE_EXIT_CODES)]
     Salvage(SalvageArgs),
