@@ -1,7 +1,7 @@
 //! Any history of a client, made of bytes: no panic, no endless answers, and bounds on what each call looks at and what is kept.
 //!
 //! `XDS_FUZZ_SECONDS=600 cargo test --release -p xds-session --lib fuzz` runs random histories for so long (default: two seconds),
-//! `XDS_SEED` repeats the one that failed. `fuzz/` has the same for a coverage-guided fuzzer.
+//! `XDS_SEED` repeats the one that failed. A coverage-guided fuzzer can call [`run`] in a build with `--cfg fuzzing`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
