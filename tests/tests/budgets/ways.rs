@@ -293,7 +293,6 @@ impl World {
         n_bytes: usize,
         attack: impl Future<Output = Result<String>>,
     ) -> Result<()> {
-        self.settle().await;
         let measurement = self.meter.begin()?;
         let what = || format!("{}, {shape}, {n_bytes} bytes", way.name);
         let outcome = attack.await.with_context(what)?;
@@ -306,7 +305,7 @@ impl World {
         Ok(())
     }
 
-    /// Waits until the memory of the attack before is given back, or most of it: what is free in the process is not counted again.
+    /// Waits until most of the memory is given back, for a while.
     async fn settle(&self) {
         let limit = Duration::from_secs(15);
         let _ = wait_for("memory to be given back", limit, async || {
