@@ -38,7 +38,7 @@ async fn client(addr: SocketAddr) -> Result<Client<Channel>> {
 /// Row 3: 20,000 regular expressions ended the process, 100 took 173 MB.
 #[tokio::test]
 async fn matchers_take_little_whatever_they_are() -> Result<()> {
-    let server = Server::start_with(Setup::new()?.arg("--xds-client-status=true")).await?;
+    let server = Server::start_with(Setup::metered()?.arg("--xds-client-status=true")).await?;
     let healthy = Healthy::start(&server).await?;
     for request in [
         regexes(20_000, ".{1,10}"),
@@ -133,7 +133,7 @@ async fn read_all(server: &Server) -> Result<Vec<ClientStatusResponse>> {
 async fn client_status_is_for_operators() -> Result<()> {
     let token_dir = ConfigDir::new()?;
     let token = token_dir.write("token", "0123456789abcdef0123")?;
-    let setup = Setup::new()?.arg(format!("--admin-token-file={}", token.display()));
+    let setup = Setup::metered()?.arg(format!("--admin-token-file={}", token.display()));
     let server = Server::start_with(setup).await?;
     let ask = async |addr, token: Option<&str>| -> Result<Result<ClientStatusResponse, Status>> {
         let mut request = tonic::Request::new(ClientStatusRequest::default());

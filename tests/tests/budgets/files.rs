@@ -36,7 +36,7 @@ fn n_bytes() -> usize {
 async fn row_7_a_file_takes_memory_in_proportion_to_its_text_however_it_is_shaped() -> Result<()> {
     let dir = ConfigDir::new()?;
     dir.write_resources("good.yaml", &[config::cluster("good")])?;
-    let server = Server::start_with(Setup::new()?.watch(dir.path())).await?;
+    let server = Server::start_with(Setup::metered()?.watch(dir.path())).await?;
     let healthy = Healthy::start(&server).await?;
     let meter = Meter::of(&server)?;
     for shape in Shape::ALL {
@@ -66,7 +66,7 @@ async fn row_7_a_document_with_too_many_values_is_told_with_its_place() -> Resul
     dir.write("many.yaml", &in_yaml(&Shape::Numbers.yaml(100_000, 10)))?;
     dir.write_resources("good.yaml", &[config::cluster("good")])?;
     let path = dir.path().to_string_lossy().into_owned();
-    let setup = Setup::new()?.watch(dir.path()).arg("--max-document-values=1000").arg("--partial-start");
+    let setup = Setup::metered()?.watch(dir.path()).arg("--max-document-values=1000").arg("--partial-start");
     let server = Server::start_with(setup).await?;
     let files = server.wait_json("/v1/status/files", |files| has_read(files, "many.yaml")).await?;
     let text = files.to_string();
@@ -85,7 +85,7 @@ async fn row_10_a_link_out_of_the_watched_directory_shows_nothing_of_its_target(
     let shadow = outside.write("shadow", "root:$6$not-to-be-shown:19000:0\nbin: *\n")?;
     let dir = ConfigDir::new()?;
     dir.write_resources("good.yaml", &[config::cluster("good")])?;
-    let server = Server::start_with(Setup::new()?.watch(dir.path())).await?;
+    let server = Server::start_with(Setup::metered()?.watch(dir.path())).await?;
     symlink(&shadow, dir.path().join("shadow.yaml"))?;
     let files = server.wait_json("/v1/status/files", |files| has_read(files, "shadow.yaml")).await?;
     let text = files.to_string();
@@ -101,7 +101,7 @@ async fn row_10_a_link_out_of_the_watched_directory_shows_nothing_of_its_target(
     write_config_map(dir.path(), "..2026_01", "first")?;
     server.wait_json("/v1/status/files", |files| has_objects(files, "mapped.yaml")).await?;
 
-    let setup = Setup::new()?.watch(dir.path()).arg("--follow-symlinks").arg("--partial-start");
+    let setup = Setup::metered()?.watch(dir.path()).arg("--follow-symlinks").arg("--partial-start");
     let server = Server::start_with(setup).await?;
     let files = server.wait_json("/v1/status/files", |files| has_read(files, "shadow.yaml")).await?;
     ensure!(!files.to_string().contains("--follow-symlinks"), "{files}");
@@ -116,7 +116,7 @@ async fn row_11_a_pipe_that_takes_the_place_of_a_file_does_not_stop_the_source()
         dir.write_resources(&format!("a{n:04}.yaml"), &[config::cluster(&format!("c{n}"))])?;
     }
     dir.write_resources("z.yaml", &[config::cluster("z")])?;
-    let server = Server::start_with(Setup::new()?.watch(dir.path())).await?;
+    let server = Server::start_with(Setup::metered()?.watch(dir.path())).await?;
     let at = |name: &str| dir.path().join(name);
     ensure!(Command::new("mkfifo").arg(at(".pipe")).status()?.success(), "mkfifo");
     let good = fs::read(at("z.yaml"))?;

@@ -53,7 +53,7 @@ async fn flood(server: &Server, frame: &[u8]) -> Result<(usize, bool)> {
 
 #[tokio::test]
 async fn row_14_floods_of_pings_and_settings_end_with_goaway() -> Result<()> {
-    let server = Server::start_with(Setup::new()?).await?;
+    let server = Server::start_with(Setup::metered()?).await?;
     let healthy = Healthy::start(&server).await?;
     healthy.check().await?;
     for (name, frame) in [("PING", PING), ("SETTINGS", SETTINGS)] {

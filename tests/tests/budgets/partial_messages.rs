@@ -35,7 +35,7 @@ async fn attack(http2: &mut Http2, first: &[u8]) -> Result<Vec<Call>> {
 }
 
 async fn measured(first: &[u8], limit_mib: u64) -> Result<(String, Vec<(String, String)>)> {
-    let server = Server::start_with(Setup::new()?).await?;
+    let server = Server::start_with(Setup::metered()?).await?;
     let healthy = Healthy::start(&server).await?;
     healthy.check().await?;
     let measurement = Meter::of(&server)?.begin()?;

@@ -28,7 +28,7 @@ const MAX_AMPLIFICATION: u64 = 20;
 /// Row 1: 4 MB of metadata took 1.8 GB.
 #[tokio::test]
 async fn a_poll_takes_at_most_20_times_its_body() -> Result<()> {
-    let server = Server::start_with(Setup::new()?).await?;
+    let server = Server::start_with(Setup::metered()?).await?;
     let healthy = Healthy::start(&server).await?;
     for shape in Shape::ALL {
         let value = shape.json(MIB - 1000);
@@ -63,7 +63,7 @@ async fn a_poll_takes_at_most_20_times_its_body() -> Result<()> {
 /// Row 1: a body has a limit of its own, and so has the number of polls that run at once.
 #[tokio::test]
 async fn many_and_large_polls_take_a_bounded_amount() -> Result<()> {
-    let server = Server::start_with(Setup::new()?.arg("--max-polls=4")).await?;
+    let server = Server::start_with(Setup::metered()?.arg("--max-polls=4")).await?;
     let healthy = Healthy::start(&server).await?;
     let value = Shape::Numbers.json(4_000_000);
     let large = format!("{{\"node\":{{\"id\":\"x\",\"metadata\":{{\"a\":{value}}}}}}}");
@@ -96,7 +96,7 @@ async fn clients_that_stop_in_the_middle_keep_nobody_from_polling() -> Result<()
     let dir = ConfigDir::new()?;
     let clusters: Vec<Value> = (0..2000).map(|n| large_cluster(&format!("c{n}"))).collect();
     dir.write_resources("clusters.yaml", &clusters)?;
-    let server = Server::start_with(Setup::new()?.watch(dir.path()).arg("--max-polls=2")).await?;
+    let server = Server::start_with(Setup::metered()?.watch(dir.path()).arg("--max-polls=2")).await?;
     server.wait_ready().await?;
     let small = json!({"node": {"id": "x"}}).to_string();
     let whole = post(server.xds(), CLUSTERS, &[], small.clone()).await?.success()?;
@@ -129,7 +129,7 @@ async fn a_web_page_gets_no_key() -> Result<()> {
     let key = json!({"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
         "name": "s", "generic_secret": {"secret": {"inline_string": "hush-hush"}}});
     dir.write_resources("secret.yaml", &[key])?;
-    let setup = Setup::new()?.watch(dir.path()).arg("--xds-host=xds.internal.example");
+    let setup = Setup::metered()?.watch(dir.path()).arg("--xds-host=xds.internal.example");
     let server = Server::start_with(setup).await?;
     server.wait_ready().await?;
     let secrets = "/v3/discovery:secrets";
@@ -172,7 +172,7 @@ async fn a_web_page_gets_no_key() -> Result<()> {
 /// Row 1: polling can be turned off.
 #[tokio::test]
 async fn nobody_polls_when_polling_is_off() -> Result<()> {
-    let server = Server::start_with(Setup::new()?.arg("--rest-polling=off")).await?;
+    let server = Server::start_with(Setup::metered()?.arg("--rest-polling=off")).await?;
     let body = json!({"node": {"id": "x"}}).to_string();
     for addr in [server.xds(), server.admin()] {
         let answer = post(addr, CLUSTERS, &[], body.clone()).await?;
@@ -185,8 +185,8 @@ async fn nobody_polls_when_polling_is_off() -> Result<()> {
 #[tokio::test]
 async fn a_real_envoy_polls_by_the_name_of_its_cluster() -> Result<()> {
     for (cluster, setup) in [
-        ("xds_cluster", Setup::new()?),
-        ("xds.internal.example", Setup::new()?.arg("--xds-host=xds.internal.example")),
+        ("xds_cluster", Setup::metered()?),
+        ("xds.internal.example", Setup::metered()?.arg("--xds-host=xds.internal.example")),
     ] {
         let dir = ConfigDir::new()?;
         dir.write_resources("all.yaml", &[large_cluster("by-poll")])?;

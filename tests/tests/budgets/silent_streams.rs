@@ -13,7 +13,7 @@ const MAX_STREAMS: usize = 200;
 
 #[tokio::test]
 async fn row_6_silent_streams_take_no_place_that_a_client_needs() -> Result<()> {
-    let setup = Setup::new()?.arg("--max-streams").arg(MAX_STREAMS.to_string());
+    let setup = Setup::metered()?.arg("--max-streams").arg(MAX_STREAMS.to_string());
     let server = Server::start_with(setup.arg("--first-request-timeout").arg("2s")).await?;
     let measurement = Meter::of(&server)?.begin()?;
     let mut http2 = Http2::connect(server.xds()).await?;

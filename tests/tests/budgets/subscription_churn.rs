@@ -35,7 +35,7 @@ const SHAPES: [(&str, Name); 4] = [
 async fn names_that_come_and_go_without_an_ack_hold_up_nobody() -> Result<()> {
     let n_names =
         if std::env::var("XDS_BUDGETS").is_ok_and(|size| size == "large") { 40_000 } else { 10_000 };
-    let mut server = Server::start_with(Setup::new()?).await?;
+    let mut server = Server::start_with(Setup::metered()?).await?;
     server.put("/v1/groups/default/resources/clusters/c", &cluster()).await?;
     let meter = Meter::of(&server)?;
     let before = meter.begin()?;

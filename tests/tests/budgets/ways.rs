@@ -268,9 +268,7 @@ impl World {
     async fn start() -> Result<Self> {
         let dir = ConfigDir::new()?;
         dir.write_resources("base.yaml", &[config::cluster("base")])?;
-        let setup = Setup::new()?.watch(dir.path()).arg("--poll-interval").arg("500ms");
-        // The allocator gives back at once, so that no attack is measured with the memory of the one before.
-        let setup = setup.env("MIMALLOC_PURGE_DELAY", "0");
+        let setup = Setup::metered()?.watch(dir.path()).arg("--poll-interval").arg("500ms");
         let server = Server::start_with(setup).await?;
         server.wait_ready().await?;
         let healthy = Healthy::start(&server).await?;
