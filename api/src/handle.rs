@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use tokio::sync::broadcast;
 use xds_cache::layer::Resources;
@@ -117,6 +117,8 @@ pub struct WriteOptions {
     pub waves: WaveChoice,
     /// Puts a rollout in waves back first if it is in the way, instead of refusing the write.
     pub force: bool,
+    /// When a dry run stops, done or not; `None` for never.
+    pub until: Option<Instant>,
 }
 
 /// Whom a change reaches first.
@@ -290,6 +292,9 @@ pub enum WriteError {
     /// The first complete load is not done yet.
     #[error("the first load is not complete yet")]
     NotReady,
+    /// The dry run did not end in its time.
+    #[error("the dry run took too long")]
+    Stopped,
     /// The server is shutting down.
     #[error("the server is shutting down")]
     Closed,

@@ -25,6 +25,7 @@ pub mod tag;
 #[cfg(test)]
 mod tests;
 mod time;
+mod trials;
 pub mod wave;
 pub mod weights;
 mod write;
@@ -35,3 +36,4 @@ pub use guard::{Access, Token};
 pub use router::{probe_router, router, router_with};
 pub use state::ApiState;
 pub use time::rfc3339;
+pub use trials::Trials;

@@ -82,6 +82,9 @@ pub enum ApiError {
     /// A limit is reached.
     #[error("{0}")]
     TooMany(String),
+    /// The server has too much to do for this; later it may not.
+    #[error("{0}")]
+    Busy(String),
     /// The server is not ready.
     #[error("the server is not ready")]
     NotReady(Vec<String>),
@@ -272,7 +275,9 @@ impl ApiError {
             }
             Self::Rejected(_) => StatusCode::FAILED_DEPENDENCY,
             Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
-            Self::NotReady(_) | Self::Write(WriteError::NotReady | WriteError::Closed) => {
+            Self::Busy(_)
+            | Self::NotReady(_)
+            | Self::Write(WriteError::NotReady | WriteError::Stopped | WriteError::Closed) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::Write(WriteError::Store(error)) => store_status(error),
@@ -318,6 +323,7 @@ impl ApiError {
             Self::Write(WriteError::Store(_)) => "not-stored",
             Self::Rejected(_) => "nacked",
             Self::TooMany(_) => "too-many",
+            Self::Busy(_) | Self::Write(WriteError::Stopped) => "busy",
             Self::NotReady(_) | Self::Write(WriteError::NotReady) => "not-ready",
             Self::Write(WriteError::Closed) => "shutting-down",
             Self::Internal(_) | Self::Write(WriteError::History(_)) => "internal",
@@ -349,6 +355,7 @@ impl ApiError {
             | Self::Write(_)
             | Self::Rejected(_)
             | Self::TooMany(_)
+            | Self::Busy(_)
             | Self::Internal(_) => vec![],
         }
     }

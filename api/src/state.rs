@@ -11,6 +11,7 @@ use crate::guard::Access;
 use crate::handle::Control;
 use crate::problem::ApiError;
 use crate::rollouts::Rollouts;
+use crate::trials::Trials;
 
 /// What the admin API stands on. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub struct ApiState {
     pub acks: Arc<Acks>,
     /// Reads and writes resources.
     pub codec: Codec,
+    /// Where validations and dry runs wait for each other.
+    pub trials: Trials,
     /// Values of one document of a body.
     pub max_document_values: usize,
     /// Who may ask.

@@ -1,6 +1,7 @@
 //! Writes: what every one of them takes as parameters and gives as answer.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
@@ -12,12 +13,12 @@ use xds_codec::json_diff;
 
 use crate::acks::{AcksReport, view_key_of_group};
 use crate::answer::Answer;
-use crate::handle::{ChangedObject, WaveChoice, Write, WriteOptions, WriteOutcome};
+use crate::handle::{ChangedObject, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
 use crate::input::{DEFAULT_WAIT, duration};
 use crate::phases::GroupPhasesEntry;
 use crate::problem::{ApiError, Fault};
 use crate::state::ApiState;
-use crate::tag;
+use crate::{tag, trials};
 
 /// The query parameters of every write.
 #[derive(Debug, Default, Deserialize)]
@@ -217,6 +218,7 @@ pub(crate) async fn run(
         dry_run: mode.dry_run,
         waves: mode.waves.clone(),
         force: mode.force,
+        until: None,
     };
     let reverts = mode.reverts;
     let done = perform(state.clone(), mode, write, options);
@@ -225,6 +227,22 @@ pub(crate) async fn run(
     }
     // A caller that hangs up must not keep a rejected change from being taken back.
     tokio::spawn(done).await.map_err(|_| ApiError::Internal("the write was stopped".to_owned()))?
+}
+
+/// Does a dry run, one of a few. It goes on if the caller hangs up, because it cannot be left in the middle, but no longer than any.
+async fn try_out(state: &ApiState, write: Write, options: WriteOptions) -> Result<WriteOutcome, ApiError> {
+    let trial = state.trials.enter(&state.refusals)?.run().await?;
+    let options = WriteOptions { until: Some(trial.until), ..options };
+    let control = Arc::clone(&state.control);
+    let done = tokio::spawn(async move {
+        let outcome = control.write(write, options).await;
+        drop(trial);
+        outcome
+    });
+    match done.await.map_err(|_| ApiError::Internal("the dry run was stopped".to_owned()))? {
+        Err(WriteError::Stopped) => Err(trials::stopped(&state.refusals)),
+        outcome => Ok(outcome?),
+    }
 }
 
 async fn perform(
@@ -239,6 +257,8 @@ async fn perform(
         && let Write::ChangeWeights { key, change } = write
     {
         state.rollouts.take_rule(key, change, options).await?
+    } else if options.dry_run {
+        try_out(&state, write, options).await?
     } else {
         state.control.write(write, options).await?
     };

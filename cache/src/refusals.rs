@@ -37,6 +37,8 @@ macro_rules! reasons {
 }
 
 reasons! {
+    /// Too many validations and dry runs wait, or one took too long.
+    Trials = "trials", "2 validations and dry runs at once, 6 more waiting, 30 s for each";
     /// A gRPC message is larger than one may be.
     MessageSize = "message-size", "--max-message-bytes";
     /// A client subscribes to too many names of one type, or to one that is too long.

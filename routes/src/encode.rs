@@ -18,6 +18,7 @@ pub(crate) type Encoded = HashMap<Version, Arc<[Arc<Resource>]>>;
 pub(crate) struct Encoder<'a> {
     codec: &'a Codec,
     previous: Option<&'a Encoded>,
+    goes_on: &'a dyn Fn() -> bool,
     encoded: Encoded,
     /// What the codec refuses. Documents are checked so that this does not happen; if it does, the text says of what.
     pub(crate) refused: Vec<Refused>,
@@ -32,9 +33,13 @@ pub(crate) struct Refused {
 }
 
 impl<'a> Encoder<'a> {
-    pub(crate) fn new(codec: &'a Codec, previous: Option<&'a Encoded>) -> Self {
+    pub(crate) fn new(
+        codec: &'a Codec,
+        previous: Option<&'a Encoded>,
+        goes_on: &'a dyn Fn() -> bool,
+    ) -> Self {
         let encoded = Encoded::with_capacity(previous.map_or(0, HashMap::len));
-        Self { codec, previous, encoded, refused: Vec::new() }
+        Self { codec, previous, goes_on, encoded, refused: Vec::new() }
     }
 
     /// The resources of what `emit` emits. A resource that is refused is left out, or stays as `last` has it; one that is as
@@ -55,6 +60,9 @@ impl<'a> Encoder<'a> {
 
     /// Adds what was emitted to `resources`.
     fn take(&mut self, emitted: &Emitted<'_>, last: Option<&Resources>, resources: &mut Vec<Arc<Resource>>) {
+        if !(self.goes_on)() {
+            return;
+        }
         let fingerprint = emitted.fingerprint;
         let known = self.encoded.get(&fingerprint);
         let known = known.or_else(|| self.previous.and_then(|previous| previous.get(&fingerprint)));
@@ -125,7 +133,7 @@ mod tests {
         timeout: &str,
         previous: Option<(&Encoded, &Resources)>,
     ) -> (Resources, Encoded, usize) {
-        let mut encoder = Encoder::new(codec, previous.map(|(encoded, _)| encoded));
+        let mut encoder = Encoder::new(codec, previous.map(|(encoded, _)| encoded), &|| true);
         let emitted = Emitted::new("cluster", timeout, cluster, &Origin::Api);
         let resources = encoder.resources(previous.map(|(_, last)| last), |emit| emit(emitted));
         let n_refused = encoder.refused.len();
@@ -167,7 +175,7 @@ mod tests {
         let origin = Origin::File { path: "f".into(), line: 1, column: 1 };
         let emitted = |name| Emitted::found_by(FoundBy::Authority, "listener", name, listener, &origin);
         let names = ["a.example", "a.example:80", "b", &*"long".repeat(50).leak()];
-        let mut encoder = Encoder::new(&codec, None);
+        let mut encoder = Encoder::new(&codec, None, &|| true);
         let each = encoder.resources(None, |emit| names.into_iter().for_each(|name| emit(emitted(name))));
         let further = names.iter().skip(1).map(|name| (*name).to_owned()).collect();
         let once = encoder.resources(None, |emit| emit(emitted("a.example").also_named(further)));
@@ -188,10 +196,10 @@ mod tests {
             let listener = Emitted::new("listener", "a", listener, &Origin::Api);
             listener.also_named(further.iter().map(|name| (*name).to_owned()).collect())
         };
-        let mut encoder = Encoder::new(&codec, None);
+        let mut encoder = Encoder::new(&codec, None, &|| true);
         let before = encoder.resources(None, |emit| emit(emitted(&["b"])));
         let encoded = encoder.finish();
-        let mut encoder = Encoder::new(&codec, Some(&encoded));
+        let mut encoder = Encoder::new(&codec, Some(&encoded), &|| true);
         let after = encoder.resources(Some(&before), |emit| emit(emitted(&["aa", "b"])));
         let is_kept = |(key, resource)| before.get(key).is_some_and(|old| Arc::ptr_eq(old, resource));
         assert_eq!(after.iter().map(is_kept).collect::<Vec<_>>(), [true, false, true]);
@@ -201,7 +209,7 @@ mod tests {
     fn what_is_refused_stays_under_all_of_its_names() {
         let codec = Codec::new().unwrap();
         let bad = |name: &&str| json!({"@type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": name, "no": 1});
-        let mut encoder = Encoder::new(&codec, None);
+        let mut encoder = Encoder::new(&codec, None, &|| true);
         let further = || vec!["b".to_owned()];
         let good = Emitted::new("listener", "a", listener, &Origin::Api).also_named(further());
         let good = encoder.resources(None, |emit| emit(good));

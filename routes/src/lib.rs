@@ -22,4 +22,7 @@ pub mod weights;
 pub use conditions::{Condition, Conditions};
 pub use model::{Document, DocumentKey, Kind};
 pub use read::{ReadOutcome, read, stand_in};
-pub use translate::{Documents, Generated, GeneratedGroup, Options, Placed, Translation, translate};
+pub use translate::{
+    Documents, Generated, GeneratedGroup, GenerationLimits, Options, Placed, Translation, translate,
+    translate_while,
+};

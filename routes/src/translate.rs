@@ -9,11 +9,13 @@ use xds_codec::{Codec, Diagnostic, Place, Severity};
 
 pub use xds_cache::layer::{Generated, GeneratedGroup};
 
+pub use crate::plan::GenerationLimits;
+
 use crate::conditions::{Condition, Conditions, GrpcFeature, ParentStatus, Truth};
 use crate::emit::{self, GrpcLoss};
 use crate::encode::{Encoded, Encoder, Refused};
 use crate::model::{Document, DocumentKey, Kind, Spot};
-use crate::plan::{Planned, PlannedGroup, Statuses, plan};
+use crate::plan::{Planned, PlannedGroup, Statuses, plan_while};
 
 /// All documents by key: of the files and the API, one for each key.
 pub type Documents = BTreeMap<DocumentKey, Placed>;
@@ -47,6 +49,8 @@ pub struct Options {
     pub matches_whole_paths: bool,
     /// Whether gRPC clients report the load of their clusters to the server that they have them from (row A218).
     pub reports_loads: bool,
+    /// What the routes of one group may give.
+    pub limits: GenerationLimits,
 }
 
 impl Default for Options {
@@ -59,6 +63,7 @@ impl Default for Options {
             is_grpc_strict: false,
             matches_whole_paths: false,
             reports_loads: true,
+            limits: GenerationLimits::default(),
         }
     }
 }
@@ -88,11 +93,27 @@ pub fn translate(
     options: &Options,
     previous: Option<&Translation>,
 ) -> Translation {
-    let Planned { groups: planned, mut statuses, mut diagnostics } = plan(documents, options);
-    let mut encoder = Encoder::new(codec, previous.map(|previous| &previous.encoded));
+    translate_while(codec, documents, options, previous, &|| true).unwrap_or_default()
+}
+
+/// Like [`translate`], as long as `goes_on` says so: it is asked for each document and each resource, must be cheap, and must not
+/// say yes again once it said no. `None` if it said no.
+#[must_use]
+pub fn translate_while(
+    codec: &Codec,
+    documents: &Documents,
+    options: &Options,
+    previous: Option<&Translation>,
+    goes_on: &dyn Fn() -> bool,
+) -> Option<Translation> {
+    let Planned { groups: planned, mut statuses, mut diagnostics } = plan_while(documents, options, goes_on);
+    let mut encoder = Encoder::new(codec, previous.map(|previous| &previous.encoded), goes_on);
     let mut groups = Generated::new();
     let mut losses = BTreeSet::new();
     for (name, PlannedGroup { definition, plan }) in planned {
+        if !goes_on() {
+            return None;
+        }
         let last = previous.and_then(|previous| previous.groups.get(&name));
         let last = |profile| last.and_then(|group: &GeneratedGroup| group.profiles.get(&profile));
         let envoy = encoder.resources(last(Profile::Envoy), |emit| emit::envoy(&plan, options, emit));
@@ -112,7 +133,7 @@ pub fn translate(
     diagnostics.sort_by_cached_key(key);
     diagnostics.dedup();
     let (conditions, encoded) = (statuses.finish(documents), encoder.finish());
-    Translation { groups, conditions, diagnostics, grpc_unsupported, encoded }
+    goes_on().then_some(Translation { groups, conditions, diagnostics, grpc_unsupported, encoded })
 }
 
 /// What gRPC clients cannot have shows as a parent of its own (section 1.11 of the inputs paper), so that a route that is fine

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use xds_api::handle::{BoxFuture, Control as _};
-use xds_api::{Access, Acks, ApiState, EventHub, Token};
+use xds_api::{Access, Acks, ApiState, EventHub, Token, Trials};
 use xds_cache::loads::LoadLimits;
 use xds_cache::{LoadBoard, Publisher, Reason, Refusals, Revision, StatusBoard};
 use xds_codec::Codec;
@@ -236,6 +236,7 @@ impl Parts {
             rollouts: Arc::new(rollouts),
             acks: Arc::clone(&self.acks),
             codec: self.codec.clone(),
+            trials: Trials::default(),
             max_document_values: config.files.max_document_values,
             access: Arc::new(Access { token, allowed_hosts: config.admin_hosts.clone() }),
             events: EventHub::start(&self.control, &self.board),

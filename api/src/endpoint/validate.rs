@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -12,13 +13,14 @@ use utoipa::ToSchema;
 use xds_cache::{Generated, GroupName, ResourceKey};
 use xds_codec::document::Position;
 use xds_codec::{DecodedFile, Diagnostic, Limits, ObjectContent, Place, Severity, Tree};
-use xds_routes::{Documents, Options, Placed, ReadOutcome, translate};
+use xds_routes::{Documents, Options, Placed, ReadOutcome, translate_while};
 
 use crate::answer::{Answer, Form};
 use crate::endpoint::conditions::{self, ObjectConditions};
 use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, read};
 use crate::problem::{ApiError, Fault};
 use crate::state::{ApiState, aside};
+use crate::trials;
 
 /// What a validation found.
 #[derive(Debug, Serialize, ToSchema)]
@@ -39,12 +41,25 @@ pub(crate) async fn validate(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Answer, ApiError> {
+    // A place first: what waits for one holds its body.
+    let trial = state.trials.enter(&state.refusals)?;
     let (form, bytes) = read(&headers, body, MAX_RESOURCES_BYTES).await?;
+    let trial = trial.run().await?;
     let options = state.control.documents().options;
-    Answer::ok(&aside(move || judge(&state, form, &bytes, &options)).await?)
+    let refusals = Arc::clone(&state.refusals);
+    // The trial goes along, so that its place is taken for as long as the work goes on.
+    let judged = aside(move || judge(&state, form, &bytes, &options, &|| trial.goes_on())).await?;
+    Answer::ok(&judged.ok_or_else(|| trials::stopped(&refusals))?)
 }
 
-fn judge(state: &ApiState, form: Form, bytes: &Bytes, options: &Options) -> ValidationAnswer {
+/// Judges a body as long as it goes on; `None` if it was stopped.
+fn judge(
+    state: &ApiState,
+    form: Form,
+    bytes: &Bytes,
+    options: &Options,
+    goes_on: &dyn Fn() -> bool,
+) -> Option<ValidationAnswer> {
     // The name only says the form; places in the body have no file.
     let name = match form {
         Form::Json => "body.json",
@@ -58,12 +73,12 @@ fn judge(state: &ApiState, form: Form, bytes: &Bytes, options: &Options) -> Vali
     let codec = &state.codec;
     let decoded = codec.decode_file(name, bytes, &limits);
     let mut read = ReadDocuments::default();
-    for object in &decoded.objects {
+    for object in decoded.objects.iter().take_while(|_| goes_on()) {
         if let ObjectContent::Other { kind, tree, .. } = &object.content {
             read.take(kind, tree);
         }
     }
-    let translation = translate(codec, &read.documents, options, None);
+    let translation = translate_while(codec, &read.documents, options, None, goes_on)?;
     let of_codec = decoded.all_diagnostics().into_iter().map(|found| (found.place.line, in_body(found)));
     let of_documents = read.diagnostics.iter().chain(&translation.diagnostics);
     let of_documents = of_documents.map(|found| (found.place.line, Fault::of(found, "")));
@@ -77,12 +92,12 @@ fn judge(state: &ApiState, form: Form, bytes: &Bytes, options: &Options) -> Vali
         ObjectContent::Unreadable(_) | ObjectContent::Other { .. } => false,
     };
     let n_readable = decoded.objects.iter().filter(|object| is_readable(&object.content)).count();
-    ValidationAnswer {
+    Some(ValidationAnswer {
         valid: diagnostics.iter().all(|fault| fault.severity.as_deref() != Some("error")),
         objects: n_readable + read.documents.len(),
         diagnostics,
         conditions: conditions::of_body(&translation.conditions),
-    }
+    })
 }
 
 /// The route documents of a body.

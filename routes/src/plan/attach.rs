@@ -8,11 +8,12 @@ use xds_codec::{Diagnostic, Severity};
 use super::gateways::{Gateways, PlannedGateway};
 use super::hostnames::intersection;
 use super::kinds::{Contender, losers};
+use super::ledger::{LIMIT_EXCEEDED, Wanted};
 use super::listeners::{PlannedListener, document_kind, resolved_refs};
 use super::lookup::{ROUTES, of_kinds};
 use super::precedence::Seniority;
 use super::statuses::{Fault, Statuses, code_of, partially_invalid};
-use super::{Host, Lookup, RoutePlan};
+use super::{GoesOn, Host, Lookup, RoutePlan, Told};
 use crate::conditions::{Condition, ParentStatus, Truth};
 use crate::model::{
     AllowedNamespaces, Document, DocumentKey, Hostname, Kind, LabelSelector, ParentRef, Route, RouteKind,
@@ -39,9 +40,10 @@ pub(crate) struct AttachableRoute<'d> {
 pub(crate) fn attachable_routes<'d>(
     lookup: &Lookup<'d>,
     documents: &'d Documents,
+    goes_on: GoesOn<'_>,
 ) -> Vec<AttachableRoute<'d>> {
     let mut routes = Vec::new();
-    for (_, placed) in of_kinds(documents, ROUTES) {
+    for (_, placed) in of_kinds(documents, ROUTES).take_while(|_| goes_on()) {
         let Spec::Route(route) = &placed.document.spec else { continue };
         if !route.parents.is_empty() && route.parents.iter().all(ParentRef::is_service) {
             continue;
@@ -60,30 +62,22 @@ pub(crate) fn attachable_routes<'d>(
 /// Attaches routes to listeners, and says what came of it.
 ///
 /// Adds implicit gateways where they are needed. Says nothing of parents that are Services, or Gateways of others.
-pub(crate) fn attach(
+pub(crate) fn attach<'d>(
     lookup: &Lookup<'_>,
-    routes: &[AttachableRoute<'_>],
+    routes: &[AttachableRoute<'d>],
     gateways: &mut Gateways<'_>,
     options: &Options,
-    statuses: &mut Statuses,
-    diagnostics: &mut Vec<Diagnostic>,
+    told: &mut Told<'_, 'd>,
+    goes_on: GoesOn<'_>,
 ) {
-    let mut requests = Vec::new();
-    for (index, route) in routes.iter().enumerate() {
-        let references = references(route, gateways, options);
-        if references.is_empty() && route.route.parents.is_empty() {
-            let fault = Fault::new(
-                "NoMatchingParent",
-                "the route names no parent, and there is no implicit gateway for it",
-            );
-            diagnostics.push(warning(route, &fault, &Spot::default()));
-            statuses.object(&route.document.key, Condition::fails("Accepted", fault.reason, fault.message));
-        }
-        requests.extend(references.into_iter().map(|reference| {
-            let places = places(lookup, route, &reference, gateways);
-            Request { route: index, reference, places, lost: Vec::new() }
-        }));
+    let mut by_age: Vec<(usize, &AttachableRoute<'d>)> = routes.iter().enumerate().collect();
+    by_age.sort_by(|(_, one), (_, other)| one.seniority.cmp(&other.seniority));
+    let mut by_route = BTreeMap::new();
+    for (index, route) in by_age.into_iter().take_while(|_| goes_on()) {
+        by_route.insert(index, requests_of(index, route, lookup, gateways, options, told));
     }
+    let Told { statuses, diagnostics, .. } = told;
+    let mut requests: Vec<Request<'_>> = by_route.into_values().flatten().collect();
     settle_kinds(routes, gateways, options, &mut requests);
     for Request { route, places, .. } in &requests {
         for Place { gateway, listener, hosts } in places.iter().flatten() {
@@ -93,14 +87,69 @@ pub(crate) fn attach(
             }
         }
     }
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for request in &requests {
         let Some(route) = routes.get(request.route) else { continue };
         report(route, request, statuses, diagnostics);
-        if told.insert(request.route) {
+        if reported.insert(request.route) {
             diagnostics.extend(route.plan.problems.iter().map(|problem| problem.diagnostic(route.document)));
         }
     }
+}
+
+impl Told<'_, '_> {
+    /// Says of a route as a whole that it is not accepted.
+    fn refuse(&mut self, route: &AttachableRoute<'_>, fault: Fault) {
+        self.diagnostics.push(warning(route, &fault, &Spot::default()));
+        self.statuses.object(&route.document.key, Condition::fails("Accepted", fault.reason, fault.message));
+    }
+}
+
+/// What a route asks of its parents, as far as the limits of its group let it.
+fn requests_of<'d>(
+    index: usize,
+    route: &AttachableRoute<'d>,
+    lookup: &Lookup<'_>,
+    gateways: &mut Gateways<'_>,
+    options: &Options,
+    told: &mut Told<'_, 'd>,
+) -> Vec<Request<'d>> {
+    let names_none = route.route.parents.is_empty();
+    if names_none && told.ledger.is_tired() {
+        let message = "older routes have asked all listeners that may be asked; name a parent";
+        told.refuse(route, Fault::new(LIMIT_EXCEEDED, message));
+        return Vec::new();
+    }
+    let references = references(route, gateways, options);
+    if references.is_empty() && names_none {
+        let message = "the route names no parent, and there is no implicit gateway for it";
+        told.refuse(route, Fault::new("NoMatchingParent", message));
+    }
+    told.ledger.asked(references.len());
+    let mut requests: Vec<Request<'_>> = references
+        .into_iter()
+        .map(|reference| {
+            let places = places(lookup, route, &reference, gateways);
+            Request { route: index, reference, places, lost: Vec::new() }
+        })
+        .collect();
+    let of_places = requests.iter().flat_map(|request| request.places.iter().flatten());
+    let wanted: Vec<Wanted<'_>> =
+        of_places.map(|place| ((place.gateway, place.listener), place.hosts.as_slice())).collect();
+    told.ledger.asked(wanted.len());
+    match told.ledger.admit(route.group, route.document, route.plan.routes.len(), &wanted) {
+        Ok(()) => {}
+        // Said once: its text names no parent at which it could be said.
+        Err(fault) if names_none => {
+            told.refuse(route, fault);
+            return Vec::new();
+        }
+        Err(fault) => {
+            let accepted = requests.iter_mut().filter(|request| request.places.is_ok());
+            accepted.for_each(|request| request.places = Err(fault.clone()));
+        }
+    }
+    requests
 }
 
 /// One reference of a route to a parent.

@@ -18,12 +18,14 @@ use xds_codec::{Diagnostic, Severity};
 
 use self::consumers::{Consumers, group_of};
 use super::backends::Referent;
+use super::ledger::Ledger;
 use super::listeners::resolved_refs;
 use super::lookup::{Lookup, ROUTES, RoutePlan, of_kinds};
 use super::parts::{Action, Backend, MeshService, PlannedRoute, RouteId, Target, Weighted};
 use super::precedence::{Rank, Seniority};
 use super::split::{self, PlannedSplit};
 use super::statuses::{Fault, Statuses, code_of, partially_invalid};
+use super::{GoesOn, Told};
 use crate::conditions::{Condition, ParentStatus};
 use crate::model::{
     Document, DocumentKey, Kind, Match, ParentRef, PathMatch, RouteKind, Service, ServicePort, Spec, Spot,
@@ -34,17 +36,19 @@ use crate::translate::{Documents, Options, Placed};
 const MESH_ANNOTATION: &str = "xds-server.io/mesh";
 
 /// The mesh services of each group, with definitions for the groups that only consumer routes make.
-pub(crate) fn mesh(
-    lookup: &Lookup<'_>,
-    documents: &Documents,
+pub(crate) fn mesh<'d>(
+    lookup: &Lookup<'d>,
+    documents: &'d Documents,
     options: &Options,
-    statuses: &mut Statuses,
-    diagnostics: &mut Vec<Diagnostic>,
+    told: &mut Told<'_, 'd>,
+    goes_on: GoesOn<'_>,
 ) -> BTreeMap<GroupName, (Option<NodeGroup>, Vec<MeshService>)> {
-    let routes = mesh_routes(lookup, documents);
-    let splits = split::plan_splits(lookup, diagnostics);
-    let requests: Vec<Request<'_>> =
+    let routes = mesh_routes(lookup, documents, goes_on);
+    let splits = split::plan_splits(lookup, told.diagnostics);
+    let mut requests: Vec<Request<'_>> =
         routes.iter().flat_map(|route| requests_of_route(lookup, route)).collect();
+    admit(&mut requests, documents, told.ledger);
+    let Told { statuses, diagnostics, .. } = told;
     let mut claims = Claims::new();
     for request in &requests {
         for place in request.places.iter().flatten() {
@@ -149,9 +153,9 @@ impl<'p> Claim<'p> {
     }
 }
 
-fn mesh_routes<'d>(lookup: &Lookup<'d>, documents: &'d Documents) -> Vec<MeshRoute<'d>> {
+fn mesh_routes<'d>(lookup: &Lookup<'d>, documents: &'d Documents, goes_on: GoesOn<'_>) -> Vec<MeshRoute<'d>> {
     let mut routes = Vec::new();
-    for (_, placed) in of_kinds(documents, ROUTES) {
+    for (_, placed) in of_kinds(documents, ROUTES).take_while(|_| goes_on()) {
         let Spec::Route(route) = &placed.document.spec else { continue };
         if route.parents.iter().any(ParentRef::is_service) {
             let (document, group, parents) = (&*placed.document, &placed.group, route.parents.as_slice());
@@ -176,6 +180,36 @@ fn requests_of_route<'p>(lookup: &Lookup<'p>, route: &'p MeshRoute<'p>) -> Vec<R
         Request { route, claim: Claim::Route(route), index, parent, service, places }
     };
     parents.map(request).collect()
+}
+
+/// Refuses the routes that pass a limit of their group, the youngest first.
+fn admit<'d>(requests: &mut [Request<'_>], documents: &'d Documents, ledger: &mut Ledger<'d>) {
+    // The clients of a consumer get all Services of a port that it asks for.
+    let mut of_port: BTreeMap<u16, usize> = BTreeMap::new();
+    for (_, placed) in of_kinds(documents, Kind::Service..=Kind::Service) {
+        places_of_service(placed).iter().for_each(|(_, _, port)| *of_port.entry(*port).or_default() += 1);
+    }
+    let mut by_age: Vec<&mut [Request<'_>]> =
+        requests.chunk_by_mut(|one, other| one.claim.key() == other.claim.key()).collect();
+    by_age.sort_by_cached_key(|of_route| of_route.first().map(|first| Seniority::of(first.route.document)));
+    let mut asked: BTreeSet<(GroupName, u16)> = BTreeSet::new();
+    for of_route in by_age {
+        let Some(route) = of_route.first().map(|first| first.route) else { continue };
+        let Some(placed) = documents.get(&route.document.key) else { continue };
+        let places = || of_route.iter().flat_map(|request| request.places.iter().flatten());
+        let ports: BTreeSet<(GroupName, u16)> =
+            places().map(|(group, _, port)| (group.clone(), *port)).collect();
+        let is_new = |port: &&(GroupName, u16)| port.0 != *route.group && !asked.contains(*port);
+        let others = ports.iter().filter(is_new).filter_map(|(_, port)| of_port.get(port)).sum();
+        let n_ports = places().count();
+        match ledger.admit_ports(&placed.group, route.document, route.plan.routes.len(), (n_ports, others)) {
+            Ok(()) => asked.extend(ports),
+            Err(fault) => {
+                let accepted = of_route.iter_mut().filter(|request| request.places.is_ok());
+                accepted.for_each(|request| request.places = Err(fault.clone()));
+            }
+        }
+    }
 }
 
 fn missing(parent: &ParentRef) -> Fault {

@@ -12,6 +12,7 @@ mod grants;
 mod hostnames;
 mod hosts;
 mod kinds;
+mod ledger;
 mod listeners;
 mod lookup;
 mod mesh;
@@ -38,6 +39,8 @@ use crate::translate::{Documents, Options};
 use attach::{attach, attachable_routes};
 use gateways::Gateways;
 
+pub use ledger::GenerationLimits;
+use ledger::Ledger;
 pub(crate) use lookup::{Lookup, RefProblem, RoutePlan};
 pub(crate) use mesh::mesh;
 pub use parts::{
@@ -67,16 +70,28 @@ pub(crate) struct PlannedGroup {
     pub(crate) plan: Plan,
 }
 
-/// Plans everything. Depends on nothing but its arguments.
-pub(crate) fn plan(documents: &Documents, options: &Options) -> Planned {
+/// Whether somebody still waits for the result; once it says no, it never says yes again, and what is made is dropped.
+pub(crate) type GoesOn<'a> = &'a dyn Fn() -> bool;
+
+/// What becomes known of documents while they are planned.
+pub(crate) struct Told<'t, 'd> {
+    pub(crate) ledger: &'t mut Ledger<'d>,
+    pub(crate) statuses: &'t mut Statuses,
+    pub(crate) diagnostics: &'t mut Vec<Diagnostic>,
+}
+
+/// Plans everything. Depends on nothing but its arguments, as long as it goes on.
+pub(crate) fn plan_while(documents: &Documents, options: &Options, goes_on: GoesOn<'_>) -> Planned {
     let lookup = Lookup::new(documents, options);
     let Planned { mut groups, mut statuses, mut diagnostics } = Planned::default();
     let mut gateways = Gateways::of(&lookup, documents, options, &mut diagnostics);
-    let routes = attachable_routes(&lookup, documents);
-    attach(&lookup, &routes, &mut gateways, options, &mut statuses, &mut diagnostics);
+    let mut ledger = Ledger::new(options.limits);
+    let routes = attachable_routes(&lookup, documents, goes_on);
+    let mut told = Told { ledger: &mut ledger, statuses: &mut statuses, diagnostics: &mut diagnostics };
+    attach(&lookup, &routes, &mut gateways, options, &mut told, goes_on);
     gateways.diagnose(&mut diagnostics);
     gateways.report(documents, options, &mut statuses);
-    for gateway in &gateways.list {
+    for gateway in gateways.list.iter().take_while(|_| goes_on()) {
         hosts::diagnose(gateway, &routes, &mut diagnostics);
         let ports = hosts::ports(gateway, &routes, options);
         if ports.is_empty() {
@@ -87,7 +102,8 @@ pub(crate) fn plan(documents: &Documents, options: &Options) -> Planned {
         let accepted = gateway.listeners.iter().filter(|listener| listener.is_accepted());
         plan.secrets.extend(accepted.flat_map(|listener| listener.certificates.iter().cloned()));
     }
-    for (name, (definition, services)) in mesh(&lookup, documents, options, &mut statuses, &mut diagnostics) {
+    let mut told = Told { ledger: &mut ledger, statuses: &mut statuses, diagnostics: &mut diagnostics };
+    for (name, (definition, services)) in mesh(&lookup, documents, options, &mut told, goes_on) {
         let group = groups.entry(name).or_default();
         group.definition = definition;
         group.plan.services = services;
@@ -101,6 +117,12 @@ pub(crate) fn plan(documents: &Documents, options: &Options) -> Planned {
     }
     lookup.report(groups.values().map(|group| &group.plan), &mut statuses);
     Planned { groups, statuses, diagnostics }
+}
+
+/// Plans everything, however long it takes.
+#[cfg(test)]
+pub(crate) fn plan(documents: &Documents, options: &Options) -> Planned {
+    plan_while(documents, options, &|| true)
 }
 
 /// Tells where Envoys do not listen for the mesh, because a Gateway has the port.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::ledger::LIMIT_EXCEEDED;
 use crate::conditions::{Condition, Conditions, ListenerStatus, ObjectStatus, ParentStatus, Truth};
 use crate::model::DocumentKey;
 use crate::translate::Documents;
@@ -84,6 +85,7 @@ pub(crate) fn code_of(reason: &str) -> &'static str {
         "InvalidCertificateRef" => "invalid-certificate-ref",
         "InvalidKind" => "invalid-kind",
         "InvalidRouteKinds" => "invalid-route-kinds",
+        LIMIT_EXCEEDED => "too-much-generated",
         "NoEligibleBackends" => "no-eligible-backends",
         "NoMatchingListenerHostname" => "no-matching-listener-hostname",
         "NoMatchingParent" => "no-matching-parent",

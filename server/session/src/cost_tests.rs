@@ -375,3 +375,33 @@ fn what_exists_is_asked_for_again_and_again_without_an_ack() {
     let n_entries = asking.client.n_entries();
     assert!(n_entries <= 17 * 80 + 100 + 257, "{n_entries} entries");
 }
+
+/// How long it takes for 100,000 names: `cargo test --release -p xds-session --lib -- --ignored --nocapture measure`.
+#[test]
+#[ignore = "measures, and claims nothing"]
+#[expect(clippy::print_stdout, reason = "that is what it is for")]
+fn measure_100_000_names() {
+    const N: usize = 100_000;
+    let timed = |what: &str, work: &mut dyn FnMut()| {
+        let began = Instant::now();
+        work();
+        println!("{what}: {:?}", began.elapsed());
+    };
+    let of = ResourceType::ClusterLoadAssignment;
+    let (there, missing) = (names(N, |i| format!("e{i}")), names(N, |i| format!("x{i}")));
+    let mut asking = Asking::delta(of.clone(), endpoints(N));
+    timed("delta, subscribe to what there is", &mut || asking.change(&there, &[]).unwrap());
+    timed("the responses", &mut || asking.poll());
+    timed("unsubscribe", &mut || asking.change(&[], &there).unwrap());
+    timed("subscribe to what there is not", &mut || asking.change(&missing, &[]).unwrap());
+    timed("the responses", &mut || asking.poll());
+    let mut asking = Asking::delta(of.clone(), endpoints(N));
+    timed("delta, wildcard", &mut || asking.change(&["*".to_owned()], &[]).unwrap());
+    timed("the responses", &mut || asking.poll());
+    let mut asking = Asking::new(Variant::Sotw, of, Limits::default());
+    asking.client.handle_view(view(endpoints(N)));
+    timed("SotW, ask for what there is", &mut || asking.replace(&there).unwrap());
+    timed("the responses", &mut || asking.poll());
+    timed("the same again", &mut || asking.replace(&there).unwrap());
+    timed("the end of the stream", &mut || asking.client.handle_close(STREAM));
+}

@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
 
-use crate::config::units::UnitError;
+use crate::config::units::{UnitError, parse_size};
 
 /// How route documents become resources. The same flags are those of `serve`, `validate` and `translate`.
 #[derive(Clone, Debug, clap::Args)]
@@ -42,6 +42,18 @@ pub struct RouteArgs {
         require_equals = true, default_missing_value = "true", value_name = "BOOL",
         value_parser = BoolishValueParser::new())]
     pub load_reports: bool,
+    /// How many routes the documents of one node group may give: one for each match, host and listener
+    #[arg(long, env = "XDS_SERVER_MAX_GENERATED_ROUTES", value_name = "N",
+        default_value_t = xds_routes::GenerationLimits::default().max_routes)]
+    pub max_generated_routes: usize,
+    /// How many virtual hosts the documents of one node group may give
+    #[arg(long, env = "XDS_SERVER_MAX_GENERATED_HOSTS", value_name = "N",
+        default_value_t = xds_routes::GenerationLimits::default().max_hosts)]
+    pub max_generated_hosts: usize,
+    /// How many bytes of routes the documents of one node group may give: the text of each, once for each of its virtual hosts
+    #[arg(long, env = "XDS_SERVER_MAX_GENERATED_BYTES", value_name = "SIZE", default_value = "256MiB",
+        value_parser = parse_size)]
+    pub max_generated_bytes: usize,
 }
 
 /// Where Envoys of the mesh listen, if they do.
@@ -66,6 +78,11 @@ impl From<&RouteArgs> for xds_routes::Options {
             is_grpc_strict: args.grpc_strict,
             matches_whole_paths: args.smi_whole_path_regex,
             reports_loads: args.load_reports,
+            limits: xds_routes::GenerationLimits {
+                max_routes: args.max_generated_routes,
+                max_hosts: args.max_generated_hosts,
+                max_bytes: args.max_generated_bytes,
+            },
         }
     }
 }
@@ -73,7 +90,7 @@ impl From<&RouteArgs> for xds_routes::Options {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use xds_routes::Options;
+    use xds_routes::{GenerationLimits, Options};
 
     use super::*;
 
@@ -97,7 +114,8 @@ mod tests {
     #[test]
     fn every_option_has_its_flag() {
         let line = "--controller-name a/b --implicit-gateway-port 0 --mesh-address none --merge-route-kinds \
-                    --grpc-strict --smi-whole-path-regex=true --load-reports=false";
+                    --grpc-strict --smi-whole-path-regex=true --load-reports=false --max-generated-routes 7 \
+                    --max-generated-hosts 8 --max-generated-bytes 9KiB";
         let expected = Options {
             controller_name: Some("a/b".to_owned()),
             implicit_port: None,
@@ -106,6 +124,7 @@ mod tests {
             is_grpc_strict: true,
             matches_whole_paths: true,
             reports_loads: false,
+            limits: GenerationLimits { max_routes: 7, max_hosts: 8, max_bytes: 9 << 10 },
         };
         assert_eq!(options(line).unwrap(), expected);
         assert_eq!(options("--mesh-address ::1").unwrap().mesh_address, Some("::1".parse().unwrap()));

@@ -14,7 +14,7 @@ use xds_api::weights::Overrides;
 use xds_cache::{Generated, GroupName};
 use xds_codec::{Codec, Diagnostic, Severity, Tree};
 use xds_routes::conditions::Truth;
-use xds_routes::{Conditions, Document, DocumentKey, Documents, Placed, ReadOutcome, translate};
+use xds_routes::{Conditions, Document, DocumentKey, Documents, Placed, ReadOutcome, translate_while};
 
 use super::key::{StoreKey, resource_name};
 use super::observed::Observed;
@@ -44,22 +44,32 @@ pub(crate) fn next(
     observed: &Observed,
     now: SystemTime,
 ) -> DocumentState {
+    let goes_on = || true;
+    // It goes on, so there is a result.
+    next_while(codec, before, said, observed, (now, &goes_on)).unwrap_or_else(|| before.clone())
+}
+
+/// Like [`next`], as long as it goes on; `None` if it was stopped.
+pub(crate) fn next_while(
+    codec: &Codec,
+    before: &DocumentState,
+    said: Said,
+    observed: &Observed,
+    (now, goes_on): (SystemTime, &dyn Fn() -> bool),
+) -> Option<DocumentState> {
     let Said { files, owned, weights } = said;
     let mut documents = effective(&before.translated.documents, &files, &owned, observed);
     lay_documents(&mut documents, &weights);
     let options = Arc::clone(&before.options);
     if is_same(&documents, &before.translated.documents) {
-        return DocumentState { files, owned, weights, translated: Arc::clone(&before.translated), options };
+        let translated = Arc::clone(&before.translated);
+        return Some(DocumentState { files, owned, weights, translated, options });
     }
-    let translation = translate(codec, &documents, &options, Some(&before.translated.translation));
+    let previous = Some(&before.translated.translation);
+    let translation = translate_while(codec, &documents, &options, previous, goes_on)?;
     let since = since(&before.translated, &translation.conditions, observed, now);
-    DocumentState {
-        files,
-        owned,
-        weights,
-        translated: Arc::new(Translated { documents, translation, since }),
-        options,
-    }
+    let translated = Arc::new(Translated { documents, translation, since });
+    Some(DocumentState { files, owned, weights, translated, options })
 }
 
 /// What files give that nobody serves.

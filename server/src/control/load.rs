@@ -361,6 +361,17 @@ impl Shared {
         Step { base, documents, patch, document_patch, equal, dropped, groups, plan, summary, wave, ended }
     }
 
+    /// What there is once that is said, as long as it goes on; `None` if it was stopped.
+    pub(crate) fn translate_while(
+        &self,
+        world: &World,
+        said: Said,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Option<DocumentState> {
+        let (before, now) = (&world.documents, SystemTime::now());
+        documents::next_while(&self.parts.codec, before, said, &world.observed, (now, goes_on))
+    }
+
     /// What there is once that is said.
     pub(crate) fn translate(&self, world: &World, said: Said) -> DocumentState {
         documents::next(&self.parts.codec, &world.documents, said, &world.observed, SystemTime::now())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use xds_api::affected::affected_nodes;
 use xds_api::document::DocumentState;
@@ -58,7 +58,8 @@ impl Shared {
         write: Write,
         options: WriteOptions,
     ) -> Result<(WriteOutcome, Vec<ClientPreview>), WriteError> {
-        let _changing = self.changing.lock().await;
+        // A dry run changes nothing, and writes need not wait for it.
+        let _changing = if options.dry_run { None } else { Some(self.changing.lock().await) };
         if !options.dry_run {
             // What is served already comes first in the history.
             self.record_late().await;
@@ -123,7 +124,8 @@ impl Shared {
         candidate: Candidate,
         options: &WriteOptions,
     ) -> Result<(WriteOutcome, Vec<ClientPreview>), WriteError> {
-        let (documents, dropped) = self.translate_aside(world, &candidate, self.resting()).await?;
+        let (documents, dropped) =
+            self.translate_aside(world, &candidate, self.resting(), options.until).await?;
         let Candidate { patch, documents: document_patch, weights: named, rollouts, .. } = candidate;
         let Candidate { mut warnings, source, summary, is_whole, .. } = candidate;
         let groups = world.patched(&world.base, &patch, &documents);
@@ -261,6 +263,7 @@ impl Shared {
         world: &World,
         candidate: &Candidate,
         resting: Resting,
+        until: Option<Instant>,
     ) -> Result<(DocumentState, Vec<Dropped>), WriteError> {
         let now = SystemTime::now();
         let present = &world.documents.weights;
@@ -280,9 +283,10 @@ impl Shared {
             let (laid, dropped) = objects.reconcile(&laid, &resting, now);
             let files = Arc::clone(&world.documents.files);
             let said = Said { files, owned: Arc::clone(&owned), weights: world.same_weights(laid) };
-            (shared.translate(&world, said), dropped)
+            let goes_on = || until.is_none_or(|until| Instant::now() < until);
+            shared.translate_while(&world, said, &goes_on).map(|documents| (documents, dropped))
         });
-        translating.await.map_err(|_| WriteError::Closed)
+        translating.await.map_err(|_| WriteError::Closed)?.ok_or(WriteError::Stopped)
     }
 
     /// What the rollout in waves that is under way holds.

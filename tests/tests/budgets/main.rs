@@ -10,6 +10,7 @@ mod disk;
 mod escapes;
 mod files;
 mod floods;
+mod generation;
 mod grpc_call;
 mod http2;
 mod messages;

@@ -8,6 +8,7 @@ use xds_tests::config::{CLUSTER, ENDPOINTS, LISTENER, endpoints};
 use xds_tests::raw::{self, SotwStream, path};
 use xds_tests::seen::{names, plain_cluster, resources, timeout_of};
 use xds_tests::server::{Server, Setup};
+use xds_tests::wait::{PATIENCE, wait_for};
 
 use crate::world::{Silence, World};
 
@@ -116,9 +117,13 @@ async fn pitfall_54_and_65_a_stream_that_ends_in_any_way_leaves_the_status() -> 
     assert_eq!(closed.expect_end().await?.code(), tonic::Code::Ok);
     drop((cut, own));
     world.server.wait_json("/v1/nodes", |nodes| n_nodes(nodes) == Some(0)).await?;
-    let metrics = world.server.get("/metrics").await?.text();
-    assert!(metrics.contains("xds_streams{variant=\"sotw\"} 0"), "{metrics}");
-    Ok(())
+    // The stream is counted until it is gone, a moment after its status.
+    wait_for("no stream", PATIENCE, async || {
+        let metrics = world.server.get("/metrics").await?.text();
+        ensure!(metrics.contains("xds_streams{variant=\"sotw\"} 0"), "{metrics}");
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]

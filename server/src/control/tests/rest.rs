@@ -92,6 +92,7 @@ fn state(server: &Server, access: Access, clock: rollouts::Clock) -> ApiState {
         acks: Arc::clone(&server.acks),
         refusals: Arc::default(),
         codec: codec(),
+        trials: xds_api::Trials::default(),
         max_document_values: xds_codec::Limits::DEFAULT_DOCUMENT_VALUES,
         access: Arc::new(access),
     }

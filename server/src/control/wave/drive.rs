@@ -398,7 +398,7 @@ impl Shared {
         let summary = label.summary;
         let world = self.state().world();
         let resting = next.as_ref().map(Wave::resting).unwrap_or_default();
-        let (documents, dropped) = self.translate_aside(&world, &undo, resting).await?;
+        let (documents, dropped) = self.translate_aside(&world, &undo, resting, None).await?;
         let Candidate { patch, documents: document_patch, .. } = undo;
         let groups = world.patched(&world.base, &patch, &documents);
         let mut plan = plan(&world.overrides, &patch);

@@ -1,0 +1,133 @@
+//! Trials: validations and dry runs, which change nothing and may take as long as a write of everything.
+//!
+//! A few run at once, a few wait, and none runs longer than [`DEADLINE`]. So they take from the streams of clients,
+//! and from writes, a bounded part of the machine.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use xds_cache::Refusals;
+use xds_cache::refusals::Reason;
+
+use crate::problem::ApiError;
+
+/// The places of trials. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Trials {
+    /// Those that wait or run.
+    all: Arc<Semaphore>,
+    /// Those that run.
+    running: Arc<Semaphore>,
+    deadline: Duration,
+}
+
+impl Default for Trials {
+    fn default() -> Self {
+        Self::new(DEADLINE)
+    }
+}
+
+/// A trial that was let in. Its place is free when it is dropped, so it goes where the work is done.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    trials: Trials,
+    _place: OwnedSemaphorePermit,
+}
+
+/// A trial that runs.
+#[derive(Debug)]
+pub(crate) struct Running {
+    _waiting: Waiting,
+    _place: OwnedSemaphorePermit,
+    /// When it must have ended.
+    pub(crate) until: Instant,
+}
+
+impl Trials {
+    /// Trials that may take so long.
+    #[must_use]
+    pub fn new(deadline: Duration) -> Self {
+        let places = |n| Arc::new(Semaphore::new(n));
+        Self { all: places(MAX_TRIALS), running: places(MAX_RUNNING), deadline }
+    }
+
+    /// Lets a trial in, before its body is read.
+    ///
+    /// # Errors
+    ///
+    /// [`ApiError::Busy`] if too many are there.
+    pub(crate) fn enter(&self, refusals: &Refusals) -> Result<Waiting, ApiError> {
+        if let Ok(place) = Arc::clone(&self.all).try_acquire_owned() {
+            return Ok(Waiting { trials: self.clone(), _place: place });
+        }
+        refusals.record(Reason::Trials, "a validation or dry run", SystemTime::now());
+        Err(ApiError::Busy(format!(
+            "{MAX_TRIALS} validations and dry runs wait or run already; try again in a moment"
+        )))
+    }
+}
+
+impl Waiting {
+    /// Waits for its turn.
+    pub(crate) async fn run(self) -> Result<Running, ApiError> {
+        let place = Arc::clone(&self.trials.running).acquire_owned().await;
+        let place = place.map_err(|_| ApiError::Internal("the places of trials are gone".to_owned()))?;
+        let until = Instant::now() + self.trials.deadline;
+        Ok(Running { _waiting: self, _place: place, until })
+    }
+}
+
+impl Running {
+    /// Whether there is time left.
+    pub(crate) fn goes_on(&self) -> bool {
+        Instant::now() < self.until
+    }
+}
+
+/// What is said of a trial that was stopped.
+pub(crate) fn stopped(refusals: &Refusals) -> ApiError {
+    refusals.record(Reason::Trials, "stopped after its time", SystemTime::now());
+    ApiError::Busy(format!(
+        "it took longer than the {} s that a validation or dry run may take, and was stopped; try less at once",
+        DEADLINE.as_secs()
+    ))
+}
+
+/// How long a trial may run. 10,000 routes with two Services each take 6 s.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Two, so that a large one does not hold up the small ones, and half of a small machine is left.
+const MAX_RUNNING: usize = 2;
+
+/// Those that wait included: each holds its body, of up to 64 MiB.
+const MAX_TRIALS: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_few_run_a_few_wait_and_the_others_are_refused_and_counted() {
+        let (trials, refusals) = (Trials::default(), Refusals::default());
+        let mut waiting: Vec<Waiting> = (0..MAX_TRIALS).map(|_| trials.enter(&refusals).unwrap()).collect();
+        assert!(matches!(trials.enter(&refusals), Err(ApiError::Busy(_))));
+        assert_eq!(refusals.counts()[&Reason::Trials], 1);
+        let first = waiting.pop().unwrap().run().await.unwrap();
+        let _second = waiting.pop().unwrap().run().await.unwrap();
+        let third = waiting.pop().unwrap().run();
+        tokio::pin!(third);
+        assert!(third.as_mut().now_or_never().is_none());
+        drop(first);
+        assert!(third.await.unwrap().goes_on());
+        assert!(trials.enter(&refusals).is_ok());
+    }
+
+    #[tokio::test]
+    async fn time_ends() {
+        let running = Trials::new(Duration::ZERO).enter(&Refusals::default()).unwrap().run().await.unwrap();
+        assert!(!running.goes_on());
+    }
+}

@@ -1,0 +1,225 @@
+//! What the documents of one group may generate together.
+//!
+//! Most of what a document gives grows with its text. A route does not: it stands in a virtual host for each of its host names,
+//! of each listener or port of a Service that takes it, so that a thousand short listeners and three hundred short routes give
+//! 300,000. What a route will cost is counted before any of it is made. Routes are asked in the order of their age, as wherever
+//! the Gateway API lets one of several win, so that it is told at the same route whatever came first, and a new one takes
+//! nothing from those that are served.
+
+use std::collections::{BTreeMap, HashMap};
+
+use xds_cache::GroupName;
+
+use super::Host;
+use super::hostnames::rungs;
+use super::statuses::Fault;
+use crate::model::Document;
+
+/// Bounds on what the routes of one node group give, those of the Gateways and those of the mesh together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GenerationLimits {
+    /// Routes in virtual hosts. Each takes a client and this server some kilobytes.
+    pub max_routes: usize,
+    /// Virtual hosts. gRPC clients get two resources for each, a Listener and a RouteConfiguration.
+    pub max_hosts: usize,
+    /// Bytes: the text of a route document, as often as its routes stand in a virtual host.
+    pub max_bytes: usize,
+}
+
+impl Default for GenerationLimits {
+    /// 10,000 routes with two listeners each, one of them for TLS, and three matches are 60,000 in 20,000 virtual hosts, of a text
+    /// of some 20 MB.
+    fn default() -> Self {
+        Self { max_routes: 100_000, max_hosts: 100_000, max_bytes: 256 << 20 }
+    }
+}
+
+/// Counts what was admitted.
+#[derive(Debug)]
+pub(crate) struct Ledger<'d> {
+    limits: GenerationLimits,
+    groups: BTreeMap<&'d GroupName, Cost>,
+    /// What the hosts of a listener have, by gateway and listener.
+    listeners: HashMap<(usize, usize), Levels>,
+    /// How often it was asked whether a listener takes a route.
+    n_asked: usize,
+}
+
+/// What something gives.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    routes: usize,
+    hosts: usize,
+    bytes: usize,
+}
+
+impl Cost {
+    fn add(&mut self, other: Self) {
+        self.routes = self.routes.saturating_add(other.routes);
+        self.hosts = self.hosts.saturating_add(other.hosts);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+
+    fn times(self, n: usize) -> Self {
+        let times = |one: usize| one.saturating_mul(n);
+        Self { routes: times(self.routes), hosts: times(self.hosts), bytes: times(self.bytes) }
+    }
+}
+
+/// The routes of a listener by host. Those of a host stand behind those of each more specific one too (the cascade).
+#[derive(Debug, Default)]
+struct Levels {
+    own: HashMap<String, Cost>,
+    /// How many hosts each wildcard covers.
+    below: HashMap<String, usize>,
+}
+
+impl Levels {
+    /// What routes add that take a host.
+    fn cost(&self, host: &Host, routes: Cost) -> Cost {
+        let rungs = rungs(host);
+        let mut cost = routes;
+        if let Some(below) = self.below.get(host.as_str()) {
+            cost.add(routes.times(*below));
+        }
+        if !self.own.contains_key(host.as_str()) {
+            cost.hosts += 1;
+            rungs.iter().skip(1).filter_map(|rung| self.own.get(rung)).for_each(|above| cost.add(*above));
+        }
+        cost
+    }
+
+    fn add(&mut self, host: &Host, routes: Cost) {
+        if !self.own.contains_key(host.as_str()) {
+            for rung in rungs(host).into_iter().skip(1) {
+                *self.below.entry(rung).or_default() += 1;
+            }
+        }
+        self.own.entry(host.to_string()).or_default().add(routes);
+    }
+}
+
+/// A listener and the hosts that a route has there.
+pub(crate) type Wanted<'h> = ((usize, usize), &'h [Host]);
+
+impl<'d> Ledger<'d> {
+    pub(crate) fn new(limits: GenerationLimits) -> Self {
+        Self { limits, groups: BTreeMap::new(), listeners: HashMap::new(), n_asked: 0 }
+    }
+
+    /// Whether as many listeners have been asked as routes could be admitted, and several times more: then nobody asks any more.
+    pub(crate) fn is_tired(&self) -> bool {
+        self.n_asked > self.limits.max_routes.saturating_mul(MAX_ASKED_FOR_EACH)
+    }
+
+    /// Notes that so many listeners were asked.
+    pub(crate) fn asked(&mut self, n_listeners: usize) {
+        self.n_asked = self.n_asked.saturating_add(n_listeners);
+    }
+
+    /// Admits a route with all hosts of all listeners, or none of it.
+    ///
+    /// # Errors
+    ///
+    /// Says which limit it would pass.
+    pub(crate) fn admit(
+        &mut self,
+        group: &'d GroupName,
+        document: &Document,
+        n_routes: usize,
+        wanted: &[Wanted<'_>],
+    ) -> Result<(), Fault> {
+        let routes = Cost { routes: n_routes, hosts: 0, bytes: document.source.text().len() };
+        let nothing = Levels::default();
+        let mut cost = Cost::default();
+        for (listener, hosts) in wanted {
+            let levels = self.listeners.get(listener).unwrap_or(&nothing);
+            hosts.iter().for_each(|host| cost.add(levels.cost(host, routes)));
+        }
+        self.charge(group, cost)?;
+        for (listener, hosts) in wanted {
+            let levels = self.listeners.entry(*listener).or_default();
+            hosts.iter().for_each(|host| levels.add(host, routes));
+        }
+        Ok(())
+    }
+
+    /// Admits a route to so many ports of Services, beside which its clients get others.
+    ///
+    /// # Errors
+    ///
+    /// As [`admit`](Self::admit).
+    pub(crate) fn admit_ports(
+        &mut self,
+        group: &'d GroupName,
+        document: &Document,
+        n_routes: usize,
+        (n_ports, n_others): (usize, usize),
+    ) -> Result<(), Fault> {
+        let routes = Cost { routes: n_routes, hosts: 1, bytes: document.source.text().len() };
+        let mut cost = routes.times(n_ports);
+        cost.add(Cost { routes: n_others, hosts: n_others, bytes: 0 });
+        self.charge(group, cost)
+    }
+
+    fn charge(&mut self, group: &'d GroupName, cost: Cost) -> Result<(), Fault> {
+        let mut sum = self.groups.get(group).copied().unwrap_or_default();
+        sum.add(cost);
+        let GenerationLimits { max_routes, max_hosts, max_bytes } = self.limits;
+        let bounds = [
+            (sum.routes, max_routes, cost.routes, "routes in virtual hosts", "--max-generated-routes"),
+            (sum.hosts, max_hosts, cost.hosts, "virtual hosts", "--max-generated-hosts"),
+            (sum.bytes, max_bytes, cost.bytes, "bytes of routes in virtual hosts", "--max-generated-bytes"),
+        ];
+        for (sum, most, own, what, flag) in bounds {
+            if sum > most {
+                let message = format!(
+                    "the route gives {own} {what}, and with the older ones of the node group {group} more than {most} ({flag}): \
+                     let fewer listeners take it, give it fewer host names, or move routes to another group"
+                );
+                return Err(Fault::new(LIMIT_EXCEEDED, message));
+            }
+        }
+        self.groups.insert(group, sum);
+        Ok(())
+    }
+}
+
+/// The reason of the condition of a route that is not admitted.
+pub(crate) const LIMIT_EXCEEDED: &str = "LimitExceeded";
+
+/// Listeners that are asked for each route that could be admitted: most of those that a route names take it.
+const MAX_ASKED_FOR_EACH: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Hostname;
+
+    fn host(name: &str) -> Host {
+        if name == "*" { Host::Any } else { Host::Name(Hostname::new(name).unwrap()) }
+    }
+
+    #[test]
+    fn what_is_counted_is_what_the_cascade_gives() {
+        let routes = |routes| Cost { routes, hosts: 0, bytes: 10 };
+        let mut levels = Levels::default();
+        let mut total = Cost::default();
+        // Each host with its routes, and what it adds: its own, those that come from above, and its own below.
+        let table = [
+            ("*", 3, 3),
+            ("a.example.com", 2, 5),
+            ("*.example.com", 1, 5),
+            ("b.example.com", 2, 6),
+            ("*", 1, 4),
+        ];
+        for (name, n_routes, expected) in table {
+            let cost = levels.cost(&host(name), routes(n_routes));
+            assert_eq!(cost.routes, expected, "{name}");
+            levels.add(&host(name), routes(n_routes));
+            total.add(cost);
+        }
+        // *: 4, *.example.com: 1 + 4, a: 2 + 1 + 4, b: 2 + 1 + 4.
+        assert_eq!((total.routes, total.hosts), (23, 4));
+    }
+}

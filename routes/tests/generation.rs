@@ -1,0 +1,182 @@
+//! What short documents may give: routes for each host of each listener, and no more than the limits say.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use peak_alloc::PeakAlloc;
+use xds_cache::{GroupName, Profile};
+use xds_codec::{Codec, Limits, Syntax};
+use xds_routes::{
+    Documents, GenerationLimits, Options, Placed, ReadOutcome, Translation, read, translate, translate_while,
+};
+
+#[global_allocator]
+static ALLOCATOR: PeakAlloc = PeakAlloc;
+
+static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().unwrap());
+
+fn documents(text: &str) -> Documents {
+    let mut documents = Documents::new();
+    for tree in xds_codec::parse("f.yaml", text.as_bytes(), Syntax::Yaml, &Limits::default()).unwrap() {
+        let ReadOutcome::Objects(objects) = read(&"f.yaml".into(), &tree) else { panic!("{tree:?}") };
+        for object in objects {
+            let (document, _) = object.outcome.unwrap();
+            let placed = Placed { document, group: GroupName::default_group(), generation: 1 };
+            documents.insert(object.key, placed);
+        }
+    }
+    documents
+}
+
+/// So many native listeners, and so many routes that every one of them takes.
+fn listeners_and_routes(n_listeners: usize, n_routes: usize) -> String {
+    let mut text = "version: xds-server/v1\nlisteners:\n".to_owned();
+    (0..n_listeners).for_each(|n| writeln!(text, "  l{n}: {{port: {}}}", 10_000 + n).unwrap());
+    text.push_str("routes:\n");
+    (0..n_routes).for_each(|n| writeln!(text, "  r{n:04}: {{to: b}}").unwrap());
+    text.push_str("backends:\n  b: {endpoints: \"127.0.0.1:80\"}\n");
+    text
+}
+
+fn limited(max_routes: usize) -> Options {
+    let limits = GenerationLimits { max_routes, ..GenerationLimits::default() };
+    Options { limits, ..Options::default() }
+}
+
+fn n_routes(translation: &Translation) -> usize {
+    let group = translation.groups.values().next().unwrap();
+    let resources = group.profiles[&Profile::Envoy].values();
+    let json = resources.map(|resource| CODEC.to_json(resource));
+    let hosts = json.flat_map(|json| json["virtual_hosts"].as_array().cloned().unwrap_or_default());
+    hosts.map(|host| host["routes"].as_array().map_or(0, Vec::len)).sum()
+}
+
+/// Routes that are not admitted, by their names.
+fn refused(translation: &Translation) -> Vec<String> {
+    let is_refused = |(_, status): &(&xds_routes::DocumentKey, &xds_routes::conditions::ObjectStatus)| {
+        let conditions =
+            status.conditions.iter().chain(status.parents.iter().flat_map(|one| &one.conditions));
+        conditions.into_iter().any(|condition| condition.reason == "LimitExceeded")
+    };
+    let objects = translation.conditions.objects.iter().filter(is_refused);
+    objects.map(|(key, _)| key.name.to_string()).collect()
+}
+
+#[test]
+fn what_passes_the_limit_is_told_at_its_document_and_the_rest_is_served() {
+    let all = documents(&listeners_and_routes(20, 30));
+    let everything = translate(&CODEC, &all, &limited(600), None);
+    assert_eq!((n_routes(&everything), refused(&everything).len()), (600, 0));
+
+    let translation = translate(&CODEC, &all, &limited(500), None);
+    assert_eq!(n_routes(&translation), 500);
+    assert_eq!(refused(&translation), ["r0025", "r0026", "r0027", "r0028", "r0029"]);
+    let told: Vec<_> =
+        translation.diagnostics.iter().filter(|one| one.code == "too-much-generated").collect();
+    assert!(told.len() >= 5 && told.iter().all(|one| one.place.line > 20), "{told:?}");
+    assert!(told[0].message.contains("500 (--max-generated-routes)"), "{}", told[0].message);
+    assert!(told[0].message.contains("20 routes in virtual hosts"), "{}", told[0].message);
+}
+
+#[test]
+fn one_route_that_is_too_much_leaves_room_for_younger_ones() {
+    let gateway = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: g}\nspec:\n  gatewayClassName: x\n  listeners: [{name: a, port: 80, protocol: HTTP}]\n";
+    let route = |name: &str, n_hosts: usize| {
+        let hosts: Vec<String> = (0..n_hosts).map(|n| format!("{name}{n}.example.com")).collect();
+        format!(
+            "---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: {name}}}\nspec: {{parentRefs: [{{name: g}}], hostnames: [{}], rules: [{{}}]}}\n",
+            hosts.join(", ")
+        )
+    };
+    let text = [gateway.to_owned(), route("a", 16), route("b", 3), route("c", 3)].concat();
+    let limits = GenerationLimits { max_hosts: 10, ..GenerationLimits::default() };
+    let options = Options { limits, ..Options::default() };
+    let translation = translate(&CODEC, &documents(&text), &options, None);
+    assert_eq!(refused(&translation), ["a"]);
+    assert_eq!(n_routes(&translation), 6);
+    let limits = GenerationLimits { max_bytes: 1_500, ..GenerationLimits::default() };
+    let options = Options { limits, ..Options::default() };
+    assert_eq!(refused(&translate(&CODEC, &documents(&text), &options, None)), ["a"]);
+}
+
+#[test]
+fn which_one_is_told_depends_on_age_and_not_on_order() {
+    let route = |name: &str, created: &str| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: {name}, creationTimestamp: \"{created}\"}}\nspec: {{rules: [{{}}]}}\n"
+        )
+    };
+    let parts = [
+        listeners_and_routes(10, 0),
+        route("a", "2024-03-01T00:00:00Z"),
+        route("b", "2024-01-01T00:00:00Z"),
+        route("c", "2024-02-01T00:00:00Z"),
+    ];
+    let names: Vec<String> = (0..10).map(|n| format!("{{name: l{n}}}")).collect();
+    let with_parents =
+        |text: &str| text.replace("spec: {", &format!("spec: {{parentRefs: [{}], ", names.join(", ")));
+    let text: Vec<String> = parts.iter().map(|part| with_parents(part)).collect();
+    let mut backwards = text.clone();
+    backwards.reverse();
+    for text in [text.join("---\n"), backwards.join("---\n")] {
+        let translation = translate(&CODEC, &documents(&text), &limited(20), None);
+        assert_eq!(refused(&translation), ["a"], "the youngest");
+    }
+}
+
+#[test]
+fn ports_of_services_count_too() {
+    let ports: Vec<String> = (1..=100).map(|n| format!("{{name: p{n}, port: {n}}}")).collect();
+    let mut text = format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: s}}\nspec: {{ports: [{}]}}\n",
+        ports.join(", ")
+    );
+    for n in 0..10 {
+        text.push_str(&format!(
+            "---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: r{n}}}\nspec: {{parentRefs: [{{group: \"\", kind: Service, name: s}}], rules: [{{}}]}}\n"
+        ));
+    }
+    let all = documents(&text);
+    assert!(refused(&translate(&CODEC, &all, &limited(1_000), None)).is_empty());
+    assert_eq!(refused(&translate(&CODEC, &all, &limited(750), None)), ["r7", "r8", "r9"]);
+}
+
+#[test]
+fn row_8_a_thousand_listeners_and_three_hundred_routes_stay_within_the_default() {
+    let text = listeners_and_routes(1_000, 300);
+    assert!(text.len() < 40_000);
+    let all = documents(&text);
+    // A tenth of the default, so that it takes a moment in a test.
+    let options = limited(GenerationLimits::default().max_routes / 10);
+    LazyLock::force(&CODEC);
+    ALLOCATOR.reset_peak_usage();
+    let before = ALLOCATOR.current_usage();
+    let translation = translate(&CODEC, &all, &options, None);
+    let peak = ALLOCATOR.peak_usage() - before;
+    assert_eq!(refused(&translation).len(), 290);
+    // What is counted is what takes memory: some kilobytes for each route.
+    assert!(peak < 10_000 * MOST_FOR_A_ROUTE, "{peak} bytes");
+}
+
+/// Bytes, at the worst moment.
+const MOST_FOR_A_ROUTE: usize = 20_000;
+
+#[test]
+fn it_stops_when_nobody_waits() {
+    let all = documents(&listeners_and_routes(50, 50));
+    let n_steps = |most: usize| {
+        let n_asked = AtomicUsize::new(0);
+        let goes_on = || n_asked.fetch_add(1, Ordering::Relaxed) < most;
+        let is_done = translate_while(&CODEC, &all, &Options::default(), None, &goes_on).is_some();
+        (is_done, n_asked.into_inner())
+    };
+    let (is_done, n_whole) = n_steps(usize::MAX - 1);
+    assert!(is_done && n_whole > 200, "{n_whole}");
+    for most in [0, 1, 10, 60, 120, n_whole - 1] {
+        let (is_done, n_asked) = n_steps(most);
+        assert!(!is_done && n_asked <= n_whole + 10, "{most}: {n_asked}");
+    }
+}
