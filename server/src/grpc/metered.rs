@@ -23,7 +23,7 @@ use crate::grpc::Grpc;
 use crate::grpc::body::trailers;
 use crate::grpc::receive::Meter;
 use crate::grpc::requests::{RequestFrames, Rules};
-use crate::grpc::streams::{OpenStream, StreamEnding, Streams};
+use crate::grpc::streams::{OpenStream, Streams};
 use crate::listen::Peer;
 
 /// A service whose calls keep to the rules.
@@ -75,19 +75,10 @@ where
         Box::pin(async move {
             tokio::select! {
                 answer = answer => Ok(answer?.map(|inner| Body::new(Call { inner, open, is_ended: false }))),
-                ending = ending(&open) => Ok(Status::from(ending).into_http()),
+                ending = poll_fn(|cx| open.poll_ending(cx)) => Ok(Status::from(ending).into_http()),
             }
         })
     }
-}
-
-/// Waits until the call must end.
-async fn ending(open: &OpenStream) -> StreamEnding {
-    poll_fn(|cx| {
-        open.register(cx.waker());
-        open.ending().map_or(Poll::Pending, Poll::Ready)
-    })
-    .await
 }
 
 /// A request body in which each frame is a whole message.
@@ -123,8 +114,7 @@ impl http_body::Body for Call {
         if self.is_ended {
             return Poll::Ready(None);
         }
-        self.open.register(cx.waker());
-        if let Some(ending) = self.open.ending() {
+        if let Poll::Ready(ending) = self.open.poll_ending(cx) {
             self.is_ended = true;
             return Poll::Ready(Some(Ok(Frame::trailers(trailers(&ending.into())))));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::task::AtomicWaker;
@@ -281,6 +281,12 @@ impl OpenStream {
             SILENT => Some(StreamEnding::Silent),
             _ => Some(StreamEnding::Shutdown),
         }
+    }
+
+    /// Why the stream must end, as soon as it must: the task is woken then.
+    pub(crate) fn poll_ending(&self, cx: &Context<'_>) -> Poll<StreamEnding> {
+        self.register(cx.waker());
+        self.ending().map_or(Poll::Pending, Poll::Ready)
     }
 
     /// For those who wake it.
