@@ -327,10 +327,8 @@ impl Series {
             return;
         }
         self.metrics.clear();
-        let is_good = |(name, metric): &&(String, Metric)| {
-            name.len() <= MAX_LABEL_BYTES && metric.sum.is_finite() && metric.n_requests > 0
-        };
-        for (name, metric) in reported.iter().filter(is_good).take(MAX_METRICS) {
+        let is_kept = |(name, metric): &&(String, Metric)| metric.is_kept_as(name);
+        for (name, metric) in reported.iter().filter(is_kept).take(MAX_METRICS) {
             *self.metrics.entry(name.as_str().into()).or_default() += *metric;
         }
     }

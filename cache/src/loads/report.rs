@@ -5,6 +5,7 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::MAX_LABEL_BYTES;
 use crate::group::GroupName;
 use crate::node::Locality;
 
@@ -99,6 +100,14 @@ pub struct Metric {
     pub sum: f64,
 }
 
+impl Metric {
+    /// Whether the board keeps it under that name: it tells of requests, and is no nonsense.
+    #[must_use]
+    pub fn is_kept_as(&self, name: &str) -> bool {
+        name.len() <= MAX_LABEL_BYTES && self.sum.is_finite() && self.n_requests > 0
+    }
+}
+
 impl AddAssign for Metric {
     fn add_assign(&mut self, other: Self) {
         self.n_requests = self.n_requests.saturating_add(other.n_requests);
@@ -123,6 +132,16 @@ pub struct Recorded {
     pub n_implausible: usize,
     /// Left out because a name is empty or too long.
     pub n_bad_names: usize,
+}
+
+impl AddAssign for Recorded {
+    fn add_assign(&mut self, other: Self) {
+        self.n_kept += other.n_kept;
+        self.n_over_limit += other.n_over_limit;
+        self.n_unknown += other.n_unknown;
+        self.n_implausible += other.n_implausible;
+        self.n_bad_names += other.n_bad_names;
+    }
 }
 
 impl ClusterReport {

@@ -39,6 +39,10 @@ impl<T: Default> Window<T> {
         cell.span.from = cell.span.from.min(span.from);
         cell.span.until = cell.span.until.max(span.until);
         add(&mut cell.value);
+        if self.cells.capacity() == 0 {
+            // Most made-up series never have a second one.
+            self.cells.reserve_exact(1);
+        }
         self.cells.push_back(cell);
     }
 
