@@ -67,6 +67,9 @@ reasons! {
     NodeMemory = "node-memory", "--max-node-memory";
     /// Of a node only what is decided by is kept, so that client status shows no more; the client is served.
     NodeDetails = "node-details", "--max-node-memory";
+    /// A load report has too many entries of a kind, or a text that is too long.
+    LoadReport = "load-report", "50,000 clusters in a report, 1,000 localities and 100 drop categories in a cluster, 1,000 \
+        metrics and 10,000 endpoints in a locality, 4 KiB for a text";
     /// A stream did not send its first request in time.
     FirstRequest = "first-request", "--first-request-timeout";
     /// Every connection of the xDS port is in use, or an idle one had to make room.

@@ -8,6 +8,7 @@ use xds_cache::Node;
 use xds_cache::status::Variant;
 use xds_session::{DeltaRequest, Limits, Nonce, Request, SessionError, SotwRequest};
 
+use crate::grpc::load_report::ReportError;
 use crate::grpc::node::{NodeError, NodeParts, check_text};
 use crate::grpc::wire::{Field, Fields, WireError};
 
@@ -43,6 +44,9 @@ pub(crate) enum RequestError {
     /// The node, or another text, passes a limit.
     #[error(transparent)]
     Node(#[from] NodeError),
+    /// A load report is malformed, or passes a limit.
+    #[error(transparent)]
+    Report(#[from] ReportError),
     /// There are too many names.
     #[error(transparent)]
     Session(#[from] SessionError),

@@ -8,6 +8,7 @@ use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use http::header::CONTENT_TYPE;
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, StatusCode};
 use tonic::Status;
 use xds_cache::ResourceType;
@@ -112,14 +113,10 @@ pub(crate) fn service_names() -> Vec<&'static str> {
 
 async fn serve(grpc: Arc<Grpc>, method: &'static Method, request: Request) -> Result<Response, Status> {
     let (parts, body) = request.into_parts();
-    if parts.method != HttpMethod::POST {
-        return Ok(StatusCode::METHOD_NOT_ALLOWED.into_response());
+    if let Some(answer) = no_call(&parts) {
+        return Ok(answer);
     }
-    if !is_grpc(&parts.headers) {
-        return Ok(StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response());
-    }
-    refuse_compressed(&parts.headers)?;
-    let peer = parts.extensions.get::<Peer>().cloned().unwrap_or_else(Peer::unknown);
+    let peer = peer_of(&parts);
     let node_field = match method.call {
         Call::Stream(Variant::Delta) => DELTA_NODE,
         Call::Stream(Variant::Sotw) | Call::Fetch => SOTW_NODE,
@@ -141,6 +138,22 @@ async fn serve(grpc: Arc<Grpc>, method: &'static Method, request: Request) -> Re
     }
 }
 
+/// The answer to a request that is no gRPC call, or one that says what is not supported.
+pub(crate) fn no_call(parts: &Parts) -> Option<Response> {
+    if parts.method != HttpMethod::POST {
+        return Some(StatusCode::METHOD_NOT_ALLOWED.into_response());
+    }
+    if !is_grpc(&parts.headers) {
+        return Some(StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response());
+    }
+    refuse_compressed(&parts.headers).err().map(|status| refusal(&status))
+}
+
+/// Who makes the call.
+pub(crate) fn peer_of(parts: &Parts) -> Peer {
+    parts.extensions.get::<Peer>().cloned().unwrap_or_else(Peer::unknown)
+}
+
 /// Nothing is negotiated: responses are shared bytes, and requests are small.
 fn refuse_compressed(headers: &HeaderMap) -> Result<(), Status> {
     let Some(encoding) = headers.get(GRPC_ENCODING) else { return Ok(()) };
@@ -160,14 +173,15 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     content_type.is_some_and(|value| value.starts_with(GRPC.as_bytes()))
 }
 
-fn answer(body: Body) -> Response {
+/// A response with messages.
+pub(crate) fn answer(body: Body) -> Response {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(GRPC));
     response
 }
 
 /// A response that is nothing but a status.
-fn refusal(status: &Status) -> Response {
+pub(crate) fn refusal(status: &Status) -> Response {
     status.clone().into_http::<Body>()
 }
 

@@ -5,63 +5,71 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::slice;
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-use envoy_types::pb::envoy::config::core::v3 as core;
-use envoy_types::pb::envoy::config::endpoint::v3 as endpoint;
-use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_server::LoadReportingService;
-use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use axum::routing::any;
+use bytes::Bytes;
+use envoy_types::pb::envoy::service::load_stats::v3::LoadStatsResponse;
 use envoy_types::pb::google::protobuf::Duration as ProtoDuration;
-use futures_util::Stream;
-use prost::Message as _;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::Status;
+use tonic::codec::{BufferSettings, EncodeBody, SingleMessageCompressionOverride};
+use tonic_prost::ProstEncoder;
 use tracing::{debug, warn};
-use xds_cache::loads::{ClusterReport, Counts, LocalityReport, Metric, Place, Reporter};
-use xds_cache::{Locality, Node, ResourceType, TypeTable, View, ViewReceiver};
+use xds_cache::loads::{Recorded, Reporter};
+use xds_cache::{Node, ResourceType, TypeTable, View, ViewReceiver};
 use xds_session::SessionError;
 
-use crate::grpc::Grpc;
 use crate::grpc::budget::Reserved;
 use crate::grpc::convert::SentNode;
+use crate::grpc::load_report::{self, LoadReport};
+use crate::grpc::receive::Meter;
+use crate::grpc::requests::{RequestFrames, Rules};
 use crate::grpc::streams::OpenStream;
+use crate::grpc::{Grpc, aside, discovery};
 use crate::listen::Peer;
 
-/// The gRPC service.
-#[derive(Debug)]
-pub(crate) struct LoadReporting {
-    pub(crate) grpc: Arc<Grpc>,
-    /// How often clients report.
-    pub(crate) interval: Duration,
+/// Adds the service to `router`: its one method. Clients report every `interval`.
+pub(crate) fn add_to(router: Router, grpc: &Arc<Grpc>, interval: Duration) -> Router {
+    let grpc = Arc::clone(grpc);
+    let serve = move |request| {
+        let response = serve(&grpc, interval, request);
+        async move { response.unwrap_or_else(|status| discovery::refusal(&status)) }
+    };
+    router.route(&format!("/{SERVICE}/StreamLoadStats"), any(serve))
 }
 
-#[tonic::async_trait]
-impl LoadReportingService for LoadReporting {
-    type StreamLoadStatsStream = Pin<Box<dyn Stream<Item = Result<LoadStatsResponse, Status>> + Send>>;
-
-    async fn stream_load_stats(
-        &self,
-        requests: Request<Streaming<LoadStatsRequest>>,
-    ) -> Result<Response<Self::StreamLoadStatsStream>, Status> {
-        let peer = requests.extensions().get::<Peer>().cloned().unwrap_or_else(Peer::unknown);
-        let open = self.grpc.streams.open(&peer)?;
-        let stream =
-            LoadStream::new(Arc::clone(&self.grpc), open, peer, self.interval, requests.into_inner());
-        let responses = futures_util::stream::unfold(Some(stream), |stream| async {
-            let mut stream = stream?;
-            match stream.next_response().await {
-                Ok(Some(response)) => Some((Ok(response), Some(stream))),
-                Ok(None) => None,
-                Err(status) => {
-                    debug!(stream = ?stream, %status, "a stream of load reports ends");
-                    Some((Err(status), None))
-                }
-            }
-        });
-        Ok(Response::new(Box::pin(responses)))
+fn serve(grpc: &Arc<Grpc>, interval: Duration, request: Request) -> Result<Response, Status> {
+    let (parts, body) = request.into_parts();
+    if let Some(answer) = discovery::no_call(&parts) {
+        return Ok(answer);
     }
+    let peer = discovery::peer_of(&parts);
+    let open = grpc.streams.open(&peer)?;
+    let max_message_bytes = grpc.config.max_message_bytes;
+    let rules = Rules { max_message_bytes, node_field: Some(load_report::NODE) };
+    let requests = RequestFrames::new(body, rules, Meter::new(&grpc.receiving, peer.clone()));
+    let stream = LoadStream::new(Arc::clone(grpc), open, peer, interval, requests);
+    let responses = futures_util::stream::unfold(Some(stream), |stream| async {
+        let mut stream = stream?;
+        match stream.next_response().await {
+            Ok(Some(response)) => Some((Ok(response), Some(stream))),
+            Ok(None) => None,
+            Err(status) => {
+                debug!(stream = ?stream, %status, "a stream of load reports ends");
+                Some((Err(status), None))
+            }
+        }
+    });
+    let encoder = ProstEncoder::new(BufferSettings::default());
+    let body =
+        EncodeBody::new_server(encoder, responses, None, SingleMessageCompressionOverride::default(), None);
+    Ok(discovery::answer(Body::new(body)))
 }
 
 /// One stream.
@@ -70,7 +78,7 @@ struct LoadStream {
     open: OpenStream,
     peer: Peer,
     interval: Duration,
-    requests: Streaming<LoadStatsRequest>,
+    requests: RequestFrames,
     /// `None` until the first request.
     client: Option<ReportingClient>,
 }
@@ -99,7 +107,7 @@ enum Asked {
 
 /// What a stream waits for.
 enum Event {
-    Request(Box<LoadStatsRequest>),
+    Message(Bytes),
     /// There is another view.
     View,
     /// The client is done.
@@ -112,7 +120,7 @@ impl LoadStream {
         open: OpenStream,
         peer: Peer,
         interval: Duration,
-        requests: Streaming<LoadStatsRequest>,
+        requests: RequestFrames,
     ) -> Self {
         grpc.metrics.load_stream_opened();
         Self { grpc, open, peer, interval, requests, client: None }
@@ -128,7 +136,7 @@ impl LoadStream {
             match self.next_event().await? {
                 Event::End => return Ok(None),
                 Event::View => {}
-                Event::Request(request) => self.handle_request(*request)?,
+                Event::Message(message) => self.handle_message(&message).await?,
             }
             let Some(client) = &mut self.client else { continue };
             let Some(view) = client.newest_view(&self.grpc) else { continue };
@@ -143,9 +151,13 @@ impl LoadStream {
     /// Waits for the next event. Loses nothing when dropped.
     async fn next_event(&mut self) -> Result<Event, Status> {
         let Self { open, requests, client, .. } = self;
-        let ending = poll_fn(|cx| {
-            open.register(cx.waker());
-            open.ending().map_or(Poll::Pending, Poll::Ready)
+        let is_named = client.is_some();
+        let message = poll_fn(|cx| {
+            let message = requests.poll_message(cx);
+            if message.is_pending() && !is_named {
+                open.set_receiving(requests.is_receiving_large());
+            }
+            message
         });
         let changed = async {
             match client {
@@ -155,11 +167,8 @@ impl LoadStream {
         };
         tokio::select! {
             biased;
-            ending = ending => Err(ending.into()),
-            request = requests.message() => Ok(match request? {
-                Some(request) => Event::Request(Box::new(request)),
-                None => Event::End,
-            }),
+            ending = poll_fn(|cx| open.poll_ending(cx)) => Err(ending.into()),
+            message = message => message.transpose().map(|message| message.map_or(Event::End, Event::Message)),
             changed = changed => match changed {
                 Ok(()) => Ok(Event::View),
                 Err(_) => Err(Status::unavailable("the server is shutting down")),
@@ -167,14 +176,30 @@ impl LoadStream {
         }
     }
 
-    /// Takes in a request. The first one says whose the stream is, whatever later ones say (row A217).
-    fn handle_request(&mut self, request: LoadStatsRequest) -> Result<(), Status> {
+    /// Takes in a request; a large one aside, when it is its turn.
+    async fn handle_message(&mut self, message: &Bytes) -> Result<(), Status> {
+        if message.len() <= MAX_READ_AT_ONCE {
+            return self.handle_request(message);
+        }
+        let room = tokio::select! {
+            biased;
+            ending = poll_fn(|cx| self.open.poll_ending(cx)) => return Err(ending.into()),
+            room = self.grpc.aside.enter() => room,
+        };
+        aside::work(&room, || self.handle_request(message))
+    }
+
+    /// The first request says whose the stream is, whatever later ones say (row A217).
+    fn handle_request(&mut self, message: &Bytes) -> Result<(), Status> {
+        let report = LoadReport::read(message);
+        let report = report.map_err(|error| self.grpc.end_of(&self.peer, &error.into()))?;
         if self.client.is_none() {
-            self.client = Some(ReportingClient::new(&self.grpc, &self.peer, request.node.as_ref())?);
+            let node = report.node.map(|node| message.slice_ref(node));
+            self.client = Some(ReportingClient::new(&self.grpc, &self.peer, node)?);
             self.open.set_named();
         }
         let Some(client) = &mut self.client else { return Ok(()) };
-        if request.cluster_stats.is_empty() {
+        if report.n_clusters == 0 {
             return Ok(());
         }
         // Nobody is asked to report before the first load; who does it nevertheless is not served the cluster.
@@ -184,15 +209,15 @@ impl LoadStream {
             None => Arc::default(),
         };
         let reporter = Reporter { node: Arc::clone(&client.id), groups };
-        let n_beyond = request.cluster_stats.len().saturating_sub(MAX_CLUSTERS_PER_REPORT);
-        let stats = request.cluster_stats.into_iter().take(MAX_CLUSTERS_PER_REPORT);
-        let reports: Vec<ClusterReport> = stats.map(cluster_report).collect();
         let clusters = view.as_ref().map(|view| view.table(&ResourceType::Cluster));
         let is_served = |name: &str| clusters.is_some_and(|clusters| clusters.find(name).is_some());
-        let mut recorded = self.grpc.loads.record(&reporter, &reports, is_served, SystemTime::now());
-        recorded.n_over_limit += n_beyond;
+        let (mut recorded, now) = (Recorded::default(), SystemTime::now());
+        // One at a time: the board is free for others in between, and a report never takes memory as a whole.
+        for cluster in report.clusters() {
+            recorded += self.grpc.loads.record(&reporter, slice::from_ref(&cluster), is_served, now);
+        }
         self.grpc.metrics.loads_reported(&recorded);
-        if recorded.n_kept < reports.len() || n_beyond > 0 {
+        if recorded.n_kept < report.n_clusters {
             debug!(node = %client.id, ?recorded, "some of a load report was left out");
         }
         Ok(())
@@ -218,8 +243,8 @@ impl ReportingClient {
     /// # Errors
     ///
     /// The status that the stream ends with, if there is no node, or if it passes a limit.
-    fn new(grpc: &Grpc, peer: &Peer, node: Option<&core::Node>) -> Result<Self, Status> {
-        let sent = node.map(|node| SentNode::read(node.encode_to_vec().into())).transpose();
+    fn new(grpc: &Grpc, peer: &Peer, node: Option<Bytes>) -> Result<Self, Status> {
+        let sent = node.map(SentNode::read).transpose();
         let sent = sent.map_err(|error| grpc.end_of(peer, &error.into()))?;
         let sent = sent.filter(|sent| !sent.node.id.is_empty());
         let sent = sent.ok_or_else(|| grpc.end_of(peer, &SessionError::MissingNode.into()))?;
@@ -305,59 +330,13 @@ impl Asked {
     }
 }
 
-/// What the board takes of a cluster's report.
-fn cluster_report(stats: endpoint::ClusterStats) -> ClusterReport {
-    // One that is negative is as good as none.
-    let interval = stats.load_report_interval.and_then(|interval| {
-        let nanos = u32::try_from(interval.nanos).ok().filter(|nanos| *nanos < NANOS_PER_SECOND)?;
-        Some(Duration::new(u64::try_from(interval.seconds).ok()?, nanos))
-    });
-    let drops = stats.dropped_requests.into_iter().map(|drops| (drops.category, drops.dropped_count));
-    ClusterReport {
-        cluster: stats.cluster_name,
-        service: stats.cluster_service_name,
-        interval: interval.unwrap_or_default(),
-        dropped: stats.total_dropped_requests,
-        dropped_by: drops.collect(),
-        localities: stats.upstream_locality_stats.into_iter().map(locality_report).collect(),
-    }
-}
-
-fn locality_report(stats: endpoint::UpstreamLocalityStats) -> LocalityReport {
-    let locality = stats.locality.unwrap_or_default();
-    let locality = Locality { region: locality.region, zone: locality.zone, sub_zone: locality.sub_zone };
-    let utilization = [
-        ("cpu_utilization", stats.cpu_utilization),
-        ("mem_utilization", stats.mem_utilization),
-        ("application_utilization", stats.application_utilization),
-    ];
-    let utilization = utilization.into_iter().filter_map(|(name, metric)| {
-        let metric = metric?;
-        let n_requests = metric.num_requests_finished_with_metric;
-        Some((name.to_owned(), Metric { n_requests, sum: metric.total_metric_value }))
-    });
-    let named = stats.load_metric_stats.into_iter().map(|metric| {
-        let n_requests = metric.num_requests_finished_with_metric;
-        (metric.metric_name, Metric { n_requests, sum: metric.total_metric_value })
-    });
-    LocalityReport {
-        place: Place { priority: stats.priority, locality },
-        counts: Counts {
-            issued: stats.total_issued_requests,
-            successful: stats.total_successful_requests,
-            errors: stats.total_error_requests,
-        },
-        in_progress: stats.total_requests_in_progress,
-        metrics: utilization.chain(named).collect(),
-    }
-}
-
+pub(crate) const SERVICE: &str = "envoy.service.load_stats.v3.LoadReportingService";
 /// A client that says so reports every cluster when it is asked to (row A184).
 const SEND_ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
-/// More clusters than any client has in a message that is taken in; what is beyond it is left out.
-const MAX_CLUSTERS_PER_REPORT: usize = 10_000;
+/// How many bytes of a report are read without going aside: a few milliseconds, however small its entries are. Envoys take a
+/// hundred bytes for a cluster.
+const MAX_READ_AT_ONCE: usize = 32 * 1024;
 /// How much the names in a response may take: clients receive 4 MiB unless they are told otherwise.
 const MAX_NAMES_BYTES: usize = 3 * 1024 * 1024;
-const NANOS_PER_SECOND: u32 = 1_000_000_000;
 /// What a name takes besides its bytes: a tag and a length.
 const FIELD_OVERHEAD: usize = 4;

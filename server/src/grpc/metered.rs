@@ -32,13 +32,13 @@ pub(crate) struct Metered<S> {
     inner: S,
     grpc: Arc<Grpc>,
     rules: Rules,
-    /// Where its calls have their places; `None` if the service sees to that itself.
-    calls: Option<Arc<Streams>>,
+    /// Where its calls have their places.
+    calls: Arc<Streams>,
 }
 
 impl<S> Metered<S> {
-    pub(crate) fn new(inner: S, grpc: &Arc<Grpc>, rules: Rules, calls: Option<Arc<Streams>>) -> Self {
-        Self { inner, grpc: Arc::clone(grpc), rules, calls }
+    pub(crate) fn new(inner: S, grpc: &Arc<Grpc>, rules: Rules, calls: &Arc<Streams>) -> Self {
+        Self { inner, grpc: Arc::clone(grpc), rules, calls: Arc::clone(calls) }
     }
 }
 
@@ -61,7 +61,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let peer = request.extensions().get::<Peer>().cloned().unwrap_or_else(Peer::unknown);
-        let open = match self.calls.as_ref().map(|calls| calls.open(&peer)).transpose() {
+        let open = match self.calls.open(&peer) {
             Ok(open) => open,
             Err(error) => return Box::pin(async move { Ok(Status::from(error).into_http()) }),
         };
@@ -71,7 +71,6 @@ where
             Body::new(WholeMessages(RequestFrames::new(axum::body::Body::new(body), rules, meter)))
         });
         let answer = self.inner.call(request);
-        let Some(open) = open else { return Box::pin(answer) };
         Box::pin(async move {
             tokio::select! {
                 answer = answer => Ok(answer?.map(|inner| Body::new(Call { inner, open, is_ended: false }))),

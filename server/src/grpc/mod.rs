@@ -3,7 +3,7 @@
 //! The way of a response: the publisher makes a view; every stream that follows it is woken and asks its session
 //! (`xds_session::Client`, driven by `client`) what it owes; `encode` makes bytes of it, which streams share
 //! (`shared`); `body` writes them behind a nonce. The way of a request: `requests` takes it out of the connection,
-//! `convert` makes it the session's.
+//! `convert` makes it the session's, and `load_report` what the board of loads takes.
 //!
 //! There is no task and no queue per stream. What a client can make grow has a limit in [`GrpcConfig`].
 
@@ -21,6 +21,7 @@ mod frames;
 mod guard;
 mod identity;
 mod json_answer;
+mod load_report;
 mod loads;
 mod matcher;
 mod metered;

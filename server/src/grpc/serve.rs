@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
-use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_server::LoadReportingServiceServer;
 use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service_server::ClientStatusDiscoveryServiceServer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -20,11 +19,10 @@ use xds_cache::Node;
 
 use crate::grpc::csds::{self, ClientStatus};
 use crate::grpc::guard::guard;
-use crate::grpc::loads::LoadReporting;
 use crate::grpc::metered::Metered;
 use crate::grpc::requests::Rules;
 use crate::grpc::streams::Streams;
-use crate::grpc::{Grpc, discovery};
+use crate::grpc::{Grpc, discovery, loads};
 use crate::listen::{Port, incoming, keep_pace};
 
 /// Why the port cannot be served.
@@ -101,18 +99,15 @@ impl Grpc {
     fn routes(self: &Arc<Self>) -> Result<Routes, ServeError> {
         let router =
             Router::new().fallback(discovery::unknown).merge(self.rest_routes().layer(from_fn(keep_pace)));
-        let mut routes = Routes::from(discovery::add_to(router, self));
+        let mut router = discovery::add_to(router, self);
         let mut names = discovery::service_names();
         names.extend(OTHER_SERVICES);
         // Without it, clients are told that it is not implemented, and go on (row A219).
         if let Some(interval) = self.config.load_report_interval {
-            let loads = LoadReporting { grpc: Arc::clone(self), interval };
-            let max_message_bytes = self.config.max_message_bytes;
-            let loads = LoadReportingServiceServer::new(loads).max_decoding_message_size(max_message_bytes);
-            let rules = Rules { max_message_bytes, node_field: Some(LOAD_STATS_NODE) };
-            routes = routes.add_service(Metered::new(loads, self, rules, None));
-            names.push(LOAD_REPORTING_SERVICE);
+            router = loads::add_to(router, self, interval);
+            names.push(loads::SERVICE);
         }
+        let mut routes = Routes::from(router);
         if self.config.client_status {
             let router = routes.into_axum_router().merge(csds::json::routes(self).layer(from_fn(keep_pace)));
             routes = Routes::from(router).add_service(self.client_status_service(&self.calls));
@@ -140,7 +135,7 @@ impl Grpc {
     ) -> Metered<ClientStatusDiscoveryServiceServer<ClientStatus>> {
         let service = ClientStatusDiscoveryServiceServer::new(ClientStatus(Arc::clone(self)));
         let service = service.max_decoding_message_size(csds::MAX_REQUEST_BYTES);
-        Metered::new(service, self, rules(csds::MAX_REQUEST_BYTES), Some(Arc::clone(calls)))
+        Metered::new(service, self, rules(csds::MAX_REQUEST_BYTES), calls)
     }
 
     /// Adds the services that tell which services there are.
@@ -167,7 +162,7 @@ impl Grpc {
 
     /// A service whose messages are names.
     fn metered<S>(self: &Arc<Self>, service: S, calls: &Arc<Streams>) -> Metered<S> {
-        Metered::new(service, self, rules(MAX_SMALL_CALL), Some(Arc::clone(calls)))
+        Metered::new(service, self, rules(MAX_SMALL_CALL), calls)
     }
 
     /// Ends what takes too long, for ever.
@@ -235,7 +230,6 @@ fn rules(max_message_bytes: usize) -> Rules {
     Rules { max_message_bytes, node_field: None }
 }
 
-const LOAD_REPORTING_SERVICE: &str = "envoy.service.load_stats.v3.LoadReportingService";
 pub(crate) const CLIENT_STATUS_SERVICE: &str = "envoy.service.status.v3.ClientStatusDiscoveryService";
 /// What reflection tells besides the discovery services.
 const OTHER_SERVICES: [&str; 3] = ["grpc.health.v1.Health", REFLECTION_SERVICES[0], REFLECTION_SERVICES[1]];
@@ -249,8 +243,6 @@ const LINGER: Duration = Duration::from_millis(500);
 const SPREAD_PER_STREAM: Duration = Duration::from_millis(1);
 /// How often a bunch of streams is ended.
 const TICK: Duration = Duration::from_millis(10);
-/// `node` of a `LoadStatsRequest`.
-const LOAD_STATS_NODE: u32 = 1;
 /// The largest message of services that are asked for names.
 const MAX_SMALL_CALL: usize = 64 * 1024;
 /// How often is looked for what takes too long: a quarter of the time that it may take, within these bounds.

@@ -8,6 +8,7 @@ use xds_session::SessionError;
 
 use crate::grpc::Grpc;
 use crate::grpc::convert::RequestError;
+use crate::grpc::load_report::ReportError;
 use crate::grpc::node::NodeError;
 use crate::grpc::receive::ReceiveError;
 use crate::grpc::streams::{OpenError, StreamEnding};
@@ -31,8 +32,13 @@ impl Grpc {
 /// The limit that was passed, if it was one.
 fn reason_of(error: &RequestError) -> Option<Reason> {
     match error {
-        RequestError::Malformed { .. } | RequestError::Node(NodeError::Malformed(_)) => None,
+        RequestError::Malformed { .. }
+        | RequestError::Node(NodeError::Malformed(_))
+        | RequestError::Report(ReportError::Malformed(_)) => None,
         RequestError::Node(NodeError::TooLong { .. } | NodeError::TooMany { .. }) => Some(Reason::Node),
+        RequestError::Report(ReportError::TooLong { .. } | ReportError::TooMany { .. }) => {
+            Some(Reason::LoadReport)
+        }
         RequestError::Session(error) => reason_of_session(error),
     }
 }
@@ -55,10 +61,11 @@ fn reason_of_session(error: &SessionError) -> Option<Reason> {
 pub(crate) fn status_of(error: &RequestError) -> Status {
     let message = error.to_string();
     match error {
-        RequestError::Malformed { .. } | RequestError::Node(NodeError::Malformed(_)) => {
-            Status::invalid_argument(message)
-        }
-        RequestError::Node(NodeError::TooLong { .. } | NodeError::TooMany { .. }) => {
+        RequestError::Malformed { .. }
+        | RequestError::Node(NodeError::Malformed(_))
+        | RequestError::Report(ReportError::Malformed(_)) => Status::invalid_argument(message),
+        RequestError::Node(NodeError::TooLong { .. } | NodeError::TooMany { .. })
+        | RequestError::Report(ReportError::TooLong { .. } | ReportError::TooMany { .. }) => {
             Status::resource_exhausted(message)
         }
         RequestError::Session(error) => status_of_session(error, message),

@@ -9,6 +9,7 @@ use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStat
 use envoy_types::pb::google::protobuf::Duration as ProtoDuration;
 use std::time::{Duration, SystemTime};
 use tonic::Code;
+use xds_cache::Reason;
 use xds_cache::loads::{ClusterLoad, Counts, Since};
 
 use super::support::*;
@@ -242,15 +243,41 @@ async fn bad_numbers_unknown_clusters_and_too_large_messages_harm_nobody() {
 }
 
 #[tokio::test]
-async fn clusters_beyond_the_limit_of_a_report_are_left_out() {
+async fn a_large_report_is_taken_as_a_whole_and_one_over_a_limit_not_at_all() {
     let server = Server::start().await;
     server.world.publish((0..10_001).map(|i| cluster(&format!("{i:05}"), "")));
     let mut stream = Lrs::open(&server.channel().await, LRS).await.unwrap();
     stream.send(hello("n", "envoy", true));
     stream.next().await;
-    stream.send(report((0..10_001).map(|i| stats(&format!("{i:05}"), 1, 0)).collect()));
-    let loads = wait_loads(&server.world, |loads| !loads.is_empty()).await;
-    assert_eq!(loads.len(), 10_000);
+    let mut clusters: Vec<_> = (0..10_001).map(|i| stats(&format!("{i:05}"), 1, 0)).collect();
+    stream.send(report(clusters.clone()));
+    wait_loads(&server.world, |loads| loads.len() == 10_001).await;
+    clusters[10_000].dropped_requests = vec![cluster_stats::DroppedRequests::default(); 101];
+    stream.send(report(clusters));
+    let status = stream.end().await;
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(status.message(), "`cluster_stats[10000].dropped_requests` has more than 100 entries");
+    assert_eq!(server.world.refusals.counts()[&Reason::LoadReport], 1);
+    let loads = loads(&server.world);
+    assert!(loads.iter().all(|load| load.total.counts.issued == 1), "nothing of the second one counts");
+}
+
+#[tokio::test]
+async fn a_malformed_report_ends_its_stream_only() {
+    let server = Server::start().await;
+    server.world.publish([cluster("a", "")]);
+    let channel = server.channel().await;
+    let mut good = Lrs::open(&channel, LRS).await.unwrap();
+    good.send(hello("n", "envoy", true));
+    good.next().await;
+    let mut bad = ClientStream::<ProtoDuration, LoadStatsResponse>::open(&channel, LRS).await.unwrap();
+    bad.send(ProtoDuration { seconds: 1, nanos: 0 });
+    let status = bad.end().await;
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert_eq!(status.message(), "malformed LoadStatsRequest: field 1 has another type");
+    assert_eq!(server.world.refusals.counts()[&Reason::LoadReport], 0, "no limit was passed");
+    good.send(report(vec![stats("a", 1, 0)]));
+    wait_load(&server.world, |load| load.total.counts.issued == 1).await;
 }
 
 #[tokio::test]
