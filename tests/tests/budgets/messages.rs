@@ -2,7 +2,9 @@
 
 use anyhow::{Context as _, Result};
 use envoy_types::pb::envoy::config::core::v3::{Locality, Node};
-use envoy_types::pb::envoy::config::endpoint::v3::{ClusterStats, UpstreamLocalityStats};
+use envoy_types::pb::envoy::config::endpoint::v3::{
+    ClusterStats, EndpointLoadMetricStats, UpstreamEndpointStats, UpstreamLocalityStats,
+};
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use envoy_types::pb::envoy::service::load_stats::v3::LoadStatsRequest;
 use envoy_types::pb::envoy::service::status::v3::ClientStatusRequest;
@@ -135,6 +137,7 @@ fn client_status(n_bytes: usize) -> Vec<Message> {
     messages
 }
 
+/// Reports beyond a limit are refused while they are read; so every shape comes within the limits too.
 fn load_reports(n_bytes: usize) -> Vec<Message> {
     let path = LOAD_REPORTS;
     let with = |shape: &str, cluster_stats: Vec<ClusterStats>| {
@@ -142,27 +145,121 @@ fn load_reports(n_bytes: usize) -> Vec<Message> {
         Message { shape: shape.to_owned(), path, bytes: request.encode_to_vec() }
     };
     let named = |n: usize| ClusterStats { cluster_name: format!("{n}"), ..Default::default() };
-    let locality = |n: usize| UpstreamLocalityStats {
-        locality: Some(Locality { zone: n.to_string(), ..Default::default() }),
-        ..Default::default()
-    };
-    let many = ClusterStats {
-        cluster_name: "base".to_owned(),
-        upstream_locality_stats: (0..n_bytes / 14).map(locality).collect(),
-        ..Default::default()
-    };
     let long = ClusterStats { cluster_name: "a".repeat(n_bytes), ..Default::default() };
     let mut messages = vec![
         with("empty clusters", vec![ClusterStats::default(); n_bytes / 2]),
         with("many clusters", (0..n_bytes / 10).map(named).collect()),
-        with("many localities", vec![many]),
         with("a long name", vec![long]),
     ];
+    for (shape, limit, stats) in cluster_shapes() {
+        let n_one = stats(1).encoded_len() - stats(0).encoded_len();
+        messages.push(with(&format!("{shape} in one cluster"), vec![stats(n_bytes / n_one)]));
+        let n_clusters = n_bytes / (limit * n_one);
+        messages.push(with(&format!("{shape} in many clusters"), vec![stats(limit); n_clusters.max(1)]));
+    }
+    let report = LoadStatsRequest { node: Some(node("x")), cluster_stats: vec![named(1)] }.encode_to_vec();
+    messages.push(Message {
+        shape: "empty nodes".to_owned(),
+        path,
+        bytes: [&[0x0a, 0].repeat(n_bytes / 2), &*report].concat(),
+    });
+    for (shape, unknown) in deep_fields(n_bytes) {
+        let bytes = [&*report, &*unknown].concat();
+        messages.push(Message { shape: shape.to_owned(), path, bytes });
+        let mut bytes = report.clone();
+        encode_key(2, WireType::LengthDelimited, &mut bytes);
+        encode_varint(unknown.len() as u64, &mut bytes);
+        bytes.extend(unknown);
+        messages.push(Message { shape: format!("{shape} in a cluster"), path, bytes });
+    }
     for (shape, node) in nodes(n_bytes) {
         let request = LoadStatsRequest { node: Some(node), ..Default::default() };
         messages.push(Message { shape, path, bytes: request.encode_to_vec() });
     }
+    messages.push(with_unknown_fields(path, report, n_bytes));
+    // The last one, because it leaves no room for others: all series that are kept, of clusters that nobody is served.
+    let unknown = |n: usize| ClusterStats { cluster_name: n.to_string(), ..priorities(64) };
+    messages.push(with("made-up clusters with many priorities", (0..n_bytes / 270).map(unknown).collect()));
     messages
+}
+
+/// A shape of a cluster's report: what it is, how many parts it may have, and a report with so many.
+type ClusterShape = (&'static str, usize, fn(usize) -> ClusterStats);
+
+fn cluster_shapes() -> [ClusterShape; 9] {
+    [
+        ("empty localities", 1000, |n| localities(vec![Default::default(); n])),
+        ("zones", 1000, |n| {
+            let place = |n: usize| Locality { zone: n.to_string(), ..Default::default() };
+            let zone = |n| UpstreamLocalityStats { locality: Some(place(n)), ..Default::default() };
+            localities((0..n).map(zone).collect())
+        }),
+        ("priorities", 1000, priorities),
+        ("empty drop categories", 100, |n| ClusterStats {
+            dropped_requests: vec![Default::default(); n],
+            ..base()
+        }),
+        ("empty endpoints", 10_000, |n| endpoints(vec![Default::default(); n])),
+        ("endpoint metadata of empty maps", 10_000, |n| {
+            let list = Shape::EmptyMaps.value(2 * n);
+            let metadata = Some(Struct { fields: [("a".to_owned(), list)].into() });
+            endpoints(vec![UpstreamEndpointStats { metadata, ..Default::default() }])
+        }),
+        ("empty metrics", 1000, |n| metrics(vec![Default::default(); n])),
+        ("metrics of one request", 1000, |n| {
+            let metric = |n: usize| EndpointLoadMetricStats {
+                metric_name: n.to_string(),
+                num_requests_finished_with_metric: 1,
+                total_metric_value: 0.0,
+            };
+            metrics((0..n).map(metric).collect())
+        }),
+        ("localities of 16 metrics", 1000, |n| {
+            let metric =
+                EndpointLoadMetricStats { num_requests_finished_with_metric: 1, ..Default::default() };
+            let locality =
+                UpstreamLocalityStats { load_metric_stats: vec![metric; 16], ..Default::default() };
+            localities(vec![locality; n])
+        }),
+    ]
+}
+
+/// A report of the cluster that everyone is served.
+fn base() -> ClusterStats {
+    ClusterStats { cluster_name: "base".to_owned(), ..Default::default() }
+}
+
+fn localities(upstream_locality_stats: Vec<UpstreamLocalityStats>) -> ClusterStats {
+    ClusterStats { upstream_locality_stats, ..base() }
+}
+
+fn priorities(n: usize) -> ClusterStats {
+    let priority = |n| UpstreamLocalityStats { priority: n, ..Default::default() };
+    localities((0..n as u32).map(priority).collect())
+}
+
+fn endpoints(upstream_endpoint_stats: Vec<UpstreamEndpointStats>) -> ClusterStats {
+    localities(vec![UpstreamLocalityStats { upstream_endpoint_stats, ..Default::default() }])
+}
+
+fn metrics(load_metric_stats: Vec<EndpointLoadMetricStats>) -> ClusterStats {
+    localities(vec![UpstreamLocalityStats { load_metric_stats, ..Default::default() }])
+}
+
+/// Unknown fields within each other: messages as deep as so many bytes allow, and the groups of old.
+fn deep_fields(n_bytes: usize) -> [(&'static str, Vec<u8>); 2] {
+    let mut lengths = Vec::new();
+    let mut n_inside = 0;
+    while n_inside < n_bytes {
+        let mut header = Vec::new();
+        encode_key(15, WireType::LengthDelimited, &mut header);
+        encode_varint(n_inside as u64, &mut header);
+        n_inside += header.len();
+        lengths.push(header);
+    }
+    let messages: Vec<u8> = lengths.into_iter().rev().flatten().collect();
+    let [begin, end] = [3, 4].map(|form| [15 << 3 | form].repeat(n_bytes / 2));
+    [("deep unknown messages", messages), ("deep unknown groups", [begin, end].concat())]
 }
 
 /// Messages of which the reader knows no field, or one text at most.
