@@ -2,7 +2,7 @@
 
 use crate::drain::DrainPolicy;
 use crate::wave::duration;
-use crate::wire::{Content, bytes_of, fields};
+use crate::wire::{Value, all_of, bytes_of, fields};
 
 /// Under which name of `Cluster.metadata.filter_metadata` a cluster says what is meant for this server.
 pub const METADATA: &str = "xds-server.io";
@@ -26,47 +26,46 @@ pub(crate) fn drain_policy(value: &[u8]) -> DrainPolicy {
 
 /// What a message whose first field is a map has for a key.
 fn entry<'a>(message: &'a [u8], key: &str) -> Option<&'a [u8]> {
-    let entries = fields(message).filter(|field| field.number == MAP).filter_map(|field| field.bytes());
-    let mut of_key = entries.filter(|entry| bytes_of(entry, MAP_KEY) == Some(key.as_bytes()));
+    let mut of_key = all_of(message, MAP).filter(|entry| bytes_of(entry, MAP_KEY) == Some(key.as_bytes()));
     of_key.next().and_then(|entry| bytes_of(entry, MAP_VALUE))
 }
 
 /// Whether an Envoy makes the cluster ready without asking the server for more, which takes it some time: it resolves names,
 /// or checks the health of its endpoints. `value` is an encoded `envoy.config.cluster.v3.Cluster`; of what is none, it says no.
 pub(crate) fn settles_alone(value: &[u8]) -> bool {
-    fields(value).any(|field| match (field.number, field.content) {
-        (TYPE, Content::Number(STRICT_DNS | LOGICAL_DNS)) | (HEALTH_CHECKS, Content::Bytes(_)) => true,
-        (CLUSTER_TYPE, Content::Bytes(custom)) => {
+    fields(value).any(|field| match (field.number, field.value) {
+        (TYPE, Value::Varint(STRICT_DNS | LOGICAL_DNS)) | (HEALTH_CHECKS, Value::Bytes(_)) => true,
+        (CLUSTER_TYPE, Value::Bytes(custom)) => {
             let is_dns = |name: &[u8]| name.windows(3).any(|part| part == b"dns");
-            fields(custom).any(|field| field.number == CLUSTER_TYPE_NAME && field.bytes().is_some_and(is_dns))
+            all_of(custom, CLUSTER_TYPE_NAME).any(is_dns)
         }
         _ => false,
     })
 }
 
 /// `Cluster.type`.
-const TYPE: u64 = 2;
+const TYPE: u32 = 2;
 /// `Cluster.DiscoveryType.STRICT_DNS`.
 const STRICT_DNS: u64 = 1;
 /// `Cluster.DiscoveryType.LOGICAL_DNS`.
 const LOGICAL_DNS: u64 = 2;
 /// `Cluster.health_checks`.
-const HEALTH_CHECKS: u64 = 8;
+const HEALTH_CHECKS: u32 = 8;
 /// `Cluster.cluster_type`.
-const CLUSTER_TYPE: u64 = 38;
+const CLUSTER_TYPE: u32 = 38;
 /// `Cluster.CustomClusterType.name`, such as `envoy.clusters.dns`.
-const CLUSTER_TYPE_NAME: u64 = 1;
+const CLUSTER_TYPE_NAME: u32 = 1;
 
 /// `Cluster.metadata`.
-const CLUSTER_METADATA: u64 = 25;
+const CLUSTER_METADATA: u32 = 25;
 /// `Metadata.filter_metadata`, `Struct.fields`.
-const MAP: u64 = 1;
+const MAP: u32 = 1;
 /// The key of a map's entry.
-const MAP_KEY: u64 = 1;
+const MAP_KEY: u32 = 1;
 /// The value of a map's entry.
-const MAP_VALUE: u64 = 2;
+const MAP_VALUE: u32 = 2;
 /// `Value.string_value`.
-const STRING_VALUE: u64 = 3;
+const STRING_VALUE: u32 = 3;
 
 #[cfg(test)]
 mod tests {

@@ -29,7 +29,7 @@ mod version;
 mod view;
 mod virtual_host;
 pub mod wave;
-mod wire;
+pub mod wire;
 pub mod xdstp;
 
 pub use drain::{DrainPolicy, Draining};

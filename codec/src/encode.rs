@@ -6,10 +6,11 @@
 
 use bytes::Bytes;
 use prost_reflect::{FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};
+use xds_cache::wire::{Field, Fields, MAX_DEPTH};
 
 use crate::inner::{Inner, MAX_ANY_DEPTH};
 use crate::message::{Message, text};
-use crate::wire::{Form, MAX_DEPTH, Occurrence, Occurrences, Writer, form_of, scalar};
+use crate::wire::{Writer, message_in, next_packed, packed, scalar};
 
 /// Makes the bytes of a message canonical; `None` if they are not of the type.
 pub(crate) fn canonical(inner: &Inner, descriptor: &MessageDescriptor, bytes: &Bytes) -> Option<Message> {
@@ -42,15 +43,12 @@ impl Encoder<'_> {
         if self.n_messages > MAX_DEPTH {
             return None;
         }
-        let mut found = Vec::new();
-        let mut occurrences = Occurrences::of(bytes);
-        // Where each occurrence stands is enough: a field may be as short as two bytes.
-        for occurrence in occurrences.by_ref() {
-            let Ok(start) = u32::try_from(occurrence.whole.start) else { return None };
-            found.push((occurrence.number, start));
-        }
-        if !occurrences.is_at_end() {
-            return None;
+        // Where each field stands is enough: it may be as short as two bytes.
+        let (mut found, mut start) = (Vec::new(), 0_u32);
+        for field in Fields::of(bytes) {
+            let field = field.ok()?;
+            found.push((field.number, start));
+            start = start.checked_add(u32::try_from(field.raw.len()).ok()?)?;
         }
         drop_superseded(descriptor, &mut found);
         if !found.is_sorted_by_key(|(number, _)| *number) {
@@ -58,12 +56,10 @@ impl Encoder<'_> {
         }
         let is_any = descriptor.full_name() == "google.protobuf.Any";
         for same in found.chunk_by(|a, b| a.0 == b.0) {
-            let at = |start: &u32| {
-                Occurrences::of(bytes.get(*start as usize..)?).next().map(|one| moved(one, *start))
-            };
+            let at = |start: &u32| Fields::of(bytes.get(*start as usize..)?).next()?.ok();
             let all = || same.iter().filter_map(|(_, start)| at(start));
             match same.first().and_then(|(number, _)| descriptor.get_field(*number)) {
-                None => all().for_each(|one| self.writer.raw(bytes.get(one.whole).unwrap_or_default())),
+                None => all().for_each(|one| self.writer.raw(one.raw)),
                 Some(field) if is_any && field.number() == 2 => {
                     self.any_content(bytes, all().next_back()?)?;
                 }
@@ -75,13 +71,11 @@ impl Encoder<'_> {
         Some(())
     }
 
-    fn any_content(&mut self, any: &Bytes, occurrence: Occurrence) -> Option<()> {
-        if occurrence.form != Form::Length {
-            return None;
-        }
-        let content = any.slice(occurrence.content);
-        let type_url = Occurrences::of(any).filter(|one| one.number == 1 && one.form == Form::Length).last();
-        let type_url = type_url.and_then(|one| std::str::from_utf8(any.get(one.content)?).ok());
+    fn any_content(&mut self, any: &Bytes, value: Field<'_>) -> Option<()> {
+        let content = any.slice_ref(value.bytes().ok()?);
+        let type_urls = Fields::of(any).flatten().filter(|one| one.number == 1);
+        let type_url = type_urls.filter_map(|one| one.bytes().ok()).last();
+        let type_url = type_url.and_then(|type_url| std::str::from_utf8(type_url).ok());
         let descriptor = type_url.and_then(|url| self.inner.message_of_url(url));
         let open = self.writer.open(2);
         let start = self.writer.len();
@@ -103,23 +97,16 @@ impl Encoder<'_> {
     }
 
     /// A field that is there once; of several numbers or texts the last one counts, messages are joined.
-    fn single(&mut self, field: &FieldDescriptor, bytes: &Bytes, all: &[Occurrence]) -> Option<()> {
-        let last = all.last()?;
+    fn single(&mut self, field: &FieldDescriptor, bytes: &Bytes, all: &[Field<'_>]) -> Option<()> {
         if let Kind::Message(descriptor) = field.kind() {
-            let form = if field.is_group() { Form::Group } else { Form::Length };
-            if all.iter().any(|one| one.form != form) {
-                return None;
-            }
-            let content = match all {
-                [only] => bytes.slice(only.content.clone()),
-                _ => all.iter().filter_map(|one| bytes.get(one.content.clone())).flatten().copied().collect(),
+            let contents: Option<Vec<&[u8]>> = all.iter().map(|one| message_in(field, one.value)).collect();
+            let content = match contents?[..] {
+                [only] => bytes.slice_ref(only),
+                ref parts => parts.concat().into(),
             };
             return self.nested(field, &descriptor, &content);
         }
-        let value = all.iter().map(|one| scalar_of(&field.kind(), bytes, one)).next_back()??;
-        if last.form != form_of(&field.kind()) {
-            return None;
-        }
+        let value = scalar(&field.kind(), bytes, all.last()?.value)?;
         if field.supports_presence() || !value.is_default_for_field(field) {
             self.writer.field(field.number(), &field.kind(), &value);
         }
@@ -146,35 +133,33 @@ impl Encoder<'_> {
         Some(())
     }
 
-    fn list(
+    fn list<'b>(
         &mut self,
         field: &FieldDescriptor,
         bytes: &Bytes,
-        all: impl Iterator<Item = Occurrence>,
+        all: impl Iterator<Item = Field<'b>>,
     ) -> Option<()> {
         let kind = field.kind();
         let open = field.is_packed().then(|| self.writer.open(field.number()));
-        for occurrence in all {
+        let put = |writer: &mut Writer, value| {
+            let value = scalar(&kind, bytes, value)?;
+            match open {
+                Some(_) => writer.number(&kind, &value),
+                None => writer.field(field.number(), &kind, &value),
+            }
+            Some(())
+        };
+        for one in all {
             if let Kind::Message(descriptor) = &kind {
-                self.nested(field, descriptor, &bytes.slice(occurrence.content))?;
+                self.nested(field, descriptor, &bytes.slice_ref(message_in(field, one.value)?))?;
                 continue;
             }
-            let content = bytes.slice(occurrence.content.clone());
-            let is_packed = occurrence.form == Form::Length && form_of(&kind) != Form::Length;
-            if !is_packed && occurrence.form != form_of(&kind) {
-                return None;
-            }
-            let mut at = 0;
-            // A text may be empty; a packed list may be too, and then has no item.
-            while at < content.len() || (!is_packed && at == 0) {
-                let value = scalar(&kind, &content, &mut at)?;
-                match open {
-                    Some(_) => self.writer.number(&kind, &value),
-                    None => self.writer.field(field.number(), &kind, &value),
-                }
-                if !is_packed {
-                    break;
-                }
+            let Some(mut list) = packed(&kind, one.value) else {
+                put(&mut self.writer, one.value)?;
+                continue;
+            };
+            while !list.is_empty() {
+                put(&mut self.writer, next_packed(&kind, &mut list)?)?;
             }
         }
         if let Some(open) = open {
@@ -183,24 +168,21 @@ impl Encoder<'_> {
         Some(())
     }
 
-    fn map(
+    fn map<'b>(
         &mut self,
         field: &FieldDescriptor,
         bytes: &Bytes,
-        all: impl Iterator<Item = Occurrence>,
+        all: impl Iterator<Item = Field<'b>>,
     ) -> Option<()> {
         let kind = field.kind();
         let entry_type = kind.as_message()?;
         let (key_field, value_field) = (entry_type.map_entry_key_field(), entry_type.map_entry_value_field());
         let mut entries: Vec<(MapKey, Bytes)> = Vec::new();
-        for occurrence in all {
-            if occurrence.form != Form::Length {
-                return None;
-            }
-            let entry = bytes.slice(occurrence.content);
-            let key = Occurrences::of(&entry).filter(|one| one.number == 1).last();
+        for one in all {
+            let entry = bytes.slice_ref(one.bytes().ok()?);
+            let key = Fields::of(&entry).flatten().filter(|one| one.number == 1).last();
             let key = match key {
-                Some(key) => scalar_of(&key_field.kind(), &entry, &key)?.into_map_key()?,
+                Some(key) => scalar(&key_field.kind(), &entry, key.value)?.into_map_key()?,
                 None => MapKey::default_value(&key_field.kind()),
             };
             entries.push((key, entry));
@@ -210,7 +192,7 @@ impl Encoder<'_> {
             let Some((key, entry)) = same.last() else { continue };
             let open = self.writer.open(field.number());
             self.writer.map_key(&key_field.kind(), key.clone());
-            let value: Vec<_> = Occurrences::of(entry).filter(|one| one.number == 2).collect();
+            let value: Vec<_> = Fields::of(entry).flatten().filter(|one| one.number == 2).collect();
             self.map_value(&value_field, entry, &value)?;
             self.writer.close(open);
         }
@@ -218,7 +200,7 @@ impl Encoder<'_> {
     }
 
     /// The value of an entry is always written, also what an unset field would have.
-    fn map_value(&mut self, field: &FieldDescriptor, entry: &Bytes, all: &[Occurrence]) -> Option<()> {
+    fn map_value(&mut self, field: &FieldDescriptor, entry: &Bytes, all: &[Field<'_>]) -> Option<()> {
         self.n_messages += 1;
         match (field.kind(), all.last()) {
             (Kind::Message(_), Some(_)) => self.single(field, entry, all)?,
@@ -227,7 +209,7 @@ impl Encoder<'_> {
                 self.writer.close(open);
             }
             (kind, Some(last)) => {
-                let value = scalar_of(&kind, entry, last)?;
+                let value = scalar(&kind, entry, last.value)?;
                 self.writer.field(field.number(), &kind, &value);
             }
             (kind, None) => {
@@ -237,18 +219,6 @@ impl Encoder<'_> {
         self.n_messages -= 1;
         Some(())
     }
-}
-
-/// The value of one occurrence.
-fn scalar_of(kind: &Kind, bytes: &Bytes, occurrence: &Occurrence) -> Option<Value> {
-    let content = bytes.slice(occurrence.content.clone());
-    (occurrence.form == form_of(kind)).then(|| scalar(kind, &content, &mut 0)).flatten()
-}
-
-fn moved(occurrence: Occurrence, by: u32) -> Occurrence {
-    let by = by as usize;
-    let range = |range: std::ops::Range<usize>| range.start + by..range.end + by;
-    Occurrence { whole: range(occurrence.whole), content: range(occurrence.content), ..occurrence }
 }
 
 /// Of the members of a oneof the last one counts.
@@ -268,25 +238,24 @@ fn is_valid(descriptor: &MessageDescriptor, bytes: &Bytes, depth: usize) -> bool
     if depth > MAX_DEPTH {
         return false;
     }
-    let mut occurrences = Occurrences::of(bytes);
-    let are_valid = occurrences.by_ref().all(|occurrence| {
-        let Some(field) = descriptor.get_field(occurrence.number) else { return true };
-        let (kind, content) = (field.kind(), bytes.slice(occurrence.content));
+    Fields::of(bytes).all(|one| {
+        let Ok(one) = one else { return false };
+        let Some(field) = descriptor.get_field(one.number) else { return true };
+        let kind = field.kind();
         if let Kind::Message(nested) = &kind {
-            let form = if field.is_group() { Form::Group } else { Form::Length };
-            return occurrence.form == form && is_valid(nested, &content, depth + 1);
+            let content = message_in(&field, one.value);
+            return content.is_some_and(|content| is_valid(nested, &bytes.slice_ref(content), depth + 1));
         }
-        if occurrence.form == form_of(&kind) {
-            return scalar(&kind, &content, &mut 0).is_some();
-        }
-        let mut at = 0;
-        let is_packed = field.is_list() && occurrence.form == Form::Length;
-        while is_packed && at < content.len() {
-            if scalar(&kind, &content, &mut at).is_none() {
-                return false;
+        match packed(&kind, one.value).filter(|_| field.is_list()) {
+            Some(mut list) => {
+                while !list.is_empty() {
+                    if next_packed(&kind, &mut list).is_none() {
+                        return false;
+                    }
+                }
+                true
             }
+            None => scalar(&kind, bytes, one.value).is_some(),
         }
-        is_packed
-    });
-    are_valid && occurrences.is_at_end()
+    })
 }

@@ -5,8 +5,9 @@
 
 use bytes::Bytes;
 use prost_reflect::{FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};
+use xds_cache::wire::{self, Field, Fields};
 
-use crate::wire::{Form, Occurrence, Occurrences, form_of, scalar};
+use crate::wire::{next_packed, packed, scalar};
 
 /// An encoded message and its type. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -50,9 +51,9 @@ impl Message {
     /// The fields that are set and known, each once, in the order of their numbers.
     pub(crate) fn fields(&self) -> impl Iterator<Item = FieldDescriptor> {
         let mut last = 0;
-        Occurrences::of(&self.bytes).filter_map(move |occurrence| {
-            let is_first = std::mem::replace(&mut last, occurrence.number) != occurrence.number;
-            is_first.then(|| self.descriptor.get_field(occurrence.number)).flatten()
+        Fields::of(&self.bytes).flatten().filter_map(move |field| {
+            let is_first = std::mem::replace(&mut last, field.number) != field.number;
+            is_first.then(|| self.descriptor.get_field(field.number)).flatten()
         })
     }
 
@@ -63,8 +64,8 @@ impl Message {
 
     /// The values of a list; of a single field, its value.
     pub(crate) fn items<'m>(&'m self, field: &FieldDescriptor) -> Items<'m> {
-        let occurrences = Occurrences::of(&self.bytes);
-        Items { message: self, number: field.number(), occurrences, kind: field.kind(), packed: None }
+        let fields = Fields::of(&self.bytes);
+        Items { message: self, number: field.number(), fields, kind: field.kind(), packed: &[] }
     }
 
     /// The entries of a map in the order of their keys. What an entry leaves out is what an unset field has.
@@ -76,7 +77,7 @@ impl Message {
         let entry_type = kind.as_message().cloned();
         self.occurrences(field).filter_map(move |occurrence| {
             let entry_type = entry_type.clone()?;
-            let entry = Self::new(entry_type.clone(), self.bytes.slice(occurrence.content));
+            let entry = Self::new(entry_type.clone(), self.bytes.slice_ref(occurrence.bytes().ok()?));
             entry.key_and_value(&entry_type)
         })
     }
@@ -92,9 +93,9 @@ impl Message {
         Some((key, value))
     }
 
-    fn occurrences(&self, field: &FieldDescriptor) -> impl Iterator<Item = Occurrence> + use<'_> {
+    fn occurrences(&self, field: &FieldDescriptor) -> impl Iterator<Item = Field<'_>> + use<'_> {
         let number = field.number();
-        Occurrences::of(&self.bytes).filter(move |occurrence| occurrence.number == number)
+        Fields::of(&self.bytes).flatten().filter(move |occurrence| occurrence.number == number)
     }
 }
 
@@ -110,34 +111,33 @@ pub(crate) fn default_of(field: &FieldDescriptor) -> Item {
 pub(crate) struct Items<'m> {
     message: &'m Message,
     number: u32,
-    occurrences: Occurrences<'m>,
+    fields: Fields<'m>,
     kind: Kind,
-    /// The numbers of a packed list that are left, and where the next one begins.
-    packed: Option<(Bytes, usize)>,
+    /// The numbers of a packed list that are left.
+    packed: &'m [u8],
 }
 
 impl Iterator for Items<'_> {
     type Item = Item;
 
     fn next(&mut self) -> Option<Item> {
+        let Self { message, number, fields, kind, packed: list } = self;
         loop {
-            if let Some((bytes, at)) = &mut self.packed {
-                if *at < bytes.len() {
-                    return scalar(&self.kind, bytes, at).map(Item::Scalar);
+            if !list.is_empty() {
+                let value = next_packed(kind, list)?;
+                return scalar(kind, &message.bytes, value).map(Item::Scalar);
+            }
+            let field = fields.by_ref().flatten().find(|field| field.number == *number)?;
+            match (&*kind, field.value) {
+                (Kind::Message(descriptor), wire::Value::Bytes(content) | wire::Value::Group(content)) => {
+                    let content = message.bytes.slice_ref(content);
+                    return Some(Item::Message(Message::new(descriptor.clone(), content)));
                 }
-                self.packed = None;
+                (_, value) => match packed(kind, value) {
+                    Some(numbers) => *list = numbers,
+                    None => return scalar(kind, &message.bytes, value).map(Item::Scalar),
+                },
             }
-            let number = self.number;
-            let occurrence = self.occurrences.find(|occurrence| occurrence.number == number)?;
-            let content = self.message.bytes.slice(occurrence.content);
-            if let Kind::Message(descriptor) = &self.kind {
-                return Some(Item::Message(Message::new(descriptor.clone(), content)));
-            }
-            if occurrence.form == Form::Length && form_of(&self.kind) != Form::Length {
-                self.packed = Some((content, 0));
-                continue;
-            }
-            return scalar(&self.kind, &content, &mut 0).map(Item::Scalar);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Protobuf's wire format: its pieces, read without taking them in, and written one behind the other.
+//! Protobuf's wire format: what the fields that [`xds_cache::wire`] finds mean, and messages written one behind the other.
 
-use std::ops::Range;
-
-use prost_reflect::{Kind, MapKey, Value};
+use bytes::Bytes;
+use prost_reflect::{FieldDescriptor, Kind, MapKey, Value};
+use xds_cache::wire;
 
 /// How the content of a field stands there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,116 +12,6 @@ pub(crate) enum Form {
     Length,
     Group,
     Fixed32,
-}
-
-/// A field where it occurs in an encoded message.
-#[derive(Clone, Debug)]
-pub(crate) struct Occurrence {
-    pub(crate) number: u32,
-    pub(crate) form: Form,
-    /// All of it, its key included.
-    pub(crate) whole: Range<usize>,
-    /// Its content: of lengths and groups what is inside, of numbers their bytes.
-    pub(crate) content: Range<usize>,
-}
-
-/// The fields of an encoded message in the order of the bytes; ends early at what is no field.
-#[derive(Clone)]
-pub(crate) struct Occurrences<'b> {
-    bytes: &'b [u8],
-    at: usize,
-}
-
-impl<'b> Occurrences<'b> {
-    pub(crate) fn of(bytes: &'b [u8]) -> Self {
-        Self { bytes, at: 0 }
-    }
-
-    /// Whether everything was read.
-    pub(crate) fn is_at_end(&self) -> bool {
-        self.at == self.bytes.len()
-    }
-
-    fn read(&self, n_groups: usize) -> Option<(Occurrence, Option<u32>)> {
-        let start = self.at;
-        let mut at = start;
-        let key = varint(self.bytes, &mut at)?;
-        let number = u32::try_from(key >> 3).ok().filter(|number| (1..=MAX_NUMBER).contains(number))?;
-        let end = |n_bytes: usize| at.checked_add(n_bytes).filter(|end| *end <= self.bytes.len());
-        let (form, content, end) = match key & 7 {
-            0 => {
-                let mut end = at;
-                varint(self.bytes, &mut end)?;
-                (Form::Varint, at..end, end)
-            }
-            1 => (Form::Fixed64, at..end(8)?, end(8)?),
-            2 => {
-                let mut from = at;
-                let n_bytes = usize::try_from(varint(self.bytes, &mut from)?).ok()?;
-                let end = from.checked_add(n_bytes).filter(|end| *end <= self.bytes.len())?;
-                (Form::Length, from..end, end)
-            }
-            3 => {
-                let (inside, end) = self.group(at, number, n_groups)?;
-                (Form::Group, inside, end)
-            }
-            4 => {
-                let occurrence = Occurrence { number, form: Form::Group, whole: start..at, content: at..at };
-                return Some((occurrence, Some(number)));
-            }
-            5 => (Form::Fixed32, at..end(4)?, end(4)?),
-            _ => return None,
-        };
-        Some((Occurrence { number, form, whole: start..end, content }, None))
-    }
-
-    /// What is inside of a group that begins at `at`, and where it ends.
-    fn group(&self, at: usize, number: u32, n_groups: usize) -> Option<(Range<usize>, usize)> {
-        if n_groups >= MAX_DEPTH {
-            return None;
-        }
-        let mut inside = Self { bytes: self.bytes, at };
-        loop {
-            let (occurrence, ends) = inside.read(n_groups + 1)?;
-            if let Some(ended) = ends {
-                return (ended == number).then_some((at..occurrence.whole.start, occurrence.whole.end));
-            }
-            inside.at = occurrence.whole.end;
-        }
-    }
-}
-
-impl Iterator for Occurrences<'_> {
-    type Item = Occurrence;
-
-    fn next(&mut self) -> Option<Occurrence> {
-        if self.at >= self.bytes.len() {
-            return None;
-        }
-        let (occurrence, ends) = self.read(0)?;
-        if ends.is_some() {
-            return None;
-        }
-        self.at = occurrence.whole.end;
-        Some(occurrence)
-    }
-}
-
-/// Reads a varint of at most ten bytes.
-pub(crate) fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
-    let mut number = 0_u64;
-    for index in 0..10 {
-        let byte = *bytes.get(*at)?;
-        *at += 1;
-        if index == 9 && byte > 1 {
-            return None;
-        }
-        number |= u64::from(byte & 0x7f) << (index * 7);
-        if byte < 0x80 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 /// The form that single values of a kind have.
@@ -141,44 +31,55 @@ pub(crate) fn form_of(kind: &Kind) -> Form {
     }
 }
 
-/// Reads one value of a kind from `bytes`, from `at` on; `None` for a message, and if there is none.
+/// What a field of a kind has for a value; `None` for a message, and if the value has another form.
 ///
-/// A string or bytes are all of `bytes`; anything else ends where it ends, as it stands in a packed list.
-pub(crate) fn scalar(kind: &Kind, bytes: &bytes::Bytes, at: &mut usize) -> Option<Value> {
+/// `message` is where the value stands: bytes share its memory.
+pub(crate) fn scalar(kind: &Kind, message: &Bytes, value: wire::Value<'_>) -> Option<Value> {
     let unzigzag = |number: u64| (number >> 1) as i64 ^ -((number & 1) as i64);
-    match kind {
-        Kind::Float => Some(Value::F32(f32::from_le_bytes(taken(bytes, at)?))),
-        Kind::Fixed32 => Some(Value::U32(u32::from_le_bytes(taken(bytes, at)?))),
-        Kind::Sfixed32 => Some(Value::I32(i32::from_le_bytes(taken(bytes, at)?))),
-        Kind::Double => Some(Value::F64(f64::from_le_bytes(taken(bytes, at)?))),
-        Kind::Fixed64 => Some(Value::U64(u64::from_le_bytes(taken(bytes, at)?))),
-        Kind::Sfixed64 => Some(Value::I64(i64::from_le_bytes(taken(bytes, at)?))),
-        Kind::String => {
-            let text = std::str::from_utf8(bytes).ok()?.to_owned();
-            *at = bytes.len();
-            Some(Value::String(text))
-        }
-        Kind::Bytes => {
-            *at = bytes.len();
-            Some(Value::Bytes(bytes.clone()))
-        }
-        Kind::Int32 => Some(Value::I32(varint(bytes, at)? as i32)),
-        Kind::Int64 => Some(Value::I64(varint(bytes, at)? as i64)),
-        Kind::Uint32 => Some(Value::U32(varint(bytes, at)? as u32)),
-        Kind::Uint64 => Some(Value::U64(varint(bytes, at)?)),
-        Kind::Sint32 => Some(Value::I32(unzigzag(u64::from(varint(bytes, at)? as u32)) as i32)),
-        Kind::Sint64 => Some(Value::I64(unzigzag(varint(bytes, at)?))),
-        Kind::Bool => Some(Value::Bool(varint(bytes, at)? != 0)),
-        Kind::Enum(_) => Some(Value::EnumNumber(varint(bytes, at)? as i32)),
-        Kind::Message(_) => None,
+    let value = match (kind, value) {
+        (Kind::Float, wire::Value::Fixed32(bits)) => Value::F32(f32::from_bits(bits)),
+        (Kind::Fixed32, wire::Value::Fixed32(bits)) => Value::U32(bits),
+        (Kind::Sfixed32, wire::Value::Fixed32(bits)) => Value::I32(bits as i32),
+        (Kind::Double, wire::Value::Fixed64(bits)) => Value::F64(f64::from_bits(bits)),
+        (Kind::Fixed64, wire::Value::Fixed64(bits)) => Value::U64(bits),
+        (Kind::Sfixed64, wire::Value::Fixed64(bits)) => Value::I64(bits as i64),
+        (Kind::String, wire::Value::Bytes(text)) => Value::String(std::str::from_utf8(text).ok()?.to_owned()),
+        (Kind::Bytes, wire::Value::Bytes(bytes)) => Value::Bytes(message.slice_ref(bytes)),
+        (Kind::Int32, wire::Value::Varint(number)) => Value::I32(number as i32),
+        (Kind::Int64, wire::Value::Varint(number)) => Value::I64(number as i64),
+        (Kind::Uint32, wire::Value::Varint(number)) => Value::U32(number as u32),
+        (Kind::Uint64, wire::Value::Varint(number)) => Value::U64(number),
+        (Kind::Sint32, wire::Value::Varint(number)) => Value::I32(unzigzag(u64::from(number as u32)) as i32),
+        (Kind::Sint64, wire::Value::Varint(number)) => Value::I64(unzigzag(number)),
+        (Kind::Bool, wire::Value::Varint(number)) => Value::Bool(number != 0),
+        (Kind::Enum(_), wire::Value::Varint(number)) => Value::EnumNumber(number as i32),
+        _ => return None,
+    };
+    Some(value)
+}
+
+/// The list that a length holds instead of a single value of a kind: numbers, one behind the other.
+pub(crate) fn packed<'b>(kind: &Kind, value: wire::Value<'b>) -> Option<&'b [u8]> {
+    let wire::Value::Bytes(list) = value else { return None };
+    (form_of(kind) != Form::Length).then_some(list)
+}
+
+/// Takes the next number off a packed list; `None` if there is none.
+pub(crate) fn next_packed<'b>(kind: &Kind, list: &mut &'b [u8]) -> Option<wire::Value<'b>> {
+    match form_of(kind) {
+        Form::Varint => wire::take_varint(list).map(wire::Value::Varint),
+        Form::Fixed64 => wire::take_array(list).map(|bits| wire::Value::Fixed64(u64::from_le_bytes(bits))),
+        Form::Fixed32 => wire::take_array(list).map(|bits| wire::Value::Fixed32(u32::from_le_bytes(bits))),
+        Form::Length | Form::Group => None,
     }
 }
 
-/// The next bytes of a number.
-fn taken<const N: usize>(bytes: &[u8], at: &mut usize) -> Option<[u8; N]> {
-    let found = bytes.get(*at..at.checked_add(N)?)?.try_into().ok()?;
-    *at += N;
-    Some(found)
+/// What is inside of a message field; `None` for a value of another form.
+pub(crate) fn message_in<'b>(field: &FieldDescriptor, value: wire::Value<'b>) -> Option<&'b [u8]> {
+    match (field.is_group(), value) {
+        (false, wire::Value::Bytes(content)) | (true, wire::Value::Group(content)) => Some(content),
+        _ => None,
+    }
 }
 
 /// Writes messages in one run of bytes.
@@ -195,7 +96,7 @@ pub(crate) struct Open {
 }
 
 impl Writer {
-    pub(crate) fn finish(mut self) -> bytes::Bytes {
+    pub(crate) fn finish(mut self) -> Bytes {
         self.bytes.shrink_to_fit();
         self.bytes.into()
     }
@@ -340,9 +241,3 @@ impl Writer {
         }
     }
 }
-
-/// The highest number of a field.
-const MAX_NUMBER: u32 = (1 << 29) - 1;
-
-/// Groups and messages that nest deeper are no message to any reader of protobuf.
-pub(crate) const MAX_DEPTH: usize = 100;

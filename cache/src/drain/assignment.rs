@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use crate::node::Profile;
-use crate::wire::{Field, bytes_of, fields, number_of, put_bytes, put_number};
+use crate::wire::{Field, all_of, bytes_of, fields, number_of, put_bytes, put_number};
 
 /// What an endpoint is known by: its address, encoded.
 pub(super) type Address = Bytes;
@@ -27,16 +27,16 @@ pub(super) struct Endpoint {
 /// ones, and those of collections.
 pub(super) fn endpoints(assignment: &[u8]) -> Vec<Endpoint> {
     let mut endpoints = Vec::new();
-    for locality in values(assignment, LOCALITIES) {
+    for locality in all_of(assignment, LOCALITIES) {
         let name = bytes_of(locality, LOCALITY).map(Bytes::copy_from_slice);
-        endpoints.extend(values(locality, LB_ENDPOINTS).filter_map(|one| endpoint(name.clone(), one)));
+        endpoints.extend(all_of(locality, LB_ENDPOINTS).filter_map(|one| endpoint(name.clone(), one)));
     }
     endpoints
 }
 
 fn endpoint(locality: Option<Bytes>, lb_endpoint: &[u8]) -> Option<Endpoint> {
     let endpoint = bytes_of(lb_endpoint, ENDPOINT)?;
-    let more = values(endpoint, ADDITIONAL_ADDRESSES).filter_map(|more| bytes_of(more, ADDRESS));
+    let more = all_of(endpoint, ADDITIONAL_ADDRESSES).filter_map(|more| bytes_of(more, ADDRESS));
     let addresses = std::iter::once(bytes_of(endpoint, ADDRESS)?).chain(more).map(Bytes::copy_from_slice);
     let health = number_of(lb_endpoint, HEALTH_STATUS);
     let mut draining = Vec::with_capacity(lb_endpoint.len() + 2);
@@ -98,7 +98,7 @@ fn next_priority(assignment: &[u8], profile: Profile) -> Option<u64> {
         }
     };
     let last =
-        values(assignment, LOCALITIES).filter(counts).map(|locality| number_of(locality, PRIORITY)).max();
+        all_of(assignment, LOCALITIES).filter(counts).map(|locality| number_of(locality, PRIORITY)).max();
     let next = last.map_or(0, |last| last.saturating_add(1));
     (next <= MAX_PRIORITY).then_some(next)
 }
@@ -125,42 +125,38 @@ pub(super) fn address_text(address: &[u8]) -> String {
     }
 }
 
-fn values(message: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
-    fields(message).filter(move |field| field.number == number).filter_map(|field| field.bytes())
-}
-
 /// `ClusterLoadAssignment.endpoints`.
-const LOCALITIES: u64 = 2;
+const LOCALITIES: u32 = 2;
 /// `LocalityLbEndpoints.locality`.
-const LOCALITY: u64 = 1;
+const LOCALITY: u32 = 1;
 /// `LocalityLbEndpoints.lb_endpoints`.
-const LB_ENDPOINTS: u64 = 2;
+const LB_ENDPOINTS: u32 = 2;
 /// `LocalityLbEndpoints.load_balancing_weight`.
-const LOCALITY_WEIGHT: u64 = 3;
+const LOCALITY_WEIGHT: u32 = 3;
 /// `LocalityLbEndpoints.priority`.
-const PRIORITY: u64 = 5;
+const PRIORITY: u32 = 5;
 /// `LbEndpoint.endpoint`.
-const ENDPOINT: u64 = 1;
+const ENDPOINT: u32 = 1;
 /// `LbEndpoint.health_status`.
-const HEALTH_STATUS: u64 = 2;
+const HEALTH_STATUS: u32 = 2;
 /// `Endpoint.address`, `Endpoint.AdditionalAddress.address`.
-const ADDRESS: u64 = 1;
+const ADDRESS: u32 = 1;
 /// `Endpoint.additional_addresses`.
-const ADDITIONAL_ADDRESSES: u64 = 4;
+const ADDITIONAL_ADDRESSES: u32 = 4;
 /// `Address.socket_address`.
-const SOCKET_ADDRESS: u64 = 1;
+const SOCKET_ADDRESS: u32 = 1;
 /// `SocketAddress.address`.
-const SOCKET_HOST: u64 = 2;
+const SOCKET_HOST: u32 = 2;
 /// `SocketAddress.port_value`.
-const PORT: u64 = 3;
+const PORT: u32 = 3;
 /// `SocketAddress.named_port`.
-const NAMED_PORT: u64 = 4;
+const NAMED_PORT: u32 = 4;
 /// `Address.pipe`.
-const PIPE: u64 = 2;
+const PIPE: u32 = 2;
 /// `Pipe.path`.
-const PIPE_PATH: u64 = 1;
+const PIPE_PATH: u32 = 1;
 /// `UInt32Value.value`.
-const VALUE: u64 = 1;
+const VALUE: u32 = 1;
 /// A `UInt32Value` of 1.
 const WEIGHT_OF_ONE: &[u8] = &[8, 1];
 /// `HealthStatus`.

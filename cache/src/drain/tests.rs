@@ -4,7 +4,7 @@ use super::assignment::{address_text, endpoints, with_draining};
 use super::*;
 use crate::wire::{put_bytes, put_number};
 
-fn message(parts: &[(u64, &[u8])]) -> Vec<u8> {
+fn message(parts: &[(u32, &[u8])]) -> Vec<u8> {
     let mut message = Vec::new();
     parts.iter().for_each(|(number, value)| put_bytes(&mut message, *number, value));
     message
@@ -18,7 +18,7 @@ fn socket(host: &str, port: u64) -> Vec<u8> {
 
 /// An assignment of one locality without name, weight or priority.
 fn assignment(lb_endpoints: &[Vec<u8>]) -> Vec<u8> {
-    let parts: Vec<(u64, &[u8])> = lb_endpoints.iter().map(|one| (2, &**one)).collect();
+    let parts: Vec<(u32, &[u8])> = lb_endpoints.iter().map(|one| (2, &**one)).collect();
     message(&[(1, b"c"), (2, &message(&parts))])
 }
 
@@ -54,8 +54,8 @@ fn localities_that_grpc_clients_skip_make_no_gap_before_what_drains() {
     let without_weight = assignment(&[lb_endpoint(&["b"])]);
     let priority = |profile| {
         let served = with_draining(&without_weight, draining.iter(), profile).unwrap();
-        let localities = crate::wire::fields(&served).filter(|field| field.number == 2);
-        localities.map(|field| crate::wire::number_of(field.bytes().unwrap(), 5)).collect::<Vec<_>>()
+        let localities = crate::wire::all_of(&served, 2);
+        localities.map(|locality| crate::wire::number_of(locality, 5)).collect::<Vec<_>>()
     };
     assert_eq!(priority(Profile::Envoy), [0, 1]);
     assert_eq!(priority(Profile::Grpc), [0, 0], "the first one does not count for them");

@@ -8,10 +8,11 @@ use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::core::v3::node::UserAgentVersionType;
 use prost::Message;
 use xds_cache::Node;
+use xds_cache::wire::{Fields, Value};
 
 use crate::grpc::budget::{Budget, Reserved};
 use crate::grpc::convert::SentNode;
-use crate::grpc::wire::{Fields, Value, put_field, put_varint};
+use crate::grpc::wire::{put_field, put_varint};
 
 /// What a client said of itself. What is equal in all Envoys of one build is shared by them.
 ///
@@ -106,7 +107,7 @@ fn split(encoded: &[u8]) -> (Vec<u8>, Vec<u8>) {
             Value::Bytes(bytes) if field.number == EXTENSIONS => put_entry(&mut extensions, bytes),
             Value::Bytes(bytes) => put_field(&mut rest, field.number, bytes),
             Value::Varint(number) => put_varint(&mut rest, field.number, number),
-            Value::Fixed64(_) | Value::Fixed32 => {}
+            Value::Fixed64(_) | Value::Fixed32(_) | Value::Group(_) => {}
         }
     }
     (rest, extensions)

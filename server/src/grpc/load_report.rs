@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use xds_cache::Locality;
 use xds_cache::loads::{ClusterReport, Counts, LocalityReport, MAX_METRICS, Metric, Place};
+use xds_cache::wire::{Field, Fields, WireError};
 
 use crate::grpc::node::MAX_TEXT_BYTES;
-use crate::grpc::wire::{Field, Fields, WireError};
 
 /// An `envoy.service.load_stats.v3.LoadStatsRequest` that is sound and within the limits.
 #[derive(Clone, Copy, Debug)]

@@ -6,9 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use xds_cache::wire::{Field, Fields, Value, WireError};
 use xds_cache::{Locality, Node, Scalar};
-
-use crate::grpc::wire::{Field, Fields, Value, WireError};
 
 /// A node that cannot be taken in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

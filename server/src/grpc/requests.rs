@@ -9,9 +9,9 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::Body as _;
 use tonic::{Code, Status};
+use xds_cache::wire::Fields;
 
 use crate::grpc::receive::{Meter, ReceiveError};
-use crate::grpc::wire::Fields;
 
 /// The request side of a call.
 #[derive(Debug)]
