@@ -86,7 +86,7 @@ fn slice(i: usize, version: &str) -> Json {
 }
 
 fn add(documents: &mut Documents, json: &Json) {
-    let outcome = read(&"routes.yaml".into(), &Tree::from_json(json));
+    let outcome = read(&"routes.yaml".into(), &Tree::from_json(json), xds_routes::UnknownFields::Refuse);
     let ReadOutcome::Objects(objects) = outcome else { panic!("not read: {json}") };
     for object in objects {
         let (document, warnings) = object.outcome.expect("a document without faults");

@@ -21,7 +21,7 @@ pub mod weights;
 
 pub use conditions::{Condition, Conditions};
 pub use model::{Document, DocumentKey, Kind};
-pub use read::{ReadOutcome, read, stand_in};
+pub use read::{ReadObject, ReadOutcome, UnknownFields, read, stand_in};
 pub use translate::{
     Documents, Generated, GeneratedGroup, GenerationLimits, Options, Placed, Translation, translate,
     translate_while,

@@ -16,6 +16,7 @@ use crate::emit::{self, GrpcLoss};
 use crate::encode::{Encoded, Encoder, Refused};
 use crate::model::{Document, DocumentKey, Kind, Spot};
 use crate::plan::{Planned, PlannedGroup, Statuses, plan_while};
+use crate::read::UnknownFields;
 
 /// All documents by key: of the files and the API, one for each key.
 pub type Documents = BTreeMap<DocumentKey, Placed>;
@@ -51,6 +52,8 @@ pub struct Options {
     pub reports_loads: bool,
     /// What the routes of one group may give.
     pub limits: GenerationLimits,
+    /// What becomes of documents with unknown fields, where they are read.
+    pub unknown_fields: UnknownFields,
 }
 
 impl Default for Options {
@@ -64,6 +67,7 @@ impl Default for Options {
             matches_whole_paths: false,
             reports_loads: true,
             limits: GenerationLimits::default(),
+            unknown_fields: UnknownFields::Refuse,
         }
     }
 }

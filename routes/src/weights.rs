@@ -191,7 +191,9 @@ mod tests {
     use crate::ReadOutcome;
 
     fn document(source: &Value) -> Arc<Document> {
-        let ReadOutcome::Objects(objects) = crate::read(&"".into(), &Tree::from_json(source)) else {
+        let ReadOutcome::Objects(objects) =
+            crate::read(&"".into(), &Tree::from_json(source), crate::UnknownFields::Accepted)
+        else {
             panic!("{source} is no document")
         };
         objects.into_iter().next().unwrap().outcome.unwrap().0

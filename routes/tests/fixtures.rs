@@ -19,8 +19,11 @@ fn warnings(directory: &Path) -> Vec<&'static str> {
     let mut raw: Vec<Resource> = Vec::new();
     for (file, text) in yaml_files(directory) {
         let trees = xds_codec::parse(&file, text.as_bytes(), Syntax::Yaml, &Limits::default());
-        let outcomes: Vec<ReadOutcome> =
-            trees.expect("YAML").iter().map(|tree| read(&file.as_str().into(), tree)).collect();
+        let outcomes: Vec<ReadOutcome> = trees
+            .expect("YAML")
+            .iter()
+            .map(|tree| read(&file.as_str().into(), tree, xds_routes::UnknownFields::Refuse))
+            .collect();
         if outcomes.iter().all(|outcome| matches!(outcome, ReadOutcome::NotOurs)) {
             let decoded = CODEC.decode_file(&file, text.as_bytes(), &Limits::default());
             assert!(decoded.all_diagnostics().is_empty(), "{name}/{file}: {:?}", decoded.all_diagnostics());

@@ -21,7 +21,10 @@ static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().unwrap());
 fn documents(text: &str) -> Documents {
     let mut documents = Documents::new();
     for tree in xds_codec::parse("f.yaml", text.as_bytes(), Syntax::Yaml, &Limits::default()).unwrap() {
-        let ReadOutcome::Objects(objects) = read(&"f.yaml".into(), &tree) else { panic!("{tree:?}") };
+        let ReadOutcome::Objects(objects) = read(&"f.yaml".into(), &tree, xds_routes::UnknownFields::Refuse)
+        else {
+            panic!("{tree:?}")
+        };
         for object in objects {
             let (document, _) = object.outcome.unwrap();
             let placed = Placed { document, group: GroupName::default_group(), generation: 1 };

@@ -144,7 +144,7 @@ fn mutants(document: &Json, junk: &Json) -> Vec<Json> {
 
 /// Reads a document and checks what holds for every outcome.
 fn check(document: &Json) {
-    let objects = match read(&"".into(), &Tree::from_json(document)) {
+    let objects = match read(&"".into(), &Tree::from_json(document), xds_routes::UnknownFields::Refuse) {
         ReadOutcome::NotOurs => return,
         ReadOutcome::Unreadable(diagnostics) => {
             assert!(diagnostics.iter().any(xds_codec::Diagnostic::is_error), "{document}");
@@ -160,7 +160,7 @@ fn check(document: &Json) {
             }
             Ok((good, diagnostics)) => {
                 assert!(!diagnostics.iter().any(xds_codec::Diagnostic::is_error), "{document}");
-                let again = read(&"".into(), &good.source.tree());
+                let again = read(&"".into(), &good.source.tree(), xds_routes::UnknownFields::Refuse);
                 let ReadOutcome::Objects(mut again) = again else { panic!("{}", good.source.text()) };
                 let Ok((again, _)) = again.remove(0).outcome else { panic!("{}", good.source.text()) };
                 assert_eq!((&again.key, &again.spec, &again.source), (&good.key, &good.spec, &good.source));

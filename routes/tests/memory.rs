@@ -128,7 +128,7 @@ fn a_route_document_takes_no_more_than_twenty_times_its_text() {
         let outcomes: Vec<ReadOutcome> = xds_codec::parse("f.yaml", text.as_bytes(), Syntax::Yaml, &limits)
             .unwrap_or_default()
             .iter()
-            .map(|tree| read(&file, tree))
+            .map(|tree| read(&file, tree, xds_routes::UnknownFields::Refuse))
             .collect();
         let peak = ALLOCATOR.peak_usage() - before;
         assert_eq!(outcomes.len(), 1, "{name}");

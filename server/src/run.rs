@@ -260,6 +260,7 @@ impl Parts {
                 ..xds_codec::Limits::default()
             },
             is_partial_start: config.files.is_partial_start,
+            unknown_fields: config.routes.unknown_fields,
             timing: Timing::with_poll_interval(config.files.poll_interval),
             codec: Arc::new(self.codec.clone()),
             last_good,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use xds_codec::Diagnostic;
 use xds_codec::document::{Items, Node};
-use xds_routes::{Document, DocumentKey, ReadOutcome};
+use xds_routes::{Document, DocumentKey, ReadOutcome, UnknownFields};
 
 use crate::answer::Form;
 use crate::input::{find_placeholders, parse_all};
@@ -22,9 +22,10 @@ pub(crate) fn read_documents(
     form: Form,
     bytes: &Bytes,
     max_values: usize,
+    unknown_fields: UnknownFields,
 ) -> Result<(Vec<Arc<Document>>, Vec<Diagnostic>), ApiError> {
     let trees = parse_all(form, bytes, max_values)?;
-    let mut read = Read::default();
+    let mut read = Read { unknown_fields, ..Read::default() };
     for tree in &trees {
         read.take(tree.root(), "");
     }
@@ -47,6 +48,7 @@ struct Read {
     documents: BTreeMap<DocumentKey, Arc<Document>>,
     warnings: Vec<Diagnostic>,
     faults: Vec<Fault>,
+    unknown_fields: UnknownFields,
 }
 
 impl Read {
@@ -67,7 +69,7 @@ impl Read {
         if self.faults.len() > n_faults {
             return;
         }
-        match xds_routes::read(&"".into(), &tree.to_tree()) {
+        match xds_routes::read(&"".into(), &tree.to_tree(), self.unknown_fields) {
             ReadOutcome::NotOurs => self.faults.push(Fault::at_tree(tree, pointer, not_ours(tree))),
             ReadOutcome::Unreadable(found) => self.refuse(&found, pointer),
             ReadOutcome::Objects(objects) => {
@@ -125,7 +127,8 @@ mod tests {
     use super::*;
 
     fn read(form: Form, text: &str) -> Result<Vec<String>, Vec<(String, u32, u32)>> {
-        match read_documents(form, &Bytes::copy_from_slice(text.as_bytes()), 1_000_000) {
+        match read_documents(form, &Bytes::copy_from_slice(text.as_bytes()), 1_000_000, UnknownFields::Refuse)
+        {
             Ok((documents, _)) => Ok(documents.iter().map(|document| document.key.to_string()).collect()),
             Err(ApiError::Invalid(faults) | ApiError::BadBody(faults)) => {
                 let place = |fault: &Fault| {

@@ -174,7 +174,9 @@ pub(crate) async fn apply(
     let group = group.as_deref().map(group_name).transpose()?;
     let (form, bytes) = read(&headers, body, MAX_RESOURCES_BYTES).await?;
     let max_values = state.max_document_values;
-    let (documents, warnings) = aside(move || apply::read_documents(form, &bytes, max_values)).await??;
+    let unknown_fields = state.control.documents().options.unknown_fields;
+    let read = move || apply::read_documents(form, &bytes, max_values, unknown_fields);
+    let (documents, warnings) = aside(read).await??;
     let params = WriteParams::new(dry_run, wait, timeout, on_nack).with_waves(waves);
     write::run(&state, &headers, params, Write::ApplyDocuments { group, documents, warnings }).await
 }

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use xds_cache::{Generated, GroupName, ResourceKey};
 use xds_codec::document::Position;
 use xds_codec::{DecodedFile, Diagnostic, Limits, ObjectContent, Place, Severity, Tree};
-use xds_routes::{Documents, Options, Placed, ReadOutcome, translate_while};
+use xds_routes::{Documents, Options, Placed, ReadOutcome, UnknownFields, translate_while};
 
 use crate::answer::{Answer, Form};
 use crate::endpoint::conditions::{self, ObjectConditions};
@@ -75,7 +75,7 @@ fn judge(
     let mut read = ReadDocuments::default();
     for object in decoded.objects.iter().take_while(|_| goes_on()) {
         if let ObjectContent::Other { kind, tree, .. } = &object.content {
-            read.take(kind, tree);
+            read.take(kind, tree, options.unknown_fields);
         }
     }
     let translation = translate_while(codec, &read.documents, options, None, goes_on)?;
@@ -108,8 +108,8 @@ struct ReadDocuments {
 }
 
 impl ReadDocuments {
-    fn take(&mut self, kind: &str, tree: &Tree) {
-        match xds_routes::read(&"".into(), tree) {
+    fn take(&mut self, kind: &str, tree: &Tree, unknown_fields: UnknownFields) {
+        match xds_routes::read(&"".into(), tree, unknown_fields) {
             ReadOutcome::NotOurs => {
                 let message = format!("documents of the kind {kind:?} are not served");
                 self.tell(Severity::Info, "unsupported-kind", tree, message);

@@ -14,12 +14,18 @@ use crate::model::Spot;
 /// What was found wrong with one document.
 pub(crate) struct Reader {
     file: Arc<str>,
+    refuses_unknown: bool,
     diagnostics: Vec<Diagnostic>,
 }
 
 impl Reader {
-    pub(crate) fn new(file: &Arc<str>) -> Self {
-        Self { file: Arc::clone(file), diagnostics: Vec::new() }
+    pub(crate) fn new(file: &Arc<str>, refuses_unknown: bool) -> Self {
+        Self { file: Arc::clone(file), refuses_unknown, diagnostics: Vec::new() }
+    }
+
+    /// A spot as a place in the file.
+    pub(crate) fn place(&self, spot: &Spot) -> Place {
+        Place { file: Arc::clone(&self.file), line: spot.line, column: spot.column }
     }
 
     /// The document cannot be used.
@@ -59,7 +65,7 @@ impl Reader {
         self.diagnostics.push(Diagnostic {
             severity,
             code,
-            place: Place { file: Arc::clone(&self.file), line: spot.line, column: spot.column },
+            place: self.place(spot),
             path: spot.path.to_string(),
             message,
             suggestion: suggestion.map(str::to_owned),
@@ -310,7 +316,7 @@ impl<'t> Object<'t> {
         entries
     }
 
-    /// Warns of every field that was not asked for, with the one that was probably meant.
+    /// Refuses, or warns of, every field that was not asked for, with the one that was probably meant.
     pub(crate) fn finish(self, reader: &mut Reader) {
         for entry in self.value.tree.entries() {
             if self.known.contains(&entry.key) {
@@ -318,9 +324,13 @@ impl<'t> Object<'t> {
             }
             let path = join(&self.value.spot.path, entry.key);
             let spot = Spot { path, line: entry.position.line, column: entry.position.column };
-            let message = format!("unknown field {}, which is left out", echo_name(entry.key));
             let suggestion = nearest(entry.key, self.known.iter().copied());
-            reader.push(Severity::Warning, "unknown-field", &spot, message, suggestion);
+            let (severity, so) = match reader.refuses_unknown {
+                true => (Severity::Error, ""),
+                false => (Severity::Warning, ", which is left out"),
+            };
+            let message = format!("unknown field {}{so}", echo_name(entry.key));
+            reader.push(severity, "unknown-field", &spot, message, suggestion);
         }
     }
 }

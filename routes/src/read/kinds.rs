@@ -1,5 +1,6 @@
 //! Which kinds are read, and in which versions.
 
+use strsim::damerau_levenshtein;
 use xds_codec::echo_name;
 
 use crate::model::Kind;
@@ -9,8 +10,10 @@ use crate::model::Kind;
 pub(crate) enum Named {
     /// Nothing that is read here.
     NotOurs,
-    /// Nearly a kind of ours: it differs only in upper and lower case.
-    Misspelt(Kind),
+    /// Nearly a kind of ours: its name is misspelt.
+    MisspeltKind(Kind),
+    /// A kind of ours in an API group that has no such kind.
+    WrongGroup(Kind),
     /// A kind of ours in a version that it does not have. The text says which there are.
     BadVersion(Kind, String),
     /// A kind of ours; whether the version is one that the Gateway API has removed.
@@ -37,9 +40,7 @@ pub(crate) fn look_up(api_version: &str, kind: &str) -> Named {
         ours.as_str() == kind && (ours.api_group() == group || (api_version.is_empty() && is_smi(*ours)))
     });
     let Some((kind, versions)) = ours else {
-        let is_near = |ours: &Kind| ours.as_str().eq_ignore_ascii_case(kind) && ours.api_group() == group;
-        let near = ACCEPTED.iter().map(|(ours, _)| *ours).find(is_near);
-        return near.filter(|_| !api_version.is_empty()).map_or(Named::NotOurs, Named::Misspelt);
+        return if api_version.is_empty() { Named::NotOurs } else { near(group, kind) };
     };
     if api_version.is_empty() && is_smi(*kind) {
         return Named::Ours(*kind, Age::Current);
@@ -52,6 +53,30 @@ pub(crate) fn look_up(api_version: &str, kind: &str) -> Named {
     }
     let is_removed = kind.api_group() == GATEWAY_GROUP && version == "v1alpha2";
     Named::Ours(*kind, if is_removed { Age::Removed } else { Age::Current })
+}
+
+/// The kind of ours that was probably meant by a pair that names none.
+///
+/// A kind of somebody else must not be taken for one of ours, so that few letters may differ.
+fn near(group: &str, kind: &str) -> Named {
+    if FOREIGN.contains(&kind) {
+        return Named::NotOurs;
+    }
+    let kind = kind.to_ascii_lowercase();
+    let is_group_of_ours = ACCEPTED.iter().any(|(ours, _)| ours.api_group() == group);
+    let judged = ACCEPTED.iter().filter_map(|(ours, _)| {
+        let of_kind = damerau_levenshtein(&kind, &ours.as_str().to_ascii_lowercase());
+        if ours.api_group() == group {
+            return (of_kind <= 2).then_some((of_kind, Named::MisspeltKind(*ours)));
+        }
+        let of_group = match ours.api_group() {
+            "" => usize::MAX,
+            own => damerau_levenshtein(group, own),
+        };
+        let is_near = of_group <= 3 || is_group_of_ours;
+        (of_kind == 0 && is_near).then_some((of_group, Named::WrongGroup(*ours)))
+    });
+    judged.min_by_key(|(distance, _)| *distance).map_or(Named::NotOurs, |(_, named)| named)
 }
 
 /// The newest `apiVersion` of a kind.
@@ -71,6 +96,9 @@ fn full(kind: Kind, version: &str) -> String {
         group => format!("{group}/{version}"),
     }
 }
+
+/// Kinds of the Gateway API that are not served, and whose names are near one that is.
+const FOREIGN: [&str; 3] = ["TCPRoute", "TLSRoute", "UDPRoute"];
 
 const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
@@ -109,7 +137,20 @@ mod tests {
             ("gateway.networking.k8s.io/v1beta1", "ReferenceGrant", current(Kind::ReferenceGrant)),
             ("gateway.networking.k8s.io/v1alpha3", "BackendTLSPolicy", current(Kind::BackendTlsPolicy)),
             ("gateway.networking.k8s.io/v1", "TLSRoute", Named::NotOurs),
-            ("gateway.networking.k8s.io/v1", "GrpcRoute", Named::Misspelt(Kind::GrpcRoute)),
+            ("gateway.networking.k8s.io/v1", "TCPRoute", Named::NotOurs),
+            ("gateway.networking.k8s.io/v1", "ListenerSet", Named::NotOurs),
+            ("gateway.networking.x-k8s.io/v1alpha1", "XListenerSet", Named::NotOurs),
+            ("gateway.networking.k8s.io/v1", "GrpcRoute", Named::MisspeltKind(Kind::GrpcRoute)),
+            ("gateway.networking.k8s.io/v1", "HTTPRoutes", Named::MisspeltKind(Kind::HttpRoute)),
+            ("gateway.networking.k8s.io/v1", "HTPRoute", Named::MisspeltKind(Kind::HttpRoute)),
+            ("gateway.network.k8s.io/v1", "HTTPRoute", Named::WrongGroup(Kind::HttpRoute)),
+            ("gateway.networking.k8s.io/v1", "TrafficSplit", Named::WrongGroup(Kind::TrafficSplit)),
+            ("v1", "HTTPRoute", Named::WrongGroup(Kind::HttpRoute)),
+            ("v1", "Endpoint", Named::MisspeltKind(Kind::Endpoints)),
+            ("discovery.k8s.io/v1", "Service", Named::WrongGroup(Kind::Service)),
+            ("networking.istio.io/v1", "Gateway", Named::NotOurs),
+            ("apps/v1", "Deployment", Named::NotOurs),
+            ("gateway.envoyproxy.io/v1alpha1", "BackendTrafficPolicy", Named::NotOurs),
             ("example.org/v1", "GRPCRoute", Named::NotOurs),
             ("gateway.envoyproxy.io/v1alpha1", "Backend", current(Kind::Backend)),
             ("v1", "Service", current(Kind::Service)),

@@ -38,6 +38,18 @@ use fields::{Object, Reader, Value};
 use kinds::{Age, Named};
 pub use stand_in::stand_in;
 
+/// What becomes of a document with fields that its kind does not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnknownFields {
+    /// The object is refused, as the API server does in strict validation.
+    #[default]
+    Refuse,
+    /// A warning; documents of the native form are refused all the same.
+    Warn,
+    /// A warning for every form, for documents that were accepted before: they may have been written under another rule.
+    Accepted,
+}
+
 /// What was read of one document of a file or body.
 #[derive(Debug)]
 pub enum ReadOutcome {
@@ -84,12 +96,12 @@ impl Context<'_> {
 /// `file` is shown in places and empty for a body. `tree` is the whole document: with `apiVersion` and `kind`, or of the native
 /// form with `version: xds-server/v1`.
 #[must_use]
-pub fn read(file: &Arc<str>, tree: &Tree) -> ReadOutcome {
+pub fn read(file: &Arc<str>, tree: &Tree, unknown: UnknownFields) -> ReadOutcome {
     let (whole, tree) = (tree, tree.root());
     let has_kind = tree.get("apiVersion").is_some() || tree.get("kind").is_some();
     let version = tree.get("version").and_then(Node::as_str).unwrap_or_default();
     if !has_kind && version == native::VERSION {
-        return native::read(file, whole);
+        return native::read(file, whole, unknown != UnknownFields::Accepted);
     }
     if !has_kind && version.starts_with("xds-server/") {
         return refuse_native(file, tree, version);
@@ -97,7 +109,7 @@ pub fn read(file: &Arc<str>, tree: &Tree) -> ReadOutcome {
     if !has_kind {
         return ReadOutcome::NotOurs;
     }
-    let mut reader = Reader::new(file);
+    let mut reader = Reader::new(file, unknown == UnknownFields::Refuse);
     let Some(mut object) = Value::root(tree).object(&mut reader) else {
         return ReadOutcome::Unreadable(reader.into_diagnostics());
     };
@@ -122,14 +134,17 @@ pub fn read(file: &Arc<str>, tree: &Tree) -> ReadOutcome {
         }
         Named::BadVersion(kind, message) => {
             reader.error("unknown-version", &version_spot, message);
-            if let Some((key, _)) = meta::read_meta(kind, &mut object, &mut reader) {
-                let stand_in = stand_in::of_broken(file, tree, &key);
-                return one(file, tree, key, Err(reader.into_diagnostics()), stand_in);
-            }
+            return refuse(file, tree, kind, &mut object, reader);
         }
-        Named::Misspelt(near) => {
+        Named::MisspeltKind(near) => {
             let message = format!("the kind {} is not known", echo_name(kind));
             reader.suggest("unknown-kind", &kind_spot, message, Some(near.as_str()));
+            return refuse(file, tree, near, &mut object, reader);
+        }
+        Named::WrongGroup(kind) => {
+            let message = format!("{kind} is no kind of {}", echo_name(api_version));
+            reader.suggest("unknown-version", &version_spot, message, Some(&kinds::newest(kind)));
+            return refuse(file, tree, kind, &mut object, reader);
         }
         Named::NotOurs if api_version.is_empty() => {
             reader.error("missing-kind", &version_spot, "the document has no `apiVersion`");
@@ -139,9 +154,24 @@ pub fn read(file: &Arc<str>, tree: &Tree) -> ReadOutcome {
     ReadOutcome::Unreadable(reader.into_diagnostics())
 }
 
+/// Refuses a document of a kind of ours, of which what is wrong was said. Its object keeps its last good version.
+fn refuse(
+    file: &Arc<str>,
+    tree: Node<'_>,
+    kind: Kind,
+    object: &mut Object<'_>,
+    mut reader: Reader,
+) -> ReadOutcome {
+    let Some((key, _)) = meta::read_meta(kind, object, &mut reader) else {
+        return ReadOutcome::Unreadable(reader.into_diagnostics());
+    };
+    let stand_in = stand_in::of_broken(file, tree, &key);
+    one(file, tree, key, Err(reader.into_diagnostics()), stand_in)
+}
+
 /// Refuses a document in another version of the native form.
 fn refuse_native(file: &Arc<str>, tree: Node<'_>, version: &str) -> ReadOutcome {
-    let mut reader = Reader::new(file);
+    let mut reader = Reader::new(file, true);
     let spot = Spot { path: "version".into(), ..Value::root(tree).spot };
     let message = format!("the native form has no version {}", echo_name(version));
     reader.suggest("unknown-version", &spot, message, Some(native::VERSION));

@@ -291,7 +291,7 @@ status: {loadBalancer: {}}
             ("{ports: [{port: 80, name: a}, {port: 81}]}", "error[missing-field] spec.ports[1]"),
             ("{ports: [{port: 80, name: a}, {port: 81, name: a}]}", "error[duplicate-name] spec.ports[1]"),
             ("{ports: [{port: 80, name: a}, {port: 80, name: b}]}", "error[duplicate-port] spec.ports[1]"),
-            ("{ports: [{port: 80}], selectr: {a: b}}", "warning[unknown-field] spec.selectr"),
+            ("{ports: [{port: 80}], selectr: {a: b}}", "error[unknown-field] spec.selectr"),
             ("[]", "error[wrong-type] spec"),
         ];
         for (spec, expected) in table {

@@ -285,7 +285,7 @@ endpoints:
                 endpoint("{addresses: [10.0.0.1], conditions: {ready: 'no'}}"),
                 "error[wrong-type] endpoints[0].conditions.ready",
             ),
-            (endpoint("{addresses: [10.0.0.1], weight: 2}"), "warning[unknown-field] endpoints[0].weight"),
+            (endpoint("{addresses: [10.0.0.1], weight: 2}"), "error[unknown-field] endpoints[0].weight"),
             ("addressType: IPv4\nendpoints: [{addresses: [10.0.0.1]}]".to_owned(), "warning[no-ports] "),
             ("addressType: IPv4\nports: [{port: 1}, {port: 2}]".to_owned(), "error[duplicate-name] ports[1]"),
             (

@@ -37,7 +37,7 @@ pub(super) fn of_broken(file: &Arc<str>, tree: Node<'_>, key: &DocumentKey) -> O
         return None;
     }
     // What is wrong has been said.
-    let mut reader = Reader::new(file);
+    let mut reader = Reader::new(file, false);
     let root = Value::root(tree);
     let mut spec = root.object(&mut reader)?.take("spec")?.object(&mut reader)?;
     let context = Context { kind: key.kind, api_version: "", key };

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use xds_codec::{Diagnostic, Limits, Syntax};
 
-use super::{ReadObject, ReadOutcome, read};
+use super::{ReadObject, ReadOutcome, UnknownFields, read};
 use crate::model::{Document, Spec};
 
 /// What each document of a text is read to.
 pub(crate) fn outcomes(text: &str) -> Vec<ReadOutcome> {
     let trees =
         xds_codec::parse("f.yaml", text.as_bytes(), Syntax::Yaml, &Limits::default()).expect("valid YAML");
-    trees.iter().map(|tree| read(&"f.yaml".into(), tree)).collect()
+    trees.iter().map(|tree| read(&"f.yaml".into(), tree, UnknownFields::Refuse)).collect()
 }
 
 /// All objects of a text, good and bad.

@@ -62,7 +62,9 @@ mod tests {
     use crate::ReadOutcome;
 
     fn clusters_of(source: &serde_json::Value, backend: &str) -> Option<ClusterNames> {
-        let ReadOutcome::Objects(objects) = crate::read(&"".into(), &Tree::from_json(source)) else {
+        let ReadOutcome::Objects(objects) =
+            crate::read(&"".into(), &Tree::from_json(source), crate::UnknownFields::Accepted)
+        else {
             panic!("{source} is no document")
         };
         clusters(&objects.into_iter().next().unwrap().outcome.unwrap().0, "0", backend)

@@ -115,7 +115,7 @@ proptest! {
             let Ok(trees) = xds_codec::parse("f.json", text.as_bytes(), Syntax::Json, &Limits::default()) else {
                 continue;
             };
-            trees.iter().for_each(|tree| reading.take(read(&"f.json".into(), tree)));
+            trees.iter().for_each(|tree| reading.take(read(&"f.json".into(), tree, xds_routes::UnknownFields::Refuse)));
         }
         prop_assert_eq!(faults(&reading.translate(&Options::default())), Vec::<String>::new());
     }

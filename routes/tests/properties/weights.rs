@@ -23,8 +23,8 @@ fn reweigh(documents: &mut [Json], weights: &mut impl Iterator<Item = u32>) {
                 }
             }
         }
-        for rule in document["spec"]["rules"].as_array_mut().into_iter().flatten() {
-            let Some(backends) = rule["backendRefs"].as_array_mut() else { continue };
+        for rule in document.pointer_mut("/spec/rules").and_then(Json::as_array_mut).into_iter().flatten() {
+            let Some(backends) = rule.get_mut("backendRefs").and_then(Json::as_array_mut) else { continue };
             if backends.iter().all(|backend| backend["weight"] == 0) {
                 continue;
             }
@@ -35,9 +35,10 @@ fn reweigh(documents: &mut [Json], weights: &mut impl Iterator<Item = u32>) {
                 backends[0]["weight"] = json!(7);
             }
         }
-        for route in document["routes"].as_object_mut().into_iter().flat_map(|routes| routes.values_mut()) {
+        let routes = document.get_mut("routes").and_then(Json::as_object_mut);
+        for route in routes.into_iter().flat_map(|routes| routes.values_mut()) {
             for rule in route["rules"].as_array_mut().into_iter().flatten() {
-                let Some(to) = rule["to"].as_object_mut() else { continue };
+                let Some(to) = rule.get_mut("to").and_then(Json::as_object_mut) else { continue };
                 if to.values().all(|weight| *weight == 0) {
                     continue;
                 }
@@ -191,7 +192,7 @@ mod precedence {
             for document in &mut routes {
                 document["spec"]["parentRefs"] = json!([]);
                 document["spec"]["hostnames"] = json!([]);
-                for (index, rule) in document["spec"]["rules"].as_array_mut().into_iter().flatten().enumerate() {
+                for (index, rule) in document.pointer_mut("/spec/rules").and_then(Json::as_array_mut).into_iter().flatten().enumerate() {
                     rule.as_object_mut().map(|rule| rule.remove("name"));
                     if rule["matches"].as_array().is_none_or(Vec::is_empty) {
                         rule["matches"] = json!([{}]);

@@ -1,6 +1,7 @@
 //! Which documents are read, and what is kept of them.
 
 use serde_json::json;
+use xds_codec::{Limits, Syntax};
 use xds_routes::model::{Kind, Spec};
 use xds_routes::{DocumentKey, ReadOutcome};
 
@@ -32,16 +33,47 @@ fn a_document_without_identity_is_unreadable() {
             "apiVersion: v1\nkind: Namespace\nmetadata: {name: a/b}\n",
             "metadata.name: \"a/b\" is no name: `/`, blanks and control characters are not allowed",
         ),
-        (
-            "apiVersion: gateway.networking.k8s.io/v1\nkind: GrpcRoute\nmetadata: {name: a}\n",
-            "kind: the kind \"GrpcRoute\" is not known",
-        ),
         ("version: xds-server/v2\nroutes: {}\n", "version: the native form has no version \"xds-server/v2\""),
     ];
     for (yaml, expected) in table {
         let ReadOutcome::Unreadable(diagnostics) = read_yaml(yaml) else { panic!("{yaml}") };
         let shown: Vec<_> = diagnostics.iter().map(|one| format!("{}: {}", one.path, one.message)).collect();
         assert_eq!(shown, [expected], "{yaml}");
+    }
+}
+
+/// So it keeps its last good version, and is not taken for a document of somebody else.
+#[test]
+fn a_misspelt_kind_or_group_is_an_error_of_the_object_that_was_meant() {
+    let table = [
+        (
+            "gateway.networking.k8s.io/v1",
+            "HttpRoute",
+            "kind: the kind \"HttpRoute\" is not known",
+            "HTTPRoute",
+        ),
+        (
+            "gateway.networking.k8s.io/v1",
+            "HTTPRouet",
+            "kind: the kind \"HTTPRouet\" is not known",
+            "HTTPRoute",
+        ),
+        (
+            "gateway.network.k8s.io/v1",
+            "HTTPRoute",
+            "apiVersion: HTTPRoute is no kind of \"gateway.network.k8s.io/v1\"",
+            "gateway.networking.k8s.io/v1",
+        ),
+    ];
+    for (api_version, kind, expected, meant) in table {
+        let yaml = format!(
+            "apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: r, namespace: n}}\nspec: {{}}\n"
+        );
+        let ReadOutcome::Objects(objects) = read_yaml(&yaml) else { panic!("{yaml}") };
+        assert_eq!(objects[0].key, DocumentKey::new(Kind::HttpRoute, "n", "r"));
+        let errors = objects[0].outcome.as_ref().expect_err("it is misspelt");
+        let shown: Vec<_> = errors.iter().map(|one| format!("{}: {}", one.path, one.message)).collect();
+        assert_eq!((shown, errors[0].suggestion.as_deref()), (vec![expected.to_owned()], Some(meant)));
     }
 }
 
@@ -95,7 +127,11 @@ fn what_is_read_of_the_source_is_the_same() {
     let yaml = document("GRPCRoute", "v1", "{rules: [{matches: [{method: {service: a}}]}]}");
     let (first, _) = outcome(&yaml).expect("is valid");
     let tree = first.source.tree();
-    let ReadOutcome::Objects(objects) = xds_routes::read(&"".into(), &tree) else { panic!() };
+    let ReadOutcome::Objects(objects) =
+        xds_routes::read(&"".into(), &tree, xds_routes::UnknownFields::Refuse)
+    else {
+        panic!()
+    };
     let (second, _) = objects.first().expect("one").outcome.as_ref().expect("is valid");
     assert_eq!(second.source, first.source);
     assert_eq!(second.key, first.key);
@@ -109,10 +145,24 @@ fn a_namespace_that_is_not_given_is_the_default_one() {
 }
 
 #[test]
-fn unknown_fields_are_warnings_at_their_place_with_what_was_meant() {
+fn unknown_fields_are_errors_at_their_place_with_what_was_meant_or_warnings_if_told() {
     let yaml = "apiVersion: gateway.networking.k8s.io/v1\nkind: GRPCRoute\nmetadata: {name: a, lables: {}}\nspec:\n  hostname: [a.b]\n\
                 sepc: {}\nstatus: {anything: [1]}\n";
-    let (_, warnings) = outcome(yaml).expect("is valid");
+    let errors = outcome(yaml).expect_err("is not valid");
+    let shown: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        shown,
+        [
+            "f.yaml:3:21: error[unknown-field] metadata.lables: unknown field \"lables\"; did you mean `labels`?",
+            "f.yaml:5:3: error[unknown-field] spec.hostname: unknown field \"hostname\"; did you mean `hostnames`?",
+            "f.yaml:6:1: error[unknown-field] sepc: unknown field \"sepc\"; did you mean `spec`?",
+        ]
+    );
+    let trees =
+        xds_codec::parse("f.yaml", yaml.as_bytes(), Syntax::Yaml, &Limits::default()).expect("is YAML");
+    let read = xds_routes::read(&"f.yaml".into(), &trees[0], xds_routes::UnknownFields::Warn);
+    let ReadOutcome::Objects(objects) = read else { panic!() };
+    let (_, warnings) = objects[0].outcome.as_ref().expect("is valid");
     let shown: Vec<_> = warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         shown,

@@ -318,10 +318,10 @@ fn a_large_expression_is_a_warning_because_of_envoys_limit() {
 }
 
 #[test]
-fn what_only_http_routes_have_is_left_out_with_a_warning() {
+fn what_only_http_routes_have_is_unknown() {
     let rule = "{matches: [{path: {value: /a}, queryParams: [], method: {service: a}}], timeouts: {request: 1s}, retry: {}}";
-    let (_, warnings) = spec_and_warnings(&grpc(&format!("{{rules: [{rule}]}}")));
-    let fields: Vec<_> = warnings.iter().filter_map(|one| one.split(':').next()).collect();
+    let errors = errors_of(&grpc(&format!("{{rules: [{rule}]}}")));
+    let fields: Vec<_> = errors.iter().filter_map(|one| one.split(':').next()).collect();
     assert_eq!(
         fields,
         [

@@ -129,7 +129,7 @@ proptest! {
     ) {
         let api_version = format!("gateway.networking.k8s.io/{version}");
         let document = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}, "spec": spec});
-        let ReadOutcome::Objects(objects) = read(&"".into(), &Tree::from_json(&document)) else {
+        let ReadOutcome::Objects(objects) = read(&"".into(), &Tree::from_json(&document), xds_routes::UnknownFields::Refuse) else {
             return Err(TestCaseError::fail("it has a kind and a name"));
         };
         prop_assert_eq!(objects.len(), 1);

@@ -23,7 +23,7 @@ use xds_routes::{Document, ReadOutcome, read};
 fn read_yaml(yaml: &str) -> ReadOutcome {
     let trees = xds_codec::parse("f.yaml", yaml.as_bytes(), Syntax::Yaml, &Limits::default());
     let trees = trees.unwrap_or_else(|problems| panic!("{yaml}\n{problems:?}"));
-    read(&Arc::from("f.yaml"), trees.first().expect("there is a document"))
+    read(&Arc::from("f.yaml"), trees.first().expect("there is a document"), xds_routes::UnknownFields::Refuse)
 }
 
 /// What became of the one object of a text.

@@ -33,7 +33,7 @@ impl Reading {
         for (file, text) in files {
             let trees = xds_codec::parse(file, text.as_bytes(), Syntax::Yaml, &Limits::default());
             for tree in &trees.expect("YAML") {
-                match read(&file.as_str().into(), tree) {
+                match read(&file.as_str().into(), tree, xds_routes::UnknownFields::Refuse) {
                     ReadOutcome::NotOurs => panic!("not ours: {}", tree.to_json()),
                     outcome @ (ReadOutcome::Unreadable(_) | ReadOutcome::Objects(_)) => reading.take(outcome),
                 }

@@ -78,13 +78,14 @@ impl Offline {
             max_document_values: args.max_document_values,
             ..Limits::default()
         };
-        let options = Options { removals: Removals::Due, is_partial_start: false };
+        let routes = xds_routes::Options::from(&args.routes);
+        let unknown_fields = routes.unknown_fields;
+        let options = Options { removals: Removals::Due, is_partial_start: false, unknown_fields };
         let Loaded { state, load, .. } =
             load(&State::default(), &scan, options, SystemTime::now(), |path, content| {
                 codec.decode_file(path, &content.bytes, &limits)
             });
-        let options = Arc::new(xds_routes::Options::from(&args.routes));
-        let nothing = DocumentState { options, ..DocumentState::default() };
+        let nothing = DocumentState { options: Arc::new(routes), ..DocumentState::default() };
         let documents = documents::offline(&codec, &nothing, Arc::new(load.documents));
         let translated = documents.translated;
         let mut diagnostics: Vec<Diagnostic> =

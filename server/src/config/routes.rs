@@ -54,6 +54,24 @@ pub struct RouteArgs {
     #[arg(long, env = "XDS_SERVER_MAX_GENERATED_BYTES", value_name = "SIZE", default_value = "256MiB",
         value_parser = parse_size)]
     pub max_generated_bytes: usize,
+    /// How a field that a kind of Kubernetes does not have is reported; in the native form it is always an error
+    #[arg(
+        long,
+        env = "XDS_SERVER_UNKNOWN_FIELDS",
+        value_name = "LEVEL",
+        value_enum,
+        default_value = "error"
+    )]
+    pub unknown_fields: UnknownFields,
+}
+
+/// How unknown fields are reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum UnknownFields {
+    /// As an error: the object keeps its last good version.
+    Error,
+    /// As a warning: the object is served without the field.
+    Warn,
 }
 
 /// Where Envoys of the mesh listen, if they do.
@@ -82,6 +100,10 @@ impl From<&RouteArgs> for xds_routes::Options {
                 max_routes: args.max_generated_routes,
                 max_hosts: args.max_generated_hosts,
                 max_bytes: args.max_generated_bytes,
+            },
+            unknown_fields: match args.unknown_fields {
+                UnknownFields::Error => xds_routes::UnknownFields::Refuse,
+                UnknownFields::Warn => xds_routes::UnknownFields::Warn,
             },
         }
     }
@@ -115,7 +137,7 @@ mod tests {
     fn every_option_has_its_flag() {
         let line = "--controller-name a/b --implicit-gateway-port 0 --mesh-address none --merge-route-kinds \
                     --grpc-strict --smi-whole-path-regex=true --load-reports=false --max-generated-routes 7 \
-                    --max-generated-hosts 8 --max-generated-bytes 9KiB";
+                    --max-generated-hosts 8 --max-generated-bytes 9KiB --unknown-fields warn";
         let expected = Options {
             controller_name: Some("a/b".to_owned()),
             implicit_port: None,
@@ -125,6 +147,7 @@ mod tests {
             matches_whole_paths: true,
             reports_loads: false,
             limits: GenerationLimits { max_routes: 7, max_hosts: 8, max_bytes: 9 << 10 },
+            unknown_fields: xds_routes::UnknownFields::Warn,
         };
         assert_eq!(options(line).unwrap(), expected);
         assert_eq!(options("--mesh-address ::1").unwrap().mesh_address, Some("::1".parse().unwrap()));

@@ -14,7 +14,9 @@ use xds_api::weights::Overrides;
 use xds_cache::{Generated, GroupName};
 use xds_codec::{Codec, Diagnostic, Severity, Tree};
 use xds_routes::conditions::Truth;
-use xds_routes::{Conditions, Document, DocumentKey, Documents, Placed, ReadOutcome, translate_while};
+use xds_routes::{
+    Conditions, Document, DocumentKey, Documents, Placed, ReadOutcome, UnknownFields, translate_while,
+};
 
 use super::key::{StoreKey, resource_name};
 use super::observed::Observed;
@@ -159,7 +161,7 @@ fn without_lines(document: &Arc<Document>) -> Arc<Document> {
 /// Says why it is not, or no longer, the document of that key.
 fn of_json(key: &DocumentKey, source: &Value) -> Result<Arc<Document>, String> {
     let found = |found: Vec<Diagnostic>| found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    match xds_routes::read(&"".into(), &Tree::from_json(source)) {
+    match xds_routes::read(&"".into(), &Tree::from_json(source), UnknownFields::Accepted) {
         ReadOutcome::NotOurs => Err("it is of a kind that is not known".to_owned()),
         ReadOutcome::Unreadable(diagnostics) => Err(found(diagnostics)),
         ReadOutcome::Objects(objects) => {
@@ -205,8 +207,8 @@ pub(crate) fn read_record(key: &DocumentKey, value: &[u8]) -> Result<GroupedDocu
 pub(crate) fn stand_in_of_record(key: &DocumentKey, value: &[u8]) -> Option<GroupedDocument> {
     let value: Value = serde_json::from_slice(value).ok()?;
     let group = value.get("group").and_then(Value::as_str).and_then(|group| GroupName::new(group).ok());
-    let ReadOutcome::Objects(objects) = xds_routes::read(&"".into(), &Tree::from_json(value.get("source")?))
-    else {
+    let source = Tree::from_json(value.get("source")?);
+    let ReadOutcome::Objects(objects) = xds_routes::read(&"".into(), &source, UnknownFields::Accepted) else {
         return None;
     };
     let document = objects.into_iter().find(|object| object.key == *key)?.stand_in?;

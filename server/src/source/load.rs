@@ -15,6 +15,7 @@ use std::time::SystemTime;
 use xds_api::handle::{FileObject, FileStatus};
 use xds_cache::{GroupName, NodeGroup};
 use xds_codec::{DecodedFile, Diagnostic, Place};
+use xds_routes::UnknownFields;
 
 use crate::source::FileLoad;
 use crate::source::read::{FileContent, Scan};
@@ -42,6 +43,8 @@ pub struct Options {
     pub removals: Removals,
     /// Whether the good part of a first load with errors is served.
     pub is_partial_start: bool,
+    /// What becomes of route documents with unknown fields.
+    pub unknown_fields: UnknownFields,
 }
 
 /// What a load gives.
@@ -78,7 +81,7 @@ pub fn load(
 ) -> Loaded {
     let removals = if scan.is_settled { options.removals } else { Removals::Held };
     let mut findings = Findings::default();
-    let files = take_files(previous, scan, removals, now, &mut decode);
+    let files = take_files(previous, scan, options, now, &mut decode);
     let assignment = groups::assign(&files, &previous.directories, removals, &mut findings);
     let served = objects::resolve(&files, &assignment, &previous.served, removals, &mut findings);
     let present = definitions(&assignment);
@@ -107,7 +110,7 @@ pub fn load(
 fn take_files(
     previous: &State,
     scan: &Scan,
-    removals: Removals,
+    options: Options,
     now: SystemTime,
     decode: &mut impl FnMut(&str, &FileContent) -> DecodedFile,
 ) -> Files {
@@ -118,7 +121,7 @@ fn take_files(
             Ok(content) if file.hash == Some(content.hash) && !file.is_missing => {}
             Ok(content) if file.hash == Some(content.hash) => Arc::make_mut(&mut file).is_missing = false,
             Ok(content) => {
-                let parsed = Parsed::new(decode(path, content));
+                let parsed = Parsed::new(decode(path, content), options.unknown_fields);
                 Arc::make_mut(&mut file).take(Some(content.hash), parsed, now);
             }
             Err(fault) => {
@@ -135,7 +138,7 @@ fn take_files(
             continue;
         }
         let is_unreachable = scan.faults.keys().any(|fault| is_below(path, fault));
-        if is_unreachable || removals == Removals::Held {
+        if is_unreachable || options.removals == Removals::Held {
             let mut file = Arc::clone(file);
             if file.is_missing == is_unreachable {
                 Arc::make_mut(&mut file).is_missing = !is_unreachable;

@@ -12,6 +12,7 @@ use xds_api::document::GroupedDocuments;
 use xds_api::handle::{BoxFuture, FileStatus, ReloadOutcome, WriteError};
 use xds_cache::Layer;
 use xds_codec::{Codec, Limits, Severity};
+use xds_routes::UnknownFields;
 use xds_store::{LastGood, LastGoodError};
 
 use crate::source::events::Events;
@@ -33,6 +34,8 @@ pub struct Parts {
     pub follows_links: bool,
     /// Whether the good part of a first load with errors is served.
     pub is_partial_start: bool,
+    /// What becomes of route documents with unknown fields.
+    pub unknown_fields: UnknownFields,
     /// How long to wait for what.
     pub timing: Timing,
     /// Reads what is in the files.
@@ -83,6 +86,7 @@ struct Work {
     codec: Arc<Codec>,
     limits: Limits,
     is_partial_start: bool,
+    unknown_fields: UnknownFields,
     state: Arc<State>,
     /// What the last load walked; `None` before the first one.
     walk: Option<Walk>,
@@ -174,6 +178,7 @@ impl FileSource {
             codec: parts.codec,
             limits: parts.limits,
             is_partial_start: parts.is_partial_start,
+            unknown_fields: parts.unknown_fields,
             state: Arc::clone(&state),
             walk: None,
         };
@@ -331,7 +336,8 @@ impl Work {
         // What changed since the last load, and was not told of, is as young as an event of now.
         let is_news = removals == Removals::Due && before.is_some() && before != self.walk;
         let removals = if is_news { Removals::Held } else { removals };
-        let options = Options { removals, is_partial_start: self.is_partial_start };
+        let Self { is_partial_start, unknown_fields, .. } = *self;
+        let options = Options { removals, is_partial_start, unknown_fields };
         let (codec, limits) = (&self.codec, &self.limits);
         let now = SystemTime::now();
         let Loaded { state, load, holds_removals } =

@@ -6,3 +6,4 @@ mod files;
 mod http;
 mod messages;
 mod secrets;
+mod typos;

@@ -36,7 +36,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use xds_codec::{Diagnostic, Place, Tree, echo_name};
+use xds_codec::{Diagnostic, Tree, echo_name};
 
 use super::fields::{Reader, Value};
 use super::meta::read_name;
@@ -44,8 +44,8 @@ use super::{Context, ReadObject, ReadOutcome};
 use crate::model::{Document, DocumentKey, Kind, Meta, Source, Spec, Spot};
 
 /// Reads a document of the native form into its objects, in the order of the text.
-pub(crate) fn read(file: &Arc<str>, tree: &Tree) -> ReadOutcome {
-    let mut reader = Reader::new(file);
+pub(crate) fn read(file: &Arc<str>, tree: &Tree, refuses_unknown: bool) -> ReadOutcome {
+    let mut reader = Reader::new(file, refuses_unknown);
     let Some(mut document) = Value::root(tree.root()).object(&mut reader) else {
         return ReadOutcome::Unreadable(reader.into_diagnostics());
     };
@@ -64,7 +64,13 @@ pub(crate) fn read(file: &Arc<str>, tree: &Tree) -> ReadOutcome {
                 reader.error("bad-name", &value.spot, "a name has at least one character");
                 continue;
             }
-            objects.push(read_object(file, section, namespace.as_deref(), name, &value));
+            objects.push(read_object(
+                section,
+                namespace.as_deref(),
+                name,
+                &value,
+                Reader::new(file, refuses_unknown),
+            ));
         }
     }
     document.finish(&mut reader);
@@ -84,13 +90,12 @@ pub(crate) fn read(file: &Arc<str>, tree: &Tree) -> ReadOutcome {
 }
 
 fn read_object(
-    file: &Arc<str>,
     section: &Section,
     namespace: Option<&str>,
     name: &str,
     value: &Value<'_>,
+    mut reader: Reader,
 ) -> ReadObject {
-    let mut reader = Reader::new(file);
     let key = DocumentKey::new(section.kind, namespace.unwrap_or_default(), name);
     check_name(section, name, &value.spot, &mut reader);
     let context = Context { kind: section.kind, api_version: VERSION, key: &key };
@@ -98,7 +103,7 @@ fn read_object(
     if spec.is_none() && !reader.has_errors() {
         reader.error("unreadable", &value.spot, format!("the {} cannot be read", section.kind));
     }
-    let place = Place { file: Arc::clone(file), line: value.spot.line, column: value.spot.column };
+    let place = reader.place(&value.spot);
     let has_errors = reader.has_errors();
     let diagnostics = reader.into_diagnostics();
     let Some(spec) = spec.filter(|_| !has_errors) else {

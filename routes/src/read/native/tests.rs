@@ -11,6 +11,7 @@ use crate::model::{
     Backend, BackendSource, FilterKind, Fraction, Gateway, HeaderValue, LbPolicy, MatchType, PathMatch,
     PathRewrite, Protocol, Route, SessionKind, SessionLifetime, StaticEndpoint,
 };
+use crate::read::UnknownFields;
 use crate::read::testing::{clean, diagnostics, documents, findings, objects};
 
 const HEAD: &str = "version: xds-server/v1\n";
@@ -112,7 +113,9 @@ fn the_source_of_an_object_is_a_document_that_gives_it_again() {
     let lines = regex::Regex::new("(line|column): [0-9]+").expect("valid");
     for document in documents(&text) {
         assert_eq!(&*document.key.namespace, "prod");
-        let ReadOutcome::Objects(mut again) = crate::read::read(&"".into(), &document.source.tree()) else {
+        let ReadOutcome::Objects(mut again) =
+            crate::read::read(&"".into(), &document.source.tree(), UnknownFields::Refuse)
+        else {
             panic!("{}", document.source.text());
         };
         assert_eq!(again.len(), 1);
@@ -129,7 +132,7 @@ fn the_source_of_an_object_is_a_document_that_gives_it_again() {
 #[test]
 fn a_bad_object_takes_no_other_down() {
     let text = format!(
-        "{HEAD}routes: {{good: {{to: b}}, bad: {{to: {{b: -1}}}}, 'a/b': {{to: b}}}}\nbackends: {{b: 10.0.0.1:80, c: 'x'}}\nextra: 1"
+        "{HEAD}routes: {{good: {{to: b}}, bad: {{to: {{b: -1}}}}, 'a/b': {{to: b}}}}\nbackends: {{b: 10.0.0.1:80, c: 'x'}}"
     );
     let outcome: Vec<_> =
         objects(&text).iter().map(|object| (object.key.to_string(), object.outcome.is_ok())).collect();
@@ -142,7 +145,6 @@ fn a_bad_object_takes_no_other_down() {
     ];
     assert_eq!(outcome, expected.map(|(key, is_good)| (key.to_owned(), is_good)));
     let expected = [
-        "warning[unknown-field] extra",
         "error[out-of-range] routes[\"bad\"].to[\"b\"]",
         "error[bad-name] routes[\"a/b\"]",
         "error[bad-address] backends[\"c\"]",

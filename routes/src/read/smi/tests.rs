@@ -348,7 +348,7 @@ fn what_is_wrong_with_a_split_is_said_where_it_is() {
             ),
             vec!["warning[duplicate-name] spec.matches[1]"],
         ),
-        (format!("{{service: r, {one}, match: []}}"), vec!["warning[unknown-field] spec.match"]),
+        (format!("{{service: r, {one}, match: []}}"), vec!["error[unknown-field] spec.match"]),
     ];
     for (spec, expected) in table {
         assert_eq!(findings(&split("v1alpha4", &spec)), expected, "{spec}");
@@ -400,7 +400,7 @@ fn what_is_wrong_with_a_group_is_said_where_it_is() {
         ),
         ("matches: [{name: a, headers: {a: 1}}]", vec!["error[wrong-type] matches[0].headers[\"a\"]"]),
         ("matches: [{name: a, headers: x}]", vec!["error[wrong-type] matches[0].headers"]),
-        ("matches: [{name: a, path: /a, methods: ['*']}]", vec!["warning[unknown-field] matches[0].path"]),
+        ("matches: [{name: a, path: /a, methods: ['*']}]", vec!["error[unknown-field] matches[0].path"]),
     ];
     for (body, expected) in table {
         assert_eq!(findings(&group(body)), expected, "{body}");

@@ -52,9 +52,11 @@ pub(super) fn both() -> String {
 
 fn documents(text: &str) -> Vec<Arc<Document>> {
     let trees = xds_codec::parse("", text.as_bytes(), Syntax::Yaml, &Limits::default()).unwrap();
-    let objects = trees.iter().flat_map(|tree| match xds_routes::read(&"".into(), tree) {
-        ReadOutcome::Objects(objects) => objects,
-        other @ (ReadOutcome::NotOurs | ReadOutcome::Unreadable(_)) => panic!("{other:?}"),
+    let objects = trees.iter().flat_map(|tree| {
+        match xds_routes::read(&"".into(), tree, xds_routes::UnknownFields::Refuse) {
+            ReadOutcome::Objects(objects) => objects,
+            other @ (ReadOutcome::NotOurs | ReadOutcome::Unreadable(_)) => panic!("{other:?}"),
+        }
     });
     objects.map(|object| object.outcome.unwrap().0).collect()
 }
@@ -71,7 +73,11 @@ fn shop(kind: Kind) -> DocumentKey {
 pub(super) fn files(files: &[(&str, &str)]) -> FileLoad {
     let contents = files.iter().map(|(path, text)| ((*path).into(), Ok(FileContent::new(text.as_bytes()))));
     let scan = Scan { files: contents.collect(), faults: BTreeMap::new(), is_settled: true };
-    let options = load::Options { removals: Removals::Due, is_partial_start: false };
+    let options = load::Options {
+        removals: Removals::Due,
+        is_partial_start: false,
+        unknown_fields: xds_routes::UnknownFields::Refuse,
+    };
     load::load(&State::default(), &scan, options, UNIX_EPOCH, |path, content| {
         codec().decode_file(path, &content.bytes, &Limits::default())
     })

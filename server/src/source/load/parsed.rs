@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xds_cache::NodeGroup;
-use xds_codec::{DecodedFile, Diagnostic, ObjectContent, Place, Severity, Tree};
-use xds_routes::{Document, DocumentKey, ReadOutcome};
+use xds_codec::{DecodedFile, Diagnostic, ObjectContent, Place, Severity};
+use xds_routes::{Document, DocumentKey, ReadObject, ReadOutcome, UnknownFields};
 
 use super::state::{Content, Key};
 use crate::source::read::FileFault;
@@ -38,9 +38,11 @@ pub(super) enum ParsedObject {
 
 impl Parsed {
     /// Takes in what the codec read.
-    pub(super) fn new(decoded: DecodedFile) -> Self {
+    pub(super) fn new(decoded: DecodedFile, unknown_fields: UnknownFields) -> Self {
         let mut parsed = Self { is_broken: decoded.broken, ..Self::default() };
         parsed.diagnostics = decoded.all_diagnostics().into_iter().cloned().collect();
+        // Documents of kinds that are not served: where the first of each kind is, and how many there are.
+        let mut foreign = BTreeMap::new();
         for object in decoded.objects {
             let place = object.place;
             match object.content {
@@ -65,45 +67,51 @@ impl Parsed {
                 ObjectContent::Unreadable(_) => parsed.has_unreadable = true,
                 ObjectContent::Other { api_version, kind, tree, .. } => {
                     let kind = if kind.is_empty() { api_version } else { kind };
-                    parsed.read_document(&kind, place, &tree);
+                    match xds_routes::read(&place.file, &tree, unknown_fields) {
+                        ReadOutcome::NotOurs => foreign.entry(kind).or_insert((place, 0)).1 += 1,
+                        ReadOutcome::Unreadable(found) => {
+                            parsed.has_unreadable = true;
+                            parsed.tell(found, 1);
+                        }
+                        ReadOutcome::Objects(objects) => parsed.take_documents(objects),
+                    }
                 }
             }
         }
+        parsed.tell_foreign(foreign);
         parsed.refuse_duplicates();
         parsed.tell_untold();
         parsed
     }
 
-    /// Reads the objects of a document of another kind.
-    fn read_document(&mut self, kind: &str, place: Place, tree: &Tree) {
-        match xds_routes::read(&place.file, tree) {
-            ReadOutcome::NotOurs => {
-                let message =
-                    format!("documents of the kind {kind:?} are not served; the document is left out");
-                let diagnostic = diagnostic("unsupported-kind", place, message);
-                self.tell(vec![Diagnostic { severity: Severity::Info, ..diagnostic }], 0);
-            }
-            ReadOutcome::Unreadable(found) => {
-                self.has_unreadable = true;
-                self.tell(found, 1);
-            }
-            ReadOutcome::Objects(objects) => {
-                for object in objects {
-                    let content = match object.outcome {
-                        Ok((document, warnings)) => {
-                            self.tell(warnings, 0);
-                            Some(Content::Document(document))
-                        }
-                        Err(found) => {
-                            self.tell(found, 1);
-                            let stand_in = object.stand_in.map(|stand_in| (object.key.clone(), stand_in));
-                            self.stand_ins.extend(stand_in);
-                            None
-                        }
-                    };
-                    self.objects.push(ParsedObject::Keyed(Key::Document(object.key), object.place, content));
+    /// Takes in the objects of a route document.
+    fn take_documents(&mut self, objects: Vec<ReadObject>) {
+        for object in objects {
+            let content = match object.outcome {
+                Ok((document, warnings)) => {
+                    self.tell(warnings, 0);
+                    Some(Content::Document(document))
                 }
-            }
+                Err(found) => {
+                    self.tell(found, 1);
+                    let stand_in = object.stand_in.map(|stand_in| (object.key.clone(), stand_in));
+                    self.stand_ins.extend(stand_in);
+                    None
+                }
+            };
+            self.objects.push(ParsedObject::Keyed(Key::Document(object.key), object.place, content));
+        }
+    }
+
+    /// Says once of each kind that is not served that it is left out.
+    fn tell_foreign(&mut self, foreign: BTreeMap<String, (Place, usize)>) {
+        for (kind, (place, n)) in foreign {
+            let message = match n {
+                1 => format!("the kind {kind:?} is not served; the document is left out"),
+                _ => format!("the kind {kind:?} is not served; {n} documents are left out"),
+            };
+            let diagnostic = diagnostic("unsupported-kind", place, message);
+            self.tell(vec![Diagnostic { severity: Severity::Info, ..diagnostic }], 0);
         }
     }
 

@@ -17,7 +17,7 @@ use xds_cache::{
     ResourceType, Scalar, Selector, WavePolicy, wave,
 };
 use xds_codec::{Place, Tree};
-use xds_routes::{Document, Kind, ReadOutcome};
+use xds_routes::{Document, Kind, ReadOutcome, UnknownFields};
 
 use super::parsed::Parsed;
 use super::state::{
@@ -243,7 +243,8 @@ impl DocumentCopy {
     /// `None` if this version reads it otherwise than the one that wrote it.
     fn restore(self, path: &Arc<str>) -> Option<(Arc<Document>, Place)> {
         let place = Place { file: Arc::clone(path), line: self.line, column: self.column };
-        let ReadOutcome::Objects(objects) = xds_routes::read(path, &Tree::from_json(&self.source)) else {
+        let source = Tree::from_json(&self.source);
+        let ReadOutcome::Objects(objects) = xds_routes::read(path, &source, UnknownFields::Accepted) else {
             return None;
         };
         let kind = Kind::of_name(&self.kind)?;

@@ -6,6 +6,7 @@ use std::time::UNIX_EPOCH;
 use xds_cache::group::Glob;
 use xds_cache::{DrainPolicy, NodeGroup, Origin, Resource, ResourceKey, ResourceType, Selector};
 use xds_codec::{Codec, Limits, Object, ObjectContent, Severity};
+use xds_routes::UnknownFields;
 
 use super::*;
 use crate::source::read::FileFault;
@@ -93,7 +94,11 @@ impl Files {
     }
 
     fn load(&mut self, scan: &Scan, removals: Removals) -> &Loaded {
-        let options = Options { removals, is_partial_start: self.is_partial_start };
+        let options = Options {
+            removals,
+            is_partial_start: self.is_partial_start,
+            unknown_fields: UnknownFields::Refuse,
+        };
         let loaded = load(&self.state, scan, options, UNIX_EPOCH, decode);
         self.state = loaded.state.clone();
         self.last.insert(loaded)
@@ -433,7 +438,8 @@ fn only_what_changed_is_saved_again() {
 #[test]
 fn equal_contents_are_decoded_once() {
     let files = Files::loaded(&[("a", "x=1")]);
-    let options = Options { removals: Removals::Due, is_partial_start: false };
+    let options =
+        Options { removals: Removals::Due, is_partial_start: false, unknown_fields: UnknownFields::Refuse };
     let again =
         load(&files.state, &scan(&[("a", "x=1")]), options, UNIX_EPOCH, |_, _| panic!("decoded again"));
     assert_eq!(again.load.layer, files.last.as_ref().unwrap().load.layer);
@@ -452,7 +458,11 @@ fn a_file_that_is_at_fault_itself_shows_it() {
 #[test]
 fn pitfall_46_files_formats_and_the_order_of_keys_make_no_difference() {
     let layer = |files: &[(&str, &str)]| {
-        let options = Options { removals: Removals::Due, is_partial_start: false };
+        let options = Options {
+            removals: Removals::Due,
+            is_partial_start: false,
+            unknown_fields: UnknownFields::Refuse,
+        };
         let loaded = load(&State::default(), &scan(files), options, UNIX_EPOCH, |path, content| {
             codec().decode_file(path, &content.bytes, &Limits::default())
         });

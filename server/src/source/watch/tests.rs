@@ -42,6 +42,7 @@ impl World {
             // The test of chains of links has some outside.
             follows_links: true,
             is_partial_start: false,
+            unknown_fields: UnknownFields::Refuse,
             timing,
             codec: codec(),
             last_good: LastGood::open(&dir.path().join("good")).unwrap(),

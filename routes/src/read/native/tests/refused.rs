@@ -2,7 +2,7 @@
 
 use super::HEAD;
 use crate::read::ReadOutcome;
-use crate::read::testing::{findings, outcomes};
+use crate::read::testing::{diagnostics, findings, outcomes};
 
 /// A route, the code of its fault, and where that is.
 const ROUTES: &[(&str, &str, &str)] = &[
@@ -99,9 +99,32 @@ fn what_is_wrong_with_a_route_is_said_where_it_is() {
 }
 
 #[test]
+fn an_unknown_field_is_an_error_with_what_was_meant_in_whatever_mode() {
+    let text = format!(
+        "{HEAD}listeners: {{l: {{port: 80, adress: 127.0.0.1, tsl: cert}}}}\nroutes: {{r: {{to: b, tmeout: 1s}}}}"
+    );
+    let expected = [
+        "error[unknown-field] listeners[\"l\"].adress",
+        "error[unknown-field] listeners[\"l\"].tsl",
+        "error[unknown-field] routes[\"r\"].tmeout",
+    ];
+    assert_eq!(findings(&text), expected);
+    let meant: Vec<_> = diagnostics(&text).into_iter().map(|found| found.suggestion).collect();
+    assert_eq!(meant, ["address", "tls", "timeout"].map(|name| Some(name.to_owned())));
+    // A section that is misspelt would take all its objects with it.
+    let text = format!("{HEAD}routes: {{r: {{to: b}}}}\nbackend: {{b: 10.0.0.1:80}}");
+    assert_eq!(findings(&text), ["error[unknown-field] backend"]);
+    assert!(matches!(outcomes(&text).as_slice(), [ReadOutcome::Unreadable(_)]));
+    let tree =
+        xds_codec::parse("f.yaml", text.as_bytes(), xds_codec::Syntax::Yaml, &xds_codec::Limits::default());
+    let read = |unknown| crate::read::read(&"".into(), &tree.as_ref().expect("valid YAML")[0], unknown);
+    assert!(matches!(read(crate::read::UnknownFields::Warn), ReadOutcome::Unreadable(_)));
+    assert!(matches!(read(crate::read::UnknownFields::Accepted), ReadOutcome::Objects(_)));
+}
+
+#[test]
 fn what_does_nothing_is_a_warning() {
     let table = [
-        ("{to: b, tmeout: 1s}", "warning[unknown-field] routes[\"r\"].tmeout"),
         ("{to: b, hosts: [a.b, a.b]}", "warning[duplicate-hostname] routes[\"r\"].hosts[1]"),
         ("{to: b, listen: [a, default/a]}", "warning[duplicate-parent] routes[\"r\"].listen[1]"),
         ("{to: b, match: {grpc: a.B, method: GET}}", "warning[matches-nothing] routes[\"r\"].match.method"),
@@ -142,12 +165,12 @@ fn what_is_wrong_with_a_backend_is_said_where_it_is() {
         ("{dns: a:80, drain: 30s}", "error[wrong-type] .drain"),
         ("{dns: a:80, drain: {cluster: 30}}", "error[wrong-type] .drain.cluster"),
         ("{dns: a:80, drain: {endpoints: soon}}", "error[bad-duration] .drain.endpoints"),
-        ("{dns: a:80, drain: {clusters: 30s}}", "warning[unknown-field] .drain.clusters"),
+        ("{dns: a:80, drain: {clusters: 30s}}", "error[unknown-field] .drain.clusters"),
         ("{fallback: [a], dns: a:80}", "error[misplaced-field] "),
         ("{fallback: [a, b]}", "error[fallback-cycle] .fallback[1]"),
         ("{fallback: [a, a]}", "warning[duplicate-name] .fallback[1]"),
         ("{fallback: [a], lb: round_robin}", "warning[misplaced-field] "),
-        ("{dns: a:80, weight: 1}", "warning[unknown-field] .weight"),
+        ("{dns: a:80, weight: 1}", "error[unknown-field] .weight"),
     ];
     for (body, expected) in table {
         let (finding, path) = expected.split_once(' ').expect("a path");
@@ -173,7 +196,7 @@ fn what_is_wrong_with_a_listener_is_said_where_it_is() {
         ("{port: 80, tls: {certificates: []}}", "error[missing-field] .tls.certificates"),
         ("{port: 80, tls: {certificate: a, certificates: [b]}}", "error[duplicate-field] .tls"),
         ("{port: 80, tls: a/b/c}", "error[bad-name] .tls"),
-        ("{port: 80, hosts: [a]}", "warning[unknown-field] .hosts"),
+        ("{port: 80, hosts: [a]}", "error[unknown-field] .hosts"),
     ];
     for (body, expected) in table {
         let (finding, path) = expected.split_once(' ').expect("a path");

@@ -1,5 +1,6 @@
 //! Route documents in files: owners, last good versions, removals, restarts.
 
+use xds_routes::UnknownFields;
 use xds_routes::model::{BackendTlsPolicy, Spec};
 
 use super::*;
@@ -45,7 +46,7 @@ impl Real {
     }
 
     fn load(&mut self, files: &[(&str, &str)], removals: Removals) -> &Loaded {
-        let options = Options { removals, is_partial_start: false };
+        let options = Options { removals, is_partial_start: false, unknown_fields: UnknownFields::Refuse };
         let loaded = load(&self.state, &scan_of(files), options, UNIX_EPOCH, |path, content| {
             codec().decode_file(path, &content.bytes, &Limits::default())
         });
@@ -143,7 +144,8 @@ fn documents_are_of_the_group_of_their_directory_and_move_with_it() {
         scan.files.insert("d/group.yaml".into(), Ok(FileContent::new(node_group.as_bytes())));
         scan
     };
-    let options = Options { removals: Removals::Held, is_partial_start: false };
+    let options =
+        Options { removals: Removals::Held, is_partial_start: false, unknown_fields: UnknownFields::Refuse };
     let step = |state: &State, scan: &Scan, removals| {
         load(state, scan, Options { removals, ..options }, UNIX_EPOCH, |path, content| {
             codec().decode_file(path, &content.bytes, &Limits::default())
@@ -211,10 +213,15 @@ fn only_so_much_is_said_of_one_file() {
     let words: Vec<String> = (0..300).map(|n| format!("x{n}!")).collect();
     let real = Real::loaded(&[("a.yaml", &words.join(" "))]);
     assert_eq!(real.found().len(), 300, "one error of each bad document");
-    let words: Vec<String> = (0..300).map(|n| format!("Pod:p{n}")).collect();
+    let words: Vec<String> = (0..300).map(|n| format!("Pod{n}:p")).collect();
     let real = Real::loaded(&[("a.yaml", &words.join(" "))]);
     assert_eq!(real.found().len(), 101);
     assert!(real.last().files["a.yaml"].diagnostics.iter().any(|one| one.message == "and 200 more"));
+    let words: Vec<String> = (0..300).map(|n| format!("Pod:p{n}")).collect();
+    let real = Real::loaded(&[("a.yaml", &words.join(" "))]);
+    assert_eq!(real.found().len(), 1);
+    let message = "the kind \"Pod\" is not served; 300 documents are left out";
+    assert_eq!(real.last().files["a.yaml"].diagnostics[0].message, message);
 }
 
 /// The targets of every policy that is served, and whether it trusts anybody.

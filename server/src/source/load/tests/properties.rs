@@ -112,7 +112,7 @@ proptest! {
         for bytes in [before.as_slice(), after.as_bytes(), before.as_slice()] {
             let content = [(path.into(), Ok(FileContent::new(bytes)))].into();
             let scan = Scan { files: content, faults: BTreeMap::new(), is_settled: true };
-            let options = Options { removals: Removals::Due, is_partial_start: true };
+            let options = Options { removals: Removals::Due, is_partial_start: true, unknown_fields: UnknownFields::Refuse };
             let limits = Limits::default();
             let loaded = load(&state, &scan, options, UNIX_EPOCH, |path, content| {
                 codec().decode_file(path, &content.bytes, &limits)
