@@ -204,6 +204,7 @@ fn the_texts_say_who_does_what() {
 #[test]
 fn every_row_in_the_rules_has_a_case() {
     let sources = [
+        include_str!("../src/profile/draws.rs"),
         include_str!("../src/profile/envoy.rs"),
         include_str!("../src/profile/grpc/balancing.rs"),
         include_str!("../src/profile/grpc/cluster.rs"),

@@ -8,6 +8,7 @@ use xds_cache::{Profile, ResourceKey, ResourceType};
 use super::Effect::Rejected;
 use super::ProfileFinding;
 use super::any::{short, type_of};
+use super::draws;
 use super::reach::{Asker, Resources, decode};
 use super::rule::{Fault, Rule, Rules, Scope, Side, When, duration_at, enum_at, has, number_at};
 use crate::inner::Inner;
@@ -69,6 +70,7 @@ fn check(rules: &Rules, message: &Message, path: &Path<'_>, scope: &mut Scope<'_
             http_filters(message, path, scope);
         }
         "envoy.config.route.v3.RetryPolicy" => retry_policy(message, path, scope),
+        "envoy.config.route.v3.VirtualHost" => draws::virtual_host(message, path, scope),
         _ => {}
     }
 }

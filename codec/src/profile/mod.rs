@@ -18,6 +18,7 @@ use crate::path::{Step, format_steps};
 
 mod aggregate;
 mod any;
+mod draws;
 mod envoy;
 mod grpc;
 mod locate;

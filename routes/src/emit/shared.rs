@@ -118,17 +118,44 @@ pub(super) fn duration(duration: Duration) -> Json {
 
 /// A `FractionalPercent`, exact if one of its three denominators allows it, else to the nearest millionth; what is not
 /// nothing does not become nothing (C11).
-pub(super) fn fractional_percent(fraction: Fraction) -> Json {
-    let (numerator, denominator) = (u64::from(fraction.numerator), u64::from(fraction.denominator.max(1)));
-    let exact = DENOMINATORS.into_iter().find(|(_, size)| (numerator * size).is_multiple_of(denominator));
-    let (name, numerator) = match exact {
-        Some((name, size)) => (name, numerator * size / denominator),
-        None => ("MILLION", ((numerator * 2_000_000 + denominator) / (denominator * 2)).max(1)),
-    };
-    json!({"numerator": numerator, "denominator": name})
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Percent {
+    pub(super) numerator: u64,
+    /// One of [`DENOMINATORS`](Self::DENOMINATORS).
+    pub(super) denominator: u64,
 }
 
-const DENOMINATORS: [(&str, u64); 3] = [("HUNDRED", 100), ("TEN_THOUSAND", 10_000), ("MILLION", 1_000_000)];
+impl Percent {
+    /// A fraction with each denominator that it can have, the largest first. None if it is everything, which needs no draw.
+    pub(super) fn all(fraction: Fraction) -> impl DoubleEndedIterator<Item = Self> {
+        let (numerator, denominator) =
+            (u64::from(fraction.numerator), u64::from(fraction.denominator.max(1)));
+        let sizes = if numerator < denominator { &Self::DENOMINATORS[..] } else { &[] };
+        sizes.iter().filter_map(move |(_, size)| match (numerator * size).is_multiple_of(denominator) {
+            true => Some(Self { numerator: numerator * size / denominator, denominator: *size }),
+            false if *size == 1_000_000 => {
+                let nearest = (numerator * 2_000_000 + denominator) / (denominator * 2);
+                Some(Self { numerator: nearest.max(1), denominator: *size })
+            }
+            false => None,
+        })
+    }
+
+    /// The message.
+    pub(super) fn message(self) -> Json {
+        let mut names = Self::DENOMINATORS.iter().filter(|(_, size)| *size == self.denominator);
+        json!({"numerator": self.numerator, "denominator": names.next().map(|(name, _)| name)})
+    }
+
+    const DENOMINATORS: [(&str, u64); 3] =
+        [("MILLION", 1_000_000), ("TEN_THOUSAND", 10_000), ("HUNDRED", 100)];
+}
+
+/// A fraction with the smallest denominator that it can have.
+pub(super) fn fractional_percent(fraction: Fraction) -> Json {
+    let smallest = Percent::all(fraction).next_back();
+    smallest.unwrap_or(Percent { numerator: 100, denominator: 100 }).message()
+}
 
 /// An assignment as a resource, the same for both profiles.
 pub(super) fn assignment<'p>(

@@ -172,7 +172,7 @@ pub(crate) fn diagnostics_text(reading: &Reading, translation: &Translation) -> 
 }
 
 /// What clients of each profile would refuse, ignore or fail with, of what their group is served, and names that lead nowhere.
-/// Three things are meant: an entry of weight 0 stays so that clusters stay the same (C15), which gRPC clients ignore; one cluster is
+/// Four things are meant: fractions that are too fine to be independent of each other (C10), though never of weights; an entry of weight 0 stays so that clusters stay the same (C15), which gRPC clients ignore; one cluster is
 /// missing, so that a share of HTTP requests fails with 500; and one has no endpoints, so no sessions with any either (C87).
 pub(crate) fn lint(translation: &Translation) -> Vec<String> {
     let mut found = Vec::new();
@@ -182,6 +182,7 @@ pub(crate) fn lint(translation: &Translation) -> Vec<String> {
             let findings = CODEC.lint_profile(resources(), *profile);
             let is_meant = |one: &ProfileFinding| match one.row {
                 "B114" => one.effect == Effect::Ignored,
+                "C10" => !one.path.ends_with("weighted_clusters"),
                 "C87" => &*one.resource.name == "xds-server/unavailable",
                 _ => false,
             };

@@ -5,6 +5,7 @@ mod canary;
 mod drain;
 mod fallback;
 mod files;
+mod fraction;
 mod mesh;
 mod native;
 mod proxyless;

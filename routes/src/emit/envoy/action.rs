@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value as Json, json};
 
+use super::draws::Draws;
 use super::{cluster, filters, limits, path, session};
-use crate::emit::shared::{UNAVAILABLE, fractional_percent};
+use crate::emit::shared::UNAVAILABLE;
 use crate::model::HeaderEdits;
 use crate::plan::{Action, Mirror, PlannedRoute, Target, Weighted};
 
@@ -16,10 +17,12 @@ pub(super) fn failure(route: &PlannedRoute) -> Json {
 pub(super) fn forward(
     route: &PlannedRoute,
     targets: &[Weighted],
+    draws: &Draws,
     marks: Option<&session::Marks<'_>>,
 ) -> Json {
     let mut action = Map::new();
-    let shares = shares(route, targets, marks);
+    let mut shares = shares(route, targets, marks);
+    draws.scale(shares.iter_mut().map(|share| &mut share.weight));
     let (specifier, value) = match shares.as_slice() {
         [share] if share.fields.is_empty() => ("cluster", share.name.as_str().into()),
         _ => {
@@ -42,7 +45,8 @@ pub(super) fn forward(
         action.insert("retry_policy".to_owned(), limits::retry_policy(route, retry));
     }
     if !route.mirrors.is_empty() {
-        let mirrors: Vec<Json> = route.mirrors.iter().map(mirror).collect();
+        let mirrors: Vec<Json> =
+            route.mirrors.iter().enumerate().map(|(index, to)| mirror(to, draws.mirror(index))).collect();
         action.insert("request_mirror_policies".to_owned(), mirrors.into());
     }
     Json::Object(action)
@@ -127,11 +131,10 @@ fn shares(route: &PlannedRoute, targets: &[Weighted], marks: Option<&session::Ma
 }
 
 /// A `RequestMirrorPolicy`.
-fn mirror(mirror: &Mirror) -> Json {
+fn mirror(mirror: &Mirror, share: Option<Json>) -> Json {
     let mut policy = Map::new();
     policy.insert("cluster".to_owned(), cluster::name(&mirror.backend).into());
-    if mirror.fraction.numerator < mirror.fraction.denominator {
-        let share = json!({"default_value": fractional_percent(mirror.fraction)});
+    if let Some(share) = share {
         policy.insert("runtime_fraction".to_owned(), share);
     }
     // The copy's host is that of the request, not `host-shadow`.

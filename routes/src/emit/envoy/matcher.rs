@@ -3,12 +3,18 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::Table;
-use crate::emit::shared::{Path, fractional_percent, method_path, quote, with};
+use super::draws::Draws;
+use crate::emit::shared::{Path, method_path, quote, with};
 use crate::model::{HeaderMatch, HeaderValue, Match, MatchType, PathMatch, QueryMatch};
 use crate::plan::PlannedRoute;
 
 /// A `RouteMatch`; `headers` must hold besides those of the route.
-pub(super) fn route_match(table: &Table<'_>, route: &PlannedRoute, headers: Vec<Json>) -> Json {
+pub(super) fn route_match(
+    table: &Table<'_>,
+    route: &PlannedRoute,
+    draws: &Draws,
+    headers: Vec<Json>,
+) -> Json {
     let matches = &route.matches;
     let (specifier, value) = path_specifier(matches);
     // Always written, also where it is the default: clients differ in theirs (D26, C31).
@@ -25,9 +31,8 @@ pub(super) fn route_match(table: &Table<'_>, route: &PlannedRoute, headers: Vec<
     if !query.is_empty() {
         fields.insert("query_parameters".to_owned(), query.into());
     }
-    // The share of all requests needs no draw.
-    if let Some(fraction) = matches.fraction.filter(|fraction| fraction.numerator < fraction.denominator) {
-        fields.insert("runtime_fraction".to_owned(), json!({"default_value": fractional_percent(fraction)}));
+    if let Some(fraction) = draws.fraction {
+        fields.insert("runtime_fraction".to_owned(), json!({"default_value": fraction.message()}));
     }
     // Where both kinds share a host, a GRPCRoute must not take what is none of gRPC (§1.7).
     if table.merges_route_kinds && route.is_grpc {

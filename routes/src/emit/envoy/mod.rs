@@ -7,6 +7,7 @@
 
 mod action;
 mod cluster;
+mod draws;
 mod endpoints;
 mod filters;
 mod limits;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
+use super::draws::{self, Draws};
 use super::{Hosts, Table, action, filters, matcher, path, session};
 use crate::emit::shared::{type_of, with};
 use crate::plan::{Action, PlannedRoute, Weighted};
@@ -23,42 +24,44 @@ pub(super) fn configuration(table: &Table<'_>) -> Json {
 fn virtual_host(table: &Table<'_>, hosts: &Hosts<'_>) -> Json {
     let misdirected =
         hosts.is_misdirected.then(|| json!({"name": "misdirected", "match": {"prefix": "/", "case_sensitive": true}, "direct_response": {"status": 421}}));
-    let routes = hosts.routes.iter().flat_map(|route| routes(table, route)).chain(misdirected);
+    let draws = draws::of(hosts.routes);
+    let routes = hosts.routes.iter().zip(&draws).flat_map(|(route, draws)| routes(table, route, draws));
+    let routes = routes.chain(misdirected);
     let routes: Vec<Json> = routes.collect();
     let host = json!({"name": hosts.name, "domains": hosts.domains});
     if routes.is_empty() { host } else { with(host, "routes", routes) }
 }
 
 /// A route, after those for requests that the same route must treat in another way.
-fn routes(table: &Table<'_>, route: &PlannedRoute) -> Vec<Json> {
+fn routes(table: &Table<'_>, route: &PlannedRoute, draws: &Draws) -> Vec<Json> {
     let name = route.id.to_string();
     match &route.action {
-        Action::Forward(targets) => forwards(table, route, targets),
+        Action::Forward(targets) => forwards(table, route, draws, targets),
         Action::Redirect(redirect) => {
             let port = path::redirect_port(table, redirect);
             let to = |port| ("redirect", path::redirect(&route.matches, redirect, port));
             let displacing = port.displacing.map(|port| {
                 let with_port = matcher::header_regex(":authority", ".*:[0-9]+");
-                entry(table, route, format!("{name}/port"), vec![with_port], to(Some(port)))
+                entry((table, draws), route, format!("{name}/port"), vec![with_port], to(Some(port)))
             });
-            let plain = entry(table, route, name, Vec::new(), to(port.written));
+            let plain = entry((table, draws), route, name, Vec::new(), to(port.written));
             displacing.into_iter().chain([plain]).collect()
         }
         Action::Fail => {
-            vec![entry(table, route, name, Vec::new(), ("direct_response", action::failure(route)))]
+            vec![entry((table, draws), route, name, Vec::new(), ("direct_response", action::failure(route)))]
         }
     }
 }
 
 /// A route that forwards, after those that keep sessions with their backends.
-fn forwards(table: &Table<'_>, route: &PlannedRoute, targets: &[Weighted]) -> Vec<Json> {
+fn forwards(table: &Table<'_>, route: &PlannedRoute, draws: &Draws, targets: &[Weighted]) -> Vec<Json> {
     let mut entries = Vec::new();
     for pin in session::pins_of(table, route, targets) {
         // The weight says nothing about sessions that exist: they stay, also at weight 0 (GEP-1619).
         let target = Weighted { weight: 1, ..pin.target.clone() };
-        let action = ("route", action::forward(route, &[target], None));
+        let action = ("route", action::forward(route, &[target], draws, None));
         entries.push(entry(
-            table,
+            (table, draws),
             route,
             format!("{}/session/{}", route.id, pin.name),
             vec![pin.header],
@@ -66,19 +69,19 @@ fn forwards(table: &Table<'_>, route: &PlannedRoute, targets: &[Weighted]) -> Ve
         ));
     }
     let marks = session::Marks::new(table, route, targets);
-    let action = ("route", action::forward(route, targets, marks.as_ref()));
-    entries.push(entry(table, route, route.id.to_string(), Vec::new(), action));
+    let action = ("route", action::forward(route, targets, draws, marks.as_ref()));
+    entries.push(entry((table, draws), route, route.id.to_string(), Vec::new(), action));
     entries
 }
 
 fn entry(
-    table: &Table<'_>,
+    (table, draws): (&Table<'_>, &Draws),
     route: &PlannedRoute,
     name: String,
     headers: Vec<Json>,
     (action_field, action): (&str, Json),
 ) -> Json {
-    let matches = matcher::route_match(table, route, headers);
+    let matches = matcher::route_match(table, route, draws, headers);
     let mut entry = json!({"name": name, "match": matches, action_field: action});
     if !action::edits_shares(route) {
         for (field, value) in filters::edits(&route.request_edits, &route.response_edits) {

@@ -110,7 +110,7 @@ fn headers_queries_methods_and_shares_must_all_hold() {
             {"name": "q", "string_match": {"exact": "1"}},
             {"name": "q", "string_match": {"safe_regex": {"regex": "a+"}}},
         ],
-        "runtime_fraction": {"default_value": {"numerator": 25, "denominator": "HUNDRED"}},
+        "runtime_fraction": {"default_value": {"numerator": 250_000, "denominator": "MILLION"}},
     });
     assert_eq!(normal(&only(route)["match"]), normal(&expected));
 }
