@@ -1,7 +1,7 @@
 //! Where the endpoints of a backend are (§1.10).
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::backends::Referent;
@@ -65,6 +65,8 @@ fn of_service<'d>(
             AddressType::Fqdn => add_hosts(slice, &numbers, &mut hosts),
         }
     }
+    // Slices come in any order.
+    hosts.sort();
     let warning = lacks_endpoints(service, port, &slices);
     Found { warning, ..discovered(document, name, addresses, hosts) }
 }
@@ -176,9 +178,10 @@ fn fixed(addresses: ByAddress, hosts: Vec<(String, u16)>, sockets: Vec<Address>)
     Found { discovery: Discovery::Static(all), assignment: None, warning: None }
 }
 
-fn without_repeats<T: Ord>(mut all: Vec<T>) -> Vec<T> {
-    all.sort();
-    all.dedup();
+/// Each once, at its first place: clients that try one after the other do so in this order.
+fn without_repeats<T: Ord + Clone>(mut all: Vec<T>) -> Vec<T> {
+    let mut seen = BTreeSet::new();
+    all.retain(|one| seen.insert(one.clone()));
     all
 }
 

@@ -343,9 +343,10 @@ fn several<'p>(
                     cluster,
                 });
             }
-            for (index, (host, port)) in names.iter().enumerate() {
+            for (host, port) in names {
                 leaves.push(Leaf {
-                    name: format!("{name}/dns/{index}").into(),
+                    // Not by its place: a name that is added must not rename the others.
+                    name: format!("{name}/dns/{host}:{port}").into(),
                     source: Source::Name(host, *port),
                     cluster,
                 });

@@ -124,7 +124,8 @@ fn host_names_are_left_to_the_client() {
         (
             vec![backend("a/b", "b.example:1 a.example:2")],
             "a/b",
-            r#"Dns([("a.example", 2), ("b.example", 1)])"#,
+            // In the order that was written.
+            r#"Dns([("b.example", 1), ("a.example", 2)])"#,
         ),
         (
             vec![backend("a/b", "b.example:1 10.0.0.1:2 /s")],

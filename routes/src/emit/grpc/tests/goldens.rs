@@ -305,7 +305,7 @@ fn aggregates_are_flat_however_deep_the_plan_is() {
     let messages = outcome.messages();
     let root = messages.iter().find(|message| message["name"] == "root").expect("is there");
     let members = &root["cluster_type"]["typed_config"]["clusters"];
-    assert_eq!(*members, serde_json::json!(["prod/m15/dns/0", "prod/m15/dns/1"]));
+    assert_eq!(*members, serde_json::json!(["prod/m15/dns/one.example:443", "prod/m15/dns/two.example:443"]));
 }
 
 #[test]
