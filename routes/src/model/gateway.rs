@@ -11,6 +11,8 @@ pub struct Gateway {
     pub class: String,
     /// Where the class is named.
     pub class_spot: Spot,
+    /// `spec.infrastructure.parametersRef`. No kind of parameters is known, so a Gateway that has some is not accepted.
+    pub parameters: Option<ObjectRef>,
     /// The first address of type `IPAddress`, if there is one.
     pub address: Option<IpAddr>,
     /// 1 to 64 listeners with distinct names.

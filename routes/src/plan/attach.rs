@@ -93,6 +93,7 @@ pub(crate) fn attach<'d>(
         report(route, request, statuses, diagnostics);
         if reported.insert(request.route) {
             diagnostics.extend(route.plan.problems.iter().map(|problem| problem.diagnostic(route.document)));
+            diagnostics.extend(super::rules::without_backends(route.document));
         }
     }
 }

@@ -68,7 +68,7 @@ impl<'d> Lookup<'d> {
                 format!("{shown} is no kind of backend{}", self.hint(from, to)),
             ));
         };
-        if !self.is_granted(from.kind, &from.namespace, to) {
+        if !self.is_granted(from.kind, &from.namespace, to) && !self.is_parent(from, to) {
             let message = format!(
                 "the namespace {} has no ReferenceGrant that lets a {} of {} refer to the {kind} {}",
                 to.namespace, from.kind, from.namespace, to.name,
@@ -85,6 +85,17 @@ impl<'d> Lookup<'d> {
         let (document, service) = found?;
         let port = service_port(service, to).map_err(|message| problem("BackendNotFound", message))?;
         Ok(Referent::Port { document, service, port })
+    }
+
+    /// Whether a route refers to the Service that is its own parent, which needs no grant: the route may only send requests where
+    /// they would go without it (MeshConsumerRoute).
+    fn is_parent(&self, from: &DocumentKey, to: &ObjectRef) -> bool {
+        let document = self.document(from.kind, &from.namespace, &from.name);
+        let Some(Spec::Route(route)) = document.map(|document| &document.spec) else { return false };
+        Kind::Service.is_named(&to.group, &to.kind)
+            && route.parents.iter().any(|parent| {
+                parent.is_service() && (&parent.namespace, &parent.name) == (&to.namespace, &to.name)
+            })
     }
 
     /// A Service.

@@ -13,8 +13,8 @@ use super::precedence::Seniority;
 use super::statuses::{Fault, Statuses, code_of};
 use crate::conditions::{Condition, Truth};
 use crate::model::{
-    AllowedNamespaces, AllowedRoutes, Document, DocumentKey, Gateway, GatewayListener, Kind, Protocol, Spec,
-    Spot,
+    AllowedNamespaces, AllowedRoutes, Document, DocumentKey, Gateway, GatewayListener, Kind, ObjectRef,
+    Protocol, Spec, Spot,
 };
 use crate::translate::{Documents, Options, Placed};
 
@@ -31,6 +31,8 @@ pub(crate) struct PlannedGateway<'d> {
     pub(crate) address: Option<IpAddr>,
     /// Whether it was written in the native form.
     pub(crate) is_native: bool,
+    /// Why none of it is accepted, if it is not.
+    fault: Option<Fault>,
     /// Its listeners, in the order of the document.
     pub(crate) listeners: Vec<PlannedListener>,
 }
@@ -65,13 +67,19 @@ impl<'d> Gateways<'d> {
                 gateways.foreign.insert(document.key.clone());
                 continue;
             }
+            let fault = unknown_parameters(gateway);
+            let mut listeners = listeners(lookup, document, gateway);
+            if let Some(fault) = &fault {
+                listeners.iter_mut().for_each(|listener| listener.fault = Some(fault.clone()));
+            }
             gateways.list.push(PlannedGateway {
                 document: Some(document),
                 key: document.key.clone(),
                 group: group.clone(),
                 address: gateway.address,
                 is_native: gateway.class.is_empty(),
-                listeners: listeners(lookup, document, gateway),
+                fault,
+                listeners,
             });
         }
         gateways.share_ports();
@@ -113,6 +121,7 @@ impl<'d> Gateways<'d> {
             group: group.clone(),
             address: None,
             is_native: false,
+            fault: None,
             listeners: vec![PlannedListener::new(implicit_listener(port))],
         };
         for other in &self.list {
@@ -129,6 +138,11 @@ impl<'d> Gateways<'d> {
             let mut warn = |reason: &str, spot: &Spot, message: String| {
                 diagnostics.push(document.diagnostic(Severity::Warning, code_of(reason), spot, message));
             };
+            if let (Some(Fault { reason, message }), Spec::Gateway(spec)) = (&gateway.fault, &document.spec) {
+                let spot = spec.parameters.as_ref().map_or(&spec.class_spot, |parameters| &parameters.spot);
+                warn(reason, spot, message.clone());
+                continue;
+            }
             for listener in &gateway.listeners {
                 let name = &listener.spec.name;
                 if let Some(Fault { reason, message }) = &listener.fault {
@@ -154,7 +168,7 @@ impl<'d> Gateways<'d> {
             }
         }
         for gateway in self.list.iter().filter(|gateway| gateway.document.is_some()) {
-            for condition in conditions(&gateway.listeners) {
+            for condition in conditions(gateway) {
                 statuses.object(&gateway.key, condition);
             }
             for listener in &gateway.listeners {
@@ -228,16 +242,28 @@ fn implicit_listener(port: u16) -> GatewayListener {
     }
 }
 
-/// The conditions of a Gateway with these listeners.
-fn conditions(listeners: &[PlannedListener]) -> [Condition; 3] {
+/// Why a Gateway with parameters is not accepted: nothing here knows what they ask for (Core, GatewayInvalidParametersRef).
+fn unknown_parameters(gateway: &Gateway) -> Option<Fault> {
+    let ObjectRef { group, kind, name, .. } = gateway.parameters.as_ref()?;
+    let shown =
+        xds_codec::echo_name(&if group.is_empty() { kind.clone() } else { format!("{group}/{kind}") });
+    let message =
+        format!("{shown} is no kind of parameters of a Gateway here, so {name} cannot be used; remove it");
+    Some(Fault::new("InvalidParameters", message))
+}
+
+/// The conditions of a Gateway.
+fn conditions(gateway: &PlannedGateway<'_>) -> [Condition; 3] {
+    let listeners = &gateway.listeners;
     let faulty: Vec<&str> = listeners
         .iter()
         .filter(|listener| !listener.is_accepted())
         .map(|listener| listener.spec.name.as_str())
         .collect();
-    let accepted = match faulty.is_empty() {
-        true => Condition::holds("Accepted", "Accepted"),
-        false => {
+    let accepted = match (&gateway.fault, faulty.is_empty()) {
+        (Some(Fault { reason, message }), _) => Condition::fails("Accepted", reason, message.clone()),
+        (None, true) => Condition::holds("Accepted", "Accepted"),
+        (None, false) => {
             let status = if faulty.len() < listeners.len() { Truth::True } else { Truth::False };
             let message = format!("these listeners are not accepted: {}", faulty.join(", "));
             Condition { kind: "Accepted", status, reason: "ListenersNotValid", message }

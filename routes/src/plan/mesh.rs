@@ -25,7 +25,7 @@ use super::parts::{Action, Backend, MeshService, PlannedRoute, RouteId, Target, 
 use super::precedence::{Rank, Seniority};
 use super::split::{self, PlannedSplit};
 use super::statuses::{Fault, Statuses, code_of, partially_invalid};
-use super::{GoesOn, Told};
+use super::{GoesOn, Told, rules};
 use crate::conditions::{Condition, ParentStatus};
 use crate::model::{
     Document, DocumentKey, Kind, Match, ParentRef, PathMatch, RouteKind, Service, ServicePort, Spec, Spot,
@@ -72,6 +72,7 @@ pub(crate) fn mesh<'d>(
     }
     for route in &routes {
         diagnostics.extend(route.plan.problems.iter().map(|problem| problem.diagnostic(route.document)));
+        diagnostics.extend(rules::without_backends(route.document));
     }
     for split in &splits {
         report_split(split, &lost, statuses, diagnostics);

@@ -1,12 +1,14 @@
 //! The rules of a route: every match, with what becomes of its requests.
 
+use xds_codec::{Diagnostic, Severity};
+
 use super::backends::Referent;
 use super::lookup::{Lookup, RefProblem, RoutePlan};
 use super::parts::{Action, Backend, Mirror, PlannedRoute, RouteId, Session, Target, Weighted};
 use super::weights;
 use crate::model::{
-    BackendRef, Cors, DocumentKey, Filter, FilterKind, Fraction, HeaderEdits, ObjectRef, PathMatch,
-    PathRewrite, Redirect, Route, RouteKind, Rule, SessionKind, SessionPersistence,
+    BackendRef, Cors, Document, DocumentKey, Filter, FilterKind, Fraction, HeaderEdits, ObjectRef, PathMatch,
+    PathRewrite, Redirect, Route, RouteKind, Rule, SessionKind, SessionPersistence, Spec,
 };
 use crate::translate::Placed;
 
@@ -28,6 +30,16 @@ impl<'d> Lookup<'d> {
         }
         plan
     }
+}
+
+/// Warns of rules that have no backend, and no filter that could answer in its place. They may, but hardly on purpose.
+pub(super) fn without_backends(document: &Document) -> impl Iterator<Item = Diagnostic> {
+    let rules = if let Spec::Route(route) = &document.spec { route.rules.as_slice() } else { &[] };
+    let unanswered = rules.iter().filter(|rule| rule.backends.is_empty() && rule.filters.is_empty());
+    unanswered.map(|rule| {
+        let message = "the rule has no backend, so every request of it fails".to_owned();
+        document.diagnostic(Severity::Warning, "no-backend", &rule.spot, message)
+    })
 }
 
 /// Whether the requests of a rule are gRPC: those of a GRPCRoute are, those of an HTTPRoute are not. A rule of the native form
@@ -219,7 +231,10 @@ impl Planner<'_, '_> {
 
     fn refuse_extension(&mut self, filter: &Filter) {
         let FilterKind::Extension { group, kind, name } = &filter.kind else { return };
-        let message = format!("no filter {group}/{kind} is known, so requests for {name} fail");
+        let message = match name.is_empty() {
+            true => format!("the filter {kind} is not supported, so all requests of the rule fail"),
+            false => format!("no filter {group}/{kind} is known, so requests for {name} fail"),
+        };
         let spot = filter.spot.clone();
         self.plan.problems.push(RefProblem { reason: "InvalidKind", message, spot });
     }

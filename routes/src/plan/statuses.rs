@@ -84,6 +84,7 @@ pub(crate) fn code_of(reason: &str) -> &'static str {
         "HostnameConflict" => "hostname-conflict",
         "InvalidCertificateRef" => "invalid-certificate-ref",
         "InvalidKind" => "invalid-kind",
+        "InvalidParameters" => "invalid-parameters",
         "InvalidRouteKinds" => "invalid-route-kinds",
         LIMIT_EXCEEDED => "too-much-generated",
         "NoEligibleBackends" => "no-eligible-backends",

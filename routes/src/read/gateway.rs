@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use xds_codec::echo;
 
 use super::Context;
-use super::backend_ref::read_secret_object;
+use super::backend_ref::{read_local_object, read_secret_object};
 use super::fields::{Object, Reader, Value};
 use super::meta::{read_group, read_hostname, read_kind, read_map, read_name, read_section_name};
 use crate::model::{
@@ -36,9 +36,26 @@ pub(crate) fn read_gateway(
     if let Some(tls) = spec.take("tls").and_then(|tls| tls.object(reader)) {
         read_gateway_tls(tls, reader);
     }
-    spec.ignore(&["infrastructure"]);
+    let infrastructure = spec.take("infrastructure").and_then(|infrastructure| infrastructure.object(reader));
+    let parameters =
+        infrastructure.and_then(|infrastructure| read_parameters(infrastructure, context, reader));
     spec.finish(reader);
-    Some(Spec::Gateway(Gateway { class: class?.to_string(), class_spot, address, listeners }))
+    Some(Spec::Gateway(Gateway { class: class?.to_string(), class_spot, parameters, address, listeners }))
+}
+
+/// Reads `spec.infrastructure`. Its labels and annotations are for objects that an operator would make.
+fn read_parameters(
+    mut infrastructure: Object<'_>,
+    context: &Context<'_>,
+    reader: &mut Reader,
+) -> Option<ObjectRef> {
+    let parameters = infrastructure.take("parametersRef").and_then(|parameters| parameters.object(reader));
+    infrastructure.ignore(&["labels", "annotations"]);
+    infrastructure.finish(reader);
+    let mut parameters = parameters?;
+    let object = read_local_object(&mut parameters, context, reader);
+    parameters.finish(reader);
+    object
 }
 
 /// Reads `spec.tls`, of which nothing is supported.

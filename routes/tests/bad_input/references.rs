@@ -25,6 +25,29 @@ fn references_that_lead_nowhere() {
             &["bad.yaml:5:12: warning[root-service-not-found] spec.service: there is no Service \
                default/gone"],
         ),
+        (
+            "parameters of a Gateway",
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: g}\nspec:\n  gatewayClassName: xds-server\n  \
+             infrastructure: {labels: {a: b}, parametersRef: {group: example.com, kind: Config, name: big}}\n  \
+             listeners: [{name: http, protocol: HTTP, port: 8080}]\n"
+                .to_owned(),
+            &["bad.yaml:6:51: warning[invalid-parameters] spec.infrastructure.parametersRef: \"example.com/Config\" is no kind \
+               of parameters of a Gateway here, so big cannot be used; remove it"],
+        ),
+        (
+            "a filter of another kind",
+            route("HTTPRoute", "[{filters: [{type: ExternalAuth, externalAuth: {protocol: GRPC}}], backendRefs: [{name: bad, port: 80}]}]"),
+            &["bad.yaml:26:57: warning[unsupported] spec.rules[0].filters[0].externalAuth: ExternalAuth is not supported; \
+               requests that come to this filter fail",
+              "bad.yaml:26:22: warning[invalid-kind] spec.rules[0].filters[0]: the filter ExternalAuth is not supported, so all \
+               requests of the rule fail"],
+        ),
+        (
+            "rules without backends",
+            route("GRPCRoute", "[{}, {filters: [{type: ExtensionRef, extensionRef: {group: g.io, kind: K, name: x}}]}]"),
+            &["bad.yaml:26:11: warning[no-backend] spec.rules[0]: the rule has no backend, so every request of it fails",
+              "bad.yaml:26:26: warning[invalid-kind] spec.rules[1].filters[0]: no filter g.io/K is known, so requests for x fail"],
+        ),
         ("an absent Service", backend("{name: gone, port: 80}"), &["bad.yaml:26:26: warning[backend-not-found] spec.rules[0].backendRefs[0]: there is no Service default/gone"]),
         ("a Service of another namespace", backend("{name: far, namespace: far, port: 80}"), &["bad.yaml:26:26: warning[ref-not-permitted] spec.rules[0].backendRefs[0]: the namespace far has no ReferenceGrant that lets a GRPCRoute of default refer to the Service far"]),
         ("an unknown kind", backend("{name: bad, kind: Function, group: example.com}"), &["bad.yaml:26:26: warning[invalid-kind] spec.rules[0].backendRefs[0]: \"example.com/Function\" is no kind of backend"]),

@@ -335,3 +335,21 @@ fn routes_of_two_kinds_on_different_listeners_of_a_port_do_not_meet() {
         ],
     );
 }
+
+/// GatewayInvalidParametersRef (Core).
+#[test]
+fn parameters_of_an_unknown_kind_are_invalid() {
+    let mut edge = gateway("default/edge", vec![http("http", 80, "")]);
+    let crate::model::Spec::Gateway(spec) = &mut edge.spec else { panic!("a Gateway") };
+    spec.parameters = Some(reference(crate::model::Kind::ConfigMap, "default/big"));
+    let all = [edge, grpc("default/r", "default/edge", "", rules(&["rpc:S/Echo"]))];
+    let outcome = planned(&documents(all));
+    assert!(
+        outcome
+            .of_object("Gateway default/edge")
+            .starts_with("Accepted=False/InvalidParameters Programmed=False/")
+    );
+    // Nothing listens where the parameters may have asked for something else.
+    let is_served = |port: &crate::plan::Port| port.chains.iter().any(|chain| chain.is_programmed);
+    assert!(!outcome.ports.values().any(is_served));
+}

@@ -90,6 +90,25 @@ fn references_and_parents_have_conditions_of_their_own() {
     assert!(planned(&documents).diagnostic("external-name-parent").contains("Service a/out"));
 }
 
+/// MeshConsumerRoute.
+#[test]
+fn a_consumers_route_needs_no_grant_for_its_own_parent() {
+    let rules = || vec![to("a/s:80")];
+    let found = planned(&with([grpc("b/consumer", "Service=a/s:80", "", rules())]));
+    assert_eq!(
+        found.of_parent("GRPCRoute b/consumer", 0),
+        "Accepted=True/Accepted ResolvedRefs=True/ResolvedRefs"
+    );
+    let of_consumer = of_group(
+        &plan(&with([grpc("b/consumer", "Service=a/s:80", "", rules())]), &Options::default()),
+        "namespace/b",
+    );
+    assert_eq!(of_consumer, ["a/s:80 = GRPCRoute/b/consumer/0/0 a/s/80*1"]);
+    // Another Service of that namespace does.
+    let found = planned(&with([grpc("b/consumer", "Service=a/s:80", "", vec![to("a/v1:80")])]));
+    assert!(found.of_parent("GRPCRoute b/consumer", 0).ends_with("ResolvedRefs=False/RefNotPermitted"));
+}
+
 #[test]
 fn a_consumers_route_is_for_its_namespace_only() {
     let documents = with([

@@ -55,7 +55,8 @@ pub(crate) fn gateway(name: &str, listeners: Vec<GatewayListener>) -> Document {
 /// A Gateway of the class `xds` with an address.
 pub(crate) fn gateway_at(name: &str, address: Option<&str>, listeners: Vec<GatewayListener>) -> Document {
     let address = address.map(|address| address.parse().unwrap());
-    let spec = Gateway { class: "xds".into(), class_spot: spot("spec.gatewayClassName"), address, listeners };
+    let class_spot = spot("spec.gatewayClassName");
+    let spec = Gateway { class: "xds".into(), class_spot, parameters: None, address, listeners };
     document(Kind::Gateway, name, Spec::Gateway(spec))
 }
 
@@ -66,6 +67,7 @@ pub(crate) fn native_gateway(name: &str, port: u16) -> Document {
     let spec = Gateway {
         class: String::new(),
         class_spot: spot("listeners"),
+        parameters: None,
         address: None,
         listeners: vec![listener],
     };

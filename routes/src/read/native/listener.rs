@@ -46,6 +46,7 @@ pub(super) fn read_listener(value: &Value<'_>, context: &Context<'_>, reader: &m
     Some(Spec::Gateway(Gateway {
         class: String::new(),
         class_spot: spot,
+        parameters: None,
         address,
         listeners: vec![listener],
     }))
