@@ -225,6 +225,9 @@ fn weight(endpoint: &Endpoint) -> u64 {
     endpoint.weight.unwrap_or(1).max(1).into()
 }
 
+/// More than any client ever has under way.
+pub(super) const NO_LIMIT: u32 = u32::MAX;
+
 /// A cluster with what it says of draining.
 pub(super) fn with_drain(cluster: Json, drain: DrainPolicy) -> Json {
     let times = [(DRAIN_ENDPOINTS, drain.endpoints), (DRAIN_CLUSTER, drain.clusters)];

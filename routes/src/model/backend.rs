@@ -17,8 +17,21 @@ pub struct Backend {
     pub tls: Option<NativeTls>,
     /// How requests are spread over its endpoints (native form).
     pub lb_policy: LbPolicy,
+    /// How much one client may ask of it at once (native form).
+    pub limits: Limits,
     /// How long it and its endpoints drain (native form).
     pub drain: DrainPolicy,
+}
+
+/// How much one client may ask of a backend at once, each from 1. Without a limit nothing is ever dropped for one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Limits {
+    /// Requests under way.
+    pub requests: Option<u32>,
+    /// Connections; Envoy only.
+    pub connections: Option<u32>,
+    /// Requests that wait for a connection; Envoy only.
+    pub pending: Option<u32>,
 }
 
 /// What a backend stands for.

@@ -12,7 +12,7 @@ mod service;
 mod source;
 mod split;
 
-pub use backend::{Backend, BackendMember, BackendSource, LbPolicy, NativeTls, StaticEndpoint};
+pub use backend::{Backend, BackendMember, BackendSource, LbPolicy, Limits, NativeTls, StaticEndpoint};
 pub use document::{Document, DocumentKey, Kind, Meta, Spec, Spot};
 pub use filter::{Cors, Filter, FilterKind, Fraction, HeaderEdits, PathRewrite, Redirect};
 pub use gateway::{AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, LabelSelector, Protocol};

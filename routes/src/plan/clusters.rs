@@ -9,7 +9,7 @@ use super::endpoints;
 use super::lookup::Lookup;
 use super::parts::{Action, Backend, Cluster, Plan, PlannedRoute, Protocol, Target, UpstreamTls};
 use super::tls::invalid_tls;
-use crate::model::{BackendSource, DocumentKey, Kind, LbPolicy, Spot};
+use crate::model::{BackendSource, DocumentKey, Kind, LbPolicy, Limits, Spot};
 
 /// How routes use a cluster.
 #[derive(Clone, Default, PartialEq)]
@@ -39,15 +39,16 @@ impl Lookup<'_> {
             if tls == Some(UpstreamTls::Invalid) {
                 warn("invalid-tls", &referent, invalid_tls(&referent).to_owned(), diagnostics);
             }
-            let lb_policy = match &referent {
-                Referent::Port { .. } => LbPolicy::default(),
-                Referent::Backend { backend, .. } => backend.lb_policy,
+            let (lb_policy, limits) = match &referent {
+                Referent::Port { .. } => (LbPolicy::default(), Limits::default()),
+                Referent::Backend { backend, .. } => (backend.lb_policy, backend.limits),
             };
             let cluster = Cluster {
                 protocols: usage.protocols.into_iter().collect(),
                 discovery: found.discovery,
                 tls,
                 lb_policy,
+                limits,
                 has_sessions: usage.has_sessions,
                 is_fallback_member: usage.is_fallback_member,
                 drain: referent.drain(),

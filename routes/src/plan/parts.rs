@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use xds_cache::{DrainPolicy, Origin};
 
 use crate::model::{
-    Cors, DocumentKey, Fraction, HeaderEdits, Hostname, LbPolicy, Match, PathRewrite, Redirect, Retry,
-    SessionPersistence, Timeouts,
+    Cors, DocumentKey, Fraction, HeaderEdits, Hostname, LbPolicy, Limits, Match, PathRewrite, Redirect,
+    Retry, SessionPersistence, Timeouts,
 };
 
 /// What one node group is to be served.
@@ -304,6 +304,8 @@ pub struct Cluster {
     pub tls: Option<UpstreamTls>,
     /// How requests are spread.
     pub lb_policy: LbPolicy,
+    /// How much one client may ask of it at once.
+    pub limits: Limits,
     /// Whether a route with session persistence reaches it.
     pub has_sessions: bool,
     /// Whether it is a member of an aggregate, so that dead endpoints must be found out.

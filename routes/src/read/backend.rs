@@ -7,7 +7,7 @@ use xds_cache::DrainPolicy;
 use super::Context;
 use super::address::{read_dns_name, read_ip};
 use super::fields::{Object, Reader, Value};
-use crate::model::{Backend, BackendSource, LbPolicy, NativeTls, Spec, StaticEndpoint};
+use crate::model::{Backend, BackendSource, LbPolicy, Limits, NativeTls, Spec, StaticEndpoint};
 
 /// Reads a Backend.
 ///
@@ -47,6 +47,7 @@ pub(crate) fn read_backend(
         source,
         tls,
         lb_policy: LbPolicy::default(),
+        limits: Limits::default(),
         drain: DrainPolicy::default(),
     }))
 }

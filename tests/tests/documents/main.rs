@@ -6,6 +6,7 @@ mod drain;
 mod fallback;
 mod files;
 mod fraction;
+mod limits;
 mod mesh;
 mod native;
 mod proxyless;

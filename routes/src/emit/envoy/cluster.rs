@@ -6,10 +6,11 @@ use std::time::Duration;
 use serde_json::{Map, Value as Json, json};
 
 use crate::emit::shared::{
-    UNAVAILABLE, ads, aggregate_type, duration, eds_config, socket_address, type_of, with, with_drain,
+    NO_LIMIT, UNAVAILABLE, ads, aggregate_type, duration, eds_config, socket_address, type_of, with,
+    with_drain,
 };
 use crate::emit::{Emitted, Sink};
-use crate::model::LbPolicy;
+use crate::model::{LbPolicy, Limits};
 use crate::plan::{Address, Backend, Cluster, Discovery, Plan, Protocol, UpstreamTls};
 
 /// Every cluster of the plan that Envoys use, once for each protocol.
@@ -63,6 +64,7 @@ fn message(backend: &Backend, cluster: &Cluster, leaves: &[&str]) -> Json {
         }
         None => None,
     };
+    let common = with(common, "circuit_breakers", circuit_breakers(cluster.limits));
     let discovery = match &cluster.discovery {
         Discovery::Eds { assignment } => eds(assignment),
         Discovery::Dns(names) => dns(&name, names),
@@ -86,6 +88,17 @@ fn message(backend: &Backend, cluster: &Cluster, leaves: &[&str]) -> Json {
         true => with(message, "outlier_detection", outlier_detection()),
         false => message,
     }
+}
+
+/// Without limits an Envoy drops what goes beyond 1,024 requests, connections, or requests that wait, and beyond 3 retries.
+fn circuit_breakers(limits: Limits) -> Json {
+    let or_none = |limit: Option<u32>| limit.unwrap_or(NO_LIMIT);
+    json!({"thresholds": [{
+        "max_connections": or_none(limits.connections),
+        "max_pending_requests": or_none(limits.pending),
+        "max_requests": or_none(limits.requests),
+        "max_retries": NO_LIMIT,
+    }]})
 }
 
 fn common(name: &str, connect_timeout: Duration) -> Json {

@@ -13,7 +13,7 @@ use xds_cache::{DrainPolicy, Origin};
 use super::{Emitted, Sink, endpoints};
 use crate::conditions::GrpcFeature;
 use crate::emit::shared::{
-    UNAVAILABLE, aggregate_type, assignment, eds_config, socket_address, type_of, with, with_drain,
+    NO_LIMIT, UNAVAILABLE, aggregate_type, assignment, eds_config, socket_address, type_of, with, with_drain,
 };
 use crate::model::LbPolicy;
 use crate::plan::{Address, Assignment, Cluster, Discovery, Plan, UpstreamTls};
@@ -65,6 +65,8 @@ struct Written<'p> {
     name: Cow<'p, str>,
     discovery: WrittenDiscovery<'p>,
     has_sessions: bool,
+    /// Requests under way at once; of an aggregate, its members' count.
+    max_requests: Option<u32>,
     reports_load: bool,
     drain: DrainPolicy,
 }
@@ -121,8 +123,14 @@ impl<'p> Clusters<'p> {
                 let name = Cow::Borrowed(name);
                 // Clients report of the members, each by itself (row D47).
                 let drain = root.cluster.drain;
-                let written =
-                    Written { name: name.clone(), discovery, has_sessions, reports_load: false, drain };
+                let written = Written {
+                    name: name.clone(),
+                    discovery,
+                    has_sessions,
+                    max_requests: None,
+                    reports_load: false,
+                    drain,
+                };
                 clusters.insert(name, (written, &root.cluster.origin));
             }
             for leaf in root.leaves {
@@ -136,7 +144,9 @@ impl<'p> Clusters<'p> {
             let discovery = self.discovery(leaf.source, leaf.cluster, &mut assignments);
             let reports_load = self.reports_loads;
             let drain = leaf.cluster.drain;
-            let written = Written { name: name.clone(), discovery, has_sessions, reports_load, drain };
+            let max_requests = Some(leaf.cluster.limits.requests.unwrap_or(NO_LIMIT));
+            let written =
+                Written { name: name.clone(), discovery, has_sessions, max_requests, reports_load, drain };
             clusters.insert(name, (written, &leaf.cluster.origin));
         }
         if let Some(origin) = self.unavailable_for {
@@ -145,6 +155,7 @@ impl<'p> Clusters<'p> {
                 name: name.clone(),
                 discovery,
                 has_sessions: false,
+                max_requests: None,
                 reports_load: false,
                 drain: DrainPolicy::default(),
             };
@@ -207,6 +218,13 @@ impl Written<'_> {
         // Nothing but `self` is taken (row B190).
         let message =
             if self.reports_load { with(message, "lrs_server", json!({"self": {}})) } else { message };
+        // Without it clients drop calls beyond 1,024 (row B191).
+        let message = match self.max_requests {
+            Some(limit) => {
+                with(message, "circuit_breakers", json!({"thresholds": [{"max_requests": limit}]}))
+            }
+            None => message,
+        };
         let message = with_drain(message, self.drain);
         if !self.has_sessions {
             return message;
@@ -235,6 +253,12 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, Losses) {
             continue;
         }
         losses.extend(lost_policy(name, cluster).map(|reason| (GrpcFeature::Balancing, reason)));
+        if cluster.limits.connections.is_some() || cluster.limits.pending.is_some() {
+            let reason = format!(
+                "gRPC clients limit the calls to backend {name} by max_requests only, not by max_connections or max_pending"
+            );
+            losses.insert((GrpcFeature::Balancing, reason));
+        }
         match (&cluster.tls, &cluster.discovery) {
             (None, Discovery::Aggregate(members)) => left.extend(members.iter().rev().map(String::as_str)),
             (None, Discovery::Eds { assignment }) => {

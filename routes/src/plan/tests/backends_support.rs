@@ -5,8 +5,8 @@ use xds_cache::DrainPolicy;
 use super::support::{document, one, reference, rule};
 use crate::model::{
     AddressType, Backend, BackendMember, BackendRef, BackendSource, ConfigMap, EndpointSlice, Filter,
-    FilterKind, Kind, LbPolicy, Match, Rule, Service, ServicePort, SliceEndpoint, SlicePort, Spec, Spot,
-    StaticEndpoint, TargetPort,
+    FilterKind, Kind, LbPolicy, Limits, Match, Rule, Service, ServicePort, SliceEndpoint, SlicePort, Spec,
+    Spot, StaticEndpoint, TargetPort,
 };
 use crate::model::{Document, ObjectRef};
 use crate::plan::{Action, Lookup, Plan, Planned, RoutePlan, Target, plan};
@@ -115,6 +115,7 @@ fn backend_of(name: &str, is_http2: bool, source: BackendSource) -> Document {
         source,
         tls: None,
         lb_policy: LbPolicy::default(),
+        limits: Limits::default(),
         drain: DrainPolicy::default(),
     };
     document(Kind::Backend, name, Spec::Backend(spec))

@@ -6,7 +6,7 @@ use xds_codec::echo;
 
 use super::target::{one_or_list, read_target};
 use crate::model::{
-    Backend, BackendMember, BackendSource, Kind, LbPolicy, NativeTls, ObjectRef, Spec, StaticEndpoint,
+    Backend, BackendMember, BackendSource, Kind, LbPolicy, Limits, NativeTls, ObjectRef, Spec, StaticEndpoint,
 };
 use crate::read::Context;
 use crate::read::address::{Host, read_dns_name, read_host_port};
@@ -17,14 +17,20 @@ use crate::read::meta::read_drain_time;
 /// Reads a backend: one endpoint, a list of endpoints, or an object.
 ///
 /// The object has `endpoints`, `dns` and `unix`, of which at least one is there, or `fallback` alone; and `protocol`, `tls`,
-/// `lb` and `drain`.
+/// `lb`, `drain` and limits.
 pub(super) fn read_backend(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<Spec> {
     let mut endpoints = Endpoints::default();
     if !value.is_object() {
         read_endpoints(value, &mut endpoints, reader);
         let source = BackendSource::Endpoints(endpoints.list);
-        let (lb_policy, drain) = (LbPolicy::default(), DrainPolicy::default());
-        return Some(Spec::Backend(Backend { is_http2: false, source, tls: None, lb_policy, drain }));
+        return Some(Spec::Backend(Backend {
+            is_http2: false,
+            source,
+            tls: None,
+            lb_policy: LbPolicy::default(),
+            limits: Limits::default(),
+            drain: DrainPolicy::default(),
+        }));
     }
     let mut fields = value.object(reader)?;
     let is_http2 = match fields.take("protocol") {
@@ -54,6 +60,7 @@ pub(super) fn read_backend(value: &Value<'_>, context: &Context<'_>, reader: &mu
             Some("least_request") => LbPolicy::LeastRequest,
             Some(_) | None => LbPolicy::RoundRobin,
         };
+    let limits = read_limits(&mut fields, reader);
     let source = match fallback {
         Some(members) => {
             check_fallback(&fields, reader);
@@ -73,7 +80,18 @@ pub(super) fn read_backend(value: &Value<'_>, context: &Context<'_>, reader: &mu
         None => DrainPolicy::default(),
     };
     fields.finish(reader);
-    Some(Spec::Backend(Backend { is_http2, source, tls, lb_policy, drain }))
+    Some(Spec::Backend(Backend { is_http2, source, tls, lb_policy, limits, drain }))
+}
+
+/// `max_requests`, `max_connections` and `max_pending`.
+fn read_limits(fields: &mut Object<'_>, reader: &mut Reader) -> Limits {
+    let mut limit = |field| {
+        let limit = fields.take(field)?.integer(1, i64::from(u32::MAX), reader)?;
+        u32::try_from(limit).ok()
+    };
+    let (requests, connections, pending) =
+        (limit("max_requests"), limit("max_connections"), limit("max_pending"));
+    Limits { requests, connections, pending }
 }
 
 /// `{ endpoints: 30s, cluster: 1m }`, either of them.
@@ -170,7 +188,7 @@ pub(super) fn is_same(one: &ObjectRef, other: &ObjectRef) -> bool {
 
 /// What a backend that is only a list of others cannot have.
 fn check_fallback(fields: &Object<'_>, reader: &mut Reader) {
-    for field in ["endpoints", "dns", "unix", "tls"] {
+    for field in ["endpoints", "dns", "unix", "tls", "max_requests", "max_connections", "max_pending"] {
         if fields.has(field) {
             let message = format!("a backend with `fallback` has no `{field}`; its members have");
             reader.error("misplaced-field", fields.spot(), message);

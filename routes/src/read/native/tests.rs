@@ -337,6 +337,9 @@ fn a_backend_has_endpoints_names_sockets_or_fallbacks() {
         backend("{protocol: grpc, dns: a:80}").is_http2 && !backend("{protocol: http, dns: a:80}").is_http2
     );
     assert_eq!(backend("{lb: least_request, dns: a:80}").lb_policy, LbPolicy::LeastRequest);
+    let limited = backend("{max_requests: 5, max_connections: 6, max_pending: 4294967295, dns: a:80}").limits;
+    assert_eq!((limited.requests, limited.connections, limited.pending), (Some(5), Some(6), Some(u32::MAX)));
+    assert_eq!(backend("{dns: a:80}").limits, crate::model::Limits::default());
 }
 
 #[test]

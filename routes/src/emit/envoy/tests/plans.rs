@@ -6,7 +6,7 @@ use std::time::Duration;
 use xds_cache::{DrainPolicy, Origin};
 
 use crate::model::{
-    DocumentKey, HeaderEdits, HeaderMatch, HeaderValue, Hostname, Kind, LbPolicy, Match, MatchType,
+    DocumentKey, HeaderEdits, HeaderMatch, HeaderValue, Hostname, Kind, LbPolicy, Limits, Match, MatchType,
     MethodMatch, PathMatch, SessionKind, SessionLifetime, SessionPersistence, Spot,
 };
 use crate::plan::{
@@ -102,6 +102,7 @@ pub(super) fn cluster(discovery: Discovery) -> Cluster {
         discovery,
         tls: None,
         lb_policy: LbPolicy::RoundRobin,
+        limits: Limits::default(),
         has_sessions: false,
         is_fallback_member: false,
         drain: DrainPolicy::default(),

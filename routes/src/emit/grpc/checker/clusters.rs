@@ -16,6 +16,7 @@ impl All {
                 "lb_policy",
                 "common_lb_config",
                 "lrs_server",
+                "circuit_breakers",
                 "metadata",
             ],
         );
@@ -24,6 +25,9 @@ impl All {
             if at.get("cluster_type").is_some() {
                 self.fault("C70", at, "an aggregate that reports load");
             }
+        }
+        for thresholds in at.get("circuit_breakers").into_iter().flat_map(|it| it.list("thresholds")) {
+            self.only("B192", thresholds, &["max_requests"]);
         }
         match (at.get("cluster_type"), at.text("type")) {
             (Some(custom), "") => self.aggregate(custom, at),

@@ -9,8 +9,8 @@ use proptest::{collection, option, sample};
 use xds_cache::{DrainPolicy, Origin};
 
 use crate::model::{
-    Cors, DocumentKey, Fraction, HeaderEdits, HeaderMatch, HeaderValue, Hostname, Kind, LbPolicy, Match,
-    MatchType, MethodMatch, PathMatch, PathRewrite, QueryMatch, Redirect, Retry, SessionKind,
+    Cors, DocumentKey, Fraction, HeaderEdits, HeaderMatch, HeaderValue, Hostname, Kind, LbPolicy, Limits,
+    Match, MatchType, MethodMatch, PathMatch, PathRewrite, QueryMatch, Redirect, Retry, SessionKind,
     SessionLifetime, SessionPersistence, Spot, Timeouts,
 };
 use crate::plan::{
@@ -75,6 +75,7 @@ pub(super) fn cluster(discovery: Discovery) -> Cluster {
         discovery,
         tls: None,
         lb_policy: LbPolicy::RoundRobin,
+        limits: Limits::default(),
         has_sessions: false,
         is_fallback_member: false,
         drain: DrainPolicy::default(),
