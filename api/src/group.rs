@@ -55,6 +55,12 @@ pub struct GroupWaves {
     /// How long a wave waits for its ACKs before it pauses; for ever if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ack_timeout: Option<String>,
+    /// How many members may be lost, as `maxNacks`; nobody in the first wave and 5% after if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_lost: Option<String>,
+    /// Whether a wave passes that no connected node is in.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub allow_empty: bool,
 }
 
 /// Fields are ANDed, the values within a field ORed, an absent field is no condition.
@@ -158,6 +164,8 @@ impl From<&WavePolicy> for GroupWaves {
             hold: wave::duration_text(policy.hold),
             max_nacks: policy.max_nacks.to_string(),
             ack_timeout: policy.ack_timeout.map(wave::duration_text),
+            max_lost: policy.max_lost.map(|lost| lost.to_string()),
+            allow_empty: policy.allow_empty,
         }
     }
 }
@@ -199,7 +207,7 @@ mod tests {
             json!({"name": "edge", "selector": {"metadata": {"a.b": "x", "n": [1.5, true, "z"]}}, "priority": 7,
                 "client": "envoy"}),
             json!({"name": "edge", "selector": {"all": true}, "priority": 0, "waves": {"shares": ["0.5%", "10%", "100%"],
-                "hold": "30s", "maxNacks": "5%", "ackTimeout": "1500ms"}}),
+                "hold": "30s", "maxNacks": "5%", "ackTimeout": "1500ms", "maxLost": "2", "allowEmpty": true}}),
             json!({"name": "edge", "selector": {"all": true}, "priority": 0, "drain": {"endpoints": "30s", "clusters": "0s"}}),
             json!({"name": "edge", "selector": {"all": true}, "priority": 0, "drain": {"clusters": "5s"}}),
         ] {
@@ -237,6 +245,8 @@ mod tests {
             (json!({"shares": [10], "hold": 5}), "is no duration"),
             (json!({"shares": [10], "ackTimeout": "x"}), "is no duration"),
             (json!({"shares": [10], "maxNacks": -1}), "is no number of nodes"),
+            (json!({"shares": [10], "maxLost": "few"}), "is no number of nodes"),
+            (json!({"shares": [10], "allowEmpty": "perhaps"}), "true or false"),
             (json!({"shares": [10], "holt": "5s"}), "unknown field"),
         ] {
             let body = json!({"name": "edge", "selector": {"all": true}, "waves": waves});

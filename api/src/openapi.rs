@@ -166,7 +166,7 @@ const EVERYWHERE: &[StatusCode] = &[
     StatusCode::INTERNAL_SERVER_ERROR,
 ];
 
-const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 12] = [
+const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 14] = [
     ("dryRun", ParameterIn::Query, Type::Boolean, "Validate and tell the difference, but change nothing"),
     (
         "wait",
@@ -210,6 +210,19 @@ const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 12] = [
         ParameterIn::Query,
         Type::String,
         "How long a wave waits for its ACKs before it pauses; for ever if absent",
+    ),
+    (
+        "maxLost",
+        ParameterIn::Query,
+        Type::String,
+        "How many members may be gone or have restarted: a number, or a share such as 5%; nobody in the first wave and 5% after \
+         if absent",
+    ),
+    (
+        "allowEmpty",
+        ParameterIn::Query,
+        Type::Boolean,
+        "A wave passes that no connected node is in; else it waits for one",
     ),
     (
         "force",

@@ -40,9 +40,9 @@ pub struct WaveReport {
     pub members: WaveMembers,
 }
 
-/// The connected nodes that a rollout concerns. No list has more than [`MAX_LISTED`](crate::acks::MAX_LISTED) entries.
+/// The nodes that a rollout concerns: the connected ones, and those that waves have reached. No list has more than [`MAX_LISTED`](crate::acks::MAX_LISTED) entries.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct WaveMembers {
     /// How many have, or are to have, the change.
     pub n_ahead: usize,
@@ -54,6 +54,10 @@ pub struct WaveMembers {
     pub n_pending: usize,
     /// How many of those ahead rejected it.
     pub n_nacked: usize,
+    /// How many members are away, and may come back.
+    pub n_away: usize,
+    /// How many members are lost: gone for too long, or back without what they had.
+    pub n_lost: usize,
     /// The ids of those ahead.
     pub ahead: Vec<String>,
     /// The ids of those behind.
@@ -64,6 +68,17 @@ pub struct WaveMembers {
     pub nacked: Vec<NodeNack>,
     /// Those that rejected it too, but had rejected something when the wave began; they do not count.
     pub already_failing: Vec<NodeNack>,
+    /// The members that are lost.
+    pub lost: Vec<LostNode>,
+}
+
+/// A node that a wave has reached and that is not as it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LostNode {
+    /// The node id.
+    pub node: String,
+    /// What is known of it.
+    pub reason: String,
 }
 
 /// What a rollout in waves is doing, or how it ended.
@@ -73,7 +88,7 @@ pub enum WavePhase {
     Progressing,
     /// Every member had ACKed; it lets time pass.
     Holding,
-    /// ACKs did not come in time, or somebody stopped it; it waits to be resumed, promoted or aborted.
+    /// ACKs did not come in time, too many members are gone, or somebody stopped it; it waits to be resumed, promoted or aborted.
     Paused,
     /// The files say what nobody is served, because it was put back.
     Held,

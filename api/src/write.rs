@@ -8,6 +8,7 @@ use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
+use xds_cache::wave::PolicyTexts;
 use xds_cache::{AHEAD, GroupName, Profile, Revision, ViewKey, WavePolicy};
 use xds_codec::json_diff;
 
@@ -33,6 +34,9 @@ pub(crate) struct WriteParams {
     hold: Option<String>,
     max_nacks: Option<String>,
     ack_timeout: Option<String>,
+    max_lost: Option<String>,
+    #[serde(default)]
+    allow_empty: bool,
     #[serde(default)]
     force: bool,
 }
@@ -114,6 +118,8 @@ pub(crate) struct WaveParams {
     pub(crate) hold: Option<String>,
     pub(crate) max_nacks: Option<String>,
     pub(crate) ack_timeout: Option<String>,
+    pub(crate) max_lost: Option<String>,
+    pub(crate) allow_empty: bool,
     pub(crate) force: bool,
 }
 
@@ -130,27 +136,34 @@ impl WriteParams {
 
     /// The same, rolled out as these say.
     pub(crate) fn with_waves(self, params: WaveParams) -> Self {
-        let WaveParams { waves, hold, max_nacks, ack_timeout, force } = params;
-        Self { waves, hold, max_nacks, ack_timeout, force, ..self }
+        let WaveParams { waves, hold, max_nacks, ack_timeout, max_lost, allow_empty, force } = params;
+        Self { waves, hold, max_nacks, ack_timeout, max_lost, allow_empty, force, ..self }
     }
 
     fn waves(&self) -> Result<WaveChoice, ApiError> {
-        let has_details = self.hold.is_some() || self.max_nacks.is_some() || self.ack_timeout.is_some();
+        let details = [&self.hold, &self.max_nacks, &self.ack_timeout, &self.max_lost];
+        let has_details = self.allow_empty || details.iter().any(|text| text.is_some());
         let shares = match self.waves.as_deref() {
             None if has_details => {
-                let text = "hold, maxNacks and ackTimeout need waves, such as waves=1%25,10%25,100%25";
+                let text = "hold, maxNacks, ackTimeout, maxLost and allowEmpty need waves, such as waves=1%25,10%25,100%25";
                 return Err(ApiError::BadRequest(text.to_owned()));
             }
             Some("none") if has_details => {
-                let text = "waves=none takes neither hold nor maxNacks nor ackTimeout";
+                let text = "waves=none takes neither hold nor maxNacks, ackTimeout, maxLost or allowEmpty";
                 return Err(ApiError::BadRequest(text.to_owned()));
             }
             None => return Ok(WaveChoice::ByPolicy),
             Some("none") => return Ok(WaveChoice::AtOnce),
             Some(shares) => shares,
         };
-        let (hold, max_nacks) = (self.hold.as_deref(), self.max_nacks.as_deref());
-        let policy = WavePolicy::of_texts(shares, hold, max_nacks, self.ack_timeout.as_deref());
+        let policy = WavePolicy::of_texts(PolicyTexts {
+            shares,
+            hold: self.hold.as_deref(),
+            max_nacks: self.max_nacks.as_deref(),
+            ack_timeout: self.ack_timeout.as_deref(),
+            max_lost: self.max_lost.as_deref(),
+            allow_empty: self.allow_empty,
+        });
         policy.map(WaveChoice::By).map_err(|error| ApiError::BadRequest(error.to_string()))
     }
 }

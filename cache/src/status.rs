@@ -98,6 +98,8 @@ pub enum EventKind {
         /// The client's words, at most [`MAX_NACK_MESSAGE`] bytes of them.
         message: Arc<str>,
     },
+    /// The client told, in its first request of the type, that it holds configuration from an earlier stream.
+    CameBack,
     /// The client showed that it holds, from an earlier stream, what it would have been sent.
     Held,
     /// Everything that the view of this revision owes the client was sent.
@@ -150,6 +152,8 @@ pub struct TypeStatus {
     pub is_error: bool,
     /// Whether the last response was not answered.
     pub is_outstanding: bool,
+    /// Whether the client told, in its first request, that it holds configuration from an earlier stream.
+    pub came_back: bool,
     /// Whether the client came with what it would have been sent.
     pub is_held: bool,
     /// The publication up to which everything owed was sent.
@@ -187,6 +191,7 @@ impl TypeStatus {
     fn record(&mut self, kind: &EventKind, at: SystemTime) {
         match kind {
             EventKind::Subscribed | EventKind::HeldBack | EventKind::GraceExpired => {}
+            EventKind::CameBack => self.came_back = true,
             EventKind::Held => self.is_held = true,
             EventKind::Current(revision) => {
                 self.current = *revision;
@@ -308,6 +313,7 @@ impl StreamEntry {
         match event.kind {
             EventKind::Acked(_) | EventKind::Nacked { .. } | EventKind::Current(_) => board.tick(),
             EventKind::Subscribed
+            | EventKind::CameBack
             | EventKind::Sent(_)
             | EventKind::Held
             | EventKind::HeldBack

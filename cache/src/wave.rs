@@ -11,9 +11,11 @@ use std::time::Duration;
 use crate::layer::Groups;
 use crate::version::VersionHasher;
 
+mod members;
 mod rollout;
 
-pub use rollout::{AlreadyPaused, Decision, NotPaused, Rollout, Seen, Stage};
+pub use members::{AWAY_TIME, ClientId, Loss, Losses, Members, Present};
+pub use rollout::{AlreadyPaused, Decision, Fault, NotPaused, Obstacle, Rollout, Seen, Stage};
 
 /// A part of all nodes, in hundredths of a percent: 1 to 10,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,14 +32,35 @@ pub struct WavePolicy {
     pub max_nacks: Tolerance,
     /// How long a wave waits for its ACKs before it pauses; `None` for ever.
     pub ack_timeout: Option<Duration>,
+    /// How many members of the waves so far may be lost; `None` for nobody in the first wave and [`LATER_MAX_LOST`] after.
+    pub max_lost: Option<Tolerance>,
+    /// Whether a wave passes that no connected node is in.
+    pub allow_empty: bool,
 }
 
-/// How many nodes may reject a change.
+/// A [`WavePolicy`] as people write it: `1%,10%,100%`, `30s`, `1` or `5%`, `5m`. Only the shares have to be there.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PolicyTexts<'a> {
+    /// The share of each wave.
+    pub shares: &'a str,
+    /// See [`WavePolicy::hold`].
+    pub hold: Option<&'a str>,
+    /// See [`WavePolicy::max_nacks`].
+    pub max_nacks: Option<&'a str>,
+    /// See [`WavePolicy::ack_timeout`].
+    pub ack_timeout: Option<&'a str>,
+    /// See [`WavePolicy::max_lost`].
+    pub max_lost: Option<&'a str>,
+    /// See [`WavePolicy::allow_empty`].
+    pub allow_empty: bool,
+}
+
+/// How many nodes may reject a change, or be lost with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tolerance {
     /// So many.
     Nodes(u32),
-    /// This part of the connected members, rounded down.
+    /// This part of the members, rounded down.
     Share(Share),
 }
 
@@ -140,21 +163,23 @@ impl WavePolicy {
         if shares.len() > MAX_WAVES {
             return Err(InvalidWaves(format!("{} are too many waves; at most {MAX_WAVES}", shares.len())));
         }
-        let max_nacks = Tolerance::Nodes(0);
-        Ok(Self { shares: shares.into(), hold: Duration::ZERO, max_nacks, ack_timeout: None })
+        Ok(Self {
+            shares: shares.into(),
+            hold: Duration::ZERO,
+            max_nacks: Tolerance::Nodes(0),
+            ack_timeout: None,
+            max_lost: None,
+            allow_empty: false,
+        })
     }
 
-    /// A policy of texts: `1%,10%,100%`, `30s`, `1` or `5%`, `5m`; each but the first may be left out.
+    /// Reads what somebody wrote.
     ///
     /// # Errors
     ///
     /// If one of them cannot be read.
-    pub fn of_texts(
-        shares: &str,
-        hold: Option<&str>,
-        max_nacks: Option<&str>,
-        ack_timeout: Option<&str>,
-    ) -> Result<Self, InvalidWaves> {
+    pub fn of_texts(texts: PolicyTexts<'_>) -> Result<Self, InvalidWaves> {
+        let PolicyTexts { shares, hold, max_nacks, ack_timeout, max_lost, allow_empty } = texts;
         let mut policy: Self = shares.parse()?;
         if let Some(hold) = hold {
             policy.hold = duration(hold)?;
@@ -163,7 +188,19 @@ impl WavePolicy {
             policy.max_nacks = max_nacks.parse()?;
         }
         policy.ack_timeout = ack_timeout.map(duration).transpose()?;
+        policy.max_lost = max_lost.map(str::parse).transpose()?;
+        policy.allow_empty = allow_empty;
         Ok(policy)
+    }
+
+    /// How many of `n_members` may be lost in the wave with the index `wave`.
+    #[must_use]
+    pub fn tolerated_losses(&self, wave: usize, n_members: usize) -> usize {
+        match self.max_lost {
+            Some(max_lost) => max_lost.nodes(n_members),
+            None if wave == 0 => 0,
+            None => LATER_MAX_LOST.of(n_members),
+        }
     }
 
     /// The shares as [`of_texts`](Self::of_texts) reads them.
@@ -193,7 +230,7 @@ impl FromStr for WavePolicy {
 }
 
 impl Tolerance {
-    /// How many of `n_members` may reject the change.
+    /// How many of `n_members` it lets pass.
     #[must_use]
     pub fn nodes(self, n_members: usize) -> usize {
         match self {
@@ -215,7 +252,7 @@ impl fmt::Display for Tolerance {
 impl FromStr for Tolerance {
     type Err = InvalidWaves;
 
-    /// Reads `2` (nodes) or `5%` (of the connected members).
+    /// Reads `2` (nodes) or `5%` (of the members).
     ///
     /// # Errors
     ///
@@ -279,6 +316,10 @@ impl Split {
         hasher.finish().bits() % u64::from(Share::ALL.0) < u64::from(share)
     }
 }
+
+/// The part of the members that may be lost after the first wave if nobody says otherwise: in a large fleet, some machine always
+/// restarts meanwhile.
+pub const LATER_MAX_LOST: Share = Share(500);
 
 /// How many waves a rollout may have.
 pub const MAX_WAVES: usize = 100;

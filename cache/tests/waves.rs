@@ -2,14 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use xds_cache::WavePolicy;
-use xds_cache::wave::{Decision, Rollout, Seen, Split, Stage, Tolerance};
+use xds_cache::status::StreamId;
+use xds_cache::wave::{ClientId, Decision, Fault, Members, Present, Rollout, Seen, Split, Stage, Tolerance};
 
 use check::check;
 
@@ -28,7 +30,10 @@ enum Happening {
     AllAck,
     Nack(usize),
     Leave(usize),
+    /// The node connects, with what it had if it had something.
     Join(usize),
+    /// Its process ends and starts anew, with nothing.
+    Crash(usize),
     Seconds(u64),
     Pause,
     Resume,
@@ -45,6 +50,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         3 => any::<usize>().prop_map(Happening::Nack),
         4 => any::<usize>().prop_map(Happening::Leave),
         8 => any::<usize>().prop_map(Happening::Join),
+        3 => any::<usize>().prop_map(Happening::Crash),
         16 => (0..20_u64).prop_map(Happening::Seconds),
         2 => Just(Happening::Pause),
         4 => Just(Happening::Resume),
@@ -56,12 +62,19 @@ fn happening() -> impl Strategy<Value = Happening> {
 fn policy() -> impl Strategy<Value = WavePolicy> {
     let nacks =
         prop_oneof![(0..3_u32).prop_map(|n| n.to_string()), (1..60_u32).prop_map(|n| format!("{n}%"))];
-    (1..5_usize, 0..15_u64, nacks, prop::option::of(1..30_u64)).prop_map(|(n_waves, hold, nacks, timeout)| {
+    let lost = prop::option::of(prop_oneof![
+        (0..3_u32).prop_map(|n| n.to_string()),
+        (1..60_u32).prop_map(|n| format!("{n}%"))
+    ]);
+    let strategy = (1..5_usize, 0..15_u64, nacks, prop::option::of(1..30_u64), lost, any::<bool>());
+    strategy.prop_map(|(n_waves, hold, nacks, timeout, lost, allow_empty)| {
         let shares = ["5%", "20%", "50%", "90%"].into_iter().take(n_waves - 1).chain(["100%"]);
         let mut policy: WavePolicy = shares.collect::<Vec<_>>().join(",").parse().unwrap();
         policy.hold = Duration::from_secs(hold);
         policy.max_nacks = nacks.parse().unwrap();
         policy.ack_timeout = timeout.map(Duration::from_secs);
+        policy.max_lost = lost.map(|text| text.parse().unwrap());
+        policy.allow_empty = allow_empty;
         policy
     })
 }
@@ -79,6 +92,14 @@ struct Node {
     is_connected: bool,
     /// What it said of the change since it was sent it on this connection.
     answer: Answer,
+    /// Which of its connections this is, and whether it came with what it had.
+    connection: u64,
+    came_back: bool,
+    /// Whether a wave has reached it while it was connected.
+    is_member: bool,
+    /// Since when it is away, and whether it ever came back with nothing; of a member.
+    away: Option<Instant>,
+    has_restarted: bool,
 }
 
 /// How a rollout ended.
@@ -96,6 +117,8 @@ struct World {
     /// The nodes of each wave.
     members: Vec<BTreeSet<usize>>,
     rollout: Rollout,
+    /// What the server remembers of its members.
+    known: Members,
     wave: usize,
     /// When the wave began or was resumed, and when all of it was first seen to have answered well.
     since: Instant,
@@ -109,7 +132,16 @@ struct World {
 impl World {
     fn new(policy: WavePolicy, id: u64, n_nodes: usize) -> Self {
         let now = Instant::now();
-        let node = |n| Node { id: format!("node-{n}"), is_connected: true, answer: Answer::Pending };
+        let node = |n| Node {
+            id: format!("node-{n}"),
+            is_connected: true,
+            answer: Answer::Pending,
+            connection: 0,
+            came_back: false,
+            is_member: false,
+            away: None,
+            has_restarted: false,
+        };
         let rollout = Rollout::new(policy.clone(), 0, now);
         let nodes: Vec<Node> = (0..n_nodes).map(node).collect();
         let members = |share| {
@@ -122,6 +154,7 @@ impl World {
             now,
             nodes,
             rollout,
+            known: Members::default(),
             wave: 0,
             since: now,
             settled: None,
@@ -148,7 +181,34 @@ impl World {
             n_members: members().count(),
             n_pending: count(Answer::Pending),
             n_nacked: count(Answer::Nacked),
+            losses: self.known.losses(self.now),
         }
+    }
+
+    /// The server looks at its clients, and the nodes that it sees ahead are members.
+    fn look(&mut self) {
+        let ahead = self.ahead();
+        let mut present: BTreeMap<Arc<str>, Present> = BTreeMap::new();
+        for n in ahead {
+            let node = &mut self.nodes[n];
+            if node.is_connected {
+                node.is_member = true;
+                let client = ClientId::Stream(StreamId(node.connection));
+                present.insert(node.id.as_str().into(), Present::from([(client, node.came_back)]));
+            }
+        }
+        self.known.look(present, |_| false, self.now);
+    }
+
+    /// How many members are away, gone and restarted, by the words of the documentation.
+    fn lost(&self) -> (usize, usize, usize) {
+        let members = || self.nodes.iter().filter(|node| node.is_member);
+        let is_gone =
+            |node: &&Node| node.away.is_some_and(|since| self.now - since >= Duration::from_secs(10));
+        let restarted = members().filter(|node| node.has_restarted).count();
+        let others = || members().filter(|node| !node.has_restarted);
+        let gone = others().filter(is_gone).count();
+        (others().filter(|node| node.away.is_some()).count() - gone, gone, restarted)
     }
 
     fn answer(&mut self, node: usize, answer: Answer) {
@@ -167,10 +227,17 @@ impl World {
             Happening::Ack(node) => self.answer(node, Answer::Acked),
             Happening::AllAck => (0..n_nodes).for_each(|node| self.answer(node, Answer::Acked)),
             Happening::Nack(node) => self.answer(node, Answer::Nacked),
-            Happening::Leave(node) => self.nodes[node % n_nodes].is_connected = false,
+            Happening::Leave(node) => self.nodes[node % n_nodes].leave(self.now),
             Happening::Join(node) => {
                 let node = &mut self.nodes[node % n_nodes];
-                (node.is_connected, node.answer) = (true, Answer::Pending);
+                if !node.is_connected {
+                    node.connect(true);
+                }
+            }
+            Happening::Crash(node) => {
+                let node = &mut self.nodes[node % n_nodes];
+                node.leave(self.now);
+                node.connect(false);
             }
             Happening::Seconds(seconds) => self.now += Duration::from_secs(seconds),
             Happening::Pause => {
@@ -178,9 +245,12 @@ impl World {
                 self.is_paused = true;
             }
             Happening::Resume => {
+                self.look();
                 same("resume", self.rollout.resume(self.now).is_ok(), self.is_paused)?;
                 if self.is_paused {
                     (self.is_paused, self.since, self.settled) = (false, self.now, None);
+                    self.known.forgive(self.now);
+                    self.forgive();
                 }
             }
             Happening::Promote => self.end = Some(End::Completed),
@@ -191,11 +261,28 @@ impl World {
                 (self.since, self.settled) = (self.now, None);
                 self.earliest = self.now + Duration::from_secs(10);
                 for node in &mut self.nodes {
-                    (node.is_connected, node.answer) = (false, Answer::Pending);
+                    node.leave(self.now);
+                    node.answer = Answer::Pending;
+                    // The server that is started remembers who was there, and nothing of what became of them before.
+                    node.has_restarted = false;
+                    node.away = node.is_member.then_some(self.now);
                 }
+                let members = self.nodes.iter().filter(|node| node.is_member);
+                self.known = Members::remembered(members.map(|node| node.id.as_str().into()), self.now);
             }
         }
         Ok(())
+    }
+
+    /// Who is lost by now and is resumed nevertheless does not count any more.
+    fn forgive(&mut self) {
+        for node in self.nodes.iter_mut().filter(|node| node.is_member) {
+            let is_gone = node.away.is_some_and(|since| self.now - since >= Duration::from_secs(10));
+            if is_gone {
+                (node.is_member, node.away) = (node.is_connected, None);
+            }
+            node.has_restarted = false;
+        }
     }
 
     /// What has to be decided now, by the words of the policy.
@@ -206,12 +293,28 @@ impl World {
             Tolerance::Share(share) => (seen.n_members as f64 * share.as_ratio() + 1e-9) as usize,
         };
         if seen.n_nacked > tolerated {
-            return Some(Decision::PutBack);
+            return Some(Decision::PutBack(Fault::Nacked));
+        }
+        let (n_away, n_gone, n_restarted) = self.lost();
+        let n_known = self.nodes.iter().filter(|node| node.is_member).count();
+        let tolerated = match self.policy.max_lost {
+            Some(Tolerance::Nodes(nodes)) => nodes as usize,
+            Some(Tolerance::Share(share)) => (n_known as f64 * share.as_ratio() + 1e-9) as usize,
+            None if self.wave == 0 => 0,
+            None => n_known / 20,
+        };
+        if n_restarted > tolerated {
+            return Some(Decision::PutBack(Fault::Restarted));
         }
         if self.is_paused {
             return None;
         }
-        if seen.n_pending > 0 {
+        if n_gone + n_restarted > tolerated {
+            self.is_paused = true;
+            return None;
+        }
+        let is_empty = seen.n_members == 0 && !self.policy.allow_empty;
+        if seen.n_pending > 0 || n_away > 0 || is_empty {
             let waits_since = self.settled.map_or(self.since, |at| at + self.policy.hold);
             let timeout = self.policy.ack_timeout;
             self.is_paused = timeout.is_some_and(|timeout| self.now >= waits_since + timeout);
@@ -227,6 +330,7 @@ impl World {
     /// Lets the rollout decide as often as there is something to do.
     fn settle(&mut self) -> Result<(), String> {
         while self.end.is_none() {
+            self.look();
             let expected = self.expect();
             let seen = self.seen();
             let decision = self.rollout.decide(seen, self.now);
@@ -237,7 +341,7 @@ impl World {
             match decision {
                 None => return Ok(()),
                 Some(Decision::Complete) => self.end = Some(End::Completed),
-                Some(Decision::PutBack) => self.end = Some(End::PutBack),
+                Some(Decision::PutBack(_)) => self.end = Some(End::PutBack),
                 Some(Decision::Advance) => {
                     self.rollout.advance(self.now);
                     self.wave += 1;
@@ -249,12 +353,27 @@ impl World {
     }
 }
 
+impl Node {
+    fn leave(&mut self, now: Instant) {
+        if self.is_connected && self.is_member {
+            self.away = Some(now);
+        }
+        self.is_connected = false;
+    }
+
+    fn connect(&mut self, came_back: bool) {
+        self.has_restarted |= self.is_member && !came_back;
+        (self.is_connected, self.answer, self.away) = (true, Answer::Pending, None);
+        (self.connection, self.came_back) = (self.connection + 1, came_back);
+    }
+}
+
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Result<(), String> {
     if found == expected { Ok(()) } else { Err(format!("{what}: {found:?} instead of {expected:?}")) }
 }
 
 /// Whatever happens: no wave is skipped; none begins before every connected member of the last one has answered, few enough of
-/// them with a NACK, and its hold time has passed since; who has the change keeps it until it is put back as a whole; a pause
+/// them with a NACK and few enough of all lost, and its hold time has passed since; who has the change keeps it until it is put back as a whole; a pause
 /// ends by a verb only, also over a restart; too many NACKs put back at once, and nothing else but an abort does.
 #[test]
 fn every_history_keeps_to_the_policy() {
@@ -284,7 +403,8 @@ fn every_history_keeps_to_the_policy() {
     });
 }
 
-/// Once every node is there and accepts, resuming and waiting for what `poll_timeout` says ends every rollout, whatever was before.
+/// Once every node is there and accepts, resuming, promoting waves that nobody is in, and waiting for what `poll_timeout` says
+/// ends every rollout, whatever was before.
 #[test]
 fn every_history_can_be_brought_to_its_end() {
     let strategy = (policy(), any::<u64>(), 1..16_usize, vec(happening(), 0..30));
@@ -300,10 +420,17 @@ fn every_history_can_be_brought_to_its_end() {
         // One step ends a pause, one passes the time after a restart, and each wave takes two.
         for _ in 0..2 * world.policy.shares().len() + 3 {
             for node in &mut world.nodes {
-                (node.is_connected, node.answer) = (true, Answer::Acked);
+                if !node.is_connected {
+                    node.connect(true);
+                }
+                node.answer = Answer::Acked;
             }
             if world.is_paused {
                 world.happen(Happening::Resume)?;
+            }
+            // A wave that nobody is in waits for a person.
+            if !world.policy.allow_empty && world.ahead().is_empty() {
+                world.happen(Happening::Promote)?;
             }
             world.settle()?;
             if world.end.is_some() {

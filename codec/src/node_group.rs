@@ -63,6 +63,8 @@ struct Parts {
 }
 
 /// What is said of a group besides its name.
+const WAVE_FIELDS: [&str; 6] = ["shares", "hold", "maxNacks", "ackTimeout", "maxLost", "allowEmpty"];
+
 const FIELDS: [&str; 5] = ["selector", "priority", "client", "waves", "drain"];
 
 impl Reader {
@@ -151,7 +153,7 @@ impl Reader {
         Some(parts)
     }
 
-    /// `{shares: [1%, 10%], hold: 30s, maxNacks: 1, ackTimeout: 5m}`.
+    /// `{shares: [1%, 10%], hold: 30s, maxNacks: 1, ackTimeout: 5m, maxLost: 2%, allowEmpty: true}`.
     fn waves(&mut self, tree: Node<'_>, path: &Path<'_>) -> Option<WavePolicy> {
         let shares_path = path.field("shares");
         let Some(shares) = tree.get("shares").filter(|_| tree.is_object()) else {
@@ -179,8 +181,16 @@ impl Reader {
                     wave::duration(&text(value)).map(|timeout| policy.ack_timeout = Some(timeout))
                 }
                 "maxNacks" => text(value).parse().map(|nacks| policy.max_nacks = nacks),
+                "maxLost" => text(value).parse().map(|lost| policy.max_lost = Some(lost)),
+                "allowEmpty" => {
+                    match truth(value) {
+                        Some(allow_empty) => policy.allow_empty = allow_empty,
+                        None => self.wrong("true or false", value, &path_here),
+                    }
+                    Ok(())
+                }
                 _ => {
-                    self.unknown(entry, path, &["shares", "hold", "maxNacks", "ackTimeout"]);
+                    self.unknown(entry, path, &WAVE_FIELDS);
                     Ok(())
                 }
             };

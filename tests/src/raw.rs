@@ -198,6 +198,17 @@ impl SotwStream {
         self.send(DiscoveryRequest { node, ..request }).await
     }
 
+    /// The same of everything, by a client that has a version from an earlier stream.
+    ///
+    /// # Errors
+    ///
+    /// If the stream has ended.
+    pub async fn come_back(&mut self, type_url: &str) -> Result<()> {
+        let node = self.node.take();
+        let version_info = "before".to_owned();
+        self.send(DiscoveryRequest { node, version_info, ..sotw_request(type_url, &[]) }).await
+    }
+
     /// Accepts a response and asks for names from now on.
     ///
     /// # Errors
@@ -241,6 +252,18 @@ impl DeltaStream {
         let request = delta_request(type_url, names, &[]);
         let node = self.node.take();
         self.send(DeltaDiscoveryRequest { node, ..request }).await
+    }
+
+    /// The same of everything, by a client that has a resource from an earlier stream.
+    ///
+    /// # Errors
+    ///
+    /// If the stream has ended.
+    pub async fn come_back(&mut self, type_url: &str) -> Result<()> {
+        let node = self.node.take();
+        let initial_resource_versions = [("left".to_owned(), "before".to_owned())].into();
+        let request = delta_request(type_url, &[], &[]);
+        self.send(DeltaDiscoveryRequest { node, initial_resource_versions, ..request }).await
     }
 
     /// Adds names to a subscription and removes names from it.

@@ -1,18 +1,21 @@
 //! Rollouts in waves with the real server: who gets a change, over `kill -9`, and what a real Envoy that rejects it has after.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use prost::Message as _;
 use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use xds_tests::config::{self, CLUSTER, ConfigDir};
 use xds_tests::envoy::Envoy;
+use xds_tests::process::Signal;
 use xds_tests::raw::{self, DeltaStream, SotwStream, path};
-use xds_tests::server::{Server, Setup, Variant};
+use xds_tests::server::{Server, Setup, Variant, cli};
 use xds_tests::wait::{PATIENCE, wait_for};
 
 const N_NODES: usize = 20;
@@ -38,6 +41,15 @@ struct Held {
 impl Fleet {
     /// Connects every node, and waits until each has something.
     async fn connect(server: &Server, accepts: i64) -> Result<Self> {
+        Self::begin(server, accepts, false).await
+    }
+
+    /// The same nodes, which lost their connection and have what they had.
+    async fn come_back(server: &Server, accepts: i64) -> Result<Self> {
+        Self::begin(server, accepts, true).await
+    }
+
+    async fn begin(server: &Server, accepts: i64, comes_back: bool) -> Result<Self> {
         let (accepts, _) = watch::channel(accepts);
         let mut fleet = Self { nodes: Vec::new(), streams: JoinSet::new(), accepts };
         for n in 0..N_NODES {
@@ -46,10 +58,18 @@ impl Fleet {
             let channel = raw::connect(server.xds()).await?;
             let (node, accepts) = (raw::node(&format!("node-{n}"), "edge"), fleet.accepts.subscribe());
             if n % 2 == 0 {
-                let stream = SotwStream::open(channel, path::ADS, node);
+                let mut stream = SotwStream::open(channel, path::ADS, node);
+                match comes_back {
+                    true => stream.come_back(CLUSTER).await?,
+                    false => stream.subscribe(CLUSTER, &[]).await?,
+                }
                 fleet.streams.spawn(follow_sotw(stream, held, accepts));
             } else {
-                let stream = DeltaStream::open(channel, path::ADS_DELTA, node);
+                let mut stream = DeltaStream::open(channel, path::ADS_DELTA, node);
+                match comes_back {
+                    true => stream.come_back(CLUSTER).await?,
+                    false => stream.subscribe(CLUSTER, &[]).await?,
+                }
                 fleet.streams.spawn(follow_delta(stream, held, accepts));
             }
         }
@@ -86,7 +106,6 @@ async fn follow_sotw(
     held: Arc<Mutex<Held>>,
     mut accepts: watch::Receiver<i64>,
 ) -> Result<()> {
-    stream.subscribe(CLUSTER, &[]).await?;
     loop {
         // Ends with the server.
         let Ok(response) = stream.expect_type(CLUSTER).await else { return Ok(()) };
@@ -101,7 +120,6 @@ async fn follow_delta(
     held: Arc<Mutex<Held>>,
     mut accepts: watch::Receiver<i64>,
 ) -> Result<()> {
-    stream.subscribe(CLUSTER, &[]).await?;
     loop {
         let Ok(response) = stream.expect_type(CLUSTER).await else { return Ok(()) };
         let contents =
@@ -174,7 +192,7 @@ async fn over_a_kill(mut server: Server, begin: impl AsyncFnOnce(&Server) -> Res
     drop(fleet);
     server.restart().await?;
     server.wait_ready().await?;
-    let fleet = Fleet::connect(&server, 1).await?;
+    let fleet = Fleet::come_back(&server, 1).await?;
     assert_eq!(wait_members(&server, &fleet, 2).await?, members, "the same nodes after the restart");
     assert_eq!(behind(&fleet), Some(1));
     fleet.accept(2);
@@ -210,7 +228,7 @@ async fn files_that_change_while_the_server_is_down_reach_the_first_wave_only() 
         dir.write_resources("c.yaml", &[cluster(seconds)])?;
         server.restart().await?;
         server.wait_ready().await?;
-        let fleet = Fleet::connect(&server, 1).await?;
+        let fleet = Fleet::come_back(&server, 1).await?;
         wait_members(&server, &fleet, i64::from(seconds)).await?;
         let waves = server.get_json("/v1/waves").await?;
         begun.push(waves["rollouts"][0]["id"].clone());
@@ -332,5 +350,145 @@ async fn what_a_real_envoy_rejects_is_put_back() -> Result<()> {
     let endpoint = "/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address/address";
     assert_eq!(owned.pointer(endpoint), Some(&json!("127.0.0.1")), "{owned:#}");
     assert!(envoy.config_dump().await?.active_clusters().contains_key("c"));
+    Ok(())
+}
+
+/// A server with one listener, and Envoys that have it, each of which dies once it has the listener `deadly`.
+async fn mortals() -> Result<(Server, [(Envoy, String); 2])> {
+    let server = Server::start_with(Setup::new()?).await?;
+    let group = "/v1/groups/default/resources";
+    server.put(&format!("{group}/clusters/c"), &cluster(1)).await?;
+    server.put(&format!("{group}/routes/r"), &config::route_config("r", &[("/", config::to("c"))])).await?;
+    server.put(&format!("{group}/listeners/fine"), &config::listener("fine", 0, "r")).await?;
+    let mut envoys = Vec::new();
+    for (n, variant) in [Variant::Sotw, Variant::Delta].into_iter().enumerate() {
+        let node = format!("edge-{n}");
+        let bootstrap = server.bootstrap_envoy(&node, variant).await?;
+        let envoy = Envoy::start(&bootstrap).await?;
+        envoy.wait_listener("fine").await?;
+        let is_synced = |node: &Value| node["types"][config::LISTENER]["status"] == "SYNCED";
+        server.wait_json(&format!("/v1/nodes/{node}"), is_synced).await?;
+        envoys.push((envoy, bootstrap));
+    }
+    Ok((server, envoys.try_into().map_err(|_| anyhow!("two Envoys"))?))
+}
+
+/// Kills an Envoy as soon as it has the listener `deadly`, as a configuration does that it accepts and cannot run with. Starts it
+/// again as a supervisor does, or leaves it dead.
+async fn watchdog((mut envoy, bootstrap): (Envoy, String), restarts: bool) -> Result<()> {
+    loop {
+        envoy.wait_listener("deadly").await?;
+        envoy.process_mut().signal(Signal::KILL)?;
+        envoy.process_mut().wait_exit(PATIENCE).await?;
+        if !restarts {
+            return Ok(());
+        }
+        envoy = Envoy::start(&bootstrap).await?;
+    }
+}
+
+/// Nearly every node is in the first wave.
+const DEADLY: &str = "/v1/groups/default/resources/listeners/deadly?waves=99%25&hold=1s";
+
+#[tokio::test]
+async fn envoys_that_restart_with_a_change_that_they_accepted_put_it_back() -> Result<()> {
+    let (server, [one, other]) = mortals().await?;
+    server.put(DEADLY, &config::listener("deadly", 0, "r")).await?;
+    let watchdogs = async { tokio::try_join!(watchdog(one, true), watchdog(other, true)) };
+    let report = tokio::select! {
+        report = wait_wave(&server, |wave| wave["phase"] == "reverted") => report?,
+        ended = watchdogs => bail!("the watchdogs ended: {ended:?}"),
+    };
+    let reason = report["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("restarted: it came back with no configuration"), "{report:#}");
+    assert_eq!(report["waves"].as_array().map(Vec::len), Some(1), "{report:#}");
+    let listeners = server.get_json("/v1/groups/default/snapshot").await?;
+    ensure!(!listeners.to_string().contains("deadly"), "{listeners:#}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn envoys_that_die_of_a_change_that_they_accepted_stop_it() -> Result<()> {
+    let (server, [one, other]) = mortals().await?;
+    server.put(DEADLY, &config::listener("deadly", 0, "r")).await?;
+    let watchdogs = async { tokio::join!(watchdog(one, false), watchdog(other, false)) };
+    let is_paused = |wave: &Value| wave["phase"] == "paused";
+    let (report, died) = tokio::join!(wait_wave(&server, is_paused), watchdogs);
+    let report = report?;
+    assert!(died.0.is_ok() || died.1.is_ok(), "{died:?}");
+    let reason = report["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("gone for more than 10 s"), "{report:#}");
+    assert_eq!(report["waves"].as_array().map(Vec::len), Some(1), "{report:#}");
+    assert!(report["nLost"].as_u64() >= Some(1) && report["nAhead"] == 0, "{report:#}");
+    Ok(())
+}
+
+/// Carries connections to the server, until it is cut.
+struct Relay {
+    addr: SocketAddr,
+    is_up: watch::Sender<bool>,
+}
+
+impl Relay {
+    async fn start(to: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let addr = listener.local_addr()?;
+        let (is_up, up) = watch::channel(true);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut up = up.clone();
+                tokio::spawn(async move {
+                    if !*up.borrow_and_update() {
+                        return;
+                    }
+                    let Ok(mut server) = TcpStream::connect(to).await else { return };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                        _ = up.changed() => {}
+                    }
+                });
+            }
+        });
+        Ok(Self { addr, is_up })
+    }
+
+    /// Ends every connection, and takes new ones or not.
+    fn cut(&self, is_up: bool) {
+        self.is_up.send_replace(is_up);
+    }
+}
+
+#[tokio::test]
+async fn an_envoy_that_loses_its_connection_and_comes_back_is_not_lost() -> Result<()> {
+    let server = Server::start_with(Setup::new()?).await?;
+    let path = "/v1/groups/default/resources/clusters/c";
+    server.put(path, &cluster(1)).await?;
+    let relay = Relay::start(server.xds()).await?;
+    let address = relay.addr.to_string();
+    let bootstrap = cli(&["bootstrap", "envoy", "--node-id", "edge-1", "--xds-address", &address]).await?;
+    let envoy = Envoy::start(&bootstrap).await?;
+    let is_synced = |node: &Value| node["types"][CLUSTER]["status"] == "SYNCED";
+    server.wait_json("/v1/nodes/edge-1", is_synced).await?;
+    let answer = server.put(&format!("{path}?waves=99%25&hold=1h"), &cluster(2)).await?;
+    let id = &answer["rollout"];
+    wait_wave(&server, |wave| wave["phase"] == "holding" && wave["nAcked"] == 1).await?;
+    let connected = envoy.stat("control_plane.connected_state").await?;
+    assert_eq!(connected, 1);
+
+    relay.cut(false);
+    let report = wait_wave(&server, |wave| wave["nAway"] == 1).await?;
+    assert_eq!((&report["phase"], &report["nLost"]), (&json!("holding"), &json!(0)), "{report:#}");
+    assert!(report["reason"].as_str().unwrap_or_default().contains("to come back"), "{report:#}");
+    relay.cut(true);
+    let is_back = |wave: &Value| wave["nAway"] == 0 && wave["nAhead"] == 1;
+    let report = wait_wave(&server, is_back).await?;
+    assert_eq!(
+        (&report["nLost"], &report["waves"].as_array().map(Vec::len)),
+        (&json!(0), &Some(1)),
+        "{report:#}"
+    );
+
+    server.post(&format!("/v1/waves/{id}:promote"), &json!({})).await?;
+    wait_wave(&server, |wave| wave["phase"] == "completed").await?;
     Ok(())
 }

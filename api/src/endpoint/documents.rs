@@ -92,6 +92,9 @@ pub(crate) struct ApplyParams {
     hold: Option<String>,
     max_nacks: Option<String>,
     ack_timeout: Option<String>,
+    max_lost: Option<String>,
+    #[serde(default)]
+    allow_empty: bool,
     #[serde(default)]
     force: bool,
 }
@@ -169,8 +172,8 @@ pub(crate) async fn apply(
     body: Body,
 ) -> Result<Answer, ApiError> {
     let ApplyParams { group, dry_run, wait, timeout, on_nack, .. } = params;
-    let ApplyParams { waves, hold, max_nacks, ack_timeout, force, .. } = params;
-    let waves = WaveParams { waves, hold, max_nacks, ack_timeout, force };
+    let ApplyParams { waves, hold, max_nacks, ack_timeout, max_lost, allow_empty, force, .. } = params;
+    let waves = WaveParams { waves, hold, max_nacks, ack_timeout, max_lost, allow_empty, force };
     let group = group.as_deref().map(group_name).transpose()?;
     let (form, bytes) = read(&headers, body, MAX_RESOURCES_BYTES).await?;
     let max_values = state.max_document_values;

@@ -273,6 +273,7 @@ fn of_answer(
         EventKind::Acked(sent) => ("ack", sent, None),
         EventKind::Nacked { sent, message } => ("nack", sent, Some(message)),
         EventKind::Subscribed
+        | EventKind::CameBack
         | EventKind::Held
         | EventKind::Sent(_)
         | EventKind::Current(_)

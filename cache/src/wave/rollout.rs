@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Share, WavePolicy};
+use super::{AWAY_TIME, Losses, Share, WavePolicy};
 
 /// One rollout, at one of its waves.
 ///
@@ -18,22 +18,23 @@ pub struct Rollout {
     /// Since when every member had ACKed, but for those that came later.
     acked_since: Option<Instant>,
     is_paused: bool,
+    /// What kept it from going on when it was last asked.
+    obstacle: Option<Obstacle>,
     /// Before that, ACKs of all who are connected say nothing: others are still to come back.
     earliest: Instant,
 }
 
-/// How long the clients of a server that restarted have to come back, before ACKs count as those of all of them.
-const RECONNECT_TIME: Duration = Duration::from_secs(10);
-
-/// What is known of the members of the waves so far that are connected.
+/// What is known of the members of the waves so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// How many there are.
+    /// How many are connected.
     pub n_members: usize,
-    /// How many have not answered yet.
+    /// How many of these have not answered yet.
     pub n_pending: usize,
-    /// How many have rejected the change.
+    /// How many of these have rejected the change.
     pub n_nacked: usize,
+    /// How many of all are not as they were.
+    pub losses: Losses,
 }
 
 /// What is to be done.
@@ -43,8 +44,30 @@ pub enum Decision {
     Advance,
     /// Every wave is done.
     Complete,
-    /// Too many members rejected the change: take it back.
-    PutBack,
+    /// Take the change back.
+    PutBack(Fault),
+}
+
+/// Why a change is taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Too many members rejected it.
+    Nacked,
+    /// Too many members restarted with it.
+    Restarted,
+}
+
+/// Why a rollout does not go on to the next wave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Members have not answered yet.
+    Unanswered,
+    /// Members are away, and may come back.
+    Away,
+    /// Too many members are lost: it is paused.
+    Lost,
+    /// No connected node is in the waves so far.
+    Empty,
 }
 
 /// What a rollout is doing.
@@ -54,7 +77,7 @@ pub enum Stage {
     Progressing,
     /// Every member had ACKed; it lets time pass.
     Holding,
-    /// ACKs did not come in time, or somebody stopped it; it waits to be resumed, for ever.
+    /// ACKs did not come in time, too many members are gone, or somebody stopped it; it waits to be resumed, for ever.
     Paused,
 }
 
@@ -73,7 +96,7 @@ impl Rollout {
     #[must_use]
     pub fn new(policy: WavePolicy, wave: usize, now: Instant) -> Self {
         let wave = wave.min(policy.shares().len() - 1);
-        Self { policy, wave, since: now, acked_since: None, is_paused: false, earliest: now }
+        Self { policy, wave, since: now, acked_since: None, is_paused: false, obstacle: None, earliest: now }
     }
 
     /// The same after a restart of the server, to which clients are still to come back. What it was doing matters only if it
@@ -81,22 +104,40 @@ impl Rollout {
     #[must_use]
     pub fn restored(policy: WavePolicy, wave: usize, stage: Stage, now: Instant) -> Self {
         let is_paused = stage == Stage::Paused;
-        Self { is_paused, earliest: now + RECONNECT_TIME, ..Self::new(policy, wave, now) }
+        Self { is_paused, earliest: now + AWAY_TIME, ..Self::new(policy, wave, now) }
     }
 
     /// Takes in what is seen `now`, and says what is to be done, if anything.
     ///
-    /// A NACK beyond the tolerance counts in every stage, also when paused. A member that comes while the others have ACKed
-    /// does not start the hold time anew, but the next wave waits for it.
+    /// NACKs and restarts beyond the tolerance count in every stage, also when paused. A member that is gone may have been
+    /// stopped on purpose, so too many of these only pause it. A member that comes while the others have ACKed does not start
+    /// the hold time anew, but the next wave waits for it, and for who is away.
     pub fn decide(&mut self, seen: Seen, now: Instant) -> Option<Decision> {
+        let Losses { n_known, n_away, n_gone, n_restarted } = seen.losses;
         if seen.n_nacked > self.policy.max_nacks.nodes(seen.n_members) {
-            return Some(Decision::PutBack);
+            return Some(Decision::PutBack(Fault::Nacked));
+        }
+        let tolerated = self.policy.tolerated_losses(self.wave, n_known);
+        if n_restarted > tolerated {
+            return Some(Decision::PutBack(Fault::Restarted));
         }
         if self.is_paused {
             return None;
         }
-        if seen.n_pending > 0 {
-            self.is_paused = self.ack_deadline().is_some_and(|deadline| now >= deadline);
+        self.obstacle = if n_gone + n_restarted > tolerated {
+            Some(Obstacle::Lost)
+        } else if seen.n_pending > 0 {
+            Some(Obstacle::Unanswered)
+        } else if n_away > 0 {
+            Some(Obstacle::Away)
+        } else if seen.n_members == 0 && !self.policy.allow_empty {
+            Some(Obstacle::Empty)
+        } else {
+            None
+        };
+        if let Some(obstacle) = self.obstacle {
+            let is_late = self.ack_deadline().is_some_and(|deadline| now >= deadline);
+            self.is_paused = is_late || obstacle == Obstacle::Lost;
             return None;
         }
         if now < self.earliest {
@@ -117,7 +158,7 @@ impl Rollout {
         }
     }
 
-    /// Stops until it is resumed. Only too many NACKs put it back meanwhile.
+    /// Stops until it is resumed. Only too many NACKs or restarts put it back meanwhile.
     ///
     /// # Errors
     ///
@@ -156,6 +197,12 @@ impl Rollout {
         self.acked_since.filter(|_| !self.is_paused).map(|since| since + self.policy.hold)
     }
 
+    /// What kept it from going on when it was last asked; `None` if only time has to pass.
+    #[must_use]
+    pub fn obstacle(&self) -> Option<Obstacle> {
+        self.obstacle
+    }
+
     /// How the rollout is to go.
     #[must_use]
     pub fn policy(&self) -> &WavePolicy {
@@ -192,6 +239,7 @@ impl Rollout {
         self.since = now;
         self.acked_since = None;
         self.is_paused = false;
+        self.obstacle = None;
     }
 
     /// When ACKs that are still missing pause it. Who comes during the hold time has until then, and as long again.
@@ -205,17 +253,22 @@ impl Rollout {
 mod tests {
     use super::*;
 
+    /// A member that has accepted.
+    const SOMEBODY: Seen = Seen {
+        n_members: 1,
+        n_pending: 0,
+        n_nacked: 0,
+        losses: Losses { n_known: 1, n_away: 0, n_gone: 0, n_restarted: 0 },
+    };
+
     #[test]
     fn after_a_restart_clients_have_time_to_come_back() {
         let now = Instant::now();
         let policy: WavePolicy = "10%".parse().unwrap();
         let mut rollout = Rollout::restored(policy, 0, Stage::Holding, now);
-        assert_eq!(rollout.decide(Seen::default(), now), None);
-        assert_eq!(
-            (rollout.stage(), rollout.poll_timeout(now)),
-            (Stage::Progressing, Some(now + RECONNECT_TIME))
-        );
-        assert_eq!(rollout.decide(Seen::default(), now + RECONNECT_TIME), Some(Decision::Advance));
+        assert_eq!(rollout.decide(SOMEBODY, now), None);
+        assert_eq!((rollout.stage(), rollout.poll_timeout(now)), (Stage::Progressing, Some(now + AWAY_TIME)));
+        assert_eq!(rollout.decide(SOMEBODY, now + AWAY_TIME), Some(Decision::Advance));
     }
 
     #[test]
@@ -227,9 +280,9 @@ mod tests {
         assert_eq!(rollout.pause(), Err(AlreadyPaused));
         let mut rollout = Rollout::restored(policy, 0, rollout.stage(), now);
         let later = now + Duration::from_secs(3_600);
-        assert_eq!((rollout.decide(Seen::default(), later), rollout.stage()), (None, Stage::Paused));
+        assert_eq!((rollout.decide(SOMEBODY, later), rollout.stage()), (None, Stage::Paused));
         rollout.resume(later).unwrap();
-        assert_eq!(rollout.decide(Seen::default(), later), Some(Decision::Advance));
+        assert_eq!(rollout.decide(SOMEBODY, later), Some(Decision::Advance));
     }
 
     #[test]
@@ -238,7 +291,7 @@ mod tests {
         policy.ack_timeout = Some(Duration::from_secs(5));
         let start = Instant::now();
         let mut rollout = Rollout::new(policy, 0, start);
-        let waiting = Seen { n_members: 2, n_pending: 1, n_nacked: 0 };
+        let waiting = Seen { n_members: 2, n_pending: 1, n_nacked: 0, ..Seen::default() };
         assert_eq!(rollout.decide(waiting, start + Duration::from_secs(4)), None);
         assert_eq!(rollout.stage(), Stage::Progressing);
         assert_eq!(rollout.poll_timeout(start), Some(start + Duration::from_secs(5)));
@@ -246,9 +299,66 @@ mod tests {
         assert_eq!(rollout.stage(), Stage::Paused);
         let all = Seen { n_members: 2, ..Seen::default() };
         assert_eq!(rollout.decide(all, start + Duration::from_secs(6)), None, "it waits for a person");
-        let rejected = Seen { n_members: 2, n_nacked: 1, n_pending: 0 };
-        assert_eq!(rollout.clone().decide(rejected, start), Some(Decision::PutBack));
+        let rejected = Seen { n_members: 2, n_nacked: 1, ..Seen::default() };
+        assert_eq!(rollout.clone().decide(rejected, start), Some(Decision::PutBack(Fault::Nacked)));
         rollout.resume(start + Duration::from_secs(7)).unwrap();
         assert_eq!(rollout.decide(all, start + Duration::from_secs(7)), Some(Decision::Advance));
+    }
+
+    #[test]
+    fn a_wave_that_nobody_is_in_waits_for_somebody() {
+        let mut policy: WavePolicy = "10%".parse().unwrap();
+        let now = Instant::now();
+        let later = now + Duration::from_secs(3_600);
+        let mut rollout = Rollout::new(policy.clone(), 0, now);
+        assert_eq!(
+            (rollout.decide(Seen::default(), later), rollout.obstacle()),
+            (None, Some(Obstacle::Empty))
+        );
+        assert_eq!(rollout.stage(), Stage::Progressing);
+        assert_eq!(rollout.decide(SOMEBODY, later), Some(Decision::Advance));
+        policy.allow_empty = true;
+        assert_eq!(Rollout::new(policy, 0, now).decide(Seen::default(), now), Some(Decision::Advance));
+    }
+
+    #[test]
+    fn lost_members_stop_it_beyond_the_tolerance() {
+        let lost = |n_gone, n_restarted| Seen {
+            n_members: 40,
+            losses: Losses { n_known: 40, n_away: 0, n_gone, n_restarted },
+            ..Seen::default()
+        };
+        let (advance, put_back) = (Some(Decision::Advance), Some(Decision::PutBack(Fault::Restarted)));
+        // In which wave, what may be lost, what is, and what becomes of it.
+        for (wave, max_lost, (n_gone, n_restarted), decision, is_paused) in [
+            (0, None, (0, 0), advance, false),
+            (0, None, (1, 0), None, true),
+            (0, None, (0, 1), put_back, false),
+            (1, None, (2, 0), advance, false),
+            (1, None, (3, 0), None, true),
+            (1, None, (0, 2), advance, false),
+            (1, None, (1, 2), None, true),
+            (1, None, (0, 3), put_back, false),
+            (0, Some("1"), (1, 0), advance, false),
+            (0, Some("1"), (2, 0), None, true),
+            (0, Some("100%"), (20, 20), advance, false),
+        ] {
+            let mut policy: WavePolicy = "10%,50%".parse().unwrap();
+            policy.max_lost = max_lost.map(|text| text.parse().unwrap());
+            let now = Instant::now();
+            let mut rollout = Rollout::new(policy, wave, now);
+            let case = format!("wave {wave}, {max_lost:?}, {n_gone} gone, {n_restarted} restarted");
+            assert_eq!(rollout.decide(lost(n_gone, n_restarted), now), decision, "{case}");
+            assert_eq!(rollout.stage() == Stage::Paused, is_paused, "{case}");
+        }
+    }
+
+    #[test]
+    fn who_is_away_is_waited_for() {
+        let now = Instant::now();
+        let mut rollout = Rollout::new("10%".parse().unwrap(), 0, now);
+        let away = Seen { losses: Losses { n_known: 2, n_away: 1, ..Losses::default() }, ..SOMEBODY };
+        assert_eq!((rollout.decide(away, now), rollout.obstacle()), (None, Some(Obstacle::Away)));
+        assert_eq!(rollout.decide(SOMEBODY, now), Some(Decision::Advance));
     }
 }

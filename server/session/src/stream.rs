@@ -85,7 +85,10 @@ impl Stream {
         check_kept(state, limits)?;
         let resource_type = state.resource_type.clone();
         let event = |kind| StreamEvent { resource_type: resource_type.clone(), kind };
-        Ok(Intake { events: kinds.into_iter().map(event).collect(), is_first_of_type })
+        // First, so that nobody sees a client that came back and takes it for a new one.
+        let came_back = (is_first_of_type && request.shows_configuration()).then_some(EventKind::CameBack);
+        let events = came_back.into_iter().chain(kinds).map(event).collect();
+        Ok(Intake { events, is_first_of_type })
     }
 
     /// About how many names and resources it takes to handle a request.

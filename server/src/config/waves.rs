@@ -23,6 +23,12 @@ pub struct WaveArgs {
     /// How long a wave waits for its clients before it pauses [default: for ever]
     #[arg(long, env = "XDS_SERVER_WAVE_ACK_TIMEOUT", value_name = "DURATION", value_parser = duration)]
     pub wave_ack_timeout: Option<Duration>,
+    /// How many clients may be gone or have restarted before a wave stops: a number, or a share [default: 0 in the first wave, 5% after]
+    #[arg(long, env = "XDS_SERVER_WAVE_MAX_LOST", value_name = "N")]
+    pub wave_max_lost: Option<Tolerance>,
+    /// Let a wave pass that no connected client is in; else it waits for one
+    #[arg(long, env = "XDS_SERVER_WAVE_ALLOW_EMPTY")]
+    pub wave_allow_empty: bool,
 }
 
 impl WaveArgs {
@@ -36,6 +42,8 @@ impl WaveArgs {
             ("wave-hold", self.wave_hold.is_some()),
             ("wave-max-nacks", self.wave_max_nacks.is_some()),
             ("wave-ack-timeout", self.wave_ack_timeout.is_some()),
+            ("wave-max-lost", self.wave_max_lost.is_some()),
+            ("wave-allow-empty", self.wave_allow_empty),
         ];
         let Some(policy) = &self.waves else {
             return match details.iter().find(|(_, is_set)| *is_set) {
@@ -47,6 +55,8 @@ impl WaveArgs {
         policy.hold = self.wave_hold.unwrap_or(DEFAULT_HOLD);
         policy.max_nacks = self.wave_max_nacks.unwrap_or(policy.max_nacks);
         policy.ack_timeout = self.wave_ack_timeout;
+        policy.max_lost = self.wave_max_lost;
+        policy.allow_empty = self.wave_allow_empty;
         Ok(Some(policy))
     }
 }

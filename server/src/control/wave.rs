@@ -20,7 +20,7 @@ use std::time::SystemTime;
 
 use xds_api::document::GroupedDocument;
 use xds_api::weights::{RuleOverride, WeightedObject};
-use xds_cache::wave::{Rollout, Share, Split};
+use xds_cache::wave::{Members, Rollout, Share, Split};
 use xds_cache::{NodeGroup, Resource, ResourceType, Revision};
 
 use super::key::StoreKey;
@@ -65,6 +65,10 @@ pub(crate) struct Wave {
     pub(crate) rollout: Rollout,
     /// The nodes that were in ERROR when the wave began; their NACKs do not count.
     pub(crate) failing: Arc<HashSet<String>>,
+    /// The nodes that it has reached, as last seen.
+    pub(crate) members: Arc<Members>,
+    /// Those of them that are stored: as they were when the wave began, or was paused or resumed.
+    pub(crate) recorded: Arc<[Arc<str>]>,
 }
 
 impl Wave {
@@ -83,6 +87,13 @@ impl Wave {
     pub(crate) fn reached_by(&self, node_id: &str) -> Option<Revision> {
         let is_in = |share| Split { rollout: self.id, share: Some(share) }.is_ahead(node_id);
         self.waves().find(|(share, _)| is_in(*share)).map(|(_, revision)| revision)
+    }
+
+    /// The same with the members that are known now as those that are stored.
+    pub(crate) fn with_members_recorded(mut self) -> Self {
+        let split = self.split();
+        self.recorded = self.members.nodes().filter(|node| split.is_ahead(node)).cloned().collect();
+        self
     }
 
     /// The objects that it holds as a whole, as far as they can have weights.

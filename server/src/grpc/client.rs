@@ -406,7 +406,11 @@ impl Member {
             }
             EventKind::HeldBack => metrics.held_back(&event.resource_type),
             EventKind::GraceExpired => metrics.grace_expired(&event.resource_type),
-            EventKind::Subscribed | EventKind::Held | EventKind::Sent(_) | EventKind::Current(_) => {}
+            EventKind::Subscribed
+            | EventKind::CameBack
+            | EventKind::Held
+            | EventKind::Sent(_)
+            | EventKind::Current(_) => {}
         }
     }
 }

@@ -142,7 +142,7 @@ pub(crate) fn event(stream: &str, first_nonce: u64, event: &StreamEvent) -> Opti
         EventKind::Held => Some(format!("{stream} held {resource_type}")),
         EventKind::HeldBack => Some(format!("{stream} holds back {resource_type}")),
         EventKind::GraceExpired => Some(format!("{stream} grace expired {resource_type}")),
-        EventKind::Subscribed | EventKind::Sent(_) | EventKind::Current(_) => None,
+        EventKind::Subscribed | EventKind::CameBack | EventKind::Sent(_) | EventKind::Current(_) => None,
     }
 }
 

@@ -17,6 +17,12 @@ pub(super) struct WaveFlags {
     /// How long a wave waits for its ACKs before it pauses, such as 5m [default: for ever]
     #[arg(long, value_name = "TIME", requires = "waves")]
     ack_timeout: Option<String>,
+    /// How many members may be gone or have restarted, as --max-nacks [default: 0 in the first wave, 5% after]
+    #[arg(long, value_name = "NODES", requires = "waves")]
+    max_lost: Option<String>,
+    /// Let a wave pass that no connected node is in
+    #[arg(long, requires = "waves")]
+    allow_empty: bool,
     /// End a rollout that is in the way
     #[arg(long)]
     force: bool,
@@ -30,9 +36,11 @@ impl WaveFlags {
             ("hold", &self.hold),
             ("maxNacks", &self.max_nacks),
             ("ackTimeout", &self.ack_timeout),
+            ("maxLost", &self.max_lost),
         ];
         let given = texts.iter().filter_map(|(key, text)| Some((key, text.as_ref()?)));
         let mut query: Vec<String> = given.map(|(key, text)| format!("{key}={}", segment(text))).collect();
+        query.extend(self.allow_empty.then(|| "allowEmpty=true".to_owned()));
         query.extend(self.force.then(|| "force=true".to_owned()));
         query
     }
@@ -47,8 +55,11 @@ mod tests {
         assert!(WaveFlags::default().query().is_empty());
         let text = |text: &str| Some(text.to_owned());
         let (waves, hold) = (text("1%,10%"), text("30s"));
-        let flags = WaveFlags { waves, hold, max_nacks: text("5%"), ack_timeout: text("5m"), force: true };
-        let expected = ["waves=1%25%2C10%25", "hold=30s", "maxNacks=5%25", "ackTimeout=5m", "force=true"];
-        assert_eq!(flags.query(), expected);
+        let (max_nacks, ack_timeout, max_lost) = (text("5%"), text("5m"), text("2"));
+        let flags =
+            WaveFlags { waves, hold, max_nacks, ack_timeout, max_lost, allow_empty: true, force: true };
+        let expected =
+            "waves=1%25%2C10%25&hold=30s&maxNacks=5%25&ackTimeout=5m&maxLost=2&allowEmpty=true&force=true";
+        assert_eq!(flags.query().join("&"), expected);
     }
 }

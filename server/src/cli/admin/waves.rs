@@ -68,9 +68,10 @@ pub(crate) fn waves(args: &WavesArgs) -> Result<(), Failure> {
 }
 
 fn list(waves: &Value) -> String {
-    let mut table = Table::new(&["ID", "PHASE", "SHARE", "AHEAD", "ACKED", "NACKED", "BEHIND", "SUMMARY"]);
+    let mut table =
+        Table::new(&["ID", "PHASE", "SHARE", "AHEAD", "ACKED", "NACKED", "LOST", "BEHIND", "SUMMARY"]);
     for one in items(&waves["rollouts"]) {
-        let keys = ["id", "phase", "share", "nAhead", "nAcked", "nNacked", "nBehind", "summary"];
+        let keys = ["id", "phase", "share", "nAhead", "nAcked", "nNacked", "nLost", "nBehind", "summary"];
         table.push(keys.iter().map(|key| cell(&one[*key])).collect());
     }
     table.render()
@@ -95,6 +96,8 @@ fn in_full(one: &Value) -> String {
         ("AHEAD", "nAhead"),
         ("ACKED", "nAcked"),
         ("PENDING", "nPending"),
+        ("AWAY", "nAway"),
+        ("LOST", "nLost"),
         ("BEHIND", "nBehind"),
         ("OBJECTS", "objects"),
     ];
@@ -107,6 +110,9 @@ fn in_full(one: &Value) -> String {
     for node in items(&one["pending"]).take(MAX_PENDING) {
         text.push_str(&format!("not yet: {}\n", clean(&cell(node))));
     }
+    for lost in items(&one["lost"]).take(MAX_PENDING) {
+        text.push_str(&format!("lost: {}: {}\n", clean(&cell(&lost["node"])), clean(&cell(&lost["reason"]))));
+    }
     for nack in items(&one["nacked"]) {
         text.push_str(&format!(
             "rejected by {}: {}\n",
@@ -117,7 +123,7 @@ fn in_full(one: &Value) -> String {
     text
 }
 
-/// How many nodes that have not answered are shown.
+/// How many nodes that have not answered, and how many that are lost, are shown.
 const MAX_PENDING: usize = 20;
 
 /// The phases after which nothing follows by itself.
@@ -135,10 +141,15 @@ mod tests {
         assert!(text.contains("reverted") && !text.contains("NEXT WAVE"), "{text}");
         assert!(text.ends_with("rejected by edge-1: no such\\nfilter\n"), "{text}");
         let one_ahead = json!({"id": 7, "share": "10%", "waves": [{"share": "1%", "revision": 7}, {"share": "10%", "revision": 8}],
-            "pending": ["edge-2"]});
+            "pending": ["edge-2"], "nLost": 1, "lost": [{"node": "edge-3", "reason": "gone"}]});
         let ahead = in_full(&one_ahead);
         assert!(ahead.contains("SHARE    [###...........................] 10%\n"), "{ahead}");
-        assert!(ahead.contains("1% (revision 7), 10% (revision 8)\nnot yet: edge-2\n"), "{ahead}");
+        assert!(
+            ahead.contains(
+                "1% (revision 7), 10% (revision 8)\nLOST     1\nnot yet: edge-2\nlost: edge-3: gone\n"
+            ),
+            "{ahead}"
+        );
         let table = list(&json!({"rollouts": [one]}));
         assert_eq!(table.lines().count(), 2, "{table}");
     }

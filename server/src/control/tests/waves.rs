@@ -2,6 +2,7 @@
 
 mod files;
 mod fleet;
+mod losses;
 mod restarts;
 mod weights;
 mod writes;
@@ -179,7 +180,7 @@ async fn a_restart_in_the_middle_goes_on_at_the_same_wave_with_the_same_members(
     drop((server, fleet));
 
     let server = started(&store);
-    let mut fleet = Fleet::connect(&server, N_CLIENTS);
+    let mut fleet = Fleet::come_back(&server, N_CLIENTS);
     assert_eq!(fleet.with("a", "2"), fleet.expected(id, "50%"), "nobody saw anything else");
     assert_eq!(fleet.with("a", "1").len(), N_CLIENTS - fleet.expected(id, "50%").len());
     let report = newest(&server).unwrap();
@@ -393,6 +394,9 @@ async fn waves_over_rest() {
         ("waves=0%25", "is no share"),
         ("waves=10%25&hold=5", "is no duration"),
         ("waves=10%25&maxNacks=x", "is no number of nodes"),
+        ("waves=10%25&maxLost=x", "is no number of nodes"),
+        ("allowEmpty=true", "need waves"),
+        ("waves=none&maxLost=1", "takes neither"),
         ("hold=5s", "need waves"),
         ("waves=none&hold=5s", "takes neither"),
         ("waves=10%25&wait=acked&onNack=revert", "puts itself back"),
@@ -402,15 +406,16 @@ async fn waves_over_rest() {
         assert!(reply.status == 400 && detail.contains(wrong), "{query}: {detail}");
     }
     let mut fleet = Fleet::connect(&rest.server, 50);
-    let reply = rest.put(&format!("{path}?waves=20%25&hold=1h&maxNacks=5%25&ackTimeout=5m"), &body).await;
+    let query = "waves=20%25&hold=1h&maxNacks=5%25&ackTimeout=5m&maxLost=3&allowEmpty=true";
+    let reply = rest.put(&format!("{path}?{query}"), &body).await;
     let answer = reply.json();
     assert_eq!((reply.status, &answer["rollout"]), (200, &json!(1)), "{answer}");
     let report = fleet.until_held_at(&rest.server, "20%").await;
     let listed = rest.get("/v1/waves").await.json();
     let one = &listed["rollouts"][0];
     assert_eq!(one, &rest.get("/v1/waves/1").await.json());
-    let expected =
-        json!({"shares": ["20%", "100%"], "hold": "3600s", "maxNacks": "5%", "ackTimeout": "300s"});
+    let expected = json!({"shares": ["20%", "100%"], "hold": "3600s", "maxNacks": "5%", "ackTimeout": "300s",
+            "maxLost": "3", "allowEmpty": true});
     assert_eq!((&one["phase"], &one["share"], &one["policy"]), (&json!("holding"), &json!("20%"), &expected));
     assert_eq!(one["waves"], json!([{"share": "20%", "revision": 1}]));
     assert_eq!(one["objects"], json!(["default/clusters/a"]));
@@ -465,7 +470,7 @@ async fn route_documents_are_rolled_out_and_put_back_as_what_they_give() {
     }
     drop((server, fleet));
     let server = started(&store);
-    let fleet = Fleet::connect(&server, N_CLIENTS);
+    let fleet = Fleet::come_back(&server, N_CLIENTS);
     for client in &fleet.clients {
         assert_eq!(has_route(&server, &client.node.id), ahead.contains(&client.node.id), "after a restart");
     }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use xds_api::handle::{WaveChoice, WriteError, WriteOptions};
 use xds_api::weights::{RuleKey, WeightedObject};
 use xds_cache::layer::differing;
-use xds_cache::wave::{Rollout, Stage};
+use xds_cache::wave::{Members, Rollout, Split, Stage};
 use xds_cache::{GroupName, Groups, Layer, Revision, WavePolicy};
 use xds_codec::{Diagnostic, Severity};
 
@@ -75,17 +75,29 @@ impl Shared {
             });
         }
         let first = Revision(world.revision.0 + 1);
-        Ok(Some(self.wave(policy, held, label, first)))
+        let changed = differing(&world.groups, after);
+        Ok(Some(self.wave(policy, (held, &changed), label, first)))
     }
 
-    /// A rollout that begins with the next revision.
-    fn wave(&self, policy: WavePolicy, held: Held, label: &Label<'_>, first: Revision) -> Wave {
+    /// A rollout that begins with the next revision; `changed` are the groups that it changes.
+    fn wave(
+        &self,
+        policy: WavePolicy,
+        (held, changed): (Held, &BTreeSet<&GroupName>),
+        label: &Label<'_>,
+        first: Revision,
+    ) -> Wave {
         let at = SystemTime::now();
         let is_start = !self.state().is_loaded;
         let rollout = match is_start {
             true => Rollout::restored(policy, 0, Stage::Progressing, now()),
             false => Rollout::new(policy, 0, now()),
         };
+        let split = Split { rollout: first.0, share: Some(rollout.share()) };
+        let members = self.connected(split, changed);
+        let recorded = members.keys().cloned().collect();
+        let mut known = Members::default();
+        known.look(members, |_| false, now());
         Wave {
             id: first.0,
             actor: label.actor.to_owned(),
@@ -99,6 +111,8 @@ impl Shared {
             paused: None,
             rollout,
             failing: Arc::new(self.failing()),
+            members: Arc::new(known),
+            recorded,
         }
     }
 
@@ -125,9 +139,13 @@ impl Shared {
         let active = self.state().wave.clone();
         let first = Revision(world.revision.0 + 1);
         let policy = self.policy(world, after, &touched);
+        let changed = differing(&world.groups, after);
         let Some(active) = active else {
             return match policy {
-                Some(policy) => AfterLoad::Becomes(Some(Box::new(self.wave(policy, touched, label, first)))),
+                Some(policy) => {
+                    let wave = self.wave(policy, (touched, &changed), label, first);
+                    AfterLoad::Becomes(Some(Box::new(wave)))
+                }
                 None => AfterLoad::Unchanged,
             };
         };
@@ -148,7 +166,7 @@ impl Shared {
         if held.is_empty() {
             return AfterLoad::Becomes(None);
         }
-        AfterLoad::Becomes(Some(Box::new(self.wave(policy, held, label, first))))
+        AfterLoad::Becomes(Some(Box::new(self.wave(policy, (held, &changed), label, first))))
     }
 
     /// The nodes that are in ERROR now.

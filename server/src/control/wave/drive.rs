@@ -9,7 +9,7 @@ use xds_cache::wave::{Decision, Rollout, Stage};
 use xds_cache::{Revision, WavePolicy};
 
 use super::ended::{Ended, EndedWave};
-use super::report::{LOOK_INTERVAL, reason};
+use super::report::{self, LOOK_INTERVAL, Look, reason};
 use super::{Held, Wave, former, is_of_file, now, record};
 use crate::control::candidate::Candidate;
 use crate::control::plan::plan;
@@ -25,6 +25,16 @@ enum Next {
     Answered(Option<Instant>),
     /// What was decided could not be done.
     Failed,
+}
+
+/// What a look at the clients led to.
+struct Verdict {
+    decision: Option<Decision>,
+    /// What the rollout was doing, and is.
+    stage: (Stage, Stage),
+    /// When time alone may change the decision.
+    next: Option<Instant>,
+    members: WaveMembers,
 }
 
 impl Control {
@@ -94,32 +104,16 @@ impl Shared {
             return Next::Told;
         }
         let look = self.look_at(&wave);
-        let (decision, stage, next) = {
-            let mut state = self.state();
-            let Some(wave) = &mut state.wave else { return Next::Told };
-            let stage = wave.rollout.stage();
-            let decision = wave.rollout.decide(look.seen(), now());
-            if wave.rollout.stage() != stage {
-                wave.since = SystemTime::now();
-            }
-            if wave.rollout.stage() == Stage::Paused && wave.paused.is_none() {
-                let WaveMembers { n_pending, n_ahead, .. } = look.members;
-                wave.paused =
-                    Some(format!("{n_pending} of {n_ahead} nodes have not answered in time").into());
-            }
-            (decision, (stage, wave.rollout.stage()), wave.rollout.poll_timeout(now()))
-        };
+        drop(wave);
+        let Some((wave, verdict)) = self.judge_look(look) else { return Next::Told };
+        let Verdict { decision, stage, next, members } = verdict;
         if stage.0 != stage.1 {
             let phase = match stage.1 {
                 Stage::Progressing => WavePhase::Progressing,
                 Stage::Holding => WavePhase::Holding,
                 Stage::Paused => WavePhase::Paused,
             };
-            self.tell_wave(
-                &wave,
-                phase,
-                format!("{} of {} nodes have it", look.members.n_acked, look.members.n_ahead),
-            );
+            self.tell_wave(&wave, phase, format!("{} of {} nodes have it", members.n_acked, members.n_ahead));
         }
         match decision {
             None => match self.record_pause().await {
@@ -127,12 +121,37 @@ impl Shared {
                 failed @ Err(_) => self.done(failed).await,
             },
             Some(Decision::Advance) => self.done(self.advance(&wave).await).await,
-            Some(Decision::Complete) => self.done(self.complete(&wave, "waves", look.members).await).await,
-            Some(Decision::PutBack) => {
-                let reason = reason(&look.members);
-                self.done(self.put_back(&wave, &reason, look.members).await.map(|_| ())).await
+            Some(Decision::Complete) => self.done(self.complete(&wave, "waves", members).await).await,
+            Some(Decision::PutBack(fault)) => {
+                let reason = reason(&members, fault);
+                self.done(self.put_back(&wave, &reason, members).await.map(|_| ())).await
             }
         }
+    }
+
+    /// Takes in what was seen of the clients, and has the rollout decide; `None` if there is none any more.
+    fn judge_look(&self, look: Look) -> Option<(Wave, Verdict)> {
+        let now = now();
+        let mut state = self.state();
+        let wave = state.wave.as_mut()?;
+        let known = Arc::make_mut(&mut wave.members);
+        let Look { mut members, present, released } = look;
+        known.look(present, |node| released.contains(node), now);
+        report::tell_lost(&mut members, known, now);
+        let seen = report::seen(&members, known.losses(now));
+        let next = [known.poll_timeout(now)];
+        let before = wave.rollout.stage();
+        let decision = wave.rollout.decide(seen, now);
+        let stage = (before, wave.rollout.stage());
+        if stage.0 != stage.1 {
+            wave.since = SystemTime::now();
+        }
+        if stage.1 == Stage::Paused && wave.paused.is_none() {
+            wave.paused = Some(report::why_paused(&wave.rollout, &members).into());
+            *wave = wave.clone().with_members_recorded();
+        }
+        let next = next.into_iter().chain([wave.rollout.poll_timeout(now)]).flatten().min();
+        Some((wave.clone(), Verdict { decision, stage, next, members }))
     }
 
     async fn done(self: &Arc<Self>, outcome: Result<(), WriteError>) -> Next {
@@ -167,6 +186,7 @@ impl Shared {
         let n_waves = next.rollout.policy().shares().len();
         let (number, share, id) = (next.rollout.wave() + 1, next.rollout.share(), next.id);
         let summary = format!("wave {number} of {n_waves} ({share}) of the rollout {id}");
+        next = next.with_members_recorded();
         self.commit_wave(next.clone(), "waves", &summary).await?;
         self.tell_wave(&next, WavePhase::Progressing, summary);
         Ok(())
@@ -283,6 +303,8 @@ impl Shared {
                     paused: None,
                     rollout: Rollout::new(policy, 0, now()),
                     failing: Arc::new(self.failing()),
+                    members: Arc::default(),
+                    recorded: Arc::default(),
                     ..wave.clone()
                 };
                 let summary = format!("the rollout {} begins again", wave.id);
@@ -296,6 +318,8 @@ impl Shared {
                     let text = "is neither paused nor put back; it goes on by itself";
                     WriteError::WaveState(format!("the rollout {} {text}", wave.id))
                 })?;
+                Arc::make_mut(&mut next.members).forgive(now());
+                let next = next.with_members_recorded();
                 let summary = format!("the rollout {} goes on", wave.id);
                 self.commit_wave(next.clone(), actor, &summary).await?;
                 self.tell_wave(&next, WavePhase::Progressing, summary);
@@ -311,6 +335,7 @@ impl Shared {
                 next.rollout
                     .pause()
                     .map_err(|error| WriteError::WaveState(format!("{error}: {}", wave.id)))?;
+                let next = next.with_members_recorded();
                 let summary = format!("the rollout {} is paused by {actor}", wave.id);
                 self.commit_wave(next.clone(), actor, &summary).await?;
                 self.tell_wave(&next, WavePhase::Paused, summary);

@@ -107,8 +107,9 @@ impl EndedWave {
     fn write(&self) -> Bytes {
         let Self { report, put_back } = self;
         let mut members = report.members.clone();
-        let WaveMembers { ahead, behind, pending, nacked, already_failing, .. } = &mut members;
+        let WaveMembers { ahead, behind, pending, nacked, already_failing, lost, .. } = &mut members;
         [ahead, behind, pending].into_iter().for_each(|nodes| nodes.truncate(MAX_NODES));
+        lost.truncate(MAX_NODES);
         for nacks in [nacked, already_failing] {
             nacks.truncate(MAX_NODES);
             for nack in nacks {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use xds_api::group;
 use xds_cache::time::{from_millis, millis};
-use xds_cache::wave::{InvalidWaves, Rollout, Stage, duration_text};
+use xds_cache::wave::{InvalidWaves, Members, PolicyTexts, Rollout, Stage, duration_text};
 use xds_cache::{Revision, WavePolicy};
 use xds_codec::Codec;
 use xds_store::{BlobHash, Store, StoreError};
@@ -20,6 +20,9 @@ use crate::control::{documents, record, weights};
 
 /// The format that is written.
 const FORMAT: u32 = 1;
+
+/// How many members are stored; those beyond are members again when they come back.
+const MAX_MEMBERS: usize = 10_000;
 
 /// How many failing nodes are stored; those beyond count as if they had been fine.
 const MAX_FAILING: usize = 1_000;
@@ -42,6 +45,9 @@ struct Record {
     /// The first nodes that were failing when the wave began.
     #[serde(default)]
     failing: Vec<String>,
+    /// The first members of the waves so far.
+    #[serde(default)]
+    members: Vec<String>,
     /// The keys of the objects that were not there before.
     absent: Vec<String>,
 }
@@ -54,12 +60,22 @@ pub(crate) struct PolicyRecord {
     hold: String,
     max_nacks: String,
     ack_timeout: Option<String>,
+    #[serde(default)]
+    max_lost: Option<String>,
+    #[serde(default)]
+    allow_empty: bool,
 }
 
 impl PolicyRecord {
     pub(crate) fn read(&self) -> Result<WavePolicy, InvalidWaves> {
-        let (hold, max_nacks) = (Some(self.hold.as_str()), Some(self.max_nacks.as_str()));
-        WavePolicy::of_texts(&self.shares, hold, max_nacks, self.ack_timeout.as_deref())
+        WavePolicy::of_texts(PolicyTexts {
+            shares: &self.shares,
+            hold: Some(&self.hold),
+            max_nacks: Some(&self.max_nacks),
+            ack_timeout: self.ack_timeout.as_deref(),
+            max_lost: self.max_lost.as_deref(),
+            allow_empty: self.allow_empty,
+        })
     }
 }
 
@@ -70,6 +86,8 @@ impl From<&WavePolicy> for PolicyRecord {
             hold: duration_text(policy.hold),
             max_nacks: policy.max_nacks.to_string(),
             ack_timeout: policy.ack_timeout.map(duration_text),
+            max_lost: policy.max_lost.map(|lost| lost.to_string()),
+            allow_empty: policy.allow_empty,
         }
     }
 }
@@ -139,6 +157,7 @@ pub(crate) fn read(
 fn restore(record: Record, held: Held) -> Result<Wave, String> {
     let policy = record.policy.read().map_err(|error| error.to_string())?;
     let stage = if record.paused.is_some() { Stage::Paused } else { Stage::Progressing };
+    let recorded: Arc<[Arc<str>]> = record.members.into_iter().map(Arc::from).collect();
     let last = record.reached.len().checked_sub(1).ok_or("it has no wave")?;
     Ok(Wave {
         id: record.id,
@@ -153,6 +172,8 @@ fn restore(record: Record, held: Held) -> Result<Wave, String> {
         paused: record.paused.map(Arc::from),
         rollout: Rollout::restored(policy, last, stage, now()),
         failing: Arc::new(record.failing.into_iter().collect()),
+        members: Arc::new(Members::remembered(recorded.iter().cloned(), now())),
+        recorded,
     })
 }
 
@@ -173,6 +194,7 @@ fn write(wave: &Wave) -> Bytes {
         stopped: wave.stopped.as_deref().map(str::to_owned),
         paused: wave.paused.as_deref().map(str::to_owned),
         failing,
+        members: wave.recorded.iter().take(MAX_MEMBERS).map(|node| node.to_string()).collect(),
         absent: absent.map(|(key, _)| key.to_string()).collect(),
     };
     // Strings and numbers always have a JSON form.
@@ -215,5 +237,34 @@ fn read_value(codec: &Codec, key: &StoreKey, value: &Bytes) -> Result<HeldValue,
         | StoreKey::Wave
         | StoreKey::EndedWave(_)
         | StoreKey::Held(_) => Err("it is nothing that can be held".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_of_a_version_that_knew_no_members_can_be_read() {
+        let text = r#"{"format": 1, "id": 7, "actor": "me", "source": "api", "summary": "put a", "beganAtMs": 1, "shares": "10%,100%",
+            "hold": "30s", "maxNacks": "0", "ackTimeout": null, "reached": [7], "stopped": null, "absent": []}"#;
+        let wave = restore(serde_json::from_str(text).unwrap(), Held::new()).unwrap();
+        assert_eq!((wave.id, wave.members.nodes().count()), (7, 0));
+        let policy = wave.rollout.policy();
+        assert_eq!((policy.max_lost, policy.allow_empty), (None, false));
+    }
+
+    #[test]
+    fn a_record_keeps_policy_and_members() {
+        let text = r#"{"format": 1, "id": 7, "actor": "me", "source": "api", "summary": "put a", "beganAtMs": 1, "shares": "10%,100%",
+            "hold": "30s", "maxNacks": "0", "ackTimeout": null, "maxLost": "2%", "allowEmpty": true, "reached": [7],
+            "stopped": null, "absent": [], "members": ["edge-1", "edge-2"]}"#;
+        let read = |bytes: &[u8]| restore(serde_json::from_slice(bytes).unwrap(), Held::new()).unwrap();
+        let wave = read(text.as_bytes());
+        let again = read(&write(&wave));
+        assert_eq!(again.rollout.policy(), wave.rollout.policy());
+        assert_eq!(wave.rollout.policy().max_lost.map(|lost| lost.to_string()).as_deref(), Some("2%"));
+        assert!(again.rollout.policy().allow_empty);
+        assert_eq!(again.members.nodes().map(|node| &**node).collect::<Vec<_>>(), ["edge-1", "edge-2"]);
     }
 }

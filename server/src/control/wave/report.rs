@@ -1,16 +1,18 @@
 //! What is told of rollouts: how their clients are, and how they ended.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use xds_api::acks::{MAX_LISTED, NodeNack, difference};
-use xds_api::wave::{WaveMembers, WavePhase, WaveReport};
+use xds_api::wave::{LostNode, WaveMembers, WavePhase, WaveReport};
 use xds_cache::status::StreamEntry;
-use xds_cache::wave::{Seen, Stage};
-use xds_cache::{AHEAD, ViewChange, ViewKey};
+use xds_cache::wave::{
+    AWAY_TIME, ClientId, Fault, Loss, Losses, Members, Obstacle, Present, Rollout, Seen, Split, Stage,
+};
+use xds_cache::{AHEAD, GroupName, ViewChange, ViewKey};
 
-use super::Wave;
+use super::{Wave, now};
 use crate::control::Shared;
 
 /// A node's answer to the change; the worse is larger.
@@ -25,12 +27,28 @@ enum Answer {
 #[derive(Debug, Default)]
 pub(crate) struct Look {
     pub(crate) members: WaveMembers,
+    /// Those ahead, by node id.
+    pub(crate) present: BTreeMap<Arc<str>, Present>,
+    /// Members that are connected, and that the rollout does not concern any more.
+    pub(crate) released: HashSet<String>,
 }
 
-impl Look {
-    pub(crate) fn seen(&self) -> Seen {
-        let WaveMembers { n_ahead, n_pending, n_nacked, .. } = self.members;
-        Seen { n_members: n_ahead, n_pending, n_nacked }
+/// What a rollout decides by.
+pub(crate) fn seen(members: &WaveMembers, losses: Losses) -> Seen {
+    let WaveMembers { n_ahead, n_pending, n_nacked, .. } = *members;
+    Seen { n_members: n_ahead, n_pending, n_nacked, losses }
+}
+
+/// Why a rollout has paused itself, in one line.
+pub(crate) fn why_paused(rollout: &Rollout, members: &WaveMembers) -> String {
+    let WaveMembers { n_ahead, n_pending, n_away, .. } = members;
+    match rollout.obstacle() {
+        Some(Obstacle::Lost) => lost_text(members),
+        Some(Obstacle::Empty) => "no connected node is in this wave, and none came in time".to_owned(),
+        Some(Obstacle::Away) => format!("{n_away} nodes that had it did not come back in time"),
+        Some(Obstacle::Unanswered) | None => {
+            format!("{n_pending} of {n_ahead} nodes have not answered in time")
+        }
     }
 }
 
@@ -42,20 +60,23 @@ impl Shared {
         let mut changes: HashMap<ViewKey, Arc<ViewChange>> = HashMap::new();
         let mut answers: BTreeMap<String, Answer> = BTreeMap::new();
         let mut look = Look::default();
-        let mut behind = std::collections::BTreeSet::new();
+        let mut behind = BTreeSet::new();
         for entry in self.parts.board.streams() {
             let node = entry.with(|status| Arc::clone(&status.info.node));
-            match publisher.is_ahead(&node) {
-                None => continue,
-                Some(false) => {
-                    behind.insert(node.id.clone());
-                    continue;
+            let is_ahead = publisher.is_ahead(&node);
+            if is_ahead != Some(true) {
+                if wave.members.contains(&node.id) {
+                    look.released.insert(node.id.clone());
                 }
-                Some(true) => {}
+                if is_ahead == Some(false) {
+                    behind.insert(node.id.clone());
+                }
+                continue;
             }
             let (Some(view), Some(reached)) = (publisher.view_of(&node), wave.reached_by(&node.id)) else {
                 continue;
             };
+            add_client(&mut look.present, &entry);
             let change = changes.entry(view.key().clone()).or_insert_with_key(|key| {
                 let former = publisher.view_at(&ViewKey { cohort: 0, ..key.clone() });
                 let present = publisher.view_at(&ViewKey { cohort: AHEAD, ..key.clone() });
@@ -71,24 +92,29 @@ impl Shared {
         members.n_behind = behind.len();
         members.behind = behind.into_iter().take(MAX_LISTED).collect();
         for (node, answer) in answers {
-            members.n_ahead += 1;
-            list(&mut members.ahead, node.clone());
-            match answer {
-                Answer::Acked => members.n_acked += 1,
-                Answer::Pending => {
-                    members.n_pending += 1;
-                    list(&mut members.pending, node);
-                }
-                Answer::Nacked(message) if wave.failing.contains(&node) => {
-                    list(&mut members.already_failing, NodeNack { node, message });
-                }
-                Answer::Nacked(message) => {
-                    members.n_nacked += 1;
-                    list(&mut members.nacked, NodeNack { node, message });
-                }
+            count(members, &wave.failing, node, answer);
+        }
+        tell_lost(members, &wave.members, now());
+        look
+    }
+
+    /// The clients of the nodes that a wave reaches if it changes these groups.
+    pub(crate) fn connected(
+        &self,
+        split: Split,
+        groups: &BTreeSet<&GroupName>,
+    ) -> BTreeMap<Arc<str>, Present> {
+        let mut present = BTreeMap::new();
+        for entry in self.parts.board.streams() {
+            let node = entry.with(|status| Arc::clone(&status.info.node));
+            let Some(view) = self.parts.publisher.view_of(&node).filter(|_| split.is_ahead(&node.id)) else {
+                continue;
+            };
+            if view.key().groups.iter().any(|name| groups.contains(&name)) {
+                add_client(&mut present, &entry);
             }
         }
-        look
+        present
     }
 
     /// What is told of a rollout that is under way.
@@ -104,7 +130,7 @@ impl Shared {
         WaveReport {
             rollout: wave.id,
             phase,
-            reason: reason.or(paused),
+            reason: reason.or(paused).or_else(|| waits_for(wave)),
             source: wave.source.clone(),
             actor: wave.actor.clone(),
             summary: wave.summary.clone(),
@@ -117,6 +143,71 @@ impl Shared {
             members: self.look_at(wave).members,
         }
     }
+}
+
+/// Why a rollout waits that nobody has stopped, if there is more to say than that members have not answered.
+fn waits_for(wave: &Wave) -> Option<String> {
+    let text = match wave.rollout.obstacle()? {
+        Obstacle::Empty => {
+            "no connected node is in this wave: it waits for one, or for :promote; allowEmpty would let it pass"
+        }
+        Obstacle::Away => "members are away; it waits for them to come back",
+        Obstacle::Unanswered | Obstacle::Lost => return None,
+    };
+    (wave.rollout.stage() != Stage::Paused).then(|| text.to_owned())
+}
+
+/// Notes that the node of a stream is connected. A stream whose first request is not known yet tells nothing.
+fn add_client(present: &mut BTreeMap<Arc<str>, Present>, entry: &StreamEntry) {
+    entry.with(|status| {
+        if status.types.is_empty() {
+            return;
+        }
+        let client = match status.info.service {
+            Some(_) => ClientId::Address(Arc::clone(&status.info.address)),
+            None => ClientId::Stream(status.info.id),
+        };
+        let node = status.info.node.id.as_str();
+        let clients = match present.get_mut(node) {
+            Some(clients) => clients,
+            None => present.entry(node.into()).or_default(),
+        };
+        *clients.entry(client).or_default() |= status.types.values().any(|status| status.came_back);
+    });
+}
+
+fn count(members: &mut WaveMembers, failing: &HashSet<String>, node: String, answer: Answer) {
+    members.n_ahead += 1;
+    list(&mut members.ahead, node.clone());
+    match answer {
+        Answer::Acked => members.n_acked += 1,
+        Answer::Pending => {
+            members.n_pending += 1;
+            list(&mut members.pending, node);
+        }
+        Answer::Nacked(message) if failing.contains(&node) => {
+            list(&mut members.already_failing, NodeNack { node, message });
+        }
+        Answer::Nacked(message) => {
+            members.n_nacked += 1;
+            list(&mut members.nacked, NodeNack { node, message });
+        }
+    }
+}
+
+/// Tells which of the nodes that the waves have reached are not as they were.
+pub(crate) fn tell_lost(members: &mut WaveMembers, known: &Members, now: Instant) {
+    let losses = known.losses(now);
+    (members.n_away, members.n_lost) = (losses.n_away, losses.n_gone + losses.n_restarted);
+    let lost = known.lost(now).take(MAX_LISTED).map(|(node, loss)| {
+        let reason = match loss {
+            Loss::Gone => format!("gone for more than {} s", AWAY_TIME.as_secs()),
+            Loss::Restarted(1) => "restarted: it came back with no configuration".to_owned(),
+            Loss::Restarted(n) => format!("restarted {n} times: it came back with no configuration"),
+        };
+        LostNode { node: node.to_string(), reason }
+    });
+    members.lost = lost.collect();
 }
 
 /// What a stream has answered to what differs for it since `reached`.
@@ -142,18 +233,35 @@ fn list<T>(entries: &mut Vec<T>, entry: T) {
 }
 
 /// Why a change is put back, in one line.
-pub(crate) fn reason(members: &WaveMembers) -> String {
-    let nacked = members.nacked.iter().take(MAX_NAMED).map(|nack| {
-        let message: String = nack.message.chars().take(MAX_MESSAGE).collect();
-        format!("{}: {message}", nack.node)
+pub(crate) fn reason(members: &WaveMembers, fault: Fault) -> String {
+    let n_ahead = members.n_ahead;
+    match fault {
+        Fault::Nacked => {
+            let nacked = members.nacked.iter().map(|nack| (&nack.node, &nack.message));
+            format!(
+                "rejected by {} of {n_ahead} nodes: {}",
+                members.n_nacked,
+                named(nacked, members.n_nacked)
+            )
+        }
+        Fault::Restarted => lost_text(members),
+    }
+}
+
+/// Which members are lost, in one line.
+pub(crate) fn lost_text(members: &WaveMembers) -> String {
+    let lost = members.lost.iter().map(|lost| (&lost.node, &lost.reason));
+    format!("{} nodes that had it are lost: {}", members.n_lost, named(lost, members.n_lost))
+}
+
+/// The first of `n_all` nodes, each with what is said of it.
+fn named<'a>(nodes: impl Iterator<Item = (&'a String, &'a String)>, n_all: usize) -> String {
+    let nodes = nodes.take(MAX_NAMED).map(|(node, message)| {
+        let message: String = message.chars().take(MAX_MESSAGE).collect();
+        format!("{node}: {message}")
     });
-    let more = if members.n_nacked > MAX_NAMED { "; …" } else { "" };
-    format!(
-        "rejected by {} of {} nodes: {}{more}",
-        members.n_nacked,
-        members.n_ahead,
-        nacked.collect::<Vec<_>>().join("; ")
-    )
+    let more = if n_all > MAX_NAMED { "; …" } else { "" };
+    format!("{}{more}", nodes.collect::<Vec<_>>().join("; "))
 }
 
 /// How many nodes a reason names, and how much of each message it tells; the lists tell all.

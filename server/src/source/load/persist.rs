@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use xds_cache::group::Glob;
+use xds_cache::wave::PolicyTexts;
 use xds_cache::{
     DrainPolicy, GroupName, NodeGroup, Origin, Profile, Reference, Resource, ResourceDraft, ResourceKey,
     ResourceType, Scalar, Selector, WavePolicy, wave,
@@ -62,6 +63,11 @@ struct WavesCopy {
     hold: String,
     max_nacks: String,
     ack_timeout: Option<String>,
+    /// These are absent in copies of versions that knew none.
+    #[serde(default)]
+    max_lost: Option<String>,
+    #[serde(default)]
+    allow_empty: bool,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -367,11 +373,20 @@ impl WavesCopy {
             hold: wave::duration_text(policy.hold),
             max_nacks: policy.max_nacks.to_string(),
             ack_timeout: policy.ack_timeout.map(wave::duration_text),
+            max_lost: policy.max_lost.map(|lost| lost.to_string()),
+            allow_empty: policy.allow_empty,
         }
     }
 
     fn restore(self) -> Option<WavePolicy> {
-        let ack_timeout = self.ack_timeout.as_deref();
-        WavePolicy::of_texts(&self.shares, Some(&self.hold), Some(&self.max_nacks), ack_timeout).ok()
+        let texts = PolicyTexts {
+            shares: &self.shares,
+            hold: Some(&self.hold),
+            max_nacks: Some(&self.max_nacks),
+            ack_timeout: self.ack_timeout.as_deref(),
+            max_lost: self.max_lost.as_deref(),
+            allow_empty: self.allow_empty,
+        };
+        WavePolicy::of_texts(texts).ok()
     }
 }

@@ -53,37 +53,65 @@ impl Fleet {
     /// So many nodes, `node-0` and so on, every other one with delta.
     pub(super) fn connect(server: &Server, n_clients: usize) -> Self {
         let wants = Wants { resource_type: ResourceType::Cluster, names: vec![] };
-        Self::connect_for(server, n_clients, wants)
+        Self::connect_for(server, n_clients, wants, false)
+    }
+
+    /// The same nodes, which lost their connection and show that they have configuration.
+    pub(super) fn come_back(server: &Server, n_clients: usize) -> Self {
+        let wants = Wants { resource_type: ResourceType::Cluster, names: vec![] };
+        Self::connect_for(server, n_clients, wants, true)
     }
 
     /// The same, for a RouteConfiguration.
     pub(super) fn connect_for_routes(server: &Server, n_clients: usize, name: &str) -> Self {
         let wants = Wants { resource_type: ResourceType::RouteConfiguration, names: vec![name.to_owned()] };
-        Self::connect_for(server, n_clients, wants)
+        Self::connect_for(server, n_clients, wants, false)
     }
 
-    fn connect_for(server: &Server, n_clients: usize, wants: Wants) -> Self {
+    fn connect_for(server: &Server, n_clients: usize, wants: Wants, comes_back: bool) -> Self {
         let mut fleet = Self { clients: Vec::new(), next_stream: 1, wants };
         for n in 0..n_clients {
-            fleet.join(server, &format!("node-{n}"));
+            fleet.add(server, &format!("node-{n}"), comes_back);
         }
         fleet.pump(server);
         fleet
     }
 
+    /// A node that has no configuration connects.
     pub(super) fn join(&mut self, server: &Server, node: &str) {
+        self.add(server, node, false);
+    }
+
+    /// A node connects that shows that it has configuration.
+    pub(super) fn come(&mut self, server: &Server, node: &str) {
+        self.add(server, node, true);
+    }
+
+    fn add(&mut self, server: &Server, node: &str, comes_back: bool) {
         let variant = if self.next_stream.is_multiple_of(2) { Variant::Delta } else { Variant::Sotw };
         let stream = StreamId(self.next_stream);
-        self.clients.push(Simulated::connect(server, stream, node, variant, self.wants.clone()));
+        self.clients.push(Simulated::connect(server, stream, node, variant, self.wants.clone(), comes_back));
         self.next_stream += 1;
     }
 
-    /// Ends the stream of a node, and begins another one, which knows nothing.
+    /// Ends the stream of a node, and begins another one, which shows that it has configuration.
     pub(super) fn reconnect(&mut self, server: &Server, node: &str) {
-        let at = self.clients.iter().position(|client| client.node.id == node).unwrap();
-        let rejects = self.clients.swap_remove(at).rejects;
+        let rejects = self.leave(node);
+        self.add(server, node, true);
+        self.clients.last_mut().unwrap().rejects = rejects;
+    }
+
+    /// Ends the process of a node, and starts it again with nothing.
+    pub(super) fn restart(&mut self, server: &Server, node: &str) {
+        let rejects = self.leave(node);
         self.join(server, node);
         self.clients.last_mut().unwrap().rejects = rejects;
+    }
+
+    /// Ends the stream of a node; gives what it rejected.
+    pub(super) fn leave(&mut self, node: &str) -> Option<&'static str> {
+        let at = self.clients.iter().position(|client| client.node.id == node).unwrap();
+        self.clients.swap_remove(at).rejects
     }
 
     /// Lets every client take in and answer what there is for it.
@@ -168,7 +196,14 @@ pub(super) fn newest(server: &Server) -> Option<WaveReport> {
 }
 
 impl Simulated {
-    fn connect(server: &Server, stream: StreamId, node: &str, variant: Variant, wants: Wants) -> Self {
+    fn connect(
+        server: &Server,
+        stream: StreamId,
+        node: &str,
+        variant: Variant,
+        wants: Wants,
+        comes_back: bool,
+    ) -> Self {
         let node = Arc::new(Node::with_id(node));
         let mut client = Client::new(Limits::default());
         client.open(stream, variant, None, stream.0 << 24);
@@ -196,11 +231,13 @@ impl Simulated {
             n_responses: 0,
             rejects: None,
         };
-        simulated.request(Nonce::None, None, true);
+        simulated.request(Nonce::None, None, Some(comes_back));
         simulated
     }
 
-    fn request(&self, response_nonce: Nonce, error_detail: Option<String>, is_first: bool) {
+    /// `first` says of a stream's first request whether the client shows that it has configuration.
+    fn request(&self, response_nonce: Nonce, error_detail: Option<String>, first: Option<bool>) {
+        let (is_first, comes_back) = (first.is_some(), first == Some(true));
         let node = is_first.then(|| Arc::clone(&self.node));
         let type_url = self.wants.resource_type.type_url().to_owned();
         let request = match self.variant {
@@ -208,9 +245,9 @@ impl Simulated {
                 node,
                 type_url,
                 resource_names: self.wants.names.clone(),
+                version_info: if comes_back { "before".to_owned() } else { String::new() },
                 response_nonce,
                 error_detail,
-                ..Default::default()
             }),
             Variant::Delta => {
                 let names =
@@ -220,6 +257,10 @@ impl Simulated {
                     node,
                     type_url,
                     resource_names_subscribe,
+                    initial_resource_versions: comes_back
+                        .then(|| ("left".to_owned(), "before".to_owned()))
+                        .into_iter()
+                        .collect(),
                     response_nonce,
                     error_detail,
                     ..Default::default()
@@ -261,7 +302,7 @@ impl Simulated {
             };
             let nonce = Nonce::Ours(response.nonce);
             if self.rejects.is_some_and(|bad| sent.values().any(|text| text == bad)) {
-                self.request(nonce, Some(format!("{} cannot take it", self.node.id)), false);
+                self.request(nonce, Some(format!("{} cannot take it", self.node.id)), None);
                 continue;
             }
             if self.variant == Variant::Sotw {
@@ -271,7 +312,7 @@ impl Simulated {
                 self.holds.remove(&**name);
             }
             self.holds.extend(sent);
-            self.request(nonce, None, false);
+            self.request(nonce, None, None);
         }
     }
 

@@ -221,7 +221,7 @@ async fn a_paused_rollout_is_still_paused_after_a_restart() {
 
     for n in 0..2 {
         let second = Killable::open(&store, &nothing);
-        let mut fleet = Fleet::connect(&second.server, N_CLIENTS);
+        let mut fleet = Fleet::come_back(&second.server, N_CLIENTS);
         tokio::time::sleep(Duration::from_secs(3_600)).await;
         fleet.pump(&second.server);
         tokio::time::sleep(Duration::from_secs(3_600)).await;
@@ -263,7 +263,7 @@ async fn whoever_pauses_a_rollout_stops_it_until_somebody_resumes_it() {
     first.kill().await;
 
     let second = Killable::open(&store, &nothing);
-    let mut fleet = Fleet::connect(&second.server, N_CLIENTS);
+    let mut fleet = Fleet::come_back(&second.server, N_CLIENTS);
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(newest(&second.server).unwrap().reason.as_deref(), Some("paused by me"));
     // Too many NACKs put it back nevertheless.

@@ -1,0 +1,247 @@
+//! The nodes that waves have reached: remembered from then on, so that those that a change kills count against it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::status::StreamId;
+
+/// The members of the waves so far, by node id. Time is passed in.
+///
+/// A member's clients may be several: a node id can be shared, and is then one member. A client that is away for longer than
+/// [`AWAY_TIME`] is gone; one that comes back without any version is a process that has restarted.
+#[derive(Clone, Debug, Default)]
+pub struct Members(BTreeMap<Arc<str>, Member>);
+
+#[derive(Clone, Debug, Default)]
+struct Member {
+    /// Its clients that are connected.
+    clients: BTreeSet<ClientId>,
+    /// Since when each of the others is away; the earliest first.
+    away: VecDeque<Instant>,
+    /// How often one came back without what it had.
+    n_restarts: u32,
+}
+
+/// One client of a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClientId {
+    /// An ADS stream.
+    Stream(StreamId),
+    /// The streams for single types from one address.
+    Address(Arc<str>),
+}
+
+/// The clients of one node that are connected, each with whether it showed on any stream that it holds configuration.
+pub type Present = BTreeMap<ClientId, bool>;
+
+/// Why a member is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// It is away for longer than [`AWAY_TIME`].
+    Gone,
+    /// It came back without what it had, so often.
+    Restarted(u32),
+}
+
+/// How many members are not as they were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// How many members there are, connected or not.
+    pub n_known: usize,
+    /// How many are away, but not for long enough to be lost.
+    pub n_away: usize,
+    /// How many are gone.
+    pub n_gone: usize,
+    /// How many have restarted.
+    pub n_restarted: usize,
+}
+
+impl Members {
+    /// These nodes, which were connected to the server before it restarted and are still to come back.
+    #[must_use]
+    pub fn remembered(nodes: impl IntoIterator<Item = Arc<str>>, now: Instant) -> Self {
+        let member = Member { away: VecDeque::from([now]), ..Member::default() };
+        Self(nodes.into_iter().map(|node| (node, member.clone())).collect())
+    }
+
+    /// Takes in which members are connected `now`. A node that is not known yet is a member from now on. `is_released` says of a
+    /// member without a connected client whether it is one no longer, because the change does not concern it any more.
+    pub fn look(
+        &mut self,
+        present: BTreeMap<Arc<str>, Present>,
+        is_released: impl Fn(&str) -> bool,
+        now: Instant,
+    ) {
+        self.0.retain(|node, member| {
+            if present.contains_key(node) {
+                return true;
+            }
+            let n_left = std::mem::take(&mut member.clients).len();
+            member.leave(n_left, now);
+            !is_released(node)
+        });
+        for (node, clients) in present {
+            match self.0.get_mut(&node) {
+                Some(member) => member.look(clients, now),
+                None => {
+                    let clients = clients.into_keys().collect();
+                    self.0.insert(node, Member { clients, ..Member::default() });
+                }
+            }
+        }
+    }
+
+    /// Forgets those that are lost `now`: who comes back is a new member.
+    pub fn forgive(&mut self, now: Instant) {
+        self.0.retain(|_, member| match member.loss(now) {
+            Some(Loss::Gone) if member.clients.is_empty() => false,
+            Some(_) => {
+                member.n_restarts = 0;
+                member.away.retain(|since| !is_over(*since, now));
+                true
+            }
+            None => true,
+        });
+    }
+
+    /// How many are not as they were.
+    #[must_use]
+    pub fn losses(&self, now: Instant) -> Losses {
+        let mut losses = Losses { n_known: self.0.len(), ..Losses::default() };
+        for member in self.0.values() {
+            match member.loss(now) {
+                Some(Loss::Gone) => losses.n_gone += 1,
+                Some(Loss::Restarted(_)) => losses.n_restarted += 1,
+                None if !member.away.is_empty() => losses.n_away += 1,
+                None => {}
+            }
+        }
+        losses
+    }
+
+    /// The members that are lost, by node id.
+    pub fn lost(&self, now: Instant) -> impl Iterator<Item = (&Arc<str>, Loss)> {
+        self.0.iter().filter_map(move |(node, member)| Some((node, member.loss(now)?)))
+    }
+
+    /// Whether a node is one.
+    #[must_use]
+    pub fn contains(&self, node: &str) -> bool {
+        self.0.contains_key(node)
+    }
+
+    /// The node ids, in order.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.0.keys()
+    }
+
+    /// When, after `now`, the next one that is away is lost.
+    #[must_use]
+    pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        let ends = self.0.values().flat_map(|member| &member.away).map(|since| *since + AWAY_TIME);
+        ends.filter(|end| *end > now).min()
+    }
+}
+
+impl Member {
+    fn look(&mut self, present: Present, now: Instant) {
+        let n_left = self.clients.iter().filter(|client| !present.contains_key(*client)).count();
+        self.leave(n_left, now);
+        for (client, has_configuration) in &present {
+            if self.clients.contains(client) || self.away.pop_front().is_none() {
+                continue;
+            }
+            if !has_configuration {
+                self.n_restarts = self.n_restarts.saturating_add(1);
+            }
+        }
+        self.clients = present.into_keys().collect();
+    }
+
+    fn leave(&mut self, n_clients: usize, now: Instant) {
+        self.away.extend(std::iter::repeat_n(now, n_clients));
+    }
+
+    fn loss(&self, now: Instant) -> Option<Loss> {
+        if self.n_restarts > 0 {
+            return Some(Loss::Restarted(self.n_restarts));
+        }
+        self.away.front().filter(|since| is_over(**since, now)).map(|_| Loss::Gone)
+    }
+}
+
+fn is_over(since: Instant, now: Instant) -> bool {
+    now >= since + AWAY_TIME
+}
+
+/// How long a member may be away before it is lost: a client that lost its connection comes back sooner.
+pub const AWAY_TIME: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn present(clients: &[(u64, bool)]) -> BTreeMap<Arc<str>, Present> {
+        let clients: Present =
+            clients.iter().map(|(id, has)| (ClientId::Stream(StreamId(*id)), *has)).collect();
+        if clients.is_empty() { BTreeMap::new() } else { BTreeMap::from([("node".into(), clients)]) }
+    }
+
+    #[test]
+    fn who_is_away_for_too_long_or_comes_back_with_nothing_is_lost() {
+        type Look<'a> = (u64, &'a [(u64, bool)]);
+        let rows: [(&str, &[Look<'_>], Option<Loss>); 9] = [
+            ("is there", &[(0, &[(1, false)]), (99, &[(1, false)])], None),
+            ("is away", &[(0, &[(1, false)]), (1, &[]), (10, &[])], None),
+            ("is gone", &[(0, &[(1, false)]), (1, &[]), (11, &[])], Some(Loss::Gone)),
+            (
+                "lost its connection",
+                &[(0, &[(1, false)]), (1, &[]), (2, &[(2, true)]), (99, &[(2, true)])],
+                None,
+            ),
+            ("came back late", &[(0, &[(1, false)]), (1, &[]), (50, &[(2, true)])], None),
+            ("restarted", &[(0, &[(1, false)]), (1, &[]), (2, &[(2, false)])], Some(Loss::Restarted(1))),
+            (
+                "restarts between two looks, again and again",
+                &[(0, &[(1, true)]), (1, &[(2, false)]), (2, &[(3, false)])],
+                Some(Loss::Restarted(2)),
+            ),
+            ("another process with the same id", &[(0, &[(1, true)]), (1, &[(1, true), (2, false)])], None),
+            (
+                "one of two processes restarted",
+                &[(0, &[(1, true), (2, true)]), (1, &[(1, true), (3, false)])],
+                Some(Loss::Restarted(1)),
+            ),
+        ];
+        for (what, looks, expected) in rows {
+            let start = Instant::now();
+            let (mut members, mut now) = (Members::default(), start);
+            for (second, clients) in looks {
+                now = start + Duration::from_secs(*second);
+                members.look(present(clients), |_| false, now);
+            }
+            assert_eq!(members.lost(now).map(|(_, loss)| loss).next(), expected, "{what}");
+            members.forgive(now);
+            assert_eq!(members.losses(now).n_gone + members.losses(now).n_restarted, 0, "{what}");
+        }
+    }
+
+    #[test]
+    fn members_of_before_a_restart_of_the_server_are_expected_back() {
+        let now = Instant::now();
+        let mut members = Members::remembered(["node".into(), "other".into()], now);
+        assert_eq!(members.losses(now), Losses { n_known: 2, n_away: 2, ..Losses::default() });
+        assert_eq!(members.poll_timeout(now), Some(now + AWAY_TIME));
+        members.look(present(&[(1, true)]), |_| false, now);
+        let later = now + AWAY_TIME;
+        assert_eq!(members.losses(later), Losses { n_known: 2, n_gone: 1, ..Losses::default() });
+        assert_eq!(members.poll_timeout(later), None);
+        members.look(present(&[(1, true)]), |node| node == "other", later);
+        assert_eq!(
+            members.losses(later),
+            Losses { n_known: 1, ..Losses::default() },
+            "it is concerned no more"
+        );
+    }
+}
