@@ -211,6 +211,10 @@ fn a_wrong_command_line_is_told_what_would_be_right() {
         ("validate", "<PATH>"),
         ("bootstrap envoy", "--node-id"),
         ("bootstrap grpc --node-id n --delta", "leave out --delta"),
+        ("bootstrap grpc --node-id n --per-type", "leave out --per-type"),
+        ("bootstrap grpc --node-id n --metadata a", "write KEY=VALUE"),
+        ("bootstrap grpc --node-id n --metadata a=1 --metadata a.b=2", "given twice"),
+        ("bootstrap grpc --node-id n --locality a//b", "REGION/ZONE"),
         ("bootstrap envoy --node-id n --xds-address 0.0.0.0:1", "no address to connect to"),
         ("get --node-id n --type clusterz", "clusters"),
         ("nodes --admin https://localhost", "plain http"),
@@ -251,6 +255,13 @@ fn a_bootstrap_for_envoy_holds_what_it_needs() {
     assert_eq!(delta["dynamic_resources"]["ads_config"]["set_node_on_first_message_only"], true);
     assert_eq!(delta["static_resources"]["clusters"][0]["type"], "STRICT_DNS");
     assert_eq!(delta["admin"]["address"]["socket_address"]["port_value"], 0);
+    let per_type =
+        bootstrap("--per-type --delta --namespace shop --metadata rack.row=7 --locality eu --zone a");
+    let source = &per_type["dynamic_resources"]["lds_config"]["api_config_source"];
+    assert_eq!(source["api_type"], "DELTA_GRPC");
+    assert_eq!(per_type["dynamic_resources"]["cds_config"]["api_config_source"], *source);
+    assert_eq!(per_type["node"]["metadata"], serde_json::json!({"NAMESPACE": "shop", "rack": {"row": 7}}));
+    assert_eq!(per_type["node"]["locality"], serde_json::json!({"region": "eu", "zone": "a"}));
     let silent = bootstrap("--no-load-reports");
     assert_eq!(silent["cluster_manager"], Value::Null);
 }
@@ -265,7 +276,15 @@ fn a_bootstrap_for_grpc_holds_what_it_needs() {
     assert_eq!(bootstrap["xds_servers"][0]["server_features"][0], "xds_v3");
     assert_eq!(bootstrap["xds_servers"][0]["channel_creds"][0]["type"], "insecure");
     assert_eq!(bootstrap["node"]["id"], "n");
-    assert!(bootstrap["node"]["locality"].is_object());
+    assert_eq!(bootstrap["node"]["locality"], serde_json::json!({"region": "default", "zone": "default"}));
+    let template = "grpc/server?xds.resource.listening_address=%s";
+    assert_eq!(bootstrap["server_listener_resource_name_template"], template);
+    let (_, stdout, _) =
+        outcome(dir.path(), "bootstrap grpc --node-id n --metadata stage=test --locality eu/b/rack1");
+    let bootstrap: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(bootstrap["node"]["metadata"]["stage"], "test");
+    let locality = serde_json::json!({"region": "eu", "zone": "b", "sub_zone": "rack1"});
+    assert_eq!(bootstrap["node"]["locality"], locality);
 }
 
 #[test]

@@ -19,12 +19,28 @@ pub(crate) struct BootstrapArgs {
     /// The cluster that the client says it belongs to
     #[arg(long, value_name = "NAME", default_value = "default")]
     cluster: String,
+    /// Metadata of the node, by which node groups select; dots in KEY lead into objects; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    metadata: Vec<Metadata>,
+    /// The namespace of the client, whose consumer routes of the mesh it gets (the metadata NAMESPACE)
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// Where the client runs: REGION, REGION/ZONE or REGION/ZONE/SUB_ZONE
+    #[arg(long, value_name = "PLACE")]
+    locality: Option<Locality>,
+    /// The zone of the client, where --locality says none
+    #[arg(long, value_name = "ZONE")]
+    zone: Option<String>,
     /// Where the client finds the server
     #[arg(long, env = "XDS_SERVER_XDS_ADDRESS", value_name = "HOST:PORT", default_value = "127.0.0.1:18000")]
     xds_address: HostPort,
     /// Use the incremental variant of the protocol (Envoy only)
     #[arg(long)]
     delta: bool,
+    /// Fetch clusters and listeners on a stream for each type; what these refer to comes as they say, over ADS if they are made of
+    /// documents (Envoy only)
+    #[arg(long)]
+    per_type: bool,
     /// The port of Envoy's own admin interface on 127.0.0.1; with 0, Envoy chooses and logs it (Envoy only)
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     admin_port: u16,
@@ -39,6 +55,83 @@ enum Client {
     Envoy,
     /// A proxyless gRPC client: GRPC_XDS_BOOTSTRAP=FILE
     Grpc,
+}
+
+/// One value of the metadata of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Metadata {
+    /// The names on the way to it; at least one, none empty.
+    path: Vec<String>,
+    value: Value,
+}
+
+impl FromStr for Metadata {
+    type Err = String;
+
+    /// Numbers, `true` and `false` are what they look like, as in the selector of a node group; everything else is a text.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, value) = text.split_once('=').ok_or("write KEY=VALUE")?;
+        let path: Vec<String> = key.split('.').map(str::to_owned).collect();
+        if path.iter().any(String::is_empty) {
+            return Err(format!("`{key}` is no key: write names, with dots between them"));
+        }
+        let parsed: Option<Value> = serde_json::from_str(value).ok();
+        let scalar = parsed.filter(|parsed| parsed.is_number() || parsed.is_boolean());
+        Ok(Self { path, value: scalar.unwrap_or_else(|| value.into()) })
+    }
+}
+
+/// Where a client runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Locality {
+    region: String,
+    zone: Option<String>,
+    sub_zone: Option<String>,
+}
+
+impl FromStr for Locality {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split('/').collect();
+        let (region, rest) = parts.split_first().ok_or("write REGION/ZONE")?;
+        if parts.len() > 3 || parts.iter().any(|part| part.is_empty()) {
+            return Err("write REGION, REGION/ZONE or REGION/ZONE/SUB_ZONE".to_owned());
+        }
+        let part = |index: usize| rest.get(index).map(|part| (*part).to_owned());
+        Ok(Self { region: (*region).to_owned(), zone: part(0), sub_zone: part(1) })
+    }
+}
+
+/// The node as the client shall tell of itself. `default` is the place of a client that says none, if it must have one.
+fn node(args: &BootstrapArgs, default: Option<&str>) -> Result<Value, Failure> {
+    let mut node = json!({"id": args.node_id, "cluster": args.cluster});
+    let region = args.locality.as_ref().map(|locality| locality.region.as_str()).or(default);
+    let of_locality = args.locality.as_ref().and_then(|locality| locality.zone.as_deref());
+    let zone = of_locality.or(args.zone.as_deref()).or(default);
+    let sub_zone = args.locality.as_ref().and_then(|locality| locality.sub_zone.as_deref());
+    for (field, value) in [("region", region), ("zone", zone), ("sub_zone", sub_zone)] {
+        if let Some(value) = value {
+            node["locality"][field] = value.into();
+        }
+    }
+    if let Some(namespace) = &args.namespace {
+        node["metadata"]["NAMESPACE"] = namespace.as_str().into();
+    }
+    for Metadata { path, value } in &args.metadata {
+        let mut at = &mut node["metadata"];
+        for name in path {
+            if !at.is_null() && !at.is_object() {
+                let key = path.join(".");
+                return Err(Failure::Usage(format!(
+                    "the metadata {key} is given twice, as a value and as an object"
+                )));
+            }
+            at = &mut at[name.as_str()];
+        }
+        *at = value.clone();
+    }
+    Ok(node)
 }
 
 /// An address to connect to: a name or an IP address, and a port.
@@ -92,19 +185,34 @@ impl std::fmt::Display for HostPort {
 
 pub(crate) fn run(args: &BootstrapArgs) -> Result<(), Failure> {
     let bootstrap = match args.client {
-        Client::Envoy => envoy(args),
+        Client::Envoy => envoy(args, &node(args, None)?),
+        Client::Grpc if args.per_type => {
+            return Err(Failure::Usage("gRPC clients speak ADS only: leave out --per-type".to_owned()));
+        }
         Client::Grpc if args.delta => {
             return Err(Failure::Usage(
                 "no gRPC client speaks the incremental variant: leave out --delta".to_owned(),
             ));
         }
-        Client::Grpc => grpc(args),
+        // grpc-js fails every call of a node without a locality.
+        Client::Grpc => grpc(args, &node(args, Some("default"))?),
     };
     output::print(&format!("{bootstrap:#}\n"))
 }
 
-fn envoy(args: &BootstrapArgs) -> Value {
-    let ads = json!({"ads": {}, "resource_api_version": "V3"});
+fn envoy(args: &BootstrapArgs, node: &Value) -> Value {
+    let grpc_service = json!({"envoy_grpc": {"cluster_name": XDS_CLUSTER}});
+    let stream = json!({
+        "api_type": if args.delta { "DELTA_GRPC" } else { "GRPC" },
+        "transport_api_version": "V3",
+        "grpc_services": [grpc_service],
+        // Else Envoy repeats its node, 61 kB, in every request.
+        "set_node_on_first_message_only": true,
+    });
+    let source = match args.per_type {
+        true => json!({"api_config_source": stream, "resource_api_version": "V3"}),
+        false => json!({"ads": {}, "resource_api_version": "V3"}),
+    };
     let address = |host: &str, port: u16| json!({"socket_address": {"address": host, "port_value": port}});
     let endpoint = json!({"endpoint": {"address": address(&args.xds_address.host, args.xds_address.port)}});
     let http2 = json!({
@@ -114,20 +222,13 @@ fn envoy(args: &BootstrapArgs) -> Value {
             "connection_keepalive": {"interval": "30s", "timeout": "5s"},
         }},
     });
-    let grpc_service = json!({"envoy_grpc": {"cluster_name": XDS_CLUSTER}});
     let mut bootstrap = json!({
-        "node": {"id": args.node_id, "cluster": args.cluster},
+        "node": node,
         "admin": {"address": address("127.0.0.1", args.admin_port)},
         "dynamic_resources": {
-            "ads_config": {
-                "api_type": if args.delta { "DELTA_GRPC" } else { "GRPC" },
-                "transport_api_version": "V3",
-                "grpc_services": [grpc_service],
-                // Else Envoy repeats its node, 61 kB, in every request.
-                "set_node_on_first_message_only": true,
-            },
-            "cds_config": ads,
-            "lds_config": ads,
+            "ads_config": stream,
+            "cds_config": source,
+            "lds_config": source,
         },
         "static_resources": {"clusters": [{
             "name": XDS_CLUSTER,
@@ -151,15 +252,16 @@ fn envoy(args: &BootstrapArgs) -> Value {
     bootstrap
 }
 
-fn grpc(args: &BootstrapArgs) -> Value {
+fn grpc(args: &BootstrapArgs, node: &Value) -> Value {
     json!({
         "xds_servers": [{
             "server_uri": args.xds_address.to_string(),
             "channel_creds": [{"type": "insecure"}],
             "server_features": ["xds_v3"],
         }],
-        // grpc-js fails every call of a node without a locality.
-        "node": {"id": args.node_id, "cluster": args.cluster, "locality": {"region": "default", "zone": "default"}},
+        "node": node,
+        // Servers find their Listener by it (gRFC A36); clients do not look at it.
+        "server_listener_resource_name_template": "grpc/server?xds.resource.listening_address=%s",
     })
 }
 
