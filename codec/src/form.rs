@@ -52,6 +52,9 @@ pub(crate) const OWN_API_VERSION: &str = "xds-server.io/v1";
 /// The kinds of SMI, whose specification shows them without an `apiVersion`; no other API has kinds of these names.
 const KINDS_WITHOUT_VERSION: [&str; 2] = ["TrafficSplit", "HTTPRouteGroup"];
 
+/// The sections of a native document, each with objects by name; lists of resources by type are lists.
+const NATIVE_SECTIONS: [&str; 3] = ["listeners", "routes", "backends"];
+
 /// Splits a document into its pieces, in the order of the text.
 pub(crate) fn split<'t>(tree: Node<'t>, pieces: Pieces<'_, 't>) {
     match tree.value() {
@@ -85,6 +88,11 @@ fn split_object<'t>(tree: Node<'t>, entries: Entries<'t>, pieces: Pieces<'_, 't>
     }
     if tree.get("resource").is_some() {
         return pieces(Piece::Resource { tree, expected: Expected::Nothing });
+    }
+    if NATIVE_SECTIONS.into_iter().any(|section| tree.get(section).is_some_and(Node::is_object)) {
+        let text = "the document has no `version`; with listeners, routes or backends by name it is of the native form";
+        let finding = Finding::error("missing-version", &Path::Root, text);
+        return pieces(Piece::Bad { tree, finding: finding.suggest(Some("version: xds-server/v1")) });
     }
     split_lists(tree, entries, pieces);
 }

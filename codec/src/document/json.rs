@@ -257,6 +257,9 @@ impl Reader<'_> {
     fn unexpected(&self, expected: &str) -> SyntaxProblem {
         let message = match self.peek() {
             None => format!("the file ends where {expected} is expected"),
+            Some(found @ ('/' | '#')) => {
+                format!("expected {expected}, found {found:?}; JSON has no comments, but YAML has, after `#`")
+            }
             Some(found) => format!("expected {expected}, found {found:?}"),
         };
         SyntaxProblem::new("syntax", self.position, message)

@@ -219,8 +219,14 @@ impl<'t> Value<'t> {
 
     /// A duration of the Gateway API (GEP-2257): `1h30m`, `10s`, `500ms`; one to four parts of at most five digits.
     pub(crate) fn duration(&self, reader: &mut Reader) -> Option<Duration> {
+        if let TreeValue::Number(number) = self.tree.value() {
+            return without_unit(&number.to_string(), &self.spot, reader);
+        }
         let text = self.text(reader)?;
         let duration = parse_duration(text);
+        if duration.is_none() && text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
+            return without_unit(text, &self.spot, reader);
+        }
         if duration.is_none() {
             let message = format!("{} is no duration; write it as in `1h30m`, `10s` or `500ms`", echo(text));
             reader.error("bad-duration", &self.spot, message);
@@ -333,6 +339,16 @@ impl<'t> Object<'t> {
             reader.push(severity, "unknown-field", &spot, message, suggestion);
         }
     }
+}
+
+/// Refuses a duration that is only a number; seconds are the most likely unit.
+fn without_unit(number: &str, spot: &Spot, reader: &mut Reader) -> Option<Duration> {
+    let message =
+        format!("{number} is no duration: it has no unit; write it as in `1h30m`, `10s` or `500ms`");
+    let meant = format!("{number}s");
+    let meant = Some(&*meant).filter(|meant| parse_duration(meant).is_some());
+    reader.suggest("bad-duration", spot, message, meant);
+    None
 }
 
 /// `1h30m` and the like; `None` for anything else.

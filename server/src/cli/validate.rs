@@ -276,8 +276,9 @@ fn origin_of(origin: &Origin) -> Place {
 
 fn nothing_found(args: &ValidateArgs) -> Diagnostic {
     let paths: Vec<String> = args.files.paths.iter().map(|path| path.display().to_string()).collect();
-    let message = format!("no *.yaml, *.yml or *.json in {}", paths.join(", "));
-    diagnostic(Severity::Warning, "no-files", nowhere(), message)
+    let message =
+        format!("there is no *.yaml, *.yml or *.json in {}; hidden files are not read", paths.join(", "));
+    diagnostic(Severity::Error, "no-files", nowhere(), message)
 }
 
 fn nowhere() -> Place {

@@ -291,7 +291,15 @@ impl Walking<'_> {
             Ok(_) => fault(self.walk, path, "not a regular file"),
             // A file that was removed since the directory was read is gone; a link that leads nowhere is a fault.
             Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_err() => {}
-            Err(error) if is_wanted => fault(self.walk, path, &describe(&error)),
+            Err(error) if is_wanted => {
+                let message = match self.walk.links.get(path) {
+                    Some(target) if error.kind() == io::ErrorKind::NotFound => {
+                        format!("the link leads to {}, and nothing is there", target.display())
+                    }
+                    Some(_) | None => describe(&error),
+                };
+                fault(self.walk, path, &message);
+            }
             Err(_) => {}
         }
     }

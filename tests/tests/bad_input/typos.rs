@@ -121,6 +121,34 @@ async fn a_typo_in_a_route_document_is_told_with_what_was_meant_and_changes_noth
 }
 
 #[tokio::test]
+async fn what_is_easily_got_wrong_is_told_with_what_would_be_right() -> Result<()> {
+    let dir = ConfigDir::new()?;
+    std::os::unix::fs::symlink("/nowhere", dir.path().join("dangling.yaml"))?;
+    dir.write("comment.json", "// ours\n{\"resources\": []}\n")?;
+    dir.write("no-version.yaml", "routes:\n  a: {to: b}\nbackends:\n  b: 127.0.0.1:80\n")?;
+    dir.write(
+        "unit.yaml",
+        "version: xds-server/v1\nroutes:\n  a: {to: b, timeout: 5}\nbackends:\n  b: 127.0.0.1:80\n",
+    )?;
+    let path = dir.path().to_string_lossy().into_owned();
+    let output = xds_server().await?.args(["validate", &path]).output().await?;
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    for expected in [
+        "comment.json:1:1: error[syntax] expected a value, found '/'; JSON has no comments, but YAML has, after `#`",
+        "dangling.yaml: error[unreadable-path] the link leads to /nowhere, and nothing is there",
+        "no-version.yaml:1:1: error[missing-version] the document has no `version`",
+        "unit.yaml:3:23: error[bad-duration] routes[\"a\"].timeout: 5 is no duration: it has no unit",
+        "did you mean `5s`?",
+    ] {
+        ensure!(told.contains(expected), "{expected:?} is not in\n{told}");
+    }
+    let empty = ConfigDir::new()?;
+    let output = xds_server().await?.arg("validate").arg(empty.path()).output().await?;
+    ensure!(output.status.code() == Some(1), "an empty directory is validated: {:?}", output.status);
+    Ok(())
+}
+
+#[tokio::test]
 async fn unknown_fields_of_kubernetes_kinds_are_warnings_if_told_so() -> Result<()> {
     let dir = ConfigDir::new()?;
     dir.write(

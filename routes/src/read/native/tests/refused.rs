@@ -58,7 +58,7 @@ const ROUTES: &[(&str, &str, &str)] = &[
     ("{to: b, match: {fraction: 101%}}", "bad-share", ".match.fraction"),
     ("{to: b, mirror: {c: 5}}", "bad-share", ".mirror[\"c\"]"),
     ("{to: b, mirror: {c: 5%, default/c: 5%}}", "duplicate-name", ".mirror[\"default/c\"]"),
-    ("{to: b, timeout: 5}", "wrong-type", ".timeout"),
+    ("{to: b, timeout: 5}", "bad-duration", ".timeout"),
     ("{to: b, timeout: 1.5s}", "bad-duration", ".timeout"),
     ("{to: b, timeout: 1s, attempt_timeout: 2s}", "out-of-range", ".attempt_timeout"),
     ("{to: b, retry: {attempts: 2}}", "missing-field", ".retry"),
