@@ -379,7 +379,6 @@ fn what_exists_is_asked_for_again_and_again_without_an_ack() {
 /// How long it takes for 100,000 names: `cargo test --release -p xds-session --lib -- --ignored --nocapture measure`.
 #[test]
 #[ignore = "measures, and claims nothing"]
-#[expect(clippy::print_stdout, reason = "that is what it is for")]
 fn measure_100_000_names() {
     const N: usize = 100_000;
     let timed = |what: &str, work: &mut dyn FnMut()| {
