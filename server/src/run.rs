@@ -29,7 +29,7 @@ use crate::metrics::{Metrics, PublicationSource};
 use crate::rollouts::{self, Rollouts};
 use crate::source::timing::Timing;
 use crate::source::watch::{FileSource, FileSourceHandle};
-use crate::source::{self, Confirmation};
+use crate::source::{self, Asked};
 
 /// Serves until SIGTERM or SIGINT, then ends in good order.
 ///
@@ -274,8 +274,8 @@ impl Parts {
         let reload = handle.clone();
         self.control.set_reload(Arc::new(move |confirm| {
             let reload = reload.clone();
-            let confirmation = if confirm { Confirmation::Confirmed } else { Confirmation::Automatic };
-            Box::pin(async move { reload.reload(confirmation).await })
+            let asked = if confirm { Asked::Confirmed } else { Asked::Plainly };
+            Box::pin(async move { reload.reload(asked).await })
         }));
         Ok(Some((files, handle)))
     }
@@ -285,7 +285,7 @@ impl Parts {
         let control = self.control.clone();
         let publisher = Arc::clone(&self.publisher);
         let metrics = Arc::clone(&self.metrics);
-        Box::new(move |load, confirmation| -> BoxFuture<'static, _> {
+        Box::new(move |load, asked| -> BoxFuture<'static, _> {
             let control = control.clone();
             let publisher = Arc::clone(&publisher);
             let metrics = Arc::clone(&metrics);
@@ -294,10 +294,7 @@ impl Parts {
                     file.diagnostics.iter().any(xds_codec::Diagnostic::is_error)
                 };
                 metrics.file_errors(load.files.values().filter(has_error).count());
-                let outcome = match confirmation {
-                    Confirmation::Automatic => control.load_files(load).await,
-                    Confirmation::Confirmed => control.confirm_files(load).await,
-                };
+                let outcome = control.take_files(load, asked).await;
                 metrics.ready(publisher.is_loaded() && control.not_ready().is_empty());
                 outcome
             })

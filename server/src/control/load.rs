@@ -27,7 +27,7 @@ use super::wave::{self, Wave};
 use super::weights::{Objects, Resting};
 use super::write::{Label, MAX_ATTEMPTS};
 use super::{Shared, check, documents, observed, revision_of, weights};
-use crate::source::FileLoad;
+use crate::source::{Asked, FileLoad};
 
 /// The watched files by path.
 type Files = BTreeMap<Arc<str>, FileStatus>;
@@ -64,11 +64,11 @@ struct Step {
 }
 
 impl Shared {
-    /// Takes in a load; `is_confirmed` if it may remove whatever it wants.
+    /// Takes in a load.
     pub(crate) async fn load(
         self: &Arc<Self>,
         load: FileLoad,
-        is_confirmed: bool,
+        asked: Asked,
     ) -> Result<ReloadOutcome, WriteError> {
         let _changing = self.changing.lock().await;
         let FileLoad { layer, documents, files, is_complete } = load;
@@ -82,26 +82,30 @@ impl Shared {
             self.show(&files, vec![], held);
             return Ok(outcome);
         }
-        outcome.held = if is_confirmed { None } else { self.mass_removal(&before, &base) };
+        outcome.held = if asked == Asked::Confirmed { None } else { self.mass_removal(&before, &base) };
         if outcome.held.is_some() {
             self.show(&files, vec![], outcome.held.clone());
             return Ok(outcome);
         }
-        let served = self.serve(&before, base, &files, &mut outcome).await;
-        if served.is_err() {
-            self.show(&files, vec![], None);
+        let served = self.serve(base.clone(), &files, &mut outcome).await;
+        match served {
+            Ok(true) if asked != Asked::ByNobody => {
+                outcome.difference = self.difference_aside(before, base).await?;
+            }
+            Ok(_) => {}
+            Err(_) => self.show(&files, vec![], None),
         }
-        served.map(|()| outcome)
+        served.map(|_| outcome)
     }
 
-    /// Makes a load the base and publishes it, unless it is refused, and shows the files as they are then.
+    /// Makes a load the base and publishes it, unless it is refused, and shows the files as they are then. Returns whether it
+    /// is served.
     async fn serve(
         self: &Arc<Self>,
-        before: &World,
         base: Base,
         files: &Files,
         outcome: &mut ReloadOutcome,
-    ) -> Result<(), WriteError> {
+    ) -> Result<bool, WriteError> {
         for _ in 0..MAX_ATTEMPTS {
             let caught_up = self.catch_up().await;
             let world = self.state().world();
@@ -117,18 +121,27 @@ impl Shared {
             if self.options.strict && !doubts.is_empty() {
                 outcome.n_errors += doubts.len();
                 self.refuse(files, doubts);
-                return Ok(());
+                return Ok(false);
             }
             let show = || self.show(files, doubts.clone(), None);
             if self.try_load(&world, step, show).await {
                 self.solved("files");
                 self.note(files, &doubts);
                 outcome.revision = self.state().revision;
-                outcome.difference = self.difference(before, &base);
-                return Ok(());
+                return Ok(true);
             }
         }
         Err(WriteError::Store(Arc::new(CommitError::Conflict { head: self.parts.store.head() })))
+    }
+
+    async fn difference_aside(
+        self: &Arc<Self>,
+        before: World,
+        base: Base,
+    ) -> Result<Vec<ChangedObject>, WriteError> {
+        let shared = Arc::clone(self);
+        let difference = tokio::task::spawn_blocking(move || shared.difference(&before, &base)).await;
+        difference.map_err(|_| WriteError::Closed)
     }
 
     /// What a load has changed: what the files say, and what is generated from documents.

@@ -58,7 +58,7 @@ use self::documents::Said;
 use self::observed::Observed;
 use self::state::State;
 use self::wave::Wave;
-use crate::source::FileLoad;
+use crate::source::{Asked, FileLoad};
 
 /// How changes are judged.
 #[derive(Clone, Debug, Default)]
@@ -188,22 +188,13 @@ impl Control {
 
     /// Makes `load` what the files give. The first complete one also makes the server ready.
     ///
-    /// Nothing is done if nothing changed. A load that removes too much is held back (`--hold-mass-removal`).
+    /// Nothing is done if nothing changed. A load that removes too much is held back (`--hold-mass-removal`), unless it is confirmed.
     ///
     /// # Errors
     ///
     /// Never because of the files' contents; a store that fails is a problem, and the files are served nevertheless.
-    pub async fn load_files(&self, load: FileLoad) -> Result<ReloadOutcome, WriteError> {
-        self.detached(|control| async move { control.shared.load(load, false).await }).await
-    }
-
-    /// The same, without holding anything back.
-    ///
-    /// # Errors
-    ///
-    /// As [`load_files`](Self::load_files).
-    pub async fn confirm_files(&self, load: FileLoad) -> Result<ReloadOutcome, WriteError> {
-        self.detached(|control| async move { control.shared.load(load, true).await }).await
+    pub async fn take_files(&self, load: FileLoad, asked: Asked) -> Result<ReloadOutcome, WriteError> {
+        self.detached(move |control| async move { control.shared.load(load, asked).await }).await
     }
 
     /// Takes in what others commit to the same store, until the store is closed.

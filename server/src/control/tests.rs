@@ -26,7 +26,7 @@ use serde_json::json;
 use tokio::sync::broadcast;
 use xds_api::acks::{Acks, view_key_of_group};
 use xds_api::handle::{
-    Control as _, Event, FileObject, FileStatus, Write, WriteError, WriteOptions, WriteOutcome,
+    Control as _, Event, FileObject, FileStatus, ReloadOutcome, Write, WriteError, WriteOptions, WriteOutcome,
 };
 use xds_cache::layer::{LayerGroup, Resources};
 use xds_cache::{
@@ -38,7 +38,7 @@ use xds_store::Store;
 
 use self::store::MemoryStore;
 use super::{Control, Options, Parts};
-use crate::source::FileLoad;
+use crate::source::{Asked, FileLoad};
 
 /// A control with all that it stands on.
 struct Server {
@@ -149,6 +149,18 @@ fn delete(name: &str, resource: &str) -> Write {
 }
 
 /// A load with these clusters by group, each in a line of its own.
+impl Control {
+    /// Takes in files for somebody who asks for what differs.
+    async fn load_files(&self, load: FileLoad) -> Result<ReloadOutcome, WriteError> {
+        self.take_files(load, Asked::Plainly).await
+    }
+
+    /// Takes in files without holding anything back.
+    async fn confirm_files(&self, load: FileLoad) -> Result<ReloadOutcome, WriteError> {
+        self.take_files(load, Asked::Confirmed).await
+    }
+}
+
 fn load(groups: &[(&str, &[(&str, &str)])]) -> FileLoad {
     load_at(groups, 1)
 }

@@ -32,11 +32,13 @@ pub struct FileLoad {
     pub is_complete: bool,
 }
 
-/// Who wants a load to be published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Confirmation {
-    /// Nobody in particular: one that removes too much is held back.
-    Automatic,
-    /// Somebody who knows what it removes.
+/// Who wants a load to be published, the most insistent last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Asked {
+    /// Nobody: the files changed. What differs is not compared, and a load that removes too much is held back.
+    ByNobody,
+    /// Somebody, who gets the difference. A load that removes too much is held back.
+    Plainly,
+    /// Somebody who knows what the load removes.
     Confirmed,
 }

@@ -20,7 +20,7 @@ use crate::source::load::{Loaded, Options, State, load, persist};
 use crate::source::read::{ReadOptions, Reader};
 use crate::source::timing::{Pace, Removals, Step, Timing};
 use crate::source::walk::Walk;
-use crate::source::{Confirmation, FileLoad};
+use crate::source::{Asked, FileLoad};
 use crate::telemetry::chain;
 
 /// What the files are read with.
@@ -49,7 +49,7 @@ pub type Saved = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
 /// Takes in a load; answered when it is published, or refused.
 pub type Deliver =
-    Box<dyn FnMut(FileLoad, Confirmation) -> BoxFuture<'static, Result<ReloadOutcome, WriteError>> + Send>;
+    Box<dyn FnMut(FileLoad, Asked) -> BoxFuture<'static, Result<ReloadOutcome, WriteError>> + Send>;
 
 /// The watched files. Does nothing until it is [run](Self::run).
 #[derive(Debug)]
@@ -106,7 +106,7 @@ enum Request {
     /// Look soon.
     Look,
     /// Look now, and answer.
-    Reload(Confirmation, oneshot::Sender<Result<ReloadOutcome, WriteError>>),
+    Reload(Asked, oneshot::Sender<Result<ReloadOutcome, WriteError>>),
     /// Do nothing any more.
     Stop,
 }
@@ -114,7 +114,7 @@ enum Request {
 #[derive(Debug)]
 struct Waiting {
     since: Instant,
-    confirmation: Confirmation,
+    asked: Asked,
     answer: oneshot::Sender<Result<ReloadOutcome, WriteError>>,
     /// What the first load for this request gave.
     first: Option<ReloadOutcome>,
@@ -128,9 +128,9 @@ impl FileSourceHandle {
     /// # Errors
     ///
     /// [`WriteError::Closed`] if the source has stopped; else what the publication said.
-    pub async fn reload(&self, confirmation: Confirmation) -> Result<ReloadOutcome, WriteError> {
+    pub async fn reload(&self, asked: Asked) -> Result<ReloadOutcome, WriteError> {
         let (answer, answered) = oneshot::channel();
-        self.requests.send(Request::Reload(confirmation, answer)).await.map_err(|_| WriteError::Closed)?;
+        self.requests.send(Request::Reload(asked, answer)).await.map_err(|_| WriteError::Closed)?;
         answered.await.map_err(|_| WriteError::Closed)?
     }
 
@@ -212,7 +212,7 @@ impl FileSource {
                     () = sleep_until(self.pace.deadline().into()) => {}
                     request = self.requests.recv() => match request {
                         Some(Request::Look) => self.pace.handle_request(),
-                        Some(Request::Reload(confirmation, answer)) => self.handle_reload(confirmation, answer),
+                        Some(Request::Reload(asked, answer)) => self.handle_reload(asked, answer),
                         Some(Request::Stop) | None => return Ok(()),
                     },
                 },
@@ -220,13 +220,9 @@ impl FileSource {
         }
     }
 
-    fn handle_reload(
-        &mut self,
-        confirmation: Confirmation,
-        answer: oneshot::Sender<Result<ReloadOutcome, WriteError>>,
-    ) {
+    fn handle_reload(&mut self, asked: Asked, answer: oneshot::Sender<Result<ReloadOutcome, WriteError>>) {
         self.pace.handle_request();
-        self.waiting.push(Waiting { since: Instant::now(), confirmation, answer, first: None });
+        self.waiting.push(Waiting { since: Instant::now(), asked, answer, first: None });
     }
 
     /// Walks, and takes a difference for an event that the kernel did not tell of.
@@ -278,12 +274,8 @@ impl FileSource {
             log_summary(&load);
         }
         self.delivered = Some(load.clone());
-        let is_confirmed = |waiting: &Waiting| waiting.confirmation == Confirmation::Confirmed;
-        let confirmation = match self.waiting.iter().any(is_confirmed) {
-            true => Confirmation::Confirmed,
-            false => Confirmation::Automatic,
-        };
-        let outcome = deliver(load, confirmation).await;
+        let asked = self.waiting.iter().map(|waiting| waiting.asked).max().unwrap_or(Asked::ByNobody);
+        let outcome = deliver(load, asked).await;
         if let Err(error) = &outcome {
             tracing::error!(%error, "the files were read, but not published");
         }

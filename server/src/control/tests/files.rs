@@ -366,3 +366,20 @@ async fn a_write_against_an_old_state_of_the_files_is_not_refused_for_it() {
 fn put_all(name: &str) -> Write {
     replace(name, &[("o", "1")])
 }
+
+/// What differs is made of both contents as JSON, many times as large; nobody waits for it when files just changed.
+#[tokio::test]
+async fn what_differs_is_compared_only_for_whoever_asked() {
+    let server = Server::with_files(&MemoryStore::new());
+    let clusters = |value: &'static str| [("a", value)];
+    for (n, (asked, expected)) in
+        [(Asked::ByNobody, 0), (Asked::Plainly, 1), (Asked::Confirmed, 1), (Asked::ByNobody, 0)]
+            .into_iter()
+            .enumerate()
+    {
+        let value = ["1", "2", "3", "4"][n];
+        let outcome = server.control.take_files(load(&[("g", &clusters(value))]), asked).await.unwrap();
+        assert_eq!(outcome.difference.len(), expected, "{asked:?}: {:?}", outcome.difference);
+        assert_eq!(outcome.revision, Revision(n as u64 + 1));
+    }
+}

@@ -195,7 +195,7 @@ async fn pitfall_71_a_file_that_is_truncated_and_then_written_is_never_empty() {
         if value % 4 == 0 {
             // Even if somebody looks right then.
             let handle = world.handle.clone().unwrap();
-            handle.reload(Confirmation::Automatic).await.unwrap();
+            handle.reload(Asked::Plainly).await.unwrap();
         }
         fs::write(&path, text("a", value)).unwrap();
         world.wait_for("a", value).await;
@@ -288,7 +288,7 @@ async fn a_reload_waits_for_what_it_removes() {
     fs::remove_file(world.root().join("b.yaml")).unwrap();
     let handle = world.handle.clone().unwrap();
     // Whether or not the kernel has told of it by now.
-    handle.reload(Confirmation::Automatic).await.unwrap();
+    handle.reload(Asked::Plainly).await.unwrap();
     assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
     assert_eq!(world.deliveries.borrow().last().map(|load| value_of(load, "b")), Some(None));
 }
@@ -345,7 +345,7 @@ async fn a_source_that_is_told_to_stop_ends_whoever_else_has_a_handle() {
     let handle = world.handle.clone().unwrap();
     handle.stop().await;
     timeout(PATIENCE, world.task).await.unwrap().unwrap().unwrap();
-    assert!(matches!(handle.reload(Confirmation::Automatic).await, Err(WriteError::Closed)));
+    assert!(matches!(handle.reload(Asked::Plainly).await, Err(WriteError::Closed)));
     handle.look();
 }
 
