@@ -82,7 +82,10 @@ fn what_the_api_refuses_is_refused() {
         ("{cookie: {path: '/; Domain=x'}}", "is no path of a cookie: it begins with `/` and has no `;`"),
         ("{cookie: {lifetimeType: Forever}}", "\"Forever\" is none of Session, Permanent"),
         ("{type: Address}", "\"Address\" is none of Cookie, Header"),
-        ("{absoluteTimeout: 1}", "absoluteTimeout: 1 is no duration: it has no unit"),
+        (
+            "{absoluteTimeout: 1}",
+            "absoluteTimeout: 1 is no duration: it has no unit; write it as in `1h30m`, `10s` or `500ms`",
+        ),
     ];
     for (session, error) in table {
         expect(&with_session(session), error);

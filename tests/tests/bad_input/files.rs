@@ -107,7 +107,7 @@ const CASES: [Case; 13] = [
         breaks: |file| replace_by_link(file, "nowhere"),
         code: "unreadable-path",
         place: None,
-        detail: "there is no such file or directory",
+        detail: "the link leads to nowhere, and nothing is there",
         suggestion: None,
     },
     Case {
