@@ -107,6 +107,16 @@ async fn reports_that_cannot_be_true_decide_nothing_and_weights_stay() -> Result
     let id = start(server, &fields).await?;
     let path = format!("/v1/rollouts/{id}");
     server.wait_json(&path, |one| one["step"] == 1).await?;
+    // A report that passes a limit counts for nothing and ends its own stream.
+    let mut large = Reports::open(server, hello("large")).await?;
+    large.next().await?;
+    large.send(vec![stats(CANARY, 50, 50), stats(&"x".repeat(5_000), 0, 1_000)]).await?;
+    let refused = loop {
+        if let Err(status) = large.next().await {
+            break status;
+        }
+    };
+    ensure!(format!("{refused:?}").contains("4096"), "{refused:?}");
     // This client never asked for any configuration.
     let mut stream = Reports::open(server, hello("stranger")).await?;
     let asked = stream.next().await?;
@@ -121,7 +131,6 @@ async fn reports_that_cannot_be_true_decide_nothing_and_weights_stay() -> Result
         stats(CANARY, 0, 2_000_000_000_000),
         without_interval,
         stats("", 0, 1_000),
-        stats(&"x".repeat(5_000), 0, 1_000),
     ];
     let n_left_out = hostile.len() - 1;
     stream.send(hostile).await?;
