@@ -87,6 +87,27 @@ fn with_metric(cluster: &str, value: f64) -> ClusterStats {
 
 const CANARY: &str = "default/v2/8080";
 
+/// A report that passes a limit counts for nothing and ends its own stream.
+#[tokio::test]
+async fn a_report_over_a_limit_is_refused_whole() -> Result<()> {
+    let world = world().await?;
+    let mut stream = Reports::open(&world.server, hello("large")).await?;
+    stream.next().await?;
+    stream.send(vec![stats(CANARY, 50, 50), stats(&"x".repeat(5_000), 0, 1_000)]).await?;
+    let refused = loop {
+        if let Err(status) = stream.next().await {
+            break status;
+        }
+    };
+    ensure!(refused.code() == Code::ResourceExhausted && refused.message().contains("4096"), "{refused:?}");
+    let loads = world.server.get_json("/v1/loads").await?;
+    ensure!(
+        !loads.to_string().contains("\"errors\": 50") && !loads.to_string().contains("\"errors\":50"),
+        "{loads:#}"
+    );
+    Ok(())
+}
+
 #[tokio::test]
 async fn reports_that_cannot_be_true_decide_nothing_and_weights_stay() -> Result<()> {
     let world = world().await?;
@@ -107,16 +128,6 @@ async fn reports_that_cannot_be_true_decide_nothing_and_weights_stay() -> Result
     let id = start(server, &fields).await?;
     let path = format!("/v1/rollouts/{id}");
     server.wait_json(&path, |one| one["step"] == 1).await?;
-    // A report that passes a limit counts for nothing and ends its own stream.
-    let mut large = Reports::open(server, hello("large")).await?;
-    large.next().await?;
-    large.send(vec![stats(CANARY, 50, 50), stats(&"x".repeat(5_000), 0, 1_000)]).await?;
-    let refused = loop {
-        if let Err(status) = large.next().await {
-            break status;
-        }
-    };
-    ensure!(format!("{refused:?}").contains("4096"), "{refused:?}");
     // This client never asked for any configuration.
     let mut stream = Reports::open(server, hello("stranger")).await?;
     let asked = stream.next().await?;
