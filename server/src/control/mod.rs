@@ -87,7 +87,7 @@ pub trait Observer: Send + Sync {
     fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>) -> String;
 }
 
-/// Reads the files again and hands them to [`Control::load_files`], or to [`Control::confirm_files`] if the argument is true.
+/// Reads the files again and hands them to [`Control::take_files`], as confirmed if the argument is true.
 pub type Reload = Arc<dyn Fn(bool) -> BoxFuture<'static, Result<ReloadOutcome, WriteError>> + Send + Sync>;
 
 /// Changes what is served. Cheap to clone; all clones are one.
