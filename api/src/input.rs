@@ -122,10 +122,13 @@ pub(crate) async fn read_tree(
 ) -> Result<Tree, ApiError> {
     let (form, bytes) = read(headers, body, limit).await?;
     let max_values = state.max_document_values;
-    let tree = aside(move || parse(form, &bytes, max_values)).await??;
-    let mut placeholders = Vec::new();
-    find_placeholders(tree.root(), &mut String::new(), &mut placeholders);
-    if placeholders.is_empty() { Ok(tree) } else { Err(ApiError::Invalid(placeholders)) }
+    let parse = move || {
+        let tree = parse(form, &bytes, max_values)?;
+        let mut placeholders = Vec::new();
+        find_placeholders(tree.root(), &mut String::new(), &mut placeholders);
+        if placeholders.is_empty() { Ok(tree) } else { Err(ApiError::Invalid(placeholders)) }
+    };
+    aside(parse).await?
 }
 
 /// Adds a text to an object of a body as its first field, unless it has that field: something that the path says already.

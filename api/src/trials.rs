@@ -46,8 +46,7 @@ pub(crate) struct Running {
 
 impl Trials {
     /// Trials that may take so long.
-    #[must_use]
-    pub fn new(deadline: Duration) -> Self {
+    fn new(deadline: Duration) -> Self {
         let places = |n| Arc::new(Semaphore::new(n));
         Self { all: places(MAX_TRIALS), running: places(MAX_RUNNING), deadline }
     }
