@@ -109,7 +109,7 @@ impl Subscription {
 impl Subscription {
     /// The client was sent everything that it lacked of `table`.
     ///
-    /// What is only withheld for now is still owed.
+    /// A name whose resource is withheld stays owed.
     pub(crate) fn settle(&mut self, table: &Arc<TypeTable>) {
         self.settled = Arc::clone(table);
         let Self { names, exceptions, .. } = self;
