@@ -13,7 +13,9 @@ use crate::diagnostic::Diagnostic;
 use crate::document::Tree;
 use crate::facts::FactsTable;
 use crate::inner::Inner;
-use crate::json::{REDACTED, SECRET_TYPE, Secrets, opaque, to_json};
+use crate::json::{REDACTED, Secrets, opaque, to_json};
+use crate::message::Message;
+use crate::secrets::{self, SECRET_TYPE};
 use crate::{descriptors, encode};
 
 /// Reads and writes resources. Cheap to clone.
@@ -220,13 +222,23 @@ impl Codec {
         self.inner.message(name).ok_or_else(|| MessageError::UnknownType { type_name: type_name.to_owned() })
     }
 
+    /// Whether [`to_json`](Self::to_json) hides anything of the resource. Takes no memory to speak of.
+    #[must_use]
+    pub fn has_secrets(&self, resource: &Resource) -> bool {
+        match self.decode(resource) {
+            Some(message) => secrets::has_secrets(&self.inner, &message),
+            None => resource.resource_type().type_url().ends_with(SECRET_TYPE),
+        }
+    }
+
+    fn decode(&self, resource: &Resource) -> Option<Message> {
+        let descriptor = self.inner.message_of_url(resource.resource_type().type_url())?;
+        encode::canonical(&self.inner, &descriptor, resource.value())
+    }
+
     fn write(&self, resource: &Resource, secrets: Secrets) -> Json {
         let type_url = resource.resource_type().type_url();
-        let message = self
-            .inner
-            .message_of_url(type_url)
-            .and_then(|descriptor| encode::canonical(&self.inner, &descriptor, resource.value()));
-        match message {
+        match self.decode(resource) {
             Some(message) => to_json(&self.inner, secrets, Some(type_url), &message),
             None if secrets == Secrets::Redacted && type_url.ends_with(SECRET_TYPE) => {
                 serde_json::json!({"@type": type_url, "value": REDACTED})

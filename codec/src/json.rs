@@ -11,6 +11,7 @@ use crate::encode::decode_any;
 use crate::finding::json_name;
 use crate::inner::{Inner, MAX_ANY_DEPTH};
 use crate::message::{Item, Message, default_of, key_text, seconds_and_nanos, text, texts};
+use crate::secrets::{Context, SECRET_TYPE};
 
 /// Stands for a secret.
 pub const REDACTED: &str = "[redacted]";
@@ -47,13 +48,6 @@ struct Writer<'c> {
     n_anys: usize,
 }
 
-/// What is known on the way down.
-#[derive(Clone, Copy, Default)]
-struct Context {
-    /// Whether what is written is secret.
-    is_secret: bool,
-}
-
 impl Writer<'_> {
     fn typed(&mut self, type_url: &str, message: &Message, context: Context) -> Json {
         let mut object = Map::new();
@@ -74,19 +68,10 @@ impl Writer<'_> {
         {
             return json;
         }
-        let facts = self.inner.facts.of(message.descriptor());
-        let is_secret_header = is_secret_header(message);
-        let is_data_source = message.name() == "envoy.config.core.v3.DataSource";
-        let mut object = Map::new();
-        for field in message.fields() {
-            let is_marked = facts.field(field.name()).is_some_and(|facts| facts.is_sensitive);
-            let names_a_place = is_data_source && !field.name().starts_with("inline_");
-            let is_secret = (context.is_secret && !names_a_place)
-                || is_marked
-                || (is_secret_header && matches!(field.name(), "value" | "raw_value"));
-            object.insert(field.name().to_owned(), self.field(message, &field, Context { is_secret }));
-        }
-        Json::Object(object)
+        let fields = context.fields(self.inner, message);
+        let fields =
+            fields.map(|(field, context)| (field.name().to_owned(), self.field(message, &field, context)));
+        Json::Object(fields.collect())
     }
 
     /// The value of a field of the message; of one that is not set, what it has then.
@@ -186,21 +171,6 @@ impl Writer<'_> {
         opaque(&type_url, &content)
     }
 }
-
-/// A secret that cannot be decoded is hidden whole.
-pub(crate) const SECRET_TYPE: &str = "/envoy.extensions.transport_sockets.tls.v3.Secret";
-
-/// Whether the message is a header that carries a credential.
-fn is_secret_header(message: &Message) -> bool {
-    if message.name() != "envoy.config.core.v3.HeaderValue" {
-        return false;
-    }
-    let key = text(message, "key").unwrap_or_default();
-    SECRET_HEADERS.iter().any(|header| header.eq_ignore_ascii_case(&key))
-}
-
-pub(crate) const SECRET_HEADERS: [&str; 6] =
-    ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-auth-token"];
 
 /// The name of an enum value, or its number if it has none.
 fn enum_value(kind: &Kind, number: i32) -> Json {

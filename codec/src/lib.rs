@@ -31,6 +31,7 @@ mod profile;
 mod references;
 mod render;
 mod resource;
+mod secrets;
 mod walk;
 pub mod weights;
 mod wire;

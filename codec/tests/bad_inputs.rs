@@ -230,6 +230,12 @@ fn fields_that_are_wrong() {
         ),
         ("negative number", format!("{CLUSTER}\nname: a\nper_connection_buffer_limit_bytes: -1\n")),
         ("fraction", format!("{CLUSTER}\nname: a\nper_connection_buffer_limit_bytes: 1.5\n")),
+        (
+            "numbers beyond doubles",
+            format!(
+                "{CLUSTER}\nname: a\ncommon_lb_config: {{healthy_panic_threshold: {{value: -1e400}}}}\nmetadata: {{filter_metadata: {{x: {{y: 1e309, z: 1e308}}}}}}\n"
+            ),
+        ),
     ];
     report("fields_that_are_wrong", &cases, "yaml");
 }

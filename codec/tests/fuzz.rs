@@ -362,6 +362,11 @@ fn check(resource: &Resource) {
         assert_eq!(again.value(), resource.value(), "the bytes of prost, made canonical");
     }
     let json = CODEC.to_json_with_secrets(resource);
+    let is_shown_whole = CODEC.to_json(resource) == json;
+    assert!(
+        CODEC.has_secrets(resource) != is_shown_whole || json.to_string().contains("[redacted]"),
+        "{json}"
+    );
     if let Ok(again) = CODEC.resource_from_json(&json) {
         assert_eq!(again.value(), resource.value(), "{json}");
     }

@@ -60,6 +60,7 @@ fn pitfall_68_secrets_are_in_no_json_and_no_debug() {
         assert_hidden(&CODEC.to_yaml(secret));
         assert_hidden(&format!("{secret:?} {CODEC:?}"));
         assert!(json.to_string().contains(REDACTED));
+        assert!(CODEC.has_secrets(secret), "{json}");
         let shown = CODEC.to_json_with_secrets(secret).to_string();
         assert!(shown.contains("hunter2") || shown.contains("aHVudGVyMg"), "{shown}");
         assert!(CODEC.to_yaml_with_secrets(secret).contains("hunter2") || shown.contains("aHVudGVyMg"));
@@ -82,12 +83,31 @@ fn pitfall_68_secrets_inside_of_other_resources_are_hidden_too() {
         "transport_socket": {"name": "tls", "typed_config": socket}});
     let resource = CODEC.resource_from_json(&cluster).unwrap();
     assert_hidden(&CODEC.to_json(&resource).to_string());
+    assert!(CODEC.has_secrets(&resource));
 
     let routes = json!({"@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration", "name": "r",
         "request_headers_to_add": [{"header": {"key": "Authorization", "value": "Bearer hunter2"}}, {"header": {"key": "x-plain", "value": "seen"}}]});
-    let json = CODEC.to_json(&CODEC.resource_from_json(&routes).unwrap());
+    let resource = CODEC.resource_from_json(&routes).unwrap();
+    assert!(CODEC.has_secrets(&resource));
+    let json = CODEC.to_json(&resource);
     assert_hidden(&json.to_string());
     assert_eq!(json["request_headers_to_add"][1]["header"]["value"], "seen");
+}
+
+#[test]
+fn what_names_the_place_of_a_secret_and_holds_none_is_not_secret() {
+    let of_file = secret(
+        "tls",
+        &json!({"tls_certificate": {"certificate_chain": {"inline_string": "public"}, "private_key": {"filename": "/key"}}}),
+    );
+    let routes = json!({"@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration", "name": "[redacted]",
+        "request_headers_to_add": [{"header": {"key": "x-plain", "value": "seen"}}]});
+    let bare = json!({"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "c"});
+    for resource in
+        [of_file, CODEC.resource_from_json(&routes).unwrap(), CODEC.resource_from_json(&bare).unwrap()]
+    {
+        assert!(!CODEC.has_secrets(&resource), "{}", CODEC.to_json(&resource));
+    }
 }
 
 #[test]
@@ -98,6 +118,7 @@ fn pitfall_68_a_secret_that_cannot_be_decoded_is_hidden_whole() {
         b"\xffhunter2".to_vec(),
     );
     assert_eq!(CODEC.to_json(&broken)["value"], REDACTED);
+    assert!(CODEC.has_secrets(&broken));
     assert_hidden(&format!("{broken:?}"));
 }
 

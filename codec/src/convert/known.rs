@@ -3,6 +3,7 @@
 use prost_reflect::prost_types::Timestamp;
 use prost_reflect::{Kind, MessageDescriptor, Value};
 
+use super::scalar::BEYOND_DOUBLES;
 use super::{Converter, Scope, scalar};
 use crate::diagnostic::{echo, echo_name};
 use crate::document::{Entries, Node, Number, TreeValue};
@@ -176,15 +177,19 @@ impl Converter<'_> {
 
     /// The value is a member of a oneof, so that it is written whatever it is.
     fn any_value(&mut self, descriptor: &MessageDescriptor, tree: Node<'_>, path: &Path<'_>, scope: Scope) {
+        let writer = &mut self.writer;
         let mut scalar = |field: &str, value: Value| {
             if let Some(field) = descriptor.get_field_by_name(field) {
-                self.writer.field(field.number(), &field.kind(), &value);
+                writer.field(field.number(), &field.kind(), &value);
             }
         };
         match tree.value() {
             TreeValue::Null => scalar("null_value", Value::EnumNumber(0)),
             TreeValue::Bool(truth) => scalar("bool_value", Value::Bool(truth)),
             TreeValue::Number(Number::Integer(integer)) => scalar("number_value", Value::F64(integer as f64)),
+            TreeValue::Number(Number::Float(float)) if float.is_infinite() => {
+                self.fault("out-of-range", BEYOND_DOUBLES, tree, path, scope);
+            }
             TreeValue::Number(Number::Float(float)) => scalar("number_value", Value::F64(float)),
             TreeValue::String(text) => scalar("string_value", Value::String(text.to_owned())),
             TreeValue::List(_) => self.member_of_value(descriptor, "list_value", tree, path, scope),

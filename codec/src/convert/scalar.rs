@@ -34,6 +34,10 @@ impl Converter<'_> {
                 bytes.map(|bytes| Value::Bytes(bytes.into()))
             }
             (Kind::Bool | Kind::String | Kind::Bytes, _) => None,
+            (_, TreeValue::Number(Number::Float(float))) if float.is_infinite() => {
+                self.fault("out-of-range", BEYOND_DOUBLES, tree, path, scope);
+                return None;
+            }
             (_, TreeValue::Number(number)) => return self.number(kind, number, tree, path, scope),
             (_, TreeValue::String(text)) => match parse_text(kind, text) {
                 Some(number) => return self.number(kind, number, tree, path, scope),
@@ -171,9 +175,13 @@ fn parse_text(kind: &Kind, text: &str) -> Option<Number> {
         "NaN" if is_float => Some(Number::Float(f64::NAN)),
         "Infinity" if is_float => Some(Number::Float(f64::INFINITY)),
         "-Infinity" if is_float => Some(Number::Float(f64::NEG_INFINITY)),
-        _ => crate::document::parse_number(text),
+        _ => crate::document::parse_number(text)
+            .filter(|number| !matches!(number, Number::Float(float) if float.is_infinite())),
     }
 }
+
+/// A number that stands without quotes is meant as it is written, and not as infinity.
+pub(super) const BEYOND_DOUBLES: &str = "the number is larger than any that a double can hold";
 
 fn to_number(kind: &Kind, number: Number) -> Option<Value> {
     let float = match number {

@@ -9,7 +9,7 @@ use xds_api::document::{
 };
 use xds_api::group;
 use xds_cache::{Layer, Resource, VersionHasher};
-use xds_codec::{Codec, REDACTED};
+use xds_codec::Codec;
 use xds_store::BlobHash;
 
 use super::documents::DocumentPatch;
@@ -66,10 +66,10 @@ impl Shared {
     /// A resource of a file as it is kept: whole, so that the next start knows what it was; or as JSON, without its secrets, which
     /// do not outlive the file that they are in.
     fn content(&self, resource: &Resource) -> Bytes {
-        let shown = self.parts.codec.to_json(resource);
-        if !shown.to_string().contains(REDACTED) {
+        if !self.parts.codec.has_secrets(resource) {
             return record::write(resource);
         }
+        let shown = self.parts.codec.to_json(resource);
         json!({"version": resource.version().to_string(), "resource": shown}).to_string().into()
     }
 }

@@ -71,7 +71,7 @@ fn templates(way: &str) -> &'static [&'static str] {
             r#"{"node":{"id":"x"},"no_such_field":SHAPE}"#,
         ],
         "POST /v3/discovery:client_status" => &[r#"{"node_matchers":SHAPE}"#, r#"{"node":SHAPE}"#],
-        "file, JSON" => &[CLUSTER, DOCUMENTS[1]],
+        "file, JSON" => &[CLUSTER, DOCUMENTS[1], ANNOTATED],
         "file, YAML" => &[CLUSTER],
         _ => &["SHAPE"],
     }
@@ -95,6 +95,8 @@ const DOCUMENTS: [&str; 4] = [
     r#"{"version":"xds-server/v1","routes":SHAPE}"#,
     r#"{"apiVersion":"gateway.networking.k8s.io/v1","kind":"HTTPRoute","metadata":{"name":"a"},"spec":{"rules":SHAPE}}"#,
 ];
+/// A document that is kept as it is written, whatever stands there.
+const ANNOTATED: &str = r#"{"apiVersion":"gateway.networking.k8s.io/v1","kind":"HTTPRoute","metadata":{"name":"a","annotations":SHAPE}}"#;
 const CLUSTER: &str = r#"{"resources":[{"@type":"type.googleapis.com/envoy.config.cluster.v3.Cluster","name":"a","connect_timeout":"1s","metadata":{"filter_metadata":{"x":{"v":SHAPE}}}}]}"#;
 const BARE_CLUSTER: &str = r#"{"@type":"type.googleapis.com/envoy.config.cluster.v3.Cluster","name":"a","connect_timeout":"1s","metadata":{"filter_metadata":{"x":{"v":SHAPE}}}}"#;
 const CLUSTER_IN_BLOCKS: &str = "resources:
