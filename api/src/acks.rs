@@ -119,7 +119,7 @@ impl Acks {
         self.publish_split(revision, groups, None)
     }
 
-    /// The same while a change is rolled out in waves; concerned are then the clients that this publication changes something
+    /// The same during a wave deployment; concerned are then the clients that this publication changes something
     /// for, such as those of the wave that it starts.
     pub fn publish_split(&self, revision: Revision, groups: Groups, behind: Option<Behind>) -> Publication {
         let before = self.look(&groups, behind.is_some());

@@ -459,14 +459,14 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         path: "/v1/waves",
-        summary: "The rollout in waves that is under way, and the last ones, newest first",
+        summary: "The wave deployment that is under way, and the last ones, newest first",
         output: Output::Object("WaveList"),
         handler: || get(waves::list),
         ..READ
     },
     Endpoint {
-        path: "/v1/waves/{rollout}",
-        summary: "One rollout in waves, and how its clients are",
+        path: "/v1/waves/{deployment}",
+        summary: "One wave deployment, and how its clients are",
         output: Output::Object("WaveEntry"),
         errors: &[StatusCode::NOT_FOUND],
         handler: || get(waves::read),
@@ -474,8 +474,8 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         method: Method::Post,
-        path: "/v1/waves/{rollout}",
-        summary: "Pause (7:pause), resume (7:resume), complete (7:promote) or put back (7:abort) a rollout in waves",
+        path: "/v1/waves/{deployment}",
+        summary: "Pause (7:pause), resume (7:resume), complete (7:promote) or put back (7:abort) a wave deployment",
         query: &[],
         input: Input::None,
         output: Output::Object("WaveEntry"),

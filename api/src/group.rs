@@ -22,7 +22,7 @@ pub struct Group {
     /// The profile of the group's nodes; else the user agent decides it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<Client>,
-    /// How changes of the group are rolled out; else `--waves` says so.
+    /// The waves of changes of the group; else `--waves` says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waves: Option<GroupWaves>,
     /// How long what leaves the group drains; else `--drain-endpoints` and `--drain-clusters` say so.
@@ -42,7 +42,7 @@ pub struct GroupDrain {
     pub clusters: Option<String>,
 }
 
-/// How changes are rolled out.
+/// The waves of changes.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupWaves {

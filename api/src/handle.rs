@@ -115,7 +115,7 @@ pub struct WriteOptions {
     pub dry_run: bool,
     /// Whom the change reaches first.
     pub waves: WaveChoice,
-    /// Puts a rollout in waves back first if it is in the way, instead of refusing the write.
+    /// Puts a wave deployment back first if it is in the way, instead of refusing the write.
     pub force: bool,
     /// When a dry run stops, done or not; `None` for never.
     pub until: Option<Instant>,
@@ -194,7 +194,7 @@ pub struct WriteOutcome {
     pub phases: Vec<GroupPhases>,
     /// What is doubtful about it.
     pub warnings: Vec<Diagnostic>,
-    /// The rollout in waves that it began.
+    /// The wave deployment that it began.
     pub wave: Option<u64>,
 }
 
@@ -230,15 +230,15 @@ pub enum WriteError {
         /// The current entity tag; `None` if there is nothing.
         current: Option<String>,
     },
-    /// A rollout in waves is in the way.
+    /// A wave deployment is in the way.
     #[error("{message}")]
     WaveActive {
-        /// The rollout.
-        rollout: u64,
+        /// Its number.
+        deployment: u64,
         /// Why it is in the way, and what can be done.
         message: String,
     },
-    /// The rollout in waves is not in a state in which this can be done.
+    /// The wave deployment is not in a state in which this can be done.
     #[error("{0}")]
     WaveState(String),
     /// The object has no such rule.
@@ -401,10 +401,10 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// A rollout in waves began, went on or ended.
+    /// A wave deployment began, went on or ended.
     Wave {
         /// Its number.
-        rollout: u64,
+        deployment: u64,
         /// As in [`WaveReport::phase`].
         phase: WavePhase,
         /// The share of the nodes that have the change now.
@@ -448,12 +448,12 @@ pub trait Control: Send + Sync + fmt::Debug {
     fn not_ready(&self) -> Vec<String>;
     /// What needs attention though the server serves, such as a stored record that could not be read.
     fn problems(&self) -> Vec<String>;
-    /// The rollout in waves that is under way, and the last ones that were, newest first.
+    /// The wave deployment that is under way, and the last ones that were, newest first.
     fn waves(&self) -> Vec<WaveReport>;
-    /// Does something to a rollout in waves. Answered with what it is then.
+    /// Does something to a wave deployment. Answered with what it is then.
     fn wave(
         &self,
-        rollout: u64,
+        deployment: u64,
         verb: WaveVerb,
         actor: String,
     ) -> BoxFuture<'_, Result<WaveReport, WriteError>>;

@@ -190,7 +190,7 @@ const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 14] = [
         "waves",
         ParameterIn::Query,
         Type::String,
-        "Roll out to these shares of the nodes, one after the other: 1%,10%,100%; none for everyone at once; else as the \
+        "Deploy to these shares of the nodes, one after the other: 1%,10%,100%; none for everyone at once; else as the \
          groups say",
     ),
     (
@@ -228,7 +228,7 @@ const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 14] = [
         "force",
         ParameterIn::Query,
         Type::Boolean,
-        "End a rollout that is in the way: one in waves is put back, one that moves the weights of the rule stops",
+        "End what is in the way: a wave deployment is put back, a rollout that moves the weights of the rule stops",
     ),
     (
         "If-Match",
@@ -261,6 +261,9 @@ fn path_help(name: &str) -> &'static str {
             "The name or index of the rule; of a RouteConfiguration {virtual host}/{route}, percent-encoded"
         }
         "id" => "The node id, percent-encoded",
+        "deployment" => {
+            "The id of the wave deployment; to ask it something, with a colon and the verb behind it"
+        }
         "rollout" => "The rollout's id; to ask it something, with a colon and the verb behind it",
         _ => "A revision, or two with three dots between them",
     }

@@ -368,8 +368,8 @@ impl ApiError {
         if let Self::NotReady(reasons) = self {
             extensions.insert("reasons".to_owned(), reasons.as_slice().into());
         }
-        if let Self::Write(WriteError::WaveActive { rollout, .. }) = self {
-            extensions.insert("rollout".to_owned(), (*rollout).into());
+        if let Self::Write(WriteError::WaveActive { deployment, .. }) = self {
+            extensions.insert("waveDeployment".to_owned(), (*deployment).into());
         }
         if let Self::Write(WriteError::PreconditionFailed { current }) = self {
             extensions.insert("etag".to_owned(), current.as_deref().map(tag::quoted).into());

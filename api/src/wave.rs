@@ -1,4 +1,4 @@
-//! Rollouts in waves, as they are told.
+//! Wave deployments, as they are told.
 
 use std::time::SystemTime;
 
@@ -7,13 +7,13 @@ use utoipa::ToSchema;
 use xds_cache::wave::Share;
 use xds_cache::{Revision, WavePolicy};
 
-use crate::acks::NodeNack;
+use crate::acks::{MAX_LISTED, NodeNack};
 
-/// One rollout in waves.
+/// One wave deployment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WaveReport {
     /// Its number: the revision that began it.
-    pub rollout: u64,
+    pub deployment: u64,
     /// What it is doing, or how it ended.
     pub phase: WavePhase,
     /// Why it is stopped, paused or was put back.
@@ -26,7 +26,7 @@ pub struct WaveReport {
     pub summary: String,
     /// What it changes, named as in [`ChangedObject::what`](crate::handle::ChangedObject::what).
     pub objects: Vec<String>,
-    /// How it is rolled out.
+    /// Its waves.
     pub policy: WavePolicy,
     /// The waves so far: the share of each and the revision that it was published as.
     pub reached: Vec<(Share, Revision)>,
@@ -36,11 +36,11 @@ pub struct WaveReport {
     pub since: SystemTime,
     /// When the next wave starts if nothing happens; `None` if that is not known.
     pub next_at: Option<SystemTime>,
-    /// How its clients are; those of an ended rollout as they were at the end.
+    /// How its clients are; those of an ended wave deployment as they were at the end.
     pub members: WaveMembers,
 }
 
-/// The nodes that a rollout concerns: the connected ones, and those that waves have reached. No list has more than [`MAX_LISTED`](crate::acks::MAX_LISTED) entries.
+/// The nodes that a wave deployment concerns: the connected ones, and those that waves have reached. No list has more than [`MAX_LISTED`] entries.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WaveMembers {
@@ -81,7 +81,7 @@ pub struct LostNode {
     pub reason: String,
 }
 
-/// What a rollout in waves is doing, or how it ended.
+/// What a wave deployment is doing, or how it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WavePhase {
     /// It waits for ACKs.
@@ -92,15 +92,17 @@ pub enum WavePhase {
     Paused,
     /// The files say what nobody is served, because it was put back.
     Held,
-    /// Everyone has the change.
+    /// Wave by wave everyone has got the change.
     Completed,
+    /// Somebody gave the change to everyone.
+    Promoted,
     /// The change was undone.
     Reverted,
     /// Its files changed again, or a forced write took its place.
     Superseded,
 }
 
-/// What can be done to a rollout in waves.
+/// What can be done to a wave deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaveVerb {
     /// Stops until it is resumed.
@@ -122,19 +124,37 @@ impl WaveReport {
                 self.reached.last().map(|(share, _)| *share)
             }
             WavePhase::Held | WavePhase::Reverted | WavePhase::Superseded => None,
-            WavePhase::Completed => Some(Share::ALL),
+            WavePhase::Completed | WavePhase::Promoted => Some(Share::ALL),
         }
+    }
+}
+
+impl WaveMembers {
+    /// The same once everyone has the change: who was behind is ahead, and has not answered yet.
+    #[must_use]
+    pub fn promoted(mut self) -> Self {
+        let behind = std::mem::take(&mut self.behind);
+        let n_behind = std::mem::take(&mut self.n_behind);
+        self.n_ahead += n_behind;
+        self.n_pending += n_behind;
+        for nodes in [&mut self.ahead, &mut self.pending] {
+            nodes.extend(behind.iter().cloned());
+            nodes.sort_unstable();
+            nodes.truncate(MAX_LISTED);
+        }
+        self
     }
 }
 
 impl WavePhase {
     /// Every phase.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Progressing,
         Self::Holding,
         Self::Paused,
         Self::Held,
         Self::Completed,
+        Self::Promoted,
         Self::Reverted,
         Self::Superseded,
     ];
@@ -148,6 +168,7 @@ impl WavePhase {
             Self::Paused => "paused",
             Self::Held => "held",
             Self::Completed => "completed",
+            Self::Promoted => "promoted",
             Self::Reverted => "reverted",
             Self::Superseded => "superseded",
         }

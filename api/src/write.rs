@@ -80,9 +80,9 @@ pub(crate) struct WriteAnswer {
     /// The revision that took it back (`onNack=revert`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reverted: Option<u64>,
-    /// The rollout in waves that it began (`/v1/waves/{id}`); `total` counts the clients of the first wave then.
+    /// The wave deployment that it began (`/v1/waves/{id}`); `total` counts the clients of the first wave then.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rollout: Option<u64>,
+    pub wave_deployment: Option<u64>,
 }
 
 /// One object that differs, without its secrets.
@@ -134,7 +134,7 @@ impl WriteParams {
         Self { dry_run, wait, timeout, on_nack, ..Self::default() }
     }
 
-    /// The same, rolled out as these say.
+    /// The same, by the waves that these say.
     pub(crate) fn with_waves(self, params: WaveParams) -> Self {
         let WaveParams { waves, hold, max_nacks, ack_timeout, max_lost, allow_empty, force } = params;
         Self { waves, hold, max_nacks, ack_timeout, max_lost, allow_empty, force, ..self }
@@ -199,7 +199,7 @@ impl TryFrom<WriteParams> for Mode {
         let waves = params.waves()?;
         if reverts && matches!(waves, WaveChoice::By(_)) {
             return refuse(
-                "onNack=revert is for writes without waves: a rollout in waves puts itself back".to_owned(),
+                "onNack=revert is for writes without waves: a wave deployment puts itself back".to_owned(),
             );
         }
         let wait = match params.wait.as_deref() {
@@ -317,12 +317,12 @@ fn first_answer(state: &ApiState, outcome: &WriteOutcome, group: Option<&GroupNa
         affected_nodes: None,
         phases: None,
         reverted: None,
-        rollout: outcome.wave,
+        wave_deployment: outcome.wave,
     }
 }
 
 async fn revert(state: &ApiState, of: Revision, actor: String) -> Result<u64, ApiError> {
-    // Everyone at once, also if a policy has the change rolled out in waves: then that ends first, and puts it back.
+    // Everyone at once, also if a policy lets the change go by waves: then that ends first, and puts it back.
     let options = WriteOptions { actor, waves: WaveChoice::AtOnce, force: true, ..WriteOptions::default() };
     let outcome = state.control.write(Write::Revert { of }, options).await?;
     Ok(outcome.revision.0)

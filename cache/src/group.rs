@@ -72,7 +72,7 @@ pub struct NodeGroup {
     pub priority: i64,
     /// The profile of its nodes, if the group decides it.
     pub client: Option<Profile>,
-    /// How changes of it are rolled out, if the group decides it.
+    /// The waves of its changes, if the group decides it.
     pub waves: Option<WavePolicy>,
     /// How long what leaves drains, as far as the group decides it.
     pub drain: DrainPolicy,

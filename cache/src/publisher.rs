@@ -14,7 +14,7 @@ use crate::resource_type::ResourceType;
 use crate::table::Changes;
 use crate::version::Revision;
 use crate::view::{Circumstances, View, ViewKey, compile};
-use crate::wave::Behind;
+use crate::wave::{Behind, Split};
 
 /// Publishes groups as views. Shared by reference; every call takes one short lock and none waits for a client.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ struct State {
     revision: Revision,
     epoch: u64,
     groups: Groups,
-    /// What the nodes are served that a rollout in waves has not reached; `None` if there is none.
+    /// What the nodes are served that a wave deployment has not reached; `None` if there is none.
     behind: Option<Behind>,
     /// The groups in which the two differ; only nodes of these are told apart.
     differing: BTreeSet<GroupName>,
@@ -143,7 +143,7 @@ impl Publisher {
         self.publish_at(None, revision, groups, None)
     }
 
-    /// The same, at the time `now`, and while a change is rolled out in waves: `groups` are what nodes are served that are ahead,
+    /// The same, at the time `now`, and during a wave deployment: `groups` are what nodes are served that are ahead,
     /// `behind` says what the others are, and who is which. When that changes, clients move to the view of the other state and
     /// are sent what differs; what only the view has that they come from drains in the other one.
     pub fn publish_split(
@@ -265,7 +265,7 @@ impl Publisher {
     }
 
     /// What a client of exactly these groups would be served, in the cohort that the key says: [`AHEAD`] is everything that was
-    /// accepted, 0 what nodes are served that a rollout in waves has not reached. `None` before the first complete load.
+    /// accepted, 0 what nodes are served that a wave deployment has not reached. `None` before the first complete load.
     #[must_use]
     pub fn view_at(&self, key: &ViewKey) -> Option<Arc<View>> {
         self.lock().view(key)
@@ -302,13 +302,19 @@ impl Publisher {
         (state.revision, state.groups.clone())
     }
 
-    /// What nodes are served that a rollout in waves has not reached; `None` if none is under way.
+    /// What nodes are served that a wave deployment has not reached; `None` if none is under way.
     #[must_use]
     pub fn behind(&self) -> Option<Behind> {
         self.lock().behind.clone()
     }
 
-    /// Whether a rollout in waves has reached `node`; `None` if none concerns it.
+    /// Which nodes the wave deployment that is under way has reached; `None` if there is none.
+    #[must_use]
+    pub fn split(&self) -> Option<Split> {
+        self.lock().behind.as_ref().map(|behind| behind.split)
+    }
+
+    /// Whether a wave deployment has reached `node`; `None` if none concerns it.
     #[must_use]
     pub fn is_ahead(&self, node: &Node) -> Option<bool> {
         let state = self.lock();
@@ -383,7 +389,7 @@ impl State {
         Arc::new(compile(key.clone(), groups, circumstances))
     }
 
-    /// What the clients of a view are served when a rollout in waves has another state for them.
+    /// What the clients of a view are served when a wave deployment has another state for them.
     fn sibling(&self, key: &ViewKey) -> Option<Arc<View>> {
         let cohort = if key.cohort == AHEAD { 0 } else { AHEAD };
         self.views.get(&ViewKey { cohort, ..key.clone() })?.borrow().clone()
@@ -404,7 +410,7 @@ impl State {
     }
 }
 
-/// The cohort of the nodes that a rollout in waves has reached; all others have 0, and so has everyone if there is no rollout.
+/// The cohort of the nodes that a wave deployment has reached; all others have 0, and so has everyone if there is no wave deployment.
 pub const AHEAD: u32 = 1;
 
 /// What a cohort is served.

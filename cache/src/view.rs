@@ -23,7 +23,7 @@ pub struct ViewKey {
     pub groups: Arc<[GroupName]>,
     /// The kind of client.
     pub profile: Profile,
-    /// [`AHEAD`](crate::AHEAD) if a rollout in waves has reached the node; else 0.
+    /// [`AHEAD`](crate::AHEAD) if a wave deployment has reached the node; else 0.
     pub cohort: u32,
 }
 

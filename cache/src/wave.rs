@@ -1,7 +1,7 @@
 //! Waves: a change reaches a share of the nodes first, then more of them (D14).
 //!
-//! While a change is rolled out there are two states of the groups: *ahead* with the change, *behind* without it. A [`Split`]
-//! says which node is ahead; the publisher compiles views of both. How far a rollout is, is a [`Rollout`]'s to say.
+//! During a wave deployment there are two states of the groups: *ahead* with the change, *behind* without it. A [`Split`]
+//! says which node is ahead; the publisher compiles views of both. How far a wave deployment is, is a [`Deployment`]'s to say.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,17 +11,17 @@ use std::time::Duration;
 use crate::layer::Groups;
 use crate::version::VersionHasher;
 
+mod deployment;
 mod members;
-mod rollout;
 
+pub use deployment::{AlreadyPaused, Decision, Deployment, Fault, NotPaused, Obstacle, Seen, Stage};
 pub use members::{AWAY_TIME, ClientId, Loss, Losses, Members, Present};
-pub use rollout::{AlreadyPaused, Decision, Fault, NotPaused, Obstacle, Rollout, Seen, Stage};
 
 /// A part of all nodes, in hundredths of a percent: 1 to 10,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Share(u16);
 
-/// How changes are rolled out.
+/// The waves of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WavePolicy {
     /// The share of each wave: ascending, the last one [`Share::ALL`].
@@ -72,8 +72,8 @@ pub struct InvalidWaves(String);
 /// Which nodes are ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Split {
-    /// The rollout's number: every rollout has other first nodes.
-    pub rollout: u64,
+    /// The wave deployment's number: every wave deployment has other first nodes.
+    pub deployment: u64,
     /// The part of the nodes that is ahead; `None` if none is.
     pub share: Option<Share>,
 }
@@ -305,13 +305,13 @@ pub fn duration_text(duration: Duration) -> String {
 }
 
 impl Split {
-    /// Whether a node is ahead. Depends on the rollout and the id alone, so it is so on every replica and after every restart;
+    /// Whether a node is ahead. Depends on the wave deployment and the id alone, so it is so on every replica and after every restart;
     /// who is ahead with a share is so with every larger one.
     #[must_use]
     pub fn is_ahead(self, node_id: &str) -> bool {
         let Some(Share(share)) = self.share else { return false };
         let mut hasher = VersionHasher::new();
-        hasher.update(&self.rollout.to_le_bytes());
+        hasher.update(&self.deployment.to_le_bytes());
         hasher.update(node_id.as_bytes());
         hasher.finish().bits() % u64::from(Share::ALL.0) < u64::from(share)
     }
@@ -321,7 +321,7 @@ impl Split {
 /// restarts meanwhile.
 pub const LATER_MAX_LOST: Share = Share(500);
 
-/// How many waves a rollout may have.
+/// How many waves a wave deployment may have.
 pub const MAX_WAVES: usize = 100;
 
 /// The longest time between two waves: a week.
@@ -377,8 +377,8 @@ mod tests {
 
     #[test]
     fn a_larger_share_has_all_members_of_a_smaller_one_and_about_as_many_as_it_says() {
-        let ahead = |rollout, share: &str| -> Vec<usize> {
-            let split = Split { rollout, share: Some(share.parse().unwrap()) };
+        let ahead = |deployment, share: &str| -> Vec<usize> {
+            let split = Split { deployment, share: Some(share.parse().unwrap()) };
             (0..10_000).filter(|n| split.is_ahead(&format!("node-{n}"))).collect()
         };
         let (one, ten, all) = (ahead(7, "1%"), ahead(7, "10%"), ahead(7, "100%"));
@@ -390,7 +390,7 @@ mod tests {
             one.len(),
             ten.len()
         );
-        assert_ne!(one, ahead(8, "1%"), "another rollout begins with others");
-        assert!(!Split { rollout: 7, share: None }.is_ahead("node-1"));
+        assert_ne!(one, ahead(8, "1%"), "another deployment begins with others");
+        assert!(!Split { deployment: 7, share: None }.is_ahead("node-1"));
     }
 }

@@ -393,7 +393,7 @@ fn who_moves_in_a_wave_finds_draining_what_it_used_before() {
     publisher.publish_split(Revision(1), old.clone(), None, start);
     let behind = |share: &str| {
         let share = share.parse::<Share>().ok();
-        Some(Behind { split: Split { rollout: 1, share }, groups: old.clone() })
+        Some(Behind { split: Split { deployment: 1, share }, groups: old.clone() })
     };
     let node = Node::with_id("n");
     let _first = publisher.follow(&node);

@@ -1,4 +1,4 @@
-//! What holds for every rollout in waves, however ACKs, NACKs, time, restarts and verbs come, against a model of its nodes.
+//! What holds for every wave deployment, however ACKs, NACKs, time, restarts and verbs come, against a model of its nodes.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -11,7 +11,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use xds_cache::WavePolicy;
 use xds_cache::status::StreamId;
-use xds_cache::wave::{ClientId, Decision, Fault, Members, Present, Rollout, Seen, Split, Stage, Tolerance};
+use xds_cache::wave::{
+    ClientId, Decision, Deployment, Fault, Members, Present, Seen, Split, Stage, Tolerance,
+};
 
 use check::check;
 
@@ -102,7 +104,7 @@ struct Node {
     has_restarted: bool,
 }
 
-/// How a rollout ended.
+/// How a wave deployment ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     Completed,
@@ -116,7 +118,7 @@ struct World {
     nodes: Vec<Node>,
     /// The nodes of each wave.
     members: Vec<BTreeSet<usize>>,
-    rollout: Rollout,
+    deployment: Deployment,
     /// What the server remembers of its members.
     known: Members,
     wave: usize,
@@ -142,10 +144,10 @@ impl World {
             away: None,
             has_restarted: false,
         };
-        let rollout = Rollout::new(policy.clone(), 0, now);
+        let deployment = Deployment::new(policy.clone(), 0, now);
         let nodes: Vec<Node> = (0..n_nodes).map(node).collect();
         let members = |share| {
-            let split = Split { rollout: id, share: Some(share) };
+            let split = Split { deployment: id, share: Some(share) };
             (0..n_nodes).filter(|n| split.is_ahead(&nodes[*n].id)).collect()
         };
         Self {
@@ -153,7 +155,7 @@ impl World {
             policy,
             now,
             nodes,
-            rollout,
+            deployment,
             known: Members::default(),
             wave: 0,
             since: now,
@@ -241,12 +243,12 @@ impl World {
             }
             Happening::Seconds(seconds) => self.now += Duration::from_secs(seconds),
             Happening::Pause => {
-                same("pause", self.rollout.pause().is_ok(), !self.is_paused)?;
+                same("pause", self.deployment.pause().is_ok(), !self.is_paused)?;
                 self.is_paused = true;
             }
             Happening::Resume => {
                 self.look();
-                same("resume", self.rollout.resume(self.now).is_ok(), self.is_paused)?;
+                same("resume", self.deployment.resume(self.now).is_ok(), self.is_paused)?;
                 if self.is_paused {
                     (self.is_paused, self.since, self.settled) = (false, self.now, None);
                     self.known.forgive(self.now);
@@ -256,8 +258,8 @@ impl World {
             Happening::Promote => self.end = Some(End::Completed),
             Happening::Abort => self.end = Some(End::PutBack),
             Happening::Restart => {
-                let (wave, stage) = (self.rollout.wave(), self.rollout.stage());
-                self.rollout = Rollout::restored(self.policy.clone(), wave, stage, self.now);
+                let (wave, stage) = (self.deployment.wave(), self.deployment.stage());
+                self.deployment = Deployment::restored(self.policy.clone(), wave, stage, self.now);
                 (self.since, self.settled) = (self.now, None);
                 self.earliest = self.now + Duration::from_secs(10);
                 for node in &mut self.nodes {
@@ -327,23 +329,23 @@ impl World {
         Some(if is_last { Decision::Complete } else { Decision::Advance })
     }
 
-    /// Lets the rollout decide as often as there is something to do.
+    /// Lets the wave deployment decide as often as there is something to do.
     fn settle(&mut self) -> Result<(), String> {
         while self.end.is_none() {
             self.look();
             let expected = self.expect();
             let seen = self.seen();
-            let decision = self.rollout.decide(seen, self.now);
+            let decision = self.deployment.decide(seen, self.now);
             same("decision", decision, expected)?;
-            same("decision, asked twice", self.rollout.decide(seen, self.now), expected)?;
-            same("wave", self.rollout.wave(), self.wave)?;
-            same("paused", self.rollout.stage() == Stage::Paused, self.is_paused)?;
+            same("decision, asked twice", self.deployment.decide(seen, self.now), expected)?;
+            same("wave", self.deployment.wave(), self.wave)?;
+            same("paused", self.deployment.stage() == Stage::Paused, self.is_paused)?;
             match decision {
                 None => return Ok(()),
                 Some(Decision::Complete) => self.end = Some(End::Completed),
                 Some(Decision::PutBack(_)) => self.end = Some(End::PutBack),
                 Some(Decision::Advance) => {
-                    self.rollout.advance(self.now);
+                    self.deployment.advance(self.now);
                     self.wave += 1;
                     (self.since, self.settled) = (self.now, None);
                 }
@@ -404,7 +406,7 @@ fn every_history_keeps_to_the_policy() {
 }
 
 /// Once every node is there and accepts, resuming, promoting waves that nobody is in, and waiting for what `poll_timeout` says
-/// ends every rollout, whatever was before.
+/// ends every wave deployment, whatever was before.
 #[test]
 fn every_history_can_be_brought_to_its_end() {
     let strategy = (policy(), any::<u64>(), 1..16_usize, vec(happening(), 0..30));
@@ -436,8 +438,8 @@ fn every_history_can_be_brought_to_its_end() {
             if world.end.is_some() {
                 return Ok(());
             }
-            world.now = world.rollout.poll_timeout(world.now).unwrap_or(world.now);
+            world.now = world.deployment.poll_timeout(world.now).unwrap_or(world.now);
         }
-        Err(format!("it does not end: wave {} of {:?}", world.wave, world.rollout))
+        Err(format!("it does not end: wave {} of {:?}", world.wave, world.deployment))
     });
 }

@@ -35,7 +35,7 @@ pub struct Config {
     pub files: FilesConfig,
     /// How route documents are translated.
     pub routes: xds_routes::Options,
-    /// How changes of groups are rolled out that do not say it themselves; `None` for everyone at once.
+    /// The waves of changes of groups that do not say it themselves; `None` for everyone at once.
     pub waves: Option<WavePolicy>,
     /// How long what leaves drains where groups do not say it.
     pub drain: DrainPolicy,

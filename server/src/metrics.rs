@@ -163,10 +163,10 @@ impl Metrics {
         self.file_errors.set(i64::try_from(n_errors).unwrap_or(i64::MAX));
     }
 
-    /// A rollout in waves is in this phase now, and has reached this share of the nodes; `None` if nobody has its change.
+    /// A wave deployment is in this phase now, and has reached this share of the nodes; `None` if nobody has its change.
     pub fn wave(&self, phase: WavePhase, share: Option<Share>) {
         self.waves.get_or_create(&PhaseLabel { phase: phase.as_str() }).inc();
-        let is_under_way = phase != WavePhase::Completed;
+        let is_under_way = !matches!(phase, WavePhase::Completed | WavePhase::Promoted);
         self.wave_share.set(share.filter(|_| is_under_way).map_or(0.0, Share::as_ratio));
     }
 
@@ -296,8 +296,8 @@ impl Metrics {
         registry.register("xds_load_reports_left_out", help, self.load_reports_left_out.clone());
         registry.register("xds_rollouts", "Rollouts that are kept", self.rollouts.clone());
         registry.register("xds_file_errors", "Watched files with errors", self.file_errors.clone());
-        registry.register("xds_wave_phases", "Phases that rollouts in waves came into", self.waves.clone());
-        let help = "The share of the nodes that the rollout in waves has reached; 0 if none is under way";
+        registry.register("xds_wave_phases", "Phases that wave deployments came into", self.waves.clone());
+        let help = "The share of the nodes that the wave deployment has reached; 0 if none is under way";
         registry.register("xds_wave_share_ratio", help, self.wave_share.clone());
         let help = "Rules of route documents with something that gRPC clients do not get";
         registry.register("xds_grpc_unsupported_rules", help, self.grpc_unsupported.clone());

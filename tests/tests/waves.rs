@@ -1,4 +1,4 @@
-//! Rollouts in waves with the real server: who gets a change, over `kill -9`, and what a real Envoy that rejects it has after.
+//! Wave deployments with the real server: who gets a change, over `kill -9`, and what a real Envoy that rejects it has after.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -153,10 +153,10 @@ fn ids(report: &Value, field: &str) -> BTreeSet<String> {
     report[field].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The newest rollout, once it is as it should be.
+/// The newest wave deployment, once it is as it should be.
 async fn wait_wave(server: &Server, is_good: impl Fn(&Value) -> bool) -> Result<Value> {
-    let waves = server.wait_json("/v1/waves", |waves| is_good(&waves["rollouts"][0])).await?;
-    Ok(waves["rollouts"][0].clone())
+    let waves = server.wait_json("/v1/waves", |waves| is_good(&waves["waveDeployments"][0])).await?;
+    Ok(waves["waveDeployments"][0].clone())
 }
 
 /// Waits until the members of the first wave, and nobody else, were sent the cluster with these seconds; the others have 1. They
@@ -218,9 +218,9 @@ async fn files_that_change_while_the_server_is_down_reach_the_first_wave_only() 
     let setup = Setup::new()?.watch(dir.path()).arg("--waves=30%,100%").arg("--wave-hold=0s");
     let mut server = Server::start_with(setup).await?;
     let waves = server.get_json("/v1/waves").await?;
-    assert_eq!(waves["rollouts"], json!([]), "there was nothing before: {waves:#}");
+    assert_eq!(waves["waveDeployments"], json!([]), "there was nothing before: {waves:#}");
     let fleet = Fleet::connect(&server, 1).await?;
-    // Killed with nothing under way, then in the middle of that rollout.
+    // Killed with nothing under way, then in the middle of that wave deployment.
     let mut begun = Vec::new();
     drop(fleet);
     for seconds in [2, 3] {
@@ -231,13 +231,13 @@ async fn files_that_change_while_the_server_is_down_reach_the_first_wave_only() 
         let fleet = Fleet::come_back(&server, 1).await?;
         wait_members(&server, &fleet, i64::from(seconds)).await?;
         let waves = server.get_json("/v1/waves").await?;
-        begun.push(waves["rollouts"][0]["id"].clone());
-        assert_eq!(waves["rollouts"][0]["source"], "file", "{waves:#}");
+        begun.push(waves["waveDeployments"][0]["id"].clone());
+        assert_eq!(waves["waveDeployments"][0]["source"], "file", "{waves:#}");
         let files = server.get_json("/v1/status/files").await?;
         let mut told = files["files"][0]["diagnostics"].as_array().into_iter().flatten();
         assert!(told.any(|one| one["code"] == "wave-under-way" && one["line"] == 2), "{files:#}");
         if seconds == 3 {
-            let ended = &waves["rollouts"][1];
+            let ended = &waves["waveDeployments"][1];
             assert_eq!((&ended["id"], &ended["phase"]), (&begun[0], &json!("superseded")), "{waves:#}");
             fleet.accept(3);
             fleet.wait("the change", |held| held.seconds == 3).await?;
@@ -249,8 +249,12 @@ async fn files_that_change_while_the_server_is_down_reach_the_first_wave_only() 
     server.restart().await?;
     server.wait_ready().await?;
     let waves = server.get_json("/v1/waves").await?;
-    let told: Vec<_> =
-        waves["rollouts"].as_array().into_iter().flatten().map(|one| (&one["id"], &one["phase"])).collect();
+    let told: Vec<_> = waves["waveDeployments"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|one| (&one["id"], &one["phase"]))
+        .collect();
     assert_eq!(told, [(&begun[1], &json!("completed")), (&begun[0], &json!("superseded"))], "{waves:#}");
     Ok(())
 }
@@ -280,7 +284,7 @@ async fn secrets_of_files_that_change_while_the_server_is_down_wait_for_their_wa
     server.restart().await?;
     server.wait_ready().await?;
     let waves = server.get_json("/v1/waves").await?;
-    assert_eq!(waves["rollouts"][0]["objects"], json!(["default/secrets/s"]), "{waves:#}");
+    assert_eq!(waves["waveDeployments"][0]["objects"], json!(["default/secrets/s"]), "{waves:#}");
     Ok(())
 }
 
@@ -290,7 +294,7 @@ async fn a_pause_outlives_kill_9() -> Result<()> {
     let path = "/v1/groups/default/resources/clusters/c";
     server.put(path, &cluster(1)).await?;
     let answer = server.put(&format!("{path}?waves=30%25&hold=1h"), &cluster(2)).await?;
-    server.post(&format!("/v1/waves/{}:pause", answer["rollout"]), &json!({})).await?;
+    server.post(&format!("/v1/waves/{}:pause", answer["waveDeployment"]), &json!({})).await?;
     server.kill().await?;
     server.restart().await?;
     server.wait_ready().await?;
@@ -301,11 +305,11 @@ async fn a_pause_outlives_kill_9() -> Result<()> {
         (&json!("paused"), Some(1)),
         "{report:#}"
     );
-    server.post(&format!("/v1/waves/{}:resume", answer["rollout"]), &json!({})).await?;
+    server.post(&format!("/v1/waves/{}:resume", answer["waveDeployment"]), &json!({})).await?;
     wait_wave(&server, |wave| wave["phase"] == "holding").await?;
-    server.post(&format!("/v1/waves/{}:promote", answer["rollout"]), &json!({})).await?;
+    server.post(&format!("/v1/waves/{}:promote", answer["waveDeployment"]), &json!({})).await?;
     fleet.wait("the change", |held| held.seconds == 2).await?;
-    wait_wave(&server, |wave| wave["phase"] == "completed").await?;
+    wait_wave(&server, |wave| wave["phase"] == "promoted" && wave["nBehind"] == 0).await?;
     Ok(())
 }
 
@@ -316,7 +320,7 @@ async fn a_write_reaches_exactly_the_members_also_after_kill_9() -> Result<()> {
     server.put(path, &cluster(1)).await?;
     over_a_kill(server, async |server| {
         let answer = server.put(&format!("{path}?waves=30%25"), &cluster(2)).await?;
-        ensure!(answer["rollout"].is_u64(), "{answer:#}");
+        ensure!(answer["waveDeployment"].is_u64(), "{answer:#}");
         Ok(())
     })
     .await
@@ -342,7 +346,7 @@ async fn what_a_real_envoy_rejects_is_put_back() -> Result<()> {
     // Only Envoy knows that a cluster of type STATIC cannot have a name as address. Nearly every node is in the first wave.
     let answer = server.put(&format!("{path}?waves=99%25"), &with_address("not.an.ip")).await?;
     let report = wait_wave(&server, |wave| wave["phase"] == "reverted").await?;
-    assert_eq!(report["id"], answer["rollout"], "{report:#}");
+    assert_eq!(report["id"], answer["waveDeployment"], "{report:#}");
     let reason = report["reason"].as_str().unwrap_or_default();
     assert!(reason.contains("malformed IP address: not.an.ip"), "{report:#}");
     server.wait_json("/v1/nodes/edge-1", is_synced).await?;
@@ -470,7 +474,7 @@ async fn an_envoy_that_loses_its_connection_and_comes_back_is_not_lost() -> Resu
     let is_synced = |node: &Value| node["types"][CLUSTER]["status"] == "SYNCED";
     server.wait_json("/v1/nodes/edge-1", is_synced).await?;
     let answer = server.put(&format!("{path}?waves=99%25&hold=1h"), &cluster(2)).await?;
-    let id = &answer["rollout"];
+    let id = &answer["waveDeployment"];
     wait_wave(&server, |wave| wave["phase"] == "holding" && wave["nAcked"] == 1).await?;
     let connected = envoy.stat("control_plane.connected_state").await?;
     assert_eq!(connected, 1);
@@ -489,6 +493,6 @@ async fn an_envoy_that_loses_its_connection_and_comes_back_is_not_lost() -> Resu
     );
 
     server.post(&format!("/v1/waves/{id}:promote"), &json!({})).await?;
-    wait_wave(&server, |wave| wave["phase"] == "completed").await?;
+    wait_wave(&server, |wave| wave["phase"] == "promoted").await?;
     Ok(())
 }

@@ -241,9 +241,9 @@ fn of_event(event: &Event) -> (&'static str, Value) {
             ("fileError", serde_json::to_value(Fault::of(diagnostic, "")).unwrap_or_default())
         }
         Event::Held { reason } => ("held", json!({"reason": reason})),
-        Event::Wave { rollout, phase, share, message } => {
+        Event::Wave { deployment, phase, share, message } => {
             let share = share.map(|share| share.to_string());
-            let data = json!({"id": rollout, "phase": phase.as_str(), "share": share, "message": message});
+            let data = json!({"id": deployment, "phase": phase.as_str(), "share": share, "message": message});
             ("wave", data)
         }
         Event::OverrideDropped { what, reason } => {

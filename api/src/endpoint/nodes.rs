@@ -40,9 +40,10 @@ pub(crate) struct NodeEntry {
     pub profile: String,
     /// What the client is.
     pub client: ClientEntry,
-    /// The publication up to which it has accepted everything that it wants; null before its first answer.
+    /// The publication up to which it has accepted everything that it wants; null before its first answer. A node that a wave
+    /// deployment has not reached has nothing later than the revision before that began.
     pub revision: Option<u64>,
-    /// `ahead` or `behind` while a rollout in waves concerns it (`/v1/waves`).
+    /// `ahead` or `behind` while a wave deployment concerns it (`/v1/waves`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wave: Option<&'static str>,
     /// The worst of its types.
@@ -225,6 +226,8 @@ fn node(state: &ApiState, streams: &[Arc<StreamEntry>]) -> Option<NodeEntry> {
         Some(key) => (key.groups.iter().map(ToString::to_string).collect(), key.profile),
         None => (vec![], Profile::of_user_agent(&node.user_agent_name)),
     };
+    let is_ahead = state.publisher.is_ahead(node);
+    let behind = is_ahead.is_some_and(|is_ahead| !is_ahead).then(|| last_before_wave(state)).flatten();
     Some(NodeEntry {
         id: node.id.clone(),
         cluster: node.cluster.clone(),
@@ -232,14 +235,20 @@ fn node(state: &ApiState, streams: &[Arc<StreamEntry>]) -> Option<NodeEntry> {
         profile: profile.to_string(),
         client: ClientEntry { name: node.user_agent_name.clone(), version: node.user_agent_version.clone() },
         status: streams.iter().map(StreamStatus::status).max().unwrap_or(ConfigStatus::NotSent).as_str(),
-        revision: accepted(&streams),
-        wave: state.publisher.is_ahead(node).map(|is_ahead| if is_ahead { "ahead" } else { "behind" }),
+        revision: accepted(&streams).map(|revision| behind.map_or(revision, |last| revision.min(last))),
+        wave: is_ahead.map(|is_ahead| if is_ahead { "ahead" } else { "behind" }),
         unmatched: streams.iter().any(|stream| stream.is_unmatched),
         types: worst(&streams),
         draining: draining().take(MAX_SHOWN).map(draining_entry).collect(),
         draining_count: draining().count(),
         streams: bodies,
     })
+}
+
+/// The last revision that nodes have whole which the present wave has not reached; `None` if no share of them is reached.
+fn last_before_wave(state: &ApiState) -> Option<u64> {
+    let split = state.publisher.split()?;
+    split.share.map(|_| split.deployment.saturating_sub(1))
 }
 
 /// The publication up to which everything was accepted on every stream, of every type.

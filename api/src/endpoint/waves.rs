@@ -1,4 +1,4 @@
-//! `/v1/waves`: rollouts in waves.
+//! `/v1/waves`: wave deployments.
 
 use axum::extract::State;
 use http::HeaderMap;
@@ -14,20 +14,21 @@ use crate::time::rfc3339;
 use crate::wave::{WaveMembers, WaveReport, WaveVerb};
 use crate::write::actor;
 
-/// Rollouts in waves, newest first: the one that is under way, and the last ones that ended.
+/// Wave deployments, newest first: the one that is under way, and the last ones that ended.
 #[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct WaveList {
-    /// The rollouts.
-    pub rollouts: Vec<WaveEntry>,
+    /// The wave deployments.
+    pub wave_deployments: Vec<WaveEntry>,
 }
 
-/// One rollout in waves.
+/// One wave deployment.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WaveEntry {
     /// Its id: the revision that began it.
     pub id: u64,
-    /// `progressing`, `holding`, `paused`, `held`, `completed`, `reverted` or `superseded`.
+    /// `progressing`, `holding`, `paused`, `held`, `completed`, `promoted`, `reverted` or `superseded`.
     pub phase: &'static str,
     /// Why it is stopped, paused or was put back.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,7 +41,7 @@ pub(crate) struct WaveEntry {
     pub summary: String,
     /// What it changes.
     pub objects: Vec<String>,
-    /// How it is rolled out.
+    /// Its waves.
     pub policy: GroupWaves,
     /// The share of the nodes that have the change now; null if nobody has.
     pub share: Option<String>,
@@ -67,7 +68,7 @@ pub(crate) struct WaveStep {
 }
 
 pub(crate) async fn list(State(state): State<ApiState>, _: Params<NoParams>) -> Result<Answer, ApiError> {
-    Answer::ok(&WaveList { rollouts: state.control.waves().iter().map(WaveEntry::from).collect() })
+    Answer::ok(&WaveList { wave_deployments: state.control.waves().iter().map(WaveEntry::from).collect() })
 }
 
 pub(crate) async fn read(
@@ -75,10 +76,10 @@ pub(crate) async fn read(
     Path(id): Path<String>,
     _: Params<NoParams>,
 ) -> Result<Answer, ApiError> {
-    let id = rollout(&id)?;
-    let found = state.control.waves().into_iter().find(|report| report.rollout == id);
+    let id = deployment(&id)?;
+    let found = state.control.waves().into_iter().find(|report| report.deployment == id);
     Answer::ok(&WaveEntry::from(
-        &found.ok_or_else(|| ApiError::NotFound(format!("there is no rollout {id}")))?,
+        &found.ok_or_else(|| ApiError::NotFound(format!("there is no wave deployment {id}")))?,
     ))
 }
 
@@ -92,21 +93,22 @@ pub(crate) async fn act(
     let known = target.split_once(':').and_then(|(id, verb)| Some((id, WaveVerb::of_name(verb)?)));
     let Some((id, verb)) = known else {
         return Err(ApiError::BadRequest(format!(
-            "{target:?} says not what to do: write the id of a rollout and :pause, :resume, :promote or :abort"
+            "{target:?} says not what to do: write the id of a wave deployment and :pause, :resume, :promote or :abort"
         )));
     };
-    let report = state.control.wave(rollout(id)?, verb, actor(&headers)).await?;
+    let report = state.control.wave(deployment(id)?, verb, actor(&headers)).await?;
     Answer::ok(&WaveEntry::from(&report))
 }
 
-fn rollout(text: &str) -> Result<u64, ApiError> {
-    text.parse().map_err(|_| ApiError::BadRequest(format!("{text:?} is no rollout: its id is a number")))
+fn deployment(text: &str) -> Result<u64, ApiError> {
+    text.parse()
+        .map_err(|_| ApiError::BadRequest(format!("{text:?} is no wave deployment: its id is a number")))
 }
 
 impl From<&WaveReport> for WaveEntry {
     fn from(report: &WaveReport) -> Self {
         Self {
-            id: report.rollout,
+            id: report.deployment,
             phase: report.phase.as_str(),
             reason: report.reason.clone(),
             source: report.source.clone(),

@@ -65,7 +65,7 @@ enum Command {
     Rollout(admin::RolloutArgs),
     /// Make what the API owns what it was at a revision
     Rollback(admin::RollbackArgs),
-    /// List rollouts in waves, watch one, or pause, resume, promote or abort it
+    /// List wave deployments, watch one, or pause, resume, promote or abort it
     Waves(admin::WavesArgs),
     /// Export or import the stored changes, or make a damaged data directory usable again
     Store(store::StoreArgs),

@@ -52,7 +52,7 @@ pub struct ServeArgs {
     /// Route documents.
     #[command(flatten)]
     pub routes: RouteArgs,
-    /// Rollouts in waves.
+    /// Wave deployments.
     #[command(flatten)]
     pub waves: WaveArgs,
     /// Draining.

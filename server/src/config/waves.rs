@@ -1,4 +1,4 @@
-//! How changes are rolled out where their groups do not say it, as flags.
+//! The waves of changes where their groups do not say it, as flags.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::ConfigError;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Waves")]
 pub struct WaveArgs {
-    /// Roll every change out to these shares of its nodes, one after the other: 1%,10%,100%; a node group may say otherwise
+    /// Deploy every change to these shares of its nodes, one after the other: 1%,10%,100%; a node group may say otherwise
     #[arg(long, env = "XDS_SERVER_WAVES", value_name = "SHARES")]
     pub waves: Option<WavePolicy>,
     /// How long a wave that all its clients have accepted is left alone before the next one [default: 30s]

@@ -13,9 +13,9 @@
 //! | `file-document/{kind}/{namespace}/{name}` | a route document of a file, as under `document/`; one with secrets without them |
 //! | `document-status/{kind}/{namespace}/{name}` | generation of a route document, and since when its conditions are as they are ([`observed`](super::observed)) |
 //! | `files/hash` | the content hash of all that the files give |
-//! | `wave/current` | the rollout in waves that is under way, as JSON (see [`wave`](super::wave)) |
-//! | `wave/ended/{id}` | how a rollout in waves ended, as JSON; of the last ones |
-//! | `held/{key}` | what the thing with that key was before the rollout changed it, whole, also of a file |
+//! | `wave/current` | the wave deployment that is under way, as JSON (see [`wave`](super::wave)) |
+//! | `wave/ended/{id}` | how a wave deployment ended, as JSON; of the last ones |
+//! | `held/{key}` | what the thing with that key was before the wave deployment changed it, whole, also of a file |
 //!
 //! Each part is percent-encoded, so that `/` only separates. What files say is never served from here: it is for differences, and
 //! for the next start, which finds by it what has changed meanwhile ([`recorded`](super::recorded)).
@@ -55,15 +55,15 @@ pub(crate) enum StoreKey {
     DocumentStatus(DocumentKey),
     /// The content hash of the files.
     FilesHash,
-    /// The rollout in waves that is under way.
+    /// The wave deployment that is under way.
     Wave,
-    /// How a rollout in waves ended, by its id.
+    /// How a wave deployment ended, by its id.
     EndedWave(u64),
     /// What a thing was before that changed it.
     Held(Box<Self>),
 }
 
-/// Where the rollout in waves is kept.
+/// Where the wave deployment is kept.
 const WAVE: &str = "wave/current";
 
 /// What the key of a held thing begins with.

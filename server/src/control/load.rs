@@ -57,7 +57,7 @@ struct Step {
     groups: Groups,
     plan: Plan,
     summary: String,
-    /// What it makes of the rollout in waves.
+    /// What it makes of the wave deployment.
     wave: AfterLoad,
     /// The one that thereby ends.
     ended: Option<EndedWave>,
@@ -267,7 +267,7 @@ impl Shared {
         }
     }
 
-    /// Tells that a load began a rollout in waves, or ended one.
+    /// Tells that a load began a wave deployment, or ended one.
     fn wave_of_files(&self, wave: Option<&Wave>) {
         if let Some(wave) = wave {
             self.tell_wave(wave, WavePhase::Progressing, format!("began: {}", wave.summary));
@@ -342,7 +342,7 @@ impl Shared {
         let label = Label { actor: "files", source: "file", summary: &summary };
         let touched = match is_change {
             true => wave::begin::held_of_load(world, base),
-            // It is not known what was served, but for what a rollout holds; the store knows what is new.
+            // It is not known what was served, but for what a wave deployment holds; the store knows what is new.
             false => self.held_again(&contents),
         };
         let wave = self.wave_after_load(world, base, &groups, touched, &label);

@@ -71,7 +71,7 @@ pub struct Options {
     pub hold_mass_removal: Option<f64>,
     /// How route documents are translated.
     pub routes: xds_routes::Options,
-    /// How changes of groups are rolled out that do not say it themselves; `None` for everyone at once.
+    /// The waves of changes of groups that do not say it themselves; `None` for everyone at once.
     pub waves: Option<WavePolicy>,
     /// How clients are served, to tell in which phases they would get a change.
     pub session: xds_session::Limits,
@@ -81,7 +81,7 @@ pub struct Options {
 pub trait Observer: Send + Sync {
     /// A revision was published; `source` is `api`, `file`, `rollback`, `revert`, `expiry`, `waves`, `rollout` or `store`.
     fn published(&self, source: &'static str, revision: Revision);
-    /// A rollout in waves is in another phase, or has reached another share of the nodes.
+    /// A wave deployment is in another phase, or has reached another share of the nodes.
     fn wave(&self, phase: WavePhase, share: Option<Share>);
     /// All metrics in OpenMetrics text; `unsupported` is how many rules have something that gRPC clients cannot have.
     fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>) -> String;
@@ -122,9 +122,9 @@ struct Shared {
     state: Mutex<State>,
     reload: OnceLock<Reload>,
     events: broadcast::Sender<Event>,
-    /// Told when a rollout in waves begins, or somebody did something to one.
+    /// Told when a wave deployment begins, or somebody did something to one.
     wave_told: tokio::sync::Notify,
-    /// The documents without what a rollout in waves changed, as they were needed last.
+    /// The documents without what a wave deployment changed, as they were needed last.
     former: Mutex<Option<wave::former::FormerDocuments>>,
     /// Told when overrides of weights change.
     weights_changed: tokio::sync::Notify,
@@ -326,11 +326,11 @@ impl xds_api::handle::Control for Control {
 
     fn wave(
         &self,
-        rollout: u64,
+        deployment: u64,
         verb: WaveVerb,
         actor: String,
     ) -> BoxFuture<'_, Result<WaveReport, WriteError>> {
-        let act = move |control: Self| async move { control.shared.act(rollout, verb, &actor).await };
+        let act = move |control: Self| async move { control.shared.act(deployment, verb, &actor).await };
         Box::pin(self.detached(act))
     }
 

@@ -1,5 +1,5 @@
 //! What the files said when they were recorded last. At the start, what they say otherwise is a change like any other, which may
-//! be rolled out in waves.
+//! go by waves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl Control {
 impl Shared {
     /// The world before the first load, with the files as they were recorded last; `keys` are all that is stored.
     ///
-    /// `None` if no change of theirs can be rolled out in waves, or if nothing was ever recorded, or
+    /// `None` if no change of theirs can go by waves, or if nothing was ever recorded, or
     /// [not all of it](xds_store::CommitError::TooLarge): then the load reaches everyone at once. So does an object with secrets of
     /// which there is no copy.
     pub(crate) fn recorded_world(

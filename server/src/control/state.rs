@@ -46,7 +46,7 @@ pub(crate) struct State {
     pub(crate) files: Arc<BTreeMap<Arc<str>, FileStatus>>,
     /// Why a load is held back, if one is.
     pub(crate) held: Option<String>,
-    /// The rollout in waves that is under way.
+    /// The wave deployment that is under way.
     pub(crate) wave: Option<Wave>,
     /// Those that ended.
     pub(crate) ended: Ended,
@@ -284,7 +284,7 @@ impl Shared {
         publication
     }
 
-    /// Takes the rollout in waves from the store, unless it is the one that is known, and those that ended. One that cannot be
+    /// Takes the wave deployment from the store, unless it is the one that is known, and those that ended. One that cannot be
     /// read is a problem, and its change reaches everyone.
     pub(crate) fn read_wave(&self, keys: &BTreeMap<String, BlobHash>) -> Result<(), StoreError> {
         let read = wave::record::read(&self.parts.codec, &*self.parts.store, keys)?;
@@ -294,7 +294,7 @@ impl Shared {
                 stored
             }
             Err(reason) => {
-                self.problem("wave-record", format!("the stored rollout in waves cannot be read: {reason}"));
+                self.problem("wave-record", format!("the stored wave deployment cannot be read: {reason}"));
                 None
             }
         };

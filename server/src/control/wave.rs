@@ -1,10 +1,10 @@
-//! Rollouts in waves: a change that is accepted reaches a share of the nodes first (D14).
+//! Wave deployments: a change that is accepted reaches a share of the nodes first (D14).
 //!
-//! A rollout *holds* what each object that its change touched was before. The state as it was accepted is *ahead*, the same
+//! A wave deployment *holds* what each object that its change touched was before. The state as it was accepted is *ahead*, the same
 //! with the held objects put back is *behind* ([`mod@former`]); all other changes are in both. [`begin`] says which changes are
-//! rolled out so and which are in the way of one, [`drive`] looks at the clients and goes on, or puts the change back,
+//! deployed so and which are in the way of one, [`drive`] looks at the clients and goes on, or puts the change back,
 //! [`report`] tells of it, [`diagnostics`] at the files that it is about. What has to survive a restart is in the store ([`record`],
-//! [`ended`]). One rollout is under way at a time.
+//! [`ended`]). One wave deployment is under way at a time.
 
 pub(crate) mod begin;
 mod diagnostics;
@@ -20,7 +20,7 @@ use std::time::SystemTime;
 
 use xds_api::document::GroupedDocument;
 use xds_api::weights::{RuleOverride, WeightedObject};
-use xds_cache::wave::{Members, Rollout, Share, Split};
+use xds_cache::wave::{Deployment, Members, Share, Split};
 use xds_cache::{NodeGroup, Resource, ResourceType, Revision};
 
 use super::key::StoreKey;
@@ -41,7 +41,7 @@ pub(crate) enum HeldValue {
     Weights(RuleOverride),
 }
 
-/// A rollout that is under way, or whose change files still say after it was put back.
+/// A wave deployment that is under way, or whose change files still say after it was put back.
 #[derive(Clone, Debug)]
 pub(crate) struct Wave {
     /// The revision that began it; also what membership is computed from.
@@ -62,7 +62,7 @@ pub(crate) struct Wave {
     pub(crate) stopped: Option<Arc<str>>,
     /// Why it does not go on, if it is paused.
     pub(crate) paused: Option<Arc<str>>,
-    pub(crate) rollout: Rollout,
+    pub(crate) deployment: Deployment,
     /// The nodes that were in ERROR when the wave began; their NACKs do not count.
     pub(crate) failing: Arc<HashSet<String>>,
     /// The nodes that it has reached, as last seen.
@@ -74,18 +74,18 @@ pub(crate) struct Wave {
 impl Wave {
     /// Who is ahead.
     pub(crate) fn split(&self) -> Split {
-        let share = if self.stopped.is_some() { None } else { Some(self.rollout.share()) };
-        Split { rollout: self.id, share }
+        let share = if self.stopped.is_some() { None } else { Some(self.deployment.share()) };
+        Split { deployment: self.id, share }
     }
 
     /// The waves so far.
     pub(crate) fn waves(&self) -> impl Iterator<Item = (Share, Revision)> {
-        self.rollout.policy().shares().iter().copied().zip(self.reached.iter().copied())
+        self.deployment.policy().shares().iter().copied().zip(self.reached.iter().copied())
     }
 
     /// The revision of the first wave that a node is in; `None` if none has reached it.
     pub(crate) fn reached_by(&self, node_id: &str) -> Option<Revision> {
-        let is_in = |share| Split { rollout: self.id, share: Some(share) }.is_ahead(node_id);
+        let is_in = |share| Split { deployment: self.id, share: Some(share) }.is_ahead(node_id);
         self.waves().find(|(share, _)| is_in(*share)).map(|(_, revision)| revision)
     }
 

@@ -116,7 +116,7 @@ pub(crate) struct Objects<'a> {
     pub(crate) patch: &'a Patch,
 }
 
-/// The objects whose overrides only time changes, because a rollout in waves holds what they were.
+/// The objects whose overrides only time changes, because a wave deployment holds what they were.
 pub(crate) type Resting = BTreeSet<WeightedObject>;
 
 impl<'a> Objects<'a> {

@@ -257,7 +257,7 @@ impl Shared {
     }
 
     /// All documents and overrides of weights once a candidate is laid over those of the API, and what was dropped of the
-    /// latter; computed on a thread of its own. `resting` is what a rollout in waves holds once it is done.
+    /// latter; computed on a thread of its own. `resting` is what a wave deployment holds once it is done.
     pub(crate) async fn translate_aside(
         self: &Arc<Self>,
         world: &World,
@@ -289,7 +289,7 @@ impl Shared {
         translating.await.map_err(|_| WriteError::Closed)?.ok_or(WriteError::Stopped)
     }
 
-    /// What the rollout in waves that is under way holds.
+    /// What the wave deployment that is under way holds.
     pub(crate) fn resting(&self) -> Resting {
         self.state().wave.as_ref().map(Wave::resting).unwrap_or_default()
     }

@@ -22,6 +22,7 @@ pub(crate) fn target(way: &str) -> Result<(&'static str, String)> {
         ("{name}", "a"),
         ("{rule}", "0"),
         ("{rollout}", "a:promote"),
+        ("{deployment}", "1:promote"),
     ];
     Ok((method, parameters.iter().fold(path.to_owned(), |path, (name, value)| path.replace(name, value))))
 }

@@ -1,11 +1,11 @@
-//! The flags of commands that write: how the change is rolled out.
+//! The flags of commands that write: the waves of the change.
 
 use super::segment;
 
-/// How a change is rolled out; without them, as the groups say.
+/// The waves of a change; without them, as the groups say.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct WaveFlags {
-    /// Roll out to these shares of the nodes, one after the other: 1%,10%,100%; none for everyone at once [default: as the groups say]
+    /// Deploy to these shares of the nodes, one after the other: 1%,10%,100%; none for everyone at once [default: as the groups say]
     #[arg(long, value_name = "SHARES")]
     waves: Option<String>,
     /// How long a wave that all have accepted is left alone, such as 30s [default: 0s]
@@ -23,7 +23,7 @@ pub(super) struct WaveFlags {
     /// Let a wave pass that no connected node is in
     #[arg(long, requires = "waves")]
     allow_empty: bool,
-    /// End a rollout that is in the way
+    /// End a wave deployment or rollout that is in the way
     #[arg(long)]
     force: bool,
 }

@@ -119,7 +119,7 @@ fn node_in_full(node: &Value) -> String {
     format!("{}\n{}", text.render(), types.render())
 }
 
-/// Up to which publication the node has accepted everything, or on which side of a rollout in waves it is; `-` if there is none.
+/// Up to which publication the node has accepted everything, or on which side of a wave deployment it is; `-` if there is none.
 fn of_publication(node: &Value, field: &str) -> String {
     node.get(field).filter(|value| !value.is_null()).map_or_else(|| "-".to_owned(), cell)
 }

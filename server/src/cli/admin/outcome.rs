@@ -12,8 +12,8 @@ pub(super) fn outcome(answer: &Value, heading: &str) -> String {
         (false, true) => format!("{heading}{}{}", difference(answer), phases(answer)),
         (true, true) => format!("revision {}\n", cell(&answer["revision"])),
     };
-    if !answer["rollout"].is_null() {
-        text.push_str(&format!("in waves: xds-server waves {}\n", cell(&answer["rollout"])));
+    if !answer["waveDeployment"].is_null() {
+        text.push_str(&format!("wave deployment: xds-server waves {}\n", cell(&answer["waveDeployment"])));
     }
     for warning in items(&answer["warnings"]) {
         text.push_str(&format!("warning: {}\n", clean(&cell(&warning["detail"]))));
@@ -55,14 +55,14 @@ mod tests {
 
     #[test]
     fn a_rollback_says_what_files_keep() {
-        let mut answer = json!({"committed": true, "changed": true, "revision": 7, "rollout": 7,
+        let mut answer = json!({"committed": true, "changed": true, "revision": 7, "waveDeployment": 7,
             "warnings": [{"code": "owned-by-file", "detail": "default/clusters/a is owned by a file"}]});
         assert_eq!(
             outcome(&answer, ""),
-            "revision 7\nin waves: xds-server waves 7\nwarning: default/clusters/a is owned by a file\n"
+            "revision 7\nwave deployment: xds-server waves 7\nwarning: default/clusters/a is owned by a file\n"
         );
         answer["changed"] = json!(false);
-        answer["rollout"] = Value::Null;
+        answer["waveDeployment"] = Value::Null;
         assert_eq!(outcome(&answer, ""), "nothing changes\nwarning: default/clusters/a is owned by a file\n");
     }
 

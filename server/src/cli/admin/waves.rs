@@ -1,4 +1,4 @@
-//! `waves`: rollouts in waves, and what can be done to them.
+//! `waves`: wave deployments, and what can be done to them.
 
 use serde_json::{Value, json};
 
@@ -10,20 +10,20 @@ use crate::cli::output::{Form, Table, cell, clean, items, print, print_json};
 /// The flags of `waves`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct WavesArgs {
-    /// Only this rollout, in full
+    /// Only this wave deployment, in full
     #[arg(value_name = "ID")]
     id: Option<u64>,
     /// What to do to it: stop, go on after a pause or begin again, give the change to everyone now, put it back now
     #[arg(value_enum, value_name = "VERB")]
     verb: Option<Verb>,
-    /// Show it anew whenever it changes, one rollout until it ends; one JSON object a line in a pipe
+    /// Show it anew whenever it changes, one wave deployment until it ends; one JSON object a line in a pipe
     #[arg(long, conflicts_with = "verb")]
     watch: bool,
     #[command(flatten)]
     admin: AdminArgs,
 }
 
-/// What can be done to a rollout.
+/// What can be done to a wave deployment.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Verb {
     Pause,
@@ -70,7 +70,7 @@ pub(crate) fn waves(args: &WavesArgs) -> Result<(), Failure> {
 fn list(waves: &Value) -> String {
     let mut table =
         Table::new(&["ID", "PHASE", "SHARE", "AHEAD", "ACKED", "NACKED", "LOST", "BEHIND", "SUMMARY"]);
-    for one in items(&waves["rollouts"]) {
+    for one in items(&waves["waveDeployments"]) {
         let keys = ["id", "phase", "share", "nAhead", "nAcked", "nNacked", "nLost", "nBehind", "summary"];
         table.push(keys.iter().map(|key| cell(&one[*key])).collect());
     }
@@ -78,7 +78,7 @@ fn list(waves: &Value) -> String {
 }
 
 fn in_full(one: &Value) -> String {
-    let mut table = Table::new(&["ROLLOUT", &cell(&one["id"])]);
+    let mut table = Table::new(&["DEPLOYMENT", &cell(&one["id"])]);
     let percent = one["share"].as_str().and_then(|share| share.trim_end_matches('%').parse().ok());
     let share = format!("{} {}", bar(percent.unwrap_or_default()), one["share"].as_str().unwrap_or("0%"));
     table.push(vec!["SHARE".to_owned(), share]);
@@ -98,13 +98,15 @@ fn in_full(one: &Value) -> String {
         ("PENDING", "nPending"),
         ("AWAY", "nAway"),
         ("LOST", "nLost"),
-        ("BEHIND", "nBehind"),
-        ("OBJECTS", "objects"),
     ];
     for (label, key) in rows {
         if let Some(value) = one.get(key).filter(|value| !value.is_null()) {
             table.push(vec![label.to_owned(), cell(value)]);
         }
+    }
+    table.push(vec!["BEHIND".to_owned(), behind(one)]);
+    if let Some(objects) = one.get("objects") {
+        table.push(vec!["OBJECTS".to_owned(), cell(objects)]);
     }
     let mut text = table.render();
     for node in items(&one["pending"]).take(MAX_PENDING) {
@@ -123,34 +125,44 @@ fn in_full(one: &Value) -> String {
     text
 }
 
+/// How many nodes are behind, and the last revision that they have whole.
+fn behind(one: &Value) -> String {
+    let n_behind = cell(&one["nBehind"]);
+    let is_under_way = !ENDED.iter().any(|phase| one["phase"] == *phase);
+    match one["id"].as_u64().filter(|_| is_under_way && one["nBehind"] != 0) {
+        Some(id) => format!("{n_behind} (at revision {})", id.saturating_sub(1)),
+        None => n_behind,
+    }
+}
+
 /// How many nodes that have not answered, and how many that are lost, are shown.
 const MAX_PENDING: usize = 20;
 
 /// The phases after which nothing follows by itself.
-const ENDED: [&str; 4] = ["held", "completed", "reverted", "superseded"];
+const ENDED: [&str; 5] = ["held", "completed", "promoted", "reverted", "superseded"];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_rollout_is_told_with_who_rejected_it() {
+    fn a_wave_deployment_is_shown_with_who_rejected_it() {
         let one = json!({"id": 7, "phase": "reverted", "reason": "rejected", "nextAt": null, "share": null, "nAhead": 3,
             "nacked": [{"node": "edge-1", "message": "no such\nfilter"}]});
         let text = in_full(&one);
         assert!(text.contains("reverted") && !text.contains("NEXT WAVE"), "{text}");
         assert!(text.ends_with("rejected by edge-1: no such\\nfilter\n"), "{text}");
         let one_ahead = json!({"id": 7, "share": "10%", "waves": [{"share": "1%", "revision": 7}, {"share": "10%", "revision": 8}],
-            "pending": ["edge-2"], "nLost": 1, "lost": [{"node": "edge-3", "reason": "gone"}]});
+            "pending": ["edge-2"], "nBehind": 90, "nLost": 1, "lost": [{"node": "edge-3", "reason": "gone"}]});
         let ahead = in_full(&one_ahead);
-        assert!(ahead.contains("SHARE    [###...........................] 10%\n"), "{ahead}");
+        assert!(ahead.contains("SHARE       [###...........................] 10%\n"), "{ahead}");
         assert!(
             ahead.contains(
-                "1% (revision 7), 10% (revision 8)\nLOST     1\nnot yet: edge-2\nlost: edge-3: gone\n"
+                "1% (revision 7), 10% (revision 8)\nLOST        1\nBEHIND      90 (at revision 6)\nnot yet: edge-2\nlost: edge-3: gone\n"
             ),
             "{ahead}"
         );
-        let table = list(&json!({"rollouts": [one]}));
+        let table = list(&json!({"waveDeployments": [one]}));
         assert_eq!(table.lines().count(), 2, "{table}");
     }
 }

@@ -136,6 +136,7 @@ async fn endpoints(rest: &Rest) -> Vec<(String, String)> {
                 ("{namespace}", "default"),
                 ("{rule}", "0"),
                 ("{rollout}", "web-1:pause"),
+                ("{deployment}", "1:pause"),
                 ("{id}", "1"),
             ] {
                 filled = filled.replace(name, value);

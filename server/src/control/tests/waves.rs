@@ -1,4 +1,4 @@
-//! Rollouts in waves, with two hundred clients of which some reject what they are sent.
+//! Wave deployments, with two hundred clients of which some reject what they are sent.
 
 mod files;
 mod fleet;
@@ -89,7 +89,7 @@ async fn the_nodes_that_get_a_change_are_exactly_those_of_the_wave() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_nack_stops_the_rollout_and_puts_the_wave_back() {
+async fn a_nack_stops_the_deployment_and_puts_the_wave_back() {
     let (server, mut fleet) = fleet(&MemoryStore::new()).await;
     let overrides = server.control.overrides().1;
     let before = fleet.n_responses();
@@ -112,10 +112,10 @@ async fn a_nack_stops_the_rollout_and_puts_the_wave_back() {
     let last = server.control.history(None, 1).unwrap().remove(0);
     assert_eq!((last.actor.as_str(), last.source.as_str()), ("waves", "waves"));
 
-    // Healed, the same change is begun again, as another rollout.
+    // Healed, the same change is begun again, as another wave deployment.
     fleet.reject(&members, None);
     let again = server.control.wave(id, WaveVerb::Resume, "me".to_owned()).await.unwrap();
-    assert!(again.rollout > id && again.phase == WavePhase::Progressing, "{again:?}");
+    assert!(again.deployment > id && again.phase == WavePhase::Progressing, "{again:?}");
     fleet.until_phase(&server, WavePhase::Completed).await;
     assert_eq!(fleet.with("a", "bad").len(), N_CLIENTS);
 }
@@ -141,7 +141,7 @@ async fn a_policy_may_tolerate_single_bad_clients() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_was_failing_before_does_not_stop_a_rollout() {
+async fn a_client_that_was_failing_before_does_not_stop_a_deployment() {
     let (server, mut fleet) = fleet(&MemoryStore::new()).await;
     let everyone: Vec<String> = fleet.clients.iter().map(|client| client.node.id.clone()).collect();
     let members = fleet.expected(server.revision() + 2, "10%");
@@ -184,7 +184,7 @@ async fn a_restart_in_the_middle_goes_on_at_the_same_wave_with_the_same_members(
     assert_eq!(fleet.with("a", "2"), fleet.expected(id, "50%"), "nobody saw anything else");
     assert_eq!(fleet.with("a", "1").len(), N_CLIENTS - fleet.expected(id, "50%").len());
     let report = newest(&server).unwrap();
-    assert_eq!((report.rollout, report.reached.len()), (id, 2));
+    assert_eq!((report.deployment, report.reached.len()), (id, 2));
     fleet.until_held_at(&server, "50%").await;
     let bad = fleet.expected(id, "50%");
     assert!(newest(&server).unwrap().next_at.is_some(), "the hold time starts anew");
@@ -202,7 +202,7 @@ async fn a_restart_in_the_middle_goes_on_at_the_same_wave_with_the_same_members(
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_changes_reach_everyone_while_a_rollout_is_under_way() {
+async fn other_changes_reach_everyone_while_a_deployment_is_under_way() {
     let (server, mut fleet) = fleet(&MemoryStore::new()).await;
     let id = begin(&server, "2", &policy("10%,50%", 60)).await;
     fleet.until_held_at(&server, "10%").await;
@@ -214,7 +214,7 @@ async fn other_changes_reach_everyone_while_a_rollout_is_under_way() {
 
     let refused = server.write(put("default", "a", "3")).await.unwrap_err();
     assert!(
-        matches!(&refused, WriteError::WaveActive { rollout, message } if *rollout == id && message.contains("clusters/a")),
+        matches!(&refused, WriteError::WaveActive { deployment, message } if *deployment == id && message.contains("clusters/a")),
         "{refused:?}"
     );
     let second =
@@ -230,7 +230,7 @@ async fn other_changes_reach_everyone_while_a_rollout_is_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn additions_and_removals_are_rolled_out_and_put_back_too() {
+async fn additions_and_removals_go_by_waves_and_are_put_back_too() {
     let (server, mut fleet) = fleet(&MemoryStore::new()).await;
     let write = replace("default", &[("b", "new")]);
     let outcome = server.control.write(write, in_waves(&policy("10%", 60))).await.unwrap();
@@ -296,12 +296,12 @@ async fn a_change_of_files_that_is_rejected_is_held_back_until_the_files_change(
     // The next change of the file begins afresh, from what is served.
     server.control.load_files(load(&[("default", &[("a", "good"), ("b", "1")])])).await.unwrap();
     let report = fleet.until_held_at(&server, "10%").await;
-    assert_eq!(fleet.with("a", "good"), fleet.expected(report.rollout, "10%"));
+    assert_eq!(fleet.with("a", "good"), fleet.expected(report.deployment, "10%"));
     fleet.until_phase(&server, WavePhase::Completed).await;
     assert_eq!(fleet.with("a", "good").len(), N_CLIENTS);
     assert!(server.control.problems().is_empty());
 
-    // A file that says again what it said ends the rollout.
+    // A file that says again what it said ends the wave deployment.
     server.control.load_files(load(&[("default", &[("a", "2"), ("b", "1")])])).await.unwrap();
     fleet.until_held_at(&server, "10%").await;
     server.control.load_files(load(&[("default", &[("a", "good"), ("b", "1")])])).await.unwrap();
@@ -327,12 +327,12 @@ async fn a_change_that_cannot_be_put_back_in_the_store_is_not_served_any_more() 
     assert_eq!(newest(&server).unwrap().phase, WavePhase::Held);
     store.is_failing.store(false, std::sync::atomic::Ordering::Relaxed);
     let report = fleet.until_phase(&server, WavePhase::Reverted).await;
-    assert_eq!(report.rollout, id);
+    assert_eq!(report.deployment, id);
     assert_eq!(server.served("default"), pairs(&[("a", "1")]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_says_how_its_changes_are_rolled_out() {
+async fn a_group_says_by_which_waves_its_changes_go() {
     let (server, mut fleet) = fleet(&MemoryStore::new()).await;
     let careful = NodeGroup { waves: Some(policy("10%", 60)), ..NodeGroup::default_group() };
     server.write(Write::PutGroup(careful)).await.unwrap();
@@ -354,7 +354,7 @@ async fn a_group_says_how_its_changes_are_rolled_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn members_that_do_not_answer_pause_the_rollout() {
+async fn members_that_do_not_answer_pause_the_deployment() {
     let (server, mut fleet) = fleet(&MemoryStore::new()).await;
     let mut policy = policy("10%", 5);
     policy.ack_timeout = Some(Duration::from_secs(30));
@@ -409,10 +409,10 @@ async fn waves_over_rest() {
     let query = "waves=20%25&hold=1h&maxNacks=5%25&ackTimeout=5m&maxLost=3&allowEmpty=true";
     let reply = rest.put(&format!("{path}?{query}"), &body).await;
     let answer = reply.json();
-    assert_eq!((reply.status, &answer["rollout"]), (200, &json!(1)), "{answer}");
+    assert_eq!((reply.status, &answer["waveDeployment"]), (200, &json!(1)), "{answer}");
     let report = fleet.until_held_at(&rest.server, "20%").await;
     let listed = rest.get("/v1/waves").await.json();
-    let one = &listed["rollouts"][0];
+    let one = &listed["waveDeployments"][0];
     assert_eq!(one, &rest.get("/v1/waves/1").await.json());
     let expected = json!({"shares": ["20%", "100%"], "hold": "3600s", "maxNacks": "5%", "ackTimeout": "300s",
             "maxLost": "3", "allowEmpty": true});
@@ -426,7 +426,7 @@ async fn waves_over_rest() {
     assert_eq!(rest.get(&format!("/v1/nodes/{behind}")).await.json()["wave"], json!("behind"));
     let reply = rest.put(path, &json!({"name": "a", "alt_stat_name": "2", "connect_timeout": "1s"})).await;
     let problem = reply.json();
-    assert_eq!((reply.status, &problem["rollout"]), (409, &json!(1)), "{problem}");
+    assert_eq!((reply.status, &problem["waveDeployment"]), (409, &json!(1)), "{problem}");
     assert!(problem["type"].as_str().unwrap().ends_with("/wave-active"));
     let post = async |path: &str| rest.call("POST", path, &[("x-actor", "me")], "").await;
     assert_eq!(post("/v1/waves/1").await.status, 400);
@@ -435,8 +435,38 @@ async fn waves_over_rest() {
     assert_eq!(post("/v1/waves/7:abort").await.status, 404);
     let reply = post("/v1/waves/1:resume").await;
     assert_eq!((reply.status, reply.json()["type"].as_str().unwrap().ends_with("/wave-state")), (409, true));
-    let reply = post("/v1/waves/1:promote").await;
-    assert_eq!((reply.status, &reply.json()["phase"]), (200, &json!("completed")));
+    assert!(post("/v1/waves/1:promote").await.status == 200);
+    fleet.pump(&rest.server);
+    assert_eq!(fleet.with("a", "1").len(), 50);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_promoted_wave_deployment_ends_with_everyone_ahead() {
+    let rest = Rest::new(started(&MemoryStore::new()));
+    let mut fleet = Fleet::connect(&rest.server, 50);
+    let body = json!({"name": "a", "alt_stat_name": "1", "connect_timeout": "1s"});
+    let reply = rest.put("/v1/groups/default/resources/clusters/a?waves=20%25&hold=1h", &body).await;
+    assert_eq!(reply.json()["waveDeployment"], json!(1), "{}", reply.text);
+    fleet.until_held_at(&rest.server, "20%").await;
+    let one = rest.get("/v1/waves/1").await.json();
+    let behind = one["behind"][0].as_str().unwrap();
+    let node = rest.get(&format!("/v1/nodes/{behind}")).await.json();
+    let expected = (&json!("behind"), &json!(0));
+    assert_eq!((&node["wave"], &node["revision"]), expected, "not that of the first wave");
+    let reply = rest.call("POST", "/v1/waves/1:promote", &[("x-actor", "me")], "").await;
+    let ended = reply.json();
+    assert_eq!((reply.status, &ended["phase"], &ended["share"]), (200, &json!("promoted"), &json!("100%")));
+    assert_eq!((&ended["nAhead"], &ended["nBehind"]), (&json!(50), &json!(0)), "{ended:#}");
+    assert_eq!(
+        (ended["ahead"].as_array().map(Vec::len), &ended["behind"]),
+        (Some(50), &json!([])),
+        "{ended:#}"
+    );
+    let reason = ended["reason"].as_str().unwrap();
+    assert!(
+        reason.starts_with("promoted by me at 20%, when ") && reason.ends_with(" nodes were behind"),
+        "{reason}"
+    );
     fleet.pump(&rest.server);
     assert_eq!(fleet.with("a", "1").len(), 50);
     let node: Value = rest.get(&format!("/v1/nodes/{behind}")).await.json();
@@ -444,7 +474,7 @@ async fn waves_over_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn route_documents_are_rolled_out_and_put_back_as_what_they_give() {
+async fn route_documents_go_by_waves_and_are_put_back_as_what_they_give() {
     use super::documents::{ROUTE, SERVICE, apply};
     let store = MemoryStore::new();
     let server = started(&store);

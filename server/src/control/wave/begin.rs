@@ -1,4 +1,4 @@
-//! Which changes are rolled out in waves, and which are in the way of a rollout.
+//! Which changes go by waves, and which are in the way of a wave deployment.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use xds_api::handle::{WaveChoice, WriteError, WriteOptions};
 use xds_api::weights::{RuleKey, WeightedObject};
 use xds_cache::layer::differing;
-use xds_cache::wave::{Members, Rollout, Split, Stage};
+use xds_cache::wave::{Deployment, Members, Split, Stage};
 use xds_cache::{GroupName, Groups, Layer, Revision, WavePolicy};
 use xds_codec::{Diagnostic, Severity};
 
@@ -21,7 +21,7 @@ use crate::control::state::World;
 use crate::control::weights::WeightPatch;
 use crate::control::write::Label;
 
-/// What a load makes of the rollout that is under way.
+/// What a load makes of the wave deployment that is under way.
 #[derive(Debug)]
 pub(crate) enum AfterLoad {
     /// Nothing.
@@ -31,12 +31,12 @@ pub(crate) enum AfterLoad {
 }
 
 impl Shared {
-    /// The rollout that a write begins; `None` if it reaches everyone at once. `named` are the overrides of weights that it asks
+    /// The wave deployment that a write begins; `None` if it reaches everyone at once. `named` are the overrides of weights that it asks
     /// for; others in the plan only follow from what it changes, or from the time.
     ///
     /// # Errors
     ///
-    /// [`WriteError::WaveActive`] if it changes what a rollout holds, or would begin a second one.
+    /// [`WriteError::WaveActive`] if it changes what a wave deployment holds, or would begin a second one.
     pub(crate) fn begin_wave(
         &self,
         world: &World,
@@ -66,9 +66,9 @@ impl Shared {
         if let Some(active) = active {
             let id = active.id;
             return Err(WriteError::WaveActive {
-                rollout: id,
+                deployment: id,
                 message: format!(
-                    "the rollout {id} ({}) is not done, and there is one at a time: wait, end it with \
+                    "the wave deployment {id} ({}) is not done, and there is one at a time: wait, end it with \
                      /v1/waves/{id}:promote or :abort, write to everyone with waves=none, or force=true to abort it first",
                     active.summary
                 ),
@@ -79,7 +79,7 @@ impl Shared {
         Ok(Some(self.wave(policy, (held, &changed), label, first)))
     }
 
-    /// A rollout that begins with the next revision; `changed` are the groups that it changes.
+    /// A wave deployment that begins with the next revision; `changed` are the groups that it changes.
     fn wave(
         &self,
         policy: WavePolicy,
@@ -89,11 +89,11 @@ impl Shared {
     ) -> Wave {
         let at = SystemTime::now();
         let is_start = !self.state().is_loaded;
-        let rollout = match is_start {
-            true => Rollout::restored(policy, 0, Stage::Progressing, now()),
-            false => Rollout::new(policy, 0, now()),
+        let deployment = match is_start {
+            true => Deployment::restored(policy, 0, Stage::Progressing, now()),
+            false => Deployment::new(policy, 0, now()),
         };
-        let split = Split { rollout: first.0, share: Some(rollout.share()) };
+        let split = Split { deployment: first.0, share: Some(deployment.share()) };
         let members = self.connected(split, changed);
         let recorded = members.keys().cloned().collect();
         let mut known = Members::default();
@@ -109,22 +109,22 @@ impl Shared {
             reached: vec![first],
             stopped: None,
             paused: None,
-            rollout,
+            deployment,
             failing: Arc::new(self.failing()),
             members: Arc::new(known),
             recorded,
         }
     }
 
-    /// What of the objects that a first load changes a rollout holds.
+    /// What of the objects that a first load changes a wave deployment holds.
     pub(crate) fn held_again(&self, contents: &Plan) -> Held {
         let state = self.state();
         let held = |key: &StoreKey| state.wave.as_ref()?.held.get(key).cloned();
         contents.iter().filter_map(|(key, _)| Some((key.clone(), held(key)?))).collect()
     }
 
-    /// What a load makes of the rollout that is under way; `touched` is what it changes, as it was. A file that is changed while its
-    /// last change is held back keeps what nodes are served, and the rollout starts afresh; what is again as it was is no longer held.
+    /// What a load makes of the wave deployment that is under way; `touched` is what it changes, as it was. A file that is changed while its
+    /// last change is held back keeps what nodes are served, and the wave deployment starts afresh; what is again as it was is no longer held.
     pub(crate) fn wave_after_load(
         &self,
         world: &World,
@@ -182,7 +182,7 @@ impl Shared {
         failing
     }
 
-    /// How a change of these objects is rolled out: as the most careful of their groups says, the one with the smallest first
+    /// The waves of a change of these objects: as the most careful of their groups says, the one with the smallest first
     /// wave; a group that says nothing goes by the flags.
     fn policy(&self, world: &World, after: &Groups, touched: &Held) -> Option<WavePolicy> {
         let mut names: BTreeSet<&GroupName> = BTreeSet::new();
@@ -232,7 +232,7 @@ fn group_of(key: &StoreKey) -> Option<&GroupName> {
     }
 }
 
-/// Refuses a change of what a rollout holds, in whichever layer.
+/// Refuses a change of what a wave deployment holds, in whichever layer.
 fn refuse_touched(active: &Wave, plan: &Plan, named: &WeightPatch) -> Result<(), WriteError> {
     let held: BTreeSet<String> = active.held.keys().map(StoreKey::what).collect();
     let is_asked_for = |key: &&StoreKey| !matches!(key, StoreKey::Weights(rule) if !named.contains_key(rule));
@@ -242,9 +242,9 @@ fn refuse_touched(active: &Wave, plan: &Plan, named: &WeightPatch) -> Result<(),
     };
     let id = active.id;
     Err(WriteError::WaveActive {
-        rollout: id,
+        deployment: id,
         message: format!(
-            "{what} is part of the rollout {id} ({}): wait until it is done, end it with /v1/waves/{id}:promote or :abort, \
+            "{what} is part of the wave deployment {id} ({}): wait until it is done, end it with /v1/waves/{id}:promote or :abort, \
              or write with force=true, which aborts it first",
             active.summary
         ),

@@ -1,4 +1,4 @@
-//! What is told of a rollout at the files that it is about: that what they say is not what everyone is served.
+//! What is told of a wave deployment at the files that it is about: that what they say is not what everyone is served.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ fn place(world: &World, key: &StoreKey, value: Option<&HeldValue>) -> Option<Pla
 }
 
 fn diagnostic(report: &WaveReport, key: &StoreKey, place: Place) -> Diagnostic {
-    let (id, what) = (report.rollout, key.what());
+    let (id, what) = (report.deployment, key.what());
     let members = &report.members;
     let share = report.share().map(|share| share.to_string()).unwrap_or_default();
     let served = format!(
@@ -106,6 +106,7 @@ fn diagnostic(report: &WaveReport, key: &StoreKey, place: Place) -> Diagnostic {
         WavePhase::Progressing
         | WavePhase::Holding
         | WavePhase::Completed
+        | WavePhase::Promoted
         | WavePhase::Reverted
         | WavePhase::Superseded => (
             Severity::Info,
@@ -132,5 +133,5 @@ fn gone(path: &Arc<str>, wave: &Wave) -> FileStatus {
     }
 }
 
-/// How much is told of one rollout at one file.
+/// How much is told of one wave deployment at one file.
 const MAX_DIAGNOSTICS: usize = 100;

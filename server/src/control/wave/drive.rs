@@ -1,11 +1,11 @@
-//! Rollouts go on: the next wave, the end, putting back, and what people ask for.
+//! Wave deployments go on: the next wave, the end, putting back, and what people ask for.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use xds_api::handle::{Event, WaveChoice, Write, WriteError, WriteOptions};
 use xds_api::wave::{WaveMembers, WavePhase, WaveReport, WaveVerb};
-use xds_cache::wave::{Decision, Rollout, Stage};
+use xds_cache::wave::{Decision, Deployment, Stage};
 use xds_cache::{Revision, WavePolicy};
 
 use super::ended::{Ended, EndedWave};
@@ -19,7 +19,7 @@ use crate::control::{Control, Shared, documents, observed, weights};
 /// When to look again.
 #[derive(Clone, Copy, Debug)]
 enum Next {
-    /// When a rollout begins or somebody did something to one.
+    /// When a wave deployment begins or somebody did something to one.
     Told,
     /// Also when a client answers, or then.
     Answered(Option<Instant>),
@@ -30,7 +30,7 @@ enum Next {
 /// What a look at the clients led to.
 struct Verdict {
     decision: Option<Decision>,
-    /// What the rollout was doing, and is.
+    /// What the wave deployment was doing, and is.
     stage: (Stage, Stage),
     /// When time alone may change the decision.
     next: Option<Instant>,
@@ -38,7 +38,7 @@ struct Verdict {
 }
 
 impl Control {
-    /// Has rollouts in waves go on as their clients answer and time passes. Never ends.
+    /// Has wave deployments go on as their clients answer and time passes. Never ends.
     pub async fn follow_waves(self) {
         let mut ticks = self.shared.parts.board.ticks();
         loop {
@@ -74,7 +74,7 @@ impl Control {
 }
 
 impl Shared {
-    /// The rollout that is under way, and those that ended.
+    /// The wave deployment that is under way, and those that ended.
     pub(crate) fn wave_reports(&self) -> Vec<WaveReport> {
         let (wave, ended) = {
             let state = self.state();
@@ -82,8 +82,9 @@ impl Shared {
             (state.wave.clone(), ended)
         };
         let active = wave.map(|wave| self.report(&wave));
-        let is_active =
-            |report: &WaveReport| active.as_ref().is_some_and(|active| active.rollout == report.rollout);
+        let is_active = |report: &WaveReport| {
+            active.as_ref().is_some_and(|active| active.deployment == report.deployment)
+        };
         let ended: Vec<WaveReport> = ended.into_iter().filter(|report| !is_active(report)).collect();
         active.into_iter().chain(ended).collect()
     }
@@ -121,7 +122,7 @@ impl Shared {
                 failed @ Err(_) => self.done(failed).await,
             },
             Some(Decision::Advance) => self.done(self.advance(&wave).await).await,
-            Some(Decision::Complete) => self.done(self.complete(&wave, "waves", members).await).await,
+            Some(Decision::Complete) => self.done(self.complete(&wave, members).await).await,
             Some(Decision::PutBack(fault)) => {
                 let reason = reason(&members, fault);
                 self.done(self.put_back(&wave, &reason, members).await.map(|_| ())).await
@@ -129,7 +130,7 @@ impl Shared {
         }
     }
 
-    /// Takes in what was seen of the clients, and has the rollout decide; `None` if there is none any more.
+    /// Takes in what was seen of the clients, and has the wave deployment decide; `None` if there is none any more.
     fn judge_look(&self, look: Look) -> Option<(Wave, Verdict)> {
         let now = now();
         let mut state = self.state();
@@ -140,17 +141,17 @@ impl Shared {
         report::tell_lost(&mut members, known, now);
         let seen = report::seen(&members, known.losses(now));
         let next = [known.poll_timeout(now)];
-        let before = wave.rollout.stage();
-        let decision = wave.rollout.decide(seen, now);
-        let stage = (before, wave.rollout.stage());
+        let before = wave.deployment.stage();
+        let decision = wave.deployment.decide(seen, now);
+        let stage = (before, wave.deployment.stage());
         if stage.0 != stage.1 {
             wave.since = SystemTime::now();
         }
         if stage.1 == Stage::Paused && wave.paused.is_none() {
-            wave.paused = Some(report::why_paused(&wave.rollout, &members).into());
+            wave.paused = Some(report::why_paused(&wave.deployment, &members).into());
             *wave = wave.clone().with_members_recorded();
         }
-        let next = next.into_iter().chain([wave.rollout.poll_timeout(now)]).flatten().min();
+        let next = next.into_iter().chain([wave.deployment.poll_timeout(now)]).flatten().min();
         Some((wave.clone(), Verdict { decision, stage, next, members }))
     }
 
@@ -164,7 +165,7 @@ impl Shared {
             Err(error) => {
                 self.problem(
                     "waves",
-                    format!("the rollout in waves cannot go on: {}", crate::telemetry::chain(&error)),
+                    format!("the wave deployment cannot go on: {}", crate::telemetry::chain(&error)),
                 );
                 // Another server may have been faster.
                 if let Err(error) = self.catch_up().await {
@@ -181,32 +182,44 @@ impl Shared {
         failing.retain(|node| !wave.split().is_ahead(node));
         failing.extend(wave.failing.iter().cloned());
         let mut next = Wave { since: SystemTime::now(), failing: Arc::new(failing), ..wave.clone() };
-        next.rollout.advance(now());
+        next.deployment.advance(now());
         next.reached.push(self.next_revision());
-        let n_waves = next.rollout.policy().shares().len();
-        let (number, share, id) = (next.rollout.wave() + 1, next.rollout.share(), next.id);
-        let summary = format!("wave {number} of {n_waves} ({share}) of the rollout {id}");
+        let n_waves = next.deployment.policy().shares().len();
+        let (number, share, id) = (next.deployment.wave() + 1, next.deployment.share(), next.id);
+        let summary = format!("wave {number} of {n_waves} ({share}) of the wave deployment {id}");
         next = next.with_members_recorded();
         self.commit_wave(next.clone(), "waves", &summary).await?;
         self.tell_wave(&next, WavePhase::Progressing, summary);
         Ok(())
     }
 
-    async fn complete(
+    async fn complete(self: &Arc<Self>, wave: &Wave, members: WaveMembers) -> Result<(), WriteError> {
+        let mut ended = self.ended(wave, WavePhase::Completed, None);
+        ended.report.members = members;
+        let summary = format!("the wave deployment {} is complete", wave.id);
+        self.end_wave(None, Candidate::default(), ended, "waves", &summary).await?;
+        self.tell_wave(wave, WavePhase::Completed, summary);
+        Ok(())
+    }
+
+    /// Gives the change to everyone, because somebody says so.
+    async fn promote(
         self: &Arc<Self>,
         wave: &Wave,
         actor: &str,
         members: WaveMembers,
     ) -> Result<(), WriteError> {
-        let mut ended = self.ended(wave, WavePhase::Completed, None);
-        ended.report.members = members;
-        let summary = format!("the rollout {} is complete", wave.id);
+        let share = wave.split().share.map_or_else(|| "0%".to_owned(), |share| share.to_string());
+        let reason = format!("promoted by {actor} at {share}, when {} nodes were behind", members.n_behind);
+        let mut ended = self.ended(wave, WavePhase::Promoted, Some(reason));
+        ended.report.members = members.promoted();
+        let summary = format!("the wave deployment {} is promoted", wave.id);
         self.end_wave(None, Candidate::default(), ended, actor, &summary).await?;
-        self.tell_wave(wave, WavePhase::Completed, summary);
+        self.tell_wave(wave, WavePhase::Promoted, summary);
         Ok(())
     }
 
-    /// Undoes the change of a rollout: of what the API owns by a new revision, of what files say by going on to serve what was
+    /// Undoes the change of a wave deployment: of what the API owns by a new revision, of what files say by going on to serve what was
     /// before. If that cannot be stored, it is served nevertheless, and the error is told.
     pub(crate) async fn put_back(
         self: &Arc<Self>,
@@ -225,7 +238,7 @@ impl Shared {
         let stopped = Wave { stopped: Some(reason.into()), since: SystemTime::now(), ..wave.clone() };
         let rest = Wave { held: Arc::new(of_files), ..stopped.clone() };
         let next = (!rest.held.is_empty()).then_some(rest);
-        let summary = format!("put the rollout {} back: {reason}", wave.id);
+        let summary = format!("put the wave deployment {} back: {reason}", wave.id);
         let phase = if next.is_some() { WavePhase::Held } else { WavePhase::Reverted };
         let mut ended = self.ended(wave, phase, Some(reason.to_owned()));
         ended.report.members = members;
@@ -239,13 +252,13 @@ impl Shared {
             }
             return Err(error);
         }
-        tracing::warn!(rollout = wave.id, reason, "a rollout in waves was put back");
+        tracing::warn!(deployment = wave.id, reason, "a wave deployment was put back");
         self.tell_wave(wave, phase, summary);
         Ok(report)
     }
 
     /// Puts back whatever is under way, so that a forced write can be done. What files say stays held meanwhile; only a forced
-    /// write that begins a rollout of its own takes its place, and lets everyone have it.
+    /// write that begins a wave deployment of its own takes its place, and lets everyone have it.
     pub(crate) async fn abort_for(self: &Arc<Self>, actor: &str) -> Result<(), WriteError> {
         let Some(wave) = self.state().wave.clone() else { return Ok(()) };
         if wave.stopped.is_none() || wave.has_overrides() {
@@ -253,7 +266,7 @@ impl Shared {
             let reason = format!("aborted by a forced write of {actor}");
             return self.put_back(&wave, &reason, members).await.map(|_| ());
         }
-        let summary = format!("let go of the rollout {}", wave.id);
+        let summary = format!("let go of the wave deployment {}", wave.id);
         let reason = Some(format!("a forced write of {actor} took its place"));
         let ended = self.ended(&wave, WavePhase::Superseded, reason);
         self.end_wave(None, Candidate::default(), ended, actor, &summary).await
@@ -262,13 +275,13 @@ impl Shared {
     /// Does what somebody asks for.
     pub(crate) async fn act(
         self: &Arc<Self>,
-        rollout: u64,
+        deployment: u64,
         verb: WaveVerb,
         actor: &str,
     ) -> Result<WaveReport, WriteError> {
         let again = {
             let _changing = self.changing.lock().await;
-            let wave = self.state().wave.clone().filter(|wave| wave.id == rollout);
+            let wave = self.state().wave.clone().filter(|wave| wave.id == deployment);
             match wave {
                 Some(wave) => {
                     let done = self.act_on(&wave, verb, actor).await;
@@ -276,67 +289,67 @@ impl Shared {
                     done?;
                     None
                 }
-                None => Some(self.again(rollout, verb)?),
+                None => Some(self.again(deployment, verb)?),
             }
         };
         if let Some((put_back, policy)) = again {
             return self.do_again(put_back, policy, actor).await;
         }
-        let report = self.wave_reports().into_iter().find(|report| report.rollout == rollout);
-        report.ok_or_else(|| not_found(rollout))
+        let report = self.wave_reports().into_iter().find(|report| report.deployment == deployment);
+        report.ok_or_else(|| not_found(deployment))
     }
 
     async fn act_on(self: &Arc<Self>, wave: &Wave, verb: WaveVerb, actor: &str) -> Result<(), WriteError> {
         let members = self.look_at(wave).members;
         match verb {
-            WaveVerb::Promote => self.complete(wave, actor, members).await,
+            WaveVerb::Promote => self.promote(wave, actor, members).await,
             WaveVerb::Abort if wave.stopped.is_some() => {
-                Err(WriteError::WaveState(format!("the rollout {} is put back already", wave.id)))
+                Err(WriteError::WaveState(format!("the wave deployment {} is put back already", wave.id)))
             }
             WaveVerb::Abort => self.put_back(wave, &format!("aborted by {actor}"), members).await.map(|_| ()),
             WaveVerb::Resume if wave.stopped.is_some() => {
-                let policy = wave.rollout.policy().clone();
+                let policy = wave.deployment.policy().clone();
                 let again = Wave {
                     since: SystemTime::now(),
                     reached: vec![self.next_revision()],
                     stopped: None,
                     paused: None,
-                    rollout: Rollout::new(policy, 0, now()),
+                    deployment: Deployment::new(policy, 0, now()),
                     failing: Arc::new(self.failing()),
                     members: Arc::default(),
                     recorded: Arc::default(),
                     ..wave.clone()
                 };
-                let summary = format!("the rollout {} begins again", wave.id);
+                let summary = format!("the wave deployment {} begins again", wave.id);
                 self.commit_wave(again.clone(), actor, &summary).await?;
                 self.tell_wave(&again, WavePhase::Progressing, summary);
                 Ok(())
             }
             WaveVerb::Resume => {
                 let mut next = Wave { since: SystemTime::now(), paused: None, ..wave.clone() };
-                next.rollout.resume(now()).map_err(|_| {
+                next.deployment.resume(now()).map_err(|_| {
                     let text = "is neither paused nor put back; it goes on by itself";
-                    WriteError::WaveState(format!("the rollout {} {text}", wave.id))
+                    WriteError::WaveState(format!("the wave deployment {} {text}", wave.id))
                 })?;
                 Arc::make_mut(&mut next.members).forgive(now());
                 let next = next.with_members_recorded();
-                let summary = format!("the rollout {} goes on", wave.id);
+                let summary = format!("the wave deployment {} goes on", wave.id);
                 self.commit_wave(next.clone(), actor, &summary).await?;
                 self.tell_wave(&next, WavePhase::Progressing, summary);
                 Ok(())
             }
             WaveVerb::Pause if wave.stopped.is_some() => Err(WriteError::WaveState(format!(
-                "the rollout {} is put back; there is nothing to pause",
+                "the wave deployment {} is put back; there is nothing to pause",
                 wave.id
             ))),
             WaveVerb::Pause => {
                 let paused = Some(format!("paused by {actor}").into());
                 let mut next = Wave { since: SystemTime::now(), paused, ..wave.clone() };
-                next.rollout
+                next.deployment
                     .pause()
                     .map_err(|error| WriteError::WaveState(format!("{error}: {}", wave.id)))?;
                 let next = next.with_members_recorded();
-                let summary = format!("the rollout {} is paused by {actor}", wave.id);
+                let summary = format!("the wave deployment {} is paused by {actor}", wave.id);
                 self.commit_wave(next.clone(), actor, &summary).await?;
                 self.tell_wave(&next, WavePhase::Paused, summary);
                 Ok(())
@@ -344,7 +357,7 @@ impl Shared {
         }
     }
 
-    /// Stores that the rollout is paused, unless that is stored already.
+    /// Stores that the wave deployment is paused, unless that is stored already.
     async fn record_pause(self: &Arc<Self>) -> Result<(), WriteError> {
         let wave = self.state().wave.clone();
         let Some((wave, reason)) = wave.and_then(|wave| Some((wave.clone(), wave.paused?))) else {
@@ -353,23 +366,23 @@ impl Shared {
         if record::plan(Some(&wave), &self.parts.store.state().1).is_empty() {
             return Ok(());
         }
-        let summary = format!("the rollout {} is paused: {reason}", wave.id);
+        let summary = format!("the wave deployment {} is paused: {reason}", wave.id);
         self.commit_wave(wave, "waves", &summary).await?;
         self.solved("waves");
         Ok(())
     }
 
-    /// How a rollout that ended is begun again.
-    fn again(&self, rollout: u64, verb: WaveVerb) -> Result<(Revision, WavePolicy), WriteError> {
+    /// How a wave deployment that ended is begun again.
+    fn again(&self, deployment: u64, verb: WaveVerb) -> Result<(Revision, WavePolicy), WriteError> {
         let state = self.state();
         let mut ended = state.ended.waves.iter();
         let EndedWave { report, put_back } =
-            ended.find(|one| one.report.rollout == rollout).ok_or_else(|| not_found(rollout))?;
+            ended.find(|one| one.report.deployment == deployment).ok_or_else(|| not_found(deployment))?;
         match (verb, put_back) {
             (WaveVerb::Resume, Some(put_back)) => Ok((*put_back, report.policy.clone())),
             (WaveVerb::Pause | WaveVerb::Resume | WaveVerb::Promote | WaveVerb::Abort, _) => {
                 let phase = report.phase.as_str();
-                Err(WriteError::WaveState(format!("the rollout {rollout} ended: it is {phase}")))
+                Err(WriteError::WaveState(format!("the wave deployment {deployment} ended: it is {phase}")))
             }
         }
     }
@@ -384,23 +397,23 @@ impl Shared {
         let waves = WaveChoice::By(policy);
         let options = WriteOptions { actor: actor.to_owned(), waves, ..WriteOptions::default() };
         let outcome = self.write(Write::Revert { of: put_back }, options).await?;
-        let rollout = outcome.wave.ok_or_else(|| {
+        let deployment = outcome.wave.ok_or_else(|| {
             WriteError::WaveState("everything that the change was about was changed again since".to_owned())
         })?;
         self.wave_reports()
             .into_iter()
-            .find(|report| report.rollout == rollout)
-            .ok_or_else(|| not_found(rollout))
+            .find(|report| report.deployment == deployment)
+            .ok_or_else(|| not_found(deployment))
     }
 
-    /// Stores and publishes what a rollout has become. The caller holds `changing`.
+    /// Stores and publishes what a wave deployment has become. The caller holds `changing`.
     async fn commit_wave(self: &Arc<Self>, next: Wave, actor: &str, summary: &str) -> Result<(), WriteError> {
         let label = Label { actor, source: "waves", summary };
         let ended = self.state().ended.clone();
         self.commit_waves(Some(next), ended, Candidate::default(), label).await
     }
 
-    /// Stores and publishes that a rollout ended, with what that undoes; `next` is what is left of it.
+    /// Stores and publishes that a wave deployment ended, with what that undoes; `next` is what is left of it.
     async fn end_wave(
         self: &Arc<Self>,
         next: Option<Wave>,
@@ -450,30 +463,30 @@ impl Shared {
         Ok(())
     }
 
-    /// Keeps, and tells of, a rollout that ended because files changed.
+    /// Keeps, and tells of, a wave deployment that ended because files changed.
     pub(crate) fn take_ended(&self, ended: EndedWave) {
-        let WaveReport { rollout, phase, reason, .. } = &ended.report;
+        let WaveReport { deployment, phase, reason, .. } = &ended.report;
         let message = reason.clone().unwrap_or_default();
         if let Some(observer) = &self.parts.observer {
             observer.wave(*phase, None);
         }
-        tracing::info!(rollout, phase = phase.as_str(), "{message}");
-        self.tell(Event::Wave { rollout: *rollout, phase: *phase, share: None, message });
+        tracing::info!(deployment, phase = phase.as_str(), "{message}");
+        self.tell(Event::Wave { deployment: *deployment, phase: *phase, share: None, message });
         let mut state = self.state();
         state.ended = std::mem::take(&mut state.ended).with(ended);
     }
 
     pub(crate) fn tell_wave(&self, wave: &Wave, phase: WavePhase, message: String) {
         let share = match phase {
-            WavePhase::Progressing | WavePhase::Holding | WavePhase::Paused => Some(wave.rollout.share()),
-            WavePhase::Completed => Some(xds_cache::wave::Share::ALL),
+            WavePhase::Progressing | WavePhase::Holding | WavePhase::Paused => Some(wave.deployment.share()),
+            WavePhase::Completed | WavePhase::Promoted => Some(xds_cache::wave::Share::ALL),
             WavePhase::Held | WavePhase::Reverted | WavePhase::Superseded => None,
         };
         if let Some(observer) = &self.parts.observer {
             observer.wave(phase, share);
         }
-        tracing::info!(rollout = wave.id, phase = phase.as_str(), "{message}");
-        self.tell(Event::Wave { rollout: wave.id, phase, share, message });
+        tracing::info!(deployment = wave.id, phase = phase.as_str(), "{message}");
+        self.tell(Event::Wave { deployment: wave.id, phase, share, message });
     }
 
     fn next_revision(&self) -> Revision {
@@ -481,8 +494,8 @@ impl Shared {
     }
 }
 
-fn not_found(rollout: u64) -> WriteError {
-    WriteError::NotFound { what: format!("the rollout {rollout}") }
+fn not_found(deployment: u64) -> WriteError {
+    WriteError::NotFound { what: format!("the wave deployment {deployment}") }
 }
 
 /// How long after a failure of the store it is tried again.

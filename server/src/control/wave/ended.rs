@@ -1,4 +1,4 @@
-//! Rollouts in waves that ended: how they ended is told after a restart too (`wave/ended/{id}`).
+//! Wave deployments that ended: how they ended is told after a restart too (`wave/ended/{id}`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::SystemTime;
@@ -18,17 +18,17 @@ use crate::control::key::StoreKey;
 use crate::control::load::Base;
 use crate::control::plan::Plan;
 
-/// The last rollouts that ended, newest first: at most [`MAX_ENDED`].
+/// The last wave deployments that ended, newest first: at most [`MAX_ENDED`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ended {
     pub(crate) waves: VecDeque<EndedWave>,
 }
 
-/// A rollout that ended.
+/// A wave deployment that ended.
 #[derive(Clone, Debug)]
 pub(crate) struct EndedWave {
     pub(crate) report: WaveReport,
-    /// The revision that put back what the API owns; to undo that is to begin the rollout again.
+    /// The revision that put back what the API owns; to undo that is to begin the wave deployment again.
     pub(crate) put_back: Option<Revision>,
 }
 
@@ -56,7 +56,7 @@ impl Ended {
     /// The same with one more; the oldest goes.
     #[must_use]
     pub(crate) fn with(mut self, one: EndedWave) -> Self {
-        self.waves.retain(|other| other.report.rollout != one.report.rollout);
+        self.waves.retain(|other| other.report.deployment != one.report.deployment);
         self.waves.truncate(MAX_ENDED - 1);
         self.waves.push_front(one);
         self
@@ -72,7 +72,7 @@ impl Ended {
         };
         let mut gone: BTreeMap<u64, StoreKey> = stored.keys().filter_map(ended).collect();
         for one in &self.waves {
-            let id = one.report.rollout;
+            let id = one.report.deployment;
             gone.remove(&id);
             let (key, value) = (StoreKey::EndedWave(id), one.write());
             if stored.get(&key.to_string()) != Some(&BlobHash::of(&value)) {
@@ -94,10 +94,10 @@ impl Ended {
             let Some(StoreKey::EndedWave(id)) = StoreKey::parse(text) else { continue };
             match store.blob(*hash)?.and_then(|value| EndedWave::read(&value)) {
                 Some(one) => waves.push(one),
-                None => tracing::warn!(rollout = id, "how a rollout in waves ended cannot be read"),
+                None => tracing::warn!(deployment = id, "how a wave deployment ended cannot be read"),
             }
         }
-        waves.sort_by_key(|one| std::cmp::Reverse((one.report.since, one.report.rollout)));
+        waves.sort_by_key(|one| std::cmp::Reverse((one.report.since, one.report.deployment)));
         waves.truncate(MAX_ENDED);
         Ok(Self { waves: waves.into() })
     }
@@ -117,7 +117,7 @@ impl EndedWave {
             }
         }
         let record = Record {
-            id: report.rollout,
+            id: report.deployment,
             phase: report.phase.as_str().to_owned(),
             reason: report.reason.clone(),
             source: report.source.clone(),
@@ -140,7 +140,7 @@ impl EndedWave {
         let policy = record.policy.read().ok()?;
         let reached = policy.shares().iter().copied().zip(record.reached.into_iter().map(Revision)).collect();
         let report = WaveReport {
-            rollout: record.id,
+            deployment: record.id,
             phase: WavePhase::ALL.into_iter().find(|phase| phase.as_str() == record.phase)?,
             reason: record.reason,
             source: record.source,
@@ -159,7 +159,7 @@ impl EndedWave {
 }
 
 impl Shared {
-    /// Adds what has to be stored for what a load makes of the rollout that is under way, and for what loads made of rollouts that
+    /// Adds what has to be stored for what a load makes of the wave deployment that is under way, and for what loads made of wave deployments that
     /// could not be recorded; gives the one that ends by this load.
     pub(crate) fn plan_waves(
         &self,
@@ -184,14 +184,14 @@ impl Shared {
         ended
     }
 
-    /// How the rollout that is under way ends because files changed: there is `next` for them, they say what was before, or they
+    /// How the wave deployment that is under way ends because files changed: there is `next` for them, they say what was before, or they
     /// reach everyone, because nobody asks for waves any more.
     fn superseded(&self, next: Option<&Wave>, base: &Base) -> Option<EndedWave> {
         let wave = self.state().wave.clone().filter(|wave| next.is_none_or(|next| next.id != wave.id))?;
         let is_as_before = wave.held.iter().all(|(key, value)| says(base, key, value.as_ref()));
         let (phase, reason) = match next {
             Some(next) => {
-                (WavePhase::Superseded, format!("files changed, which began the rollout {}", next.id))
+                (WavePhase::Superseded, format!("files changed, which began the wave deployment {}", next.id))
             }
             None if is_as_before => (WavePhase::Reverted, "the files say again what was before".to_owned()),
             None => (WavePhase::Superseded, "files changed, which reached everyone at once".to_owned()),
@@ -199,7 +199,7 @@ impl Shared {
         Some(self.ended(&wave, phase, Some(reason)))
     }
 
-    /// A rollout that ends now.
+    /// A wave deployment that ends now.
     pub(crate) fn ended(&self, wave: &Wave, phase: WavePhase, reason: Option<String>) -> EndedWave {
         let since = SystemTime::now();
         let report = WaveReport { phase, reason, next_at: None, since, ..self.report(wave) };
@@ -207,7 +207,7 @@ impl Shared {
     }
 }
 
-/// How many rollouts that ended are told.
+/// How many wave deployments that ended are told.
 pub(crate) const MAX_ENDED: usize = 20;
 
 /// How many nodes of each list, and how many objects, are stored of one; the counts tell of all.
@@ -224,12 +224,12 @@ mod tests {
 
     use super::*;
 
-    fn ended(rollout: u64) -> EndedWave {
-        let at = UNIX_EPOCH + Duration::from_millis(1_700_000_000_000 + rollout);
+    fn ended(deployment: u64) -> EndedWave {
+        let at = UNIX_EPOCH + Duration::from_millis(1_700_000_000_000 + deployment);
         let policy: xds_cache::WavePolicy = "1%,50%".parse().unwrap();
         let nack = |n| NodeNack { node: format!("node-{n}"), message: "no\n".repeat(1_000) };
         let report = WaveReport {
-            rollout,
+            deployment,
             phase: WavePhase::Reverted,
             reason: Some("rejected".to_owned()),
             source: "api".to_owned(),
@@ -240,7 +240,7 @@ mod tests {
                 .shares()
                 .iter()
                 .copied()
-                .zip([Revision(rollout), Revision(rollout + 1)])
+                .zip([Revision(deployment), Revision(deployment + 1)])
                 .collect(),
             policy,
             began_at: at,
@@ -252,7 +252,7 @@ mod tests {
                 ..WaveMembers::default()
             },
         };
-        EndedWave { report, put_back: Some(Revision(rollout + 2)) }
+        EndedWave { report, put_back: Some(Revision(deployment + 2)) }
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
     fn only_the_last_ones_are_kept_and_stored() {
         let all =
             (1..=MAX_ENDED as u64 + 5).fold(Ended::default(), |ended_waves, id| ended_waves.with(ended(id)));
-        let ids: Vec<u64> = all.waves.iter().map(|one| one.report.rollout).collect();
+        let ids: Vec<u64> = all.waves.iter().map(|one| one.report.deployment).collect();
         assert_eq!((ids.len(), ids.first(), ids.last()), (MAX_ENDED, Some(&25), Some(&6)));
         let stored = BTreeMap::from([
             (StoreKey::EndedWave(1).to_string(), BlobHash::of(b"1")),

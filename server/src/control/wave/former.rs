@@ -1,4 +1,4 @@
-//! The state without the change that is rolled out: what nodes are served that no wave has reached.
+//! The state without the change of a wave deployment: what nodes are served that no wave has reached.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) struct FormerDocuments {
 }
 
 impl Shared {
-    /// What nodes are served that no wave has reached; `None` if no rollout is under way. Groups that are only there before
+    /// What nodes are served that no wave has reached; `None` if no wave deployment is under way. Groups that are only there before
     /// or after the change are put into the other state too, without resources, so that both select the same nodes.
     pub(crate) fn behind(&self, ahead: &mut Groups) -> Option<Behind> {
         let (world, wave) = {

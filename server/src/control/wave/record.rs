@@ -1,4 +1,4 @@
-//! What of a rollout survives a restart: `wave/current` and, for each object, `held/…` with what it was.
+//! What of a wave deployment survives a restart: `wave/current` and, for each object, `held/…` with what it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use xds_api::group;
 use xds_cache::time::{from_millis, millis};
-use xds_cache::wave::{InvalidWaves, Members, PolicyTexts, Rollout, Stage, duration_text};
+use xds_cache::wave::{Deployment, InvalidWaves, Members, PolicyTexts, Stage, duration_text};
 use xds_cache::{Revision, WavePolicy};
 use xds_codec::Codec;
 use xds_store::{BlobHash, Store, StoreError};
@@ -52,7 +52,7 @@ struct Record {
     absent: Vec<String>,
 }
 
-/// How a rollout is to go, in the texts that [`WavePolicy::of_texts`] reads.
+/// How a wave deployment is to go, in the texts that [`WavePolicy::of_texts`] reads.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PolicyRecord {
@@ -117,7 +117,7 @@ pub(crate) fn plan(wave: Option<&Wave>, stored: &BTreeMap<String, BlobHash>) -> 
     plan
 }
 
-/// Reads the rollout that a restart finds, at the wave that it was in; it waits for its ACKs anew, or is still paused.
+/// Reads the wave deployment that a restart finds, at the wave that it was in; it waits for its ACKs anew, or is still paused.
 ///
 /// # Errors
 ///
@@ -170,7 +170,7 @@ fn restore(record: Record, held: Held) -> Result<Wave, String> {
         reached: record.reached.into_iter().map(Revision).collect(),
         stopped: record.stopped.map(Arc::from),
         paused: record.paused.map(Arc::from),
-        rollout: Rollout::restored(policy, last, stage, now()),
+        deployment: Deployment::restored(policy, last, stage, now()),
         failing: Arc::new(record.failing.into_iter().collect()),
         members: Arc::new(Members::remembered(recorded.iter().cloned(), now())),
         recorded,
@@ -189,7 +189,7 @@ fn write(wave: &Wave) -> Bytes {
         source: wave.source.clone(),
         summary: wave.summary.clone(),
         began_at_ms: millis(wave.began_at),
-        policy: PolicyRecord::from(wave.rollout.policy()),
+        policy: PolicyRecord::from(wave.deployment.policy()),
         reached: wave.reached.iter().map(|revision| revision.0).collect(),
         stopped: wave.stopped.as_deref().map(str::to_owned),
         paused: wave.paused.as_deref().map(str::to_owned),
@@ -250,7 +250,7 @@ mod tests {
             "hold": "30s", "maxNacks": "0", "ackTimeout": null, "reached": [7], "stopped": null, "absent": []}"#;
         let wave = restore(serde_json::from_str(text).unwrap(), Held::new()).unwrap();
         assert_eq!((wave.id, wave.members.nodes().count()), (7, 0));
-        let policy = wave.rollout.policy();
+        let policy = wave.deployment.policy();
         assert_eq!((policy.max_lost, policy.allow_empty), (None, false));
     }
 
@@ -262,9 +262,9 @@ mod tests {
         let read = |bytes: &[u8]| restore(serde_json::from_slice(bytes).unwrap(), Held::new()).unwrap();
         let wave = read(text.as_bytes());
         let again = read(&write(&wave));
-        assert_eq!(again.rollout.policy(), wave.rollout.policy());
-        assert_eq!(wave.rollout.policy().max_lost.map(|lost| lost.to_string()).as_deref(), Some("2%"));
-        assert!(again.rollout.policy().allow_empty);
+        assert_eq!(again.deployment.policy(), wave.deployment.policy());
+        assert_eq!(wave.deployment.policy().max_lost.map(|lost| lost.to_string()).as_deref(), Some("2%"));
+        assert!(again.deployment.policy().allow_empty);
         assert_eq!(again.members.nodes().map(|node| &**node).collect::<Vec<_>>(), ["edge-1", "edge-2"]);
     }
 }

@@ -1,4 +1,4 @@
-//! What is told of rollouts: how their clients are, and how they ended.
+//! What is told of wave deployments: how their clients are, and how they ended.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use xds_api::acks::{MAX_LISTED, NodeNack, difference};
 use xds_api::wave::{LostNode, WaveMembers, WavePhase, WaveReport};
 use xds_cache::status::StreamEntry;
 use xds_cache::wave::{
-    AWAY_TIME, ClientId, Fault, Loss, Losses, Members, Obstacle, Present, Rollout, Seen, Split, Stage,
+    AWAY_TIME, ClientId, Deployment, Fault, Loss, Losses, Members, Obstacle, Present, Seen, Split, Stage,
 };
 use xds_cache::{AHEAD, GroupName, ViewChange, ViewKey};
 
@@ -23,26 +23,26 @@ enum Answer {
     Nacked(String),
 }
 
-/// How the clients of a rollout are.
+/// How the clients of a wave deployment are.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
     pub(crate) members: WaveMembers,
     /// Those ahead, by node id.
     pub(crate) present: BTreeMap<Arc<str>, Present>,
-    /// Members that are connected, and that the rollout does not concern any more.
+    /// Members that are connected, and that the wave deployment does not concern any more.
     pub(crate) released: HashSet<String>,
 }
 
-/// What a rollout decides by.
+/// What a wave deployment decides by.
 pub(crate) fn seen(members: &WaveMembers, losses: Losses) -> Seen {
     let WaveMembers { n_ahead, n_pending, n_nacked, .. } = *members;
     Seen { n_members: n_ahead, n_pending, n_nacked, losses }
 }
 
-/// Why a rollout has paused itself, in one line.
-pub(crate) fn why_paused(rollout: &Rollout, members: &WaveMembers) -> String {
+/// Why a wave deployment has paused itself, in one line.
+pub(crate) fn why_paused(deployment: &Deployment, members: &WaveMembers) -> String {
     let WaveMembers { n_ahead, n_pending, n_away, .. } = members;
-    match rollout.obstacle() {
+    match deployment.obstacle() {
         Some(Obstacle::Lost) => lost_text(members),
         Some(Obstacle::Empty) => "no connected node is in this wave, and none came in time".to_owned(),
         Some(Obstacle::Away) => format!("{n_away} nodes that had it did not come back in time"),
@@ -117,9 +117,9 @@ impl Shared {
         present
     }
 
-    /// What is told of a rollout that is under way.
+    /// What is told of a wave deployment that is under way.
     pub(crate) fn report(&self, wave: &Wave) -> WaveReport {
-        let phase = match wave.rollout.stage() {
+        let phase = match wave.deployment.stage() {
             _ if wave.stopped.is_some() => WavePhase::Held,
             Stage::Progressing => WavePhase::Progressing,
             Stage::Holding => WavePhase::Holding,
@@ -128,33 +128,33 @@ impl Shared {
         let reason = wave.stopped.as_deref().map(str::to_owned);
         let paused = wave.paused.as_deref().filter(|_| phase == WavePhase::Paused).map(str::to_owned);
         WaveReport {
-            rollout: wave.id,
+            deployment: wave.id,
             phase,
             reason: reason.or(paused).or_else(|| waits_for(wave)),
             source: wave.source.clone(),
             actor: wave.actor.clone(),
             summary: wave.summary.clone(),
             objects: wave.held.keys().take(MAX_LISTED).map(|key| key.what()).collect(),
-            policy: wave.rollout.policy().clone(),
+            policy: wave.deployment.policy().clone(),
             reached: wave.waves().collect(),
             began_at: wave.began_at,
             since: wave.since,
-            next_at: (phase == WavePhase::Holding).then(|| wave.since + wave.rollout.policy().hold),
+            next_at: (phase == WavePhase::Holding).then(|| wave.since + wave.deployment.policy().hold),
             members: self.look_at(wave).members,
         }
     }
 }
 
-/// Why a rollout waits that nobody has stopped, if there is more to say than that members have not answered.
+/// Why a wave deployment waits that nobody has stopped, if there is more to say than that members have not answered.
 fn waits_for(wave: &Wave) -> Option<String> {
-    let text = match wave.rollout.obstacle()? {
+    let text = match wave.deployment.obstacle()? {
         Obstacle::Empty => {
             "no connected node is in this wave: it waits for one, or for :promote; allowEmpty would let it pass"
         }
         Obstacle::Away => "members are away; it waits for them to come back",
         Obstacle::Unanswered | Obstacle::Lost => return None,
     };
-    (wave.rollout.stage() != Stage::Paused).then(|| text.to_owned())
+    (wave.deployment.stage() != Stage::Paused).then(|| text.to_owned())
 }
 
 /// Notes that the node of a stream is connected. A stream whose first request is not known yet tells nothing.

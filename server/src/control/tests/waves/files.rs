@@ -1,4 +1,4 @@
-//! What is told at the files of a rollout in waves.
+//! What is told at the files of a wave deployment.
 
 use xds_codec::{Diagnostic, Severity};
 
@@ -41,7 +41,7 @@ async fn a_file_tells_that_not_everyone_is_served_what_it_says() {
     assert_eq!(waves_at(&server, "routes/a.yaml"), []);
 
     load_with(&server, &[("a", "1"), ("b", "2")]).await;
-    let id = newest(&server).unwrap().rollout;
+    let id = newest(&server).unwrap().deployment;
     let n_ahead = fleet.expected(id, "10%").len().to_string();
     let texts = ["default/clusters/b", "10% of its nodes", &n_ahead, &format!("/v1/waves/{id}"), ":abort"];
     assert_told(&waves_at(&server, "routes/a.yaml"), Severity::Info, "wave-under-way", 2, &texts);
@@ -73,7 +73,7 @@ async fn what_a_file_does_not_say_any_more_is_told_there_too() {
     let server = open(&store, policy("10%", 60));
     server.control.load_files(load(&[("default", &[("a", "1"), ("gone", "1")])])).await.unwrap();
     server.control.load_files(load(&[("default", &[("a", "1")])])).await.unwrap();
-    let id = newest(&server).unwrap().rollout;
+    let id = newest(&server).unwrap().deployment;
     let texts = ["default/clusters/gone", "10% of its nodes"];
     assert_told(&waves_at(&server, "routes/a.yaml"), Severity::Info, "wave-under-way", 0, &texts);
     // The file itself goes.
@@ -100,7 +100,7 @@ async fn a_forced_write_lets_nothing_pass_that_was_put_back() {
     fleet.pump(&server);
     assert_eq!((fleet.with("a", "over").len(), fleet.with("b", "1").len()), (N_CLIENTS, N_CLIENTS));
     assert_eq!(newest(&server).unwrap().phase, WavePhase::Held);
-    // Only one that begins a rollout itself takes its place.
+    // Only one that begins a wave deployment itself takes its place.
     let forced = WriteOptions { waves: WaveChoice::By(policy("20%", 60)), ..at_once };
     server.control.write(put("default", "c", "1"), forced).await.unwrap();
     fleet.pump(&server);

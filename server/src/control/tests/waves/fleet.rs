@@ -138,7 +138,7 @@ impl Fleet {
         newest(server).unwrap()
     }
 
-    /// Waits until a rollout waits after the wave with this share.
+    /// Waits until a wave deployment waits after the wave with this share.
     pub(super) async fn until_held_at(&mut self, server: &Server, share: &str) -> WaveReport {
         let at = |report: WaveReport| {
             report.phase == WavePhase::Holding && report.share().is_some_and(|have| have.to_string() == share)
@@ -147,7 +147,7 @@ impl Fleet {
         newest(server).unwrap()
     }
 
-    /// Waits until a rollout is paused, while nobody answers.
+    /// Waits until a wave deployment is paused, while nobody answers.
     pub(super) async fn until_paused(&self, server: &Server) -> WaveReport {
         for _ in 0..5_000 {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -171,9 +171,9 @@ impl Fleet {
         nodes
     }
 
-    /// The node ids that a share of a rollout has, by the hash alone.
-    pub(super) fn expected(&self, rollout: u64, share: &str) -> Vec<String> {
-        let split = Split { rollout, share: Some(share.parse::<Share>().unwrap()) };
+    /// The node ids that a share of a wave deployment has, by the hash alone.
+    pub(super) fn expected(&self, deployment: u64, share: &str) -> Vec<String> {
+        let split = Split { deployment, share: Some(share.parse::<Share>().unwrap()) };
         let mut nodes: Vec<String> = self.clients.iter().map(|client| client.node.id.clone()).collect();
         nodes.retain(|node| split.is_ahead(node));
         nodes.sort();

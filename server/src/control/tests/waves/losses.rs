@@ -4,7 +4,7 @@ use xds_cache::status::Variant;
 
 use super::*;
 
-/// A rollout over 10% and 50% that holds for a minute after its first wave, and its members.
+/// A wave deployment over 10% and 50% that holds for a minute after its first wave, and its members.
 async fn held_at_10(server: &Server, fleet: &mut Fleet, policy: &WavePolicy) -> (u64, Vec<String>) {
     let id = begin(server, "2", policy).await;
     fleet.until_held_at(server, "10%").await;
@@ -14,7 +14,7 @@ async fn held_at_10(server: &Server, fleet: &mut Fleet, policy: &WavePolicy) -> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn members_that_acked_and_are_gone_pause_the_rollout() {
+async fn members_that_acked_and_are_gone_pause_the_deployment() {
     let (server, mut fleet) = fleet(&MemoryStore::new()).await;
     let (id, members) = held_at_10(&server, &mut fleet, &policy("10%,50%", 60)).await;
     let dead = &members[..2];
@@ -36,7 +36,7 @@ async fn members_that_acked_and_are_gone_pause_the_rollout() {
     fleet.join(&server, &dead[0]);
     let report = fleet.until_phase(&server, WavePhase::Reverted).await;
     fleet.pump(&server);
-    assert_eq!((report.rollout, fleet.with("a", "1").len()), (id, N_CLIENTS - 1));
+    assert_eq!((report.deployment, fleet.with("a", "1").len()), (id, N_CLIENTS - 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,7 +60,7 @@ async fn a_member_that_comes_back_with_nothing_puts_the_change_back() {
         fleet.restart(&server, dead);
         let report = fleet.until_phase(&server, WavePhase::Reverted).await;
         fleet.pump(&server);
-        assert_eq!((report.rollout, fleet.with("a", "1").len()), (id, N_CLIENTS));
+        assert_eq!((report.deployment, fleet.with("a", "1").len()), (id, N_CLIENTS));
         let reason = report.reason.unwrap();
         assert!(reason.contains(dead) && reason.contains("came back with no configuration"), "{reason}");
         assert_eq!(report.members.n_lost, 1);
@@ -127,7 +127,7 @@ async fn a_wave_without_any_node_waits_for_one() {
     assert!(report.reason.unwrap().contains("no connected node is in this wave"));
     let mut fleet = Fleet::connect(&server, N_CLIENTS);
     let report = fleet.until_phase(&server, WavePhase::Completed).await;
-    assert_eq!((report.rollout, report.members.n_acked), (id, N_CLIENTS));
+    assert_eq!((report.deployment, report.members.n_acked), (id, N_CLIENTS));
 
     let alone = started(&MemoryStore::new());
     alone.write(put("default", "a", "1")).await.unwrap();
@@ -153,5 +153,5 @@ async fn who_is_no_longer_concerned_is_not_lost() {
     fleet.until_held_at(&server, "50%").await;
     server.write(selects(&["node-10*"])).await.unwrap();
     let report = fleet.until_phase(&server, WavePhase::Completed).await;
-    assert_eq!((Some(report.rollout), report.members.n_lost), (outcome.wave, 0));
+    assert_eq!((Some(report.deployment), report.members.n_lost), (outcome.wave, 0));
 }

@@ -1,4 +1,4 @@
-//! What a restart makes of rollouts in waves: files that changed meanwhile, pauses, and rollouts that ended.
+//! What a restart makes of wave deployments: files that changed meanwhile, pauses, and wave deployments that ended.
 
 use std::sync::atomic::Ordering;
 
@@ -57,10 +57,14 @@ async fn files_that_change_while_the_server_is_down_go_by_wave() {
     );
     tokio::time::sleep(Duration::from_secs(9)).await;
     let mut fleet = Fleet::connect(&second.server, N_CLIENTS);
-    assert_eq!(fleet.with("a", "2"), fleet.expected(report.rollout, "10%"), "clients had time to come back");
+    assert_eq!(
+        fleet.with("a", "2"),
+        fleet.expected(report.deployment, "10%"),
+        "clients had time to come back"
+    );
     assert_eq!(fleet.with("a", "1").len(), N_CLIENTS - fleet.with("a", "2").len());
     let held = fleet.until_held_at(&second.server, "50%").await;
-    assert_eq!((held.rollout, held.reached.len()), (report.rollout, 2));
+    assert_eq!((held.deployment, held.reached.len()), (report.deployment, 2));
     drop(fleet);
     second.kill().await;
 
@@ -68,14 +72,14 @@ async fn files_that_change_while_the_server_is_down_go_by_wave() {
     let third = Killable::open(&store, &options);
     third.load(&[("a", "3"), ("b", "3")]).await;
     let again = newest(&third.server).unwrap();
-    assert!(again.rollout > report.rollout && again.reached.len() == 1, "{again:?}");
+    assert!(again.deployment > report.deployment && again.reached.len() == 1, "{again:?}");
     let fleet = Fleet::connect(&third.server, N_CLIENTS);
     for name in ["a", "b"] {
-        assert_eq!(fleet.with(name, "3"), fleet.expected(again.rollout, "10%"), "{name}");
+        assert_eq!(fleet.with(name, "3"), fleet.expected(again.deployment, "10%"), "{name}");
         assert_eq!(fleet.with(name, "1").len(), N_CLIENTS - fleet.with(name, "3").len(), "{name}");
     }
-    let told: Vec<_> = third.server.control.waves().iter().map(|one| (one.rollout, one.phase)).collect();
-    let expected = [(again.rollout, WavePhase::Progressing), (report.rollout, WavePhase::Superseded)];
+    let told: Vec<_> = third.server.control.waves().iter().map(|one| (one.deployment, one.phase)).collect();
+    let expected = [(again.deployment, WavePhase::Progressing), (report.deployment, WavePhase::Superseded)];
     assert_eq!(told, expected);
     drop(fleet);
     third.kill().await;
@@ -89,10 +93,10 @@ async fn files_that_change_while_the_server_is_down_go_by_wave() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_files_made_of_a_rollout_while_the_store_failed_is_recorded_once_it_works() {
+async fn what_files_made_of_a_deployment_while_the_store_failed_is_recorded_once_it_works() {
     let (options, at_once) = (files_in_waves("10%", 60), WaveChoice::AtOnce);
     let at_once = WriteOptions { waves: at_once, ..WriteOptions::default() };
-    // A rollout ends, or begins; with the next write or the next load.
+    // A wave deployment ends, or begins; with the next write or the next load.
     for (before, after, phase) in [("2", "1", WavePhase::Reverted), ("1", "2", WavePhase::Held)] {
         for is_written in [true, false] {
             let store = MemoryStore::new();
@@ -113,8 +117,12 @@ async fn what_files_made_of_a_rollout_while_the_store_failed_is_recorded_once_it
             first.kill().await;
             let second = Killable::open(&store, &options);
             second.load(&[("a", after)]).await;
-            let found = newest(&second.server).map(|one| (one.rollout, one.phase, one.reason));
-            assert_eq!(found, Some((told.rollout, phase, told.reason)), "{phase:?}, written: {is_written}");
+            let found = newest(&second.server).map(|one| (one.deployment, one.phase, one.reason));
+            assert_eq!(
+                found,
+                Some((told.deployment, phase, told.reason)),
+                "{phase:?}, written: {is_written}"
+            );
             assert_eq!(second.server.control.waves().len(), 1);
             assert_eq!(second.server.served("default"), pairs(&[("a", "1")]), "what everyone had");
         }
@@ -129,7 +137,7 @@ async fn what_is_added_and_removed_while_the_server_is_down_goes_by_wave_too() {
     first.kill().await;
     let second = Killable::open(&store, &options);
     second.load(&[("a", "1"), ("new", "1")]).await;
-    let id = newest(&second.server).unwrap().rollout;
+    let id = newest(&second.server).unwrap().deployment;
     let mut fleet = Fleet::connect(&second.server, N_CLIENTS);
     let ahead = fleet.expected(id, "20%");
     assert_eq!(
@@ -195,7 +203,7 @@ async fn secrets_of_files_that_changed_meanwhile_wait_for_their_wave_if_there_ar
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_rollout_is_still_paused_after_a_restart() {
+async fn a_paused_deployment_is_still_paused_after_a_restart() {
     let store = MemoryStore::new();
     let nothing = Options::default();
     let first = Killable::open(&store, &nothing);
@@ -242,7 +250,7 @@ async fn a_paused_rollout_is_still_paused_after_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_pauses_a_rollout_stops_it_until_somebody_resumes_it() {
+async fn whoever_pauses_a_deployment_stops_it_until_somebody_resumes_it() {
     let store = MemoryStore::new();
     let nothing = Options::default();
     let first = Killable::open(&store, &nothing);
@@ -276,7 +284,7 @@ async fn whoever_pauses_a_rollout_stops_it_until_somebody_resumes_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn how_a_rollout_ended_is_told_after_a_restart_and_it_can_be_begun_again() {
+async fn how_a_deployment_ended_is_told_after_a_restart_and_it_can_be_begun_again() {
     let store = MemoryStore::new();
     let nothing = Options::default();
     let first = Killable::open(&store, &nothing);
@@ -296,22 +304,28 @@ async fn how_a_rollout_ended_is_told_after_a_restart_and_it_can_be_begun_again()
     let told = |all: &[xds_api::wave::WaveReport]| -> Vec<_> {
         all.iter()
             .map(|one| {
-                (one.rollout, one.phase, one.reason.clone(), one.members.n_acked, one.members.nacked.clone())
+                (
+                    one.deployment,
+                    one.phase,
+                    one.reason.clone(),
+                    one.members.n_acked,
+                    one.members.nacked.clone(),
+                )
             })
             .collect()
     };
     assert_eq!(told(&after), told(&before));
-    assert_eq!(after.iter().map(|one| one.rollout).collect::<Vec<_>>(), [reverted, completed]);
+    assert_eq!(after.iter().map(|one| one.deployment).collect::<Vec<_>>(), [reverted, completed]);
     assert!(after[0].reason.as_ref().unwrap().contains("cannot take it"), "{after:?}");
     let mut fleet = Fleet::connect(&second.server, N_CLIENTS);
     let again = second.server.control.wave(reverted, WaveVerb::Resume, "me".to_owned()).await.unwrap();
-    assert!(again.rollout > reverted, "{again:?}");
+    assert!(again.deployment > reverted, "{again:?}");
     fleet.until_phase(&second.server, WavePhase::Completed).await;
     assert_eq!(fleet.with("a", "bad").len(), N_CLIENTS);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_was_failing_before_does_not_stop_a_rollout_after_a_restart_either() {
+async fn a_node_that_was_failing_before_does_not_stop_a_deployment_after_a_restart_either() {
     let store = MemoryStore::new();
     let nothing = Options::default();
     let first = Killable::open(&store, &nothing);
@@ -329,7 +343,7 @@ async fn a_node_that_was_failing_before_does_not_stop_a_rollout_after_a_restart_
     let everyone: Vec<String> = fleet.clients.iter().map(|client| client.node.id.clone()).collect();
     everyone.iter().for_each(|node| fleet.reconnect(&second.server, node));
     let report = fleet.until_phase(&second.server, WavePhase::Completed).await;
-    assert_eq!((report.rollout, report.members.already_failing.len()), (id, 1), "{report:?}");
+    assert_eq!((report.deployment, report.members.already_failing.len()), (id, 1), "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -348,7 +362,7 @@ async fn a_nack_of_either_variant_puts_back_what_clients_of_both_have() {
         assert_eq!(fleet.with("a", "bad"), others, "exactly the wave, but for who rejects it");
         let report = fleet.until_phase(&server, WavePhase::Reverted).await;
         fleet.pump(&server);
-        assert_eq!((report.rollout, fleet.with("a", "1").len()), (id, N_CLIENTS));
+        assert_eq!((report.deployment, fleet.with("a", "1").len()), (id, N_CLIENTS));
         for node in members.iter().take(4) {
             fleet.reconnect(&server, node);
         }

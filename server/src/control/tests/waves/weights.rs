@@ -1,4 +1,4 @@
-//! Overrides of weights and rollouts in waves.
+//! Overrides of weights and wave deployments.
 
 use super::super::rest::Reply;
 use super::super::weights::{ANY, HALVES, MERGE, ROUTES, RULE, load, route};
@@ -22,7 +22,7 @@ async fn patch(rest: &Rest, path: &str, query: &str, (v1, v2): (u32, u32)) -> Re
 async fn set(rest: &Rest, query: &str, weights: (u32, u32)) -> u64 {
     let reply = patch(rest, RULE, query, weights).await;
     assert_eq!(reply.status, 200, "{}", reply.text);
-    reply.json()["rollout"].as_u64().unwrap_or_default()
+    reply.json()["waveDeployment"].as_u64().unwrap_or_default()
 }
 
 async fn backends(rest: &Rest) -> Value {
@@ -47,7 +47,7 @@ async fn weights_reach_the_members_first_and_a_nack_brings_the_former_override_b
 
     // The rule is held, other rules of the object are not.
     let refused = patch(&rest, RULE, "", (1, 2)).await;
-    assert_eq!((refused.status, &refused.json()["rollout"]), (409, &json!(id)), "{}", refused.text);
+    assert_eq!((refused.status, &refused.json()["waveDeployment"]), (409, &json!(id)), "{}", refused.text);
     let other = RULE.replace("/0", "/fixed");
     let body = json!({"backends": {"v1:80": 7}}).to_string();
     let reply = rest.call("PATCH", &other, &[MERGE, ANY], &body).await;
@@ -76,7 +76,7 @@ async fn weights_reach_the_members_first_and_a_nack_brings_the_former_override_b
 }
 
 #[tokio::test(start_paused = true)]
-async fn weights_of_a_written_route_configuration_are_rolled_out_too() {
+async fn weights_of_a_written_route_configuration_go_by_waves_too() {
     let rest = with_files(&MemoryStore::new(), None);
     load(&rest, &route("", HALVES)).await;
     let body = json!({"name": "r", "virtual_hosts": [{"name": "v", "domains": ["*"], "routes": [
@@ -87,7 +87,7 @@ async fn weights_of_a_written_route_configuration_are_rolled_out_too() {
     let path = "/v1/weights/RouteConfiguration/default/r/v%2Fmain?waves=30%25&hold=10s";
     let change = json!({"backends": {"a": 5, "b": 5}}).to_string();
     let reply = rest.call("PATCH", path, &[MERGE, ANY], &change).await;
-    let id = reply.json()["rollout"].as_u64().unwrap();
+    let id = reply.json()["waveDeployment"].as_u64().unwrap();
     fleet.until_held_at(&rest.server, "30%").await;
     let members = fleet.expected(id, "30%");
     assert_eq!(fleet.with("r", "5/5"), members);
@@ -106,7 +106,7 @@ async fn an_override_that_ends_while_it_is_held_ends_for_the_members_and_blocks_
     let body = json!({"backends": {"v1:80": 50, "v2:80": 50}, "expires": "2s"}).to_string();
     let path = format!("{RULE}?waves=30%25&hold=100h");
     let reply = rest.call("PATCH", &path, &[MERGE, ANY], &body).await;
-    let id = reply.json()["rollout"].as_u64().unwrap();
+    let id = reply.json()["waveDeployment"].as_u64().unwrap();
     let members = fleet.expected(id, "30%");
     fleet.until(&rest.server, "the members", |fleet| fleet.with(ROUTES, "50/50") == members).await;
     let ended = std::time::Instant::now() + Duration::from_secs(20);
@@ -123,7 +123,7 @@ async fn an_override_that_ends_while_it_is_held_ends_for_the_members_and_blocks_
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_override_that_a_file_catches_up_with_stays_until_the_rollout_of_the_file_is_done() {
+async fn an_override_that_a_file_catches_up_with_stays_until_the_deployment_of_the_file_is_done() {
     let rest = with_files(&MemoryStore::new(), Some(policy("30%", 3_600)));
     load(&rest, &route("", HALVES)).await;
     let at_once = "waves=none";
@@ -142,12 +142,12 @@ async fn an_override_that_a_file_catches_up_with_stays_until_the_rollout_of_the_
     // The file takes it back: nothing is lost.
     load(&rest, &route("", HALVES)).await;
     let ended = newest(&rest.server).unwrap();
-    assert_eq!((ended.rollout, ended.phase), (report.rollout, WavePhase::Reverted), "{ended:?}");
+    assert_eq!((ended.deployment, ended.phase), (report.deployment, WavePhase::Reverted), "{ended:?}");
     fleet.pump(&rest.server);
     assert_eq!(fleet.with(ROUTES, "50/50").len(), N_CLIENTS);
     load(&rest, &route("", &caught_up)).await;
-    let again = newest(&rest.server).unwrap().rollout;
-    assert_ne!(again, report.rollout);
+    let again = newest(&rest.server).unwrap().deployment;
+    assert_ne!(again, report.deployment);
     rest.server.control.wave(again, WaveVerb::Promote, "me".to_owned()).await.unwrap();
     assert_eq!(rest.get(RULE).await.json()["overridden"], json!(false), "dropped when everyone has the file");
     fleet.pump(&rest.server);

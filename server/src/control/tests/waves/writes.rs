@@ -1,4 +1,4 @@
-//! Writes over REST and rollouts in waves: all of them take `waves`, and what is in the way of a rollout is refused.
+//! Writes over REST and wave deployments: all of them take `waves`, and what is in the way of a wave deployment is refused.
 
 use super::super::documents::SERVICE;
 use super::super::rest::publication;
@@ -56,7 +56,7 @@ async fn owned(rest: &Rest) -> Vec<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_write_is_rolled_out_in_waves_if_it_says_so() {
+async fn every_write_goes_by_waves_if_it_says_so() {
     let rest = world().await;
     let first = rest.server.revision();
     rest.put(
@@ -98,15 +98,16 @@ async fn every_write_is_rolled_out_in_waves_if_it_says_so() {
         );
         let reply = call("waves=30%25&hold=1h").await;
         assert_eq!(reply.status, 200, "{method} {path}: {}", reply.text);
-        let id =
-            reply.json()["rollout"].as_u64().unwrap_or_else(|| panic!("{method} {path}: {}", reply.text));
-        assert_eq!(newest(&rest.server).unwrap().rollout, id);
+        let id = reply.json()["waveDeployment"]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{method} {path}: {}", reply.text));
+        assert_eq!(newest(&rest.server).unwrap().deployment, id);
         assert_ne!(owned(&rest).await, before, "{method} {path}: it is accepted");
 
         // There is one at a time. What it does not hold can be written to everyone at once.
         let refused = rest.put(&format!("{other}?waves=30%25"), &json!({"name": "z"})).await;
         let problem = refused.json();
-        assert_eq!((refused.status, &problem["rollout"]), (409, &json!(id)), "{problem}");
+        assert_eq!((refused.status, &problem["waveDeployment"]), (409, &json!(id)), "{problem}");
         for right in ["waves=none", ":promote or :abort", "force=true"] {
             assert!(problem["detail"].as_str().unwrap().contains(right), "{problem}");
         }
@@ -123,13 +124,13 @@ async fn every_write_is_rolled_out_in_waves_if_it_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rollback_during_a_rollout_is_refused_or_ends_it() {
+async fn a_rollback_during_a_deployment_is_refused_or_ends_it() {
     let (server, mut fleet) = fleet(&MemoryStore::new()).await;
     server.write(put("default", "a", "2")).await.unwrap();
     let id = begin(&server, "3", &policy("10%", 60)).await;
     fleet.until_held_at(&server, "10%").await;
     let refused = server.write(rollback(1)).await.unwrap_err();
-    assert!(matches!(refused, WriteError::WaveActive { rollout, .. } if rollout == id), "{refused:?}");
+    assert!(matches!(refused, WriteError::WaveActive { deployment, .. } if deployment == id), "{refused:?}");
     assert_eq!(fleet.with("a", "3"), fleet.expected(id, "10%"), "nothing happened");
     let forced = WriteOptions { force: true, ..WriteOptions::default() };
     server.control.write(rollback(1), forced).await.unwrap();
@@ -137,7 +138,7 @@ async fn a_rollback_during_a_rollout_is_refused_or_ends_it() {
     assert_eq!(fleet.with("a", "1").len(), N_CLIENTS);
     assert_eq!(newest(&server).unwrap().phase, WavePhase::Reverted);
 
-    // Back to the time of a rollout is to what was accepted, for everyone or in waves of its own.
+    // Back to the time of a wave deployment is to what was accepted, for everyone or in waves of its own.
     let outcome = server.control.write(rollback(id), in_waves(&policy("10%", 60))).await.unwrap();
     let again = outcome.wave.unwrap();
     fleet.until_held_at(&server, "10%").await;

@@ -1,15 +1,15 @@
-//! How far a rollout in waves is: a pure state machine. Time and what is seen of the clients are passed in.
+//! How far a wave deployment is: a pure state machine. Time and what is seen of the clients are passed in.
 
 use std::time::{Duration, Instant};
 
 use super::{AWAY_TIME, Losses, Share, WavePolicy};
 
-/// One rollout, at one of its waves.
+/// One wave deployment, at one of its waves.
 ///
 /// [`decide`](Self::decide) says what is to be done; whoever does it says so with [`advance`](Self::advance) or drops the
-/// rollout. Until then the same is decided again, so that nothing is lost if it could not be done.
+/// wave deployment. Until then the same is decided again, so that nothing is lost if it could not be done.
 #[derive(Clone, Debug)]
-pub struct Rollout {
+pub struct Deployment {
     policy: WavePolicy,
     /// The index of the present wave.
     wave: usize,
@@ -57,7 +57,7 @@ pub enum Fault {
     Restarted,
 }
 
-/// Why a rollout does not go on to the next wave.
+/// Why a wave deployment does not go on to the next wave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// Members have not answered yet.
@@ -70,7 +70,7 @@ pub enum Obstacle {
     Empty,
 }
 
-/// What a rollout is doing.
+/// What a wave deployment is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// It waits for ACKs.
@@ -81,18 +81,18 @@ pub enum Stage {
     Paused,
 }
 
-/// A rollout that is paused already cannot be paused.
+/// A wave deployment that is paused already cannot be paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the rollout is paused already")]
+#[error("the wave deployment is paused already")]
 pub struct AlreadyPaused;
 
-/// Only a rollout that is paused can be resumed.
+/// Only a wave deployment that is paused can be resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the rollout is not paused")]
+#[error("the wave deployment is not paused")]
 pub struct NotPaused;
 
-impl Rollout {
-    /// A rollout whose wave with the index `wave` starts `now`; an index beyond the last means the last.
+impl Deployment {
+    /// A wave deployment whose wave with the index `wave` starts `now`; an index beyond the last means the last.
     #[must_use]
     pub fn new(policy: WavePolicy, wave: usize, now: Instant) -> Self {
         let wave = wave.min(policy.shares().len() - 1);
@@ -203,7 +203,7 @@ impl Rollout {
         self.obstacle
     }
 
-    /// How the rollout is to go.
+    /// How the wave deployment is to go.
     #[must_use]
     pub fn policy(&self) -> &WavePolicy {
         &self.policy
@@ -265,24 +265,27 @@ mod tests {
     fn after_a_restart_clients_have_time_to_come_back() {
         let now = Instant::now();
         let policy: WavePolicy = "10%".parse().unwrap();
-        let mut rollout = Rollout::restored(policy, 0, Stage::Holding, now);
-        assert_eq!(rollout.decide(SOMEBODY, now), None);
-        assert_eq!((rollout.stage(), rollout.poll_timeout(now)), (Stage::Progressing, Some(now + AWAY_TIME)));
-        assert_eq!(rollout.decide(SOMEBODY, now + AWAY_TIME), Some(Decision::Advance));
+        let mut deployment = Deployment::restored(policy, 0, Stage::Holding, now);
+        assert_eq!(deployment.decide(SOMEBODY, now), None);
+        assert_eq!(
+            (deployment.stage(), deployment.poll_timeout(now)),
+            (Stage::Progressing, Some(now + AWAY_TIME))
+        );
+        assert_eq!(deployment.decide(SOMEBODY, now + AWAY_TIME), Some(Decision::Advance));
     }
 
     #[test]
     fn a_pause_outlives_a_restart() {
         let now = Instant::now();
         let policy: WavePolicy = "10%".parse().unwrap();
-        let mut rollout = Rollout::new(policy.clone(), 0, now);
-        rollout.pause().unwrap();
-        assert_eq!(rollout.pause(), Err(AlreadyPaused));
-        let mut rollout = Rollout::restored(policy, 0, rollout.stage(), now);
+        let mut deployment = Deployment::new(policy.clone(), 0, now);
+        deployment.pause().unwrap();
+        assert_eq!(deployment.pause(), Err(AlreadyPaused));
+        let mut deployment = Deployment::restored(policy, 0, deployment.stage(), now);
         let later = now + Duration::from_secs(3_600);
-        assert_eq!((rollout.decide(SOMEBODY, later), rollout.stage()), (None, Stage::Paused));
-        rollout.resume(later).unwrap();
-        assert_eq!(rollout.decide(SOMEBODY, later), Some(Decision::Advance));
+        assert_eq!((deployment.decide(SOMEBODY, later), deployment.stage()), (None, Stage::Paused));
+        deployment.resume(later).unwrap();
+        assert_eq!(deployment.decide(SOMEBODY, later), Some(Decision::Advance));
     }
 
     #[test]
@@ -290,19 +293,19 @@ mod tests {
         let mut policy: WavePolicy = "10%".parse().unwrap();
         policy.ack_timeout = Some(Duration::from_secs(5));
         let start = Instant::now();
-        let mut rollout = Rollout::new(policy, 0, start);
+        let mut deployment = Deployment::new(policy, 0, start);
         let waiting = Seen { n_members: 2, n_pending: 1, n_nacked: 0, ..Seen::default() };
-        assert_eq!(rollout.decide(waiting, start + Duration::from_secs(4)), None);
-        assert_eq!(rollout.stage(), Stage::Progressing);
-        assert_eq!(rollout.poll_timeout(start), Some(start + Duration::from_secs(5)));
-        assert_eq!(rollout.decide(waiting, start + Duration::from_secs(5)), None);
-        assert_eq!(rollout.stage(), Stage::Paused);
+        assert_eq!(deployment.decide(waiting, start + Duration::from_secs(4)), None);
+        assert_eq!(deployment.stage(), Stage::Progressing);
+        assert_eq!(deployment.poll_timeout(start), Some(start + Duration::from_secs(5)));
+        assert_eq!(deployment.decide(waiting, start + Duration::from_secs(5)), None);
+        assert_eq!(deployment.stage(), Stage::Paused);
         let all = Seen { n_members: 2, ..Seen::default() };
-        assert_eq!(rollout.decide(all, start + Duration::from_secs(6)), None, "it waits for a person");
+        assert_eq!(deployment.decide(all, start + Duration::from_secs(6)), None, "it waits for a person");
         let rejected = Seen { n_members: 2, n_nacked: 1, ..Seen::default() };
-        assert_eq!(rollout.clone().decide(rejected, start), Some(Decision::PutBack(Fault::Nacked)));
-        rollout.resume(start + Duration::from_secs(7)).unwrap();
-        assert_eq!(rollout.decide(all, start + Duration::from_secs(7)), Some(Decision::Advance));
+        assert_eq!(deployment.clone().decide(rejected, start), Some(Decision::PutBack(Fault::Nacked)));
+        deployment.resume(start + Duration::from_secs(7)).unwrap();
+        assert_eq!(deployment.decide(all, start + Duration::from_secs(7)), Some(Decision::Advance));
     }
 
     #[test]
@@ -310,15 +313,15 @@ mod tests {
         let mut policy: WavePolicy = "10%".parse().unwrap();
         let now = Instant::now();
         let later = now + Duration::from_secs(3_600);
-        let mut rollout = Rollout::new(policy.clone(), 0, now);
+        let mut deployment = Deployment::new(policy.clone(), 0, now);
         assert_eq!(
-            (rollout.decide(Seen::default(), later), rollout.obstacle()),
+            (deployment.decide(Seen::default(), later), deployment.obstacle()),
             (None, Some(Obstacle::Empty))
         );
-        assert_eq!(rollout.stage(), Stage::Progressing);
-        assert_eq!(rollout.decide(SOMEBODY, later), Some(Decision::Advance));
+        assert_eq!(deployment.stage(), Stage::Progressing);
+        assert_eq!(deployment.decide(SOMEBODY, later), Some(Decision::Advance));
         policy.allow_empty = true;
-        assert_eq!(Rollout::new(policy, 0, now).decide(Seen::default(), now), Some(Decision::Advance));
+        assert_eq!(Deployment::new(policy, 0, now).decide(Seen::default(), now), Some(Decision::Advance));
     }
 
     #[test]
@@ -346,19 +349,19 @@ mod tests {
             let mut policy: WavePolicy = "10%,50%".parse().unwrap();
             policy.max_lost = max_lost.map(|text| text.parse().unwrap());
             let now = Instant::now();
-            let mut rollout = Rollout::new(policy, wave, now);
+            let mut deployment = Deployment::new(policy, wave, now);
             let case = format!("wave {wave}, {max_lost:?}, {n_gone} gone, {n_restarted} restarted");
-            assert_eq!(rollout.decide(lost(n_gone, n_restarted), now), decision, "{case}");
-            assert_eq!(rollout.stage() == Stage::Paused, is_paused, "{case}");
+            assert_eq!(deployment.decide(lost(n_gone, n_restarted), now), decision, "{case}");
+            assert_eq!(deployment.stage() == Stage::Paused, is_paused, "{case}");
         }
     }
 
     #[test]
     fn who_is_away_is_waited_for() {
         let now = Instant::now();
-        let mut rollout = Rollout::new("10%".parse().unwrap(), 0, now);
+        let mut deployment = Deployment::new("10%".parse().unwrap(), 0, now);
         let away = Seen { losses: Losses { n_known: 2, n_away: 1, ..Losses::default() }, ..SOMEBODY };
-        assert_eq!((rollout.decide(away, now), rollout.obstacle()), (None, Some(Obstacle::Away)));
-        assert_eq!(rollout.decide(SOMEBODY, now), Some(Decision::Advance));
+        assert_eq!((deployment.decide(away, now), deployment.obstacle()), (None, Some(Obstacle::Away)));
+        assert_eq!(deployment.decide(SOMEBODY, now), Some(Decision::Advance));
     }
 }
