@@ -7,7 +7,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use serde::Serialize;
 use tokio::sync::broadcast;
+use utoipa::ToSchema;
 use xds_cache::layer::Resources;
 use xds_cache::wave::Share;
 use xds_cache::{
@@ -334,6 +336,18 @@ pub struct FileObject {
     pub is_last_good: bool,
 }
 
+/// Which load of the files is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ServedLoad {
+    /// None: the first one is not complete.
+    None,
+    /// An earlier one: the last one is held back or was refused.
+    Earlier,
+    /// The last one.
+    Current,
+}
+
 /// What a reload found.
 #[derive(Clone, Debug)]
 pub struct ReloadOutcome {
@@ -444,6 +458,9 @@ pub trait Control: Send + Sync + fmt::Debug {
     fn files(&self) -> BTreeMap<Arc<str>, FileStatus>;
     /// Why a load of files is held back, if one is.
     fn held(&self) -> Option<String>;
+
+    /// Which load of the files is served.
+    fn served_load(&self) -> ServedLoad;
     /// Why the server is not ready; empty if it is.
     fn not_ready(&self) -> Vec<String>;
     /// What needs attention though the server serves, such as a stored record that could not be read.

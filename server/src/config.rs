@@ -26,7 +26,7 @@ pub mod waves;
 
 pub use args::ServeArgs;
 pub use polling::PollingConfig;
-pub use units::Percent;
+pub use units::MassRemoval;
 
 /// The configuration of one server.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ pub struct FilesConfig {
     /// Whether dangling references are errors.
     pub is_strict: bool,
     /// Beyond which share of a group a removal is held back.
-    pub hold_mass_removal: Option<Percent>,
+    pub hold_mass_removal: MassRemoval,
     /// How often files are looked at without an event.
     pub poll_interval: Duration,
     /// The largest file in bytes.

@@ -130,7 +130,7 @@ impl Parts {
         let options = control::Options {
             watches_files: !config.files.roots.is_empty(),
             strict: config.files.is_strict,
-            hold_mass_removal: config.files.hold_mass_removal.map(|percent| percent.share()),
+            hold_mass_removal: config.files.hold_mass_removal.share(),
             routes: config.routes.clone(),
             waves: config.waves.clone(),
             session: session_limits(config),

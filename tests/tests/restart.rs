@@ -21,7 +21,7 @@ use xds_tests::config::{
 use xds_tests::process::Signal;
 use xds_tests::raw::{self, DeltaStream, SotwStream, path};
 use xds_tests::seen::{delta_names, names, plain_cluster, resources, served, timeout_of};
-use xds_tests::server::{Server, Setup};
+use xds_tests::server::{Server, Setup, xds_server};
 use xds_tests::wait::PATIENCE;
 
 #[tokio::test]
@@ -233,7 +233,14 @@ async fn pitfall_48_nothing_is_answered_before_the_first_load_and_readiness_says
     let answer = server.get("/readyz").await?;
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
     let reasons = answer.json()?["reasons"].to_string();
-    assert!(reasons.contains("bad.yaml:2:9"), "{reasons}");
+    for said in ["nothing is served yet", "bad.yaml:2:9", "--partial-start"] {
+        assert!(reasons.contains(said), "{reasons}");
+    }
+    assert!(!server.log().containing("nothing is served yet").is_empty());
+    let status = status_of(&server).await?;
+    assert!(status.contains("ready: no") && status.contains("nothing is served yet"), "{status}");
+    let good = status.lines().find(|line| line.contains("good.yaml")).context("no line of it")?;
+    assert!(good.ends_with("nothing"), "{status}");
     assert_eq!(server.get("/healthz").await?.status, StatusCode::OK);
     assert!(server.get("/metrics").await?.text().contains("\nxds_ready 0\n"));
 
@@ -263,6 +270,64 @@ async fn pitfall_48_nothing_is_answered_before_the_first_load_and_readiness_says
     assert_eq!(delta.expect_type(CLUSTER).await?.resources.len(), 2);
     server.wait_ready().await?;
     assert!(server.get("/metrics").await?.text().contains("\nxds_ready 1\n"));
+    Ok(())
+}
+
+/// A table as `status` prints it, whether the server is ready or not.
+async fn status_of(server: &Server) -> Result<String> {
+    let admin = server.url("");
+    let args = ["status", "--output", "table", "--admin", &admin];
+    let output = xds_server().await?.args(args).output().await?;
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+#[tokio::test]
+async fn an_emptied_directory_is_held_until_somebody_confirms_it_or_it_is_full_again() -> Result<()> {
+    let dir = ConfigDir::new()?;
+    let all: Vec<_> = (0..5).map(|n| plain_cluster(&format!("c{n}"), 1)).collect();
+    let [first, second] = ["a.yaml", "b.yaml"];
+    let fill = || -> Result<()> {
+        dir.write_resources(first, &all[..3])?;
+        dir.write_resources(second, &all[3..])?;
+        Ok(())
+    };
+    fill()?;
+    let mut server = Server::start(dir.path()).await?;
+    server.wait_ready().await?;
+    dir.remove(first)?;
+    dir.remove(second)?;
+    let is_held = |status: &Value| status["held"].is_string();
+    let status = server.wait_json("/v1/status/files", is_held).await?;
+    assert_eq!(status["served"], "earlier", "{status}");
+    assert_eq!(served(&server).await?.len(), 5);
+    let problems = server.get_json("/readyz").await?["problems"].to_string();
+    assert!(problems.contains("would remove all 5 objects of the group default"), "{problems}");
+    assert!(status_of(&server).await?.contains("held back: the files would remove all 5 objects"));
+    assert!(!server.log().containing("a load of the files is held back").is_empty());
+
+    fill()?;
+    server.wait_json("/v1/status/files", |status| status["held"].is_null()).await?;
+    dir.remove(first)?;
+    dir.remove(second)?;
+    server.wait_json("/v1/status/files", is_held).await?;
+    // A restart does not confirm it.
+    server.restart().await?;
+    let status = server.wait_json("/v1/status/files", is_held).await?;
+    assert_eq!(status["served"], "none", "{status}");
+    let answer = server.get("/readyz").await?;
+    assert!(answer.status == StatusCode::SERVICE_UNAVAILABLE && answer.text().contains("gave 5 objects"));
+    let answer = server.post("/v1/reload?confirm=true", &Value::Null).await?;
+    assert_eq!(answer["held"], Value::Null, "{answer}");
+    server.wait_ready().await?;
+    assert_eq!(served(&server).await?.len(), 0);
+
+    let without = Setup::new()?.watch(dir.path()).arg("--hold-mass-removal=off");
+    fill()?;
+    let server = Server::start_with(without).await?;
+    server.wait_ready().await?;
+    dir.remove(first)?;
+    dir.remove(second)?;
+    server.wait_json("/v1/groups/default/snapshot", |view| !view.to_string().contains("c0")).await?;
     Ok(())
 }
 

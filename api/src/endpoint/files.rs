@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::answer::Answer;
-use crate::handle::FileStatus;
+use crate::handle::{FileStatus, ServedLoad};
 use crate::input::{NoParams, Params};
 use crate::problem::{ApiError, Fault};
 use crate::state::ApiState;
@@ -15,6 +15,8 @@ use crate::write::Difference;
 /// The watched files.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FileList {
+    /// Which load of the files is served: `none` until the first is complete, `earlier` while the last one is held back or refused.
+    pub served: ServedLoad,
     /// By path.
     pub files: Vec<FileEntry>,
     /// Why a load waits for `POST /v1/reload?confirm=true`; null if none does.
@@ -86,6 +88,7 @@ pub(crate) struct ReloadParams {
 pub(crate) async fn status(State(state): State<ApiState>, _: Params<NoParams>) -> Result<Answer, ApiError> {
     let files = state.control.files();
     let list = FileList {
+        served: state.control.served_load(),
         files: files.values().map(entry).collect(),
         held: state.control.held(),
         problems: state.control.problems(),

@@ -10,7 +10,7 @@ use clap::builder::BoolishValueParser;
 use crate::config::drain::DrainArgs;
 use crate::config::polling::PollingArgs;
 use crate::config::routes::RouteArgs;
-use crate::config::units::{Percent, UnitError, parse_duration, parse_percent, parse_size};
+use crate::config::units::{MassRemoval, UnitError, parse_duration, parse_mass_removal, parse_size};
 use crate::config::waves::WaveArgs;
 use crate::telemetry::LogFormat;
 
@@ -89,9 +89,10 @@ pub struct SourceArgs {
         require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true,
         value_parser = BoolishValueParser::new())]
     pub strict: bool,
-    /// Hold back a load that removes more than this share of a group, until POST /v1/reload?confirm=true
-    #[arg(long, env = "XDS_SERVER_HOLD_MASS_REMOVAL", value_name = "SHARE", value_parser = parse_percent)]
-    pub hold_mass_removal: Option<Percent>,
+    /// Hold back a load that removes all objects of a kind, or more than this share of five or more objects of a group, until
+    /// `xds-server reload --confirm`; or `off`
+    #[arg(long, env = "XDS_SERVER_HOLD_MASS_REMOVAL", value_name = "SHARE", default_value = "50%", value_parser = parse_mass_removal)]
+    pub hold_mass_removal: MassRemoval,
     /// How often files are looked at besides the notifications of the kernel
     #[arg(long, env = "XDS_SERVER_POLL_INTERVAL", value_name = "DURATION", default_value = "5s",
         value_parser = parse_duration)]

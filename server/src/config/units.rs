@@ -13,21 +13,15 @@ impl UnitError {
     }
 }
 
-/// A part of a whole in percent, from 1 to 100.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Percent(u8);
+/// Which share of a group's objects may go at once without being confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MassRemoval(Option<u8>);
 
-impl Percent {
-    /// The share from 0 to 1.
+impl MassRemoval {
+    /// The share from 0 to 1; `None` for any.
     #[must_use]
-    pub fn share(self) -> f64 {
-        f64::from(self.0) / 100.0
-    }
-}
-
-impl std::fmt::Display for Percent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}%", self.0)
+    pub fn share(self) -> Option<f64> {
+        self.0.map(|percent| f64::from(percent) / 100.0)
     }
 }
 
@@ -80,16 +74,19 @@ pub fn parse_size(text: &str) -> Result<usize, UnitError> {
     Ok(size)
 }
 
-/// Reads `50%` or `50`.
+/// Reads `50%`, `50` or `off`.
 ///
 /// # Errors
 ///
-/// [`UnitError`] if it is not a whole number from 1 to 100.
-pub fn parse_percent(text: &str) -> Result<Percent, UnitError> {
+/// [`UnitError`] if it is neither `off` nor a whole number from 1 to 100.
+pub fn parse_mass_removal(text: &str) -> Result<MassRemoval, UnitError> {
     let number = text.trim().trim_end_matches('%').trim_end();
     match number.parse::<u8>() {
-        Ok(share @ 1..=100) => Ok(Percent(share)),
-        _ => Err(UnitError(format!("`{text}` is not a share: write a whole number from 1% to 100%"))),
+        Ok(share @ 1..=100) => Ok(MassRemoval(Some(share))),
+        _ if number == "off" => Ok(MassRemoval(None)),
+        _ => {
+            Err(UnitError(format!("`{text}` is not a share: write a whole number from 1% to 100%, or `off`")))
+        }
     }
 }
 
@@ -157,11 +154,12 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_a_whole_percentage() {
-        assert_eq!(parse_percent("50%").unwrap().share(), 0.5);
-        assert_eq!(parse_percent("100").unwrap().to_string(), "100%");
-        for wrong in ["0", "101%", "half", "", "-1"] {
-            assert!(parse_percent(wrong).is_err(), "{wrong}");
+    fn a_share_is_a_whole_percentage_or_off() {
+        assert_eq!(parse_mass_removal("50%").unwrap().share(), Some(0.5));
+        assert_eq!(parse_mass_removal("100").unwrap().share(), Some(1.0));
+        assert_eq!(parse_mass_removal("off").unwrap().share(), None);
+        for wrong in ["0", "101%", "half", "", "-1", "on"] {
+            assert!(parse_mass_removal(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -51,7 +51,7 @@ impl Shared {
     }
 
     /// Notes a problem that is met again and again; it is logged when it is new.
-    fn problem_once(&self, subject: &'static str, message: String) {
+    pub(super) fn problem_once(&self, subject: &'static str, message: String) {
         if self.state().problems.get(subject) != Some(&message) {
             self.problem(subject, message);
         }

@@ -19,6 +19,7 @@ use super::contents::{
 };
 use super::documents::{DocumentPatch, Said};
 use super::key::StoreKey;
+use super::mass_removal::{mass_removal, nothing_left};
 use super::plan::{Plan, difference, plan};
 use super::state::{Patch, World};
 use super::wave::begin::AfterLoad;
@@ -28,6 +29,12 @@ use super::weights::{Objects, Resting};
 use super::write::{Label, MAX_ATTEMPTS};
 use super::{Shared, check, documents, observed, revision_of, weights};
 use crate::source::{Asked, FileLoad};
+
+/// The subject of the problem that there was no complete load yet.
+const NOTHING_SERVED: &str = "start";
+
+/// The subject of the problem that the last load was refused.
+pub(super) const REFUSED: &str = "files";
 
 /// The watched files by path.
 type Files = BTreeMap<Arc<str>, FileStatus>;
@@ -80,11 +87,13 @@ impl Shared {
         if !is_complete {
             let held = self.state().held.clone();
             self.show(&files, vec![], held);
+            self.tell_nothing_served();
             return Ok(outcome);
         }
         outcome.held = if asked == Asked::Confirmed { None } else { self.mass_removal(&before, &base) };
         if outcome.held.is_some() {
             self.show(&files, vec![], outcome.held.clone());
+            self.tell_nothing_served();
             return Ok(outcome);
         }
         let served = self.serve(base.clone(), &files, &mut outcome).await;
@@ -125,7 +134,8 @@ impl Shared {
             }
             let show = || self.show(files, doubts.clone(), None);
             if self.try_load(&world, step, show).await {
-                self.solved("files");
+                self.solved(REFUSED);
+                self.solved(NOTHING_SERVED);
                 self.note(files, &doubts);
                 outcome.revision = self.state().revision;
                 return Ok(true);
@@ -411,7 +421,7 @@ impl Shared {
         let n_more = doubts.len().saturating_sub(1);
         let first = doubts.first().map(ToString::to_string).unwrap_or_default();
         self.problem(
-            "files",
+            REFUSED,
             format!("the load of the files is refused (--strict): {first}, and {n_more} more"),
         );
         let errors = check::as_errors(doubts);
@@ -446,40 +456,32 @@ impl Shared {
         if let Some(reason) = held
             && held_before.as_ref() != Some(&reason)
         {
-            tracing::warn!(reason, "a load of the files is held back until it is confirmed");
+            tracing::warn!(reason, "a load of the files is held back until `xds-server reload --confirm`");
             self.tell(Event::Held { reason });
+        }
+    }
+
+    /// Says why the first load is not served.
+    fn tell_nothing_served(&self) {
+        let reason = {
+            let state = self.state();
+            (!state.is_loaded).then(|| state.nothing_served())
+        };
+        if let Some(reason) = reason {
+            self.problem_once(NOTHING_SERVED, reason);
         }
     }
 
     /// Why the load has to be confirmed, if it has to.
     fn mass_removal(&self, before: &World, after: &Base) -> Option<String> {
         let limit = self.options.hold_mass_removal?;
-        let mut counts: BTreeMap<&GroupName, (usize, usize)> = BTreeMap::new();
-        for (name, group) in &before.base.groups {
-            let is_left = |key| after.layer.resources(name).is_some_and(|left| left.contains_key(key));
-            let n_removed = group.resources.keys().filter(|key| !is_left(key)).count();
-            counts.insert(name, (n_removed, group.resources.len()));
+        if self.state().is_loaded {
+            return mass_removal(&before.base, &before.documents.files, after, limit);
         }
-        for (key, document) in before.documents.files.iter() {
-            let (n_removed, n_before) = counts.entry(&document.group).or_default();
-            *n_removed += usize::from(!after.documents.contains_key(key));
-            *n_before += 1;
-        }
-        counts.into_iter().find_map(|(name, (n_removed, n_before))| {
-            let share = n_removed as f64 / n_before.max(1) as f64;
-            (n_removed >= MIN_MASS && share > limit).then(|| {
-                format!(
-                    "the files would remove {n_removed} of {n_before} resources and documents of the group {name}, \
-                     more than {:.0} %",
-                    limit * 100.0
-                )
-            })
-        })
+        let (_, stored) = self.parts.store.state();
+        nothing_left(&stored, after)
     }
 }
-
-/// One resource that goes is an edit, not a mass.
-const MIN_MASS: usize = 2;
 
 /// Whether what could not be stored may be stored later, without a restart and as it is.
 fn may_pass(error: &WriteError) -> bool {

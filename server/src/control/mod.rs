@@ -18,6 +18,7 @@ pub(crate) mod documents;
 mod history;
 mod key;
 mod load;
+mod mass_removal;
 mod observed;
 mod past;
 mod phases;
@@ -44,7 +45,7 @@ use tokio::sync::broadcast;
 use xds_api::acks::Acks;
 use xds_api::document::DocumentState;
 use xds_api::handle::{
-    BoxFuture, ChangedObject, Event, FileStatus, HistoryEntry, ReloadOutcome, Write, WriteError,
+    BoxFuture, ChangedObject, Event, FileStatus, HistoryEntry, ReloadOutcome, ServedLoad, Write, WriteError,
     WriteOptions, WriteOutcome,
 };
 use xds_api::wave::{WavePhase, WaveReport, WaveVerb};
@@ -292,6 +293,15 @@ impl xds_api::handle::Control for Control {
         self.shared.state().held.clone()
     }
 
+    fn served_load(&self) -> ServedLoad {
+        let state = self.shared.state();
+        match state.is_loaded {
+            false => ServedLoad::None,
+            true if state.held.is_some() || state.problems.contains_key(load::REFUSED) => ServedLoad::Earlier,
+            true => ServedLoad::Current,
+        }
+    }
+
     fn not_ready(&self) -> Vec<String> {
         let state = self.shared.state();
         let mut reasons = Vec::new();
@@ -299,10 +309,7 @@ impl xds_api::handle::Control for Control {
             reasons.push("the server is shutting down".to_owned());
         }
         if !state.is_loaded {
-            reasons.push(match state.broken_files() {
-                None => "the files have not been read yet".to_owned(),
-                Some(files) => format!("the first load of the files has errors in {files}"),
-            });
+            reasons.push(state.nothing_served());
         }
         reasons
     }
@@ -316,8 +323,13 @@ impl xds_api::handle::Control for Control {
         let is_ours = |doubt: &&Diagnostic| doubt.code == "generated-resource" && doubt.place.file.is_empty();
         let generated = state.documents.translated.translation.diagnostics.iter().filter(is_ours);
         let known = state.unreadable.values().chain(state.problems.values()).cloned().chain(broken);
-        let held = state.wave.as_ref().and_then(Wave::problem);
-        known.chain(generated.map(ToString::to_string)).chain(held).collect()
+        let wave = state.wave.as_ref().and_then(Wave::problem);
+        let held = state
+            .held
+            .as_ref()
+            .filter(|_| state.is_loaded)
+            .map(|held| format!("a load of the files is held back: {held}"));
+        known.chain(generated.map(ToString::to_string)).chain(wave).chain(held).collect()
     }
 
     fn waves(&self) -> Vec<WaveReport> {

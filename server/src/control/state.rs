@@ -138,6 +138,24 @@ impl State {
         let places: Vec<String> = errors.map(|error| error.place.to_string()).collect();
         (!places.is_empty()).then(|| places.join(", "))
     }
+
+    /// Why nothing is served before the first load is complete, and what would change that.
+    pub(crate) fn nothing_served(&self) -> String {
+        if let Some(held) = &self.held {
+            return format!(
+                "nothing is served yet: {held}; `xds-server reload --confirm` says that this is meant"
+            );
+        }
+        self.broken_files().map_or_else(
+            || "nothing is served yet: the files have not been read".to_owned(),
+            |files| {
+                format!(
+                    "nothing is served yet: the first load of the files has errors in {files}; correct them, or \
+                     start with --partial-start to serve everything else"
+                )
+            },
+        )
+    }
 }
 
 impl World {

@@ -28,6 +28,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
     let status = json!({
         "ready": is_ready,
         "readiness": ready.body,
+        "served": files["served"],
         "files": files["files"],
         "held": files["held"],
         "problems": files["problems"],
@@ -54,7 +55,7 @@ fn reasons(status: &Value) -> String {
 fn render(status: &Value) -> String {
     let mut text = format!("ready: {}\n", if status["ready"] == true { "yes" } else { "no" });
     if let Some(held) = status["held"].as_str() {
-        text.push_str(&format!("held back: {} (POST /v1/reload?confirm=true lets it pass)\n", clean(held)));
+        text.push_str(&format!("held back: {} (`xds-server reload --confirm` lets it pass)\n", clean(held)));
     }
     for problem in items(&status["problems"]) {
         text.push_str(&format!("problem: {}\n", clean(&cell(problem))));
@@ -73,7 +74,12 @@ fn render(status: &Value) -> String {
         let is_old =
             file["lastGood"] == true || items(&file["objects"]).any(|object| object["lastGood"] == true);
         let n_objects = file["objects"].as_array().map_or(0, Vec::len).to_string();
-        let served = if is_old { "last good" } else { "current" };
+        let served = match (&status["served"], is_old) {
+            (Value::String(load), _) if load == "none" => "nothing",
+            (Value::String(load), _) if load == "earlier" => "earlier",
+            (_, true) => "last good",
+            (_, false) => "current",
+        };
         files.push(vec![cell(&file["path"]), n_objects, count("error"), count("warning"), served.to_owned()]);
         // Of a change that is on its way to everyone too: who looks for it here should find it.
         let is_wave = |one: &Value| one["code"].as_str().is_some_and(|code| code.starts_with("wave-"));
@@ -159,7 +165,7 @@ mod tests {
         });
         assert_eq!(
             render(&status),
-            "ready: yes\nheld back: 6 of 10 go (POST /v1/reload?confirm=true lets it pass)\nproblem: slow disk \"a\"\n\
+            "ready: yes\nheld back: 6 of 10 go (`xds-server reload --confirm` lets it pass)\nproblem: slow disk \"a\"\n\
              problem: b\\u{1b}[31m\\n\nrefused: names, 2 times, last at noon (limit: --max-names-per-type)\n\nFILE    OBJECTS  ERRORS  WARNINGS  SERVED\na.yaml  1        1       0         last good\n\
              a.yaml:2:3: unknown field \"it's\"\na.yaml:4:1: 10% have it\n\nnodes: 2 (1 SYNCED, 1 unmatched)\n"
         );

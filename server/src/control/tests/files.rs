@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use xds_api::handle::{ChangeKind, EntityTags};
+use xds_api::handle::{ChangeKind, EntityTags, ServedLoad};
 use xds_codec::{Diagnostic, Place, Severity};
 use xds_store::JournalStore;
 
@@ -117,19 +117,23 @@ async fn an_override_that_was_put_equal_stays_until_its_file_changes() {
 async fn a_mass_removal_is_held_until_it_is_confirmed_or_gone() {
     let options = || Options { watches_files: true, hold_mass_removal: Some(0.5), ..Options::default() };
     let server = Server::open(MemoryStore::new(), options());
-    let all: &[_] = &[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")];
-    let half: &[_] = &[("a", "1"), ("b", "1")];
-    let one: &[_] = &[("a", "1")];
+    let all: &[_] = &[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1"), ("e", "1"), ("f", "1")];
+    let (half, two, one) = (&all[..3], &all[..2], &all[..1]);
     server.control.load_files(load(&[("g", all)])).await.unwrap();
     let mut events = server.control.events();
-    let outcome = server.control.load_files(load(&[("g", one)])).await.unwrap();
-    assert!(outcome.held.is_some() && server.control.held() == outcome.held);
+    let outcome = server.control.load_files(load(&[("g", two)])).await.unwrap();
+    let held =
+        "the files would remove 4 of 6 objects of the group g, more than 50 % (\"c\", \"d\", \"e\", …)";
+    assert_eq!((outcome.held.as_deref(), server.control.held().as_deref()), (Some(held), Some(held)));
     assert!(matches!(told(&mut events).as_slice(), [Event::Held { .. }]));
-    server.control.load_files(load(&[("g", one)])).await.unwrap();
+    assert_eq!(server.control.problems(), [format!("a load of the files is held back: {held}")]);
+    assert_eq!(server.control.served_load(), ServedLoad::Earlier);
+    server.control.load_files(load(&[("g", two)])).await.unwrap();
     assert!(told(&mut events).is_empty(), "it is told once");
-    assert_eq!(server.served("g").len(), 4);
+    assert_eq!(server.served("g").len(), 6);
     server.control.load_files(load(&[("g", half)])).await.unwrap();
-    assert_eq!((server.control.held(), server.served("g").len()), (None, 2), "half is not more than half");
+    assert_eq!((server.control.held(), server.served("g").len()), (None, 3), "half is not more than half");
+    assert_eq!((server.control.served_load(), server.control.problems().len()), (ServedLoad::Current, 0));
     server.control.load_files(load(&[])).await.unwrap();
     assert!(server.control.held().is_some(), "a group that goes loses all");
     let outcome = server.control.confirm_files(load(&[])).await.unwrap();
@@ -138,6 +142,33 @@ async fn a_mass_removal_is_held_until_it_is_confirmed_or_gone() {
     single.control.load_files(load(&[("g", one)])).await.unwrap();
     single.control.load_files(load(&[])).await.unwrap();
     assert_eq!(single.control.held(), None, "one resource is no mass");
+}
+
+#[tokio::test]
+async fn a_start_that_finds_nothing_where_something_was_waits_for_a_confirmation() {
+    let options = || Options { watches_files: true, hold_mass_removal: Some(0.5), ..Options::default() };
+    let store = MemoryStore::new();
+    let server = || Server::open(Arc::clone(&store) as Arc<dyn Store>, options());
+    server().control.load_files(load(&[("g", &[("a", "1"), ("b", "1")])])).await.unwrap();
+    let again = server();
+    let outcome = again.control.load_files(load(&[])).await.unwrap();
+    let held = "the files give nothing, and they gave 2 objects when the server ran last";
+    assert_eq!((outcome.held.as_deref(), again.publisher.is_loaded()), (Some(held), false));
+    let reason =
+        format!("nothing is served yet: {held}; `xds-server reload --confirm` says that this is meant");
+    assert_eq!((again.control.not_ready(), again.control.problems()), (vec![reason.clone()], vec![reason]));
+    assert_eq!(again.control.served_load(), ServedLoad::None);
+    again.control.load_files(load(&[("g", &[("a", "2")])])).await.unwrap();
+    assert_eq!((again.served("g"), again.control.problems()), (pairs(&[("a", "2")]), vec![]));
+    let third = server();
+    third.control.load_files(load(&[])).await.unwrap();
+    assert!(third.publisher.is_loaded(), "one object is no mass");
+    let fresh = Server::open(MemoryStore::new(), options());
+    fresh.control.load_files(load(&[])).await.unwrap();
+    assert!(fresh.publisher.is_loaded(), "there was nothing before");
+    let other = server();
+    other.control.confirm_files(load(&[])).await.unwrap();
+    assert!(other.publisher.is_loaded());
 }
 
 #[tokio::test(start_paused = true)]
