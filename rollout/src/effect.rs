@@ -85,7 +85,7 @@ pub struct Reading {
 }
 
 /// Requests in a window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Counts {
     /// How many came to an end.
     pub requests: u64,

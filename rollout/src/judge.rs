@@ -53,6 +53,14 @@ pub(crate) fn judge(analysis: &Analysis, reading: &Reading) -> Verdict {
     doubt.map_or(Verdict::Good, Verdict::Inconclusive)
 }
 
+/// Whether all requests of the canary have failed, so many of them that time will not mend it: what breaks a bound and
+/// has no success among [`DECISIVE_REQUESTS`].
+pub(crate) fn is_hopeless(analysis: &Analysis, reading: &Reading) -> bool {
+    let canary = plausible(reading.canary);
+    let decides = canary.requests >= analysis.min_requests.max(DECISIVE_REQUESTS);
+    decides && canary.failures == canary.requests && matches!(judge(analysis, reading), Verdict::Bad(_))
+}
+
 fn judge_value(prometheus: &Prometheus, value: Option<&Result<f64, String>>) -> Verdict {
     let value = match value {
         Some(Ok(value)) if !value.is_nan() => *value,
@@ -94,6 +102,8 @@ fn shown(counts: Counts) -> String {
     format!("{} of {} requests", counts.failures, counts.requests)
 }
 
+/// A canary of which half the requests succeed fails so many in a row once in a thousand times.
+const DECISIVE_REQUESTS: u64 = 10;
 /// No window has more requests: a million a second for a month.
 const MAX_COUNT: u64 = 1 << 42;
 

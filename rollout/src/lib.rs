@@ -33,6 +33,6 @@ pub use spec::{
     AckTimeout, Analysis, HeaderMatch, HeaderValue, Hook, HookKind, MAX_HOOKS, MAX_STEPS, Policy, Prometheus,
     RolloutSpec, RuleKey, SpecError, Step,
 };
-pub use state::{MAX_EVENTS, MAX_TICK_MS, MAX_WAKE_MS, Phase, Rollout};
+pub use state::{Figures, MAX_EVENTS, MAX_TICK_MS, MAX_WAKE_MS, Phase, Rollout};
 pub use status::{AckCounts, RolloutStatus, Shares};
 pub use units::{Percent, Span};

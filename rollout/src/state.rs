@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::distribution::Distribution;
-use crate::effect::Event;
+use crate::effect::{Counts, Event};
 use crate::spec::{HeaderMatch, RolloutSpec};
 use crate::units::{Percent, Span};
 
@@ -44,8 +44,14 @@ pub struct Rollout {
     pub(crate) rollback_due: u64,
     /// The last number given to a call or measurement.
     pub(crate) last_id: u64,
-    /// Why it was aborted.
+    /// Who aborted it.
     pub(crate) cause: Option<Cause>,
+    /// Why it goes back to stable, or ended there.
+    #[serde(default)]
+    pub(crate) reason: Option<String>,
+    /// The requests of the last measurement that saw any.
+    #[serde(default)]
+    pub(crate) figures: Option<Figures>,
     /// What is to be said of the present state, in a sentence.
     pub(crate) message: String,
     pub(crate) events: VecDeque<Event>,
@@ -128,6 +134,15 @@ pub(crate) struct Clock {
     pub(crate) total: u64,
 }
 
+/// The requests that a measurement saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Figures {
+    /// Of the canary.
+    pub canary: Counts,
+    /// Of stable.
+    pub stable: Counts,
+}
+
 /// An analysis that goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Run {
@@ -139,6 +154,12 @@ pub(crate) struct Run {
     pub(crate) window_ms: u64,
     /// The measurement that goes on.
     pub(crate) measurement: Option<u64>,
+    /// A look before the measurement is due, which ends the rollout if everything fails.
+    #[serde(default)]
+    pub(crate) look: Option<u64>,
+    /// Total time at which the next such look is due.
+    #[serde(default)]
+    pub(crate) look_due: u64,
     /// What it gave, while webhooks of the same round are still out.
     pub(crate) verdict: Option<crate::judge::Verdict>,
     /// Whether a webhook of this round said no.
@@ -209,6 +230,11 @@ impl Rollout {
         &self.id
     }
 
+    /// The number of the step that goes on, from 1.
+    pub(crate) fn step_number(&self) -> usize {
+        self.step.saturating_add(1)
+    }
+
     /// What it is to do.
     #[must_use]
     pub fn spec(&self) -> &RolloutSpec {
@@ -274,6 +300,8 @@ impl Run {
             due: 0,
             window_ms: 0,
             measurement: None,
+            look: None,
+            look_due: 0,
             verdict: None,
             has_bad_hook: false,
             n_good: 0,

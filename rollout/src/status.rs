@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use crate::effect::Event;
 use crate::spec::RuleKey;
-use crate::state::{Phase, Rollout};
+use crate::state::{Figures, Phase, Rollout};
 use crate::units::Percent;
 
 /// A rollout as the REST API shows it, beside what was asked for.
@@ -23,9 +23,9 @@ pub struct RolloutStatus {
     pub canary: String,
     /// What it is doing.
     pub phase: Phase,
-    /// The step that goes on, from 0; as many as there are when the canary gets everything.
+    /// The step that goes on, or at which it ended, from 1.
     pub step: usize,
-    /// How many steps there are.
+    /// How many steps there are; the last one, which gives the canary everything, counts.
     pub n_steps: usize,
     /// The shares that the two backends have of what they have together.
     pub weights: Shares,
@@ -37,6 +37,12 @@ pub struct RolloutStatus {
     pub failed_measurements: u32,
     /// What is to be said of it, in a sentence.
     pub message: String,
+    /// Why it goes back to stable, or ended there; absent as long as nothing is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The requests of the last measurement that saw any of the canary; also after the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_measurement: Option<Figures>,
     /// Since when it does what it does, in milliseconds since 1970.
     pub since_ms: u64,
     /// For how long it has been on its way, in milliseconds.
@@ -76,13 +82,15 @@ impl From<&Rollout> for RolloutStatus {
             stable: spec.stable.clone(),
             canary: spec.canary.clone(),
             phase: rollout.phase(),
-            step: rollout.step,
-            n_steps: spec.n_steps(),
+            step: rollout.step_number(),
+            n_steps: spec.n_steps().saturating_add(1),
             weights: Shares { stable: rollout.canary.rest(), canary: rollout.canary },
             acked: AckCounts { n: acks.n, of: acks.of, nacked: acks.n_nacked },
             verified: rollout.is_verified(),
             failed_measurements: rollout.n_failed,
             message: rollout.message.clone(),
+            reason: rollout.reason.clone(),
+            last_measurement: rollout.figures,
             since_ms: rollout.since_ms,
             elapsed_ms: rollout.clock.total,
             events: rollout.events.iter().cloned().collect(),

@@ -5,8 +5,8 @@
 use serde_json::{Value, json};
 use story::{START_MS, Story, spec, weights_of};
 use xds_rollout::{
-    AckStatus, Counts, DistributionError, Effect, Input, MAX_TICK_MS, Phase, Reading, Rollout, Verb,
-    file_patch,
+    AckStatus, Counts, DistributionError, Effect, Input, MAX_TICK_MS, Phase, Reading, Rollout, RolloutStatus,
+    Verb, file_patch,
 };
 
 mod story;
@@ -35,16 +35,16 @@ fn a_rule_that_is_taken_ends_the_rollout_and_is_not_set_again() {
 fn a_step_counts_when_all_concerned_clients_have_acked() {
     let mut story = Story::new(json!({}));
     assert_eq!(story.set(), [[95, 5]]);
-    story.is(Phase::Progressing, 0);
-    story.acks(2, 3, 0).is(Phase::Progressing, 0);
-    story.acks(3, 3, 0).is(Phase::Paused, 1);
-    story.wait(86_400).is(Phase::Paused, 1);
-    story.verb(Verb::Resume).is(Phase::Progressing, 2);
+    story.is(Phase::Progressing, 1);
+    story.acks(2, 3, 0).is(Phase::Progressing, 1);
+    story.acks(3, 3, 0).is(Phase::Paused, 2);
+    story.wait(86_400).is(Phase::Paused, 2);
+    story.verb(Verb::Resume).is(Phase::Progressing, 3);
     assert_eq!(story.set(), [[50, 50]]);
-    story.acked().is(Phase::Promoting, 3);
+    story.acked().is(Phase::Promoting, 4);
     assert_eq!(story.set(), [[0, 100]]);
     assert_eq!(file_patch(&story.rollout), None);
-    story.acked().is(Phase::Succeeded, 3);
+    story.acked().is(Phase::Succeeded, 4);
     assert!(story.effects.contains(&Effect::Finished));
     let patch = file_patch(&story.rollout).expect("it succeeded");
     assert_eq!(
@@ -57,39 +57,39 @@ fn a_step_counts_when_all_concerned_clients_have_acked() {
 fn acks_of_an_earlier_change_count_nothing() {
     let mut story = Story::new(json!({"steps": [{"setWeight": 5}, {"setWeight": 10}]}));
     let old = AckStatus { change: story.change(), of: 3, acked: 3, ..AckStatus::default() };
-    story.give(Input::Acks(old.clone())).is(Phase::Progressing, 1);
-    story.give(Input::Acks(old)).is(Phase::Progressing, 1);
+    story.give(Input::Acks(old.clone())).is(Phase::Progressing, 2);
+    story.give(Input::Acks(old)).is(Phase::Progressing, 2);
 }
 
 #[test]
 fn a_nack_pauses_or_aborts_as_the_policy_says_and_a_tolerated_one_does_nothing() {
     let mut story = Story::new(json!({}));
-    story.acks(2, 3, 1).is(Phase::Paused, 0);
+    story.acks(2, 3, 1).is(Phase::Paused, 1);
     assert!(story.set().is_empty());
-    story.verb(Verb::Resume).acks(2, 3, 1).is(Phase::Paused, 1);
+    story.verb(Verb::Resume).acks(2, 3, 1).is(Phase::Paused, 2);
 
     let mut story = Story::new(json!({"onNack": "abort"}));
-    story.acks(2, 3, 1).is(Phase::Aborting, 0);
+    story.acks(2, 3, 1).is(Phase::Aborting, 1);
     assert_eq!(story.set(), [[100, 0]]);
-    story.acked().is(Phase::Failed, 0);
+    story.acked().is(Phase::Failed, 1);
 
     let mut story = Story::new(json!({"onNack": "abort", "nackTolerance": 10}));
-    story.acks(90, 100, 9).is(Phase::Progressing, 0);
-    story.acks(90, 100, 10).is(Phase::Paused, 1);
-    story.acks(89, 100, 11).is(Phase::Aborting, 1);
+    story.acks(90, 100, 9).is(Phase::Progressing, 1);
+    story.acks(90, 100, 10).is(Phase::Paused, 2);
+    story.acks(89, 100, 11).is(Phase::Aborting, 2);
 }
 
 #[test]
 fn acks_that_do_not_come_in_time_pause_abort_or_count() {
     for (policy, phase, step) in
-        [("pause", Phase::Paused, 0), ("abort", Phase::Aborting, 0), ("continue", Phase::Progressing, 1)]
+        [("pause", Phase::Paused, 1), ("abort", Phase::Aborting, 1), ("continue", Phase::Progressing, 2)]
     {
         let steps = json!([{"setWeight": 5, "waitAck": "30s"}, {"setWeight": 10}]);
         let mut story = Story::new(json!({"steps": steps, "onAckTimeout": policy}));
-        story.acks(2, 3, 0).wait(29).is(Phase::Progressing, 0);
+        story.acks(2, 3, 0).wait(29).is(Phase::Progressing, 1);
         story.wait(1).is(phase, step);
         if policy == "pause" {
-            story.verb(Verb::Resume).is(Phase::Progressing, 1);
+            story.verb(Verb::Resume).is(Phase::Progressing, 2);
         }
     }
 }
@@ -100,22 +100,22 @@ fn an_abort_gives_everything_to_stable_in_one_change() {
         {"setHeaderRoute": {"name": "t", "match": [{"headerName": "x", "headerValue": {"exact": "y"}}]}},
         {"setWeight": 50},
     ]}));
-    story.acked().is(Phase::Progressing, 1);
-    story.acked().verb(Verb::Abort).is(Phase::Aborting, 2);
+    story.acked().is(Phase::Progressing, 2);
+    story.acked().verb(Verb::Abort).is(Phase::Aborting, 3);
     assert_eq!(story.set(), [[100, 0]]);
     assert!(story.effects.iter().any(
         |effect| matches!(effect, Effect::SetWeights { header_routes, .. } if header_routes.is_empty())
     ));
-    story.verb(Verb::Abort).acked().is(Phase::Aborted, 2);
-    story.verb(Verb::Abort).is(Phase::Aborted, 2);
-    story.verb(Verb::Retry).is(Phase::Progressing, 0);
+    story.verb(Verb::Abort).acked().is(Phase::Aborted, 3);
+    story.verb(Verb::Abort).is(Phase::Aborted, 3);
+    story.verb(Verb::Retry).is(Phase::Progressing, 1);
 }
 
 #[test]
 fn an_abort_ends_though_a_client_never_answers() {
     let mut story = Story::new(json!({}));
-    story.verb(Verb::Abort).wait(300).is(Phase::Aborting, 0);
-    story.acks(2, 3, 0).is(Phase::Aborted, 0);
+    story.verb(Verb::Abort).wait(300).is(Phase::Aborting, 1);
+    story.acks(2, 3, 0).is(Phase::Aborted, 1);
 }
 
 #[test]
@@ -128,19 +128,19 @@ fn verbs_that_do_not_fit_are_refused_and_change_nothing() {
         error.to_string()
     };
     assert_eq!(refused(&mut story, Verb::Retry), "a rollout that is Progressing cannot be retried");
-    story.verb(Verb::PromoteFull).acked().is(Phase::Succeeded, 3);
+    story.verb(Verb::PromoteFull).acked().is(Phase::Succeeded, 4);
     assert_eq!(refused(&mut story, Verb::Abort), "a rollout that is Succeeded cannot be aborted");
     refused(&mut story, Verb::Pause);
-    story.verb(Verb::Promote).is(Phase::Succeeded, 3);
+    story.verb(Verb::Promote).is(Phase::Succeeded, 4);
 }
 
 #[test]
 fn a_pause_by_hand_holds_and_a_timed_one_goes_on_by_itself() {
     let mut story = Story::new(json!({"steps": [{"setWeight": 5}, {"pause": {"duration": "10m"}}]}));
-    story.acked().wait(599).is(Phase::Paused, 1);
-    story.wait(1).is(Phase::Promoting, 2);
-    story.verb(Verb::Pause).acked().is(Phase::Paused, 2);
-    story.verb(Verb::Pause).verb(Verb::Resume).is(Phase::Succeeded, 2);
+    story.acked().wait(599).is(Phase::Paused, 2);
+    story.wait(1).is(Phase::Promoting, 3);
+    story.verb(Verb::Pause).acked().is(Phase::Paused, 3);
+    story.verb(Verb::Pause).verb(Verb::Resume).is(Phase::Succeeded, 3);
 }
 
 #[test]
@@ -149,12 +149,12 @@ fn a_clock_that_jumps_neither_ends_a_pause_nor_lengthens_what_is_over() {
     story.acked().wait(300);
     story.now_ms += 86_400_000;
     assert!(story.outcome(Input::Tick).is_changed, "a jump is made durable");
-    story.is(Phase::Paused, 1);
+    story.is(Phase::Paused, 2);
     story.now_ms -= 172_800_000;
-    story.give(Input::Tick).is(Phase::Paused, 1);
+    story.give(Input::Tick).is(Phase::Paused, 2);
     let left = 300 - MAX_TICK_MS / 1_000;
-    story.wait(left - 1).is(Phase::Paused, 1);
-    story.wait(1).is(Phase::Promoting, 2);
+    story.wait(left - 1).is(Phase::Paused, 2);
+    story.wait(1).is(Phase::Promoting, 3);
 }
 
 #[test]
@@ -202,6 +202,39 @@ fn waiting_is_nothing_to_store_however_much_is_asked_and_measured_meanwhile() {
 }
 
 #[test]
+fn a_canary_of_which_every_request_fails_ends_the_rollout_before_the_measurement_is_due() {
+    let steps = json!([{"setWeight": 5}, {"pause": {}}]);
+    let analysis = json!({"interval": "1h", "failureLimit": 100, "minRequests": 20});
+    let mut story = Story::new(json!({"steps": steps, "analysis": analysis}));
+    story.acked().wait(2);
+    for (canary, said) in [((19, 19), "too few"), ((100, 99), "one is good")] {
+        story.measured(canary, (1_000, 0)).is(Phase::Paused, 2);
+        assert_eq!(story.rollout.phase(), Phase::Paused, "{said}");
+        story.wait(2);
+    }
+    story.measured((42, 42), (1_000, 0)).is(Phase::Aborting, 2);
+    story.acked();
+    let status = RolloutStatus::from(&story.rollout);
+    let why = "42 of 42 requests of the canary failed; at most 1 % may";
+    assert_eq!((status.phase, status.reason.as_deref()), (Phase::Failed, Some(why)));
+    assert_eq!(status.message, format!("failed: {why}; stable has all traffic"));
+    let figures = status.last_measurement.expect("they stay after the end");
+    assert_eq!((figures.canary.requests, figures.canary.failures, figures.stable.requests), (42, 42, 1_000));
+    assert_eq!(status.failed_measurements, 0);
+    story.verb(Verb::Retry);
+    let status = RolloutStatus::from(&story.rollout);
+    assert_eq!((status.reason, status.last_measurement), (None, None));
+}
+
+#[test]
+fn where_stable_fails_as_well_the_canary_is_not_given_up_early() {
+    let steps = json!([{"setWeight": 5}, {"pause": {}}]);
+    let analysis = json!({"interval": "1h", "maxErrorRateOverStable": 5});
+    let mut story = Story::new(json!({"steps": steps, "analysis": analysis}));
+    story.acked().wait(2).measured((50, 50), (50, 50)).is(Phase::Paused, 2);
+}
+
+#[test]
 fn a_restart_goes_on_with_the_same_step_and_its_timers() {
     let mut story = Story::new(json!({"steps": [{"setWeight": 5}, {"pause": {"duration": "10m"}}]}));
     let restart = |story: &mut Story, away_s: u64| {
@@ -212,22 +245,22 @@ fn a_restart_goes_on_with_the_same_step_and_its_timers() {
     };
     restart(&mut story, 5);
     assert_eq!(story.set(), [[95, 5]], "what was lost is asked for again");
-    story.acks(0, 0, 0).is(Phase::Progressing, 0);
-    story.wait(10).acked().is(Phase::Paused, 1);
+    story.acks(0, 0, 0).is(Phase::Progressing, 1);
+    story.wait(10).acked().is(Phase::Paused, 2);
     story.wait(120);
     restart(&mut story, 479);
-    story.is(Phase::Paused, 1);
-    story.wait(1).is(Phase::Promoting, 2);
+    story.is(Phase::Paused, 2);
+    story.wait(1).is(Phase::Promoting, 3);
 }
 
 #[test]
 fn a_failing_canary_aborts_by_itself_within_two_intervals() {
     let analysis = json!({"interval": "10s", "maxErrorRate": 1, "minRequests": 100});
     let mut story = Story::new(json!({"analysis": analysis}));
-    story.acked().wait(10).measured((50, 50), (1_000, 0)).is(Phase::Paused, 1);
-    story.wait(10).measured((100, 20), (2_000, 0)).is(Phase::Aborting, 1);
+    story.acked().wait(10).measured((50, 50), (1_000, 0)).is(Phase::Paused, 2);
+    story.wait(10).measured((100, 20), (2_000, 0)).is(Phase::Aborting, 2);
     assert_eq!(story.set(), [[100, 0]]);
-    story.acked().is(Phase::Failed, 1);
+    story.acked().is(Phase::Failed, 2);
 }
 
 #[test]
@@ -238,17 +271,17 @@ fn a_bad_measurement_that_still_waits_for_a_hook_is_dropped_with_it() {
     });
     for verb in [Verb::Promote, Verb::PromoteFull, Verb::Abort] {
         let mut story = Story::new(fields.clone());
-        story.acked().wait(10).measured((50, 50), (50, 0)).is(Phase::Progressing, 1);
+        story.acked().wait(10).measured((50, 49), (50, 0)).is(Phase::Progressing, 2);
         story.verb(verb);
         match verb {
-            Verb::Promote => _ = story.is(Phase::Paused, 2),
+            Verb::Promote => _ = story.is(Phase::Paused, 3),
             Verb::PromoteFull => assert_eq!(story.set(), [[0, 100]]),
             _ => assert_eq!(story.set(), [[100, 0]]),
         }
         let n_aborts = story.rollout.events().filter(|event| event.message.starts_with("aborting")).count();
         assert_eq!(n_aborts, usize::from(verb == Verb::Abort), "{verb:?}");
         if verb == Verb::Abort {
-            story.acked().is(Phase::Aborted, 1);
+            story.acked().is(Phase::Aborted, 2);
         }
     }
 }
@@ -258,18 +291,18 @@ fn the_short_form_waits_for_a_good_measurement_and_aborts_at_the_threshold() {
     let mut fields = json!({"stepWeight": 50, "interval": "10s", "threshold": 2});
     fields["steps"] = Value::Null;
     let mut story = Story::new(fields);
-    story.acked().is(Phase::Progressing, 1);
-    story.wait(10).measured((100, 50), (0, 0)).is(Phase::Progressing, 1);
-    story.wait(10).measured((100, 1), (0, 0)).is(Phase::Progressing, 2);
-    story.acked().wait(10).measured((100, 2), (0, 0)).is(Phase::Aborting, 3);
+    story.acked().is(Phase::Progressing, 2);
+    story.wait(10).measured((100, 50), (0, 0)).is(Phase::Progressing, 2);
+    story.wait(10).measured((100, 1), (0, 0)).is(Phase::Progressing, 3);
+    story.acked().wait(10).measured((100, 2), (0, 0)).is(Phase::Aborting, 4);
 }
 
 #[test]
 fn too_little_to_judge_by_pauses_and_counts_on() {
     let steps = json!([{"setWeight": 5}, {"analysis": {"interval": "10s", "minRequests": 9, "inconclusiveLimit": 1}}]);
     let mut story = Story::new(json!({"steps": steps}));
-    story.acked().wait(10).measured((1, 1), (0, 0)).is(Phase::Progressing, 1);
-    story.wait(10).measured((2, 2), (0, 0)).is(Phase::Paused, 1);
+    story.acked().wait(10).measured((1, 1), (0, 0)).is(Phase::Progressing, 2);
+    story.wait(10).measured((2, 2), (0, 0)).is(Phase::Paused, 2);
     let since = |story: &Story| {
         let since = story.effects.iter().find_map(|effect| match effect {
             Effect::Measure { since_ms, .. } => Some(*since_ms),
@@ -277,10 +310,10 @@ fn too_little_to_judge_by_pauses_and_counts_on() {
         });
         since.expect("a measurement is wanted")
     };
-    story.verb(Verb::Resume).is(Phase::Progressing, 1);
+    story.verb(Verb::Resume).is(Phase::Progressing, 2);
     story.wait(10);
     assert_eq!(since(&story), START_MS, "the window has grown");
-    story.measured((9, 0), (0, 0)).is(Phase::Promoting, 2);
+    story.measured((9, 0), (0, 0)).is(Phase::Promoting, 3);
 }
 
 #[test]
@@ -296,14 +329,14 @@ fn gates_are_asked_until_they_say_go() {
         assert_eq!(*url, format!("http://h/{kind}"));
         *call
     };
-    story.is(Phase::Pending, 0);
+    story.is(Phase::Pending, 1);
     assert_eq!(story.set(), [[100, 0]], "until then stable has everything");
     let call = asked(&story, "confirm-rollout");
-    story.give(Input::Called { call, answer: Err("403".to_owned()) }).is(Phase::Pending, 0);
+    story.give(Input::Called { call, answer: Err("403".to_owned()) }).is(Phase::Pending, 1);
     let call = asked(story.wait(20), "confirm-rollout");
-    story.give(Input::Called { call, answer: Ok(()) }).is(Phase::Pending, 0);
+    story.give(Input::Called { call, answer: Ok(()) }).is(Phase::Pending, 1);
     let call = asked(&story, "pre-rollout");
-    story.give(Input::Called { call, answer: Ok(()) }).is(Phase::Progressing, 0);
+    story.give(Input::Called { call, answer: Ok(()) }).is(Phase::Progressing, 1);
     let call = asked(&story, "confirm-traffic-increase");
     story.give(Input::Called { call, answer: Ok(()) });
     assert_eq!(story.set(), [[95, 5]]);
@@ -326,21 +359,21 @@ impl Story {
 fn a_hook_that_hangs_fails_and_one_of_type_rollback_aborts() {
     let hook = |kind: &str| json!([{"name": "h", "type": kind, "url": "http://h", "timeout": "1s"}]);
     let mut story = Story::new(json!({"webhooks": hook("pre-rollout")}));
-    story.wait(60).is(Phase::Aborting, 0);
+    story.wait(60).is(Phase::Aborting, 1);
     let mut story = Story::new(json!({"webhooks": hook("rollback"), "interval": "10s"}));
     story.acked().wait(1);
     let call = story.wait(20).calls().last().expect("it is asked").0;
-    story.give(Input::Called { call, answer: Ok(()) }).is(Phase::Aborting, 1);
+    story.give(Input::Called { call, answer: Ok(()) }).is(Phase::Aborting, 2);
 }
 
 #[test]
 fn promotion_waits_for_a_person_if_told_to_and_a_deadline_ends_the_waiting() {
     let mut story = Story::new(json!({"steps": [{"setWeight": 5}], "autoPromote": false, "deadline": "1h"}));
-    story.acked().is(Phase::Paused, 1);
+    story.acked().is(Phase::Paused, 2);
     let mut promoted = Story { rollout: story.rollout.clone(), now_ms: story.now_ms, effects: vec![] };
-    promoted.verb(Verb::Promote).is(Phase::Promoting, 1);
-    story.wait(3_599).is(Phase::Paused, 1);
-    story.wait(1).is(Phase::Aborting, 1);
+    promoted.verb(Verb::Promote).is(Phase::Promoting, 2);
+    story.wait(3_599).is(Phase::Paused, 2);
+    story.wait(1).is(Phase::Aborting, 2);
 }
 
 #[test]
@@ -373,12 +406,12 @@ fn a_rule_that_changes_meanwhile_is_followed_or_ends_the_rollout() {
     let mut story = Story::new(json!({}));
     story.give(change(&[("v1:80", 100), ("v2:80", 0), ("v3:80", 7)]));
     assert_eq!(story.set(), [[95, 5, 7]]);
-    story.give(change(&[("v1:80", 100), ("v3:80", 7)])).is(Phase::Aborting, 0);
+    story.give(change(&[("v1:80", 100), ("v3:80", 7)])).is(Phase::Aborting, 1);
     assert_eq!(story.set(), [[100, 7]], "stable has everything, and the canary is not named");
     let mut story = Story::new(json!({}));
-    story.give(change(&[("v2:80", 100)])).is(Phase::Failed, 0);
+    story.give(change(&[("v2:80", 100)])).is(Phase::Failed, 1);
     let mut story = Story::new(json!({}));
-    story.give(Input::RuleChanged(None)).is(Phase::Failed, 0);
+    story.give(Input::RuleChanged(None)).is(Phase::Failed, 1);
     assert!(story.set().is_empty() && story.effects.contains(&Effect::Finished));
 }
 

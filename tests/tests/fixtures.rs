@@ -170,7 +170,7 @@ async fn rollout_goes_through_the_workflow_of_smi_over_rest() -> Result<()> {
     let headers = [("content-type", "application/json")];
     let answer = world.server.request("POST", "/v1/rollouts", &headers, body.to_owned()).await?.success()?;
     let path = answer.header("location").to_owned();
-    world.server.wait_json(&path, |one| one["phase"] == "Paused" && one["step"] == 1).await?;
+    world.server.wait_json(&path, |one| one["phase"] == "Paused" && one["step"] == 2).await?;
     answered_by(&world, "p10020", &ask, &["b8081", "b8082"]).await?;
     world.server.request("POST", &format!("{path}:resume"), &[], "").await?.success()?;
     let done = world.server.wait_json(&path, |one| one["phase"] == "Succeeded").await?;

@@ -1,9 +1,9 @@
 //! Measurements in rounds: one reading of the canary, and the answers of the hooks that are asked with it.
 
 use crate::effect::{EventKind, Reading};
-use crate::judge::{Verdict, judge};
+use crate::judge::{Verdict, is_hopeless, judge};
 use crate::spec::{Analysis, HookKind, Step};
-use crate::state::{Cause, Hold, Purpose, Rollout, Run, Stage};
+use crate::state::{Cause, Figures, Hold, Purpose, Rollout, Run, Stage};
 use crate::units::Percent;
 
 impl Rollout {
@@ -30,6 +30,7 @@ impl Rollout {
         run.due = total.saturating_add(interval);
         run.window_ms = wall_ms;
         run.measurement = None;
+        (run.look, run.look_due) = (None, total.saturating_add(LOOK_MS));
         run.verdict = None;
         run.has_bad_hook = false;
     }
@@ -56,23 +57,55 @@ impl Rollout {
             self.conclude_measurement(Verdict::Inconclusive("the measurement was not answered".to_owned()));
             return;
         }
-        if run.measurement.is_some() || run.verdict.is_some() || total < run.due {
+        if run.measurement.is_some() || run.verdict.is_some() {
+            return;
+        }
+        if total < run.due {
+            self.look_early();
             return;
         }
         let id = self.next_id();
         if let Some(run) = &mut self.run {
             run.measurement = Some(id);
+            run.look = None;
             run.due = total;
         }
         self.call_all(HookKind::Rollout, &Purpose::Round);
     }
 
-    pub(crate) fn handle_reading(&mut self, measurement: u64, reading: &Reading) {
-        if self.run.as_ref().and_then(|run| run.measurement) != Some(measurement) {
+    /// Looks at the requests so far, before the measurement is due.
+    fn look_early(&mut self) {
+        let total = self.clock.total;
+        if self.run.as_ref().is_none_or(|run| total < run.look_due) {
             return;
         }
-        if let Some(analysis) = self.analysis() {
-            let verdict = judge(analysis, reading);
+        let id = self.next_id();
+        if let Some(run) = &mut self.run {
+            run.look = Some(id);
+            run.look_due = total.saturating_add(LOOK_MS);
+        }
+    }
+
+    /// Judges a measurement. A canary of which everything fails ends the rollout at once, however many bad measurements are
+    /// allowed; that is all that an early look may do.
+    pub(crate) fn handle_reading(&mut self, measurement: u64, reading: &Reading) {
+        let Some(run) = &mut self.run else { return };
+        let is_look = run.look == Some(measurement);
+        if is_look {
+            run.look = None;
+        } else if run.measurement != Some(measurement) {
+            return;
+        }
+        let Some(analysis) = self.analysis() else { return };
+        let verdict = judge(analysis, reading);
+        let is_hopeless = is_hopeless(analysis, reading);
+        let Reading { canary, stable, prometheus: _ } = *reading;
+        if canary.requests > 0 {
+            self.figures = Some(Figures { canary, stable });
+        }
+        if let (true, Verdict::Bad(reason)) = (is_hopeless, &verdict) {
+            self.abort(Cause::Itself, reason);
+        } else if !is_look {
             self.conclude_measurement(verdict);
         }
     }
@@ -152,5 +185,7 @@ impl Rollout {
     }
 }
 
+/// How often requests are looked at before a measurement is due: clients report every few seconds.
+const LOOK_MS: u64 = 2_000;
 /// How long a measurement may take; it is a look at counters, or one query.
 const MEASURE_MS: u64 = 60_000;

@@ -64,6 +64,8 @@ impl Rollout {
             rollback_due: 0,
             last_id: 0,
             cause: None,
+            reason: None,
+            figures: None,
             message: String::new(),
             events: VecDeque::new(),
             n_events: 0,
@@ -127,7 +129,7 @@ impl Rollout {
         self.clock = Clock { wall_ms: 0, total: 0 };
         self.acks =
             Acks { n_forgiven: self.acks.n_forgiven, not_before: self.acks.not_before, ..Acks::default() };
-        (self.last_id, self.rollback_due) = (0, 0);
+        (self.last_id, self.rollback_due, self.figures) = (0, 0, None);
         self.calls.retain(|call| !matches!(call.purpose, Purpose::Round | Purpose::Rollback));
         for call in &mut self.calls {
             (call.id, call.at, call.is_out, call.n_failed) = (0, 0, false, 0);

@@ -13,6 +13,8 @@ impl Rollout {
         self.header_routes.clear();
         self.hold = None;
         self.cause = None;
+        self.reason = None;
+        self.figures = None;
         self.n_failed = 0;
         self.clock.total = 0;
         self.acks = Acks::default();
@@ -111,19 +113,19 @@ impl Rollout {
                 self.set_stage(Stage::Pausing(duration));
                 let said =
                     duration.map_or_else(|| "until someone resumes".to_owned(), |d| format!("for {d}"));
-                self.emit(EventKind::Normal, &format!("step {}: pause {said}", self.step));
+                self.emit(EventKind::Normal, &format!("step {}: pause {said}", self.step_number()));
             }
             Some(Step::Analysis(analysis)) => {
                 self.set_stage(Stage::Analysing(analysis.count));
-                self.emit(EventKind::Normal, &format!("step {}: analysis", self.step));
+                self.emit(EventKind::Normal, &format!("step {}: analysis", self.step_number()));
                 self.ensure_run();
             }
             Some(Step::WaitAck { timeout }) => {
                 self.set_stage(Stage::Applying(timeout));
-                self.emit(EventKind::Normal, &format!("step {}: waiting for ACKs", self.step));
+                self.emit(EventKind::Normal, &format!("step {}: waiting for ACKs", self.step_number()));
             }
             Some(Step::SetHeaderRoute { name, matches }) => {
-                let said = format!("step {}: header route {name:?}", self.step);
+                let said = format!("step {}: header route {name:?}", self.step_number());
                 if matches.is_empty() {
                     self.header_routes.remove(&name);
                 } else {
@@ -144,7 +146,7 @@ impl Rollout {
                 (Percent::ALL, self.spec.wait_ack)
             }
         };
-        self.apply(weight, wait_ack, &format!("step {}: {weight} to the canary", self.step));
+        self.apply(weight, wait_ack, &format!("step {}: {weight} to the canary", self.step_number()));
     }
 
     fn apply(&mut self, weight: Percent, wait_ack: Span, said: &str) {
@@ -177,6 +179,7 @@ impl Rollout {
         self.run = None;
         self.hold = None;
         self.cause = Some(cause);
+        self.reason = Some(said.to_owned());
         self.canary = Percent::NONE;
         self.header_routes.clear();
         self.renew_change();
@@ -189,11 +192,12 @@ impl Rollout {
             Some(Cause::Operator) | None => (End::Aborted, "aborted"),
             Some(Cause::Itself) => (End::Failed, "failed"),
         };
+        let why = self.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         let late = self.acks.of.saturating_sub(self.acks.n);
         let said = match late {
-            0 => format!("{said}: stable has all traffic"),
+            0 => format!("{said}{why}; stable has all traffic"),
             _ => format!(
-                "{said}: stable has all traffic; {late} of {} clients have not ACKed it",
+                "{said}{why}; stable has all traffic; {late} of {} clients have not ACKed it",
                 self.acks.of
             ),
         };
@@ -206,6 +210,7 @@ impl Rollout {
         self.canary = Percent::NONE;
         self.header_routes.clear();
         self.cause = Some(Cause::Operator);
+        self.reason = Some("the weights were changed by hand".to_owned());
         self.end(End::Aborted, "aborted: the weights were changed by hand");
     }
 
@@ -214,6 +219,7 @@ impl Rollout {
         self.drop_calls_of_stage();
         self.canary = Percent::NONE;
         self.header_routes.clear();
+        self.reason = Some(said.to_owned());
         self.end(End::Failed, said);
     }
 

@@ -53,7 +53,7 @@ impl Rollout {
                 self.promote_fully();
             }
             Verb::PromoteFull => self.resume_last(),
-            Verb::Abort => self.abort(Cause::Operator, "by hand"),
+            Verb::Abort => self.abort(Cause::Operator, "someone asked for it"),
             Verb::Retry => {
                 self.calls.clear();
                 self.begin("retried");

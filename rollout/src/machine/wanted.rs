@@ -17,11 +17,14 @@ impl Rollout {
             });
             wanted.push(Effect::AwaitAck { change: self.change });
         }
-        if let Some(run) = &self.run
-            && let Some(measurement) = run.measurement
-        {
+        if let Some(run) = &self.run {
             let prometheus = self.analysis().and_then(|analysis| analysis.prometheus.clone());
-            wanted.push(Effect::Measure { measurement, since_ms: run.window_ms, prometheus });
+            let since_ms = run.window_ms;
+            let due =
+                run.measurement.map(|measurement| Effect::Measure { measurement, since_ms, prometheus });
+            let early =
+                run.look.map(|measurement| Effect::Measure { measurement, since_ms, prometheus: None });
+            wanted.extend(early.into_iter().chain(due));
         }
         let calls = self.calls.iter().filter(|call| call.is_out);
         wanted.extend(calls.filter_map(|call| self.call_effect(call)));
@@ -56,7 +59,8 @@ impl Rollout {
         };
         // What is past and still not done waits for something else than time.
         let later = |due: &u64| *due > self.clock.total;
-        let run = self.run.as_ref().filter(|run| run.measurement.is_none()).map(|run| run.due);
+        let run = self.run.as_ref().filter(|run| run.measurement.is_none());
+        let run = run.map(|run| run.due.min(run.look_due));
         let deadline = self.spec.deadline.map(|deadline| deadline.millis());
         let calls = self.calls.iter().filter(|call| !call.is_out).map(|call| call.at);
         let rollback = self.spec.hooks(HookKind::Rollback).next().map(|_| self.rollback_due);

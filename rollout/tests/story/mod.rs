@@ -76,7 +76,7 @@ impl Story {
 
     /// Answers the measurement that goes on.
     pub(crate) fn measured(&mut self, canary: (u64, u64), stable: (u64, u64)) -> &mut Self {
-        let measurement = self.effects.iter().find_map(|effect| match effect {
+        let measurement = self.effects.iter().rev().find_map(|effect| match effect {
             Effect::Measure { measurement, .. } => Some(*measurement),
             _ => None,
         });

@@ -159,7 +159,7 @@ impl World {
         let excuses = matches!(verb, Verb::Resume | Verb::Promote | Verb::PromoteFull);
         self.model.is_excused |= excuses && expected;
         if verb == Verb::Retry && expected {
-            self.model.step = 0;
+            self.model.step = 1;
             self.model.phase = Phase::Pending;
             self.model.is_excused = true;
         }
@@ -333,7 +333,8 @@ impl World {
         self.step(step).is_some_and(|step| step["setWeight"].is_null() && !step["waitAck"].is_null())
     }
 
-    fn step(&self, index: usize) -> Option<&Value> {
+    fn step(&self, number: usize) -> Option<&Value> {
+        let index = number.checked_sub(1)?;
         let list = |name: &str| self.document[name].as_array().cloned().unwrap_or_default().len();
         let n_steps = list("steps");
         let (name, index) =

@@ -47,7 +47,7 @@ async fn the_command_line_begins_steers_and_lists_rollouts_and_history_tells_the
     let refused = format!("{:#}", refused.unwrap_err());
     ensure!(refused.contains(&id), "{refused}");
     json(&["rollout", "resume", &id]).await?;
-    server.wait_json(&format!("/v1/rollouts/{id}"), |one| one["step"] == 3).await?;
+    server.wait_json(&format!("/v1/rollouts/{id}"), |one| one["step"] == 4).await?;
     assert_eq!(json(&["rollout", "pause", &id]).await?["phase"], "Paused");
     let listed = run("table", &["rollout", "list"]).await?;
     ensure!(listed.contains(&id) && listed.contains("60 %"), "{listed}");
@@ -57,10 +57,10 @@ async fn the_command_line_begins_steers_and_lists_rollouts_and_history_tells_the
     ensure!(refused.contains("a rollout that is Aborted cannot be promoted"), "{refused}");
     json(&["rollout", "retry", &id]).await?;
     server
-        .wait_json(&format!("/v1/rollouts/{id}"), |one| one["phase"] == "Paused" && one["step"] == 1)
+        .wait_json(&format!("/v1/rollouts/{id}"), |one| one["phase"] == "Paused" && one["step"] == 2)
         .await?;
     json(&["rollout", "promote", &id]).await?;
-    server.wait_json(&format!("/v1/rollouts/{id}"), |one| one["step"] == 3).await?;
+    server.wait_json(&format!("/v1/rollouts/{id}"), |one| one["step"] == 4).await?;
     json(&["rollout", "promote", "--full", &id]).await?;
     wait_phase(&server, &id, "Succeeded", PATIENCE).await?;
     let shown = run("table", &["rollout", "status", &id]).await?;

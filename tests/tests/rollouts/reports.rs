@@ -15,11 +15,13 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
+use xds_tests::config::ConfigDir;
+use xds_tests::documents::service;
 use xds_tests::raw;
-use xds_tests::server::Server;
+use xds_tests::server::{Server, Setup, xds_server};
 use xds_tests::wait::PATIENCE;
 
-use crate::support::{RULE, start, wait_phase, world};
+use crate::support::{RULE, documents, rollout, start, wait_phase, world};
 
 /// A stream on which anything can be reported.
 struct Reports {
@@ -127,7 +129,7 @@ async fn reports_that_cannot_be_true_decide_nothing_and_weights_stay() -> Result
     ]});
     let id = start(server, &fields).await?;
     let path = format!("/v1/rollouts/{id}");
-    server.wait_json(&path, |one| one["step"] == 1).await?;
+    server.wait_json(&path, |one| one["step"] == 2).await?;
     // This client never asked for any configuration.
     let mut stream = Reports::open(server, hello("stranger")).await?;
     let asked = stream.next().await?;
@@ -178,5 +180,59 @@ async fn reports_that_cannot_be_true_decide_nothing_and_weights_stay() -> Result
     };
     let failed = timeout(PATIENCE, failed).await??;
     assert_eq!(failed["weights"], json!({"stable": 100, "canary": 0}));
+    Ok(())
+}
+
+/// A report is enough, however long the measurement still has; and the shell that waits for the end learns why.
+#[tokio::test]
+async fn a_canary_of_which_everything_fails_ends_the_watch_with_the_reason_and_a_failure() -> Result<()> {
+    let dir = ConfigDir::new()?;
+    let addr = std::net::SocketAddr::from(([127, 0, 0, 1], 9));
+    let services = [service("default", "v1", 8080, addr), service("default", "v2", 8080, addr)].concat();
+    dir.write("services.yaml", &services)?;
+    dir.write("routes.yaml", &documents("8080"))?;
+    let setup = Setup::new()?.watch(dir.path()).arg("--load-report-interval=1s");
+    let server = Server::start_with(setup).await?;
+    server.wait_ready().await?;
+    let fields = json!({"steps": [
+        {"setWeight": 20}, {"analysis": {"interval": "1h", "failureLimit": 100, "maxErrorRate": 1}},
+    ]});
+    let file = dir.path().with_extension("rollout.json");
+    std::fs::write(&file, rollout(&fields).to_string())?;
+    let mut command = xds_server().await?;
+    command
+        .args(["rollout", "start", "--watch", "--output", "table", "--admin", &server.url(""), "-f"])
+        .arg(&file);
+    let watching = tokio::spawn(async move { command.kill_on_drop(true).output().await });
+    server.wait_json("/v1/rollouts", |all| all["rollouts"][0]["step"] == 2).await?;
+    let mut stream = Reports::open(&server, hello("edge-1")).await?;
+    stream.next().await?;
+    let failed = async {
+        loop {
+            stream.send(vec![stats(CANARY, 0, 42)]).await?;
+            let one = server.get_json("/v1/rollouts").await?["rollouts"][0].take();
+            if one["phase"] == "Failed" {
+                return anyhow::Ok(one);
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let failed = timeout(PATIENCE, failed).await??;
+    let reason = failed["reason"].as_str().unwrap_or_default();
+    ensure!(reason.ends_with("requests of the canary failed; at most 1 % may"), "{failed:#}");
+    assert_eq!((&failed["step"], &failed["nSteps"]), (&json!(2), &json!(3)), "{failed:#}");
+    let figures = &failed["lastMeasurement"]["canary"];
+    ensure!(figures["requests"] == figures["failures"] && figures["requests"] != 0, "{failed:#}");
+    let output = timeout(PATIENCE, watching).await???;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let (shown, said) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+    let last = shown.rsplit("ROLLOUT ").next().unwrap_or_default();
+    ensure!(
+        last.contains(&format!("REASON               {reason}\n")) && last.contains("100.00 %"),
+        "{last}"
+    );
+    ensure!(last.contains("STEP                 2 of 3\n") && last.contains("ELAPSED "), "{last}");
+    ensure!(said.starts_with("error: the rollout ") && said.contains(" is Failed after "), "{said}");
+    std::fs::remove_file(&file)?;
     Ok(())
 }

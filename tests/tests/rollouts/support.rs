@@ -112,7 +112,7 @@ pub(crate) async fn start(server: &Server, fields: &Value) -> Result<String> {
 /// Starts a rollout whose second step is an analysis with an interval of 4 s, by which it fails.
 pub(crate) async fn fails_within_two_intervals(server: &Server, fields: &Value) -> Result<Value> {
     let id = start(server, fields).await?;
-    server.wait_json(&format!("/v1/rollouts/{id}"), |one| one["step"] == 1).await?;
+    server.wait_json(&format!("/v1/rollouts/{id}"), |one| one["step"] == 2).await?;
     let analysing = Instant::now();
     let failed = wait_phase(server, &id, "Failed", PATIENCE).await?;
     let took = analysing.elapsed();

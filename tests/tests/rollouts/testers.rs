@@ -99,7 +99,7 @@ async fn testers_reach_the_canary_at_weight_0_by_their_headers_and_nobody_else_d
     wait_phase(&world.server, &id, "Paused", PATIENCE).await?;
     world.server.post(&format!("/v1/rollouts/{id}:resume"), &json!({})).await?;
     let path = format!("/v1/rollouts/{id}");
-    world.server.wait_json(&path, |one| one["step"] == 5 && one["phase"] == "Paused").await?;
+    world.server.wait_json(&path, |one| one["step"] == 6 && one["phase"] == "Paused").await?;
     let exact = Ask::call("greeter.example.com", "/hello.Greeter/Hello");
     let exact = exact.with("x-canary", "yes").with("x-team", "web");
     world.expect_from("web", &exact, "v1").await?;

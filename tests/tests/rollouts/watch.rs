@@ -40,7 +40,7 @@ async fn the_command_line_watches_on_across_a_restart_until_the_end() -> Result<
         Ok(serde_json::from_str(&line)?)
     };
     let first = next().await?;
-    assert_eq!((&first["phase"], &first["step"]), (&json!("Paused"), &json!(1)), "{first:#}");
+    assert_eq!((&first["phase"], &first["step"]), (&json!("Paused"), &json!(2)), "{first:#}");
 
     // It is away for some looks, and back without serving anything for the next ones.
     server.kill().await?;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use xds_codec::Syntax;
 
 use super::watch::{self, Watched, bar};
-use super::{AdminArgs, segment};
+use super::{Admin, AdminArgs, segment};
 use crate::cli::Failure;
 use crate::cli::output::{Form, Table, cell, clean, items, print, print_json};
 
@@ -22,8 +22,10 @@ pub(crate) struct RolloutArgs {
 #[derive(Clone, Debug, clap::Subcommand)]
 enum RolloutCommand {
     /// Begin a rollout
+    #[command(after_help = EXIT_CODES)]
     Start(StartArgs),
     /// Show a rollout, or all of them
+    #[command(after_help = EXIT_CODES)]
     Status(StatusArgs),
     /// List all rollouts that are kept
     List(ListArgs),
@@ -45,8 +47,11 @@ struct StartArgs {
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
     /// Say what would be done, and do nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with = "watch")]
     dry_run: bool,
+    /// Show it whenever it changes, until it ends; one JSON object a line in a pipe
+    #[arg(long)]
+    watch: bool,
     #[command(flatten)]
     admin: AdminArgs,
 }
@@ -118,7 +123,11 @@ fn start(args: &StartArgs) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("{name} has {} documents; a rollout is one", documents.len())));
     };
     let path = if args.dry_run { "/v1/rollouts?dryRun=true" } else { "/v1/rollouts" };
-    let answer = args.admin.connect()?.post(path, &document.to_json())?;
+    let admin = args.admin.connect()?;
+    let answer = admin.post(path, &document.to_json())?;
+    if args.watch {
+        return watch(&admin, &cell(&answer["id"]), args.admin.output);
+    }
     match Form::or_default(args.admin.output) {
         Form::Json => print_json(&answer),
         Form::Table if args.dry_run => {
@@ -144,13 +153,36 @@ fn ask(args: &VerbArgs, verb: &str, body: &Value) -> Result<(), Failure> {
 
 fn status(id: &str, is_watched: bool, args: &AdminArgs) -> Result<(), Failure> {
     let admin = args.connect()?;
-    let path = format!("/v1/rollouts/{}", segment(id));
-    if !is_watched {
-        return show(&admin.get(&path)?, args.output);
+    if is_watched {
+        return watch(&admin, id, args.output);
     }
-    let is_end = |rollout: &Value| TERMINAL.iter().any(|phase| rollout["phase"] == *phase);
-    let watched = Watched { path: &path, render: in_full, essence: without_time, is_end };
-    watch::follow(&admin, &watched, args.output)
+    show(&admin.get(&format!("/v1/rollouts/{}", segment(id)))?, args.output)
+}
+
+/// Shows a rollout until it ends, which is a failure unless it succeeds.
+fn watch(admin: &Admin, id: &str, output: Option<Form>) -> Result<(), Failure> {
+    let path = format!("/v1/rollouts/{}", segment(id));
+    let watched = Watched { path: &path, render: in_full, essence: without_time, carry: keep_loads, end };
+    watch::follow(admin, &watched, output)
+}
+
+/// How a rollout ended; `None` as long as it is on its way.
+fn end(rollout: &Value) -> Option<Result<(), Failure>> {
+    let phase = rollout["phase"].as_str().filter(|phase| TERMINAL.contains(phase))?;
+    if phase == "Succeeded" {
+        return Some(Ok(()));
+    }
+    // A server of an earlier version gives no reason.
+    let why = rollout.get("reason").filter(|reason| reason.is_string()).unwrap_or(&rollout["message"]);
+    let (id, after, why) = (clean(&cell(&rollout["id"])), elapsed(rollout), clean(&cell(why)));
+    Some(Err(Failure::Failed(format!("the rollout {id} is {phase} after {after}: {why}"))))
+}
+
+/// Shows the figures of the last look where there are none any more: after the end nothing is reported for a rollout.
+fn keep_loads(last: &Value, rollout: &mut Value) {
+    if rollout["loads"].is_null() && rollout["lastMeasurement"].is_null() && !last["loads"].is_null() {
+        rollout["loads"] = last["loads"].clone();
+    }
 }
 
 fn show(rollout: &Value, output: Option<Form>) -> Result<(), Failure> {
@@ -201,15 +233,26 @@ fn in_full(rollout: &Value) -> String {
         ("CANARY", format!("{} {share} %", bar(share))),
         ("ACKED", format!("{}{nacked}{verified}", acked(rollout))),
         ("FAILED MEASUREMENTS", cell(&rollout["failedMeasurements"])),
+        ("ELAPSED", elapsed(rollout)),
         ("MESSAGE", cell(&rollout["message"])),
     ] {
         table.push(vec![label.to_owned(), text]);
     }
+    if !rollout["reason"].is_null() {
+        table.push(vec!["REASON".to_owned(), cell(&rollout["reason"])]);
+    }
     let mut text = table.render();
+    // After the end there are those of the last measurement.
+    let loads = if rollout["loads"].is_null() { &rollout["lastMeasurement"] } else { &rollout["loads"] };
     let mut backends = Table::new(&["", "BACKEND", "WEIGHT", "REQUESTS", "FAILURES", "ERROR RATE"]);
     for role in ["stable", "canary"] {
-        let load = &rollout["loads"][role];
-        let rate = load["errorRate"].as_f64().map_or("-".to_owned(), |rate| format!("{:.2} %", rate * 100.0));
+        let load = &loads[role];
+        let rate = match (load["failures"].as_f64(), load["requests"].as_f64()) {
+            (Some(failures), Some(requests)) if requests > 0.0 => {
+                format!("{:.2} %", failures / requests * 100.0)
+            }
+            _ => "-".to_owned(),
+        };
         backends.push(vec![
             role.to_owned(),
             cell(&rollout[role]),
@@ -235,10 +278,18 @@ fn route(rollout: &Value) -> String {
 }
 
 fn step(rollout: &Value) -> String {
-    let (step, of) =
-        (rollout["step"].as_u64().unwrap_or_default(), rollout["nSteps"].as_u64().unwrap_or_default());
-    // The last one gives the canary everything.
-    format!("{} of {}", step.saturating_add(1), of.saturating_add(1))
+    format!("{} of {}", cell(&rollout["step"]), cell(&rollout["nSteps"]))
+}
+
+/// For how long it has been on its way, such as `2h 5m 13s`.
+fn elapsed(rollout: &Value) -> String {
+    let seconds = rollout["elapsedMs"].as_u64().unwrap_or_default() / 1_000;
+    let (hours, minutes, rest) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{rest}s"),
+        (0, _) => format!("{minutes}m {rest}s"),
+        (_, _) => format!("{hours}h {minutes}m {rest}s"),
+    }
 }
 
 fn acked(rollout: &Value) -> String {
@@ -248,6 +299,8 @@ fn acked(rollout: &Value) -> String {
 fn list_of(values: &Value) -> String {
     items(values).map(cell).collect::<Vec<_>>().join(", ")
 }
+
+const EXIT_CODES: &str = "Exit codes with --watch: 0 Succeeded, 1 Aborted or Failed, 2 wrong command line, 3 cannot reach the server";
 
 const TERMINAL: [&str; 3] = ["Succeeded", "Aborted", "Failed"];
 
@@ -259,9 +312,9 @@ mod tests {
     fn a_rollout_is_shown_with_all_that_people_wait_for() {
         let mut rollout = json!({
             "id": "greeter-1", "route": {"kind": "GRPCRoute", "namespace": "prod", "name": "greeter", "rule": "0"},
-            "stable": "v1:80", "canary": "v2:80", "phase": "Progressing", "step": 1, "nSteps": 4,
+            "stable": "v1:80", "canary": "v2:80", "phase": "Progressing", "step": 2, "nSteps": 5, "elapsedMs": 3_725_999,
             "weights": {"stable": 90, "canary": 10}, "acked": {"n": 1, "of": 2, "nacked": 0}, "verified": false,
-            "failedMeasurements": 0, "message": "step 1: 10 % to the canary",
+            "failedMeasurements": 0, "message": "step 2: 10 % to the canary",
             "loads": {"stable": {"requests": 90, "failures": 0, "errorRate": 0.0},
                 "canary": {"requests": 10, "failures": 1, "errorRate": 0.1}},
         });
@@ -274,13 +327,43 @@ mod tests {
              CANARY               [###...........................] 10 %\n\
              ACKED                1 of 2 (not yet)\n\
              FAILED MEASUREMENTS  0\n\
-             MESSAGE              step 1: 10 % to the canary\n\
+             ELAPSED              1h 2m 5s\n\
+             MESSAGE              step 2: 10 % to the canary\n\
              \n\x20       BACKEND  WEIGHT  REQUESTS  FAILURES  ERROR RATE\n\
              stable  v1:80    90 %    90        0         0.00 %\n\
              canary  v2:80    10 %    10        1         10.00 %\n"
         );
         rollout["filePatch"] = json!("backends:\n- \u{1b}[2J\n");
         assert!(in_full(&rollout).ends_with("\ncommit this to the file:\nbackends:\n- \\u{1b}[2J\n"));
+    }
+
+    #[test]
+    fn the_last_screen_says_why_with_the_last_figures() {
+        let message = "failed: 42 of 42 requests of the canary failed; stable has all traffic";
+        let rollout = json!({
+            "id": "greeter-1", "phase": "Failed", "step": 3, "nSteps": 5, "elapsedMs": 133_000, "message": message,
+            "reason": "42 of 42 requests of the canary failed", "weights": {"stable": 100, "canary": 0},
+            "lastMeasurement": {"stable": {"requests": 90, "failures": 0}, "canary": {"requests": 42, "failures": 42}},
+        });
+        let text = in_full(&rollout);
+        for line in [
+            "STEP                 3 of 5\n",
+            "ELAPSED              2m 13s\n",
+            "REASON               42 of 42 requests of the canary failed\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        assert!(text.contains(" 42        42        100.00 %\n"), "{text}");
+        let failure = end(&rollout).unwrap().unwrap_err();
+        assert!(matches!(failure, Failure::Failed(_)), "exit code 1");
+        let said = "the rollout greeter-1 is Failed after 2m 13s: 42 of 42 requests of the canary failed";
+        assert_eq!(failure.to_string(), said);
+        assert!(end(&json!({"phase": "Paused"})).is_none());
+        assert!(end(&json!({"phase": "Succeeded"})).unwrap().is_ok());
+        // Without an analysis there are the figures of the look before.
+        let (before, mut after) = (json!({"loads": {"canary": {"requests": 7}}}), json!({"phase": "Failed"}));
+        keep_loads(&before, &mut after);
+        assert_eq!(after["loads"], before["loads"]);
     }
 
     #[test]

@@ -17,8 +17,10 @@ pub(super) struct Watched<'a> {
     pub(super) render: fn(&Value) -> String,
     /// Without what differs at every look.
     pub(super) essence: fn(&Value) -> Value,
-    /// Whether nothing follows any more.
-    pub(super) is_end: fn(&Value) -> bool,
+    /// Puts into a look what the one before had and it does not.
+    pub(super) carry: fn(&Value, &mut Value),
+    /// How it ended; `None` as long as something follows.
+    pub(super) end: fn(&Value) -> Option<Result<(), Failure>>,
 }
 
 /// Shows it until it ends; a server that is away for a while, because it is restarted, is waited for. On a terminal each view takes
@@ -26,12 +28,12 @@ pub(super) struct Watched<'a> {
 pub(super) fn follow(admin: &Admin, watched: &Watched<'_>, output: Option<Form>) -> Result<(), Failure> {
     let form = Form::or_default(output);
     let clears = form == Form::Table && io::stdout().is_terminal();
-    let mut told = String::new();
+    let mut told: Option<(Value, Value)> = None;
     let mut n_failed = 0;
     loop {
-        let found = match look(admin, watched.path) {
+        let mut found = match look(admin, watched.path) {
             Ok(found) => found,
-            Err(Failure::Unreachable(_)) if !told.is_empty() && n_failed < MAX_FAILED_LOOKS => {
+            Err(Failure::Unreachable(_)) if told.is_some() && n_failed < MAX_FAILED_LOOKS => {
                 n_failed += 1;
                 sleep(LOOK_INTERVAL);
                 continue;
@@ -39,22 +41,21 @@ pub(super) fn follow(admin: &Admin, watched: &Watched<'_>, output: Option<Form>)
             Err(failure) => return Err(failure),
         };
         n_failed = 0;
-        let text = match form {
-            Form::Json => format!("{}\n", (watched.essence)(&found)),
-            Form::Table => (watched.render)(&found),
-        };
-        if text != told {
+        if let (Some((last, _)), Form::Table) = (&told, form) {
+            (watched.carry)(last, &mut found);
+        }
+        let essence = (watched.essence)(&found);
+        if clears || told.as_ref().is_none_or(|(_, told)| *told != essence) {
             let shown = match form {
                 Form::Json => format!("{found}\n"),
-                Form::Table => text.clone(),
+                Form::Table => (watched.render)(&found),
             };
-            print(if clears { CLEAR } else { "" })?;
-            print(&shown)?;
-            told = text;
+            print(&format!("{}{shown}", if clears { CLEAR } else { "" }))?;
         }
-        if (watched.is_end)(&found) {
-            return Ok(());
+        if let Some(end) = (watched.end)(&found) {
+            return end;
         }
+        told = Some((found, essence));
         sleep(LOOK_INTERVAL);
     }
 }

@@ -9,6 +9,7 @@ use crate::cli::output::{Form, Table, cell, clean, items, print, print_json};
 
 /// The flags of `waves`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct WavesArgs {
     /// Only this wave deployment, in full
     #[arg(value_name = "ID")]
@@ -38,8 +39,7 @@ pub(crate) fn waves(args: &WavesArgs) -> Result<(), Failure> {
     if args.watch {
         let path = args.id.map_or("/v1/waves".to_owned(), |id| format!("/v1/waves/{id}"));
         let render = if args.id.is_some() { in_full } else { list };
-        let is_end = |one: &Value| ENDED.iter().any(|phase| one["phase"] == *phase);
-        let watched = Watched { path: &path, render, essence: Value::clone, is_end };
+        let watched = Watched { path: &path, render, essence: Value::clone, carry: |_, _| {}, end };
         return watch::follow(&admin, &watched, args.admin.output);
     }
     let answer = match (args.id, args.verb) {
@@ -65,6 +65,16 @@ pub(crate) fn waves(args: &WavesArgs) -> Result<(), Failure> {
         Form::Json => print_json(&answer),
         Form::Table => print(&in_full(&answer)),
     }
+}
+
+/// How a wave deployment ended; `None` as long as it is on its way.
+fn end(one: &Value) -> Option<Result<(), Failure>> {
+    let phase = one["phase"].as_str().filter(|phase| ENDED.contains(phase))?;
+    if ["completed", "promoted"].contains(&phase) {
+        return Some(Ok(()));
+    }
+    let (id, reason) = (cell(&one["id"]), clean(&cell(&one["reason"])));
+    Some(Err(Failure::Failed(format!("the wave deployment {id} is {phase}: {reason}"))))
 }
 
 fn list(waves: &Value) -> String {
@@ -138,6 +148,9 @@ fn behind(one: &Value) -> String {
 /// How many nodes that have not answered, and how many that are lost, are shown.
 const MAX_PENDING: usize = 20;
 
+const EXIT_CODES: &str = "Exit codes with --watch: 0 completed or promoted, 1 held, reverted or superseded, 2 wrong command line, \
+3 cannot reach the server";
+
 /// The phases after which nothing follows by itself.
 const ENDED: [&str; 5] = ["held", "completed", "promoted", "reverted", "superseded"];
 
@@ -162,6 +175,12 @@ mod tests {
             ),
             "{ahead}"
         );
+        assert_eq!(
+            end(&one).unwrap().unwrap_err().to_string(),
+            "the wave deployment 7 is reverted: rejected",
+            "which is no success"
+        );
+        assert!(end(&one_ahead).is_none() && end(&json!({"phase": "promoted"})).unwrap().is_ok());
         let table = list(&json!({"waveDeployments": [one]}));
         assert_eq!(table.lines().count(), 2, "{table}");
     }

@@ -52,12 +52,12 @@ async fn a_clock_that_is_set_back_holds_up_neither_a_pause_nor_an_analysis() {
         {"setWeight": 20}, {"pause": {"duration": "1s"}}, {"setWeight": 60}, {"analysis": analysis},
     ]});
     let path = start(&rest, &steps).await;
-    wait(&rest, &path, at("Paused", 1)).await;
+    wait(&rest, &path, at("Paused", 2)).await;
     clock.set_back(DAY);
-    wait(&rest, &path, |one| one["step"] == 3).await;
+    wait(&rest, &path, |one| one["step"] == 4).await;
     assert_eq!(served_weights(&rest, ROUTES), json!([40, 60]));
     clock.set_back(DAY);
-    let paused = wait(&rest, &path, at("Paused", 3)).await;
+    let paused = wait(&rest, &path, at("Paused", 4)).await;
     assert!(paused["message"].to_string().contains("0 requests"), "it was measured: {paused:#}");
 }
 
@@ -67,12 +67,12 @@ async fn a_clock_that_leaps_ahead_ends_neither_a_pause_nor_the_whole() {
     let rest = world(&MemoryStore::new(), clock.clock()).await;
     let steps = json!({"steps": [{"setWeight": 20}, {"pause": {"duration": "1h"}}], "deadline": "2h"});
     let path = start(&rest, &steps).await;
-    wait(&rest, &path, at("Paused", 1)).await;
+    wait(&rest, &path, at("Paused", 2)).await;
     let before = rest.server.revision();
     clock.set_forward(DAY);
     // The leap is stored, so it has been seen.
     let seen = wait(&rest, &path, |_| rest.server.revision() > before).await;
-    assert!(at("Paused", 1)(&seen), "{seen:#}");
+    assert!(at("Paused", 2)(&seen), "{seen:#}");
     assert_eq!(served_weights(&rest, ROUTES), json!([80, 20]));
     assert!(seen["elapsedMs"].as_u64().unwrap() < 120_000, "{seen:#}");
 }
@@ -85,13 +85,13 @@ async fn the_time_that_a_server_was_away_counts_unless_the_clock_went_back() {
     let rest = world(&store, frozen(began)).await;
     let steps = json!({"steps": [{"setWeight": 20}, {"pause": {"duration": "1h"}}, {"setWeight": 60}], "autoPromote": false});
     let path = start(&rest, &steps).await;
-    wait(&rest, &path, at("Paused", 1)).await;
-    for (ms, step) in [(began - DAY, 1), (began - DAY + 1_800_000, 1), (began - DAY + 3_600_001, 2)] {
+    wait(&rest, &path, at("Paused", 2)).await;
+    for (ms, step) in [(began - DAY, 2), (began - DAY + 1_800_000, 2), (began - DAY + 3_600_001, 3)] {
         let before = rest.server.revision();
         let rest = world(&store, frozen(ms)).await;
         let seen = wait(&rest, &path, |_| rest.server.revision() > before).await;
-        let seen = if step == 1 { seen } else { wait(&rest, &path, |one| one["step"] == step).await };
-        let (phase, weights) = if step == 1 { ("Paused", [80, 20]) } else { ("Progressing", [40, 60]) };
+        let seen = if step == 2 { seen } else { wait(&rest, &path, |one| one["step"] == step).await };
+        let (phase, weights) = if step == 2 { ("Paused", [80, 20]) } else { ("Progressing", [40, 60]) };
         assert!(at(phase, step)(&seen), "{ms}: {seen:#}");
         assert_eq!(served_weights(&rest, ROUTES), json!(weights));
     }
@@ -104,7 +104,7 @@ async fn loads_are_added_up_once_a_second_however_many_read_them() {
     let store = MemoryStore::new();
     let rest = world(&store, Arc::new(move || clock.load(Ordering::SeqCst))).await;
     let path = start(&rest, &json!({"steps": [{"setWeight": 20}, {"pause": {}}]})).await;
-    wait(&rest, &path, at("Paused", 1)).await;
+    wait(&rest, &path, at("Paused", 2)).await;
     let requests = async || rest.get(&path).await.json()["loads"]["canary"]["requests"].clone();
     assert_eq!(requests().await, 0);
     now.fetch_add(10_000, Ordering::SeqCst);

@@ -66,7 +66,7 @@ async fn a_rollback_leaves_the_weights_of_a_rollout_alone_and_says_so() {
     let rest = world().await;
     let before = rest.server.revision();
     let path = start(&rest, &json!({})).await;
-    wait(&rest, &path, at("Paused", 1)).await;
+    wait(&rest, &path, at("Paused", 2)).await;
     let other = RULE.replace("/0", "/fixed");
     let body = json!({"backends": {"v1:80": 7}}).to_string();
     let reply = rest.call("PATCH", &other, &[MERGE, ANY], &body).await;
@@ -79,7 +79,7 @@ async fn a_rollback_leaves_the_weights_of_a_rollout_alone_and_says_so() {
     assert_eq!(served_weights(&rest, ROUTES), json!([80, 20]), "the rollout is where it was");
     assert_eq!(rest.get(&other).await.json()["overridden"], json!(false), "the other rule was rolled back");
     let rollout = rest.get(&path).await.json();
-    assert_eq!((&rollout["phase"], &rollout["step"]), (&json!("Paused"), &json!(1)));
+    assert_eq!((&rollout["phase"], &rollout["step"]), (&json!("Paused"), &json!(2)));
 }
 
 #[tokio::test]

@@ -60,17 +60,17 @@ pub(super) fn at<'v>(phase: &'v str, step: u64) -> impl Fn(&Value) -> bool + 'v 
 async fn traffic_moves_by_steps_and_verbs_until_the_canary_has_it() {
     let rest = world().await;
     let path = start(&rest, &json!({})).await;
-    let rollout = wait(&rest, &path, at("Paused", 1)).await;
+    let rollout = wait(&rest, &path, at("Paused", 2)).await;
     assert_eq!(rollout["weights"], json!({"stable": 80, "canary": 20}));
     assert_eq!(served_weights(&rest, ROUTES), json!([80, 20]));
     let ask = async |verb: &str| post(&rest, &format!("{path}:{verb}"), &json!({})).await;
     assert_eq!(ask("resume").await.status, 200);
-    let rollout = wait(&rest, &path, at("Paused", 3)).await;
+    let rollout = wait(&rest, &path, at("Paused", 4)).await;
     assert!(rollout["message"].as_str().unwrap().contains("all steps are done"), "{rollout:#}");
     assert_eq!(served_weights(&rest, ROUTES), json!([40, 60]));
     assert!(rollout.get("filePatch").is_none());
     assert_eq!(ask("promote").await.status, 200);
-    let rollout = wait(&rest, &path, at("Succeeded", 3)).await;
+    let rollout = wait(&rest, &path, at("Succeeded", 4)).await;
     assert_eq!(served_weights(&rest, ROUTES), json!([0, 100]));
     assert!(rollout["filePatch"].as_str().unwrap().contains("- name: v2\n  port: 80\n  weight: 100"));
     // Asked twice it is the same; what does not fit is refused.
@@ -94,7 +94,7 @@ async fn traffic_moves_by_steps_and_verbs_until_the_canary_has_it() {
 async fn an_abort_puts_everything_back_in_one_publication() {
     let rest = world().await;
     let path = start(&rest, &json!({})).await;
-    wait(&rest, &path, at("Paused", 1)).await;
+    wait(&rest, &path, at("Paused", 2)).await;
     let before = rest.server.revision();
     assert_eq!(post(&rest, &format!("{path}:abort"), &json!({})).await.status, 200);
     assert_eq!(served_weights(&rest, ROUTES), json!([100, 0]));
@@ -103,7 +103,7 @@ async fn an_abort_puts_everything_back_in_one_publication() {
     wait(&rest, &path, |one| one["phase"] == "Aborted").await;
     assert_eq!(post(&rest, &format!("{path}:abort"), &json!({})).await.status, 200, "it is so already");
     assert_eq!(post(&rest, &format!("{path}:retry"), &json!({})).await.status, 200);
-    wait(&rest, &path, at("Paused", 1)).await;
+    wait(&rest, &path, at("Paused", 2)).await;
     let refused = rest.call("DELETE", &path, &[], "").await;
     assert_eq!(refused.status, 409, "{}", refused.text);
     assert_eq!(rest.call("DELETE", &format!("{path}?abort=true"), &[], "").await.status, 200);
@@ -158,7 +158,7 @@ async fn what_is_wrong_with_a_rollout_is_told_and_nothing_changes() {
 async fn a_rule_has_one_owner() {
     let rest = world().await;
     let path = start(&rest, &json!({})).await;
-    wait(&rest, &path, at("Paused", 1)).await;
+    wait(&rest, &path, at("Paused", 2)).await;
     let second = post(&rest, "/v1/rollouts", &rollout(&json!({}))).await;
     assert_eq!(
         (second.status, &second.json()["type"]),
@@ -199,7 +199,7 @@ async fn a_rollback_leaves_the_weights_of_a_rollout_alone() {
     let rest = world().await;
     let before = rest.server.revision();
     let path = start(&rest, &json!({})).await;
-    wait(&rest, &path, at("Paused", 1)).await;
+    wait(&rest, &path, at("Paused", 2)).await;
     let back = post(&rest, "/v1/rollback", &json!({"revision": before})).await;
     assert_eq!(back.status, 200, "{}", back.text);
     assert!(back.text.contains("those of the rollout"), "{}", back.text);
@@ -210,7 +210,7 @@ async fn a_rollback_leaves_the_weights_of_a_rollout_alone() {
 async fn files_that_change_under_a_rollout_do_not_show_through() {
     let rest = world().await;
     let path = start(&rest, &json!({})).await;
-    wait(&rest, &path, at("Paused", 1)).await;
+    wait(&rest, &path, at("Paused", 2)).await;
     // The file's weights, a third backend, and at last not even stable.
     load(&rest, &route("", "{name: v1, port: 80, weight: 7}, {name: v2, port: 80, weight: 3}")).await;
     let loaded = rest.server.revision();
@@ -248,11 +248,11 @@ async fn a_key_begins_one_rollout_however_often_it_is_sent() {
 async fn who_asks_names_what_it_saw_if_it_wants() {
     let rest = world().await;
     let path = start(&rest, &json!({})).await;
-    wait(&rest, &path, at("Paused", 1)).await;
+    wait(&rest, &path, at("Paused", 2)).await;
     let seen = rest.get(&path).await.headers["etag"].to_str().unwrap().to_owned();
     let resume = format!("{path}:resume");
     assert_eq!(rest.call("POST", &resume, &[("if-match", &seen)], "").await.status, 200);
-    wait(&rest, &path, at("Paused", 3)).await;
+    wait(&rest, &path, at("Paused", 4)).await;
     let stale = rest.call("POST", &resume, &[("if-match", &seen)], "").await;
     assert_eq!(
         (stale.status, &stale.json()["type"]),
@@ -274,7 +274,7 @@ async fn a_step_that_cannot_be_stored_is_not_done_and_is_tried_again() {
         &json!({"steps": [{"setWeight": 20}, {"pause": {"duration": "300ms"}}, {"setWeight": 60}]}),
     )
     .await;
-    wait(&rest, &path, at("Paused", 1)).await;
+    wait(&rest, &path, at("Paused", 2)).await;
     store.is_failing.store(true, Ordering::SeqCst);
     let refused = post(&rest, &format!("{path}:abort"), &json!({})).await;
     assert_eq!(refused.status, 507, "{}", refused.text);
@@ -284,10 +284,10 @@ async fn a_step_that_cannot_be_stored_is_not_done_and_is_tried_again() {
         assert!(Instant::now() < deadline, "the step is not tried");
         sleep(Duration::from_millis(5)).await;
     }
-    assert!(at("Paused", 1)(&rest.get(&path).await.json()));
+    assert!(at("Paused", 2)(&rest.get(&path).await.json()));
     assert_eq!(served_weights(&rest, ROUTES), json!([80, 20]));
     store.is_failing.store(false, Ordering::SeqCst);
-    wait(&rest, &path, at("Paused", 3)).await;
+    wait(&rest, &path, at("Paused", 4)).await;
     assert_eq!(served_weights(&rest, ROUTES), json!([40, 60]));
 }
 
@@ -298,7 +298,7 @@ async fn a_rollout_goes_on_after_a_restart_with_the_weights_it_had() {
         let rest = Rest::new(Server::with_files(&store));
         load(&rest, &route("", HALVES)).await;
         let path = start(&rest, &json!({})).await;
-        wait(&rest, &path, at("Paused", 1)).await;
+        wait(&rest, &path, at("Paused", 2)).await;
         path
     };
     let rest = Rest::new(Server::with_files(&store));
@@ -306,7 +306,7 @@ async fn a_rollout_goes_on_after_a_restart_with_the_weights_it_had() {
     assert_eq!(early.status, 503, "{}", early.text);
     load(&rest, &route("", HALVES)).await;
     assert_eq!(served_weights(&rest, ROUTES), json!([80, 20]), "from the first publication on");
-    let rollout = wait(&rest, &path, at("Paused", 1)).await;
+    let rollout = wait(&rest, &path, at("Paused", 2)).await;
     assert_eq!(rollout["weights"]["canary"], 20);
     wait(&rest, &path, |_| true).await;
     let reply = post(&rest, &format!("{path}:promote"), &json!({"full": true})).await;
@@ -386,7 +386,7 @@ async fn a_webhook_that_hangs_or_answers_garbage_is_no_go_and_weights_stay() {
         assert!(events.contains(said) && !events.contains("hunter2"), "{failed:#}");
         let path = start(&rest, &json!({"webhooks": [hook("confirm-traffic-increase", &url)]})).await;
         let waiting = wait(&rest, &path, |one| one["message"].to_string().contains(said)).await;
-        assert_eq!((&waiting["phase"], &waiting["step"]), (&json!("Progressing"), &json!(0)), "{waiting:#}");
+        assert_eq!((&waiting["phase"], &waiting["step"]), (&json!("Progressing"), &json!(1)), "{waiting:#}");
         assert_eq!(served_weights(&rest, ROUTES), json!([100, 0]));
         let aborted = post(&rest, &format!("{path}:abort"), &json!({})).await;
         assert_eq!(aborted.status, 200, "{}", aborted.text);
@@ -413,7 +413,7 @@ async fn events_and_a_watcher_tell_each_step() {
     let rest = world().await;
     let mut events = rest.server.control.events();
     let path = start(&rest, &json!({"steps": [{"setWeight": 20}], "autoPromote": true})).await;
-    wait(&rest, &path, at("Succeeded", 1)).await;
+    wait(&rest, &path, at("Succeeded", 2)).await;
     let said: Vec<String> = told(&mut events)
         .into_iter()
         .filter_map(|event| {
@@ -425,8 +425,8 @@ async fn events_and_a_watcher_tell_each_step() {
         said,
         [
             "started",
-            "step 0: 20 % to the canary",
-            "step 1: 100 % to the canary",
+            "step 1: 20 % to the canary",
+            "step 2: 100 % to the canary",
             "the canary has all traffic"
         ]
     );
