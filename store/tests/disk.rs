@@ -7,7 +7,7 @@ mod common;
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bytes::Bytes;
@@ -31,28 +31,42 @@ fn assert_not_opened(dir: &Path) {
     );
 }
 
-/// Runs as another user if this one may write everywhere.
+/// Runs as another user if this one may write everywhere. That user reaches the test binary by `/proc/self/exe`, wherever it is.
 #[test]
 fn a_directory_that_cannot_be_written_to_is_an_error() {
     if let Ok(dir) = std::env::var(DIRECTORY_VARIABLE) {
+        // Else "permission denied" would say nothing of writing.
+        std::fs::read_dir(&dir).unwrap();
         return assert_not_opened(Path::new(&dir));
     }
-    let dir = tempfile::tempdir().unwrap();
     let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     let read_only = std::fs::Permissions::from_mode(0o500);
-    std::fs::set_permissions(dir.path(), read_only).unwrap();
     if !is_root {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), read_only).unwrap();
         return assert_not_opened(dir.path());
     }
+    let dir = tempfile::tempdir_in(shared_directory()).unwrap();
+    std::fs::set_permissions(dir.path(), read_only).unwrap();
     chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
-    let output = Command::new(std::env::current_exe().unwrap())
+    let output = Command::new("/proc/self/exe")
         .args(["--exact", "a_directory_that_cannot_be_written_to_is_an_error"])
         .env(DIRECTORY_VARIABLE, dir.path())
+        .current_dir("/")
         .uid(NOBODY)
         .gid(NOBODY)
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
+}
+
+/// A directory for temporary files that every user reaches: the configured one may be private to root.
+fn shared_directory() -> PathBuf {
+    let candidates = [std::env::temp_dir(), "/tmp".into(), "/var/tmp".into(), "/dev/shm".into()];
+    let is_open = |dir: &Path| dir.metadata().is_ok_and(|dir| dir.permissions().mode() & 0o001 != 0);
+    let is_shared = |dir: &PathBuf| dir.is_absolute() && dir.ancestors().all(is_open);
+    candidates.into_iter().find(is_shared).expect("a directory that every user reaches")
 }
 
 #[test]
