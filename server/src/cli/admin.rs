@@ -10,6 +10,7 @@ use crate::cli::Failure;
 use crate::cli::output::clean;
 
 mod conditions;
+mod health;
 mod history;
 mod in_waves;
 mod loads;
@@ -23,6 +24,7 @@ mod waves;
 mod weights;
 
 pub(crate) use conditions::{ConditionsArgs, conditions};
+pub(crate) use health::{HealthArgs, health};
 pub(crate) use history::{HistoryArgs, RollbackArgs, history, rollback};
 pub(crate) use loads::{LoadsArgs, loads};
 pub(crate) use nodes::{NodesArgs, nodes};
@@ -63,6 +65,11 @@ pub(crate) struct Answer {
 impl AdminArgs {
     /// Reads the token, if there is one. Connects at the first request only.
     pub(crate) fn connect(&self) -> Result<Admin, Failure> {
+        self.connect_within(TIMEOUT)
+    }
+
+    /// As [`connect`](Self::connect), with a time limit for each request.
+    fn connect_within(&self, limit: Duration) -> Result<Admin, Failure> {
         let url = self.admin.trim_end_matches('/');
         if url.starts_with("https://") {
             return Err(Failure::Usage(format!("--admin {url}: the admin API is served by plain http")));
@@ -79,8 +86,8 @@ impl AdminArgs {
             .http_status_as_error(false)
             .max_redirects(0)
             .proxy(None)
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            .timeout_global(Some(TIMEOUT));
+            .timeout_connect(Some(CONNECT_TIMEOUT.min(limit)))
+            .timeout_global(Some(limit));
         Ok(Admin { url, token, agent: config.build().into() })
     }
 }

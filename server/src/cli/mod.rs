@@ -51,6 +51,8 @@ enum Command {
     Get(get::GetArgs),
     /// Show whether the server is ready, its files and route documents, and how its clients are
     Status(admin::StatusArgs),
+    /// Ask whether the server is ready, for health checks of containers
+    Health(admin::HealthArgs),
     /// List what became of route documents: the conditions of every object
     Conditions(admin::ConditionsArgs),
     /// Show how the requests of rules are shared between backends, or change that
@@ -129,6 +131,7 @@ fn execute(command: Command) -> Result<(), Failure> {
         Command::Serve(args) => serve(*args),
         Command::Bootstrap(args) => bootstrap::run(&args),
         Command::Status(args) => admin::status(&args),
+        Command::Health(args) => admin::health(&args),
         Command::Nodes(args) => admin::nodes(&args),
         Command::Loads(args) => admin::loads(&args),
         Command::History(args) => admin::history(&args),
