@@ -33,7 +33,9 @@ impl Image {
     /// The last instruction of a name, without the name.
     fn instruction(&self, name: &str) -> Result<&str> {
         let mut lines = self.text.lines().rev();
-        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).with_context(|| format!("no {name}"))
+        lines
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
+            .with_context(|| format!("no {name}"))
     }
 
     /// The words of an instruction in its exec form.

@@ -65,7 +65,8 @@ enum Outgoing {
         /// Given back when the message is written.
         _place: Option<Place>,
     },
-    Ended,
+    /// The stream has ended, for this reason.
+    Ended(Box<str>),
 }
 
 /// What comes next.
@@ -107,7 +108,7 @@ impl DiscoveryBody {
         let mut may_take_in = true;
         loop {
             let done = match &mut self.outgoing {
-                Outgoing::Ended => return Poll::Ready(None),
+                Outgoing::Ended(_) => return Poll::Ready(None),
                 Outgoing::Message { frames, .. } => match frames.next() {
                     Some(data) => return Poll::Ready(Some(Frame::data(data))),
                     None => {
@@ -128,7 +129,7 @@ impl DiscoveryBody {
                         Outgoing::Nothing
                         | Outgoing::Paced(_)
                         | Outgoing::Message { .. }
-                        | Outgoing::Ended => Ok(()),
+                        | Outgoing::Ended(_) => Ok(()),
                     }
                 }
                 Outgoing::Paced(paced) => {
@@ -293,7 +294,7 @@ impl DiscoveryBody {
         let taken = client.handle_request(&self.grpc, self.open.id, incoming.request);
         taken.map_err(|error| self.grpc.end_of(&self.peer, &error.into()))?;
         if is_first {
-            let receiver = client.follow(&self.grpc);
+            let receiver = client.follow(&self.grpc, &self.peer, self.kind.variant);
             self.joined = Some(Joined { client, changed: changed(receiver) });
         }
         Ok(())
@@ -354,7 +355,8 @@ impl DiscoveryBody {
         if status.code() != Code::Ok {
             debug!(node = self.node(), stream = %self.open.id, %status, "a stream ends");
         }
-        self.outgoing = Outgoing::Ended;
+        let reason = if status.code() == Code::Ok { "the client ended the stream" } else { status.message() };
+        self.outgoing = Outgoing::Ended(reason.into());
         self.requests = None;
         Frame::trailers(trailers(status))
     }
@@ -383,18 +385,20 @@ impl http_body::Body for DiscoveryBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.outgoing, Outgoing::Ended)
+        matches!(self.outgoing, Outgoing::Ended(_))
     }
 }
 
 impl Drop for DiscoveryBody {
     fn drop(&mut self) {
+        let outgoing = std::mem::replace(&mut self.outgoing, Outgoing::Nothing);
+        let reason = if let Outgoing::Ended(reason) = outgoing { reason } else { CLOSED.into() };
         if let Some(Joined { client, .. }) = self.joined.take() {
             if client.takes_long_to_close() {
                 let (grpc, stream) = (Arc::clone(&self.grpc), self.open.id);
-                aside::later(move || client.handle_close(&grpc, stream));
+                aside::later(move || client.handle_close(&grpc, stream, &reason));
             } else {
-                client.handle_close(&self.grpc, self.open.id);
+                client.handle_close(&self.grpc, self.open.id, &reason);
             }
         }
         self.grpc.metrics.stream_closed(self.kind.variant);
@@ -460,6 +464,8 @@ fn n_entries(contents: &Contents) -> usize {
     n_resources + contents.removed.len() + contents.not_found.len()
 }
 
+/// Why a stream is gone that was not ended.
+const CLOSED: &str = "the connection closed";
 /// How many requests a stream takes in before it lets others work.
 const MAX_REQUESTS_PER_POLL: usize = 64;
 /// For how long it does, whatever is in them.

@@ -55,6 +55,8 @@ struct State {
     /// The view that the client follows; not kept alive here.
     view: Weak<View>,
     members: HashMap<StreamId, Member>,
+    /// When the first stream was logged; `None` until then, and after the last one.
+    logged: Option<Instant>,
 }
 
 /// One stream of a client.
@@ -148,7 +150,7 @@ impl SharedClient {
         key: Option<ClientKey>,
     ) -> Self {
         let client = Client::new(grpc.config.limits);
-        let state = Mutex::new(State { client, view: Weak::new(), members: HashMap::new() });
+        let state = Mutex::new(State { client, view: Weak::new(), members: HashMap::new(), logged: None });
         Self { node, identity, _reserved: reserved, key, clients: Arc::downgrade(&grpc.clients), state }
     }
 
@@ -217,9 +219,20 @@ impl SharedClient {
         receiver
     }
 
-    /// Begins to follow the view of the client.
-    pub(crate) fn follow(&self, grpc: &Grpc) -> ViewReceiver {
-        self.handle_view(grpc, grpc.publisher.follow(&self.node))
+    /// Begins to follow the view of the client, on behalf of a new stream. The log has a line for the client's first.
+    pub(crate) fn follow(&self, grpc: &Grpc, peer: &Peer, variant: Variant) -> ViewReceiver {
+        let receiver = self.handle_view(grpc, grpc.publisher.follow(&self.node));
+        let now = Instant::now();
+        let mut state = self.lock();
+        if state.logged.is_some() {
+            return receiver;
+        }
+        state.logged = Some(now);
+        let view = state.view.upgrade();
+        drop(state);
+        let view = view.as_ref().map(|view| view.key());
+        grpc.arrivals.log_connected(&self.node, peer, variant, view, now);
+        receiver
     }
 
     /// Lets time pass.
@@ -229,13 +242,17 @@ impl SharedClient {
         state.settle(grpc, &self.node);
     }
 
-    /// Ends a stream.
-    pub(crate) fn handle_close(&self, grpc: &Grpc, stream: StreamId) {
+    /// Ends a stream. The log has a line for the client's last, with the reason of that.
+    pub(crate) fn handle_close(&self, grpc: &Grpc, stream: StreamId, reason: &str) {
         let mut state = self.lock();
         state.client.handle_close(stream);
         let member = state.members.remove(&stream);
         state.settle(grpc, &self.node);
+        let logged = if state.members.is_empty() { state.logged.take() } else { None };
         drop(state);
+        if let Some(since) = logged {
+            grpc.arrivals.log_disconnected(&self.node, since, reason, Instant::now());
+        }
         // Leaves the status board, without the client's lock.
         drop(member);
     }

@@ -7,6 +7,7 @@
 //!
 //! There is no task and no queue per stream. What a client can make grow has a limit in [`GrpcConfig`].
 
+mod arrivals;
 mod aside;
 mod body;
 mod budget;
@@ -92,6 +93,7 @@ pub struct Grpc {
     pacer: Arc<pace::Pacer>,
     aside: aside::Aside,
     unmatched: client::UnmatchedLog,
+    arrivals: arrivals::Arrivals,
     polls: polls::Polls,
     client_status: csds::Places,
     polled_nacks: Mutex<client::NackLog>,
@@ -120,6 +122,7 @@ impl Grpc {
             pacer: pace::Pacer::new(config.max_paced, config.paced_for),
             aside: aside::Aside::new(),
             unmatched: client::UnmatchedLog::default(),
+            arrivals: arrivals::Arrivals::default(),
             polls: polls::Polls::new(config.max_polls, config.max_poll_bytes),
             client_status: csds::Places::default(),
             polled_nacks: Mutex::default(),

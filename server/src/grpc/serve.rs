@@ -53,6 +53,8 @@ impl Grpc {
         port: Arc<Port>,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServeError> {
+        // Dropped last: whoever is left out of the log by then is counted in its last line.
+        let _rest = self.arrivals.rest();
         let (reporter, health) = tonic_health::server::health_reporter();
         self.report(&reporter, ServingStatus::NotServing).await;
         let health = self.metered(health.max_decoding_message_size(MAX_SMALL_CALL), &self.calls);
@@ -176,6 +178,7 @@ impl Grpc {
             self.calls.sweep(now, Duration::MAX);
             self.admin_calls.sweep(now, Duration::MAX);
             self.receiving.sweep(now);
+            self.arrivals.flush(now);
         }
     }
 
