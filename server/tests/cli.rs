@@ -4,6 +4,8 @@
 
 #[path = "cli/documents.rs"]
 mod documents;
+#[path = "cli/forms.rs"]
+mod forms;
 #[path = "cli/targets.rs"]
 mod targets;
 

@@ -1,6 +1,8 @@
 //! Files without a server: read, loaded and translated as the server would.
 
-use std::io::{self, IsTerminal as _};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io::{self, IsTerminal as _, Read as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -8,8 +10,9 @@ use std::time::SystemTime;
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
 use xds_api::document::{self, ConditionPart, DocumentState, Translated};
-use xds_cache::{Generated, Groups, Layer, layer};
+use xds_cache::{Generated, Groups, Layer, ResourceKey, layer};
 use xds_codec::{Codec, Diagnostic, Limits, Place};
+use xds_routes::DocumentKey;
 
 use crate::cli::Failure;
 use crate::cli::output::clean;
@@ -17,14 +20,15 @@ use crate::config::routes::RouteArgs;
 use crate::config::units::parse_size;
 use crate::control::documents;
 use crate::source::load::{Loaded, Options, State, load};
-use crate::source::read::{ReadOptions, Reader, Scan};
+use crate::source::read::{FileContent, FileFault, FileRead, ReadOptions, Reader, Scan};
 use crate::source::timing::Removals;
 use crate::telemetry::chain;
 
 /// What is read, and how.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct FilesArgs {
-    /// Files and directories, as given to --watch
+    /// Files and directories, as given to --watch; `-` is standard input, which messages call `<stdin>`: YAML or JSON, also
+    /// several documents
     #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<PathBuf>,
     /// The largest file that is read
@@ -55,8 +59,8 @@ pub(crate) struct Offline {
     pub(crate) translated: Arc<Translated>,
     /// What is wrong or doubtful with each file, and between documents.
     pub(crate) diagnostics: Vec<Diagnostic>,
-    /// What else is known of the files.
-    pub(crate) state: State,
+    /// The resources that cannot be used of it.
+    pub(crate) unusable: BTreeSet<ResourceKey>,
 }
 
 impl Offline {
@@ -71,7 +75,12 @@ impl Offline {
             follows_links: args.follow_symlinks,
             ..ReadOptions::default()
         };
-        let (_, scan) = Reader::new(&args.paths, options).scan(|_| false);
+        let (stdin, paths): (Vec<PathBuf>, Vec<PathBuf>) =
+            args.paths.iter().cloned().partition(|path| path.as_os_str() == "-");
+        let (_, mut scan) = Reader::new(&paths, options).scan(|_| false);
+        if !stdin.is_empty() {
+            scan.files.insert(STDIN.into(), read_stdin(args.max_file_bytes));
+        }
         let codec = Codec::new().map_err(|error| Failure::Failed(chain(&error)))?;
         let limits = Limits {
             max_bytes: args.max_file_bytes,
@@ -81,7 +90,7 @@ impl Offline {
         let routes = xds_routes::Options::from(&args.routes);
         let unknown_fields = routes.unknown_fields;
         let options = Options { removals: Removals::Due, is_partial_start: false, unknown_fields };
-        let Loaded { state, load, .. } =
+        let Loaded { load, .. } =
             load(&State::default(), &scan, options, SystemTime::now(), |path, content| {
                 codec.decode_file(path, &content.bytes, &limits)
             });
@@ -91,7 +100,7 @@ impl Offline {
         let mut diagnostics: Vec<Diagnostic> =
             load.files.into_values().flat_map(|file| file.diagnostics).collect();
         diagnostics.extend(translated.translation.diagnostics.iter().cloned());
-        Ok(Self { codec, limits, scan, layer: load.layer, translated, diagnostics, state })
+        Ok(Self { codec, limits, scan, layer: load.layer, translated, diagnostics, unusable: load.unusable })
     }
 
     /// What is generated from documents.
@@ -121,8 +130,10 @@ impl Offline {
                     },
                     ConditionPart::Listener(name) => format!("listener {name}"),
                 };
+                let document = self.translated.documents.get(key).map(|placed| &placed.document);
                 unmet.push(Unmet {
-                    object: key.to_string(),
+                    key: key.clone(),
+                    place: document.map_or_else(nowhere, |document| document.place.clone()),
                     of,
                     kind: condition.kind,
                     status,
@@ -135,17 +146,50 @@ impl Offline {
     }
 }
 
+/// Standard input as a file.
+fn read_stdin(limit: usize) -> FileRead {
+    let mut bytes = Vec::new();
+    match io::stdin().lock().take(limit as u64 + 1).read_to_end(&mut bytes) {
+        Ok(n) if n > limit => Err(FileFault::TooLarge { bytes: n as u64, limit }),
+        Ok(_) => Ok(FileContent::new(&bytes)),
+        Err(error) => Err(FileFault::Unreadable(error.to_string())),
+    }
+}
+
+/// How messages call standard input.
+const STDIN: &str = "<stdin>";
+
 /// A condition that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unmet {
-    /// The object, such as `HTTPRoute prod/shop`.
-    pub(crate) object: String,
+    /// The object.
+    pub(crate) key: DocumentKey,
+    /// Where its document begins.
+    pub(crate) place: Place,
     /// The parent or listener that it is about; empty for the object itself.
     pub(crate) of: String,
     pub(crate) kind: &'static str,
     pub(crate) status: String,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
+}
+
+impl fmt::Display for Unmet {
+    /// `HTTPRoute prod/shop at Gateway prod/edge: ResolvedRefs is False (BackendNotFound): there is no Service prod/none`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, of, kind, status, reason, message, .. } = self;
+        write!(f, "{key}")?;
+        if !of.is_empty() {
+            write!(f, " at {of}")?;
+        }
+        write!(f, ": {kind} is {status} ({reason})")?;
+        if message.is_empty() { Ok(()) } else { write!(f, ": {message}") }
+    }
+}
+
+/// The place of what is in no file.
+pub(crate) fn nowhere() -> Place {
+    Place { file: "".into(), line: 0, column: 0 }
 }
 
 /// Diagnostics as text: with the lines that they are about if `is_terminal`, one line each if not.
@@ -167,7 +211,7 @@ pub(crate) fn render(diagnostics: &[Diagnostic], scan: &Scan, is_terminal: bool)
 }
 
 /// A diagnostic with texts of the document and names of files escaped.
-fn cleaned(one: &Diagnostic) -> Diagnostic {
+pub(crate) fn cleaned(one: &Diagnostic) -> Diagnostic {
     let place = |place: &Place| Place { file: clean(&place.file).into(), ..place.clone() };
     Diagnostic {
         path: clean(&one.path),

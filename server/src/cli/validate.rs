@@ -1,21 +1,29 @@
 //! `validate`: what the server would say of files, without a server.
+//!
+//! This file finds everything; [`report`] holds it and writes it for people and programs, [`strict`] makes errors of what is
+//! not as it should be, and [`junit`], [`github`] and [`sarif`] write it in the forms that CI systems read.
+
+mod github;
+mod junit;
+mod report;
+mod sarif;
+mod strict;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use serde_json::{Value, json};
 use xds_cache::{
-    GroupName, Groups, Layer, Node, Origin, Profile, Publisher, Resource, ResourceKey, ResourceType,
-    Revision, StatusBoard, layer,
+    GroupName, Groups, Node, Origin, Profile, Publisher, Resource, ResourceKey, ResourceType, Revision,
+    StatusBoard,
 };
 use xds_codec::document::Tree;
 use xds_codec::{Codec, Diagnostic, Effect, Limits, Place, ProfileFinding, Severity, Syntax};
 
-use crate::cli::offline::{FilesArgs, Offline, Unmet, is_terminal, render};
-use crate::cli::output::clean;
+use crate::cli::offline::{FilesArgs, Offline, nowhere};
 use crate::cli::{Failure, output};
 use crate::control::check;
 use crate::source::read::Scan;
+use report::Report;
 
 /// The flags of `validate`.
 #[derive(Clone, Debug, clap::Args)]
@@ -24,7 +32,8 @@ pub(crate) struct ValidateArgs {
     /// one kind of client refuses and the other may take is a warning too
     #[arg(long, value_enum, value_name = "CLIENT", default_value = "all")]
     target: Target,
-    /// Treat what is doubtful of references and groups as errors
+    /// Treat as errors what would be served otherwise than it was meant: references and groups that are doubtful, documents
+    /// that are not accepted or whose references are not resolved, policies that are not supported
     #[arg(long, env = "XDS_SERVER_STRICT", action = clap::ArgAction::SetTrue,
         value_parser = clap::builder::BoolishValueParser::new())]
     strict: bool,
@@ -74,15 +83,12 @@ enum Form {
     Text,
     /// One object
     Json,
-}
-
-/// What was found.
-struct Report {
-    diagnostics: Vec<Diagnostic>,
-    unmet: Vec<Unmet>,
-    n_files: usize,
-    n_resources: usize,
-    n_documents: usize,
+    /// JUnit XML: a test case for each file
+    Junit,
+    /// Workflow commands of GitHub Actions, which become annotations
+    Github,
+    /// SARIF 2.1.0, for code scanning
+    Sarif,
 }
 
 /// Exit code 0 if there is no error, 1 if there is one.
@@ -93,12 +99,19 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<(), Failure> {
     match args.output {
         Form::Json => output::print_json(&report.to_json())?,
         Form::Text => output::print(&report.to_text(&offline.scan))?,
+        Form::Junit => output::print(&junit::write(&report))?,
+        Form::Github => output::print(&github::write(&report))?,
+        Form::Sarif => output::print_json(&sarif::write(&report))?,
     }
     if n_errors == 0 { Ok(()) } else { Err(Failure::Silent) }
 }
 
 fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
     let mut diagnostics = std::mem::take(&mut offline.diagnostics);
+    let mut unmet = offline.unmet();
+    if args.strict {
+        strict::make_errors(&mut diagnostics, &mut unmet, &offline.translated.documents);
+    }
     diagnostics.extend(doubts(args, offline));
     let found = lint_profiles(args.target, offline);
     let found = place(found, args.target, &offline.scan, &offline.limits);
@@ -108,10 +121,12 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
         diagnostics.push(nothing_found(args));
     }
     diagnostics.sort_by(|a, b| a.place.cmp(&b.place));
+    let unexplained = strict::unexplained(&unmet, &diagnostics, &offline.translated.documents);
     Report {
         diagnostics,
-        unmet: offline.unmet(),
-        n_files: offline.scan.files.len(),
+        unmet,
+        unexplained,
+        files: offline.scan.files.keys().cloned().collect(),
         n_resources: offline.layer.n_resources(),
         n_documents: offline.translated.documents.len(),
     }
@@ -121,16 +136,10 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
 ///
 /// That a resource which is there has a fault is told already; that others name it, is no further one.
 fn doubts(args: &ValidateArgs, offline: &Offline) -> Vec<Diagnostic> {
-    let mut present = Layer::default();
-    let default = present.groups.entry(GroupName::default_group()).or_default();
-    let placeholder = |key: ResourceKey| {
-        let resource = Resource::plain(key.resource_type.clone(), &key.name, Vec::new());
-        (key, Arc::new(resource))
-    };
-    default.resources.extend(offline.state.unusable().into_iter().map(placeholder));
-    let groups = layer::merge(&offline.layer, &present, offline.generated());
+    let groups = offline.groups();
     let touched: BTreeSet<_> = groups.keys().collect();
-    let mut doubts = check::doubts(&BTreeMap::new(), &groups, &touched, &StatusBoard::new(), |_| true);
+    let mut doubts =
+        check::doubts(&BTreeMap::new(), &groups, &touched, &offline.unusable, &StatusBoard::new(), |_| true);
     if args.strict {
         doubts = check::as_errors(doubts);
     }
@@ -281,75 +290,7 @@ fn nothing_found(args: &ValidateArgs) -> Diagnostic {
     diagnostic(Severity::Error, "no-files", nowhere(), message)
 }
 
-fn nowhere() -> Place {
-    Place { file: "".into(), line: 0, column: 0 }
-}
-
 fn diagnostic(severity: Severity, code: &'static str, place: Place, message: String) -> Diagnostic {
     let (path, suggestion, related) = (String::new(), None, vec![]);
     Diagnostic { severity, code, place, path, message, suggestion, related, is_sensitive: false }
-}
-
-impl Report {
-    fn count(&self, severity: Severity) -> usize {
-        self.diagnostics.iter().filter(|one| one.severity == severity).count()
-    }
-
-    fn to_text(&self, scan: &Scan) -> String {
-        let mut text = render(&self.diagnostics, scan, is_terminal());
-        for Unmet { object, of, kind, status, reason, message } in &self.unmet {
-            let of = if of.is_empty() { String::new() } else { format!(" at {of}") };
-            let message = if message.is_empty() { String::new() } else { format!(": {message}") };
-            let line = format!("{object}{of}: {kind} is {status} ({reason}){message}");
-            text.push_str(&format!("{}\n", clean(&line)));
-        }
-        let (n_errors, n_warnings) = (self.count(Severity::Error), self.count(Severity::Warning));
-        let mut counts = vec![counted(self.n_files, "file"), counted(self.n_resources, "resource")];
-        if self.n_documents > 0 {
-            counts.push(counted(self.n_documents, "document"));
-        }
-        counts.extend([counted(n_errors, "error"), counted(n_warnings, "warning")]);
-        text.push_str(&format!("{}\n", counts.join(", ")));
-        text
-    }
-
-    fn to_json(&self) -> Value {
-        let place = |place: &Place| json!({"file": &*place.file, "line": place.line, "column": place.column});
-        let one = |one: &Diagnostic| {
-            json!({
-                "severity": one.severity.as_str(),
-                "code": one.code,
-                "file": &*one.place.file,
-                "line": one.place.line,
-                "column": one.place.column,
-                "path": one.path,
-                "message": one.message,
-                "suggestion": one.suggestion,
-                "related": one.related.iter().map(place).collect::<Vec<_>>(),
-            })
-        };
-        let unmet = |unmet: &Unmet| {
-            json!({
-                "object": unmet.object,
-                "of": unmet.of,
-                "type": unmet.kind,
-                "status": unmet.status,
-                "reason": unmet.reason,
-                "message": unmet.message,
-            })
-        };
-        json!({
-            "files": self.n_files,
-            "resources": self.n_resources,
-            "documents": self.n_documents,
-            "errors": self.count(Severity::Error),
-            "warnings": self.count(Severity::Warning),
-            "diagnostics": self.diagnostics.iter().map(one).collect::<Vec<_>>(),
-            "conditions": self.unmet.iter().map(unmet).collect::<Vec<_>>(),
-        })
-    }
-}
-
-fn counted(n: usize, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }

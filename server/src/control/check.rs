@@ -14,18 +14,19 @@ use super::candidate::warning;
 use super::walk::differing;
 
 /// What is doubtful about `after`: of the resources that `counts` takes in the `touched` groups, and what their change made
-/// doubtful elsewhere.
+/// doubtful elsewhere. A reference to what is `unusable` is none: that it is broken is reported where it stands.
 pub(crate) fn doubts(
     before: &Groups,
     after: &Groups,
     touched: &BTreeSet<&GroupName>,
+    unusable: &BTreeSet<ResourceKey>,
     board: &StatusBoard,
     counts: impl Fn(&Resource) -> bool,
 ) -> Vec<Diagnostic> {
     let mut doubts = Vec::new();
     for name in touched {
         if let Some(group) = after.get(*name) {
-            doubts.extend(dangling(after, group, |resource, _| counts(resource)));
+            doubts.extend(dangling(after, group, |resource, to| counts(resource) && !unusable.contains(to)));
             doubts.extend(conflicts(after, group, board));
         }
     }
@@ -44,7 +45,7 @@ pub(crate) fn doubts(
         for group in after.values() {
             let is_news = |resource: &Resource, to: &ResourceKey| {
                 let was_told = touched.contains(&group.definition.name) && counts(resource);
-                removed.contains(to) && !was_told
+                removed.contains(to) && !unusable.contains(to) && !was_told
             };
             doubts.extend(dangling(after, group, is_news));
         }
@@ -266,7 +267,7 @@ mod tests {
         let before = merge(&base, &Layer::default(), &generated);
         let told = |before: &Groups, after: &Groups, counts: bool| {
             let touched: BTreeSet<&GroupName> = after.keys().collect();
-            let doubts = doubts(before, after, &touched, &StatusBoard::new(), |_| counts);
+            let doubts = doubts(before, after, &touched, &BTreeSet::new(), &StatusBoard::new(), |_| counts);
             doubts.into_iter().map(|doubt| doubt.message).collect::<Vec<_>>()
         };
         let of_nobody =

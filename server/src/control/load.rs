@@ -78,7 +78,7 @@ impl Shared {
         asked: Asked,
     ) -> Result<ReloadOutcome, WriteError> {
         let _changing = self.changing.lock().await;
-        let FileLoad { layer, documents, files, is_complete } = load;
+        let FileLoad { layer, documents, files, unusable, is_complete } = load;
         let base = Base { layer: Arc::new(layer), documents: Arc::new(documents) };
         let n_errors = files.values().flat_map(|file| &file.diagnostics).filter(|d| d.is_error()).count();
         let before = self.state().world();
@@ -96,6 +96,7 @@ impl Shared {
             self.tell_nothing_served();
             return Ok(outcome);
         }
+        self.state().unusable = Arc::new(unusable);
         let served = self.serve(base.clone(), &files, &mut outcome).await;
         match served {
             Ok(true) if asked != Asked::ByNobody => {
@@ -400,10 +401,15 @@ impl Shared {
         documents::next(&self.parts.codec, &world.documents, said, &world.observed, SystemTime::now())
     }
 
+    /// The doubts of a load. With `--strict`, nothing may be served that names what is broken.
     fn doubts(&self, world: &World, step: &Step) -> Vec<Diagnostic> {
         let touched: BTreeSet<&GroupName> = step.base.groups.keys().chain(world.base.groups.keys()).collect();
         let is_of_file = |resource: &xds_cache::Resource| *resource.origin() != Origin::Api;
-        check::doubts(&world.groups, &step.groups, &touched, &self.parts.board, is_of_file)
+        let unusable = match self.options.strict {
+            true => Arc::default(),
+            false => Arc::clone(&self.state().unusable),
+        };
+        check::doubts(&world.groups, &step.groups, &touched, &unusable, &self.parts.board, is_of_file)
     }
 
     /// Notes the doubts of a load that are about no file in particular.

@@ -8,7 +8,7 @@ use xds_api::document::{DocumentState, GroupedDocuments};
 use xds_api::handle::{Event, FileStatus};
 use xds_api::rollouts::RolloutRecords;
 use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group, merge};
-use xds_cache::{GroupName, Groups, Layer, Publication, Revision};
+use xds_cache::{GroupName, Groups, Layer, Publication, ResourceKey, Revision};
 use xds_codec::Codec;
 use xds_routes::DocumentKey;
 use xds_store::{BlobHash, StoreError};
@@ -44,6 +44,8 @@ pub(crate) struct State {
     pub(crate) problems: BTreeMap<&'static str, String>,
     /// The watched files.
     pub(crate) files: Arc<BTreeMap<Arc<str>, FileStatus>>,
+    /// The resources that the last load defines and that are not served, because something is wrong with them.
+    pub(crate) unusable: Arc<BTreeSet<ResourceKey>>,
     /// Why a load is held back, if one is.
     pub(crate) held: Option<String>,
     /// The wave deployment that is under way.
@@ -102,6 +104,7 @@ impl State {
             unreadable: stored.unreadable,
             problems: BTreeMap::new(),
             files: Arc::default(),
+            unusable: Arc::default(),
             held: None,
             wave: None,
             ended: Ended::default(),

@@ -18,7 +18,7 @@ mod waves;
 mod weights;
 mod writes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -203,6 +203,7 @@ fn load_at(groups: &[(&str, &[(&str, &str)])], first_line: u32) -> FileLoad {
         layer,
         documents: BTreeMap::new(),
         files: BTreeMap::from([("routes/a.yaml".into(), status)]),
+        unusable: BTreeSet::new(),
         is_complete: true,
     }
 }

@@ -130,9 +130,10 @@ impl Shared {
         let Candidate { mut warnings, source, summary, is_whole, .. } = candidate;
         let groups = world.patched(&world.base, &patch, &documents);
         let touched: BTreeSet<_> = patch.keys().collect();
-        let doubts = check::doubts(&world.groups, &groups, &touched, &self.parts.board, |resource| {
-            *resource.origin() == Origin::Api
-        });
+        let doubts = {
+            let is_of_api = |resource: &xds_cache::Resource| *resource.origin() == Origin::Api;
+            check::doubts(&world.groups, &groups, &touched, &BTreeSet::new(), &self.parts.board, is_of_api)
+        };
         if self.options.strict && !doubts.is_empty() {
             return Err(WriteError::Invalid(check::as_errors(doubts)));
         }

@@ -102,7 +102,8 @@ pub fn load(
     let is_complete = previous.is_complete || is_clean || is_partial;
     let state = State { files, directories: assignment.directories, definitions, served, is_complete };
     let (layer, documents) = state.served();
-    let load = FileLoad { layer, documents, files: statuses, is_complete };
+    let unusable = state.unusable();
+    let load = FileLoad { layer, documents, files: statuses, unusable, is_complete };
     Loaded { state, load, holds_removals }
 }
 

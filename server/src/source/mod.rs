@@ -3,12 +3,12 @@
 //! [`walk`] finds the files, [`read`] reads them, [`load`] makes the next state of that and of the previous one, without I/O
 //! and without a clock, [`timing`] decides when to look, and [`watch`] drives them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xds_api::document::GroupedDocuments;
 use xds_api::handle::FileStatus;
-use xds_cache::Layer;
+use xds_cache::{Layer, ResourceKey};
 
 pub mod deadline;
 mod events;
@@ -28,6 +28,8 @@ pub struct FileLoad {
     pub documents: GroupedDocuments,
     /// The watched files by path, and besides them the roots and directories that cannot be read.
     pub files: BTreeMap<Arc<str>, FileStatus>,
+    /// The resources that files define and that are not in the layer, because something is wrong with them.
+    pub unusable: BTreeSet<ResourceKey>,
     /// Whether this may be served: false until the first load that is clean or has last good contents for what is not.
     pub is_complete: bool,
 }

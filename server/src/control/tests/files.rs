@@ -55,7 +55,7 @@ async fn pitfall_47_equal_files_are_no_revision_also_after_a_restart() {
     let changes =
         [("g/clusters/b".to_owned(), ChangeKind::Removed), ("g/clusters/c".to_owned(), ChangeKind::Added)];
     assert_eq!(
-        std::collections::BTreeSet::from_iter(entry.changes.iter().map(|c| &c.0)),
+        BTreeSet::from_iter(entry.changes.iter().map(|c| &c.0)),
         changes.iter().map(|c| &c.0).collect()
     );
     assert!(changes.iter().all(|change| entry.changes.contains(change)));

@@ -145,7 +145,7 @@ impl State {
 
     /// The resources that files define and that are not served, because something is wrong with them.
     #[must_use]
-    pub fn unusable(&self) -> BTreeSet<ResourceKey> {
+    pub(super) fn unusable(&self) -> BTreeSet<ResourceKey> {
         let served: BTreeSet<&Key> = self.served.keys().map(|id| &id.key).collect();
         let defined = self.files.values().flat_map(|file| file.parsed.keys());
         let unusable = defined.filter(|key| !served.contains(key));

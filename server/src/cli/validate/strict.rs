@@ -1,0 +1,112 @@
+//! Conditions and the diagnostics that explain them; with `--strict`, errors of both.
+//!
+//! Most conditions that are not as they should be come with a warning at the field that is to blame. The error takes the place of
+//! that warning, and names the object and the condition; without one it stands where the document begins.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use xds_codec::{Diagnostic, Place, Severity};
+use xds_routes::Documents;
+
+use crate::cli::offline::Unmet;
+
+/// Diagnostics by their places, and where documents begin.
+struct Placed<'d> {
+    diagnostics: BTreeMap<&'d Place, Vec<(usize, &'d Diagnostic)>>,
+    begins: BTreeSet<&'d Place>,
+}
+
+impl<'d> Placed<'d> {
+    fn new(diagnostics: &'d [Diagnostic], documents: &'d Documents) -> Self {
+        let mut by_place: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (at, one) in diagnostics.iter().enumerate() {
+            by_place.entry(&one.place).or_default().push((at, one));
+        }
+        let begins = documents.values().map(|placed| &placed.document.place).collect();
+        Self { diagnostics: by_place, begins }
+    }
+
+    /// The diagnostics within the document of a condition that say the same.
+    fn that_say<'s>(
+        &'s self,
+        unmet: &'s Unmet,
+    ) -> impl Iterator<Item = (usize, &'d Diagnostic)> + use<'s, 'd> {
+        let next = self.begins.range::<&Place, _>(&unmet.place..).nth(1);
+        let of_document =
+            self.diagnostics.range::<&Place, _>(&unmet.place..).take_while(move |(place, _)| {
+                place.file == unmet.place.file && next.is_none_or(|next| *place < next)
+            });
+        of_document.flat_map(|(_, found)| found).copied().filter(|(_, one)| {
+            let (condition, found) = (&unmet.message, &one.message);
+            !condition.is_empty() && (found.contains(condition) || condition.contains(found))
+        })
+    }
+}
+
+/// Leaves out the conditions of which a diagnostic says the same.
+pub(super) fn unexplained(unmet: &[Unmet], diagnostics: &[Diagnostic], documents: &Documents) -> Vec<Unmet> {
+    let placed = Placed::new(diagnostics, documents);
+    unmet.iter().filter(|one| placed.that_say(one).next().is_none()).cloned().collect()
+}
+
+/// Turns conditions into errors, in place of the warnings that say the same; the notes among the conditions stay. Policies that
+/// are not supported become errors where they stand.
+pub(super) fn make_errors(diagnostics: &mut Vec<Diagnostic>, unmet: &mut Vec<Unmet>, documents: &Documents) {
+    let placed = Placed::new(diagnostics, documents);
+    let mut errors = Vec::new();
+    // By warning: a reference that fails is the same fault at every parent.
+    let mut told: BTreeMap<usize, BTreeSet<(&str, &str)>> = BTreeMap::new();
+    for one in unmet.extract_if(.., |one| is_error(one)) {
+        let mut is_said = false;
+        for (at, warning) in placed.that_say(&one).filter(|(_, found)| found.severity == Severity::Warning) {
+            is_said = true;
+            if !told.entry(at).or_default().insert((one.kind, one.reason)) {
+                continue;
+            }
+            let message = [&one.message, &warning.message].into_iter().min_by_key(|text| text.len());
+            let said = Unmet { message: message.cloned().unwrap_or_default(), ..one.clone() };
+            let message = said.to_string();
+            errors.push(Diagnostic { severity: Severity::Error, message, ..warning.clone() });
+        }
+        if !is_said {
+            errors.push(error_of(&one));
+        }
+    }
+    let mut at = 0..;
+    diagnostics.retain(|_| at.next().is_none_or(|at| !told.contains_key(&at)));
+    for policy in diagnostics.iter_mut().filter(|one| one.code == UNSUPPORTED_POLICY) {
+        policy.severity = Severity::Error;
+    }
+    diagnostics.extend(errors);
+}
+
+/// The code of the warning at a policy that is not supported.
+const UNSUPPORTED_POLICY: &str = "unsupported-policy";
+
+/// Whether a condition says that something is served otherwise than it was meant. Envoys that do not listen are told by the
+/// conditions that cause it, unsupported policies where they stand, and gRPC clients may never ask for what they cannot have.
+fn is_error(unmet: &Unmet) -> bool {
+    match unmet.kind {
+        "Accepted" | "ResolvedRefs" => true,
+        "PartiallyInvalid" => unmet.of != "gRPC clients",
+        _ => false,
+    }
+}
+
+fn error_of(unmet: &Unmet) -> Diagnostic {
+    let code = match unmet.kind {
+        "Accepted" => "not-accepted",
+        "ResolvedRefs" => "unresolved-reference",
+        _ => "partially-invalid",
+    };
+    Diagnostic {
+        severity: Severity::Error,
+        code,
+        place: unmet.place.clone(),
+        path: String::new(),
+        message: unmet.to_string(),
+        suggestion: None,
+        related: Vec::new(),
+        is_sensitive: false,
+    }
+}
