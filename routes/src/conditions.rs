@@ -65,6 +65,10 @@ pub struct Condition {
     pub message: String,
 }
 
+/// The condition of an object that a policy targets which is not supported here: it is `False`, and the object is served without
+/// the policy. The prefix is that of whoever sets the condition, as [GEP-713](https://gateway-api.sigs.k8s.io/geps/gep-713/) asks.
+pub const POLICY_AFFECTED: &str = "xds-server.io/PolicyAffected";
+
 /// Whether a condition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Truth {

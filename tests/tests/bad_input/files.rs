@@ -16,7 +16,7 @@ use xds_tests::server::{Server, Setup};
 use xds_tests::wait::PATIENCE;
 
 /// What becomes of a file, and what is said of it.
-struct Case {
+pub(crate) struct Case {
     file: &'static str,
     breaks: fn(&Path) -> Result<()>,
     code: &'static str,
@@ -25,7 +25,16 @@ struct Case {
     suggestion: Option<&'static str>,
 }
 
-const CASES: [Case; 13] = [
+impl Case {
+    /// Writes the file as something good, and breaks it.
+    pub(crate) fn write(&self, dir: &Path) -> Result<()> {
+        let file = dir.join(self.file);
+        fs::write(&file, resources(&[plain_cluster(name_of(self), 1)]).to_string())?;
+        (self.breaks)(&file)
+    }
+}
+
+pub(crate) const CASES: [Case; 13] = [
     Case {
         file: "malformed.yaml",
         breaks: |file| Ok(fs::write(file, "resources:\n- name: [\n")?),

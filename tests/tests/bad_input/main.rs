@@ -3,7 +3,9 @@
 mod clients;
 mod data_dir;
 mod files;
+mod forms;
 mod http;
 mod messages;
 mod secrets;
 mod typos;
+mod verdicts;

@@ -92,6 +92,11 @@ impl Typo {
     }
 }
 
+/// The file and the text of each typo.
+pub(crate) fn texts() -> impl Iterator<Item = (&'static str, String)> {
+    TYPOS.iter().map(|typo| (typo.file, typo.text()))
+}
+
 async fn snapshot(server: &Server) -> Result<String> {
     Ok(server.get_json("/v1/groups/default/snapshot").await?["resources"].to_string())
 }
