@@ -31,6 +31,8 @@ pub struct Placed {
     pub group: GroupName,
     /// How often its content has changed, from 1.
     pub generation: u64,
+    /// Of a Service: whether a TrafficSplit names it as its root, or once did. Envoys that listen for it go on to do so.
+    pub was_split: bool,
 }
 
 /// How documents are translated.

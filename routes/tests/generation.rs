@@ -27,7 +27,8 @@ fn documents(text: &str) -> Documents {
         };
         for object in objects {
             let (document, _) = object.outcome.unwrap();
-            let placed = Placed { document, group: GroupName::default_group(), generation: 1 };
+            let placed =
+                Placed { document, group: GroupName::default_group(), generation: 1, was_split: false };
             documents.insert(object.key, placed);
         }
     }

@@ -123,7 +123,7 @@ impl ReadDocuments {
                             let group = GroupName::default_group();
                             match self.documents.entry(object.key) {
                                 Entry::Vacant(entry) => {
-                                    entry.insert(Placed { document, group, generation: 1 });
+                                    entry.insert(Placed { document, group, generation: 1, was_split: false });
                                 }
                                 Entry::Occupied(entry) => {
                                     let message = format!("{} is there twice", entry.key());

@@ -48,7 +48,6 @@ pub(crate) fn mesh<'d>(
     let mut requests: Vec<Request<'_>> =
         routes.iter().flat_map(|route| requests_of_route(lookup, route)).collect();
     admit(&mut requests, documents, told.ledger);
-    let Told { statuses, diagnostics, .. } = told;
     let mut claims = Claims::new();
     for request in &requests {
         for place in request.places.iter().flatten() {
@@ -63,10 +62,12 @@ pub(crate) fn mesh<'d>(
     for (_, placed) in of_kinds(documents, Kind::Service..=Kind::Service) {
         for place in places_of_service(placed) {
             let key = &placed.document.key;
-            claims.entry(place).or_default().entry(key).or_insert(Claim::Own(&placed.document));
+            claims.entry(place).or_default().entry(key).or_insert(Claim::Own(placed));
         }
     }
     let lost = settle(&mut claims, options);
+    let Told { statuses, diagnostics, .. } = told;
+    report_once_split(&claims, diagnostics);
     for request in &requests {
         report_route(request, &lost, statuses, diagnostics);
     }
@@ -77,6 +78,7 @@ pub(crate) fn mesh<'d>(
     for split in &splits {
         report_split(split, &lost, statuses, diagnostics);
     }
+    report_uncounted(documents, &splits, diagnostics);
     let consumers = Consumers::of(&requests);
     let borrowed = consumers.borrow(&mut claims);
     services(lookup, claims, &consumers, &borrowed)
@@ -105,7 +107,7 @@ struct MeshRoute<'d> {
 enum Claim<'p> {
     Route(&'p MeshRoute<'p>),
     Split(&'p PlannedSplit<'p>),
-    Own(&'p Document),
+    Own(&'p Placed),
 }
 
 /// The kinds that exclude each other; the first wins.
@@ -145,7 +147,7 @@ impl<'p> Claim<'p> {
         match self {
             Self::Route(route) => route.document,
             Self::Split(split) => split.document,
-            Self::Own(document) => document,
+            Self::Own(placed) => &placed.document,
         }
     }
 
@@ -336,6 +338,40 @@ fn report_split(
     statuses.object(&document.key, resolved_refs(&split.problems));
 }
 
+/// Tells Gateways' routes whose backend is the root of a split that the split is not for them.
+fn report_uncounted(documents: &Documents, splits: &[PlannedSplit<'_>], diagnostics: &mut Vec<Diagnostic>) {
+    let accepted = splits.iter().filter(|split| split.fault.is_none());
+    let roots: BTreeMap<&DocumentKey, &DocumentKey> =
+        accepted.filter_map(|split| Some((&split.root?.key, &split.document.key))).collect();
+    if roots.is_empty() {
+        return;
+    }
+    for (_, placed) in of_kinds(documents, ROUTES) {
+        let Spec::Route(route) = &placed.document.spec else { continue };
+        if route.parents.iter().all(ParentRef::is_service) {
+            continue;
+        }
+        for backend in route.rules.iter().flat_map(|rule| &rule.backends) {
+            let object = &backend.object;
+            if !Kind::Service.is_named(&object.group, &object.kind) {
+                continue;
+            }
+            let (namespace, name) = (object.namespace.as_str().into(), object.name.as_str().into());
+            let Some(split) = roots.get(&DocumentKey { kind: Kind::Service, namespace, name }) else {
+                continue;
+            };
+            let message = format!(
+                "{split} does not count for requests that come through a Gateway: they go to the endpoints of the Service \
+                 {}/{} itself; write the weights into this route, as its `backendRefs`",
+                object.namespace, object.name
+            );
+            let warning =
+                placed.document.diagnostic(Severity::Warning, "split-not-counted", &object.spot, message);
+            diagnostics.push(warning);
+        }
+    }
+}
+
 /// Whether an object got any of the ports that it wants, with a message about those that it did not get; else why not.
 fn accepted(
     document: &Document,
@@ -398,8 +434,33 @@ fn services<'p>(
 fn is_asked_for(claims: &BTreeMap<&DocumentKey, Claim<'_>>) -> bool {
     claims.values().any(|claim| match claim {
         Claim::Route(_) | Claim::Split(_) => true,
-        Claim::Own(document) => document.meta.annotation(MESH_ANNOTATION) == Some("true"),
+        Claim::Own(placed) => match placed.document.meta.annotation(MESH_ANNOTATION) {
+            Some(said) => said == "true",
+            None => placed.was_split,
+        },
     })
+}
+
+/// Tells that Envoys listen for a Service of which no document says so any more.
+fn report_once_split(claims: &Claims<'_>, diagnostics: &mut Vec<Diagnostic>) {
+    let mut last = None;
+    for claims in claims.values() {
+        let mut alone = claims.values().filter_map(|claim| match claim {
+            Claim::Own(placed) => Some(*placed),
+            Claim::Route(_) | Claim::Split(_) => None,
+        });
+        let Some(placed) = alone.next().filter(|_| claims.len() == 1) else { continue };
+        let document = &placed.document;
+        let is_told = last.replace(&document.key) == Some(&document.key);
+        if !placed.was_split || is_told || document.meta.annotation(MESH_ANNOTATION).is_some() {
+            continue;
+        }
+        let message = format!(
+            "Envoys go on listening for this Service because a TrafficSplit named it once; to have that written down, give it the \
+             annotation {MESH_ANNOTATION}: \"true\", or \"false\" to end it"
+        );
+        diagnostics.push(document.diagnostic(Severity::Info, "once-split", &Spot::default(), message));
+    }
 }
 
 /// The namespaces of the Services of each name in a group, and of those among them that documents ask for.
@@ -462,7 +523,7 @@ fn routes(
                     let of_port = split.ports.iter().filter(|(number, _)| *number == port);
                     routes.extend(of_port.flat_map(|(_, routes)| routes).cloned());
                 }
-                Claim::Own(document) => routes.extend(route_to_itself(lookup, document, own)),
+                Claim::Own(placed) => routes.extend(route_to_itself(lookup, &placed.document, own)),
             }
         }
         ranked.sort_by(|(one, _), (other, _)| one.cmp(other));

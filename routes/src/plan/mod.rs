@@ -48,6 +48,7 @@ pub use parts::{
     MeshService, Mirror, Plan, PlannedRoute, Port, Protocol, RouteId, Session, Target, TlsSecret,
     TlsTermination, UpstreamTls, VirtualHost, Weighted,
 };
+pub use split::split_roots;
 pub(crate) use statuses::Statuses;
 
 /// The plans of all groups, and what was found out on the way.

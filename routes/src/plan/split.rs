@@ -1,6 +1,6 @@
 //! TrafficSplits of SMI (§3.2, §3.3): the requests to one Service, shared between several.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use xds_cache::GroupName;
 use xds_codec::{Diagnostic, Severity};
@@ -11,7 +11,9 @@ use super::parts::{Action, Backend, PlannedRoute, RouteId, Target, Weighted};
 use super::precedence::Seniority;
 use super::statuses::{Fault, code_of};
 use super::{split_matches, weights};
-use crate::model::{Document, Kind, Match, PathMatch, Service, ServicePort, Spec, Spot, TrafficSplit};
+use crate::model::{
+    Document, DocumentKey, Kind, Match, PathMatch, Service, ServicePort, Spec, Spot, TrafficSplit,
+};
 
 /// What one split comes to.
 pub(super) struct PlannedSplit<'d> {
@@ -72,6 +74,18 @@ fn roots<'d>(lookup: &Lookup<'d>) -> Roots<'d> {
         }
     }
     roots
+}
+
+/// The Services that TrafficSplits name as their roots, whether they are there or not.
+#[must_use]
+pub fn split_roots<'d>(documents: impl Iterator<Item = &'d Document>) -> BTreeSet<DocumentKey> {
+    let root = |document: &Document| {
+        let Spec::TrafficSplit(split) = &document.spec else { return None };
+        let namespace = &document.key.namespace;
+        let name = name_in(&split.service, namespace).ok()?;
+        Some(DocumentKey { kind: Kind::Service, namespace: namespace.clone(), name: name.into() })
+    };
+    documents.filter_map(root).collect()
 }
 
 /// Plans one split.

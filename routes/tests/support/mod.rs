@@ -53,7 +53,7 @@ impl Reading {
                         Ok((document, warnings)) => {
                             self.diagnostics.extend(warnings);
                             let group = GroupName::default_group();
-                            let placed = Placed { document, group, generation: 1 };
+                            let placed = Placed { document, group, generation: 1, was_split: false };
                             self.documents.insert(object.key, placed);
                         }
                         Err(diagnostics) => self.diagnostics.extend(diagnostics),

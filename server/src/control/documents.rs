@@ -15,7 +15,8 @@ use xds_cache::{Generated, GroupName};
 use xds_codec::{Codec, Diagnostic, Severity, Tree};
 use xds_routes::conditions::Truth;
 use xds_routes::{
-    Conditions, Document, DocumentKey, Documents, Placed, ReadOutcome, UnknownFields, translate_while,
+    Conditions, Document, DocumentKey, Documents, Placed, ReadOutcome, UnknownFields, split_roots,
+    translate_while,
 };
 
 use super::key::{StoreKey, resource_name};
@@ -88,12 +89,16 @@ fn effective(
     observed: &Observed,
 ) -> Documents {
     let of_files = files.iter().filter(|(key, _)| !owned.contains_key(*key));
+    let roots = split_roots(of_files.clone().chain(owned).map(|(_, grouped)| &*grouped.document));
     let place = |(key, GroupedDocument { document, group }): (&DocumentKey, &GroupedDocument)| {
         let generation = match before.get(key) {
             Some(placed) if placed.document.source == document.source => placed.generation,
             before => observed.generation(document, before.map(|placed| placed.generation)),
         };
-        (key.clone(), Placed { document: Arc::clone(document), group: group.clone(), generation })
+        let was_split = roots.contains(key)
+            || before.get(key).is_some_and(|placed| placed.was_split)
+            || observed.was_split(key);
+        (key.clone(), Placed { document: Arc::clone(document), group: group.clone(), generation, was_split })
     };
     of_files.chain(owned).map(place).collect()
 }
@@ -103,6 +108,7 @@ fn is_same(a: &Documents, b: &Documents) -> bool {
     let is_same = |a: &Placed, b: &Placed| {
         a.group == b.group
             && a.generation == b.generation
+            && a.was_split == b.was_split
             && (Arc::ptr_eq(&a.document, &b.document) || a.document == b.document)
     };
     a.len() == b.len() && a.iter().zip(b).all(|((key, a), (other, b))| key == other && is_same(a, b))

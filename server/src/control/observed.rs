@@ -1,7 +1,7 @@
 //! What is remembered of documents beyond a restart: how often each has changed, and since when its conditions have their status.
 //!
 //! It is stored with the revisions that change documents, makes none of its own, and is no part of the history: losing it makes
-//! documents look younger, and nothing else.
+//! documents look younger, and ends listeners that only a TrafficSplit of the past keeps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -32,6 +32,9 @@ struct Record {
     hash: String,
     generation: u64,
     since: Vec<Since>,
+    /// See [`Placed::was_split`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    was_split: bool,
 }
 
 /// Since when a condition has its status.
@@ -83,6 +86,11 @@ impl Observed {
         }
     }
 
+    /// Whether a TrafficSplit named this Service once.
+    pub(crate) fn was_split(&self, key: &DocumentKey) -> bool {
+        self.documents.get(key).is_some_and(|record| record.was_split)
+    }
+
     /// Since when a condition has its present status; `None` if it had another one, or nothing is known.
     pub(crate) fn since(&self, id: &ConditionId, status: Truth) -> Option<SystemTime> {
         let record = self.documents.get(&id.object)?;
@@ -121,7 +129,9 @@ impl Since {
 
 /// What has to be stored along with a change from `before` to `after`.
 pub(crate) fn plan(before: &Translated, after: &Translated) -> Plan {
-    let is_same = |before: &Placed, after: &Placed| before.generation == after.generation;
+    let is_same = |before: &Placed, after: &Placed| {
+        (before.generation, before.was_split) == (after.generation, after.was_split)
+    };
     let documents = differing(&before.documents, &after.documents, is_same);
     let conditions = differing(&before.since, &after.since, |before, after| before == after);
     let changed: BTreeSet<&DocumentKey> =
@@ -156,8 +166,13 @@ fn record(translated: &Translated, key: &DocumentKey) -> Option<Bytes> {
         let id = ConditionId { object: key.clone(), part, kind: condition.kind };
         translated.since.get(&id).map(|(status, at)| Since::new(&id, *status, *at))
     });
-    let record =
-        Record { hash: hash_of(&placed.document), generation: placed.generation, since: since.collect() };
+    let Placed { document, generation, was_split, .. } = placed;
+    let record = Record {
+        hash: hash_of(document),
+        generation: *generation,
+        since: since.collect(),
+        was_split: *was_split,
+    };
     serde_json::to_vec(&record).ok().map(Bytes::from)
 }
 

@@ -36,9 +36,9 @@ fn get() -> Ask {
 
 #[tokio::test]
 async fn weights_split_the_root_service_and_its_deletion_gives_it_back() -> Result<()> {
-    let world = world().await?;
+    let mut world = world().await?;
     world.write("split.yaml", &split(90, 10, ""))?;
-    let _envoy = world.envoy(Variant::Delta).await?;
+    let envoy = world.envoy(Variant::Delta).await?;
     world.expect("web", &get(), Told::ensure_ok).await?;
     let mut n_v2 = 0;
     for _ in 0..500 {
@@ -53,7 +53,21 @@ async fn weights_split_the_root_service_and_its_deletion_gives_it_back() -> Resu
     }
     world.write("split.yaml", &split(0, 1, ""))?;
     world.expect_from("web", &get(), "website-v2").await?;
-    Ok(())
+
+    world.config.remove("split.yaml")?;
+    world.expect_from("web", &get(), "website").await?;
+    let notes = async |world: &World| -> Result<bool> {
+        let files = world.server.get_json("/v1/status/files").await?;
+        Ok(files.to_string().contains("once-split"))
+    };
+    ensure!(notes(&world).await?);
+    // Another Envoy after a restart of the server finds it as well.
+    world.server.restart().await?;
+    world.server.wait_ready().await?;
+    ensure!(notes(&world).await?);
+    drop(envoy);
+    let _envoy = world.envoy(Variant::Sotw).await?;
+    world.expect_from("web", &get(), "website").await.map(drop)
 }
 
 #[tokio::test]

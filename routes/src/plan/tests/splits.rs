@@ -1,11 +1,13 @@
 //! TrafficSplits: the cases of the specification (§3.4), and what it leaves open (§3.3).
 
+use std::sync::Arc;
+
 use super::backends_support::{service, shown, slice};
-use super::support::{created, document, documents, grpc, in_groups, rule};
+use super::support::{created, document, documents, gateway, grpc, http, in_groups, reference, rule, web};
 use crate::conditions::Conditions;
 use crate::model::{
-    Document, GroupMatch, HeaderMatch, HeaderValue, HttpRouteGroup, Kind, Match, PathMatch, Spec,
-    SplitBackend, Spot, TrafficSplit,
+    BackendRef, Document, GroupMatch, HeaderMatch, HeaderValue, HttpRouteGroup, Kind, Match, ObjectRef,
+    PathMatch, Spec, SplitBackend, Spot, TrafficSplit,
 };
 use crate::plan::{Action, PlannedRoute};
 use crate::plan::{Discovery, MeshService, Plan, Protocol, Target, plan};
@@ -438,4 +440,45 @@ fn every_target_has_a_cluster() {
             }
         }
     }
+}
+
+#[test]
+fn envoys_go_on_listening_for_what_was_split_once() {
+    let once = |annotation: Option<&str>| {
+        let mut documents = documents(website());
+        for placed in documents.values_mut().filter(|placed| &*placed.document.key.name == "website") {
+            placed.was_split = true;
+            let annotations = annotation.map(|said| ("xds-server.io/mesh".to_owned(), said.to_owned()));
+            Arc::make_mut(&mut placed.document).meta.annotations = annotations.into_iter().collect();
+        }
+        outcome_with(&documents, &Options::default())
+    };
+    for (annotation, is_implicit, is_told) in
+        [(None, false, true), (Some("true"), false, false), (Some("false"), true, false)]
+    {
+        let found = once(annotation);
+        assert_eq!(found.routes("website", 80), ["/ -> d/website/80*1"], "{annotation:?}");
+        assert_eq!(found.service("website", 80).is_implicit, is_implicit, "{annotation:?}");
+        assert_eq!(found.has("once-split", "TrafficSplit"), is_told, "{annotation:?}");
+        assert!(found.service("website-v1", 80).is_implicit);
+    }
+}
+
+#[test]
+fn a_split_says_that_it_does_not_count_for_gateways() {
+    let behind = |parents: &str, backend: &str| {
+        let mut rule = rule(vec![Match::of_path(&Spot::default(), PathMatch::Any)]);
+        rule.backends = vec![BackendRef {
+            object: ObjectRef { port: Some(80), ..reference(Kind::Service, backend) },
+            weight: 1,
+            filters: Vec::new(),
+        }];
+        let split = split("d/canary", "website", "website-v1*90 website-v2*10", &[]);
+        let gateway = gateway("d/edge", vec![http("web", 8080, "")]);
+        outcome(with(website(), [split, gateway, web("d/route", parents, "", vec![rule])]))
+    };
+    let is_told = |found: &Outcome| found.has("split-not-counted", "TrafficSplit d/canary does not count");
+    assert!(is_told(&behind("d/edge", "d/website")));
+    assert!(!is_told(&behind("d/edge", "d/website-v1")), "it is no root");
+    assert!(!is_told(&behind("Service=d/website-v2", "d/website")), "a route of the mesh says what it wants");
 }
