@@ -4,12 +4,18 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use http::Method;
 use serde_json::Value;
 
 use crate::cli::Failure;
 use crate::cli::output::clean;
 
+mod acks;
+mod apply;
 mod conditions;
+mod documents;
+mod events;
+mod groups;
 mod health;
 mod history;
 mod in_waves;
@@ -17,18 +23,30 @@ mod loads;
 mod nodes;
 mod outcome;
 mod phases;
+mod reload;
+mod resources;
 mod rollout;
+mod snapshot;
 mod status;
 mod watch;
 mod waves;
 mod weights;
+mod writes;
 
+pub(crate) use acks::{AcksArgs, acks};
+pub(crate) use apply::{ApplyArgs, apply};
 pub(crate) use conditions::{ConditionsArgs, conditions};
+pub(crate) use documents::{DeleteArgs, DocumentsArgs, delete, documents};
+pub(crate) use events::{EventsArgs, events};
+pub(crate) use groups::{GroupsArgs, groups};
 pub(crate) use health::{HealthArgs, health};
 pub(crate) use history::{HistoryArgs, RollbackArgs, history, rollback};
 pub(crate) use loads::{LoadsArgs, loads};
 pub(crate) use nodes::{NodesArgs, nodes};
+pub(crate) use reload::{ReloadArgs, reload};
+pub(crate) use resources::{ResourcesArgs, resources};
 pub(crate) use rollout::{RolloutArgs, rollout};
+pub(crate) use snapshot::{SnapshotArgs, snapshot};
 pub(crate) use status::{StatusArgs, status};
 pub(crate) use waves::{WavesArgs, waves};
 pub(crate) use weights::{WeightsArgs, weights};
@@ -65,11 +83,11 @@ pub(crate) struct Answer {
 impl AdminArgs {
     /// Reads the token, if there is one. Connects at the first request only.
     pub(crate) fn connect(&self) -> Result<Admin, Failure> {
-        self.connect_within(TIMEOUT)
+        self.connect_for(Some(TIMEOUT))
     }
 
-    /// As [`connect`](Self::connect), with a time limit for each request.
-    fn connect_within(&self, limit: Duration) -> Result<Admin, Failure> {
+    /// The same, for requests that may take as long as this; `None` is for ever.
+    pub(crate) fn connect_for(&self, limit: Option<Duration>) -> Result<Admin, Failure> {
         let url = self.admin.trim_end_matches('/');
         if url.starts_with("https://") {
             return Err(Failure::Usage(format!("--admin {url}: the admin API is served by plain http")));
@@ -86,8 +104,8 @@ impl AdminArgs {
             .http_status_as_error(false)
             .max_redirects(0)
             .proxy(None)
-            .timeout_connect(Some(CONNECT_TIMEOUT.min(limit)))
-            .timeout_global(Some(limit));
+            .timeout_connect(Some(limit.map_or(CONNECT_TIMEOUT, |limit| CONNECT_TIMEOUT.min(limit))))
+            .timeout_global(limit);
         Ok(Admin { url, token, agent: config.build().into() })
     }
 }
@@ -109,34 +127,49 @@ impl Admin {
 
     /// Sends a body, and demands success.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
-        let mut request = self.agent.post(format!("{}{path}", self.url));
+        self.send(Method::POST, path, &[], Some((JSON, body.to_string().into_bytes())))?.success()
+    }
+
+    /// Asks for anything, with further headers and a body of a media type, and takes every answer.
+    pub(crate) fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<(&str, Vec<u8>)>,
+    ) -> Result<Answer, Failure> {
+        let mut request = http::Request::builder().method(method).uri(format!("{}{path}", self.url));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        self.read(request.send_json(body))?.success()
+        let answer = match body {
+            Some((media_type, bytes)) => {
+                request.header("content-type", media_type).body(bytes).map(|request| self.agent.run(request))
+            }
+            None => request.body(()).map(|request| self.agent.run(request)),
+        };
+        self.read(answer.unwrap_or_else(|error| Err(ureq::Error::Http(error))))
     }
 
-    /// Changes the weights of a rule, or takes their override back if there is no body, and demands success.
-    pub(crate) fn change_weights(&self, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
-        let url = format!("{}{path}", self.url);
-        let authorization = self.token.as_ref().map(|token| format!("Bearer {token}"));
-        let answer = match body {
-            Some(body) => {
-                let mut request = self.agent.patch(url).header("if-match", "*");
-                if let Some(authorization) = authorization {
-                    request = request.header("authorization", authorization);
-                }
-                request.send_json(body)
-            }
-            None => {
-                let mut request = self.agent.delete(url).header("if-match", "*");
-                if let Some(authorization) = authorization {
-                    request = request.header("authorization", authorization);
-                }
-                request.call()
-            }
-        };
-        self.read(answer)?.success()
+    /// Opens a stream that goes on until the server or the reader ends it; after an event with an id, if one is given.
+    pub(crate) fn open(&self, path: &str, last: Option<&str>) -> Result<impl std::io::Read + use<>, Failure> {
+        let mut request = self.agent.get(format!("{}{path}", self.url));
+        if let Some(last) = last {
+            request = request.header("last-event-id", last);
+        }
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        match request.call() {
+            Ok(answer) if answer.status().is_success() => Ok(answer.into_body().into_reader()),
+            answer => match self.read(answer)?.success() {
+                Ok(_) => Err(Failure::Failed(format!("{path} is no stream"))),
+                Err(failure) => Err(failure),
+            },
+        }
     }
 
     fn read(&self, answer: Result<http::Response<ureq::Body>, ureq::Error>) -> Result<Answer, Failure> {
@@ -159,7 +192,7 @@ impl Admin {
 }
 
 impl Answer {
-    fn success(self) -> Result<Value, Failure> {
+    pub(crate) fn success(self) -> Result<Value, Failure> {
         if (200..300).contains(&self.status) {
             return Ok(self.body);
         }
@@ -189,7 +222,11 @@ fn describe_problem(status: u16, body: &Value) -> String {
             })
         });
         message.push_str("\n  ");
-        message.push_str(&place.map(|place| format!("{place}: ")).unwrap_or_default());
+        // Of a body of many lines the pointer does not find the place.
+        let line = text(error, "file").is_none().then(|| apply::line_of(error)).flatten();
+        for place in line.into_iter().chain(place) {
+            message.push_str(&format!("{place}: "));
+        }
         message.push_str(&text(error, "detail").unwrap_or_default());
         if let Some(suggestion) = text(error, "suggestion") {
             message.push_str(&format!("; did you mean `{suggestion}`?"));
@@ -211,6 +248,8 @@ fn segment(text: &str) -> String {
     encoded
 }
 
+/// The media type of JSON.
+const JSON: &str = "application/json";
 /// The server is near: on this host or in this network.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A reload waits for removals to settle; everything else is answered at once.

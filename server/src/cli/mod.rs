@@ -49,16 +49,34 @@ enum Command {
     Translate(Box<translate::TranslateArgs>),
     /// Show what a node would receive, as an xDS client
     Get(get::GetArgs),
+    /// Show what the clients of a group or a node are served, and where it comes from
+    Snapshot(admin::SnapshotArgs),
     /// Show whether the server is ready, its files and route documents, and how its clients are
     Status(admin::StatusArgs),
     /// Ask whether the server is ready, for health checks of containers
     Health(admin::HealthArgs),
     /// List what became of route documents: the conditions of every object
     Conditions(admin::ConditionsArgs),
+    /// Create or replace route documents that the API owns, over those of files
+    Apply(Box<admin::ApplyArgs>),
+    /// Delete a route document that the API owns
+    Delete(Box<admin::DeleteArgs>),
+    /// List the route documents of files and API, or show one
+    Documents(admin::DocumentsArgs),
+    /// List, show, put or delete node groups
+    Groups(Box<admin::GroupsArgs>),
+    /// List, show, put or delete resources that the API owns
+    Resources(Box<admin::ResourcesArgs>),
+    /// Have the server read its files again
+    Reload(admin::ReloadArgs),
     /// Show how the requests of rules are shared between backends, or change that
     Weights(Box<admin::WeightsArgs>),
     /// List the connected clients, or show one
     Nodes(admin::NodesArgs),
+    /// Show who has accepted a change
+    Acks(admin::AcksArgs),
+    /// Show what happens on the server, as it happens
+    Events(admin::EventsArgs),
     /// Show what clients report of the requests that they send
     Loads(admin::LoadsArgs),
     /// List what changed, or show one revision
@@ -66,7 +84,7 @@ enum Command {
     /// Move traffic from one backend to another by steps
     Rollout(admin::RolloutArgs),
     /// Make what the API owns what it was at a revision
-    Rollback(admin::RollbackArgs),
+    Rollback(Box<admin::RollbackArgs>),
     /// List wave deployments, watch one, or pause, resume, promote or abort it
     Waves(admin::WavesArgs),
     /// Export or import the stored changes, or make a damaged data directory usable again
@@ -130,6 +148,15 @@ fn execute(command: Command) -> Result<(), Failure> {
     match command {
         Command::Serve(args) => serve(*args),
         Command::Bootstrap(args) => bootstrap::run(&args),
+        Command::Acks(args) => admin::acks(&args),
+        Command::Apply(args) => admin::apply(&args),
+        Command::Delete(args) => admin::delete(&args),
+        Command::Documents(args) => admin::documents(&args),
+        Command::Events(args) => admin::events(&args),
+        Command::Groups(args) => admin::groups(&args),
+        Command::Reload(args) => admin::reload(&args),
+        Command::Resources(args) => admin::resources(&args),
+        Command::Snapshot(args) => admin::snapshot(&args),
         Command::Status(args) => admin::status(&args),
         Command::Health(args) => admin::health(&args),
         Command::Nodes(args) => admin::nodes(&args),

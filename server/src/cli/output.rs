@@ -30,14 +30,14 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table that has only its head, [`clean`]ed as well: where a row is a field, the first may be a name.
+    /// A table that has only its head, one line and cut as well: where a row is a field, the first may be a name.
     pub(crate) fn new(head: &[&str]) -> Self {
-        Self { rows: vec![head.iter().map(|cell| clean(cell)).collect()] }
+        Self { rows: vec![head.iter().map(|cell| one_line(cell)).collect()] }
     }
 
-    /// Adds a row, [`clean`]ed.
+    /// Adds a row, each cell in [`one_line`].
     pub(crate) fn push(&mut self, row: Vec<String>) {
-        self.rows.push(row.iter().map(|cell| clean(cell)).collect());
+        self.rows.push(row.iter().map(|cell| one_line(cell)).collect());
     }
 
     /// The rows with aligned columns, one line each.
@@ -56,6 +56,19 @@ impl Table {
         }
         text
     }
+}
+
+/// A text from outside as part of one line: [`clean`], and cut if it is long.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut line = String::new();
+    for (n, character) in text.chars().enumerate() {
+        if n >= MAX_CELL_CHARS {
+            line.push('…');
+            break;
+        }
+        line.push(character);
+    }
+    clean(&line)
 }
 
 /// The values of a list; none of anything else.
@@ -97,6 +110,9 @@ pub(crate) fn cell(value: &Value) -> String {
     }
 }
 
+/// How much of a text from outside is shown in a line: a name of 4 KiB would make every row as wide. JSON has all of it.
+const MAX_CELL_CHARS: usize = 300;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,6 +120,8 @@ mod tests {
     #[test]
     fn columns_are_aligned_and_control_characters_escaped() {
         assert_eq!(Table::new(&["ID", "a\nb"]).render(), "ID  a\\nb\n");
+        let cut = Table::new(&["ID", &"x".repeat(10_000)]).render();
+        assert_eq!(cut, format!("ID  {}…\n", "x".repeat(MAX_CELL_CHARS)));
         let mut table = Table::new(&["ID", "STATUS"]);
         table.push(vec!["a-long-id".to_owned(), "SYNCED".to_owned()]);
         table.push(vec!["b\u{1b}[31m".to_owned(), String::new()]);

@@ -18,7 +18,7 @@ pub(crate) struct HealthArgs {
 
 /// Succeeds if the server is ready; exit code 1 if it is not, 3 if it does not answer within [`TIMEOUT`].
 pub(crate) fn health(args: &HealthArgs) -> Result<(), Failure> {
-    let admin = args.admin.connect_within(TIMEOUT)?;
+    let admin = args.admin.connect_for(Some(TIMEOUT))?;
     let answer = admin.get_any(if args.live { "/healthz" } else { "/readyz" })?;
     let is_well = (200..300).contains(&answer.status);
     match args.admin.output {

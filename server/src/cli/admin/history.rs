@@ -1,9 +1,10 @@
 //! `history` and `rollback`: what changed, and how to undo it.
 
+use http::Method;
 use serde_json::{Value, json};
 
-use super::in_waves::WaveFlags;
-use super::outcome::{difference, outcome};
+use super::outcome::difference;
+use super::writes::{Change, WriteFlags};
 use super::{AdminArgs, segment};
 use crate::cli::Failure;
 use crate::cli::output::{Form, Table, cell, items, print, print_json};
@@ -33,13 +34,8 @@ pub(crate) struct RollbackArgs {
     /// The revision whose state is wanted
     #[arg(value_name = "REV")]
     revision: u64,
-    /// Say what would change, and change nothing
-    #[arg(long)]
-    dry_run: bool,
     #[command(flatten)]
-    waves: WaveFlags,
-    #[command(flatten)]
-    admin: AdminArgs,
+    write: WriteFlags,
 }
 
 pub(crate) fn history(args: &HistoryArgs) -> Result<(), Failure> {
@@ -66,15 +62,9 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<(), Failure> {
 }
 
 pub(crate) fn rollback(args: &RollbackArgs) -> Result<(), Failure> {
-    let admin = args.admin.connect()?;
-    let mut query = args.waves.query();
-    query.extend(args.dry_run.then(|| "dryRun=true".to_owned()));
-    let path = format!("/v1/rollback?{}", query.join("&"));
-    let answer = admin.post(&path, &json!({"revision": args.revision}))?;
-    match Form::or_default(args.admin.output) {
-        Form::Json => print_json(&answer),
-        Form::Table => print(&outcome(&answer, "would change:\n")),
-    }
+    let body = json!({"revision": args.revision}).to_string().into_bytes();
+    let body = Some(("application/json", body));
+    args.write.send(Change { method: Method::POST, path: "/v1/rollback", headers: &[], body })
 }
 
 fn list(history: &Value) -> String {

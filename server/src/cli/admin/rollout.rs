@@ -4,6 +4,7 @@ use std::io::Read as _;
 use std::path::PathBuf;
 use std::{fs, io};
 
+use http::Method;
 use serde_json::{Value, json};
 use xds_codec::Syntax;
 
@@ -39,6 +40,8 @@ enum RolloutCommand {
     Abort(VerbArgs),
     /// Begin a rollout anew that was aborted or has failed
     Retry(VerbArgs),
+    /// Forget a rollout that has ended
+    Delete(DeleteArgs),
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -92,6 +95,15 @@ struct PromoteArgs {
     full: bool,
 }
 
+#[derive(Clone, Debug, clap::Args)]
+struct DeleteArgs {
+    #[command(flatten)]
+    verb: VerbArgs,
+    /// Abort it first if it is on its way
+    #[arg(long)]
+    abort: bool,
+}
+
 pub(crate) fn rollout(args: &RolloutArgs) -> Result<(), Failure> {
     match &args.command {
         RolloutCommand::Start(args) => start(args),
@@ -103,6 +115,11 @@ pub(crate) fn rollout(args: &RolloutArgs) -> Result<(), Failure> {
         RolloutCommand::Promote(PromoteArgs { verb, full }) => ask(verb, "promote", &json!({"full": full})),
         RolloutCommand::Abort(args) => ask(args, "abort", &json!({})),
         RolloutCommand::Retry(args) => ask(args, "retry", &json!({})),
+        RolloutCommand::Delete(DeleteArgs { verb, abort }) => {
+            let query = if *abort { "?abort=true" } else { "" };
+            let path = format!("/v1/rollouts/{}{query}", segment(&verb.id));
+            verb.admin.connect()?.send(Method::DELETE, &path, &[], None)?.success().map(drop)
+        }
     }
 }
 

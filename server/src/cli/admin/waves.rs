@@ -9,31 +9,51 @@ use crate::cli::output::{Form, Table, cell, clean, items, print, print_json};
 
 /// The flags of `waves`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = EXIT_CODES, args_conflicts_with_subcommands = true)]
 pub(crate) struct WavesArgs {
+    #[command(subcommand)]
+    verb: Option<Verb>,
     /// Only this wave deployment, in full
     #[arg(value_name = "ID")]
     id: Option<u64>,
-    /// What to do to it: stop, go on after a pause or begin again, give the change to everyone now, put it back now
-    #[arg(value_enum, value_name = "VERB")]
-    verb: Option<Verb>,
     /// Show it anew whenever it changes, one wave deployment until it ends; one JSON object a line in a pipe
-    #[arg(long, conflicts_with = "verb")]
+    #[arg(long)]
     watch: bool,
     #[command(flatten)]
     admin: AdminArgs,
 }
 
 /// What can be done to a wave deployment.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Debug, clap::Subcommand)]
 enum Verb {
-    Pause,
-    Resume,
-    Promote,
-    Abort,
+    /// Stop where it is
+    Pause(VerbArgs),
+    /// Go on after a pause, or begin again after it was put back
+    #[command(visible_alias = "retry")]
+    Resume(VerbArgs),
+    /// Give the change to everyone now
+    Promote(VerbArgs),
+    /// Put the change back now
+    Abort(VerbArgs),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct VerbArgs {
+    /// The wave deployment
+    #[arg(value_name = "ID")]
+    id: u64,
+    #[command(flatten)]
+    admin: AdminArgs,
 }
 
 pub(crate) fn waves(args: &WavesArgs) -> Result<(), Failure> {
+    match &args.verb {
+        None => {}
+        Some(Verb::Pause(args)) => return ask(args, "pause"),
+        Some(Verb::Resume(args)) => return ask(args, "resume"),
+        Some(Verb::Promote(args)) => return ask(args, "promote"),
+        Some(Verb::Abort(args)) => return ask(args, "abort"),
+    }
     let admin = args.admin.connect()?;
     let form = Form::or_default(args.admin.output);
     if args.watch {
@@ -42,28 +62,25 @@ pub(crate) fn waves(args: &WavesArgs) -> Result<(), Failure> {
         let watched = Watched { path: &path, render, essence: Value::clone, carry: |_, _| {}, end };
         return watch::follow(&admin, &watched, args.admin.output);
     }
-    let answer = match (args.id, args.verb) {
-        (None, _) => {
-            let waves = admin.get("/v1/waves")?;
-            return match form {
-                Form::Json => print_json(&waves),
-                Form::Table => print(&list(&waves)),
-            };
-        }
-        (Some(id), None) => admin.get(&format!("/v1/waves/{id}"))?,
-        (Some(id), Some(verb)) => {
-            let verb = match verb {
-                Verb::Pause => "pause",
-                Verb::Resume => "resume",
-                Verb::Promote => "promote",
-                Verb::Abort => "abort",
-            };
-            admin.post(&format!("/v1/waves/{id}:{verb}"), &json!({}))?
-        }
+    let Some(id) = args.id else {
+        let waves = admin.get("/v1/waves")?;
+        return match form {
+            Form::Json => print_json(&waves),
+            Form::Table => print(&list(&waves)),
+        };
     };
+    show(&admin.get(&format!("/v1/waves/{id}"))?, form)
+}
+
+fn ask(args: &VerbArgs, verb: &str) -> Result<(), Failure> {
+    let answer = args.admin.connect()?.post(&format!("/v1/waves/{}:{verb}", args.id), &json!({}))?;
+    show(&answer, Form::or_default(args.admin.output))
+}
+
+fn show(one: &Value, form: Form) -> Result<(), Failure> {
     match form {
-        Form::Json => print_json(&answer),
-        Form::Table => print(&in_full(&answer)),
+        Form::Json => print_json(one),
+        Form::Table => print(&in_full(one)),
     }
 }
 

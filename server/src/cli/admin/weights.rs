@@ -1,9 +1,9 @@
 //! `weights`: how the requests of rules are shared, and how that is changed.
 
+use http::Method;
 use serde_json::{Map, Value};
 
-use super::in_waves::WaveFlags;
-use super::outcome::outcome;
+use super::writes::{Change, WriteFlags};
 use super::{AdminArgs, segment};
 use crate::cli::Failure;
 use crate::cli::output::{Form, Table, cell, items, print, print_json};
@@ -47,16 +47,8 @@ struct Target {
     /// The rule: its name or index
     #[arg(value_name = "RULE")]
     rule: String,
-    /// Wait until every concerned client has accepted the change
-    #[arg(long)]
-    wait: bool,
-    /// Say what would change, and change nothing
-    #[arg(long)]
-    dry_run: bool,
     #[command(flatten)]
-    waves: WaveFlags,
-    #[command(flatten)]
-    admin: AdminArgs,
+    write: WriteFlags,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -69,6 +61,9 @@ struct SetArgs {
     /// The numbers are percents; backends that are not named share the rest
     #[arg(long)]
     percent: bool,
+    /// Forget the weights of backends that are not named, if the API laid any over those of the file
+    #[arg(long)]
+    replace: bool,
     /// How long the change lasts, such as 30m or 2h [default: until it is changed]
     #[arg(long, value_name = "TIME")]
     expires: Option<String>,
@@ -84,7 +79,7 @@ pub(crate) fn weights(args: &WeightsArgs) -> Result<(), Failure> {
     match &args.command {
         None => show(args),
         Some(WeightsCommand::Set(args)) => set(args),
-        Some(WeightsCommand::Reset(args)) => change(&args.target, None),
+        Some(WeightsCommand::Reset(args)) => change(&args.target, Method::DELETE, None),
     }
 }
 
@@ -162,23 +157,17 @@ fn set(args: &SetArgs) -> Result<(), Failure> {
     if let Some(expires) = &args.expires {
         body.insert("expires".to_owned(), expires.as_str().into());
     }
-    change(&args.target, Some(&Value::Object(body)))
+    let method = if args.replace { Method::PUT } else { Method::PATCH };
+    change(&args.target, method, Some(&Value::Object(body)))
 }
 
 /// Changes what is there now, whatever it is: who types weights has just looked at them, or does not care.
-fn change(target: &Target, body: Option<&Value>) -> Result<(), Failure> {
+fn change(target: &Target, method: Method, body: Option<&Value>) -> Result<(), Failure> {
     let (namespace, name) = split(&target.object)?;
     let path = [target.kind.as_str(), namespace, name, &target.rule].map(segment).join("/");
     let path = format!("/v1/weights/{path}");
-    let admin = target.admin.connect()?;
-    let mut query = target.waves.query();
-    query.extend(target.dry_run.then(|| "dryRun=true".to_owned()));
-    query.extend(target.wait.then(|| "wait=acked".to_owned()));
-    let answer = admin.change_weights(&format!("{path}?{}", query.join("&")), body)?;
-    match Form::or_default(target.admin.output) {
-        Form::Json => print_json(&answer),
-        Form::Table => print(&outcome(&answer, "")),
-    }
+    let body = body.map(|body| ("application/json", body.to_string().into_bytes()));
+    target.write.send(Change { method, path: &path, headers: &[("if-match", "*")], body })
 }
 
 fn split(object: &str) -> Result<(&str, &str), Failure> {

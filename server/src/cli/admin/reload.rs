@@ -1,0 +1,59 @@
+//! `reload`: has the server read its files again.
+
+use serde_json::{Value, json};
+
+use super::AdminArgs;
+use super::outcome::difference;
+use crate::cli::Failure;
+use crate::cli::output::{Form, cell, one_line, print, print_json};
+
+/// The flags of `reload`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ReloadArgs {
+    /// Publish also what would be held back, such as a removal of everything
+    #[arg(long)]
+    confirm: bool,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+/// Fails with exit code 1 if what the files say is held back, or has errors.
+pub(crate) fn reload(args: &ReloadArgs) -> Result<(), Failure> {
+    let path = if args.confirm { "/v1/reload?confirm=true" } else { "/v1/reload" };
+    let answer = args.admin.connect()?.post(path, &json!({}))?;
+    match Form::or_default(args.admin.output) {
+        Form::Json => print_json(&answer)?,
+        Form::Table => print(&render(&answer))?,
+    }
+    if let Some(held) = answer["held"].as_str() {
+        let held = one_line(held);
+        return Err(Failure::Failed(format!(
+            "held back: {held}; `xds-server reload --confirm` lets it pass"
+        )));
+    }
+    match answer["errors"].as_u64() {
+        None | Some(0) => Ok(()),
+        Some(n) => Err(Failure::Failed(format!("the files have {n} errors; `xds-server status` lists them"))),
+    }
+}
+
+fn render(answer: &Value) -> String {
+    let changed = difference(answer);
+    let changed = if changed.is_empty() { "nothing changes\n".to_owned() } else { changed };
+    format!("{changed}revision {} for {} clients\n", cell(&answer["revision"]), cell(&answer["total"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reload_says_what_it_changed() {
+        let answer = json!({"revision": 7, "total": 2, "difference": [{"what": "edge/clusters/a", "before": null, "after": {}}]});
+        assert_eq!(render(&answer), "+ edge/clusters/a\nrevision 7 for 2 clients\n");
+        assert_eq!(
+            render(&json!({"revision": 7, "total": 0})),
+            "nothing changes\nrevision 7 for 0 clients\n"
+        );
+    }
+}

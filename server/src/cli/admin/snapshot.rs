@@ -1,0 +1,82 @@
+//! `snapshot`: what the clients of a group or a node are served, and where it comes from.
+
+use serde_json::Value;
+
+use super::{AdminArgs, segment};
+use crate::cli::Failure;
+use crate::cli::output::{Form, Table, cell, items, print, print_json};
+
+/// The flags of `snapshot`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct SnapshotArgs {
+    /// What this node is served, or would be if it connected
+    #[arg(long, value_name = "ID", required_unless_present = "group", conflicts_with = "group")]
+    node: Option<String>,
+    /// What a client of exactly this group is served
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
+    /// envoy or grpc [default: the group's own, else envoy]
+    #[arg(long, value_name = "PROFILE", requires = "group")]
+    profile: Option<String>,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+pub(crate) fn snapshot(args: &SnapshotArgs) -> Result<(), Failure> {
+    let profile = args.profile.as_ref().map(|profile| format!("?profile={}", segment(profile)));
+    let path = match (&args.node, &args.group) {
+        (Some(node), _) => format!("/v1/nodes/{}/snapshot", segment(node)),
+        (None, group) => {
+            let group = group.as_deref().unwrap_or_default();
+            format!("/v1/groups/{}/snapshot{}", segment(group), profile.unwrap_or_default())
+        }
+    };
+    let found = args.admin.connect()?.get(&path)?;
+    match Form::or_default(args.admin.output) {
+        Form::Json => print_json(&found),
+        Form::Table => print(&list(&found)),
+    }
+}
+
+fn list(found: &Value) -> String {
+    let mut table = Table::new(&["TYPE", "NAME", "VERSION", "GROUP", "SOURCE", "FILE"]);
+    for (url, of_type) in found["types"].as_object().into_iter().flatten() {
+        for resource in items(&of_type["resources"]) {
+            let generated = if resource["generated"] == true { " (generated)" } else { "" };
+            let file = &resource["file"];
+            table.push(vec![
+                url.rsplit('.').next().unwrap_or(url).to_owned(),
+                cell(&resource["name"]),
+                cell(&resource["version"]),
+                cell(&resource["group"]),
+                format!("{}{generated}", cell(&resource["source"])),
+                file["path"]
+                    .as_str()
+                    .map_or_else(|| "-".to_owned(), |path| format!("{path}:{}", cell(&file["line"]))),
+            ]);
+        }
+    }
+    let (revision, groups) = (cell(&found["revision"]), crate::escape::clean(&cell(&found["groups"])));
+    format!("revision {revision}, groups {groups}, profile {}\n{}", cell(&found["profile"]), table.render())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_resource_is_one_row_with_its_place() {
+        let resource = json!({"name": "a", "version": "0f", "group": "edge", "source": "file", "generated": true,
+            "file": {"path": "a.yaml", "line": 3, "column": 1}});
+        let found = json!({"revision": 7, "groups": ["edge", "default"], "profile": "envoy",
+            "types": {"type.googleapis.com/envoy.config.cluster.v3.Cluster": {"resources": [resource]}}});
+        assert_eq!(
+            list(&found),
+            "revision 7, groups edge,default, profile envoy\n\
+             TYPE     NAME  VERSION  GROUP  SOURCE            FILE\n\
+             Cluster  a     0f       edge   file (generated)  a.yaml:3\n"
+        );
+    }
+}

@@ -1,0 +1,4 @@
+//! The command line against a real server.
+
+mod pairs;
+mod writes;
