@@ -22,7 +22,7 @@ pub mod weights;
 pub use conditions::{Condition, Conditions};
 pub use model::{Document, DocumentKey, Kind};
 pub use plan::split_roots;
-pub use read::{ReadObject, ReadOutcome, UnknownFields, read, stand_in};
+pub use read::{ReadObject, ReadOutcome, UnknownFields, left_out, read, stand_in};
 pub use translate::{
     Documents, Generated, GeneratedGroup, GenerationLimits, Options, Placed, Translation, translate,
     translate_while,

@@ -66,7 +66,8 @@ fn weighted(document: &Document) -> Option<Weighted<'_>> {
         | Spec::Namespace(_)
         | Spec::Secret(_)
         | Spec::ConfigMap(_)
-        | Spec::HttpRouteGroup(_) => None,
+        | Spec::HttpRouteGroup(_)
+        | Spec::Policy(_) => None,
     }
 }
 

@@ -8,8 +8,8 @@ use xds_cache::{DrainPolicy, Origin};
 use xds_codec::{Diagnostic, Place, Severity};
 
 use super::{
-    Backend, BackendTlsPolicy, ConfigMap, EndpointSlice, Gateway, HttpRouteGroup, Namespace, ReferenceGrant,
-    Route, Secret, Service, Source, TrafficSplit,
+    Backend, BackendTlsPolicy, ConfigMap, EndpointSlice, ForeignPolicy, Gateway, HttpRouteGroup, Namespace,
+    ReferenceGrant, Route, Secret, Service, Source, TrafficSplit,
 };
 
 /// The kinds that are read. The native form is read into them: its listeners are [`Gateway`](Kind::Gateway)s, its backends
@@ -48,11 +48,14 @@ pub enum Kind {
     TrafficSplit,
     /// `specs.smi-spec.io` HTTPRouteGroup.
     HttpRouteGroup,
+    /// A policy of any kind that is not supported, and that targets a kind which is served. Its name in a [`DocumentKey`] holds
+    /// its own kind and group, so that policies of different kinds may have the same name.
+    Policy,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::GatewayClass,
         Self::Gateway,
         Self::GrpcRoute,
@@ -69,6 +72,7 @@ impl Kind {
         Self::ConfigMap,
         Self::TrafficSplit,
         Self::HttpRouteGroup,
+        Self::Policy,
     ];
 
     /// The kind as documents and URLs write it.
@@ -91,6 +95,7 @@ impl Kind {
             Self::ConfigMap => "ConfigMap",
             Self::TrafficSplit => "TrafficSplit",
             Self::HttpRouteGroup => "HTTPRouteGroup",
+            Self::Policy => "Policy",
         }
     }
 
@@ -111,7 +116,7 @@ impl Kind {
             | Self::ReferenceGrant
             | Self::BackendTlsPolicy => "gateway.networking.k8s.io",
             Self::Backend => "gateway.envoyproxy.io",
-            Self::Route => "xds-server.io",
+            Self::Route | Self::Policy => "xds-server.io",
             Self::EndpointSlice => "discovery.k8s.io",
             Self::Service | Self::Endpoints | Self::Namespace | Self::Secret | Self::ConfigMap => "",
             Self::TrafficSplit => "split.smi-spec.io",
@@ -273,6 +278,8 @@ pub enum Spec {
     TrafficSplit(TrafficSplit),
     /// An HTTPRouteGroup.
     HttpRouteGroup(HttpRouteGroup),
+    /// A policy that is not supported.
+    Policy(ForeignPolicy),
 }
 
 impl Document {

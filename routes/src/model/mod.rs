@@ -18,7 +18,9 @@ pub use filter::{Cors, Filter, FilterKind, Fraction, HeaderEdits, PathRewrite, R
 pub use gateway::{AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, LabelSelector, Protocol};
 pub(crate) use hostname::is_dns_label;
 pub use hostname::{Hostname, InvalidHostname};
-pub use policy::{BackendTlsPolicy, GrantFrom, GrantTo, ReferenceGrant};
+pub use policy::{
+    BackendTlsPolicy, ForeignPolicy, GrantFrom, GrantTo, PolicyTarget, ReferenceGrant, TargetName,
+};
 pub use route::{
     BackendRef, HeaderMatch, HeaderValue, HttpMethod, Match, MatchType, MethodMatch, ObjectRef, ParentRef,
     PathMatch, QueryMatch, Retry, Route, RouteKind, Rule, SessionKind, SessionLifetime, SessionPersistence,

@@ -1,6 +1,6 @@
-//! What permits references, and how backends are spoken to.
+//! What permits references, how backends are spoken to, and policies that are not supported.
 
-use super::{ObjectRef, Spot};
+use super::{AllowedNamespaces, Kind, LabelSelector, ObjectRef, Spot};
 
 /// A ReferenceGrant: what may refer to objects of its namespace.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,4 +49,47 @@ pub struct BackendTlsPolicy {
     pub alt_names: Vec<String>,
     /// Where the validation is.
     pub spot: Spot,
+}
+
+/// A policy of a kind that is not supported: only which it is, and what it targets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForeignPolicy {
+    /// Its kind, such as `SecurityPolicy`.
+    pub kind: String,
+    /// Its name, without kind and group.
+    pub name: String,
+    /// Its targets of kinds that are served; at least one.
+    pub targets: Vec<PolicyTarget>,
+}
+
+/// What a policy targets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicyTarget {
+    /// Where it is.
+    pub spot: Spot,
+    /// The kind of the target.
+    pub kind: Kind,
+    /// Which of that kind.
+    pub name: TargetName,
+    /// The listener of a Gateway, the rule of a route or the port of a Service, if only that is meant.
+    pub section: Option<String>,
+}
+
+/// How a policy says which objects it targets.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TargetName {
+    /// By name.
+    Object {
+        /// The namespace, if it is named; else that of the policy.
+        namespace: Option<String>,
+        /// The name.
+        name: String,
+    },
+    /// By labels.
+    Selector {
+        /// Of which namespaces, seen from the policy's.
+        namespaces: AllowedNamespaces,
+        /// Which labels.
+        labels: LabelSelector,
+    },
 }

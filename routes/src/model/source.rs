@@ -28,6 +28,23 @@ impl Source {
         Self(text.into())
     }
 
+    /// Of a policy that is not supported, only which it is and its targets: anything else may be secret, and is not looked at.
+    pub(crate) fn of_policy(tree: Node<'_>) -> Self {
+        let of = |names: &'static [&'static str]| move |entry: &Entry<'_>| names.contains(&entry.key);
+        let mut text = String::new();
+        let entries = tree.entries().filter(of(&["apiVersion", "kind", "metadata", "spec"]));
+        write_object(entries, &mut text, |entry, text| {
+            let shown: &[&str] = match entry.key {
+                "metadata" => &["name", "namespace"],
+                "spec" => &["targetRef", "targetRefs", "targetSelectors"],
+                _ => return entry.value.write_json(text),
+            };
+            let entries = entry.value.entries().filter(of(shown));
+            write_object(entries, text, |entry, text| entry.value.write_json(text));
+        });
+        Self(text.into())
+    }
+
     /// A document of the native form that has one object.
     pub(crate) fn of_native(
         version: &str,

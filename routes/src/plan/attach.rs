@@ -363,7 +363,7 @@ fn admission(
 }
 
 /// Whether labels are what a selector asks for. `NotIn` holds for a label that is not there.
-fn selects(selector: &LabelSelector, labels: &[(String, String)]) -> bool {
+pub(super) fn selects(selector: &LabelSelector, labels: &[(String, String)]) -> bool {
     let label = |key: &str| labels.iter().find(|(name, _)| name == key).map(|(_, value)| value);
     selector
         .values

@@ -7,6 +7,7 @@ mod backends;
 mod clusters;
 mod endpoints;
 mod fallback;
+mod foreign_policies;
 mod gateways;
 mod grants;
 mod hostnames;
@@ -117,6 +118,7 @@ pub(crate) fn plan_while(documents: &Documents, options: &Options, goes_on: Goes
         }
     }
     lookup.report(groups.values().map(|group| &group.plan), &mut statuses);
+    foreign_policies::report(&lookup, &mut statuses, &mut diagnostics, goes_on);
     Planned { groups, statuses, diagnostics }
 }
 

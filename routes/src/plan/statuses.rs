@@ -53,6 +53,23 @@ impl Statuses {
         self.parts(key).listeners.push(status);
     }
 
+    /// Adds a condition of what a policy targets: of a Gateway's listener, of a route at each of its parents, else of the object.
+    pub(crate) fn affected(&mut self, key: &DocumentKey, listener: Option<&str>, condition: &Condition) {
+        let parts = self.parts(key);
+        let mut parents = parts.parents.values_mut().map(|parent| &mut parent.conditions).peekable();
+        let listeners = parts.listeners.iter_mut().filter(|one| listener == Some(&one.name));
+        match listener {
+            Some(_) => listeners.for_each(|one| one.conditions.push(condition.clone())),
+            None if parents.peek().is_some() => parents.for_each(|all| all.push(condition.clone())),
+            None => parts.conditions.push(condition.clone()),
+        }
+    }
+
+    /// Whether anything is known of an object.
+    pub(crate) fn has(&self, key: &DocumentKey) -> bool {
+        self.objects.contains_key(key)
+    }
+
     /// All of it, with the generations that were judged.
     pub(crate) fn finish(self, documents: &Documents) -> Conditions {
         let objects = self.objects.into_iter().map(|(key, parts)| {

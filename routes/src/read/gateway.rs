@@ -214,7 +214,7 @@ fn read_namespaces(value: &Value<'_>, reader: &mut Reader) -> Option<AllowedName
 }
 
 /// Reads a selector of labels; an empty one selects everything.
-fn read_selector(value: &Value<'_>, reader: &mut Reader) -> Option<LabelSelector> {
+pub(super) fn read_selector(value: &Value<'_>, reader: &mut Reader) -> Option<LabelSelector> {
     let mut object = value.object(reader)?;
     let mut selector = LabelSelector::default();
     if let Some(labels) = object.take("matchLabels") {

@@ -8,6 +8,7 @@ mod backend;
 mod backend_ref;
 mod fields;
 mod filters;
+mod foreign_policy;
 mod gateway;
 mod grpc_route;
 mod http_filters;
@@ -53,7 +54,7 @@ pub enum UnknownFields {
 /// What was read of one document of a file or body.
 #[derive(Debug)]
 pub enum ReadOutcome {
-    /// A kind that is not ours; to be skipped with an info line.
+    /// A kind that is not ours; to be skipped with an info line that says it is [`left_out`].
     NotOurs,
     /// Of which not even kind and name could be read: at least one diagnostic.
     Unreadable(Vec<Diagnostic>),
@@ -149,9 +150,20 @@ pub fn read(file: &Arc<str>, tree: &Tree, unknown: UnknownFields) -> ReadOutcome
         Named::NotOurs if api_version.is_empty() => {
             reader.error("missing-kind", &version_spot, "the document has no `apiVersion`");
         }
-        Named::NotOurs => return ReadOutcome::NotOurs,
+        Named::NotOurs => {
+            return foreign_policy::read(file, tree, api_version, kind).unwrap_or(ReadOutcome::NotOurs);
+        }
     }
     ReadOutcome::Unreadable(reader.into_diagnostics())
+}
+
+/// What is said once of the documents of a kind that is not served.
+#[must_use]
+pub fn left_out(kind: &str, n_documents: usize) -> String {
+    match n_documents {
+        1 => format!("the kind {kind:?} is not served; the document is left out"),
+        n => format!("the kind {kind:?} is not served; {n} documents are left out"),
+    }
 }
 
 /// Refuses a document of a kind of ours, of which what is wrong was said. Its object keeps its last good version.
@@ -228,7 +240,7 @@ fn read_spec(object: &mut Object<'_>, context: &Context<'_>, reader: &mut Reader
         Kind::ConfigMap => secret::read_config_map(object, context, reader),
         Kind::TrafficSplit => smi::read_traffic_split(object, context, reader),
         Kind::HttpRouteGroup => smi::read_http_route_group(object, context, reader),
-        Kind::Route => None,
+        Kind::Route | Kind::Policy => None,
         Kind::Namespace => {
             object.ignore(&["spec"]);
             Some(Spec::Namespace(Namespace))

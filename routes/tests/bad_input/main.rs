@@ -9,6 +9,7 @@
 
 mod api;
 mod grants;
+mod policies;
 mod references;
 #[path = "../support/mod.rs"]
 mod support;

@@ -4,6 +4,8 @@
 
 #[path = "../../../routes/tests/bad_input/api.rs"]
 mod api;
+#[path = "../../../routes/tests/bad_input/policies.rs"]
+mod policies;
 #[path = "../../../routes/tests/bad_input/references.rs"]
 mod references;
 #[path = "../../../routes/tests/bad_input/texts.rs"]

@@ -54,6 +54,37 @@ async fn documents_are_applied_read_and_deleted() {
 }
 
 #[tokio::test]
+async fn a_policy_that_is_not_supported_is_told_to_whoever_applies_it_or_its_target() {
+    let rest = rest();
+    let policy = "apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: SecurityPolicy\nmetadata: {name: guard, namespace: prod}\n\
+                  spec: {targetRef: {group: gateway.networking.k8s.io, kind: HTTPRoute, name: shop}, basicAuth: {users: hunter2}}\n";
+    let reply = apply(&rest, "", policy).await;
+    assert_eq!((reply.status, codes(&reply.json(), "warnings")), (200, vec!["unsupported-kind".to_owned()]));
+    let reply = apply(&rest, "", &both()).await.json();
+    assert!(codes(&reply, "warnings").contains(&"unsupported-policy".to_owned()), "{reply:#}");
+    let reply = apply(&rest, "", &policy.replace("guard", "other")).await.json();
+    let warning = &reply["warnings"][0];
+    assert_eq!(warning["code"], "unsupported-policy", "{reply:#}");
+    assert_eq!(
+        warning["detail"],
+        "spec.targetRef: policies of the kind SecurityPolicy are not supported: HTTPRoute prod/shop is served without it"
+    );
+    let route = rest.get("/v1/documents/HTTPRoute/prod/shop").await.json();
+    let conditions = route["status"]["parents"][0]["conditions"].as_array().unwrap();
+    let affected = conditions.iter().find(|one| one["type"] == "xds-server.io/PolicyAffected").unwrap();
+    assert_eq!((&affected["status"], &affected["reason"]), (&json!("False"), &json!("UnsupportedPolicy")));
+    let path = "/v1/documents/Policy/prod/SecurityPolicy.gateway.envoyproxy.io:guard";
+    let shown = rest.get(path).await;
+    assert!(shown.status == 200 && !shown.text.contains("hunter2"), "{}", shown.text);
+    for name in ["guard", "other"] {
+        let path = format!("/v1/documents/Policy/prod/SecurityPolicy.gateway.envoyproxy.io:{name}");
+        assert_eq!(rest.call("DELETE", &path, &[], "").await.status, 200);
+    }
+    let route = rest.get("/v1/documents/HTTPRoute/prod/shop").await;
+    assert!(!route.text.contains("PolicyAffected"), "{}", route.text);
+}
+
+#[tokio::test]
 async fn all_documents_of_a_body_are_applied_or_none() {
     let rest = rest();
     let body = format!(

@@ -106,11 +106,7 @@ impl Parsed {
     /// Says once of each kind that is not served that it is left out.
     fn tell_foreign(&mut self, foreign: BTreeMap<String, (Place, usize)>) {
         for (kind, (place, n)) in foreign {
-            let message = match n {
-                1 => format!("the kind {kind:?} is not served; the document is left out"),
-                _ => format!("the kind {kind:?} is not served; {n} documents are left out"),
-            };
-            let diagnostic = diagnostic("unsupported-kind", place, message);
+            let diagnostic = diagnostic("unsupported-kind", place, xds_routes::left_out(&kind, n));
             self.tell(vec![Diagnostic { severity: Severity::Info, ..diagnostic }], 0);
         }
     }

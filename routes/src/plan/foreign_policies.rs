@@ -1,0 +1,220 @@
+//! Policies that are not supported: what they target of that which is served, and how that is reported.
+//!
+//! Whoever writes a policy for authentication or limits must learn that requests are served without it: at the policy, and at
+//! each of its targets as a condition.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use xds_codec::{Diagnostic, Place, Severity};
+
+use super::GoesOn;
+use super::attach::selects;
+use super::lookup::{Lookup, of_kinds};
+use super::statuses::Statuses;
+use crate::conditions::{Condition, POLICY_AFFECTED};
+use crate::model::{
+    AllowedNamespaces, Document, DocumentKey, ForeignPolicy, Kind, PolicyTarget, Spec, TargetName,
+};
+use crate::read::left_out;
+
+/// A target, and the listener of it if only that is meant.
+type Affected<'d> = (&'d DocumentKey, Option<&'d str>);
+
+/// Some of many, by name.
+#[derive(Default)]
+struct Named {
+    first: Vec<String>,
+    n: usize,
+}
+
+impl Named {
+    fn add(&mut self, name: impl FnOnce() -> String) {
+        self.n += 1;
+        if self.first.len() < MAX_NAMED {
+            self.first.push(name());
+        }
+    }
+
+    /// The verb that goes with them.
+    fn verb(&self) -> &'static str {
+        if self.n == 1 { "is" } else { "are" }
+    }
+
+    /// `a, b, c and 7 more`.
+    fn listed(&self) -> String {
+        let first = self.first.join(", ");
+        match self.n - self.first.len() {
+            0 => first,
+            more => format!("{first} and {more} more"),
+        }
+    }
+}
+
+/// Reports every policy, once it is known what is served.
+pub(super) fn report<'d>(
+    lookup: &Lookup<'d>,
+    statuses: &mut Statuses,
+    diagnostics: &mut Vec<Diagnostic>,
+    goes_on: GoesOn<'_>,
+) {
+    let mut search = Search { lookup, statuses, n_left: MAX_COMPARED };
+    let mut affected: BTreeMap<Affected<'d>, Named> = BTreeMap::new();
+    // The first of each file and kind, and how many there are.
+    let mut idle: BTreeMap<(&Arc<str>, &str), (&Place, usize)> = BTreeMap::new();
+    let policies = of_kinds(lookup.documents, Kind::Policy..=Kind::Policy);
+    for (key, placed) in policies.take_while(|_| goes_on()) {
+        let document = &*placed.document;
+        let Spec::Policy(policy) = &document.spec else { continue };
+        let mut found = BTreeSet::new();
+        let (mut first, mut undecided) = (None, None);
+        for target in &policy.targets {
+            if !search.targets(&key.namespace, target, &mut found) {
+                undecided.get_or_insert(&target.spot);
+            }
+            first = first.or_else(|| found.first().map(|_| &target.spot));
+        }
+        let mut named = Named::default();
+        for one in found {
+            named.add(|| shown(&one));
+            affected.entry(one).or_default().add(|| name_of(key, policy));
+        }
+        let kind = &policy.kind;
+        let (spot, message) = match (first, undecided) {
+            (Some(spot), _) => {
+                let (served, is) = (named.listed(), named.verb());
+                let message =
+                    format!("policies of the kind {kind} are not supported: {served} {is} served without it");
+                (spot, message)
+            }
+            (None, Some(spot)) => {
+                let message = format!(
+                    "policies of the kind {kind} are not supported, and too many select by labels to tell what this one targets"
+                );
+                (spot, message)
+            }
+            (None, None) => {
+                let place = &document.place;
+                let (first, n) = idle.entry((&place.file, kind)).or_insert((place, 0));
+                *first = place.min(first);
+                *n += 1;
+                continue;
+            }
+        };
+        diagnostics.push(document.diagnostic(Severity::Warning, "unsupported-policy", spot, message));
+    }
+    for ((_, kind), (place, n)) in idle {
+        diagnostics.push(note(place, left_out(kind, n)));
+    }
+    for ((key, listener), policies) in affected {
+        let (policies, are) = (policies.listed(), policies.verb());
+        let message = format!("{policies} {are} not supported: requests are served as if there were none");
+        statuses.affected(key, listener, &Condition::fails(POLICY_AFFECTED, "UnsupportedPolicy", message));
+    }
+}
+
+/// Looks for targets among what is served.
+struct Search<'s, 'd> {
+    lookup: &'s Lookup<'d>,
+    statuses: &'s Statuses,
+    /// How many more objects labels may be compared with.
+    n_left: usize,
+}
+
+impl<'d> Search<'_, 'd> {
+    /// Adds what is targeted and served. False if labels were not compared with every object.
+    fn targets(&mut self, own: &str, target: &'d PolicyTarget, found: &mut BTreeSet<Affected<'d>>) -> bool {
+        let (namespaces, labels) = match &target.name {
+            TargetName::Object { namespace, name } => {
+                let namespace = namespace.as_deref().unwrap_or(own);
+                let document = self.lookup.document(target.kind, namespace, name);
+                let affected = document.and_then(|document| self.served(document, target));
+                found.extend(affected);
+                return true;
+            }
+            TargetName::Selector { namespaces, labels } => (namespaces, labels),
+        };
+        let mut last: Option<(&str, bool)> = None;
+        let is_same = *namespaces == AllowedNamespaces::Same && !target.kind.is_cluster_scoped();
+        let begin = DocumentKey {
+            kind: target.kind,
+            namespace: if is_same { own.into() } else { "".into() },
+            name: "".into(),
+        };
+        let documents = self.lookup.documents.range(begin..);
+        let is_meant = |key: &DocumentKey| key.kind == target.kind && (!is_same || &*key.namespace == own);
+        for (key, placed) in documents.take_while(|(key, _)| is_meant(key)) {
+            let Some(n_left) = self.n_left.checked_sub(1) else { return false };
+            self.n_left = n_left;
+            let is_selected = match last {
+                Some((namespace, is_selected)) if namespace == &*key.namespace => is_selected,
+                Some(_) | None => match namespaces {
+                    AllowedNamespaces::Same | AllowedNamespaces::All => true,
+                    AllowedNamespaces::None => false,
+                    AllowedNamespaces::Selector(of) => {
+                        selects(of, &self.lookup.namespace_labels(&key.namespace))
+                    }
+                },
+            };
+            last = Some((&key.namespace, is_selected));
+            if is_selected && selects(labels, &placed.document.meta.labels) {
+                let affected = self.served(&placed.document, target);
+                found.extend(affected);
+            }
+        }
+        true
+    }
+
+    /// What of a document is served and targeted, if anything.
+    fn served(&self, document: &'d Document, target: &'d PolicyTarget) -> Option<Affected<'d>> {
+        let key = &document.key;
+        let section = target.section.as_deref();
+        let is_meant = |name: &str| section.is_none_or(|section| name == section);
+        if let Spec::Service(service) = &document.spec {
+            return service.ports.iter().any(|port| is_meant(&port.name)).then_some((key, None));
+        }
+        let mut listener = None;
+        if let Spec::Gateway(gateway) = &document.spec {
+            gateway.listeners.iter().find(|listener| is_meant(&listener.name))?;
+            listener = section;
+        }
+        if let (Spec::Route(route), Some(section)) = (&document.spec, section) {
+            route.rules.iter().find(|rule| rule.name.as_deref() == Some(section))?;
+        }
+        // What is left to others has no conditions.
+        self.statuses.has(key).then_some((key, listener))
+    }
+}
+
+/// `Gateway default/edge`, `listener https of Gateway default/edge`.
+fn shown((key, listener): &Affected<'_>) -> String {
+    match listener {
+        Some(listener) => format!("listener {listener} of {key}"),
+        None => key.to_string(),
+    }
+}
+
+/// `SecurityPolicy default/guard`.
+fn name_of(key: &DocumentKey, policy: &ForeignPolicy) -> String {
+    format!("{} {}/{}", policy.kind, key.namespace, policy.name)
+}
+
+fn note(place: &Place, message: String) -> Diagnostic {
+    Diagnostic {
+        severity: Severity::Info,
+        code: "unsupported-kind",
+        place: place.clone(),
+        path: String::new(),
+        message,
+        suggestion: None,
+        related: Vec::new(),
+        is_sensitive: false,
+    }
+}
+
+/// How many objects a message names; the others are counted.
+const MAX_NAMED: usize = 3;
+
+/// How often labels of policies are compared with those of objects: enough for twenty selectors of ten thousand routes, and a
+/// small part of the time that planning so many takes.
+const MAX_COMPARED: usize = 200_000;
