@@ -78,3 +78,23 @@ fn users_add_types_of_their_own() {
     let error = Codec::with_descriptor_sets(&[set.into(), vec![0xff].into()]).unwrap_err();
     assert!(matches!(error, CodecError::UserDescriptors { index: 1, .. }), "{error}");
 }
+
+#[test]
+fn the_configuration_of_route_lookup_is_built_in() {
+    let codec = Codec::new().unwrap();
+    let plugin = serde_json::json!({
+        "@type": "type.googleapis.com/grpc.lookup.v1.RouteLookupClusterSpecifier",
+        "route_lookup_config": {
+            "grpc_keybuilders": [{"names": [{"service": "shop.Cart"}], "headers": [{"key": "user", "names": ["x-user"]}]}],
+            "lookup_service": "dns:///lookup:443", "max_age": "60s", "cache_size_bytes": "1000", "default_target": "cart",
+        },
+    });
+    let routes = serde_json::json!({
+        "@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration", "name": "r",
+        "cluster_specifier_plugins": [{"extension": {"name": "rls", "typed_config": plugin}}],
+    });
+    let resource = codec.resource_from_json(&routes).unwrap();
+    let shown = codec.to_json(&resource);
+    let config = &shown["cluster_specifier_plugins"][0]["extension"]["typed_config"]["route_lookup_config"];
+    assert_eq!((&config["max_age"], &config["cache_size_bytes"]), (&"60s".into(), &"1000".into()), "{shown}");
+}

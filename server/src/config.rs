@@ -17,6 +17,7 @@ use crate::telemetry::{LogConfig, LogFilterError};
 
 pub mod args;
 mod bounds;
+pub mod descriptors;
 pub mod drain;
 pub mod file;
 pub mod polling;
@@ -25,6 +26,7 @@ pub mod units;
 pub mod waves;
 
 pub use args::ServeArgs;
+pub use descriptors::DescriptorArgs;
 pub use polling::PollingConfig;
 pub use units::MassRemoval;
 
@@ -88,6 +90,8 @@ pub struct FilesConfig {
     pub follows_links: bool,
     /// Values of one document, in files and bodies.
     pub max_document_values: usize,
+    /// Message types besides Envoy's.
+    pub descriptors: DescriptorArgs,
 }
 
 /// Load reports; whether clients send any is said by [`xds_routes::Options::reports_loads`].
@@ -276,6 +280,7 @@ impl TryFrom<ServeArgs> for Config {
                 max_file_bytes: args.sources.max_file_bytes,
                 follows_links: args.sources.follow_symlinks,
                 max_document_values: args.sources.max_document_values,
+                descriptors: args.sources.descriptors,
             },
             routes: xds_routes::Options::from(&args.routes),
             listen,

@@ -102,7 +102,7 @@ struct Parts {
 
 impl Parts {
     fn open(config: &Config) -> anyhow::Result<Self> {
-        let codec = Codec::new().context("the descriptors of the resources cannot be read")?;
+        let codec = config.files.descriptors.codec()?;
         let (store, notes) = JournalStore::open(&config.data_dir, xds_store::Options::default())
             .with_context(|| format!("the data directory {} cannot be used", config.data_dir.display()))?;
         for note in notes {

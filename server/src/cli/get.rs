@@ -21,6 +21,7 @@ use xds_codec::Codec;
 
 use crate::cli::bootstrap::HostPort;
 use crate::cli::{Failure, output};
+use crate::config::DescriptorArgs;
 use crate::config::units::parse_duration;
 use crate::telemetry::chain;
 
@@ -57,6 +58,8 @@ pub(crate) struct GetArgs {
     /// The form of the result [default: yaml on a terminal, else json]
     #[arg(long, value_enum, value_name = "FORM")]
     output: Option<Form>,
+    #[command(flatten)]
+    descriptors: DescriptorArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -97,7 +100,7 @@ pub(crate) fn run(args: &GetArgs) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::Failed(format!("cannot start: {error}")))?;
     let received = runtime.block_on(receive(args))?;
-    let codec = Codec::new().map_err(|error| Failure::Failed(chain(&error)))?;
+    let codec = args.descriptors.codec().map_err(|error| Failure::Failed(chain(&error)))?;
     let shown = show(args, &codec, &received);
     let default = if io::stdout().is_terminal() { Form::Yaml } else { Form::Json };
     match args.output.unwrap_or(default) {

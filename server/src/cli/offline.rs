@@ -16,6 +16,7 @@ use xds_routes::DocumentKey;
 
 use crate::cli::Failure;
 use crate::cli::output::clean;
+use crate::config::DescriptorArgs;
 use crate::config::routes::RouteArgs;
 use crate::config::units::parse_size;
 use crate::control::documents;
@@ -44,6 +45,8 @@ pub(crate) struct FilesArgs {
     #[arg(long, env = "XDS_SERVER_MAX_DOCUMENT_VALUES", value_name = "N",
         default_value_t = xds_codec::Limits::DEFAULT_DOCUMENT_VALUES)]
     pub(crate) max_document_values: usize,
+    #[command(flatten)]
+    pub(crate) descriptors: DescriptorArgs,
     #[command(flatten)]
     pub(crate) routes: RouteArgs,
 }
@@ -81,7 +84,7 @@ impl Offline {
         if !stdin.is_empty() {
             scan.files.insert(STDIN.into(), read_stdin(args.max_file_bytes));
         }
-        let codec = Codec::new().map_err(|error| Failure::Failed(chain(&error)))?;
+        let codec = args.descriptors.codec().map_err(|error| Failure::Failed(chain(&error)))?;
         let limits = Limits {
             max_bytes: args.max_file_bytes,
             max_document_values: args.max_document_values,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
 
+use crate::config::descriptors::DescriptorArgs;
 use crate::config::drain::DrainArgs;
 use crate::config::polling::PollingArgs;
 use crate::config::routes::RouteArgs;
@@ -110,6 +111,8 @@ pub struct SourceArgs {
     #[arg(long, env = "XDS_SERVER_MAX_DOCUMENT_VALUES", value_name = "N",
         default_value_t = xds_codec::Limits::DEFAULT_DOCUMENT_VALUES)]
     pub max_document_values: usize,
+    #[command(flatten)]
+    pub descriptors: DescriptorArgs,
 }
 
 /// Who may connect.

@@ -5,10 +5,11 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+use xds_tests::config::ConfigDir;
 use xds_tests::documents::{World, service};
 use xds_tests::envoy::Envoy;
 use xds_tests::rpc::{Ask, UNAVAILABLE};
-use xds_tests::server::Variant;
+use xds_tests::server::{Server, Setup, Variant};
 use xds_tests::wait::{PATIENCE, wait_for};
 use xds_tests::worker::{Calls, Library};
 
@@ -404,5 +405,65 @@ async fn pitfall_76_weights_of_documents_that_clients_would_reject_are_refused_o
     let rejected = envoy.stats().await?.into_iter();
     let rejected: Vec<_> = rejected.filter(|(name, n)| name.ends_with("update_rejected") && *n > 0).collect();
     ensure!(rejected.is_empty(), "{rejected:?}");
+    Ok(())
+}
+
+/// A set of descriptors with one message, `my.Thing`.
+fn own_types() -> Vec<u8> {
+    use prost::Message as _;
+    use prost_types::field_descriptor_proto::{Label, Type};
+    use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet};
+    let size = FieldDescriptorProto {
+        name: Some("size".to_owned()),
+        number: Some(1),
+        label: Some(Label::Optional.into()),
+        r#type: Some(Type::Uint32.into()),
+        ..FieldDescriptorProto::default()
+    };
+    let message =
+        DescriptorProto { name: Some("Thing".to_owned()), field: vec![size], ..DescriptorProto::default() };
+    let file = FileDescriptorProto {
+        name: Some("my/thing.proto".to_owned()),
+        package: Some("my".to_owned()),
+        message_type: vec![message],
+        syntax: Some("proto3".to_owned()),
+        ..FileDescriptorProto::default()
+    };
+    FileDescriptorSet { file: vec![file] }.encode_to_vec()
+}
+
+#[tokio::test]
+async fn filters_of_ones_own_are_configured_by_message_types_of_ones_own() -> Result<()> {
+    let types = tempfile::tempdir()?;
+    let set = types.path().join("own.binpb");
+    fs::write(&set, own_types())?;
+    let set = set.to_str().context("no UTF-8")?;
+    let dir = ConfigDir::new()?;
+    let with_size = |size: &str| {
+        format!(
+            "resources:\n- '@type': type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig\n  name: own\n  \
+             typed_config: {{'@type': type.googleapis.com/my.Thing, size: {size}}}\n"
+        )
+    };
+    dir.write("own.yaml", &with_size("5"))?;
+    let server =
+        Server::start_with(Setup::new()?.watch(dir.path()).arg(format!("--descriptors={set}"))).await?;
+    server.wait_ready().await?;
+    let snapshot = server.get_json("/v1/groups/default/snapshot").await?.to_string();
+    ensure!(snapshot.contains(r#""@type":"type.googleapis.com/my.Thing","size":5"#), "{snapshot}");
+
+    let path = dir.path().to_str().context("no UTF-8")?;
+    xds_tests::server::cli(&["validate", path, "--descriptors", set]).await?;
+    dir.write("own.yaml", &with_size("-1"))?;
+    for (args, told) in [
+        (vec!["validate", path, "--descriptors", set], "typed_config.size: the number must be from 0"),
+        (vec!["validate", path], "my.Thing"),
+        (vec!["validate", path, "--descriptors", path], "--descriptors"),
+    ] {
+        let output = xds_tests::server::xds_server().await?.args(&args).output().await?;
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        ensure!(!output.status.success() && text.contains(told), "{args:?}: {text}");
+    }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Route documents beyond the Gateway API's own cases, with real clients: splits, fallbacks, sessions, SMI, the native form.
 
 mod api;
+mod balancing;
 mod canary;
 mod drain;
 mod fallback;

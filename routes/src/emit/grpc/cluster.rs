@@ -65,6 +65,7 @@ struct Written<'p> {
     name: Cow<'p, str>,
     discovery: WrittenDiscovery<'p>,
     has_sessions: bool,
+    balancing: LbPolicy,
     /// Requests under way at once; of an aggregate, its members' count.
     max_requests: Option<u32>,
     reports_load: bool,
@@ -127,6 +128,7 @@ impl<'p> Clusters<'p> {
                     name: name.clone(),
                     discovery,
                     has_sessions,
+                    balancing: root.cluster.lb_policy,
                     max_requests: None,
                     reports_load: false,
                     drain,
@@ -145,8 +147,16 @@ impl<'p> Clusters<'p> {
             let reports_load = self.reports_loads;
             let drain = leaf.cluster.drain;
             let max_requests = Some(leaf.cluster.limits.requests.unwrap_or(NO_LIMIT));
-            let written =
-                Written { name: name.clone(), discovery, has_sessions, max_requests, reports_load, drain };
+            let balancing = leaf.cluster.lb_policy;
+            let written = Written {
+                discovery,
+                has_sessions,
+                balancing,
+                max_requests,
+                reports_load,
+                drain,
+                name: name.clone(),
+            };
             clusters.insert(name, (written, &leaf.cluster.origin));
         }
         if let Some(origin) = self.unavailable_for {
@@ -155,6 +165,7 @@ impl<'p> Clusters<'p> {
                 name: name.clone(),
                 discovery,
                 has_sessions: false,
+                balancing: LbPolicy::RoundRobin,
                 max_requests: None,
                 reports_load: false,
                 drain: DrainPolicy::default(),
@@ -210,6 +221,10 @@ impl Written<'_> {
         let message =
             json!({"@type": type_of("config.cluster.v3.Cluster"), "name": name, "lb_policy": "ROUND_ROBIN"});
         let message = with(message, field, discovery);
+        let message = match self.balancing {
+            LbPolicy::RoundRobin => message,
+            LbPolicy::LeastRequest => with(message, "load_balancing_policy", least_request()),
+        };
         let message = match &self.discovery {
             WrittenDiscovery::Eds(_) => with(message, "type", "EDS"),
             WrittenDiscovery::LogicalDns(..) => with(message, "type", "LOGICAL_DNS"),
@@ -233,6 +248,21 @@ impl Written<'_> {
         let statuses = json!({"override_host_status": {"statuses": ["UNKNOWN", "HEALTHY", "DRAINING"]}});
         with(message, "common_lb_config", statuses)
     }
+}
+
+/// Least request where a client knows it, else in turn: of a list, clients take the first policy that they know (gRFC A52). Within
+/// weighted localities, which is what a client makes of a policy by its enum.
+fn least_request() -> Json {
+    let policy =
+        |name: &str, config: Json| json!({"typed_extension_config": {"name": name, "typed_config": config}});
+    let plain = |name: &str, message: &str| {
+        let package = format!("extensions.load_balancing_policies.{name}.v3.{message}");
+        policy(name, json!({"@type": type_of(&package)}))
+    };
+    let picking =
+        json!({"policies": [plain("least_request", "LeastRequest"), plain("round_robin", "RoundRobin")]});
+    let locality = type_of("extensions.load_balancing_policies.wrr_locality.v3.WrrLocality");
+    json!({"policies": [policy("wrr_locality", json!({"@type": locality, "endpoint_picking_policy": picking}))]})
 }
 
 /// The clusters with endpoints that a cluster stands for, in order, each at its first place; and what gRPC clients cannot have
@@ -300,7 +330,7 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, Losses) {
     (leaves, losses)
 }
 
-/// What gRPC clients cannot have of how requests are spread: C-core refuses a cluster with LEAST_REQUEST (row B182).
+/// What not all gRPC clients have of how requests are spread, see [`least_request`].
 fn lost_policy(name: &str, cluster: &Cluster) -> Option<String> {
     let has_choice = match &cluster.discovery {
         Discovery::Eds { .. } | Discovery::Static(_) => true,
@@ -310,7 +340,9 @@ fn lost_policy(name: &str, cluster: &Cluster) -> Option<String> {
     };
     let is_lost = cluster.lb_policy == LbPolicy::LeastRequest && cluster.tls.is_none() && has_choice;
     is_lost.then(|| {
-        format!("gRPC clients spread calls in turn over the endpoints of backend {name}: not all of them know least_request")
+        format!(
+            "gRPC clients that do not know least_request (in C++, Python and Node) spread calls in turn over the endpoints of backend {name}"
+        )
     })
 }
 

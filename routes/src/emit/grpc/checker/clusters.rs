@@ -14,6 +14,7 @@ impl All {
                 "eds_cluster_config",
                 "load_assignment",
                 "lb_policy",
+                "load_balancing_policy",
                 "common_lb_config",
                 "lrs_server",
                 "circuit_breakers",
@@ -45,12 +46,40 @@ impl All {
         if at.get("lb_policy").is_some() {
             self.fault("B182", at, at.text("lb_policy"));
         }
+        if let Some(policy) = at.get("load_balancing_policy") {
+            self.balancing(policy, "WrrLocality", &["wrr_locality.v3.WrrLocality"]);
+        }
         let Some(common) = at.get("common_lb_config") else { return };
         self.only("B205", common, &["override_host_status"]);
         for status in common.get("override_host_status").into_iter().flat_map(|it| it.list("statuses")) {
             if !["UNKNOWN", "HEALTHY", "DRAINING"].contains(&status.value.as_str().unwrap_or_default()) {
                 self.fault("B202", at, "override_host_status");
             }
+        }
+    }
+
+    /// A list of policies of which every client knows the last one, and Go and Java all.
+    fn balancing(&mut self, at: At<'_>, last: &str, known: &[&str]) {
+        let mut types = Vec::new();
+        for policy in at.list("policies") {
+            let config = policy.get("typed_extension_config").and_then(|it| it.get("typed_config"));
+            let Some(config) = config else { return self.fault("B186", at, "no config") };
+            let name = config.type_name().to_owned();
+            if !known.iter().any(|known| name == format!("envoy.extensions.load_balancing_policies.{known}"))
+            {
+                self.fault("B187", at, &name);
+            }
+            if let Some(children) = config.get("endpoint_picking_policy") {
+                self.balancing(
+                    children,
+                    "RoundRobin",
+                    &["least_request.v3.LeastRequest", "round_robin.v3.RoundRobin"],
+                );
+            }
+            types.push(name);
+        }
+        if !types.last().is_some_and(|name| name.ends_with(&format!(".{last}"))) {
+            self.fault("B186", at, "no policy that every client knows");
         }
     }
 

@@ -244,6 +244,12 @@ const CASES: &[(&str, &str, &str)] = &[
     ("B177", "/4/cluster_type/typed_config/clusters", "[]"),
     ("B178", "/4/cluster_type/typed_config/clusters/0", "g"),
     ("B182", "/2/lb_policy", "LEAST_REQUEST"),
+    ("B186", "/2/load_balancing_policy", r#"{"policies": []}"#),
+    (
+        "B187",
+        "/2/load_balancing_policy",
+        r#"{"policies": [{"typed_extension_config": {"typed_config": {"@type": "x/envoy.extensions.load_balancing_policies.maglev.v3.Maglev"}}}]}"#,
+    ),
     ("B189", "/4/lb_policy", "CLUSTER_PROVIDED"),
     ("B199", "/2/transport_socket_matches", "[{}]"),
     ("B202", "/2/common_lb_config/override_host_status/statuses/0", "TIMEOUT"),
