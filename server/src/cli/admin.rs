@@ -11,6 +11,7 @@ use crate::cli::Failure;
 use crate::cli::output::clean;
 
 mod acks;
+mod advice;
 mod apply;
 mod conditions;
 mod documents;
@@ -202,7 +203,9 @@ impl Answer {
 
 /// The details of an `application/problem+json` body, one error a line.
 fn describe_problem(status: u16, body: &Value) -> String {
-    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(clean);
+    let text = |value: &Value, key: &str| {
+        value.get(key).and_then(Value::as_str).map(|text| clean(&advice::for_shell(text)))
+    };
     let title = text(body, "title").unwrap_or_else(|| "the server refused".to_owned());
     let mut message = match text(body, "detail") {
         Some(detail) => format!("{title}: {detail} (HTTP {status})"),

@@ -43,10 +43,13 @@ async fn node_ids_nacks_and_file_names_are_one_line_of_the_log_and_of_a_table() 
         Ok(text)
     })
     .await?;
+    let status = cli(&["status", "--output", "table", "--admin", &admin]).await?;
+    ensure!(status.lines().any(|line| line.contains(" rejects Cluster: x\\nforged")), "{status}");
     for (what, text) in [
         ("nodes", nodes),
         ("nodes of one", cli(&["nodes", BAD, "--output", "table", "--admin", &admin]).await?),
-        ("status", cli(&["status", "--output", "table", "--admin", &admin]).await?),
+        ("status", status),
+        ("events", cli(&["events", "--output", "table", "--admin", &admin]).await?),
         ("an error", cli(&["nodes", &format!("{BAD}z"), "--output", "table", "--admin", &admin]).await?),
     ] {
         plain(&text).with_context(|| format!("{what}: {text}"))?;

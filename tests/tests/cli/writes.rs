@@ -103,6 +103,7 @@ async fn groups_resources_events_and_acks_are_written_and_shown() -> Result<()> 
     ensure!(listed.contains("edge") && listed.contains("{\"nodeIds\":[\"edge-1\"]"), "{listed}");
     assert_eq!(shell.json(&["groups", "get", "edge"]).await?["priority"], 3);
 
+    file("d.yaml", "name: d\nconnect_timeout: 1s\n")?;
     let cluster = file("cluster.yaml", "name: c\nconnect_timeout: 1s\n")?;
     shell.json(&["resources", "put", "edge", "clusters", "c", "-f", &cluster]).await?;
     let listed = shell.table(&["resources", "list", "edge"]).await?;
@@ -112,6 +113,34 @@ async fn groups_resources_events_and_acks_are_written_and_shown() -> Result<()> 
         let snapshot = shell.table(&["snapshot", of[0], of[1]]).await?;
         ensure!(snapshot.contains("Cluster  c ") && snapshot.contains(" edge "), "{snapshot}");
     }
+    // Whoever types a command is advised commands.
+    let waves = ["--waves", "10%", "--hold", "1h"];
+    let begun = shell
+        .table(
+            &[
+                &["resources", "put", "edge", "clusters", "d", "-f", &cluster.replace("cluster.", "d.")][..],
+                &waves,
+            ]
+            .concat(),
+        )
+        .await?;
+    ensure!(begun.contains("wave deployment: xds-server waves "), "{begun}");
+    let id = begun
+        .rsplit("xds-server waves ")
+        .next()
+        .unwrap_or_default()
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    let refused = shell.refused(&["resources", "delete", "edge", "clusters", "d"]).await;
+    ensure!(refused.contains(&format!("`xds-server waves promote {id}` or `abort`")), "{refused}");
+    ensure!(
+        refused.contains(" --force") && !refused.contains("/v1/") && !refused.contains("force=true"),
+        "{refused}"
+    );
+    assert_eq!(shell.json(&["waves", "promote", &id]).await?["phase"], "promoted");
+    shell.json(&["resources", "delete", "edge", "clusters", "d"]).await?;
     let acks = shell.table(&["acks"]).await?;
     ensure!(acks.contains("0 of 0 clients have accepted it"), "{acks}");
     shell.json(&["reload"]).await?;

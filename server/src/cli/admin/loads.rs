@@ -36,63 +36,55 @@ pub(crate) fn loads(args: &LoadsArgs) -> Result<(), Failure> {
 }
 
 fn list(loads: &Value) -> String {
-    let mut table =
-        Table::new(&["CLUSTER", "NODES", "ISSUED", "ERRORS", "ERROR RATE", "RATE", "DROPPED", "LAST REPORT"]);
+    let mut table = Table::new(&[&["CLUSTER", "NODES"], &NUMBERS[..], &["DROPPED", "LAST REPORT"]].concat());
     for cluster in entries(loads, "clusters") {
-        let [issued, errors, error_rate, rate] = numbers(cluster);
         let (nodes, dropped) = (cell(&cluster["nodes"]), cell(&cluster["dropped"]));
         let (name, last_report) = (cell(&cluster["name"]), cell(&cluster["lastReport"]));
-        table.push(vec![name, nodes, issued, errors, error_rate, rate, dropped, last_report]);
+        table.push([vec![name, nodes], numbers(cluster), vec![dropped, last_report]].concat());
     }
-    table.render()
+    format!("{}{LEGEND}", table.render())
 }
 
 fn in_full(loads: &Value) -> String {
-    let mut localities = Table::new(&[
-        "CLUSTER",
-        "PRIORITY",
-        "LOCALITY",
-        "ISSUED",
-        "ERRORS",
-        "ERROR RATE",
-        "RATE",
-        "IN PROGRESS",
-    ]);
-    let mut nodes = Table::new(&["CLUSTER", "NODE", "GROUPS", "ISSUED", "ERRORS", "LAST REPORT"]);
+    let mut localities = Table::new(&[&["CLUSTER", "PRIORITY", "LOCALITY"], &NUMBERS[..]].concat());
+    let mut nodes = Table::new(&["CLUSTER", "NODE", "GROUPS", "REQUESTS", "OK", "FAILED", "LAST REPORT"]);
     for cluster in entries(loads, "clusters") {
         for locality in entries(cluster, "localities") {
-            let [issued, errors, error_rate, rate] = numbers(locality);
             let parts = ["region", "zone", "subZone"].map(|part| cell(&locality[part]));
             let parts = parts.join("/").trim_end_matches('/').to_owned();
             let place = if parts.is_empty() { "-".to_owned() } else { parts };
-            let (priority, in_progress) = (cell(&locality["priority"]), cell(&locality["inProgress"]));
-            localities.push(vec![
-                cell(&cluster["name"]),
-                priority,
-                place,
-                issued,
-                errors,
-                error_rate,
-                rate,
-                in_progress,
-            ]);
+            let row = vec![cell(&cluster["name"]), cell(&locality["priority"]), place];
+            localities.push([row, numbers(locality)].concat());
         }
         for node in entries(cluster, "reporters") {
-            let columns =
-                ["node", "groups", "issued", "errors", "lastReport"].map(|column| cell(&node[column]));
-            nodes.push([cell(&cluster["name"])].into_iter().chain(columns).collect());
+            let [name, id, groups] = [&cluster["name"], &node["node"], &node["groups"]].map(cell);
+            let [ok, failed, last_report] =
+                ["successful", "errors", "lastReport"].map(|key| cell(&node[key]));
+            nodes.push(vec![name, id, groups, ended(node), ok, failed, last_report]);
         }
     }
-    format!("{}\n{}", localities.render(), nodes.render())
+    format!("{}\n{}{LEGEND}", localities.render(), nodes.render())
 }
 
-/// Issued, errors, error rate and requests per second.
-fn numbers(load: &Value) -> [String; 4] {
+/// The cells below [`NUMBERS`].
+fn numbers(load: &Value) -> Vec<String> {
     let error_rate =
         load["errorRate"].as_f64().map_or_else(|| "-".to_owned(), |rate| format!("{:.2}%", rate * 100.0));
     let rate = load["rate"].as_f64().map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}/s"));
-    [cell(&load["issued"]), cell(&load["errors"]), error_rate, rate]
+    let [ok, failed, in_flight] = ["successful", "errors", "inProgress"].map(|key| cell(&load[key]));
+    vec![ended(load), ok, failed, error_rate, in_flight, rate]
 }
+
+/// The requests that have ended: what clients say they have issued includes some that have not, and excludes others.
+fn ended(load: &Value) -> String {
+    let of = |key: &str| load[key].as_u64().unwrap_or_default();
+    of("successful").saturating_add(of("errors")).to_string()
+}
+
+/// The columns of requests.
+const NUMBERS: [&str; 6] = ["REQUESTS", "OK", "FAILED", "FAILED %", "IN FLIGHT", "RATE"];
+/// What the columns count.
+const LEGEND: &str = "REQUESTS have ended: OK and FAILED together. IN FLIGHT, as of the last reports, and DROPPED are not among them.\n";
 
 fn entries<'v>(value: &'v Value, list: &str) -> &'v [Value] {
     value[list].as_array().map(Vec::as_slice).unwrap_or_default()
@@ -106,15 +98,15 @@ mod tests {
 
     fn answer() -> Value {
         json!({"clusters": [{
-            "name": "default/v1", "nodes": 2, "issued": 80, "errors": 20, "errorRate": 0.25, "rate": 8.04, "dropped": 1,
+            "name": "default/v1", "nodes": 2, "issued": 83, "successful": 60, "errors": 20, "inProgress": 3, "errorRate": 0.25, "rate": 8.04, "dropped": 1,
             "lastReport": "2026-11-20T12:20:44.123Z",
             "localities": [
-                {"region": "here", "zone": "a", "subZone": "", "priority": 0, "issued": 80, "errors": 20, "errorRate": 0.25,
+                {"region": "here", "zone": "a", "subZone": "", "priority": 0, "issued": 83, "successful": 60, "errors": 20, "errorRate": 0.25,
                  "rate": 8.04, "inProgress": 3},
-                {"region": "", "zone": "", "subZone": "", "priority": 1, "issued": 0, "errors": 0, "errorRate": null,
+                {"region": "", "zone": "", "subZone": "", "priority": 1, "issued": 0, "successful": 0, "errors": 0, "errorRate": null,
                  "rate": 0.0, "inProgress": 0},
             ],
-            "reporters": [{"node": "edge-1", "groups": ["edge", "default"], "issued": 80, "errors": 20,
+            "reporters": [{"node": "edge-1", "groups": ["edge", "default"], "issued": 83, "successful": 60, "errors": 20,
                            "lastReport": "2026-11-20T12:20:44.123Z"}],
         }]})
     }
@@ -123,8 +115,9 @@ mod tests {
     fn a_cluster_is_one_row() {
         assert_eq!(
             list(&answer()),
-            "CLUSTER     NODES  ISSUED  ERRORS  ERROR RATE  RATE   DROPPED  LAST REPORT\n\
-             default/v1  2      80      20      25.00%      8.0/s  1        2026-11-20T12:20:44.123Z\n"
+            "CLUSTER     NODES  REQUESTS  OK  FAILED  FAILED %  IN FLIGHT  RATE   DROPPED  LAST REPORT\n\
+             default/v1  2      80        60  20      25.00%    3          8.0/s  1        2026-11-20T12:20:44.123Z\n\
+             REQUESTS have ended: OK and FAILED together. IN FLIGHT, as of the last reports, and DROPPED are not among them.\n"
         );
     }
 
@@ -132,12 +125,13 @@ mod tests {
     fn one_cluster_is_shown_with_its_localities_and_nodes() {
         assert_eq!(
             in_full(&answer()),
-            "CLUSTER     PRIORITY  LOCALITY  ISSUED  ERRORS  ERROR RATE  RATE   IN PROGRESS\n\
-             default/v1  0         here/a    80      20      25.00%      8.0/s  3\n\
-             default/v1  1         -         0       0       -           0.0/s  0\n\
+            "CLUSTER     PRIORITY  LOCALITY  REQUESTS  OK  FAILED  FAILED %  IN FLIGHT  RATE\n\
+             default/v1  0         here/a    80        60  20      25.00%    3          8.0/s\n\
+             default/v1  1         -         0         0   0       -         0          0.0/s\n\
              \n\
-             CLUSTER     NODE    GROUPS        ISSUED  ERRORS  LAST REPORT\n\
-             default/v1  edge-1  edge,default  80      20      2026-11-20T12:20:44.123Z\n"
+             CLUSTER     NODE    GROUPS        REQUESTS  OK  FAILED  LAST REPORT\n\
+             default/v1  edge-1  edge,default  80        60  20      2026-11-20T12:20:44.123Z\n\
+             REQUESTS have ended: OK and FAILED together. IN FLIGHT, as of the last reports, and DROPPED are not among them.\n"
         );
     }
 }

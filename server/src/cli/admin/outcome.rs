@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::advice::for_shell;
 use super::phases::phases;
-use crate::cli::output::{cell, clean, items};
+use crate::cli::output::{cell, clean, items, one_line};
 
 /// What a write did, or would do; that, after `heading`. What files own and keep is among the warnings.
 pub(super) fn outcome(answer: &Value, heading: &str) -> String {
@@ -16,7 +17,7 @@ pub(super) fn outcome(answer: &Value, heading: &str) -> String {
         text.push_str(&format!("wave deployment: xds-server waves {}\n", cell(&answer["waveDeployment"])));
     }
     for warning in items(&answer["warnings"]) {
-        text.push_str(&format!("warning: {}\n", clean(&cell(&warning["detail"]))));
+        text.push_str(&format!("warning: {}\n", one_line(&for_shell(&cell(&warning["detail"])))));
     }
     if let Some(acked) = answer["acked"].as_u64() {
         text.push_str(&format!("{acked} of {} clients have accepted it\n", cell(&answer["total"])));

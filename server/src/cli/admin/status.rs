@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use super::advice::for_shell;
 use super::nodes::all_nodes;
 use super::{AdminArgs, conditions};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, clean, items, print, print_json};
+use crate::cli::output::{Form, Table, cell, clean, items, one_line, print, print_json};
 
 /// The flags of `status`.
 #[derive(Clone, Debug, clap::Args)]
@@ -55,10 +56,13 @@ fn reasons(status: &Value) -> String {
 fn render(status: &Value) -> String {
     let mut text = format!("ready: {}\n", if status["ready"] == true { "yes" } else { "no" });
     if let Some(held) = status["held"].as_str() {
-        text.push_str(&format!("held back: {} (`xds-server reload --confirm` lets it pass)\n", clean(held)));
+        text.push_str(&format!(
+            "held back: {} (`xds-server reload --confirm` lets it pass)\n",
+            one_line(held)
+        ));
     }
     for problem in items(&status["problems"]) {
-        text.push_str(&format!("problem: {}\n", clean(&cell(problem))));
+        text.push_str(&format!("problem: {}\n", one_line(&for_shell(&cell(problem)))));
     }
     for refused in items(&status["readiness"]["refused"]) {
         let [reason, count, last_at, limit] =
@@ -66,7 +70,7 @@ fn render(status: &Value) -> String {
         text.push_str(&format!("refused: {reason}, {count} times, last at {last_at} (limit: {limit})\n"));
     }
     let mut files = Table::new(&["FILE", "OBJECTS", "ERRORS", "WARNINGS", "SERVED"]);
-    let mut diagnostics = String::new();
+    let mut diagnostics = Vec::new();
     for file in items(&status["files"]) {
         let found = file["diagnostics"].as_array().map(Vec::as_slice).unwrap_or_default();
         let count =
@@ -83,16 +87,48 @@ fn render(status: &Value) -> String {
         files.push(vec![cell(&file["path"]), n_objects, count("error"), count("warning"), served.to_owned()]);
         // Of a change that is on its way to everyone too: who looks for it here should find it.
         let is_wave = |one: &Value| one["code"].as_str().is_some_and(|code| code.starts_with("wave-"));
-        for one in found.iter().filter(|one| one["severity"] == "error" || is_wave(one)) {
+        for one in found {
+            // Errors first, whichever file they are in.
+            let (rank, said) = match one["severity"].as_str() {
+                Some("error") => (0, ""),
+                Some("warning") => (1, "warning: "),
+                _ if is_wave(one) => (1, ""),
+                _ => continue,
+            };
             let place = format!("{}:{}:{}", cell(&file["path"]), cell(&one["line"]), cell(&one["column"]));
-            let message = one.get("detail").map(cell).unwrap_or_default();
-            diagnostics.push_str(&format!("{}: {}\n", clean(&place), clean(&message)));
+            let message = for_shell(&one.get("detail").map(cell).unwrap_or_default());
+            diagnostics.push((rank, format!("{}: {said}{}\n", one_line(&place), one_line(&message))));
         }
     }
-    text.push_str(&format!("\n{}{diagnostics}", files.render()));
+    diagnostics.sort_by_key(|(rank, _)| *rank);
+    let diagnostics = diagnostics.into_iter().map(|(_, line)| line).collect::<Vec<_>>();
+    text.push_str(&format!("\n{}{}", files.render(), bounded(&diagnostics)));
     text.push_str(&objects(status));
-    text.push_str(&format!("\n{}", nodes_by_status(status)));
+    text.push_str(&format!("\n{}{}", nodes_by_status(status), nacks(status)));
     text
+}
+
+/// The clients that reject what they are sent, and their words.
+fn nacks(status: &Value) -> String {
+    let mut lines = Vec::new();
+    for node in items(&status["nodes"]) {
+        let types = node["types"].as_object().into_iter().flatten();
+        for (url, of_type) in types.filter(|(_, of_type)| of_type["status"] == "ERROR") {
+            let name = url.rsplit('.').next().unwrap_or(url);
+            let (id, said) = (one_line(&cell(&node["id"])), one_line(&cell(&of_type["lastNack"]["message"])));
+            lines.push(format!("{id} rejects {}: {said}\n", one_line(name)));
+        }
+    }
+    bounded(&lines)
+}
+
+/// The first lines, and how many there are besides.
+fn bounded(lines: &[String]) -> String {
+    let shown = lines.iter().take(MAX_LINES).map(String::as_str).collect::<String>();
+    match lines.len().saturating_sub(MAX_LINES) {
+        0 => shown,
+        more => format!("{shown}… and {more} more, which --output json has\n"),
+    }
 }
 
 /// How many objects of route documents there are, and the conditions of those that are not fine; nothing without any.
@@ -129,9 +165,37 @@ fn nodes_by_status(status: &Value) -> String {
     format!("nodes: {}{counts}\n", nodes.len())
 }
 
+/// How many diagnostics, and how many NACKs, are shown.
+const MAX_LINES: usize = 50;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nacks_and_warnings_are_lines_of_their_own_and_bounded() {
+        let url = "type.googleapis.com/envoy.config.listener.v3.Listener";
+        let types = json!({url: {"status": "ERROR", "lastNack": {"message": "no\n\u{1b}[2Jfilter"}}});
+        let node = |n: usize| json!({"id": format!("edge-{n}\u{7}"), "types": types});
+        let warning = json!({"severity": "warning", "line": 3, "column": 1, "detail": "deprecated"});
+        let error = json!({"severity": "error", "line": 4, "column": 1, "detail": "x".repeat(1_000)});
+        let mut status = json!({"nodes": [node(1)],
+            "files": [{"path": "a.yaml", "diagnostics": [warning]}, {"path": "b.yaml", "diagnostics": [error]}]});
+        let text = render(&status);
+        assert!(
+            text.ends_with("nodes: 1 (1 ERROR)\nedge-1\\u{7} rejects Listener: no\\n\\u{1b}[2Jfilter\n"),
+            "{text}"
+        );
+        let long = "x".repeat(300);
+        assert!(
+            text.contains(&format!("\nb.yaml:4:1: {long}…\na.yaml:3:1: warning: deprecated\n")),
+            "{text}"
+        );
+        status["nodes"] = (0..MAX_LINES + 7).map(node).collect();
+        let text = render(&status);
+        assert!(text.ends_with("… and 7 more, which --output json has\n"), "{text}");
+        assert_eq!(text.matches(" rejects ").count(), MAX_LINES);
+    }
 
     #[test]
     fn objects_that_are_not_fine_are_shown_with_their_conditions() {

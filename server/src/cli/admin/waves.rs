@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 
 use super::AdminArgs;
+use super::advice::for_shell;
 use super::watch::{self, Watched, bar};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, clean, items, print, print_json};
+use crate::cli::output::{Form, Table, cell, clean, items, one_line, print, print_json};
 
 /// The flags of `waves`.
 #[derive(Clone, Debug, clap::Args)]
@@ -128,7 +129,7 @@ fn in_full(one: &Value) -> String {
     ];
     for (label, key) in rows {
         if let Some(value) = one.get(key).filter(|value| !value.is_null()) {
-            table.push(vec![label.to_owned(), cell(value)]);
+            table.push(vec![label.to_owned(), for_shell(&cell(value))]);
         }
     }
     table.push(vec!["BEHIND".to_owned(), behind(one)]);
@@ -137,16 +138,20 @@ fn in_full(one: &Value) -> String {
     }
     let mut text = table.render();
     for node in items(&one["pending"]).take(MAX_PENDING) {
-        text.push_str(&format!("not yet: {}\n", clean(&cell(node))));
+        text.push_str(&format!("not yet: {}\n", one_line(&cell(node))));
     }
     for lost in items(&one["lost"]).take(MAX_PENDING) {
-        text.push_str(&format!("lost: {}: {}\n", clean(&cell(&lost["node"])), clean(&cell(&lost["reason"]))));
+        text.push_str(&format!(
+            "lost: {}: {}\n",
+            one_line(&cell(&lost["node"])),
+            one_line(&cell(&lost["reason"]))
+        ));
     }
-    for nack in items(&one["nacked"]) {
+    for nack in items(&one["nacked"]).take(MAX_PENDING) {
         text.push_str(&format!(
             "rejected by {}: {}\n",
-            clean(&cell(&nack["node"])),
-            clean(&cell(&nack["message"]))
+            one_line(&cell(&nack["node"])),
+            one_line(&cell(&nack["message"]))
         ));
     }
     text
@@ -162,7 +167,7 @@ fn behind(one: &Value) -> String {
     }
 }
 
-/// How many nodes that have not answered, and how many that are lost, are shown.
+/// How many nodes that have not answered, are lost or have rejected the change are shown.
 const MAX_PENDING: usize = 20;
 
 const EXIT_CODES: &str = "Exit codes with --watch: 0 completed or promoted, 1 held, reverted or superseded, 2 wrong command line, \
