@@ -111,6 +111,7 @@ pub struct SourceArgs {
     #[arg(long, env = "XDS_SERVER_MAX_DOCUMENT_VALUES", value_name = "N",
         default_value_t = xds_codec::Limits::DEFAULT_DOCUMENT_VALUES)]
     pub max_document_values: usize,
+    /// Message types besides those that are built in.
     #[command(flatten)]
     pub descriptors: DescriptorArgs,
 }

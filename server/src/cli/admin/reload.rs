@@ -9,6 +9,7 @@ use crate::cli::output::{Form, cell, one_line, print, print_json};
 
 /// The flags of `reload`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct ReloadArgs {
     /// Publish also what would be held back, such as a removal of everything
     #[arg(long)]
@@ -16,6 +17,9 @@ pub(crate) struct ReloadArgs {
     #[command(flatten)]
     admin: AdminArgs,
 }
+
+const EXIT_CODES: &str = "Exit codes: 0 published, or nothing to do, 1 held back or errors in the files, 2 wrong command line, \
+3 cannot reach the server";
 
 /// Fails with exit code 1 if what the files say is held back, or has errors.
 pub(crate) fn reload(args: &ReloadArgs) -> Result<(), Failure> {

@@ -12,10 +12,13 @@ use crate::cli::output::{Form, Table, cell, clean, items, one_line, print, print
 
 /// The flags of `status`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     admin: AdminArgs,
 }
+
+const EXIT_CODES: &str = "Exit codes: 0 ready, 1 not ready, 2 wrong command line, 3 cannot reach the server";
 
 /// Fails with exit code 1 if the server is not ready.
 pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
