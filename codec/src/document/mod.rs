@@ -84,10 +84,11 @@ pub enum Syntax {
 }
 
 impl Syntax {
-    /// JSON for `.json`, YAML for every other name.
+    /// JSON for `.json`, in capitals too, YAML for every other name.
     #[must_use]
     pub fn of_file(path: &str) -> Self {
-        if path.ends_with(".json") { Self::Json } else { Self::Yaml }
+        let is_json = path.rsplit_once('.').is_some_and(|(_, ending)| ending.eq_ignore_ascii_case("json"));
+        if is_json { Self::Json } else { Self::Yaml }
     }
 }
 

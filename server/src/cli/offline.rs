@@ -62,6 +62,8 @@ pub(crate) struct Offline {
     pub(crate) translated: Arc<Translated>,
     /// What is wrong or doubtful with each file, and between documents.
     pub(crate) diagnostics: Vec<Diagnostic>,
+    /// The hidden files and directories that look like configuration and are not read.
+    pub(crate) hidden: Vec<String>,
     /// The resources that cannot be used of it.
     pub(crate) unusable: BTreeSet<ResourceKey>,
 }
@@ -80,7 +82,9 @@ impl Offline {
         };
         let (stdin, paths): (Vec<PathBuf>, Vec<PathBuf>) =
             args.paths.iter().cloned().partition(|path| path.as_os_str() == "-");
-        let (_, mut scan) = Reader::new(&paths, options).scan(|_| false);
+        let mut reader = Reader::new(&paths, options);
+        let (walk, mut scan) = reader.scan(|_| false);
+        let hidden = reader.hidden(&walk);
         if !stdin.is_empty() {
             scan.files.insert(STDIN.into(), read_stdin(args.max_file_bytes));
         }
@@ -103,7 +107,16 @@ impl Offline {
         let mut diagnostics: Vec<Diagnostic> =
             load.files.into_values().flat_map(|file| file.diagnostics).collect();
         diagnostics.extend(translated.translation.diagnostics.iter().cloned());
-        Ok(Self { codec, limits, scan, layer: load.layer, translated, diagnostics, unusable: load.unusable })
+        Ok(Self {
+            codec,
+            limits,
+            scan,
+            layer: load.layer,
+            translated,
+            diagnostics,
+            hidden,
+            unusable: load.unusable,
+        })
     }
 
     /// What is generated from documents.

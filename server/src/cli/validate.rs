@@ -117,6 +117,7 @@ fn report(args: &ValidateArgs, offline: &mut Offline) -> Report {
     let found = place(found, args.target, &offline.scan, &offline.limits);
     diagnostics.retain(|one| !is_told_by_profile(one, args.target, &found));
     diagnostics.extend(found);
+    diagnostics.extend(offline.hidden.iter().map(|path| hidden(path)));
     if offline.scan.files.is_empty() && offline.scan.faults.is_empty() {
         diagnostics.push(nothing_found(args));
     }
@@ -285,9 +286,16 @@ fn origin_of(origin: &Origin) -> Place {
 
 fn nothing_found(args: &ValidateArgs) -> Diagnostic {
     let paths: Vec<String> = args.files.paths.iter().map(|path| path.display().to_string()).collect();
-    let message =
-        format!("there is no *.yaml, *.yml or *.json in {}; hidden files are not read", paths.join(", "));
+    let message = format!("there is no *.yaml, *.yml or *.json in {}", paths.join(", "));
     diagnostic(Severity::Error, "no-files", nowhere(), message)
+}
+
+/// A note of what looks like configuration and is not read.
+fn hidden(path: &str) -> Diagnostic {
+    let place = Place { file: path.into(), line: 0, column: 0 };
+    let message =
+        "hidden files and directories are not read; take the dot from the name if this one is to be";
+    diagnostic(Severity::Info, "hidden", place, message.to_owned())
 }
 
 fn diagnostic(severity: Severity, code: &'static str, place: Place, message: String) -> Diagnostic {

@@ -12,6 +12,7 @@ use xds_cache::{Layer, ResourceKey};
 
 pub mod deadline;
 mod events;
+mod hidden;
 pub mod load;
 pub mod names;
 pub mod read;

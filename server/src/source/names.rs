@@ -12,10 +12,18 @@ pub fn is_ignored(name: &str) -> bool {
     name.starts_with('.') || is_auto_save || is_probe || endings.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Whether a file of this name is read.
+/// Whether a file of this name is read; capitals in its ending make no difference.
 #[must_use]
 pub fn is_configuration(name: &str) -> bool {
-    !is_ignored(name) && [".yaml", ".yml", ".json"].iter().any(|ending| name.ends_with(ending))
+    let ending = name.rsplit_once('.').map(|(_, ending)| ending.to_ascii_lowercase());
+    !is_ignored(name) && ending.is_some_and(|ending| ["yaml", "yml", "json"].contains(&ending.as_str()))
+}
+
+/// Whether somebody hid a file or directory by its name. What programs hide begins with another character behind the dot: the
+/// directories of ConfigMaps, the locks of Emacs, and what macOS keeps beside files.
+#[must_use]
+pub fn is_hidden(name: &str) -> bool {
+    name.strip_prefix('.').is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['.', '#', '_']))
 }
 
 /// Whether a name in a watched directory that was created, removed or renamed can change what is loaded.
@@ -53,10 +61,12 @@ mod tests {
             assert!(is_ignored(name), "{name}");
             assert!(!is_configuration(name), "{name}");
         }
-        for name in ["a.yaml", "a.yml", "a.json", "a.b.yaml", "#a.yaml", "~a.yaml"] {
+        for name in
+            ["a.yaml", "a.yml", "a.json", "a.b.yaml", "#a.yaml", "~a.yaml", "a.YAML", "a.Yml", "A.JSON"]
+        {
             assert!(is_configuration(name), "{name}");
         }
-        for name in ["a.txt", "yaml", "README.md", "a.YAML", "a.json5"] {
+        for name in ["a.txt", "yaml", "YAML", "README.md", "a.YAML~", "a.json5"] {
             assert!(!is_configuration(name), "{name}");
         }
         assert!(can_matter("..data") && !can_matter("..data_tmp") && !can_matter(".a.swp"));

@@ -13,6 +13,7 @@ use rustix::fs::OFlags;
 use xds_cache::Version;
 
 use crate::source::deadline::Hands;
+use crate::source::hidden;
 use crate::source::walk::{Bounds, Stamp, Walk, Walker, leads_out};
 
 /// All files as they were at one time.
@@ -129,6 +130,16 @@ impl Reader {
     #[must_use]
     pub fn walk(&mut self) -> Walk {
         self.walker.walk(&mut self.hands).0
+    }
+
+    /// The hidden files and directories of a walk that look like configuration and are not read; none if the file system is
+    /// silent.
+    #[must_use]
+    pub fn hidden(&mut self, walk: &Walk) -> Vec<String> {
+        let walked = walk.directories.iter().filter(|(_, directory)| directory.only.is_none());
+        let directories: Vec<PathBuf> = walked.map(|(path, _)| path.clone()).collect();
+        let found = self.hands.run("hidden files", move |progress| hidden::find(&directories, progress));
+        found.unwrap_or_default()
     }
 
     /// Reads everything now, and says where it was found. Blocks.

@@ -294,7 +294,10 @@ impl Walking<'_> {
             Err(error) if is_wanted => {
                 let message = match self.walk.links.get(path) {
                     Some(target) if error.kind() == io::ErrorKind::NotFound => {
-                        format!("the link leads to {}, and nothing is there", target.display())
+                        format!(
+                            "the link leads to {}, and nothing is there; remove the link, or put something there",
+                            target.display()
+                        )
                     }
                     Some(_) | None => describe(&error),
                 };

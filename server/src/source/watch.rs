@@ -324,6 +324,9 @@ impl Work {
     fn load(&mut self, removals: Removals) -> Looked {
         let events = &mut self.events;
         let (walk, scan) = self.reader.scan(|walk| events.watch(walk));
+        if self.walk.is_none() {
+            log_hidden(&self.reader.hidden(&walk));
+        }
         let before = self.walk.replace(walk);
         // What changed since the last load, and was not told of, is as young as an event of now.
         let is_news = removals == Removals::Due && before.is_some() && before != self.walk;
@@ -338,6 +341,14 @@ impl Work {
             });
         self.state = Arc::new(state);
         Looked { load, holds_removals, is_quiet: scan.is_settled && !is_news }
+    }
+}
+
+/// Says once in the life of the server what of the watched directories is hidden.
+fn log_hidden(hidden: &[String]) {
+    if !hidden.is_empty() {
+        let (n_hidden, paths) = (hidden.len(), hidden.join(", "));
+        tracing::info!(n_hidden, paths, "hidden files and directories are not read");
     }
 }
 

@@ -130,6 +130,11 @@ async fn what_is_easily_got_wrong_is_told_with_what_would_be_right() -> Result<(
     let dir = ConfigDir::new()?;
     std::os::unix::fs::symlink("/nowhere", dir.path().join("dangling.yaml"))?;
     dir.write("comment.json", "// ours\n{\"resources\": []}\n")?;
+    dir.write("capitals.JSON", "// ours\n{\"resources\": []}\n")?;
+    dir.write("capitals.YML", "routes:\n  a: {to: b}\n")?;
+    dir.write(".hidden.yaml", "routes: []\n")?;
+    dir.write(".x/a.yaml", "routes: []\n")?;
+    std::fs::write(dir.path().join(".a.yaml.swp"), "")?;
     dir.write("no-version.yaml", "routes:\n  a: {to: b}\nbackends:\n  b: 127.0.0.1:80\n")?;
     dir.write(
         "unit.yaml",
@@ -138,10 +143,16 @@ async fn what_is_easily_got_wrong_is_told_with_what_would_be_right() -> Result<(
     let path = dir.path().to_string_lossy().into_owned();
     let output = xds_server().await?.args(["validate", &path]).output().await?;
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(!told.contains(".swp"), "{told}");
     for expected in [
         "comment.json:1:1: error[syntax] expected a value, found '/'; JSON has no comments, but YAML has, after `#`",
-        "dangling.yaml: error[unreadable-path] the link leads to /nowhere, and nothing is there",
-        "no-version.yaml:1:1: error[missing-version] the document has no `version`",
+        "dangling.yaml: error[unreadable-path] the link leads to /nowhere, and nothing is there; remove the link, or put",
+        "no-version.yaml:1:1: error[missing-version] the document has no `version`; with listeners, routes or backends by name",
+        "did you mean `version: xds-server/v1`?",
+        "/.hidden.yaml: info[hidden] hidden files and directories are not read; take the dot from the name",
+        "/.x: info[hidden] hidden files",
+        "capitals.YML:1:1: error[missing-version]",
+        "capitals.JSON:1:1: error[syntax] expected a value, found '/'; JSON has no comments",
         "unit.yaml:3:23: error[bad-duration] routes[\"a\"].timeout: 5 is no duration: it has no unit",
         "did you mean `5s`?",
     ] {

@@ -94,7 +94,11 @@ fn what_cannot_be_read_is_a_fault_and_the_rest_goes_on() {
     assert_eq!(found["pipe.yaml"], Err("not a regular file".to_owned()));
     let limit = "the file has 101 bytes, the limit is 100 bytes (--max-file-bytes)";
     assert_eq!(found["big.yaml"], Err(limit.to_owned()));
-    assert_eq!(found["dangling.yaml"], Err("the link leads to nowhere, and nothing is there".to_owned()));
+    assert_eq!(
+        found["dangling.yaml"],
+        Err("the link leads to nowhere, and nothing is there; remove the link, or put something there"
+            .to_owned())
+    );
     assert_eq!(paths(&dir), ["a.yaml", "big.yaml", "dangling.yaml", "just.yaml", "pipe.yaml"]);
 }
 
