@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use xds_api::document::GroupedDocuments;
 use xds_cache::{GroupName, Layer};
+use xds_routes::Kind;
 use xds_store::BlobHash;
 
 use super::key::StoreKey;
@@ -25,7 +26,8 @@ pub(crate) fn mass_removal(
             kinds.entry(key.resource_type.slug()).or_default().add(&key.name, is_left);
         }
     }
-    for (key, document) in documents.iter() {
+    // Nothing that is served goes with policies that are not supported.
+    for (key, document) in documents.iter().filter(|(key, _)| key.kind != Kind::Policy) {
         let kinds = groups.entry(&document.group).or_default();
         kinds.entry(key.kind.as_str()).or_default().add(&key.name, after.documents.contains_key(key));
     }

@@ -64,6 +64,30 @@ fn strict_names_the_document_of_a_condition_that_no_warning_explains() {
     assert!(stdout.starts_with(expected), "{stdout}");
 }
 
+#[test]
+fn strict_makes_an_error_of_a_policy_that_what_it_protects_is_served_without() {
+    let policy = "apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: SecurityPolicy\nmetadata: {name: guard}\nspec:\n  \
+                  targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: edge}]\n";
+    let gateway = ROUTES.split("---").next().unwrap();
+    let dir = directory(&[("r/gateway.yaml", gateway), ("r/policy.yaml", policy)]);
+    let expected = |severity: &str| {
+        format!(
+            "r/policy.yaml:5:16: {severity}[unsupported-policy] spec.targetRefs[0]: policies of the kind SecurityPolicy are \
+             not supported: Gateway default/edge is served without it\n"
+        )
+    };
+    let (code, stdout, _) = outcome(dir.path(), "validate r");
+    assert!(code == 0 && stdout.starts_with(&expected("warning")), "{stdout}");
+    assert!(
+        stdout.contains("Gateway default/edge: xds-server.io/PolicyAffected is False (UnsupportedPolicy)"),
+        "{stdout}"
+    );
+    let (code, stdout, _) = outcome(dir.path(), "validate r --strict");
+    assert!(code == 1 && stdout.starts_with(&expected("error")), "{stdout}");
+    let (code, stdout, _) = outcome(dir.path(), "validate r/policy.yaml --strict");
+    assert!(code == 0 && stdout.contains("info[unsupported-kind]"), "{stdout}");
+}
+
 /// Exit code and standard output of the command with that input.
 fn piped(line: &str, input: &[u8]) -> (i32, String) {
     let dir = directory(&[]);

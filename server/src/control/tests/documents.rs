@@ -365,6 +365,30 @@ async fn documents_count_in_a_mass_removal() {
 }
 
 #[tokio::test]
+async fn policies_that_are_not_supported_may_all_go_at_once_and_leave_no_secrets_behind() {
+    let options = Options { watches_files: true, hold_mass_removal: Some(0.5), ..Options::default() };
+    let store = MemoryStore::new();
+    let server = Server::open(store.clone(), options);
+    let policy = |name: usize| {
+        format!(
+            "---\napiVersion: example.com/v1\nkind: Auth\nmetadata: {{name: p{name}}}\n\
+             spec: {{targetRef: {{kind: HTTPRoute, namespace: prod, name: shop}}, key: hunter2}}\n"
+        )
+    };
+    let policies: String = (0..9).map(policy).collect();
+    server.control.load_files(files(&[("r/a.yaml", &both()), ("r/p.yaml", &policies)])).await.unwrap();
+    let n_warnings = || {
+        let files = server.control.files();
+        let found = files.values().flat_map(|file| &file.diagnostics);
+        found.filter(|one| one.code == "unsupported-policy").count()
+    };
+    assert_eq!(n_warnings(), 9);
+    assert!(!store.dump().contains("hunter2"), "{}", store.dump());
+    server.control.load_files(files(&[("r/a.yaml", &both())])).await.unwrap();
+    assert_eq!((server.control.held(), n_warnings(), names(&server).len()), (None, 0, 4));
+}
+
+#[tokio::test]
 async fn secrets_in_documents_of_files_are_not_in_the_store() {
     let store = MemoryStore::new();
     let server = Server::with_files(&store);
