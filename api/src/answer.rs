@@ -149,7 +149,7 @@ fn write_problem(from: &Response, form: Option<Form>, problem: &Problem) -> Resp
 }
 
 /// JSON always has a YAML form; should the writer fail nevertheless, JSON is YAML too.
-fn to_yaml(value: &Value) -> String {
+pub(crate) fn to_yaml(value: &Value) -> String {
     serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value:#}\n"))
 }
 

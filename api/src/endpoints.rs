@@ -14,7 +14,7 @@ use crate::endpoint::{
 };
 use crate::openapi;
 
-pub(crate) use self::row::{Endpoint, Input, Method, Output, Query, QueryType};
+pub(crate) use self::row::{Endpoint, Input, Method, Output, Query, QueryType, Verb};
 
 use self::errors::{DELETE_ERRORS, NOT_FOUND, NOT_READY, PUT_ERRORS, ROLLOUT_ERRORS, WEIGHTS_ERRORS};
 
@@ -26,7 +26,15 @@ const FILTER: &[Query] = &[
     Query("kind", QueryType::Text, "Only this kind, such as HTTPRoute"),
     Query("namespace", QueryType::Text, "Only this namespace; - for kinds that have none"),
     Query("name", QueryType::Text, "Only this name"),
+    LIMIT,
+    AFTER,
 ];
+
+/// The query parameters of every list that has pages.
+const PAGE: &[Query] = &[LIMIT, AFTER];
+const LIMIT: Query =
+    Query("limit", QueryType::Integer, "At most so many, up to 10000, which is also the default");
+const AFTER: Query = Query("after", QueryType::Text, "Begin after this place: `next` of the page before");
 
 /// A read without parameters; what a row does not say is as here.
 const READ: Endpoint = Endpoint {
@@ -34,6 +42,7 @@ const READ: Endpoint = Endpoint {
     path: "",
     summary: "",
     query: &[],
+    verbs: &[],
     input: Input::None,
     output: Output::Any,
     errors: &[],
@@ -68,6 +77,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/v1/groups",
         summary: "All node groups",
+        query: PAGE,
         output: Output::Object("GroupList"),
         errors: NOT_READY,
         handler: || get(groups::list),
@@ -86,6 +96,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/groups/{group}",
         summary: "Create or replace a node group",
         query: &[],
+        verbs: &[],
         input: Input::Group,
         output: Output::Write,
         errors: PUT_ERRORS,
@@ -96,6 +107,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/groups/{group}",
         summary: "Delete a node group and what the API owns in it",
         query: &[],
+        verbs: &[],
         input: Input::None,
         output: Output::Write,
         errors: DELETE_ERRORS,
@@ -104,6 +116,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/v1/groups/{group}/resources",
         summary: "What the API owns in a group",
+        query: PAGE,
         output: Output::Object("ResourceList"),
         errors: NOT_FOUND,
         handler: || get(resources::list),
@@ -114,6 +127,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/groups/{group}/resources",
         summary: "Replace, in one publication, everything that the API owns in a group",
         query: &[],
+        verbs: &[],
         input: Input::Publication,
         output: Output::Write,
         errors: PUT_ERRORS,
@@ -131,6 +145,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/groups/{group}/resources/{type}/{name}",
         summary: "Create or replace one resource",
         query: &[],
+        verbs: &[],
         input: Input::Resource,
         output: Output::Write,
         errors: PUT_ERRORS,
@@ -141,6 +156,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/groups/{group}/resources/{type}/{name}",
         summary: "Delete one resource; a file's of that name shows again",
         query: &[],
+        verbs: &[],
         input: Input::None,
         output: Output::Write,
         errors: DELETE_ERRORS,
@@ -151,6 +167,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/groups/{group}/snapshot",
         summary: "What a client of exactly this group is served",
         query: &[Query("profile", QueryType::Text, "envoy or grpc; else the group's own, else envoy")],
+        verbs: &[],
         input: Input::None,
         output: Output::Object("Snapshot"),
         errors: NOT_FOUND,
@@ -165,6 +182,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             QueryType::Text,
             "The group of the documents; if absent, the one that each is in, or default",
         )],
+        verbs: &[],
         input: Input::Documents,
         output: Output::Write,
         errors: PUT_ERRORS,
@@ -175,6 +193,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/documents",
         summary: "The route documents of files and API",
         query: FILTER,
+        verbs: &[],
         input: Input::None,
         output: Output::Object("DocumentList"),
         errors: NOT_READY,
@@ -193,6 +212,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/documents/{kind}/{namespace}/{name}",
         summary: "Delete a route document that the API owns; a file's of that name shows again",
         query: &[],
+        verbs: &[],
         input: Input::None,
         output: Output::Write,
         errors: DELETE_ERRORS,
@@ -203,6 +223,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/conditions",
         summary: "What became of every object, as conditions of the Gateway API",
         query: FILTER,
+        verbs: &[],
         input: Input::None,
         output: Output::Object("ConditionList"),
         errors: NOT_READY,
@@ -213,6 +234,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/weights",
         summary: "The weights of the rules of all objects that have any",
         query: FILTER,
+        verbs: &[],
         input: Input::None,
         output: Output::Object("WeightsList"),
         errors: NOT_READY,
@@ -239,6 +261,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
         summary: "Change some weights of a rule; only the backends that are named change",
         query: &[],
+        verbs: &[],
         input: Input::WeightsPatch,
         output: Output::Write,
         errors: WEIGHTS_ERRORS,
@@ -249,6 +272,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
         summary: "Replace what is laid over the weights of a rule",
         query: &[],
+        verbs: &[],
         input: Input::Weights,
         output: Output::Write,
         errors: WEIGHTS_ERRORS,
@@ -259,6 +283,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
         summary: "Give a rule its own weights back",
         query: &[],
+        verbs: &[],
         input: Input::None,
         output: Output::Write,
         errors: WEIGHTS_ERRORS,
@@ -278,6 +303,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             ),
             Query("group", QueryType::Text, "Only nodes of this group"),
         ],
+        verbs: &[],
         input: Input::None,
         output: Output::Object("NodeList"),
         errors: &[],
@@ -307,6 +333,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             Query("revision", QueryType::Integer, "The revision"),
             Query("version", QueryType::Text, "A version or label that the revision gave to a type"),
         ],
+        verbs: &[],
         input: Input::None,
         output: Output::Object("AcksReport"),
         errors: &[StatusCode::NOT_FOUND, StatusCode::GONE],
@@ -315,6 +342,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/v1/status/files",
         summary: "The watched files, what they give and what is wrong with them",
+        query: PAGE,
         output: Output::Object("FileList"),
         handler: || get(files::status),
         ..READ
@@ -324,6 +352,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/reload",
         summary: "Read the files again now",
         query: &[Query("confirm", QueryType::Bool, "Publish also what would be held back")],
+        verbs: &[],
         input: Input::None,
         output: Output::Object("ReloadAnswer"),
         errors: NOT_READY,
@@ -334,6 +363,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/validate",
         summary: "Validate a body as if it were a file",
         query: &[],
+        verbs: &[],
         input: Input::Text,
         output: Output::Object("ValidationAnswer"),
         errors: &[StatusCode::PAYLOAD_TOO_LARGE, StatusCode::UNSUPPORTED_MEDIA_TYPE],
@@ -345,7 +375,12 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         summary: "What was changed, newest first",
         query: &[
             Query("limit", QueryType::Integer, "At most so many revisions; 100 if absent"),
-            Query("before", QueryType::Integer, "Only revisions below this one"),
+            Query(
+                "after",
+                QueryType::Integer,
+                "Begin after this revision, with the next older one: `next` of the page before",
+            ),
+            Query("before", QueryType::Integer, "Only revisions below this one, the same as after"),
             Query(
                 "actor",
                 QueryType::Text,
@@ -357,6 +392,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
                 "Only those from there: api, file, rollback, revert, rollout, waves, expiry",
             ),
         ],
+        verbs: &[],
         input: Input::None,
         output: Output::Object("RevisionList"),
         errors: &[],
@@ -374,6 +410,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/rollback",
         summary: "Make what the API owns what it was at a revision; a new revision itself",
         query: &[],
+        verbs: &[],
         input: Input::Rollback,
         output: Output::Write,
         errors: &[
@@ -394,6 +431,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/rollouts",
         summary: "Begin to move traffic from one backend of a rule to another, by steps",
         query: &[Query("dryRun", QueryType::Bool, "Only tell what would be done")],
+        verbs: &[],
         input: Input::Rollout,
         output: Output::Object("RolloutView"),
         errors: ROLLOUT_ERRORS,
@@ -404,6 +442,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/rollouts",
         summary: "All rollouts that are kept",
         query: WATCH,
+        verbs: &[],
         input: Input::None,
         output: Output::Object("RolloutList"),
         errors: NOT_READY,
@@ -414,6 +453,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/rollouts/{rollout}",
         summary: "What a rollout is doing, and what it was asked for",
         query: WATCH,
+        verbs: &[],
         input: Input::None,
         output: Output::Object("RolloutView"),
         errors: NOT_FOUND,
@@ -422,9 +462,20 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: Method::Post,
         path: "/v1/rollouts/{rollout}",
-        summary: "Ask a rollout something: the path ends with :pause, :resume, :promote, :abort or :retry",
+        summary: "Ask a rollout something",
         query: &[],
-        input: Input::Promote,
+        verbs: &[
+            Verb("pause", Input::None, "Stop a rollout where it is"),
+            Verb("resume", Input::None, "Go on with a rollout that is paused"),
+            Verb(
+                "promote",
+                Input::Promote,
+                "Do not wait for the end of a step, or with `full` give the canary everything",
+            ),
+            Verb("abort", Input::None, "Give stable everything back, and end"),
+            Verb("retry", Input::None, "Begin a rollout anew that has failed or was aborted"),
+        ],
+        input: Input::None,
         output: Output::Object("RolloutView"),
         errors: ROLLOUT_ERRORS,
         handler: || post(rollouts::ask),
@@ -434,6 +485,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/rollouts/{rollout}",
         summary: "Forget a rollout that has ended",
         query: &[Query("abort", QueryType::Bool, "Abort it first if it is on its way")],
+        verbs: &[],
         input: Input::None,
         output: Output::Any,
         errors: ROLLOUT_ERRORS,
@@ -452,6 +504,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
                 "Only reports of the time since: 90s or 5m ago, or an RFC 3339 time",
             ),
         ],
+        verbs: &[],
         input: Input::None,
         output: Output::Object("LoadList"),
         errors: &[],
@@ -475,8 +528,14 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: Method::Post,
         path: "/v1/waves/{deployment}",
-        summary: "Pause (7:pause), resume (7:resume), complete (7:promote) or put back (7:abort) a wave deployment",
+        summary: "Ask a wave deployment something",
         query: &[],
+        verbs: &[
+            Verb("pause", Input::None, "Stop a wave deployment where it is"),
+            Verb("resume", Input::None, "Go on with a wave deployment that is paused"),
+            Verb("promote", Input::None, "Give everyone the change now"),
+            Verb("abort", Input::None, "Put a wave deployment back"),
+        ],
         input: Input::None,
         output: Output::Object("WaveEntry"),
         errors: &[
@@ -490,7 +549,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/v1/events",
         summary: "What happens, as server-sent events; Last-Event-ID resumes",
-        output: Output::Text("text/event-stream"),
+        output: Output::Events,
         errors: &[StatusCode::TOO_MANY_REQUESTS],
         handler: || get(events::read),
         ..READ

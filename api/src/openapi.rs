@@ -8,7 +8,7 @@ use utoipa::openapi::path::{
     HttpMethod, Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn,
 };
 use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
-use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::schema::{Discriminator, ObjectBuilder, OneOfBuilder, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Content, ContentBuilder, Ref, RefOr, Required, Response, ResponseBuilder, Schema};
 use utoipa::{OpenApi, ToSchema};
@@ -17,6 +17,7 @@ use crate::acks::AcksReport;
 use crate::answer::Answer;
 use crate::endpoint::conditions::ConditionList;
 use crate::endpoint::documents::{DocumentDetail, DocumentList};
+use crate::endpoint::events::body::{self as event, KINDS};
 use crate::endpoint::files::{FileList, ReloadAnswer};
 use crate::endpoint::groups::GroupList;
 use crate::endpoint::health::Health;
@@ -24,15 +25,15 @@ use crate::endpoint::history::{Comparison, RevisionEntry, RevisionList, Rollback
 use crate::endpoint::loads::LoadList;
 use crate::endpoint::nodes::NodeList;
 use crate::endpoint::resources::{self, ResourceList};
-use crate::endpoint::rollouts::{RolloutList, RolloutPlan, RolloutView};
+use crate::endpoint::rollouts::{PromoteBody, RolloutList, RolloutPlan, RolloutView};
 use crate::endpoint::snapshot::Snapshot;
 use crate::endpoint::validate::ValidationAnswer;
 use crate::endpoint::waves::{WaveEntry, WaveList};
 use crate::endpoint::weights::{ObjectWeights, RuleEntry, WeightsBody, WeightsList};
-use crate::endpoints::{ENDPOINTS, Endpoint, Input, Method, Output, Query, QueryType};
+use crate::endpoints::{ENDPOINTS, Endpoint, Input, Method, Output, Query, QueryType, Verb};
 use crate::group::Group;
 use crate::input::{NoParams, Params};
-use crate::problem::{ApiError, Problem};
+use crate::problem::{ApiError, Fault, Problem};
 use crate::write::WriteAnswer;
 
 /// The body that replaces everything that the API owns in a group.
@@ -54,8 +55,19 @@ struct Publication {
     ),
     components(schemas(
         AcksReport,
+        event::Answered,
+        event::Deployment,
+        event::Dropped,
+        event::Held,
+        event::Lagged,
+        event::Problem,
+        event::Published,
+        event::Rejected,
+        event::RolloutEvent,
+        event::Stream,
         Comparison,
         ConditionList,
+        Fault,
         DocumentDetail,
         DocumentList,
         FileList,
@@ -65,6 +77,7 @@ struct Publication {
         LoadList,
         NodeList,
         Problem,
+        PromoteBody,
         Publication,
         ReloadAnswer,
         ResourceList,
@@ -96,6 +109,9 @@ pub(crate) async fn read(_: Params<NoParams>) -> Result<Answer, ApiError> {
 /// The whole document.
 pub(crate) fn document() -> utoipa::openapi::OpenApi {
     let mut document = Document::openapi();
+    if let Some(components) = &mut document.components {
+        components.schemas.extend(event_schemas());
+    }
     for endpoint in ENDPOINTS {
         let method = match endpoint.method {
             Method::Get => HttpMethod::Get,
@@ -104,7 +120,14 @@ pub(crate) fn document() -> utoipa::openapi::OpenApi {
             Method::Patch => HttpMethod::Patch,
             Method::Delete => HttpMethod::Delete,
         };
-        document.paths.add_path_operation(endpoint.path, vec![method], operation(endpoint));
+        if endpoint.verbs.is_empty() {
+            document.paths.add_path_operation(endpoint.path, vec![method], operation(endpoint, None));
+            continue;
+        }
+        for verb in endpoint.verbs {
+            let path = format!("{}:{}", endpoint.path, verb.0);
+            document.paths.add_path_operation(path, vec![method.clone()], operation(endpoint, Some(verb)));
+        }
     }
     if let Some(components) = &mut document.components {
         let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
@@ -113,10 +136,12 @@ pub(crate) fn document() -> utoipa::openapi::OpenApi {
     document
 }
 
-fn operation(endpoint: &Endpoint) -> Operation {
+fn operation(endpoint: &Endpoint, verb: Option<&Verb>) -> Operation {
+    let summary = verb.map_or(endpoint.summary, |verb| verb.2);
+    let input = verb.map_or(endpoint.input, |verb| verb.1);
     let mut operation = OperationBuilder::new()
-        .summary(Some(endpoint.summary))
-        .operation_id(Some(operation_id(endpoint)))
+        .summary(Some(summary))
+        .operation_id(Some(operation_id(endpoint, verb)))
         .tag(tag(endpoint.path))
         .security(SecurityRequirement::new("token", Vec::<String>::new()))
         .security(SecurityRequirement::default());
@@ -143,7 +168,7 @@ fn operation(endpoint: &Endpoint) -> Operation {
             operation.parameter(parameter("Idempotency-Key", ParameterIn::Header, Type::String, help));
         operation = operation.response("202", answer("Begun", endpoint.output));
     }
-    operation = operation.request_body(body(endpoint.input));
+    operation = operation.request_body(body(input));
     operation = operation.response("200", answer("Done", endpoint.output));
     if endpoint.is_write() {
         operation = operation
@@ -154,6 +179,33 @@ fn operation(endpoint: &Endpoint) -> Operation {
         operation = operation.response(status.as_str(), problem(*status));
     }
     operation.build()
+}
+
+/// Each kind of event as an object of its own, as a reader of server-sent events puts it together; `event` tells which one it is.
+fn event_schemas() -> Vec<(String, RefOr<Schema>)> {
+    let text = || ObjectBuilder::new().schema_type(Type::String);
+    let mut discriminator = Discriminator::new("event");
+    let mut one_of = OneOfBuilder::new();
+    let mut schemas = Vec::new();
+    for (name, data) in KINDS {
+        let mut characters = name.chars();
+        let first = characters.next().map(|first| first.to_ascii_uppercase());
+        let schema: String = first.into_iter().chain(characters).chain("Event".chars()).collect();
+        let id = "Send the last one as Last-Event-ID to miss nothing after a pause";
+        let object = ObjectBuilder::new()
+            .property("id", text().description(Some(id)))
+            .property("event", text().enum_values(Some([*name])))
+            .property("data", Ref::from_schema_name(*data))
+            .required("event")
+            .required("data");
+        let reference = Ref::from_schema_name(&schema);
+        discriminator.mapping.insert((*name).to_owned(), reference.ref_location.clone());
+        one_of = one_of.item(reference);
+        schemas.push((schema, object.build().into()));
+    }
+    let all = one_of.discriminator(Some(discriminator)).description(Some("What happens")).build();
+    schemas.push(("ServerEvent".to_owned(), Schema::OneOf(all).into()));
+    schemas
 }
 
 /// What every endpoint can answer with.
@@ -261,10 +313,8 @@ fn path_help(name: &str) -> &'static str {
             "The name or index of the rule; of a RouteConfiguration {virtual host}/{route}, percent-encoded"
         }
         "id" => "The node id, percent-encoded",
-        "deployment" => {
-            "The id of the wave deployment; to ask it something, with a colon and the verb behind it"
-        }
-        "rollout" => "The rollout's id; to ask it something, with a colon and the verb behind it",
+        "deployment" => "The id of the wave deployment",
+        "rollout" => "The rollout's id",
         _ => "A revision, or two with three dots between them",
     }
 }
@@ -292,11 +342,12 @@ fn body(input: Input) -> Option<RequestBody> {
         Input::Documents => ("A route document, a list of them, or YAML with several documents", any()),
         Input::Weights | Input::WeightsPatch => ("New weights", reference("WeightsBody")),
         Input::Rollout => ("The rollout, in steps or in Flagger's short form", any()),
-        Input::Promote => ("{\"full\": true} gives the canary everything at once; for :promote only", any()),
+        Input::Promote => ("May be left out", reference("PromoteBody")),
         Input::Rollback => ("The revision to go back to", reference("RollbackBody")),
         Input::Text => ("What a file could hold", any()),
     };
-    let mut body = RequestBodyBuilder::new().description(Some(help)).required(Some(Required::True));
+    let required = if input == Input::Promote { Required::False } else { Required::True };
+    let mut body = RequestBodyBuilder::new().description(Some(help)).required(Some(required));
     let merge_patch = (input == Input::WeightsPatch).then_some("application/merge-patch+json");
     for kind in merge_patch.into_iter().chain(FORMS) {
         body = body.content(kind, content.clone());
@@ -310,6 +361,7 @@ fn answer(help: &str, output: Output) -> Response {
         Output::Object(name) => reference(name),
         Output::Write => reference("WriteAnswer"),
         Output::Any => any(),
+        Output::Events => return response.content("text/event-stream", reference("ServerEvent")).build(),
         Output::Text(kind) => {
             let text =
                 Content::new(Some(Schema::Object(ObjectBuilder::new().schema_type(Type::String).build())));
@@ -335,7 +387,7 @@ fn any() -> Content {
 }
 
 /// `getGroupsByGroup`: unique, because method and path are.
-fn operation_id(endpoint: &Endpoint) -> String {
+fn operation_id(endpoint: &Endpoint, verb: Option<&Verb>) -> String {
     let mut id = match endpoint.method {
         Method::Get => "get",
         Method::Put => "put",
@@ -344,7 +396,8 @@ fn operation_id(endpoint: &Endpoint) -> String {
         Method::Delete => "delete",
     }
     .to_owned();
-    for part in endpoint.path.split('/').filter(|part| !part.is_empty() && *part != "v1") {
+    let parts = endpoint.path.split('/').filter(|part| !part.is_empty() && *part != "v1");
+    for part in parts.chain(verb.map(|verb| verb.0)) {
         let (word, joint) = match part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
             Some(parameter) => (parameter, "By"),
             None => (part, ""),

@@ -70,6 +70,9 @@ pub enum ApiError {
     /// A weight or a share is out of range.
     #[error("the weights are not valid")]
     Weights(Vec<Fault>),
+    /// The weights of a rule cannot be changed so; the faults are at their places in the body.
+    #[error("{0}")]
+    WeightsOfRule(ChangeFault, Vec<Fault>),
     /// What the body says is not valid.
     #[error("the body is not valid")]
     Invalid(Vec<Fault>),
@@ -209,6 +212,11 @@ impl RelatedPlace {
     }
 }
 
+/// A key as a part of a JSON pointer.
+pub(crate) fn pointer_part(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
 /// A field path (`a.b[0]["k"]`) as a JSON pointer (`/a/b/0/k`).
 fn pointer_of(path: &str) -> String {
     let mut pointer = String::new();
@@ -233,7 +241,7 @@ fn pointer_of(path: &str) -> String {
             }
         };
         pointer.push('/');
-        pointer.push_str(&step.replace('~', "~0").replace('/', "~1"));
+        pointer.push_str(&pointer_part(step));
         rest = after.unwrap_or_default();
     }
     pointer
@@ -266,6 +274,7 @@ impl ApiError {
             Self::MediaType(_) | Self::PatchType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Invalid(_)
             | Self::Weights(_)
+            | Self::WeightsOfRule(..)
             | Self::Write(WriteError::Invalid(_) | WriteError::Weights(_)) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
@@ -314,7 +323,7 @@ impl ApiError {
             Self::PreconditionRequired => "precondition-required",
             Self::IllegalTransition(_) => "illegal-transition",
             Self::Weights(_) => "weight-out-of-range",
-            Self::Write(WriteError::Weights(fault)) => match fault {
+            Self::WeightsOfRule(fault, _) | Self::Write(WriteError::Weights(fault)) => match fault {
                 ChangeFault::UnknownBackend { .. } => "unknown-backend",
                 ChangeFault::SumZero => "weights-sum-zero",
                 ChangeFault::SumTooLarge { .. } | ChangeFault::Percent(_) => "weight-out-of-range",
@@ -332,8 +341,11 @@ impl ApiError {
 
     fn faults(&self) -> Vec<Fault> {
         match self {
-            Self::BadBody(faults) | Self::Invalid(faults) | Self::Weights(faults) => faults.clone(),
-            Self::Write(WriteError::Weights(fault)) => faults_of_weights(fault),
+            Self::BadBody(faults)
+            | Self::Invalid(faults)
+            | Self::Weights(faults)
+            | Self::WeightsOfRule(_, faults) => faults.clone(),
+            Self::Write(WriteError::Weights(fault)) => vec![Fault::new(fault.to_string())],
             Self::Write(WriteError::Invalid(diagnostics)) => {
                 diagnostics.iter().map(|diagnostic| Fault::of(diagnostic, "")).collect()
             }
@@ -431,20 +443,6 @@ impl IntoResponse for ApiError {
         response.extensions_mut().insert(Rendered::Problem(Box::new(Problem::from(&self))));
         response
     }
-}
-
-/// The places of the body that a change of weights is refused for.
-fn faults_of_weights(fault: &ChangeFault) -> Vec<Fault> {
-    let ChangeFault::UnknownBackend { unknown, known } = fault else {
-        return vec![Fault::at("", fault.to_string())];
-    };
-    let fault = |key: &String| {
-        let pointer = format!("/backends/{}", key.replace('~', "~0").replace('/', "~1"));
-        let detail = format!("unknown backend; the rule's are {}", known.join(", "));
-        let suggestion = xds_codec::nearest(key, known.iter().map(String::as_str)).map(ToOwned::to_owned);
-        Fault { suggestion, ..Fault::at(&pointer, detail) }
-    };
-    unknown.iter().map(fault).collect()
 }
 
 /// What a store's refusal is to a caller: conflicts and full disks pass, the rest is the server's fault.

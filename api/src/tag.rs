@@ -114,17 +114,30 @@ fn read(headers: &HeaderMap, name: &HeaderName, takes_weak: bool) -> Option<Enti
     Some(EntityTags::OneOf(tags))
 }
 
-/// Reads `"a", W/"b", "c"`; a comma may be part of a tag. What is no tag is left out, so that it matches nothing.
+/// Reads `"a", W/"b", c`; within quotes a comma is part of a tag. Without them a tag is as `etag` in a body shows it. A part that is
+/// no tag is left out, so that it matches nothing.
 fn read_line(line: &str, takes_weak: bool, tags: &mut Vec<String>) {
-    let mut rest = line;
-    while let Some((before, after)) = rest.split_once('"') {
-        let Some((tag, after)) = after.split_once('"') else { return };
-        let is_weak = before.trim_end().ends_with("W/");
-        if !is_weak || takes_weak {
+    let mut rest = line.trim_start_matches(is_between);
+    while !rest.is_empty() {
+        let (is_weak, tag) = rest.strip_prefix("W/").map_or((false, rest), |tag| (true, tag));
+        let (tag, after) = match tag.strip_prefix('"') {
+            Some(quoted) => match quoted.split_once('"') {
+                Some(found) => found,
+                None => return,
+            },
+            None => tag.split_once(',').unwrap_or((tag, "")),
+        };
+        let tag = tag.trim();
+        if (!is_weak || takes_weak) && !tag.is_empty() && !tag.contains('"') {
             tags.push(tag.to_owned());
         }
-        rest = after;
+        rest = after.trim_start_matches(is_between);
     }
+}
+
+/// Whether a character stands between two tags.
+fn is_between(character: char) -> bool {
+    character == ',' || character.is_ascii_whitespace()
 }
 
 #[cfg(test)]
@@ -132,15 +145,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_are_read_as_rfc_9110_writes_them() {
+    fn tags_are_read_as_rfc_9110_writes_them_and_as_bodies_show_them() {
         let one_of = |tags: &[&str]| Some(EntityTags::OneOf(tags.iter().map(|&t| t.to_owned()).collect()));
-        let table: [(&[&str], _, _); 8] = [
+        let table: [(&[&str], _, _); 12] = [
             (&["*"], Some(EntityTags::Any), Some(EntityTags::Any)),
             (&["\"a\""], one_of(&["a"]), one_of(&["a"])),
             (&["\"a\", \"b,c\""], one_of(&["a", "b,c"]), one_of(&["a", "b,c"])),
             (&["\"a\"", "\"b\""], one_of(&["a", "b"]), one_of(&["a", "b"])),
             (&["W/\"a\", \"b\""], one_of(&["b"]), one_of(&["a", "b"])),
-            (&["a"], one_of(&[]), one_of(&[])),
+            (&["a"], one_of(&["a"]), one_of(&["a"])),
+            (
+                &["0123abcd.4567", "b , \"c\",d"],
+                one_of(&["0123abcd.4567", "b", "c", "d"]),
+                one_of(&["0123abcd.4567", "b", "c", "d"]),
+            ),
+            (&["W/a, b"], one_of(&["b"]), one_of(&["a", "b"])),
+            (&[" , ,"], one_of(&[]), one_of(&[])),
+            (&["a\"b"], one_of(&[]), one_of(&[])),
             (&["\"a"], one_of(&[]), one_of(&[])),
             (&[], None, None),
         ];

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::endpoints::{ENDPOINTS, Input, Method};
+use crate::endpoints::{ENDPOINTS, Endpoint, Input, Method};
 use crate::openapi::document;
 
 fn json() -> Value {
@@ -21,6 +21,46 @@ fn method_name(method: Method) -> &'static str {
     }
 }
 
+/// The paths of the document that a row makes: one, or one for each verb.
+fn paths(endpoint: &Endpoint) -> Vec<String> {
+    match endpoint.verbs {
+        [] => vec![endpoint.path.to_owned()],
+        verbs => verbs.iter().map(|verb| format!("{}:{}", endpoint.path, verb.0)).collect(),
+    }
+}
+
+#[test]
+fn every_verb_is_a_path_with_its_own_body() {
+    let document = json();
+    let of = |path: &str| document["paths"][path]["post"].clone();
+    assert!(document["paths"]["/v1/rollouts/{rollout}"]["post"].is_null());
+    for verb in ["pause", "resume", "promote", "abort", "retry"] {
+        let operation = of(&format!("/v1/rollouts/{{rollout}}:{verb}"));
+        assert_eq!(operation["requestBody"].is_object(), verb == "promote", "{operation:#}");
+    }
+    let promote = of("/v1/rollouts/{rollout}:promote");
+    assert_eq!(promote["requestBody"]["required"], false);
+    assert_eq!(promote["operationId"], "postRolloutsByRolloutPromote");
+    for verb in ["pause", "resume", "promote", "abort"] {
+        assert!(of(&format!("/v1/waves/{{deployment}}:{verb}")).is_object());
+    }
+}
+
+#[test]
+fn every_kind_of_event_is_an_object_that_is_known_by_its_name() {
+    let document = json();
+    let schema = &document["components"]["schemas"]["ServerEvent"];
+    assert_eq!(schema["discriminator"]["propertyName"], "event");
+    let kinds = schema["discriminator"]["mapping"].as_object().unwrap();
+    assert_eq!(schema["oneOf"].as_array().unwrap().len(), kinds.len());
+    for (name, reference) in kinds {
+        let event = document.pointer(reference.as_str().unwrap().trim_start_matches('#')).unwrap();
+        assert_eq!(event["properties"]["event"]["enum"], serde_json::json!([name]));
+        let data = event["properties"]["data"]["$ref"].as_str().unwrap();
+        assert!(document.pointer(data.trim_start_matches('#')).is_some_and(Value::is_object), "{data}");
+    }
+}
+
 #[test]
 fn the_document_describes_every_endpoint_and_nothing_else() {
     let document = json();
@@ -34,9 +74,12 @@ fn the_document_describes_every_endpoint_and_nothing_else() {
         .collect();
     let served: BTreeSet<(String, String)> = ENDPOINTS
         .iter()
-        .map(|endpoint| (endpoint.path.to_owned(), method_name(endpoint.method).to_owned()))
+        .flat_map(|endpoint| {
+            paths(endpoint).into_iter().map(|path| (path, method_name(endpoint.method).to_owned()))
+        })
         .collect();
-    assert_eq!(served.len(), ENDPOINTS.len(), "no row is there twice");
+    let n_verbs: usize = ENDPOINTS.iter().map(|endpoint| endpoint.verbs.len().max(1)).sum();
+    assert_eq!(served.len(), n_verbs, "no row is there twice");
     assert_eq!(described, served);
 }
 
@@ -92,8 +135,10 @@ fn every_row_of_the_contract_is_served() {
 fn the_document_is_whole() {
     let document = json();
     let mut ids = BTreeSet::new();
-    for endpoint in ENDPOINTS {
-        let operation = &document["paths"][endpoint.path][method_name(endpoint.method)];
+    for (endpoint, path) in
+        ENDPOINTS.iter().flat_map(|row| paths(row).into_iter().map(move |path| (row, path)))
+    {
+        let operation = &document["paths"][&*path][method_name(endpoint.method)];
         assert!(ids.insert(operation["operationId"].as_str().unwrap().to_owned()), "{operation}");
         let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
         let named = |name: &str| parameters.iter().any(|parameter| parameter["name"] == *name);
@@ -101,7 +146,9 @@ fn the_document_is_whole() {
             assert!(named(name), "{}: {name}", endpoint.path);
         }
         assert_eq!(endpoint.is_write(), named("dryRun") && named("wait") && named("If-Match"));
-        assert_eq!(endpoint.input == Input::None, operation["requestBody"].is_null());
+        if endpoint.verbs.is_empty() {
+            assert_eq!(endpoint.input == Input::None, operation["requestBody"].is_null());
+        }
         assert!(operation["responses"]["200"].is_object());
         assert_eq!(endpoint.is_write(), operation["responses"]["424"].is_object(), "{}", endpoint.path);
     }

@@ -98,6 +98,9 @@ pub(crate) struct Difference {
     /// The single places that differ, if it is neither new nor gone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<PlaceChange>,
+    /// The lines of its YAML that differ, as `diff -u` writes them: in the history.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
 }
 
 /// One place that differs.
@@ -182,6 +185,7 @@ impl From<&ChangedObject> for Difference {
             changes: changes
                 .map(|change| PlaceChange { pointer: change.pointer, old: change.old, new: change.new })
                 .collect(),
+            diff: None,
         }
     }
 }

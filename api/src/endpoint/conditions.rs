@@ -8,8 +8,9 @@ use xds_routes::{Condition, Conditions, DocumentKey, Kind};
 
 use crate::answer::Answer;
 use crate::document::{self, ConditionId, ConditionPart, DocumentState, Translated};
-use crate::endpoint::documents::{Filter, source};
+use crate::endpoint::documents::{Filter, place_of, source};
 use crate::input::Params;
+use crate::page;
 use crate::problem::ApiError;
 use crate::state::{ApiState, aside};
 use crate::time::rfc3339;
@@ -19,6 +20,8 @@ use crate::time::rfc3339;
 pub(crate) struct ConditionList {
     /// By kind, namespace and name.
     pub objects: Vec<ObjectConditions>,
+    /// What to give as `after` for the next ones; null if these are the last.
+    pub next: Option<String>,
 }
 
 /// What became of one object.
@@ -120,12 +123,15 @@ pub(crate) async fn list(
     state.check_loaded()?;
     let filter = filter.check()?;
     let documents = state.control.documents();
-    let objects = aside(move || {
-        let all = documents.translated.translation.conditions.objects.iter();
-        let taken = all.filter(|(key, _)| filter.takes(key));
-        taken.map(|(key, status)| of_object(&documents, key, status)).collect()
+    let (limit, after) = filter.page()?;
+    let list = aside(move || {
+        let all = &documents.translated.translation.conditions.objects;
+        let taken = page::behind(all, after.as_ref()).filter(|(key, _)| filter.takes(key));
+        let (taken, next) = page::cut(taken, limit, |(key, _)| place_of(key));
+        let objects = taken.into_iter().map(|(key, status)| of_object(&documents, key, status)).collect();
+        ConditionList { objects, next }
     });
-    Ok(Answer::ok(&ConditionList { objects: objects.await? })?.tagged_by_content())
+    Ok(Answer::ok(&list.await?)?.tagged_by_content())
 }
 
 /// What became of an object that is served.

@@ -18,6 +18,7 @@ use crate::endpoint::conditions::{self, ObjectConditions};
 use crate::endpoint::snapshot::{FilePlace, place};
 use crate::handle::Write;
 use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, Path, read};
+use crate::page;
 use crate::problem::ApiError;
 use crate::state::{ApiState, aside, group_name};
 use crate::tag;
@@ -28,6 +29,8 @@ use crate::write::{self, WaveParams, WriteParams};
 pub(crate) struct DocumentList {
     /// The documents that count.
     pub documents: Vec<DocumentEntry>,
+    /// What to give as `after` for the next ones; null if these are the last.
+    pub next: Option<String>,
 }
 
 /// Whose a document is, and where it comes from.
@@ -76,6 +79,8 @@ pub(crate) struct Filter {
     kind: Option<String>,
     namespace: Option<String>,
     name: Option<String>,
+    limit: Option<usize>,
+    after: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -115,8 +120,17 @@ impl Filter {
         }
     }
 
+    /// The size of the page that is asked for, and the object that it comes after.
+    pub(crate) fn page(&self) -> Result<(usize, Option<DocumentKey>), ApiError> {
+        let after = self.after.as_deref().map(|after| {
+            let [kind, namespace, name] = page::parts(after)?;
+            document_key(&kind, &namespace, &name).map_err(|_| page::no_place(after))
+        });
+        Ok((page::limit(self.limit)?, after.transpose()?))
+    }
+
     fn is_none(&self) -> bool {
-        self.kind.is_none() && self.namespace.is_none() && self.name.is_none()
+        self.kind.is_none() && self.namespace.is_none() && self.name.is_none() && self.after.is_none()
     }
 }
 
@@ -127,18 +141,23 @@ pub(crate) async fn list(
     state.check_loaded()?;
     let filter = filter.check()?;
     let documents = state.control.documents();
-    let is_whole = filter.is_none();
+    let (limit, after) = filter.page()?;
     let (list, content) = aside(move || {
         let all = &documents.translated.documents;
-        let taken = all.iter().filter(|(key, _)| filter.takes(key));
-        let list =
-            DocumentList { documents: taken.map(|(key, placed)| entry(&documents, key, placed)).collect() };
-        (list, tag::of_documents(all))
+        let taken = page::behind(all, after.as_ref()).filter(|(key, _)| filter.takes(key));
+        let (taken, next) = page::cut(taken, limit, |(key, _)| place_of(key));
+        let taken = taken.into_iter().map(|(key, placed)| entry(&documents, key, placed));
+        let is_whole = filter.is_none() && next.is_none();
+        let list = DocumentList { documents: taken.collect(), next };
+        // All documents are what applying several of them changes.
+        (list, is_whole.then(|| tag::of_documents(all)))
     })
     .await?;
     let answer = Answer::ok(&list)?;
-    // All documents are what applying several of them changes.
-    Ok(if is_whole { answer.tagged_by_content_and(&content) } else { answer.tagged_by_content() })
+    Ok(match content {
+        Some(content) => answer.tagged_by_content_and(&content),
+        None => answer.tagged_by_content(),
+    })
 }
 
 pub(crate) async fn read_one(
@@ -220,6 +239,11 @@ pub(crate) fn source(documents: &DocumentState, key: &DocumentKey) -> &'static s
 }
 
 /// Reads the name of a document from a path.
+/// The place of a document in a list.
+pub(crate) fn place_of(key: &DocumentKey) -> String {
+    page::place(&[key.kind.as_str(), document::namespace(key), &key.name])
+}
+
 fn document_key(kind: &str, namespace: &str, name: &str) -> Result<DocumentKey, ApiError> {
     let kind = Kind::of_name(kind).ok_or_else(|| ApiError::NotFound(no_kind(kind)))?;
     if kind.is_cluster_scoped() && namespace != NO_NAMESPACE {

@@ -3,6 +3,8 @@
 //! One hub numbers what the control and the status board tell and keeps the last of it, so that a reader that comes back with
 //! `Last-Event-ID` misses nothing that is still kept; if it missed something, or reads too slowly, it gets the event `lagged`.
 
+pub(crate) mod body;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::fmt;
@@ -15,7 +17,8 @@ use axum::extract::State;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use futures_util::stream::{self, Stream};
 use http::HeaderMap;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use xds_cache::status::{EventKind, News, StreamEvent, StreamId, StreamInfo};
@@ -105,7 +108,9 @@ impl EventHub {
             match told {
                 Ok(Some((name, data))) => self.tell(name, data),
                 Ok(None) => {}
-                Err(RecvError::Lagged(missed)) => self.tell("lagged", json!({"missed": missed})),
+                Err(RecvError::Lagged(missed)) => {
+                    self.tell("lagged", data(&body::Lagged { missed: Some(missed) }));
+                }
                 Err(RecvError::Closed) => return,
             }
         }
@@ -136,7 +141,7 @@ impl EventHub {
         let mut missed: VecDeque<_> =
             kept.events.iter().filter(|event| event.number >= from).cloned().collect();
         if from < oldest {
-            let data = json!({"missed": Value::Null});
+            let data = data(&body::Lagged { missed: None });
             missed.push_front(Arc::new(Numbered { number: oldest.saturating_sub(1), name: "lagged", data }));
         }
         (missed, receiver)
@@ -220,7 +225,8 @@ pub(crate) async fn read(
             None => match receiver.recv().await {
                 Ok(event) => hub.write(&event),
                 Err(RecvError::Lagged(n)) => {
-                    SseEvent::default().event("lagged").data(json!({"missed": n}).to_string())
+                    let lagged = data(&body::Lagged { missed: Some(n) });
+                    SseEvent::default().event("lagged").data(lagged.to_string())
                 }
                 Err(RecvError::Closed) => return None,
             },
@@ -232,27 +238,30 @@ pub(crate) async fn read(
     Ok(Sse::new(events).keep_alive(keep_alive))
 }
 
+/// The JSON of what an event says.
+fn data(said: &impl Serialize) -> Value {
+    serde_json::to_value(said).unwrap_or_default()
+}
+
 fn of_event(event: &Event) -> (&'static str, Value) {
     match event {
         Event::Published { revision, source, summary } => {
-            ("publish", json!({"revision": revision.0, "source": source, "summary": summary}))
+            ("publish", data(&body::Published { revision: revision.0, source, summary: summary.clone() }))
         }
-        Event::FileError(diagnostic) => {
-            ("fileError", serde_json::to_value(Fault::of(diagnostic, "")).unwrap_or_default())
-        }
-        Event::Held { reason } => ("held", json!({"reason": reason})),
+        Event::FileError(diagnostic) => ("fileError", data(&Fault::of(diagnostic, ""))),
+        Event::Held { reason } => ("held", data(&body::Held { reason: reason.clone() })),
         Event::Wave { deployment, phase, share, message } => {
             let share = share.map(|share| share.to_string());
-            let data = json!({"id": deployment, "phase": phase.as_str(), "share": share, "message": message});
-            ("wave", data)
+            let (phase, message) = (phase.as_str(), message.clone());
+            ("wave", data(&body::Deployment { id: *deployment, phase, share, message }))
         }
         Event::OverrideDropped { what, reason } => {
-            ("overrideDropped", json!({"what": what, "reason": reason}))
+            ("overrideDropped", data(&body::Dropped { what: what.clone(), reason: reason.clone() }))
         }
         Event::Rollout { rollout, event } => {
-            ("rollout", json!({"rollout": rollout, "event": serde_json::to_value(event).unwrap_or_default()}))
+            ("rollout", data(&body::RolloutEvent { rollout: rollout.clone(), event: data(event) }))
         }
-        Event::Problem { message } => ("problem", json!({"message": message})),
+        Event::Problem { message } => ("problem", data(&body::Problem { message: message.clone() })),
     }
 }
 
@@ -269,9 +278,9 @@ fn of_answer(
     event: &StreamEvent,
     board: &std::sync::Weak<StatusBoard>,
 ) -> Option<(&'static str, Value)> {
-    let (name, sent, message) = match &event.kind {
-        EventKind::Acked(sent) => ("ack", sent, None),
-        EventKind::Nacked { sent, message } => ("nack", sent, Some(message)),
+    let (sent, message) = match &event.kind {
+        EventKind::Acked(sent) => (sent, None),
+        EventKind::Nacked { sent, message } => (sent, Some(message)),
         EventKind::Subscribed
         | EventKind::CameBack
         | EventKind::Held
@@ -282,25 +291,25 @@ fn of_answer(
     };
     let stream = board.upgrade().and_then(|board| board.stream(id));
     let node = stream.map(|stream| stream.with(|status| status.info.node.id.clone()));
-    let mut data = json!({
-        "node": node,
-        "stream": id.0,
-        "type": event.resource_type.type_url(),
-        "version": &*sent.version_info,
-        "revision": sent.revision.0,
-    });
-    if let (Some(message), Value::Object(fields)) = (message, &mut data) {
-        fields.insert("message".to_owned(), (&**message).into());
-    }
-    Some((name, data))
+    let answered = body::Answered {
+        node,
+        stream: id.0,
+        r#type: event.resource_type.type_url().to_owned(),
+        version: sent.version_info.to_string(),
+        revision: sent.revision.0,
+    };
+    Some(match message {
+        None => ("ack", data(&answered)),
+        Some(message) => ("nack", data(&body::Rejected { answered, message: message.to_string() })),
+    })
 }
 
 fn of_stream(info: &StreamInfo) -> Value {
-    json!({
-        "node": info.node.id,
-        "stream": info.id.0,
-        "address": &*info.address,
-        "variant": info.variant.as_str(),
+    data(&body::Stream {
+        node: info.node.id.clone(),
+        stream: info.id.0,
+        address: info.address.to_string(),
+        variant: info.variant.as_str(),
     })
 }
 

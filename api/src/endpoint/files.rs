@@ -1,12 +1,16 @@
 //! `/v1/status/files` and `/v1/reload`.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::answer::Answer;
+use crate::endpoint::resources::PageParams;
 use crate::handle::{FileStatus, ServedLoad};
-use crate::input::{NoParams, Params};
+use crate::input::Params;
+use crate::page;
 use crate::problem::{ApiError, Fault};
 use crate::state::ApiState;
 use crate::time::rfc3339;
@@ -19,6 +23,8 @@ pub(crate) struct FileList {
     pub served: ServedLoad,
     /// By path.
     pub files: Vec<FileEntry>,
+    /// What to give as `after` for the next ones; null if these are the last.
+    pub next: Option<String>,
     /// Why a load waits for `POST /v1/reload?confirm=true`; null if none does.
     pub held: Option<String>,
     /// What else needs attention.
@@ -85,11 +91,18 @@ pub(crate) struct ReloadParams {
     confirm: bool,
 }
 
-pub(crate) async fn status(State(state): State<ApiState>, _: Params<NoParams>) -> Result<Answer, ApiError> {
+pub(crate) async fn status(
+    State(state): State<ApiState>,
+    Params(params): Params<PageParams>,
+) -> Result<Answer, ApiError> {
+    let limit = page::limit(params.limit)?;
+    let after = params.after.map(Arc::<str>::from);
     let files = state.control.files();
+    let (files, next) = page::cut(page::behind(&files, after.as_ref()), limit, |(path, _)| path.to_string());
     let list = FileList {
         served: state.control.served_load(),
-        files: files.values().map(entry).collect(),
+        files: files.into_iter().map(|(_, file)| entry(file)).collect(),
+        next,
         held: state.control.held(),
         problems: state.control.problems(),
     };

@@ -8,9 +8,11 @@ use utoipa::ToSchema;
 use xds_cache::GroupName;
 
 use crate::answer::Answer;
+use crate::endpoint::resources::PageParams;
 use crate::group::Group;
 use crate::handle::Write;
 use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, add_first, read_tree};
+use crate::page;
 use crate::problem::{ApiError, Fault};
 use crate::state::{ApiState, group_name};
 use crate::tag;
@@ -21,13 +23,21 @@ use crate::write::{self, WriteParams};
 pub(crate) struct GroupList {
     /// By name.
     pub groups: Vec<Group>,
+    /// What to give as `after` for the next ones; null if these are the last.
+    pub next: Option<String>,
 }
 
-pub(crate) async fn list(State(state): State<ApiState>, _: Params<NoParams>) -> Result<Answer, ApiError> {
+pub(crate) async fn list(
+    State(state): State<ApiState>,
+    Params(params): Params<PageParams>,
+) -> Result<Answer, ApiError> {
     state.check_loaded()?;
+    let limit = page::limit(params.limit)?;
+    let after = params.after.as_deref().map(group_name).transpose()?;
     let (_, groups) = state.publisher.groups();
-    let groups = groups.values().map(|group| Group::from(&group.definition)).collect();
-    Ok(Answer::ok(&GroupList { groups })?.tagged_by_content())
+    let (taken, next) = page::cut(page::behind(&groups, after.as_ref()), limit, |(name, _)| name.to_string());
+    let groups = taken.into_iter().map(|(_, group)| Group::from(&group.definition)).collect();
+    Ok(Answer::ok(&GroupList { groups, next })?.tagged_by_content())
 }
 
 pub(crate) async fn read(

@@ -8,11 +8,14 @@ use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use xds_cache::Revision;
+use xds_codec::document::Node;
 
 use crate::answer::Answer;
 use crate::handle::{ChangeKind, ChangedObject, Control, HistoryEntry, Write, WriteError};
 use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, read_tree};
-use crate::problem::{ApiError, Fault};
+use crate::line_diff::Lines;
+use crate::page;
+use crate::problem::{ApiError, Fault, pointer_part};
 use crate::state::{ApiState, aside};
 use crate::tag;
 use crate::time::rfc3339;
@@ -23,6 +26,8 @@ use crate::write::{self, Difference, WriteParams};
 pub(crate) struct RevisionList {
     /// The revisions.
     pub revisions: Vec<RevisionEntry>,
+    /// What to give as `after` for older ones; null if these are the last.
+    pub next: Option<String>,
 }
 
 /// One revision.
@@ -66,8 +71,8 @@ pub(crate) struct Comparison {
 }
 
 /// The body of a rollback.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "only described; the body is read with the place of its fault")]
 pub(crate) struct RollbackBody {
     /// The revision to go back to.
     pub revision: u64,
@@ -77,6 +82,7 @@ pub(crate) struct RollbackBody {
 #[serde(deny_unknown_fields)]
 pub(crate) struct HistoryParams {
     limit: Option<usize>,
+    after: Option<u64>,
     before: Option<u64>,
     actor: Option<String>,
     source: Option<String>,
@@ -131,11 +137,13 @@ pub(crate) async fn list(
         return Err(ApiError::BadRequest(format!("limit={limit} is not between 1 and {MAX_LIMIT}")));
     }
     let (head, _) = state.control.overrides();
-    let before = params.before.map(Revision);
+    // The newest come first: what is after a revision in this list is what was before it in time.
+    let before = params.after.into_iter().chain(params.before).min().map(Revision);
     let wanted = Wanted { actor: params.actor, source: params.source };
     let is_head = wanted.is_all() && before.is_none() && params.limit.is_none();
-    let entries = blocking(&state, move |control| wanted.find(control, before, limit)).await?;
-    let list = RevisionList { revisions: entries.iter().map(entry).collect() };
+    let entries = blocking(&state, move |control| wanted.find(control, before, limit + 1)).await?;
+    let (entries, next) = page::cut(entries.iter(), limit, |entry| entry.revision.to_string());
+    let list = RevisionList { revisions: entries.into_iter().map(entry).collect(), next };
     let answer = Answer::ok(&list)?;
     // The newest page is what a rollback changes; it must be asked for with the tag of the newest revision.
     Ok(if is_head { answer.tagged(tag::of_revision(head)) } else { answer.tagged_by_content() })
@@ -152,13 +160,16 @@ pub(crate) async fn read(
     };
     if let Some((from, to)) = range.split_once("...") {
         let (from, to) = (number(from)?, number(to)?);
-        let difference = blocking(&state, move |control| control.difference(from, to)).await?;
-        let difference = differences(&difference);
+        let difference =
+            blocking(&state, move |control| Ok(differences(&control.difference(from, to)?))).await?;
         return Ok(Answer::ok(&Comparison { from: from.0, to: to.0, difference })?.tagged_by_content());
     }
     let revision = number(&range)?;
-    let (found, difference) = blocking(&state, move |control| control.revision(revision)).await?;
-    let entry = RevisionEntry { difference: Some(differences(&difference)), ..entry(&found) };
+    let read = move |control: &dyn Control| {
+        let (found, difference) = control.revision(revision)?;
+        Ok(RevisionEntry { difference: Some(differences(&difference)), ..entry(&found) })
+    };
+    let entry = blocking(&state, read).await?;
     Ok(Answer::ok(&entry)?.tagged_by_content())
 }
 
@@ -169,9 +180,27 @@ pub(crate) async fn rollback(
     body: Body,
 ) -> Result<Answer, ApiError> {
     let body = read_tree(&state, &headers, body, MAX_BODY_BYTES).await?;
-    let body: RollbackBody = serde_json::from_value(body.to_json())
-        .map_err(|error| ApiError::Invalid(vec![Fault::at_tree(body.root(), "", error.to_string())]))?;
-    write::run(&state, &headers, params, Write::Rollback { to: Revision(body.revision) }).await
+    write::run(&state, &headers, params, Write::Rollback { to: rollback_to(body.root())? }).await
+}
+
+/// Reads [`RollbackBody`]; a fault is at the field that it is about.
+fn rollback_to(body: Node<'_>) -> Result<Revision, ApiError> {
+    let refuse = |value: Node<'_>, pointer: &str, detail: &str| {
+        Err(ApiError::Invalid(vec![Fault::at_tree(value, pointer, detail)]))
+    };
+    let wanted = "write the revision to go back to, such as {\"revision\": 7}";
+    if !body.is_object() {
+        return refuse(body, "", wanted);
+    }
+    if let Some(other) = body.entries().find(|entry| entry.key != "revision") {
+        let detail = format!("unknown field {:?}; {wanted}", other.key);
+        return refuse(other.value, &format!("/{}", pointer_part(other.key)), &detail);
+    }
+    let Some(revision) = body.get("revision") else { return refuse(body, "", wanted) };
+    match revision.to_json().as_u64() {
+        Some(number) => Ok(Revision(number)),
+        None => refuse(revision, "/revision", "a revision is a whole number"),
+    }
 }
 
 /// Reads the store where it may block.
@@ -203,8 +232,14 @@ fn entry(entry: &HistoryEntry) -> RevisionEntry {
     }
 }
 
+/// The objects that differ, with their lines as far as an answer has room for them.
 fn differences(objects: &[ChangedObject]) -> Vec<Difference> {
-    objects.iter().map(Difference::from).collect()
+    let mut lines = Lines::new();
+    let mut difference = |object: &ChangedObject| {
+        let diff = lines.of(&object.what, object.before.as_ref(), object.after.as_ref());
+        Difference { diff: Some(diff), ..Difference::from(object) }
+    };
+    objects.iter().map(&mut difference).collect()
 }
 
 /// How many revisions are listed if the request does not say.

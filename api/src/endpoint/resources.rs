@@ -6,10 +6,10 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use http::HeaderMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
-use xds_cache::layer::Resources;
+use xds_cache::layer::{LayerGroup, Resources};
 use xds_cache::{Resource, ResourceKey, ResourceType};
 use xds_codec::document::Node;
 use xds_codec::{Codec, Diagnostic, Tree};
@@ -18,7 +18,8 @@ use crate::answer::Answer;
 use crate::endpoint::groups::no_group;
 use crate::handle::Write;
 use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, Path, add_first, read_tree};
-use crate::problem::{ApiError, Fault};
+use crate::page;
+use crate::problem::{ApiError, Fault, pointer_part};
 use crate::state::{ApiState, aside, group_name};
 use crate::tag;
 use crate::write::{self, WriteParams};
@@ -32,27 +33,53 @@ pub(crate) struct ResourceList {
     pub version: Option<String>,
     /// The resources, by type and name: each an object with `@type` and the type's own fields.
     pub resources: Vec<Value>,
+    /// What to give as `after` for the next ones; null if these are the last.
+    pub next: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PageParams {
+    pub(crate) limit: Option<usize>,
+    pub(crate) after: Option<String>,
 }
 
 pub(crate) async fn list(
     State(state): State<ApiState>,
     Path(name): Path<String>,
-    _: Params<NoParams>,
+    Params(params): Params<PageParams>,
 ) -> Result<Answer, ApiError> {
     state.check_loaded()?;
+    let limit = page::limit(params.limit)?;
+    let after = params.after.as_deref().map(|after| {
+        let [slug, name] = page::parts(after)?;
+        resource_key(&slug, &name).map_err(|_| page::no_place(after))
+    });
+    let after = after.transpose()?;
     let name = group_name(&name)?;
     let (revision, overrides) = state.control.overrides();
     if !overrides.groups.contains_key(&name) && !state.publisher.groups().1.contains_key(&name) {
         return Err(no_group(&name));
     }
-    let group = overrides.groups.get(&name).cloned().unwrap_or_default();
-    let tag = tag::of_resources(&group.resources);
-    let list = aside(move || ResourceList {
-        revision: revision.0,
-        version: group.label.as_deref().map(str::to_owned),
-        resources: group.resources.values().map(|resource| to_json(&state.codec, resource)).collect(),
-    });
-    Ok(Answer::ok(&list.await?)?.tagged(tag))
+    let (list, tag) = aside(move || {
+        let none = LayerGroup::default();
+        let group = overrides.groups.get(&name).unwrap_or(&none);
+        let taken = page::behind(&group.resources, after.as_ref());
+        let place = |(key, _): &(&ResourceKey, _)| page::place(&[key.resource_type.slug(), &key.name]);
+        let (taken, next) = page::cut(taken, limit, place);
+        // What a replacement of all changes.
+        let is_whole = after.is_none() && next.is_none();
+        let tag = is_whole.then(|| tag::of_resources(&group.resources));
+        let resources = taken.into_iter().map(|(_, resource)| to_json(&state.codec, resource)).collect();
+        let version = group.label.as_deref().map(str::to_owned);
+        (ResourceList { revision: revision.0, version, resources, next }, tag)
+    })
+    .await?;
+    let answer = Answer::ok(&list)?;
+    Ok(match tag {
+        Some(tag) => answer.tagged(tag),
+        None => answer.tagged_by_content(),
+    })
 }
 
 pub(crate) async fn replace(
@@ -173,10 +200,14 @@ fn read_publication(codec: &Codec, body: &Tree) -> Result<(Option<Arc<str>>, Res
         return refuse(list, "/resources", "expected a list of resources".to_owned());
     };
     // What an answer has besides can be sent back with it; `revision` says nothing here.
-    let is_known = |key: &str| matches!(key, "version" | "resources" | "revision");
+    let is_known = |key: &str| matches!(key, "version" | "resources" | "revision" | "next");
+    if let Some(next) = body.get("next").filter(|next| !next.is_null()) {
+        let detail = "this is one page of several, and would delete the resources of the others";
+        return refuse(next, "/next", detail.to_owned());
+    }
     if let Some(other) = body.entries().find(|entry| !is_known(entry.key)) {
         let (key, place) = (other.key, Tree::null(other.position));
-        return refuse(place.root(), &format!("/{key}"), format!("unknown field {key:?}"));
+        return refuse(place.root(), &format!("/{}", pointer_part(key)), format!("unknown field {key:?}"));
     }
     let mut resources = Resources::new();
     let mut found = Vec::new();

@@ -22,7 +22,7 @@ use xds_rollout::{Counts, Rollout, RolloutSpec, RolloutStatus, Verb, file_patch}
 
 use crate::answer::Answer;
 use crate::input::{NoParams, Params, Path, read_tree};
-use crate::problem::{ApiError, Fault};
+use crate::problem::{ApiError, Fault, pointer_part};
 use crate::rollouts::{LOADS_SHOWN_MS, RolloutError, RolloutLoads, StartOptions, Started, tag_of};
 use crate::state::ApiState;
 use crate::tag;
@@ -75,6 +75,14 @@ pub(crate) struct BackendLoad {
     pub failures: u64,
     /// The share that failed, from 0 to 1; null without requests.
     pub error_rate: Option<f64>,
+}
+
+/// What `:promote` takes.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "only described; the body is read with the place of its fault")]
+pub(crate) struct PromoteBody {
+    /// Whether the canary gets everything at once, instead of the next step.
+    full: Option<bool>,
 }
 
 /// A rollout that would be begun.
@@ -417,7 +425,11 @@ async fn is_full(state: &ApiState, headers: &HeaderMap, body: Body) -> Result<bo
             ("full", TreeValue::Bool(full)) => is_full = full,
             (key, _) => {
                 let detail = "only `full` is known, which is true or false";
-                return Err(ApiError::Invalid(vec![at_pointer(tree, &format!("/{key}"), detail)]));
+                return Err(ApiError::Invalid(vec![at_pointer(
+                    tree,
+                    &format!("/{}", pointer_part(key)),
+                    detail,
+                )]));
             }
         }
     }
@@ -437,11 +449,11 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     }
 }
 
-/// A fault at the place of the body that a pointer leads to, or the nearest one above it.
+/// A fault at the place of the body that a pointer leads to, or the nearest one above it. The pointer may be that of the long form.
 fn at_pointer(body: Node<'_>, pointer: &str, detail: &str) -> Fault {
-    let mut tree = body;
-    for part in pointer.split('/').skip(1) {
-        let part = part.replace("~1", "/").replace("~0", "~");
+    let (mut tree, mut sent) = (body, String::new());
+    for written in as_sent(body, pointer).split('/').skip(1) {
+        let part = written.replace("~1", "/").replace("~0", "~");
         let found = match tree.value() {
             TreeValue::Object(mut entries) => {
                 entries.find(|entry| entry.key == part).map(|entry| entry.value)
@@ -451,8 +463,24 @@ fn at_pointer(body: Node<'_>, pointer: &str, detail: &str) -> Fault {
         };
         let Some(found) = found else { break };
         tree = found;
+        sent.push('/');
+        sent.push_str(written);
     }
-    Fault::at_tree(tree, pointer, detail)
+    Fault::at_tree(tree, &sent, detail)
+}
+
+/// The pointer into the body as it was sent: in the short form, the fields that stand for steps are elsewhere.
+fn as_sent(body: Node<'_>, pointer: &str) -> String {
+    let in_list = |list: &str| body.get(list).is_none() && pointer.starts_with(&format!("/{list}"));
+    let analysis = pointer.split_once("/analysis").map(|(_, rest)| format!("/analysis{rest}"));
+    let first =
+        |marks: &[&str]| marks.iter().find(|mark| body.get(mark).is_some()).map(|mark| format!("/{mark}"));
+    let sent = match (in_list("steps"), in_list("promotionSteps")) {
+        (true, _) => analysis.or_else(|| first(&["stepWeight", "stepWeights"])),
+        (_, true) => analysis.or_else(|| first(&["stepWeightPromotion"])),
+        (false, false) => None,
+    };
+    sent.unwrap_or_else(|| pointer.to_owned())
 }
 
 fn of_rollout(error: RolloutError) -> ApiError {
@@ -465,6 +493,32 @@ fn of_rollout(error: RolloutError) -> ApiError {
         RolloutError::Illegal(_) | RolloutError::Active(_) => ApiError::IllegalTransition(error.to_string()),
         RolloutError::Stale(current) => {
             ApiError::Write(crate::handle::WriteError::PreconditionFailed { current: Some(current) })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use xds_codec::Tree;
+
+    use super::*;
+
+    #[test]
+    fn a_fault_is_at_a_place_of_the_body_that_was_sent() {
+        let long = json!({"steps": [{"setWeight": 5}], "canary": "a"});
+        let short =
+            json!({"stepWeight": 5, "stepWeightPromotion": 10, "analysis": {"prometheus": {"address": "x"}}});
+        for (body, pointer, sent) in [
+            (&long, "/steps/0/setWeight", "#/steps/0/setWeight"),
+            (&long, "/steps/7/setWeight", "#/steps"),
+            (&long, "/canary", "#/canary"),
+            (&long, "/stable", "#"),
+            (&short, "/steps/3/setWeight", "#/stepWeight"),
+            (&short, "/steps/1/analysis/prometheus/address", "#/analysis/prometheus/address"),
+            (&short, "/promotionSteps/1", "#/stepWeightPromotion"),
+        ] {
+            let fault = at_pointer(Tree::from_json(body).root(), pointer, "wrong");
+            assert_eq!(fault.pointer.as_deref(), Some(sent), "{pointer}");
         }
     }
 }

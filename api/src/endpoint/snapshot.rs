@@ -47,6 +47,7 @@ pub(crate) struct TypeSnapshot {
 /// One resource.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = SnapshotResource)]
 pub(crate) struct ResourceEntry {
     /// Its name.
     pub name: String,

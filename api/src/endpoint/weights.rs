@@ -1,6 +1,7 @@
 //! `/v1/weights`: how the requests of each rule are shared between its backends, and what the API lays over that.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -11,8 +12,9 @@ use http::header::{CONTENT_TYPE, IF_MATCH};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
+use xds_cache::layer::Resources;
 use xds_cache::time::from_millis;
-use xds_cache::{Layer, ResourceKey, ResourceType};
+use xds_cache::{GroupName, Layer, ResourceKey, ResourceType};
 use xds_codec::Codec;
 use xds_codec::weights::{HeaderRoute, RuleWeights};
 
@@ -21,6 +23,7 @@ use crate::document::DocumentState;
 use crate::endpoint::weights_body;
 use crate::handle::{Write, WriteError};
 use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, read_tree};
+use crate::page;
 use crate::problem::{ApiError, Fault};
 use crate::state::{ApiState, aside};
 use crate::tag;
@@ -34,6 +37,8 @@ use crate::write::{self, WriteParams};
 pub(crate) struct WeightsList {
     /// The objects.
     pub objects: Vec<ObjectWeights>,
+    /// What to give as `after` for the next ones; null if these are the last.
+    pub next: Option<String>,
 }
 
 /// The weights of the rules of one object.
@@ -105,6 +110,8 @@ pub(crate) struct WeightsFilter {
     kind: Option<String>,
     namespace: Option<String>,
     name: Option<String>,
+    limit: Option<usize>,
+    after: Option<String>,
 }
 
 impl WeightsFilter {
@@ -125,12 +132,21 @@ pub(crate) async fn list(
     if let Some(kind) = &filter.kind {
         WeightedObject::parse(kind, "default", "-").map_err(ApiError::BadRequest)?;
     }
-    let found = Found::new(&state);
-    let objects = aside(move || {
-        let objects = found.objects().into_iter().filter(|object| filter.takes(object));
-        objects.filter_map(|object| found.show(&object)).filter(|shown| !shown.rules.is_empty()).collect()
+    let limit = page::limit(filter.limit)?;
+    let after = filter.after.as_deref().map(|after| {
+        let [kind, namespace, name] = page::parts(after)?;
+        WeightedObject::parse(&kind, &namespace, &name).map_err(|_| page::no_place(after))
     });
-    Ok(Answer::ok(&WeightsList { objects: objects.await? })?.tagged_by_content())
+    let after = after.transpose()?;
+    let found = Found::new(&state);
+    let list = aside(move || {
+        let objects = found.objects_after(after.as_ref()).filter(|object| filter.takes(object));
+        let shown = objects.filter_map(|object| found.show(&object)).filter(|shown| !shown.rules.is_empty());
+        let place = |shown: &ObjectWeights| page::place(&[&shown.kind, &shown.namespace, &shown.name]);
+        let (objects, next) = page::cut(shown, limit, place);
+        WeightsList { objects, next }
+    });
+    Ok(Answer::ok(&list.await?)?.tagged_by_content())
 }
 
 pub(crate) async fn read_object(
@@ -174,7 +190,8 @@ pub(crate) async fn patch(
     }
     let body = read_tree(&state, &headers, body, MAX_BODY_BYTES).await?;
     let change = weights_body::read(&body, SystemTime::now())?;
-    write::run(&state, &headers, params, Write::ChangeWeights { key, change }).await
+    let written = write::run(&state, &headers, params, Write::ChangeWeights { key, change }).await;
+    written.map_err(|error| weights_body::place(error, &body))
 }
 
 /// What a merge patch may be written as. A JSON Patch (RFC 6902) is another thing and must not be taken for one.
@@ -197,7 +214,8 @@ pub(crate) async fn put(
     }
     change.forgets = true;
     change.expires = change.expires.or(Some(None));
-    write::run(&state, &headers, params, Write::ChangeWeights { key, change }).await
+    let written = write::run(&state, &headers, params, Write::ChangeWeights { key, change }).await;
+    written.map_err(|error| weights_body::place(error, &body))
 }
 
 pub(crate) async fn delete(
@@ -252,17 +270,54 @@ impl Found {
         }
     }
 
-    /// Everything that may have weights.
-    fn objects(&self) -> BTreeSet<WeightedObject> {
-        let documents = self.documents.files.keys().chain(self.documents.owned.keys());
-        let documents = documents.filter(|key| xds_routes::weights::KINDS.contains(&key.kind));
-        let groups = self.base.groups.iter().chain(&self.overrides.groups);
-        let routes = groups.flat_map(|(name, group)| {
-            let keys = group.resources.keys();
-            let keys = keys.filter(|key| key.resource_type == ResourceType::RouteConfiguration);
-            keys.map(|key| WeightedObject::Routes(name.clone(), key.name.clone()))
+    /// Everything that may have weights and comes after an object, in order: what comes before is not looked at.
+    fn objects_after(&self, after: Option<&WeightedObject>) -> impl Iterator<Item = WeightedObject> {
+        let document = match after {
+            None => Some(None),
+            Some(WeightedObject::Document(key)) => Some(Some(key)),
+            // Documents come first.
+            Some(WeightedObject::Routes(..)) => None,
+        };
+        let documents = document.into_iter().flat_map(|after| {
+            let (files, owned) =
+                (page::behind(&self.documents.files, after), page::behind(&self.documents.owned, after));
+            merged(files.map(|(key, _)| key), owned.map(|(key, _)| key))
         });
-        documents.cloned().map(WeightedObject::Document).chain(routes).collect()
+        let documents = documents.filter(|key| xds_routes::weights::KINDS.contains(&key.kind));
+        let documents = documents.cloned().map(WeightedObject::Document);
+        documents.chain(self.routes_after(after))
+    }
+
+    fn routes_after<'a>(
+        &'a self,
+        after: Option<&WeightedObject>,
+    ) -> impl Iterator<Item = WeightedObject> + use<'a> {
+        let after = after.and_then(|after| match after {
+            WeightedObject::Routes(group, name) => Some((group.clone(), name.clone())),
+            WeightedObject::Document(_) => None,
+        });
+        let groups: BTreeSet<&GroupName> =
+            self.base.groups.keys().chain(self.overrides.groups.keys()).collect();
+        groups.into_iter().flat_map(move |group| {
+            let key = |name: &Arc<str>| ResourceKey {
+                resource_type: ResourceType::RouteConfiguration,
+                name: name.clone(),
+            };
+            let first = match &after {
+                Some((at, _)) if group < at => {
+                    return Box::new(std::iter::empty()) as Box<dyn Iterator<Item = _>>;
+                }
+                Some((at, name)) if group == at => Bound::Excluded(key(name)),
+                Some(_) | None => Bound::Included(key(&"".into())),
+            };
+            let of = |resources: Option<&'a Resources>| {
+                let behind = resources.map(|all| all.range((first.clone(), Bound::Unbounded)));
+                let keys = behind.into_iter().flatten().map(|(key, _)| key);
+                keys.take_while(|key| key.resource_type == ResourceType::RouteConfiguration)
+            };
+            let keys = merged(of(self.base.resources(group)), of(self.overrides.resources(group)));
+            Box::new(keys.map(move |key| WeightedObject::Routes(group.clone(), key.name.clone())))
+        })
     }
 
     /// Its rules, and whose it is.
@@ -312,6 +367,23 @@ impl Found {
             ""
         }
     }
+}
+
+/// Two sequences in order as one, in which nothing is there twice.
+fn merged<'a, T: Ord + 'a>(
+    one: impl Iterator<Item = &'a T>,
+    other: impl Iterator<Item = &'a T>,
+) -> impl Iterator<Item = &'a T> {
+    let (mut one, mut other) = (one.peekable(), other.peekable());
+    std::iter::from_fn(move || match (one.peek(), other.peek()) {
+        (Some(a), Some(b)) if a == b => {
+            other.next();
+            one.next()
+        }
+        (Some(a), Some(b)) if a > b => other.next(),
+        (Some(_), _) => one.next(),
+        (None, _) => other.next(),
+    })
 }
 
 fn entry(rule: &RuleWeights, over: Option<&RuleOverride>, source: &'static str) -> RuleEntry {

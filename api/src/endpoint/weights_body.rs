@@ -7,8 +7,9 @@ use xds_codec::Tree;
 use xds_codec::document::{Node, TreeValue};
 use xds_codec::weights::MAX_WEIGHT;
 
-use crate::problem::{ApiError, Fault};
-use crate::weights::change::{WHOLE, WeightChange};
+use crate::handle::WriteError;
+use crate::problem::{ApiError, Fault, pointer_part};
+use crate::weights::change::{ChangeFault, WHOLE, WeightChange};
 
 /// Reads the body of a PATCH or PUT.
 ///
@@ -24,13 +25,13 @@ pub(crate) fn read(body: &Tree, now: SystemTime) -> Result<WeightChange, ApiErro
     let mut change = WeightChange::default();
     let (mut numbers, mut others) = (Vec::new(), Vec::new());
     for entry in body.entries() {
-        let pointer = format!("/{}", escaped(entry.key));
+        let pointer = format!("/{}", pointer_part(entry.key));
         match (entry.key, entry.value.value()) {
             // RFC 7396: null takes the member away, which are all weights that are laid over the rule.
             ("backends", TreeValue::Null) => change.forgets = true,
             ("backends" | "percent", TreeValue::Object(entries)) => {
                 for one in entries {
-                    let pointer = format!("{pointer}/{}", escaped(one.key));
+                    let pointer = format!("{pointer}/{}", pointer_part(one.key));
                     let is_read = if entry.key == "percent" {
                         share(one.value).map(|share| _ = change.percent.insert(one.key.to_owned(), share))
                     } else {
@@ -66,6 +67,38 @@ pub(crate) fn read(body: &Tree, now: SystemTime) -> Result<WeightChange, ApiErro
         return Err(ApiError::Invalid(others));
     }
     if numbers.is_empty() { Ok(change) } else { Err(ApiError::Weights(numbers)) }
+}
+
+/// Gives the faults of a change that the rule does not take their places in the body.
+pub(crate) fn place(error: ApiError, body: &Tree) -> ApiError {
+    let ApiError::Write(WriteError::Weights(fault)) = error else { return error };
+    let body = body.root();
+    let fields = || body.entries().filter(|entry| matches!(entry.key, "backends" | "percent"));
+    let faults = match &fault {
+        ChangeFault::UnknownBackend { unknown, known } => {
+            let detail = format!("unknown backend; the rule's are {}", known.join(", "));
+            let mut faults = Vec::new();
+            for field in fields().filter(|field| field.value.is_object()) {
+                for one in field.value.entries().filter(|one| unknown.iter().any(|key| key == one.key)) {
+                    let pointer = format!("/{}/{}", field.key, pointer_part(one.key));
+                    let suggestion = xds_codec::nearest(one.key, known.iter().map(String::as_str));
+                    let suggestion = suggestion.map(ToOwned::to_owned);
+                    faults.push(Fault { suggestion, ..Fault::at_tree(one.value, &pointer, &*detail) });
+                }
+            }
+            faults
+        }
+        ChangeFault::SumZero
+        | ChangeFault::SumTooLarge { .. }
+        | ChangeFault::NoHeaderRoutes
+        | ChangeFault::Percent(_) => {
+            let (value, pointer) = fields()
+                .next()
+                .map_or((body, String::new()), |field| (field.value, format!("/{}", field.key)));
+            vec![Fault::at_tree(value, &pointer, fault.to_string())]
+        }
+    };
+    ApiError::WeightsOfRule(fault, faults)
 }
 
 fn weight(value: Node<'_>) -> Result<Option<u32>, String> {
@@ -111,10 +144,6 @@ const MAX_LIFETIME_MS: u64 = 366 * 86_400_000;
 
 const BAD_LIFETIME: &str =
     "a lifetime is a text such as 30s, 10m, 2h or 7d, at most 366d; null lets the override last";
-
-fn escaped(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
-}
 
 #[cfg(test)]
 mod tests {
@@ -162,6 +191,26 @@ mod tests {
             let told = read_at_7(&json!({field: {"a/b": value}}));
             let Err(ApiError::Weights(faults)) = told else { panic!("{value} was taken: {told:?}") };
             assert_eq!(faults[0].pointer.as_deref(), Some(format!("#/{field}/a~1b").as_str()));
+        }
+    }
+
+    #[test]
+    fn a_fault_of_the_rule_is_at_the_field_that_was_sent() {
+        let unknown = |key: &str| ChangeFault::UnknownBackend {
+            unknown: vec![key.to_owned()],
+            known: vec!["one".to_owned(), "two".to_owned()],
+        };
+        for (body, fault, pointer, suggestion) in [
+            (json!({"percent": {"one": 5, "tow": 95}}), unknown("tow"), "#/percent/tow", Some("two")),
+            (json!({"backends": {"a/b": 5}, "expires": "5s"}), unknown("a/b"), "#/backends/a~1b", None),
+            (json!({"percent": {"one": 5}}), ChangeFault::Percent("x".to_owned()), "#/percent", None),
+            (json!({"backends": {"one": 0}}), ChangeFault::SumZero, "#/backends", None),
+        ] {
+            let placed = place(ApiError::Write(fault.into()), &Tree::from_json(&body));
+            let ApiError::WeightsOfRule(_, faults) = placed else { panic!("{placed:?}") };
+            assert_eq!(faults.len(), 1, "{faults:?}");
+            assert_eq!(faults[0].pointer.as_deref(), Some(pointer));
+            assert_eq!(faults[0].suggestion.as_deref(), suggestion);
         }
     }
 

@@ -13,12 +13,17 @@ pub(crate) struct Endpoint {
     pub(crate) summary: &'static str,
     /// The query parameters besides those of every write.
     pub(crate) query: &'static [Query],
+    /// What can be asked of the thing that the path leads to, if the path must end with a colon and one of these.
+    pub(crate) verbs: &'static [Verb],
     pub(crate) input: Input,
     pub(crate) output: Output,
     /// The errors that it can answer with, besides those of every request.
     pub(crate) errors: &'static [StatusCode],
     pub(crate) handler: fn() -> MethodRouter<ApiState>,
 }
+
+/// One verb: its name, what it takes and what it does. A path of its own in the document, though the router knows one for all.
+pub(crate) struct Verb(pub(crate) &'static str, pub(crate) Input, pub(crate) &'static str);
 
 /// The methods that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +75,8 @@ pub(crate) enum Output {
     Any,
     /// Text of another media type.
     Text(&'static str),
+    /// Server-sent events; the media type is `text/event-stream`.
+    Events,
 }
 
 impl Endpoint {

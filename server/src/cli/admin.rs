@@ -117,6 +117,23 @@ impl Admin {
         self.get_any(path)?.success()
     }
 
+    /// Asks for a list and for the rest of its pages; the answer is the first page with the items of all. `path` may have a query.
+    pub(crate) fn get_pages(&self, path: &str, list: &str) -> Result<Value, Failure> {
+        let mut whole = self.get(path)?;
+        let joint = if path.contains('?') { '&' } else { '?' };
+        while let Some(next) = whole["next"].as_str() {
+            let mut page = self.get(&format!("{path}{joint}after={}", segment(next)))?;
+            // A page without items that has a next one would be asked for again and again.
+            let items = page[list].as_array_mut().map(std::mem::take).filter(|items| !items.is_empty());
+            whole["next"] = page["next"].take();
+            match (whole[list].as_array_mut(), items) {
+                (Some(all), Some(items)) => all.extend(items),
+                (_, _) => break,
+            }
+        }
+        Ok(whole)
+    }
+
     /// Asks, and takes every answer.
     pub(crate) fn get_any(&self, path: &str) -> Result<Answer, Failure> {
         let mut request = self.agent.get(format!("{}{path}", self.url));

@@ -54,6 +54,41 @@ pub(crate) fn doubts(
     doubts
 }
 
+/// The `touched` groups that are new, or select other nodes now, and that no connected node is in. They may come later, so this is
+/// never more than a warning.
+pub(crate) fn nodeless(
+    before: &Groups,
+    after: &Groups,
+    touched: &BTreeSet<&GroupName>,
+    board: &StatusBoard,
+) -> Vec<Diagnostic> {
+    let selector =
+        |groups: &Groups, name: &GroupName| groups.get(name).map(|group| group.definition.selector.clone());
+    let mut made: BTreeMap<&GroupName, _> = BTreeMap::new();
+    for name in touched.iter().filter(|name| !name.is_default()) {
+        let (old, new) = (selector(before, name), selector(after, name));
+        if let Some(new) = new.filter(|new| old.as_ref() != Some(new)) {
+            made.insert(name, new);
+        }
+    }
+    if made.is_empty() {
+        return vec![];
+    }
+    for stream in board.streams() {
+        stream.with(|status| made.retain(|_, selector| !selector.selects(&status.info.node)));
+        if made.is_empty() {
+            return vec![];
+        }
+    }
+    let doubt = |name: &GroupName| {
+        let message = format!(
+            "no connected node is in the group {name}; if one should be, compare the selector with what `xds-server nodes` shows"
+        );
+        warning("group-without-nodes", "", message)
+    };
+    made.into_keys().map(doubt).collect()
+}
+
 /// Makes errors of doubts.
 pub(crate) fn as_errors(doubts: Vec<Diagnostic>) -> Vec<Diagnostic> {
     doubts.into_iter().map(|doubt| Diagnostic { severity: Severity::Error, ..doubt }).collect()

@@ -7,6 +7,7 @@ mod events;
 mod files;
 mod fuzz;
 mod history;
+mod lists;
 mod model;
 mod observed;
 mod places;

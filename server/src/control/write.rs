@@ -11,7 +11,7 @@ use xds_api::phases::GroupPhases;
 use xds_api::wave::WavePhase;
 use xds_api::weights::reconcile::Dropped;
 use xds_cache::time::millis;
-use xds_cache::{Groups, Layer, Origin, Publication, Revision};
+use xds_cache::{Groups, Layer, Origin, Publication, Resource, Revision};
 use xds_store::{Change, Commit, CommitError};
 
 use super::candidate::{self, Candidate};
@@ -130,10 +130,8 @@ impl Shared {
         let Candidate { mut warnings, source, summary, is_whole, .. } = candidate;
         let groups = world.patched(&world.base, &patch, &documents);
         let touched: BTreeSet<_> = patch.keys().collect();
-        let doubts = {
-            let is_of_api = |resource: &xds_cache::Resource| *resource.origin() == Origin::Api;
-            check::doubts(&world.groups, &groups, &touched, &BTreeSet::new(), &self.parts.board, is_of_api)
-        };
+        let doubts =
+            check::doubts(&world.groups, &groups, &touched, &BTreeSet::new(), &self.parts.board, is_of_api);
         if self.options.strict && !doubts.is_empty() {
             return Err(WriteError::Invalid(check::as_errors(doubts)));
         }
@@ -142,7 +140,8 @@ impl Shared {
         if !Arc::ptr_eq(before, after) {
             warnings.extend(documents::doubts_of_write(before, after));
         }
-        warnings.extend(weights::warnings(&dropped));
+        let nodeless = check::nodeless(&world.groups, &groups, &touched, &self.parts.board);
+        warnings.extend(nodeless.into_iter().chain(weights::warnings(&dropped)));
         let mut plan = plan(&world.overrides, &patch);
         plan.extend(documents::plan(&world.documents.owned, &document_patch));
         plan.extend(weights::plan(&world.documents.weights, &documents.weights));
@@ -329,4 +328,8 @@ impl Shared {
             .map(|key| (key, None))
             .collect()
     }
+}
+
+fn is_of_api(resource: &Resource) -> bool {
+    *resource.origin() == Origin::Api
 }

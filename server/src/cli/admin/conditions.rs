@@ -33,7 +33,7 @@ pub(crate) fn conditions(args: &ConditionsArgs) -> Result<(), Failure> {
         .iter()
         .filter_map(|(key, value)| Some(format!("{key}={}", segment(value.as_ref()?))))
         .collect();
-    let found = admin.get(&format!("/v1/conditions?{}", filters.join("&")))?;
+    let found = admin.get_pages(&format!("/v1/conditions?{}", filters.join("&")), "objects")?;
     match if args.json { Form::Json } else { Form::or_default(args.admin.output) } {
         Form::Json => print_json(&found),
         Form::Table => print(&table(&rows(&found["objects"])).render()),

@@ -52,7 +52,7 @@ pub(crate) fn documents(args: &DocumentsArgs) -> Result<(), Failure> {
         .iter()
         .filter_map(|(key, value)| Some(format!("{key}={}", segment(value.as_ref()?))))
         .collect();
-    let found = admin.get(&format!("/v1/documents?{}", filters.join("&")))?;
+    let found = admin.get_pages(&format!("/v1/documents?{}", filters.join("&")), "documents")?;
     match form {
         Form::Json => print_json(&found),
         Form::Table => print(&list(&found)),

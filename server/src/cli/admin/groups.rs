@@ -69,7 +69,7 @@ pub(crate) fn groups(args: &GroupsArgs) -> Result<(), Failure> {
     let path = |group: &str| format!("/v1/groups/{}", segment(group));
     match &args.command {
         GroupsCommand::List(ListArgs { admin }) => {
-            let found = admin.connect()?.get("/v1/groups")?;
+            let found = admin.connect()?.get_pages("/v1/groups", "groups")?;
             match Form::or_default(admin.output) {
                 Form::Json => print_json(&found),
                 Form::Table => print(&list(&found)),

@@ -48,13 +48,28 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<(), Failure> {
             Form::Table => print(&in_full(&revision)),
         };
     }
-    let mut path = format!("/v1/history?limit={}", args.limit);
+    let mut path = "/v1/history?".to_owned();
     for (name, value) in [("actor", &args.actor), ("source", &args.source)] {
         if let Some(value) = value {
             path.push_str(&format!("&{name}={}", segment(value)));
         }
     }
-    let history = admin.get(&path)?;
+    let mut history = json!({"revisions": [], "next": null});
+    let mut left = args.limit;
+    let mut after = String::new();
+    loop {
+        let mut page = admin.get(&format!("{path}&limit={}{after}", left.min(PAGE)))?;
+        let found = page["revisions"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        left = left.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+        if let Some(all) = history["revisions"].as_array_mut() {
+            all.extend(found);
+        }
+        history["next"] = page["next"].take();
+        match history["next"].as_str() {
+            Some(next) if left > 0 => after = format!("&after={}", segment(next)),
+            Some(_) | None => break,
+        }
+    }
     match form {
         Form::Json => print_json(&history),
         Form::Table => print(&list(&history)),
@@ -66,6 +81,9 @@ pub(crate) fn rollback(args: &RollbackArgs) -> Result<(), Failure> {
     let body = Some(("application/json", body));
     args.write.send(Change { method: Method::POST, path: "/v1/rollback", headers: &[], body })
 }
+
+/// As many as the server gives at once.
+const PAGE: u32 = 1_000;
 
 fn list(history: &Value) -> String {
     let mut table = Table::new(&["REVISION", "TIME", "ACTOR", "SUMMARY"]);
@@ -83,7 +101,11 @@ fn list(history: &Value) -> String {
 }
 
 fn in_full(revision: &Value) -> String {
-    let mut table = Table::new(&["REVISION", &cell(&revision["revision"])]);
+    let number = match (&revision["from"], &revision["to"]) {
+        (Value::Null, _) => cell(&revision["revision"]),
+        (from, to) => format!("{}...{}", cell(from), cell(to)),
+    };
+    let mut table = Table::new(&["REVISION", &number]);
     for (label, key) in [("TIME", "at"), ("ACTOR", "actor"), ("SUMMARY", "summary")] {
         if let Some(value) = revision.get(key) {
             table.push(vec![label.to_owned(), cell(value)]);

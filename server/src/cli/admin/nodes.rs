@@ -44,17 +44,8 @@ pub(crate) fn nodes(args: &NodesArgs) -> Result<(), Failure> {
 
 /// The nodes of all pages. `filters` are further parameters of the query, each with its `&`.
 pub(super) fn all_nodes(admin: &Admin, filters: &str) -> Result<Vec<Value>, Failure> {
-    let mut nodes: Vec<Value> = Vec::new();
-    loop {
-        let after =
-            nodes.last().map(|last| format!("&after={}", segment(&cell(&last["id"])))).unwrap_or_default();
-        let page = admin.get(&format!("/v1/nodes?limit={PAGE}{filters}{after}"))?;
-        let found = page["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
-        nodes.extend_from_slice(found);
-        if found.len() < PAGE {
-            return Ok(nodes);
-        }
-    }
+    let mut nodes = admin.get_pages(&format!("/v1/nodes?limit={PAGE}{filters}"), "nodes")?;
+    Ok(nodes["nodes"].as_array_mut().map(std::mem::take).unwrap_or_default())
 }
 
 fn list(nodes: &[Value]) -> String {

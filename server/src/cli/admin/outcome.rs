@@ -37,6 +37,11 @@ pub(super) fn difference(answer: &Value) -> String {
             (false, false) => "~",
         };
         text.push_str(&format!("{sign} {}\n", clean(&cell(&change["what"]))));
+        if let Some(diff) = change["diff"].as_str() {
+            // The names in its first two lines stand above.
+            let n_names = if diff.starts_with("--- ") { 2 } else { 0 };
+            diff.lines().skip(n_names).for_each(|line| text.push_str(&format!("{}\n", clean(line))));
+        }
     }
     text
 }
@@ -72,8 +77,12 @@ mod tests {
         let answer = json!({"difference": [
             {"what": "edge/clusters/a", "before": null, "after": {}},
             {"what": "edge/clusters/b", "before": {}, "after": null},
-            {"what": "edge/clusters/c", "before": {}, "after": {}},
+            {"what": "edge/clusters/c", "before": {}, "after": {},
+                "diff": "--- edge/clusters/c\n+++ edge/clusters/c\n@@ -1,2 +1,2 @@\n name: c\n-ttl: 1\n+ttl: 2\u{1b}\n"},
         ]});
-        assert_eq!(difference(&answer), "+ edge/clusters/a\n- edge/clusters/b\n~ edge/clusters/c\n");
+        assert_eq!(
+            difference(&answer),
+            "+ edge/clusters/a\n- edge/clusters/b\n~ edge/clusters/c\n@@ -1,2 +1,2 @@\n name: c\n-ttl: 1\n+ttl: 2\\u{1b}\n"
+        );
     }
 }

@@ -88,7 +88,7 @@ struct DeleteArgs {
 pub(crate) fn resources(args: &ResourcesArgs) -> Result<(), Failure> {
     match &args.command {
         ResourcesCommand::List(ListArgs { group, admin }) => {
-            let found = admin.connect()?.get(&of_group(group))?;
+            let found = admin.connect()?.get_pages(&of_group(group), "resources")?;
             match Form::or_default(admin.output) {
                 Form::Json => print_json(&found),
                 Form::Table => print(&list(&found)),

@@ -24,9 +24,9 @@ const EXIT_CODES: &str = "Exit codes: 0 ready, 1 not ready, 2 wrong command line
 pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
     let admin = args.admin.connect()?;
     let ready = admin.get_any("/readyz")?;
-    let files = admin.get("/v1/status/files")?;
+    let files = admin.get_pages("/v1/status/files", "files")?;
     // Before the first load there are none.
-    let conditions = admin.get_any("/v1/conditions")?.body;
+    let conditions = admin.get_pages("/v1/conditions", "objects").unwrap_or_default();
     let nodes = all_nodes(&admin, "")?;
     let is_ready = (200..300).contains(&ready.status);
     let status = json!({

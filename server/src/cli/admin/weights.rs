@@ -90,7 +90,7 @@ fn show(args: &WeightsArgs) -> Result<(), Failure> {
         filters.push(format!("namespace={}&name={}", segment(namespace), segment(name)));
     }
     let admin = args.admin.connect()?;
-    let mut found = admin.get(&format!("/v1/weights?{}", filters.join("&")))?;
+    let mut found = admin.get_pages(&format!("/v1/weights?{}", filters.join("&")), "objects")?;
     if let Some(rule) = &args.rule {
         let objects = found["objects"].as_array_mut().into_iter().flatten();
         for rules in objects.filter_map(|object| object["rules"].as_array_mut()) {

@@ -12,7 +12,7 @@ use super::rest::{Reply, Rest};
 use super::*;
 
 /// A connected client that wants all clusters.
-struct Client {
+pub(super) struct Client {
     entry: Arc<StreamEntry>,
     _view: ViewReceiver,
     _wishes: Arc<AllClusters>,
@@ -27,7 +27,7 @@ impl Subscriber for AllClusters {
 }
 
 impl Client {
-    fn connect(server: &Server, id: u64, node: &str) -> Self {
+    pub(super) fn connect(server: &Server, id: u64, node: &str) -> Self {
         Self::connect_as(server, id, node, None)
     }
 

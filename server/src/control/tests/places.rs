@@ -79,7 +79,7 @@ async fn every_fault_of_a_body_has_its_pointer_line_and_column() {
             15,
         ),
         ("PUT", "/v1/groups/g", yaml("selector: {all: true}\nname: h\n"), 422, "#/name", 2, 7),
-        ("POST", "/v1/rollback", json(" {\"revison\": 1}"), 422, "#", 1, 2),
+        ("POST", "/v1/rollback", json(" {\"revison\": 1}"), 422, "#/revison", 1, 14),
     ] {
         let reply = rest.call(method, path, &[("content-type", kind)], &text).await;
         let problem = reply.json();

@@ -229,7 +229,7 @@ async fn conditions_have_the_shape_of_the_gateway_api() {
     );
     assert!(unresolved["lastTransitionTime"].as_str().unwrap().ends_with('Z'));
     let none = rest.get("/v1/conditions?name=none").await;
-    assert_eq!((none.status, none.json()), (200, json!({"objects": []})));
+    assert_eq!((none.status, none.json()), (200, json!({"objects": [], "next": null})));
 }
 
 #[tokio::test]

@@ -190,12 +190,12 @@ async fn what_is_wrong_with_a_change_is_told_and_nothing_changes() {
     let weights = |value: Value| json!({"backends": {"v2:80": value}}).to_string();
     for (body, status, problem, pointer) in [
         (json!({"backends": {"v3:80": 1}}).to_string(), 422, "unknown-backend", "#/backends/v3:80"),
-        (json!({"backends": {"v1:80": 0, "v2:80": 0}}).to_string(), 422, "weights-sum-zero", "#"),
+        (json!({"backends": {"v1:80": 0, "v2:80": 0}}).to_string(), 422, "weights-sum-zero", "#/backends"),
         (weights(json!(-1)), 422, "weight-out-of-range", "#/backends/v2:80"),
         (weights(json!(0.5)), 422, "weight-out-of-range", "#/backends/v2:80"),
         (weights(json!(1_000_001)), 422, "weight-out-of-range", "#/backends/v2:80"),
         (weights(json!("many")), 422, "weight-out-of-range", "#/backends/v2:80"),
-        (json!({"percent": {"v1:80": 60, "v2:80": 60}}).to_string(), 422, "weight-out-of-range", "#"),
+        (json!({"percent": {"v1:80": 60, "v2:80": 60}}).to_string(), 422, "weight-out-of-range", "#/percent"),
         (json!({"wieghts": {}}).to_string(), 422, "invalid", "#/wieghts"),
         ("{\"backends\": {".to_owned(), 400, "unreadable-body", "#"),
     ] {
