@@ -61,6 +61,9 @@ pub struct GroupWaves {
     /// Whether a wave passes that no connected node is in.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub allow_empty: bool,
+    /// By how much the share of requests that fail may be larger ahead than behind, such as `5%`; nobody looks if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_error_rate: Option<String>,
 }
 
 /// Fields are ANDed, the values within a field ORed, an absent field is no condition.
@@ -166,6 +169,7 @@ impl From<&WavePolicy> for GroupWaves {
             ack_timeout: policy.ack_timeout.map(wave::duration_text),
             max_lost: policy.max_lost.map(|lost| lost.to_string()),
             allow_empty: policy.allow_empty,
+            max_error_rate: policy.max_error_rate.map(|rate| rate.to_string()),
         }
     }
 }

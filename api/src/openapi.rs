@@ -218,7 +218,7 @@ const EVERYWHERE: &[StatusCode] = &[
     StatusCode::INTERNAL_SERVER_ERROR,
 ];
 
-const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 14] = [
+const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 15] = [
     ("dryRun", ParameterIn::Query, Type::Boolean, "Validate and tell the difference, but change nothing"),
     (
         "wait",
@@ -275,6 +275,13 @@ const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 14] = [
         ParameterIn::Query,
         Type::Boolean,
         "A wave passes that no connected node is in; else it waits for one",
+    ),
+    (
+        "maxErrorRate",
+        ParameterIn::Query,
+        Type::String,
+        "By how much the share of requests that fail may be larger where the change is than elsewhere while a wave is held, by load \
+         reports: 5%; nobody looks if absent",
     ),
     (
         "force",

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use xds_cache::wave::Share;
+use xds_cache::wave::{InvalidWaves, PolicyTexts, Share, duration_text};
 use xds_cache::{Revision, WavePolicy};
 
 use crate::acks::{MAX_LISTED, NodeNack};
@@ -70,6 +70,26 @@ pub struct WaveMembers {
     pub already_failing: Vec<NodeNack>,
     /// The members that are lost.
     pub lost: Vec<LostNode>,
+    /// The requests since the wave is held, by load reports; null if nobody looks (`maxErrorRate`).
+    pub requests: Option<WaveRequests>,
+}
+
+/// Requests where the change is, and elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaveRequests {
+    /// Those of the nodes that have the change.
+    pub ahead: RequestCounts,
+    /// Those of the others that it concerns.
+    pub behind: RequestCounts,
+}
+
+/// Requests that have ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RequestCounts {
+    /// All of them.
+    pub requests: u64,
+    /// Those that failed.
+    pub failures: u64,
 }
 
 /// A node that a wave has reached and that is not as it was.
@@ -79,6 +99,58 @@ pub struct LostNode {
     pub node: String,
     /// What is known of it.
     pub reason: String,
+}
+
+/// How a wave deployment is to go, as it is stored: in the texts that [`WavePolicy::of_texts`] reads.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyRecord {
+    shares: String,
+    hold: String,
+    // Last good copies of files had names with underscores once.
+    #[serde(alias = "max_nacks")]
+    max_nacks: String,
+    #[serde(alias = "ack_timeout")]
+    ack_timeout: Option<String>,
+    #[serde(default, alias = "max_lost")]
+    max_lost: Option<String>,
+    #[serde(default, alias = "allow_empty")]
+    allow_empty: bool,
+    #[serde(default)]
+    max_error_rate: Option<String>,
+}
+
+impl PolicyRecord {
+    /// Reads what was stored.
+    ///
+    /// # Errors
+    ///
+    /// If it was not written by this program.
+    pub fn read(&self) -> Result<WavePolicy, InvalidWaves> {
+        WavePolicy::of_texts(PolicyTexts {
+            shares: &self.shares,
+            hold: Some(&self.hold),
+            max_nacks: Some(&self.max_nacks),
+            ack_timeout: self.ack_timeout.as_deref(),
+            max_lost: self.max_lost.as_deref(),
+            allow_empty: self.allow_empty,
+            max_error_rate: self.max_error_rate.as_deref(),
+        })
+    }
+}
+
+impl From<&WavePolicy> for PolicyRecord {
+    fn from(policy: &WavePolicy) -> Self {
+        Self {
+            shares: policy.shares_text(),
+            hold: duration_text(policy.hold),
+            max_nacks: policy.max_nacks.to_string(),
+            ack_timeout: policy.ack_timeout.map(duration_text),
+            max_lost: policy.max_lost.map(|lost| lost.to_string()),
+            allow_empty: policy.allow_empty,
+            max_error_rate: policy.max_error_rate.map(|rate| rate.to_string()),
+        }
+    }
 }
 
 /// What a wave deployment is doing, or how it ended.

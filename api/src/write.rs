@@ -37,6 +37,7 @@ pub(crate) struct WriteParams {
     max_lost: Option<String>,
     #[serde(default)]
     allow_empty: bool,
+    max_error_rate: Option<String>,
     #[serde(default)]
     force: bool,
 }
@@ -123,6 +124,7 @@ pub(crate) struct WaveParams {
     pub(crate) ack_timeout: Option<String>,
     pub(crate) max_lost: Option<String>,
     pub(crate) allow_empty: bool,
+    pub(crate) max_error_rate: Option<String>,
     pub(crate) force: bool,
 }
 
@@ -139,20 +141,21 @@ impl WriteParams {
 
     /// The same, by the waves that these say.
     pub(crate) fn with_waves(self, params: WaveParams) -> Self {
-        let WaveParams { waves, hold, max_nacks, ack_timeout, max_lost, allow_empty, force } = params;
-        Self { waves, hold, max_nacks, ack_timeout, max_lost, allow_empty, force, ..self }
+        let WaveParams { waves, hold, max_nacks, ack_timeout, max_lost, allow_empty, max_error_rate, force } =
+            params;
+        Self { waves, hold, max_nacks, ack_timeout, max_lost, allow_empty, max_error_rate, force, ..self }
     }
 
     fn waves(&self) -> Result<WaveChoice, ApiError> {
-        let details = [&self.hold, &self.max_nacks, &self.ack_timeout, &self.max_lost];
+        let details = [&self.hold, &self.max_nacks, &self.ack_timeout, &self.max_lost, &self.max_error_rate];
         let has_details = self.allow_empty || details.iter().any(|text| text.is_some());
         let shares = match self.waves.as_deref() {
             None if has_details => {
-                let text = "hold, maxNacks, ackTimeout, maxLost and allowEmpty need waves, such as waves=1%25,10%25,100%25";
+                let text = "hold, maxNacks, ackTimeout, maxLost, allowEmpty and maxErrorRate need waves, such as waves=1%25,10%25,100%25";
                 return Err(ApiError::BadRequest(text.to_owned()));
             }
             Some("none") if has_details => {
-                let text = "waves=none takes neither hold nor maxNacks, ackTimeout, maxLost or allowEmpty";
+                let text = "waves=none takes neither hold nor maxNacks, ackTimeout, maxLost, allowEmpty or maxErrorRate";
                 return Err(ApiError::BadRequest(text.to_owned()));
             }
             None => return Ok(WaveChoice::ByPolicy),
@@ -166,6 +169,7 @@ impl WriteParams {
             ack_timeout: self.ack_timeout.as_deref(),
             max_lost: self.max_lost.as_deref(),
             allow_empty: self.allow_empty,
+            max_error_rate: self.max_error_rate.as_deref(),
         });
         policy.map(WaveChoice::By).map_err(|error| ApiError::BadRequest(error.to_string()))
     }

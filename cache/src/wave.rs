@@ -36,6 +36,8 @@ pub struct WavePolicy {
     pub max_lost: Option<Tolerance>,
     /// Whether a wave passes that no connected node is in.
     pub allow_empty: bool,
+    /// By how much the share of requests that fail may be larger ahead than behind while a wave is held; `None` if nobody looks.
+    pub max_error_rate: Option<Share>,
 }
 
 /// A [`WavePolicy`] as people write it: `1%,10%,100%`, `30s`, `1` or `5%`, `5m`. Only the shares have to be there.
@@ -53,6 +55,8 @@ pub struct PolicyTexts<'a> {
     pub max_lost: Option<&'a str>,
     /// See [`WavePolicy::allow_empty`].
     pub allow_empty: bool,
+    /// See [`WavePolicy::max_error_rate`].
+    pub max_error_rate: Option<&'a str>,
 }
 
 /// How many nodes may reject a change, or be lost with it.
@@ -101,6 +105,12 @@ impl Share {
     #[must_use]
     pub fn of(self, whole: usize) -> usize {
         whole.saturating_mul(usize::from(self.0)) / usize::from(Self::ALL.0)
+    }
+
+    /// As a whole number, from 1 to 10,000.
+    #[must_use]
+    pub fn hundredths(self) -> u16 {
+        self.0
     }
 
     /// As a number from 0 to 1.
@@ -170,6 +180,7 @@ impl WavePolicy {
             ack_timeout: None,
             max_lost: None,
             allow_empty: false,
+            max_error_rate: None,
         })
     }
 
@@ -179,7 +190,8 @@ impl WavePolicy {
     ///
     /// If one of them cannot be read.
     pub fn of_texts(texts: PolicyTexts<'_>) -> Result<Self, InvalidWaves> {
-        let PolicyTexts { shares, hold, max_nacks, ack_timeout, max_lost, allow_empty } = texts;
+        let PolicyTexts { shares, hold, max_nacks, ack_timeout, max_lost, allow_empty, max_error_rate } =
+            texts;
         let mut policy: Self = shares.parse()?;
         if let Some(hold) = hold {
             policy.hold = duration(hold)?;
@@ -190,6 +202,7 @@ impl WavePolicy {
         policy.ack_timeout = ack_timeout.map(duration).transpose()?;
         policy.max_lost = max_lost.map(str::parse).transpose()?;
         policy.allow_empty = allow_empty;
+        policy.max_error_rate = max_error_rate.map(str::parse).transpose()?;
         Ok(policy)
     }
 

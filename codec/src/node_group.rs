@@ -63,7 +63,8 @@ struct Parts {
 }
 
 /// What is said of a group besides its name.
-const WAVE_FIELDS: [&str; 6] = ["shares", "hold", "maxNacks", "ackTimeout", "maxLost", "allowEmpty"];
+const WAVE_FIELDS: [&str; 7] =
+    ["shares", "hold", "maxNacks", "ackTimeout", "maxLost", "allowEmpty", "maxErrorRate"];
 
 const FIELDS: [&str; 5] = ["selector", "priority", "client", "waves", "drain"];
 
@@ -153,7 +154,7 @@ impl Reader {
         Some(parts)
     }
 
-    /// `{shares: [1%, 10%], hold: 30s, maxNacks: 1, ackTimeout: 5m, maxLost: 2%, allowEmpty: true}`.
+    /// `{shares: [1%, 10%], hold: 30s, maxNacks: 1, ackTimeout: 5m, maxLost: 2%, allowEmpty: true, maxErrorRate: 5%}`.
     fn waves(&mut self, tree: Node<'_>, path: &Path<'_>) -> Option<WavePolicy> {
         let shares_path = path.field("shares");
         let Some(shares) = tree.get("shares").filter(|_| tree.is_object()) else {
@@ -182,6 +183,7 @@ impl Reader {
                 }
                 "maxNacks" => text(value).parse().map(|nacks| policy.max_nacks = nacks),
                 "maxLost" => text(value).parse().map(|lost| policy.max_lost = Some(lost)),
+                "maxErrorRate" => text(value).parse().map(|rate| policy.max_error_rate = Some(rate)),
                 "allowEmpty" => {
                     match truth(value) {
                         Some(allow_empty) => policy.allow_empty = allow_empty,

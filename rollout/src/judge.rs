@@ -16,6 +16,28 @@ pub(crate) enum Verdict {
     Inconclusive(String),
 }
 
+/// Whether requests of one kind fail more often than those of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// By more than the bound.
+    Exceeds,
+    /// By the bound at most.
+    Within,
+    /// Fewer requests than demanded of either kind say nothing.
+    TooFew,
+}
+
+/// Compares the share of failures of `one` with that of `other`; the difference may be `bound`.
+#[must_use]
+pub fn compare(one: Counts, other: Counts, bound: Percent, min_requests: u64) -> Comparison {
+    let (one, other) = (plausible(one), plausible(other));
+    match one.requests.min(other.requests) {
+        n if n < min_requests.max(1) => Comparison::TooFew,
+        _ if exceeds(one, other, bound) => Comparison::Exceeds,
+        _ => Comparison::Within,
+    }
+}
+
 /// Judges by all bounds: one that is broken makes it bad, else one of which too little is known makes it inconclusive.
 pub(crate) fn judge(analysis: &Analysis, reading: &Reading) -> Verdict {
     let (canary, stable) = (plausible(reading.canary), plausible(reading.stable));
@@ -36,7 +58,7 @@ pub(crate) fn judge(analysis: &Analysis, reading: &Reading) -> Verdict {
             if analysis.max_error_rate.is_none() && analysis.prometheus.is_none() {
                 doubt = Some(few("stable", stable, analysis));
             }
-        } else if exceeds(canary, stable, bound) {
+        } else if compare(canary, stable, bound, analysis.min_requests) == Comparison::Exceeds {
             let (canary, stable) = (shown(canary), shown(stable));
             return Verdict::Bad(format!(
                 "{canary} of the canary failed and {stable} of stable; the difference may be {bound}"

@@ -27,6 +27,7 @@ mod units;
 pub use distribution::{Distribution, DistributionError};
 pub use effect::{AckStatus, Counts, Effect, Event, EventKind, HookPayload, Input, Reading, Verb};
 pub use fields::SpecFault;
+pub use judge::{Comparison, compare};
 pub use machine::{IllegalTransition, Outcome, RESTART_GRACE_MS};
 pub use patch::file_patch;
 pub use spec::{

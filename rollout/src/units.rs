@@ -25,6 +25,12 @@ impl Percent {
         Self(percent.min(100) * 100)
     }
 
+    /// So many hundredths of a percent; more than everything are everything.
+    #[must_use]
+    pub fn of_hundredths(hundredths: u16) -> Self {
+        Self(u32::from(hundredths).min(Self::ALL.0))
+    }
+
     /// The share in hundredths of a percent.
     #[must_use]
     pub fn hundredths(self) -> u32 {

@@ -125,6 +125,7 @@ impl Parts {
             publisher: Arc::clone(&publisher),
             board: Arc::clone(&board),
             acks: Arc::clone(&acks),
+            loads: Arc::clone(&loads),
             observer: Some(Arc::new(Counting(Arc::clone(&metrics)))),
         };
         let options = control::Options {

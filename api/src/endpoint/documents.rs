@@ -100,6 +100,7 @@ pub(crate) struct ApplyParams {
     max_lost: Option<String>,
     #[serde(default)]
     allow_empty: bool,
+    max_error_rate: Option<String>,
     #[serde(default)]
     force: bool,
 }
@@ -191,8 +192,11 @@ pub(crate) async fn apply(
     body: Body,
 ) -> Result<Answer, ApiError> {
     let ApplyParams { group, dry_run, wait, timeout, on_nack, .. } = params;
-    let ApplyParams { waves, hold, max_nacks, ack_timeout, max_lost, allow_empty, force, .. } = params;
-    let waves = WaveParams { waves, hold, max_nacks, ack_timeout, max_lost, allow_empty, force };
+    let ApplyParams {
+        waves, hold, max_nacks, ack_timeout, max_lost, allow_empty, max_error_rate, force, ..
+    } = params;
+    let waves =
+        WaveParams { waves, hold, max_nacks, ack_timeout, max_lost, allow_empty, max_error_rate, force };
     let group = group.as_deref().map(group_name).transpose()?;
     let (form, bytes) = read(&headers, body, MAX_RESOURCES_BYTES).await?;
     let max_values = state.max_document_values;

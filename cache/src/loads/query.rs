@@ -126,6 +126,21 @@ impl LoadBoard {
         totals
     }
 
+    /// What the nodes of each of `N` parts reported of all clusters together; `part` says which one a node is in, if any.
+    #[must_use]
+    pub fn by_part<const N: usize>(&self, since: Since, part: impl Fn(&str) -> Option<usize>) -> [Counts; N] {
+        let Range { span, .. } = Range::new(&self.limits, since);
+        let mut sums = [Counts::default(); N];
+        let state = self.lock();
+        for ((node, _), reports) in state.clusters.values().flat_map(|cluster| &cluster.nodes) {
+            let Some(sum) = part(node).and_then(|part| sums.get_mut(part)) else { continue };
+            for series in reports.places.values() {
+                series.window.within(span).for_each(|counts| *sum += *counts);
+            }
+        }
+        sums
+    }
+
     /// Whether every report that came in this time could be kept.
     #[must_use]
     pub fn is_complete(&self, since: Since) -> bool {

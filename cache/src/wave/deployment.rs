@@ -35,6 +35,8 @@ pub struct Seen {
     pub n_nacked: usize,
     /// How many of all are not as they were.
     pub losses: Losses,
+    /// Whether requests ahead fail more often than the policy lets them.
+    pub is_failing: bool,
 }
 
 /// What is to be done.
@@ -55,6 +57,8 @@ pub enum Fault {
     Nacked,
     /// Too many members restarted with it.
     Restarted,
+    /// Too many of their requests fail.
+    Failing,
 }
 
 /// Why a wave deployment does not go on to the next wave.
@@ -109,7 +113,7 @@ impl Deployment {
 
     /// Takes in what is seen `now`, and says what is to be done, if anything.
     ///
-    /// NACKs and restarts beyond the tolerance count in every stage, also when paused. A member that is gone may have been
+    /// NACKs, restarts and failures beyond the tolerance count in every stage, also when paused. A member that is gone may have been
     /// stopped on purpose, so too many of these only pause it. A member that comes while the others have ACKed does not start
     /// the hold time anew, but the next wave waits for it, and for who is away.
     pub fn decide(&mut self, seen: Seen, now: Instant) -> Option<Decision> {
@@ -120,6 +124,9 @@ impl Deployment {
         let tolerated = self.policy.tolerated_losses(self.wave, n_known);
         if n_restarted > tolerated {
             return Some(Decision::PutBack(Fault::Restarted));
+        }
+        if seen.is_failing {
+            return Some(Decision::PutBack(Fault::Failing));
         }
         if self.is_paused {
             return None;
@@ -259,6 +266,7 @@ mod tests {
         n_pending: 0,
         n_nacked: 0,
         losses: Losses { n_known: 1, n_away: 0, n_gone: 0, n_restarted: 0 },
+        is_failing: false,
     };
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use xds_cache::WavePolicy;
-use xds_cache::wave::{Tolerance, duration};
+use xds_cache::wave::{Share, Tolerance, duration};
 
 use super::ConfigError;
 
@@ -29,6 +29,9 @@ pub struct WaveArgs {
     /// Let a wave pass that no connected client is in; else it waits for one
     #[arg(long, env = "XDS_SERVER_WAVE_ALLOW_EMPTY")]
     pub wave_allow_empty: bool,
+    /// Put a change back if the share of requests that fail is larger by more than this where it is than elsewhere, by load reports
+    #[arg(long, env = "XDS_SERVER_WAVE_MAX_ERROR_RATE", value_name = "SHARE")]
+    pub wave_max_error_rate: Option<Share>,
 }
 
 impl WaveArgs {
@@ -44,6 +47,7 @@ impl WaveArgs {
             ("wave-ack-timeout", self.wave_ack_timeout.is_some()),
             ("wave-max-lost", self.wave_max_lost.is_some()),
             ("wave-allow-empty", self.wave_allow_empty),
+            ("wave-max-error-rate", self.wave_max_error_rate.is_some()),
         ];
         let Some(policy) = &self.waves else {
             return match details.iter().find(|(_, is_set)| *is_set) {
@@ -57,6 +61,7 @@ impl WaveArgs {
         policy.ack_timeout = self.wave_ack_timeout;
         policy.max_lost = self.wave_max_lost;
         policy.allow_empty = self.wave_allow_empty;
+        policy.max_error_rate = self.wave_max_error_rate;
         Ok(Some(policy))
     }
 }

@@ -49,6 +49,7 @@ use xds_api::handle::{
     WriteOptions, WriteOutcome,
 };
 use xds_api::wave::{WavePhase, WaveReport, WaveVerb};
+use xds_cache::loads::LoadBoard;
 use xds_cache::wave::Share;
 use xds_cache::{Layer, Publisher, Revision, StatusBoard, WavePolicy};
 use xds_codec::{Codec, Diagnostic};
@@ -109,6 +110,8 @@ pub struct Parts {
     pub board: Arc<StatusBoard>,
     /// Publishes, and remembers whom that concerned.
     pub acks: Arc<Acks>,
+    /// What clients report of their requests.
+    pub loads: Arc<LoadBoard>,
     /// Who counts.
     pub observer: Option<Arc<dyn Observer>>,
 }

@@ -30,6 +30,7 @@ use xds_api::handle::{
     Control as _, Event, FileObject, FileStatus, ReloadOutcome, Write, WriteError, WriteOptions, WriteOutcome,
 };
 use xds_cache::layer::{LayerGroup, Resources};
+use xds_cache::loads::{LoadBoard, LoadLimits};
 use xds_cache::{
     GroupName, Layer, NodeGroup, Origin, Profile, Publisher, Resource, ResourceDraft, ResourceKey,
     ResourceType, Revision, StatusBoard,
@@ -43,6 +44,7 @@ use crate::source::{Asked, FileLoad};
 
 /// A control with all that it stands on.
 struct Server {
+    loads: Arc<LoadBoard>,
     control: Control,
     publisher: Arc<Publisher>,
     board: Arc<StatusBoard>,
@@ -54,7 +56,9 @@ impl Server {
         let publisher = Arc::new(Publisher::new());
         let board = StatusBoard::new();
         let acks = Arc::new(Acks::new(Arc::clone(&publisher), Arc::clone(&board)));
+        let loads = Arc::new(LoadBoard::new(LoadLimits::default()));
         let parts = Parts {
+            loads: Arc::clone(&loads),
             codec: codec(),
             store,
             publisher: Arc::clone(&publisher),
@@ -62,7 +66,7 @@ impl Server {
             acks: Arc::clone(&acks),
             observer: None,
         };
-        Self { control: Control::open(parts, options).unwrap(), publisher, board, acks }
+        Self { loads, control: Control::open(parts, options).unwrap(), publisher, board, acks }
     }
 
     fn without_files(store: &Arc<MemoryStore>) -> Self {

@@ -23,6 +23,9 @@ pub(super) struct WaveFlags {
     /// Let a wave pass that no connected node is in
     #[arg(long, requires = "waves")]
     allow_empty: bool,
+    /// Put it back if requests fail more often where it is than elsewhere, by more than this share, such as 5%, by load reports
+    #[arg(long, value_name = "SHARE", requires = "waves")]
+    max_error_rate: Option<String>,
     /// End a wave deployment or rollout that is in the way
     #[arg(long)]
     force: bool,
@@ -37,6 +40,7 @@ impl WaveFlags {
             ("maxNacks", &self.max_nacks),
             ("ackTimeout", &self.ack_timeout),
             ("maxLost", &self.max_lost),
+            ("maxErrorRate", &self.max_error_rate),
         ];
         let given = texts.iter().filter_map(|(key, text)| Some((key, text.as_ref()?)));
         let mut query: Vec<String> = given.map(|(key, text)| format!("{key}={}", segment(text))).collect();
@@ -56,10 +60,17 @@ mod tests {
         let text = |text: &str| Some(text.to_owned());
         let (waves, hold) = (text("1%,10%"), text("30s"));
         let (max_nacks, ack_timeout, max_lost) = (text("5%"), text("5m"), text("2"));
-        let flags =
-            WaveFlags { waves, hold, max_nacks, ack_timeout, max_lost, allow_empty: true, force: true };
-        let expected =
-            "waves=1%25%2C10%25&hold=30s&maxNacks=5%25&ackTimeout=5m&maxLost=2&allowEmpty=true&force=true";
+        let flags = WaveFlags {
+            waves,
+            hold,
+            max_nacks,
+            ack_timeout,
+            max_lost,
+            max_error_rate: text("1%"),
+            allow_empty: true,
+            force: true,
+        };
+        let expected = "waves=1%25%2C10%25&hold=30s&maxNacks=5%25&ackTimeout=5m&maxLost=2&maxErrorRate=1%25&allowEmpty=true&force=true";
         assert_eq!(flags.query().join("&"), expected);
     }
 }

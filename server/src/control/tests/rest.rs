@@ -15,7 +15,7 @@ use crate::rollouts;
 pub(super) struct Rest {
     pub(super) server: Server,
     pub(super) router: Router,
-    pub(super) loads: Arc<xds_cache::LoadBoard>,
+    pub(super) loads: Arc<LoadBoard>,
 }
 
 /// What came back.
@@ -70,7 +70,7 @@ impl Rest {
 }
 
 fn state(server: &Server, access: Access, clock: rollouts::Clock) -> ApiState {
-    let loads = Arc::new(xds_cache::LoadBoard::new(xds_cache::loads::LoadLimits::default()));
+    let loads = Arc::new(LoadBoard::new(LoadLimits::default()));
     let (rollouts, driver) = rollouts::new(rollouts::Parts {
         control: server.control.clone(),
         publisher: Arc::clone(&server.publisher),

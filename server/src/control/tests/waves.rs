@@ -2,6 +2,7 @@
 
 mod files;
 mod fleet;
+mod health;
 mod losses;
 mod restarts;
 mod weights;

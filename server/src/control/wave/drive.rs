@@ -9,7 +9,7 @@ use xds_cache::wave::{Decision, Deployment, Stage};
 use xds_cache::{Revision, WavePolicy};
 
 use super::ended::{Ended, EndedWave};
-use super::report::{self, LOOK_INTERVAL, Look, reason};
+use super::report::{self, HEALTH_INTERVAL, LOOK_INTERVAL, Look, reason};
 use super::{Held, Wave, former, is_of_file, now, record};
 use crate::control::candidate::Candidate;
 use crate::control::plan::plan;
@@ -136,11 +136,11 @@ impl Shared {
         let mut state = self.state();
         let wave = state.wave.as_mut()?;
         let known = Arc::make_mut(&mut wave.members);
-        let Look { mut members, present, released } = look;
+        let Look { mut members, present, is_failing, released } = look;
         known.look(present, |node| released.contains(node), now);
         report::tell_lost(&mut members, known, now);
-        let seen = report::seen(&members, known.losses(now));
-        let next = [known.poll_timeout(now)];
+        let seen = report::seen(&members, known.losses(now), is_failing);
+        let away = known.poll_timeout(now);
         let before = wave.deployment.stage();
         let decision = wave.deployment.decide(seen, now);
         let stage = (before, wave.deployment.stage());
@@ -151,7 +151,9 @@ impl Shared {
             wave.paused = Some(report::why_paused(&wave.deployment, &members).into());
             *wave = wave.clone().with_members_recorded();
         }
-        let next = next.into_iter().chain([wave.deployment.poll_timeout(now)]).flatten().min();
+        let looks = wave.deployment.policy().max_error_rate.is_some() && stage.1 == Stage::Holding;
+        let health = looks.then(|| now + HEALTH_INTERVAL);
+        let next = [away, health, wave.deployment.poll_timeout(now)].into_iter().flatten().min();
         Some((wave.clone(), Verdict { decision, stage, next, members }))
     }
 

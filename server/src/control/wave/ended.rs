@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use xds_api::wave::PolicyRecord;
 use xds_api::wave::{WaveMembers, WavePhase, WaveReport};
 use xds_cache::Revision;
 use xds_cache::time::{from_millis, millis};
@@ -12,7 +13,7 @@ use xds_store::{BlobHash, Store, StoreError};
 
 use super::Wave;
 use super::begin::{AfterLoad, says};
-use super::record::{self, PolicyRecord};
+use super::record;
 use crate::control::Shared;
 use crate::control::key::StoreKey;
 use crate::control::load::Base;

@@ -7,9 +7,10 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use xds_api::group;
+use xds_api::wave::PolicyRecord;
+use xds_cache::Revision;
 use xds_cache::time::{from_millis, millis};
-use xds_cache::wave::{Deployment, InvalidWaves, Members, PolicyTexts, Stage, duration_text};
-use xds_cache::{Revision, WavePolicy};
+use xds_cache::wave::{Deployment, Members, Stage};
 use xds_codec::Codec;
 use xds_store::{BlobHash, Store, StoreError};
 
@@ -50,46 +51,6 @@ struct Record {
     members: Vec<String>,
     /// The keys of the objects that were not there before.
     absent: Vec<String>,
-}
-
-/// How a wave deployment is to go, in the texts that [`WavePolicy::of_texts`] reads.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct PolicyRecord {
-    shares: String,
-    hold: String,
-    max_nacks: String,
-    ack_timeout: Option<String>,
-    #[serde(default)]
-    max_lost: Option<String>,
-    #[serde(default)]
-    allow_empty: bool,
-}
-
-impl PolicyRecord {
-    pub(crate) fn read(&self) -> Result<WavePolicy, InvalidWaves> {
-        WavePolicy::of_texts(PolicyTexts {
-            shares: &self.shares,
-            hold: Some(&self.hold),
-            max_nacks: Some(&self.max_nacks),
-            ack_timeout: self.ack_timeout.as_deref(),
-            max_lost: self.max_lost.as_deref(),
-            allow_empty: self.allow_empty,
-        })
-    }
-}
-
-impl From<&WavePolicy> for PolicyRecord {
-    fn from(policy: &WavePolicy) -> Self {
-        Self {
-            shares: policy.shares_text(),
-            hold: duration_text(policy.hold),
-            max_nacks: policy.max_nacks.to_string(),
-            ack_timeout: policy.ack_timeout.map(duration_text),
-            max_lost: policy.max_lost.map(|lost| lost.to_string()),
-            allow_empty: policy.allow_empty,
-        }
-    }
 }
 
 /// What has to be stored so that a restart finds `wave`; `stored` are all keys as they are.

@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use xds_api::acks::{MAX_LISTED, NodeNack, difference};
-use xds_api::wave::{LostNode, WaveMembers, WavePhase, WaveReport};
+use xds_api::wave::{LostNode, RequestCounts, WaveMembers, WavePhase, WaveReport, WaveRequests};
+use xds_cache::loads::Since;
 use xds_cache::status::StreamEntry;
 use xds_cache::wave::{
     AWAY_TIME, ClientId, Deployment, Fault, Loss, Losses, Members, Obstacle, Present, Seen, Split, Stage,
 };
 use xds_cache::{AHEAD, GroupName, ViewChange, ViewKey};
+use xds_rollout::{Comparison, Counts, Percent, compare};
 
 use super::{Wave, now};
 use crate::control::Shared;
@@ -29,14 +31,16 @@ pub(crate) struct Look {
     pub(crate) members: WaveMembers,
     /// Those ahead, by node id.
     pub(crate) present: BTreeMap<Arc<str>, Present>,
+    /// Whether requests of those ahead fail more often than the policy lets them.
+    pub(crate) is_failing: bool,
     /// Members that are connected, and that the wave deployment does not concern any more.
     pub(crate) released: HashSet<String>,
 }
 
 /// What a wave deployment decides by.
-pub(crate) fn seen(members: &WaveMembers, losses: Losses) -> Seen {
+pub(crate) fn seen(members: &WaveMembers, losses: Losses, is_failing: bool) -> Seen {
     let WaveMembers { n_ahead, n_pending, n_nacked, .. } = *members;
-    Seen { n_members: n_ahead, n_pending, n_nacked, losses }
+    Seen { n_members: n_ahead, n_pending, n_nacked, losses, is_failing }
 }
 
 /// Why a wave deployment has paused itself, in one line.
@@ -88,6 +92,8 @@ impl Shared {
                 *known = answer;
             }
         }
+        look.members.requests = self.requests(wave, &look.present, &behind);
+        look.is_failing = look.members.requests.is_some_and(|requests| is_failing(wave, requests));
         let members = &mut look.members;
         members.n_behind = behind.len();
         members.behind = behind.into_iter().take(MAX_LISTED).collect();
@@ -96,6 +102,31 @@ impl Shared {
         }
         tell_lost(members, &wave.members, now());
         look
+    }
+
+    /// What is reported of requests since the wave is held, if its policy asks for that.
+    fn requests(
+        &self,
+        wave: &Wave,
+        ahead: &BTreeMap<Arc<str>, Present>,
+        behind: &BTreeSet<String>,
+    ) -> Option<WaveRequests> {
+        wave.deployment.policy().max_error_rate?;
+        if wave.deployment.stage() != Stage::Holding {
+            return None;
+        }
+        let since = Since { from: Some(wave.since), now: SystemTime::now() };
+        let part = |node: &str| match (ahead.contains_key(node), behind.contains(node)) {
+            (true, _) => Some(0),
+            (false, true) => Some(1),
+            (false, false) => None,
+        };
+        let [ahead, behind] = self
+            .parts
+            .loads
+            .by_part(since, part)
+            .map(|counts| RequestCounts { requests: counts.finished(), failures: counts.errors });
+        Some(WaveRequests { ahead, behind })
     }
 
     /// The clients of the nodes that a wave reaches if it changes these groups.
@@ -143,6 +174,14 @@ impl Shared {
             members: self.look_at(wave).members,
         }
     }
+}
+
+/// Whether requests fail more often where the change is than the policy lets them: the judge is that of rollouts.
+fn is_failing(wave: &Wave, requests: WaveRequests) -> bool {
+    let Some(bound) = wave.deployment.policy().max_error_rate else { return false };
+    let counts = |counts: RequestCounts| Counts { requests: counts.requests, failures: counts.failures };
+    let bound = Percent::of_hundredths(bound.hundredths());
+    compare(counts(requests.ahead), counts(requests.behind), bound, MIN_REQUESTS) == Comparison::Exceeds
 }
 
 /// Why a wave deployment waits that nobody has stopped, if there is more to say than that members have not answered.
@@ -245,6 +284,13 @@ pub(crate) fn reason(members: &WaveMembers, fault: Fault) -> String {
             )
         }
         Fault::Restarted => lost_text(members),
+        Fault::Failing => {
+            let WaveRequests { ahead, behind } = members.requests.unwrap_or_default();
+            format!(
+                "{} of {} requests of the nodes that have it failed, and {} of {} of the others",
+                ahead.failures, ahead.requests, behind.failures, behind.requests
+            )
+        }
     }
 }
 
@@ -263,6 +309,12 @@ fn named<'a>(nodes: impl Iterator<Item = (&'a String, &'a String)>, n_all: usize
     let more = if n_all > MAX_NAMED { "; …" } else { "" };
     format!("{}{more}", nodes.collect::<Vec<_>>().join("; "))
 }
+
+/// From how many requests on, ahead and behind, their failures say something.
+const MIN_REQUESTS: u64 = 10;
+
+/// How often requests are looked at while a wave is held.
+pub(crate) const HEALTH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How many nodes a reason names, and how much of each message it tells; the lists tell all.
 const MAX_NAMED: usize = 3;

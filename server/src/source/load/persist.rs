@@ -11,11 +11,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use xds_api::wave::PolicyRecord;
 use xds_cache::group::Glob;
-use xds_cache::wave::PolicyTexts;
 use xds_cache::{
     DrainPolicy, GroupName, NodeGroup, Origin, Profile, Reference, Resource, ResourceDraft, ResourceKey,
-    ResourceType, Scalar, Selector, WavePolicy, wave,
+    ResourceType, Scalar, Selector,
 };
 use xds_codec::{Place, Tree};
 use xds_routes::{Document, Kind, ReadOutcome, UnknownFields};
@@ -47,7 +47,7 @@ struct GroupCopy {
     client: Option<String>,
     /// The texts of its policy for waves; absent in copies of versions that knew none.
     #[serde(default)]
-    waves: Option<WavesCopy>,
+    waves: Option<PolicyRecord>,
     /// Absent in copies of versions that knew none.
     #[serde(default)]
     drain: DrainCopy,
@@ -55,19 +55,6 @@ struct GroupCopy {
     column: u32,
     /// Whether it is the group of its directory.
     is_used: bool,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct WavesCopy {
-    shares: String,
-    hold: String,
-    max_nacks: String,
-    ack_timeout: Option<String>,
-    /// These are absent in copies of versions that knew none.
-    #[serde(default)]
-    max_lost: Option<String>,
-    #[serde(default)]
-    allow_empty: bool,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -329,7 +316,7 @@ impl GroupCopy {
             metadata: selector.metadata.iter().map(|(path, of)| (path.clone(), values(of))).collect(),
             priority: *priority,
             client: client.map(|profile| profile.as_str().to_owned()),
-            waves: waves.as_ref().map(WavesCopy::new),
+            waves: waves.as_ref().map(PolicyRecord::from),
             drain: DrainCopy { endpoints: drain.endpoints, clusters: drain.clusters },
             line: place.line,
             column: place.column,
@@ -356,37 +343,12 @@ impl GroupCopy {
             .into_iter()
             .find(|profile| self.client.as_deref() == Some(profile.as_str()));
         let name = GroupName::new(&self.name).ok()?;
-        let waves = self.waves.and_then(WavesCopy::restore);
+        let waves = self.waves.and_then(|waves| waves.read().ok());
         let drain = DrainPolicy { endpoints: self.drain.endpoints, clusters: self.drain.clusters };
         let definition = NodeGroup { name, selector, priority: self.priority, client, waves, drain };
         Some(GoodGroup {
             definition,
             place: Place { file: Arc::clone(path), line: self.line, column: self.column },
         })
-    }
-}
-
-impl WavesCopy {
-    fn new(policy: &WavePolicy) -> Self {
-        Self {
-            shares: policy.shares_text(),
-            hold: wave::duration_text(policy.hold),
-            max_nacks: policy.max_nacks.to_string(),
-            ack_timeout: policy.ack_timeout.map(wave::duration_text),
-            max_lost: policy.max_lost.map(|lost| lost.to_string()),
-            allow_empty: policy.allow_empty,
-        }
-    }
-
-    fn restore(self) -> Option<WavePolicy> {
-        let texts = PolicyTexts {
-            shares: &self.shares,
-            hold: Some(&self.hold),
-            max_nacks: Some(&self.max_nacks),
-            ack_timeout: self.ack_timeout.as_deref(),
-            max_lost: self.max_lost.as_deref(),
-            allow_empty: self.allow_empty,
-        };
-        WavePolicy::of_texts(texts).ok()
     }
 }
