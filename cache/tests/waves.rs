@@ -184,6 +184,7 @@ impl World {
             n_pending: count(Answer::Pending),
             n_nacked: count(Answer::Nacked),
             losses: self.known.losses(self.now),
+            is_failing: false,
         }
     }
 
