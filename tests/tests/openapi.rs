@@ -1,0 +1,222 @@
+//! `/openapi.json` against a running server: its real answers are as the document says.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use xds_tests::config::CLUSTER;
+use xds_tests::events::Events;
+use xds_tests::raw::{self, SotwStream, path};
+use xds_tests::seen::{plain_cluster, resources};
+use xds_tests::server::{Server, Setup};
+
+const ROUTES: &str = "version: xds-server/v1
+listeners: { edge: { port: 10000, address: 127.0.0.1 } }
+routes: { shop: { hosts: [shop.example.com], to: { one: 90, two: 10 } } }
+backends:
+  one: { endpoints: ['127.0.0.1:1'] }
+  two: { endpoints: ['127.0.0.1:2'] }
+";
+
+/// Every read that has an answer in JSON.
+const READS: &[&str] = &[
+    "/healthz",
+    "/readyz",
+    "/v1/groups",
+    "/v1/groups?limit=1",
+    "/v1/groups/edge",
+    "/v1/groups/edge/resources",
+    "/v1/groups/edge/resources?limit=1",
+    "/v1/groups/edge/snapshot",
+    "/v1/documents",
+    "/v1/documents?limit=1",
+    "/v1/documents/Route/default/shop",
+    "/v1/conditions",
+    "/v1/weights",
+    "/v1/weights/Route/default/shop",
+    "/v1/weights/Route/default/shop/0",
+    "/v1/nodes",
+    "/v1/nodes/edge-1",
+    "/v1/nodes/edge-1/snapshot",
+    "/v1/acks",
+    "/v1/status/files",
+    "/v1/history",
+    "/v1/history/1",
+    "/v1/history/1...2",
+    "/v1/rollouts",
+    "/v1/loads",
+    "/v1/waves",
+];
+
+/// The document, and the operations of which an answer was seen.
+struct Described {
+    document: Value,
+    seen: BTreeSet<String>,
+}
+
+impl Described {
+    /// The path of the document that a path of a request is, such as `/v1/groups/{group}` for `/v1/groups/edge`.
+    fn path_of(&self, path: &str) -> Result<&str> {
+        let path = path.split('?').next().unwrap_or_default();
+        let parts: Vec<&str> = path.split('/').collect();
+        let fits = |template: &&String| {
+            let template: Vec<&str> = template.split('/').collect();
+            let same = |(template, part): (&&str, &&str)| match template.rsplit_once('}') {
+                Some((_, verb)) => part.ends_with(verb) && (verb.is_empty() != part.contains(':')),
+                None => template == part,
+            };
+            template.len() == parts.len() && template.iter().zip(&parts).all(same)
+        };
+        let paths = self.document["paths"].as_object().context("paths")?;
+        // What is spelled out wins, as in a router.
+        let best = paths.keys().filter(fits).min_by_key(|template| template.matches('{').count());
+        best.map(String::as_str).with_context(|| format!("{path} is not described"))
+    }
+
+    /// Checks an answer against the document.
+    fn check(&mut self, method: &str, path: &str, status: u16, body: &Value) -> Result<()> {
+        let template = self.path_of(path)?.to_owned();
+        let operation = &self.document["paths"][&template][method];
+        let response = &operation["responses"][status.to_string()];
+        ensure!(response.is_object(), "{method} {path} is not described to answer {status}: {body:#}");
+        let kind = if status < 400 { "application/json" } else { "application/problem+json" };
+        let schema = &response["content"][kind]["schema"];
+        ensure!(schema.is_object(), "{method} {path}: no schema of {status}");
+        self.validate(schema, body).with_context(|| format!("{method} {path}: {status} {body:#}"))?;
+        self.seen.insert(format!("{method} {template}"));
+        Ok(())
+    }
+
+    fn validate(&self, schema: &Value, value: &Value) -> Result<()> {
+        let mut schema = schema.clone();
+        schema["components"] = self.document["components"].clone();
+        if schema["$ref"].is_string() && schema["$ref"] != "#/components/schemas/Problem" {
+            schema["unevaluatedProperties"] = json!(false);
+        }
+        let validator = jsonschema::validator_for(&schema)?;
+        let errors: Vec<String> = validator
+            .iter_errors(value)
+            .map(|error| format!("{}: {error}", error.instance_path()))
+            .take(5)
+            .collect();
+        ensure!(errors.is_empty(), "{errors:#?}");
+        Ok(())
+    }
+}
+
+/// Checks what a request is answered with.
+async fn check(
+    server: &Server,
+    described: &mut Described,
+    (method, path): (&str, &str),
+    body: Option<&Value>,
+    status: u16,
+) -> Result<Value> {
+    let headers = [("content-type", "application/json"), ("if-match", "*")];
+    let headers = if body.is_some() { &headers[..1 + usize::from(path.contains("/weights/"))] } else { &[] };
+    let body = body.map(Value::to_string).unwrap_or_default();
+    let answer = server.request(&method.to_uppercase(), path, headers, body).await?;
+    let json = answer.json()?;
+    ensure!(answer.status.as_u16() == status, "{method} {path}: {} {json:#}", answer.status);
+    described.check(method, path, status, &json)?;
+    Ok(json)
+}
+
+/// Checks that every event that came is one of those that are described.
+async fn check_events(described: &Described, events: &Events) -> Result<()> {
+    events.wait("event: nack").await?;
+    let text = events.text();
+    let mut kinds = BTreeSet::new();
+    let schema = json!({"$ref": "#/components/schemas/ServerEvent"});
+    for block in text.split("\n\n").filter(|block| block.contains("event: ") && block.contains("data: ")) {
+        let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name));
+        let kind = field("event: ").context("a kind")?;
+        let Some(Ok(data)) = field("data: ").map(serde_json::from_str::<Value>) else { continue };
+        let event = json!({"id": field("id: "), "event": kind, "data": data});
+        described.validate(&schema, &event).with_context(|| event.to_string())?;
+        kinds.insert(kind.to_owned());
+    }
+    for kind in ["publish", "connect", "ack", "nack"] {
+        ensure!(kinds.contains(kind), "no event {kind}: {kinds:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn real_answers_are_as_the_document_says() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    std::fs::write(dir.path().join("shop.yaml"), ROUTES)?;
+    std::fs::write(
+        dir.path().join("bad.yaml"),
+        "version: xds-server/v1\nroutes: { bad: { to: { one: 5% } } }\n",
+    )?;
+    let server = Server::start_with(Setup::new()?.watch(dir.path()).arg("--partial-start")).await?;
+    server.wait_ready().await?;
+    let mut described =
+        Described { document: server.get_json("/openapi.json").await?, seen: BTreeSet::new() };
+    let d = &mut described;
+    let events = Events::open(server.admin()).await?;
+
+    let group = json!({"selector": {"nodeIds": ["edge-*"]}, "waves": {"shares": ["10%"]}, "drain": {"clusters": "1s"}});
+    check(&server, d, ("put", "/v1/groups/edge?dryRun=true"), Some(&group), 200).await?;
+    check(&server, d, ("put", "/v1/groups/edge"), Some(&json!({"selector": {"nodeIds": ["edge-*"]}})), 200)
+        .await?;
+    let list = resources(&[plain_cluster("one", 1), plain_cluster("two", 1)]);
+    check(&server, d, ("put", "/v1/groups/edge/resources"), Some(&list), 200).await?;
+    let mut stream = SotwStream::open(raw::connect(server.xds()).await?, path::ADS, raw::node("edge-1", "c"));
+    stream.subscribe(CLUSTER, &[]).await?;
+    let response = stream.expect_type(CLUSTER).await?;
+    stream.ack(&response, &[]).await?;
+    check(&server, d, ("put", "/v1/groups/edge/resources/clusters/one"), Some(&plain_cluster("one", 2)), 200)
+        .await?;
+    let response = stream.expect_type(CLUSTER).await?;
+    stream.nack(&response, &[], "", "no such thing").await?;
+    let is_error = |nodes: &Value| nodes["nodes"][0]["status"] == "ERROR";
+    server.wait_json("/v1/nodes", is_error).await?;
+
+    let rule = "/v1/weights/Route/default/shop/0";
+    check(&server, d, ("patch", rule), Some(&json!({"percent": {"one": 50}})), 200).await?;
+    check(&server, d, ("patch", rule), Some(&json!({"percent": {"tow": 50}})), 422).await?;
+    let rollout = json!({"route": {"kind": "Route", "namespace": "default", "name": "shop", "rule": "0"},
+        "stable": "one", "canary": "two", "steps": [{"setWeight": 5}, {"pause": {}}]});
+    let headers = [("content-type", "application/json")];
+    let begun = server.request("POST", "/v1/rollouts", &headers, rollout.to_string()).await?;
+    let (status, begun) = (begun.status.as_u16(), begun.json()?);
+    ensure!(status == 202, "{begun:#}");
+    d.check("post", "/v1/rollouts", status, &begun)?;
+    let id = begun["id"].as_str().context("an id")?;
+
+    let mut wrong = Vec::new();
+    for path in READS {
+        let checked = check(&server, d, ("get", path), None, 200).await;
+        wrong.extend(checked.err().map(|error| format!("{path}: {:?}", error.root_cause().to_string())));
+    }
+    ensure!(wrong.is_empty(), "{wrong:#?}");
+    for (path, status) in [("/v1/groups/none", 404), ("/v1/nodes/none", 404), ("/v1/groups?limit=0", 400)] {
+        check(&server, d, ("get", path), None, status).await?;
+    }
+    for verb in ["pause", "resume", "promote", "abort"] {
+        let path = format!("/v1/rollouts/{id}:{verb}");
+        let answer = server.request("POST", &path, &[], "").await?;
+        d.check("post", &path, answer.status.as_u16(), &answer.json()?)?;
+    }
+    check(&server, d, ("post", "/v1/rollback"), Some(&json!({"revision": 1})), 200).await?;
+    check(&server, d, ("post", "/v1/rollback"), Some(&json!({"revison": 1})), 422).await?;
+
+    check_events(d, &events).await?;
+    ensure!(d.seen.len() > 28, "{:?}", d.seen);
+    Ok(())
+}
+
+#[test]
+fn a_document_that_lies_is_found_out() -> Result<()> {
+    let schemas = json!({"Group": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}});
+    let described =
+        Described { document: json!({"components": {"schemas": schemas}}), seen: BTreeSet::new() };
+    let schema = json!({"$ref": "#/components/schemas/Group"});
+    described.validate(&schema, &json!({"name": "a"}))?;
+    for wrong in [json!({}), json!({"name": 5}), json!({"name": "a", "more": 1})] {
+        ensure!(described.validate(&schema, &wrong).is_err(), "{wrong}");
+    }
+    Ok(())
+}
