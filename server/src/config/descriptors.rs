@@ -89,7 +89,7 @@ mod tests {
         let message = DescriptorProto { name: Some("Thing".to_owned()), ..DescriptorProto::default() };
         let file = FileDescriptorProto {
             name: Some(file.to_owned()),
-            package: Some("my".to_owned()),
+            package: file.split_once('/').map(|(package, _)| package.to_owned()),
             message_type: vec![message],
             dependency: import.map(str::to_owned).into_iter().collect(),
             syntax: Some("proto3".to_owned()),
@@ -111,7 +111,7 @@ mod tests {
         assert!(codec.pool().get_message_by_name("my.Thing").is_some());
         for (name, bytes, told) in [
             ("text.proto", b"syntax = \"proto3\";".to_vec(), "--descriptor_set_out=FILE"),
-            ("alone.binpb", set("my/other.proto", Some("my/missing.proto")), "my/missing.proto"),
+            ("alone.binpb", set("other/thing.proto", Some("my/missing.proto")), "my/missing.proto"),
         ] {
             let bad = write(name, &bytes);
             let error =
