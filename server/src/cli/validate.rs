@@ -1,6 +1,6 @@
 //! `validate`: what the server would say of files, without a server.
 //!
-//! This file finds everything; [`report`] holds it and writes it for people and programs, [`strict`] makes errors of what is
+//! This file finds everything; [`mod@report`] holds it and writes it for people and programs, [`strict`] makes errors of what is
 //! not as it should be, and [`junit`], [`github`] and [`sarif`] write it in the forms that CI systems read.
 
 mod github;
