@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
@@ -11,11 +12,13 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use xds_tests::backend::Backend;
 use xds_tests::config::{self, CLUSTER, ConfigDir};
 use xds_tests::envoy::Envoy;
+use xds_tests::http::Connection;
 use xds_tests::process::Signal;
 use xds_tests::raw::{self, DeltaStream, SotwStream, path};
-use xds_tests::server::{Server, Setup, Variant, cli};
+use xds_tests::server::{Server, Setup, Variant, cli, free_addr};
 use xds_tests::wait::{PATIENCE, wait_for};
 
 const N_NODES: usize = 20;
@@ -424,6 +427,70 @@ async fn envoys_that_die_of_a_change_that_they_accepted_stop_it() -> Result<()> 
     assert!(reason.contains("gone for more than 10 s"), "{report:#}");
     assert_eq!(report["waves"].as_array().map(Vec::len), Some(1), "{report:#}");
     assert!(report["nLost"].as_u64() >= Some(1) && report["nAhead"] == 0, "{report:#}");
+    Ok(())
+}
+
+/// Begins a change that one of two Envoys gets: who that is depends on the number of the wave deployment.
+async fn begin_at_one_of_two(server: &Server, path: &str, resource: &Value) -> Result<Value> {
+    for _ in 0..30 {
+        let id = server.put(path, resource).await?["waveDeployment"].clone();
+        let report = wait_wave(server, |wave| wave["id"] == id).await?;
+        if (&report["nAhead"], &report["nBehind"]) == (&json!(1), &json!(1)) {
+            return Ok(report);
+        }
+        server.post(&format!("/v1/waves/{id}:abort"), &Value::Null).await?;
+    }
+    bail!("thirty times both or none");
+}
+
+/// Makes fifty requests a second through each, whatever the answers, until one has none.
+async fn keep_asking(envoys: &mut [(Envoy, Connection)]) -> Result<()> {
+    let mut ticks = tokio::time::interval(Duration::from_millis(20));
+    loop {
+        ticks.tick().await;
+        for (_, connection) in &mut *envoys {
+            connection.get("/").await?;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_an_envoy_accepts_and_whose_requests_fail_is_put_back() -> Result<()> {
+    let backend = Backend::start("v1").await?;
+    let setup = Setup::new()?.arg("--load-report-interval=1s");
+    let server = Server::start_with(setup).await?;
+    let group = "/v1/groups/default/resources";
+    server.put(&format!("{group}/endpoints/c"), &config::endpoints("c", &[backend.addr()])).await?;
+    server.put(&format!("{group}/clusters/c"), &config::cluster("c")).await?;
+    server.put(&format!("{group}/routes/r"), &config::route_config("r", &[("/", config::to("c"))])).await?;
+    server.put(&format!("{group}/listeners/http"), &config::listener("http", 0, "r")).await?;
+    let mut envoys = Vec::new();
+    for (n, variant) in [Variant::Sotw, Variant::Delta].into_iter().enumerate() {
+        let envoy = Envoy::start(&server.bootstrap_envoy(&format!("edge-{n}"), variant).await?).await?;
+        let listener = envoy.wait_listener("http").await?;
+        envoys.push((envoy, Connection::open(listener).await?));
+    }
+    let path = format!("{group}/endpoints/c?waves=50%25&hold=2m&maxErrorRate=5%25");
+    let nowhere = config::endpoints("c", &[free_addr()?]);
+    let id = begin_at_one_of_two(&server, &path, &nowhere).await?["id"].clone();
+    let report = tokio::select! {
+        report = wait_wave(&server, |wave| wave["phase"] == "reverted") => report?,
+        failed = keep_asking(&mut envoys) => return failed,
+    };
+    assert_eq!(report["id"], id, "{report:#}");
+    let reason = report["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("requests of the nodes that have it failed, and 0 of "), "{report:#}");
+    assert_eq!(
+        report["requests"]["ahead"]["requests"], report["requests"]["ahead"]["failures"],
+        "{report:#}"
+    );
+    for (_, connection) in &mut envoys {
+        wait_for("the former endpoints", PATIENCE, async || {
+            ensure!(connection.get("/").await?.status == 200);
+            Ok(())
+        })
+        .await?;
+    }
     Ok(())
 }
 
