@@ -193,7 +193,8 @@ async fn pitfall_63_a_stream_takes_in_only_so_many_requests_at_once() {
         line.and_then(|line| line.split_whitespace().last()?.parse::<u64>().ok()).unwrap_or(0)
     };
     assert!(matches!(stream.poll(), Poll::Ready(Some(_))));
-    assert_eq!(n_requests(), 64);
+    // Fewer if they take longer than a task may hold its thread.
+    assert!((1..=64).contains(&n_requests()), "{}", n_requests());
     while matches!(stream.poll(), Poll::Ready(Some(_))) || n_requests() < 200 {
         // A task may read only so much of a channel before it has to let others work.
         tokio::task::yield_now().await;
