@@ -327,11 +327,9 @@ impl xds_api::handle::Control for Control {
         let generated = state.documents.translated.translation.diagnostics.iter().filter(is_ours);
         let known = state.unreadable.values().chain(state.problems.values()).cloned().chain(broken);
         let wave = state.wave.as_ref().and_then(Wave::problem);
-        let held = state
-            .held
-            .as_ref()
-            .filter(|_| state.is_loaded)
-            .map(|held| format!("a load of the files is held back: {held}"));
+        let held = state.held.as_ref().filter(|_| state.is_loaded).map(|held| {
+            format!("a load of the files is held back: {held}; `xds-server reload --confirm` lets it pass")
+        });
         known.chain(generated.map(ToString::to_string)).chain(wave).chain(held).collect()
     }
 

@@ -58,12 +58,6 @@ fn reasons(status: &Value) -> String {
 
 fn render(status: &Value) -> String {
     let mut text = format!("ready: {}\n", if status["ready"] == true { "yes" } else { "no" });
-    if let Some(held) = status["held"].as_str() {
-        text.push_str(&format!(
-            "held back: {} (`xds-server reload --confirm` lets it pass)\n",
-            one_line(held)
-        ));
-    }
     for problem in items(&status["problems"]) {
         text.push_str(&format!("problem: {}\n", one_line(&for_shell(&cell(problem)))));
     }
@@ -220,7 +214,6 @@ mod tests {
     fn the_summary_names_every_error() {
         let status = json!({
             "ready": true,
-            "held": "6 of 10 go",
             "readiness": {"refused": [{"reason": "names", "count": 2, "lastAt": "noon", "limit": "--max-names-per-type"}]},
             "problems": ["slow disk \"a\"", "b\u{1b}[31m\\n"],
             "files": [{"path": "a.yaml", "objects": [{"lastGood": true}], "diagnostics": [
@@ -232,7 +225,7 @@ mod tests {
         });
         assert_eq!(
             render(&status),
-            "ready: yes\nheld back: 6 of 10 go (`xds-server reload --confirm` lets it pass)\nproblem: slow disk \"a\"\n\
+            "ready: yes\nproblem: slow disk \"a\"\n\
              problem: b\\u{1b}[31m\\n\nrefused: names, 2 times, last at noon (limit: --max-names-per-type)\n\nFILE    OBJECTS  ERRORS  WARNINGS  SERVED\na.yaml  1        1       0         last good\n\
              a.yaml:2:3: unknown field \"it's\"\na.yaml:4:1: 10% have it\n\nnodes: 2 (1 SYNCED, 1 unmatched)\n"
         );

@@ -126,7 +126,9 @@ async fn a_mass_removal_is_held_until_it_is_confirmed_or_gone() {
         "the files would remove 4 of 6 objects of the group g, more than 50 % (\"c\", \"d\", \"e\", …)";
     assert_eq!((outcome.held.as_deref(), server.control.held().as_deref()), (Some(held), Some(held)));
     assert!(matches!(told(&mut events).as_slice(), [Event::Held { .. }]));
-    assert_eq!(server.control.problems(), [format!("a load of the files is held back: {held}")]);
+    let problem =
+        format!("a load of the files is held back: {held}; `xds-server reload --confirm` lets it pass");
+    assert_eq!(server.control.problems(), [problem]);
     assert_eq!(server.control.served_load(), ServedLoad::Earlier);
     server.control.load_files(load(&[("g", two)])).await.unwrap();
     assert!(told(&mut events).is_empty(), "it is told once");
