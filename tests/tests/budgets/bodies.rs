@@ -21,8 +21,7 @@ pub(crate) fn target(way: &str) -> Result<(&'static str, String)> {
         ("{namespace}", "default"),
         ("{name}", "a"),
         ("{rule}", "0"),
-        ("{rollout}", "a:promote"),
-        ("{deployment}", "1:promote"),
+        ("{rollout}", "a"),
     ];
     Ok((method, parameters.iter().fold(path.to_owned(), |path, (name, value)| path.replace(name, value))))
 }
@@ -63,7 +62,7 @@ fn templates(way: &str) -> &'static [&'static str] {
         "PUT /v1/groups/{group}/resources" => &["SHAPE", CLUSTER, r#"{"resources":SHAPE}"#],
         "PUT /v1/groups/{group}/resources/{type}/{name}" => &[BARE_CLUSTER],
         "POST /v1/rollouts" => &["SHAPE", r#"{"steps":SHAPE}"#],
-        "POST /v1/rollback" | "POST /v1/rollouts/{rollout}" => &["SHAPE"],
+        "POST /v1/rollback" | "POST /v1/rollouts/{rollout}:promote" => &["SHAPE"],
         "PUT /v1/weights/{kind}/{namespace}/{name}/{rule}" => &[r#"{"weights":SHAPE}"#],
         "PATCH /v1/weights/{kind}/{namespace}/{name}/{rule}" => &[r#"{"percent":SHAPE}"#],
         "POST /v3/discovery:clusters" => &[

@@ -54,7 +54,7 @@ const REST: [Way; 10] = [
     way("PUT /v1/groups/{group}/resources/{type}/{name}"),
     way("POST /v1/rollback"),
     way("POST /v1/rollouts"),
-    way("POST /v1/rollouts/{rollout}"),
+    way("POST /v1/rollouts/{rollout}:promote"),
     way("PUT /v1/weights/{kind}/{namespace}/{name}/{rule}"),
     way("PATCH /v1/weights/{kind}/{namespace}/{name}/{rule}"),
 ];
