@@ -1,6 +1,7 @@
 //! Input: bodies and query parameters, read strictly.
 
 use std::error::Error;
+use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use xds_codec::document::{Node, Position, TreeValue};
 use xds_codec::{Diagnostic, Limits, REDACTED, Syntax, Tree};
 
 use crate::answer::{Form, form_of};
-use crate::problem::{ApiError, Fault};
+use crate::problem::{ApiError, Fault, pointer_part};
 use crate::state::{ApiState, aside};
 
 /// The longest body of a write of resources, in bytes: as much as a client takes in one message by default.
@@ -125,7 +126,7 @@ pub(crate) async fn read_tree(
     let parse = move || {
         let tree = parse(form, &bytes, max_values)?;
         let mut placeholders = Vec::new();
-        find_placeholders(tree.root(), &mut String::new(), &mut placeholders);
+        find_placeholders(tree.root(), "", &mut placeholders);
         if placeholders.is_empty() { Ok(tree) } else { Err(ApiError::Invalid(placeholders)) }
     };
     aside(parse).await?
@@ -177,30 +178,47 @@ fn of_text(diagnostic: &Diagnostic) -> Fault {
     Fault { detail, ..Fault::of(diagnostic, "") }
 }
 
-/// Finds the text that stands for a secret in our answers: taking it in would overwrite the secret with it.
-pub(crate) fn find_placeholders(tree: Node<'_>, pointer: &mut String, found: &mut Vec<Fault>) {
+/// Finds the text that stands for a secret in our answers: taking it in would overwrite the secret with it. `pointer` leads to the
+/// tree.
+pub(crate) fn find_placeholders(tree: Node<'_>, pointer: &str, found: &mut Vec<Fault>) {
+    find_below(tree, &At::Root(pointer), found);
+}
+
+/// A place in a body: a JSON pointer of which the text is made only when it is told.
+enum At<'a> {
+    Root(&'a str),
+    Field(&'a Self, &'a str),
+    Item(&'a Self, usize),
+}
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root(pointer) => f.write_str(pointer),
+            Self::Field(parent, key) => write!(f, "{parent}/{}", pointer_part(key)),
+            Self::Item(parent, index) => write!(f, "{parent}/{index}"),
+        }
+    }
+}
+
+fn find_below(tree: Node<'_>, at: &At<'_>, found: &mut Vec<Fault>) {
     if found.len() >= MAX_PLACEHOLDERS {
         return;
     }
-    let mut step = |key: &str, value: Node<'_>| {
-        let length = pointer.len();
-        pointer.push('/');
-        pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
-        find_placeholders(value, pointer, found);
-        pointer.truncate(length);
-    };
     match tree.value() {
         TreeValue::String(text) if text == REDACTED => {
             let detail = format!(
                 "{REDACTED:?} stands for a secret that answers do not show; send the secret itself, \
                  or leave this resource as it is"
             );
-            found.push(Fault::at_tree(tree, pointer, detail));
+            found.push(Fault::at_tree(tree, &at.to_string(), detail));
         }
         TreeValue::List(items) => {
-            items.enumerate().for_each(|(index, item)| step(&index.to_string(), item));
+            items.enumerate().for_each(|(index, item)| find_below(item, &At::Item(at, index), found));
         }
-        TreeValue::Object(mut entries) => entries.by_ref().for_each(|entry| step(entry.key, entry.value)),
+        TreeValue::Object(entries) => {
+            entries.for_each(|entry| find_below(entry.value, &At::Field(at, entry.key), found));
+        }
         TreeValue::Null | TreeValue::Bool(_) | TreeValue::Number(_) | TreeValue::String(_) => {}
     }
 }
@@ -304,7 +322,7 @@ mod tests {
         let mut found = Vec::new();
         let text = "{\"a\": [{\"b/c\":\n \"[redacted]\"}], \"d\": \"[redacted] or not\"}";
         let tree = parsed(Form::Json, text.as_bytes()).unwrap();
-        find_placeholders(tree.root(), &mut String::new(), &mut found);
+        find_placeholders(tree.root(), "", &mut found);
         let places: Vec<_> =
             found.iter().map(|fault| (fault.pointer.as_deref(), fault.line, fault.column)).collect();
         assert_eq!(places, [(Some("#/a/0/b~1c"), Some(2), Some(2))]);

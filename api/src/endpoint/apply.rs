@@ -65,7 +65,7 @@ impl Read {
             return;
         }
         let n_faults = self.faults.len();
-        find_placeholders(tree, &mut pointer.to_owned(), &mut self.faults);
+        find_placeholders(tree, pointer, &mut self.faults);
         if self.faults.len() > n_faults {
             return;
         }
