@@ -90,7 +90,9 @@ impl Shared {
             self.tell_nothing_served();
             return Ok(outcome);
         }
-        outcome.held = if asked == Asked::Confirmed { None } else { self.mass_removal(&before, &base) };
+        if asked != Asked::Confirmed {
+            outcome.held = self.mass_removal_aside(before.clone(), base.clone()).await?;
+        }
         if outcome.held.is_some() {
             self.show(&files, vec![], outcome.held.clone());
             self.tell_nothing_served();
@@ -476,6 +478,17 @@ impl Shared {
         if let Some(reason) = reason {
             self.problem_once(NOTHING_SERVED, reason);
         }
+    }
+
+    /// Compares all objects on a thread of its own: of a hundred thousand, that takes a while.
+    async fn mass_removal_aside(
+        self: &Arc<Self>,
+        before: World,
+        after: Base,
+    ) -> Result<Option<String>, WriteError> {
+        let shared = Arc::clone(self);
+        let held = tokio::task::spawn_blocking(move || shared.mass_removal(&before, &after)).await;
+        held.map_err(|_| WriteError::Closed)
     }
 
     /// Why the load has to be confirmed, if it has to.
