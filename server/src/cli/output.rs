@@ -100,6 +100,22 @@ pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
     print(&format!("{value:#}\n"))
 }
 
+/// Prints an answer in the form that was asked for, see [`Form::or_default`].
+///
+/// # Errors
+///
+/// As [`print()`].
+pub(crate) fn print_in(
+    asked: Option<Form>,
+    answer: &Value,
+    table: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    match Form::or_default(asked) {
+        Form::Json => print_json(answer),
+        Form::Table => print(&table()),
+    }
+}
+
 /// A scalar as a cell: texts without quotes, nothing for null.
 pub(crate) fn cell(value: &Value) -> String {
     match value {

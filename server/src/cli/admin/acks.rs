@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{AdminArgs, segment};
 use crate::cli::Failure;
-use crate::cli::output::{Form, cell, items, one_line, print, print_json};
+use crate::cli::output::{cell, items, one_line, print_in};
 
 /// The flags of `acks`.
 #[derive(Clone, Debug, clap::Args)]
@@ -26,10 +26,7 @@ pub(crate) fn acks(args: &AcksArgs) -> Result<(), Failure> {
         (None, None) => String::new(),
     };
     let found = args.admin.connect()?.get(&format!("/v1/acks{query}"))?;
-    match Form::or_default(args.admin.output) {
-        Form::Json => print_json(&found),
-        Form::Table => print(&render(&found)),
-    }
+    print_in(args.admin.output, &found, || render(&found))
 }
 
 fn render(found: &Value) -> String {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::writes::{Change, WriteFlags, read_file};
 use super::{AdminArgs, segment};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, items, print, print_json};
+use crate::cli::output::{Table, cell, items, print_in, print_json};
 
 /// The arguments of `groups`.
 #[derive(Clone, Debug, clap::Args)]
@@ -70,10 +70,7 @@ pub(crate) fn groups(args: &GroupsArgs) -> Result<(), Failure> {
     match &args.command {
         GroupsCommand::List(ListArgs { admin }) => {
             let found = admin.connect()?.get_pages("/v1/groups", "groups")?;
-            match Form::or_default(admin.output) {
-                Form::Json => print_json(&found),
-                Form::Table => print(&list(&found)),
-            }
+            print_in(admin.output, &found, || list(&found))
         }
         GroupsCommand::Get(GetArgs { group, admin }) => print_json(&admin.connect()?.get(&path(group))?),
         GroupsCommand::Put(PutArgs { group, file, write }) => {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::AdminArgs;
 use super::outcome::difference;
 use crate::cli::Failure;
-use crate::cli::output::{Form, cell, one_line, print, print_json};
+use crate::cli::output::{cell, one_line, print_in};
 
 /// The flags of `reload`.
 #[derive(Clone, Debug, clap::Args)]
@@ -25,10 +25,7 @@ const EXIT_CODES: &str = "Exit codes: 0 published, or nothing to do, 1 held back
 pub(crate) fn reload(args: &ReloadArgs) -> Result<(), Failure> {
     let path = if args.confirm { "/v1/reload?confirm=true" } else { "/v1/reload" };
     let answer = args.admin.connect()?.post(path, &json!({}))?;
-    match Form::or_default(args.admin.output) {
-        Form::Json => print_json(&answer)?,
-        Form::Table => print(&render(&answer))?,
-    }
+    print_in(args.admin.output, &answer, || render(&answer))?;
     if let Some(held) = answer["held"].as_str() {
         let held = one_line(held);
         return Err(Failure::Failed(format!(

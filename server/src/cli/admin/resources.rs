@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::writes::{Change, WriteFlags, read_file};
 use super::{AdminArgs, segment};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, items, print, print_json};
+use crate::cli::output::{Table, cell, items, print_in, print_json};
 
 /// The arguments of `resources`.
 #[derive(Clone, Debug, clap::Args)]
@@ -89,10 +89,7 @@ pub(crate) fn resources(args: &ResourcesArgs) -> Result<(), Failure> {
     match &args.command {
         ResourcesCommand::List(ListArgs { group, admin }) => {
             let found = admin.connect()?.get_pages(&of_group(group), "resources")?;
-            match Form::or_default(admin.output) {
-                Form::Json => print_json(&found),
-                Form::Table => print(&list(&found)),
-            }
+            print_in(admin.output, &found, || list(&found))
         }
         ResourcesCommand::Get(GetArgs { resource, admin }) => {
             print_json(&admin.connect()?.get(&path_of(resource))?)

@@ -11,7 +11,7 @@ use xds_codec::Syntax;
 use super::watch::{self, Watched, bar};
 use super::{Admin, AdminArgs, segment};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, clean, items, print, print_json};
+use crate::cli::output::{Form, Table, cell, clean, items, print, print_in, print_json};
 
 /// The arguments of `rollout`.
 #[derive(Clone, Debug, clap::Args)]
@@ -156,10 +156,7 @@ fn start(args: &StartArgs) -> Result<(), Failure> {
 
 fn list(admin: &AdminArgs) -> Result<(), Failure> {
     let found = admin.connect()?.get("/v1/rollouts")?;
-    match Form::or_default(admin.output) {
-        Form::Json => print_json(&found),
-        Form::Table => print(&table(&found).render()),
-    }
+    print_in(admin.output, &found, || table(&found).render())
 }
 
 fn ask(args: &VerbArgs, verb: &str, body: &Value) -> Result<(), Failure> {
@@ -203,10 +200,7 @@ fn keep_loads(last: &Value, rollout: &mut Value) {
 }
 
 fn show(rollout: &Value, output: Option<Form>) -> Result<(), Failure> {
-    match Form::or_default(output) {
-        Form::Json => print_json(rollout),
-        Form::Table => print(&in_full(rollout)),
-    }
+    print_in(output, rollout, || in_full(rollout))
 }
 
 /// A rollout without what differs at every look.

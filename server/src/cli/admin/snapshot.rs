@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{AdminArgs, segment};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, items, print, print_json};
+use crate::cli::output::{Table, cell, items, print_in};
 
 /// The flags of `snapshot`.
 #[derive(Clone, Debug, clap::Args)]
@@ -32,10 +32,7 @@ pub(crate) fn snapshot(args: &SnapshotArgs) -> Result<(), Failure> {
         }
     };
     let found = args.admin.connect()?.get(&path)?;
-    match Form::or_default(args.admin.output) {
-        Form::Json => print_json(&found),
-        Form::Table => print(&list(&found)),
-    }
+    print_in(args.admin.output, &found, || list(&found))
 }
 
 fn list(found: &Value) -> String {

@@ -8,7 +8,7 @@ use super::advice::for_shell;
 use super::nodes::all_nodes;
 use super::{AdminArgs, conditions};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, clean, items, one_line, print, print_json};
+use crate::cli::output::{Table, cell, clean, items, one_line, print_in};
 
 /// The flags of `status`.
 #[derive(Clone, Debug, clap::Args)]
@@ -39,10 +39,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
         "objects": conditions["objects"],
         "nodes": nodes,
     });
-    match Form::or_default(args.admin.output) {
-        Form::Json => print_json(&status)?,
-        Form::Table => print(&render(&status))?,
-    }
+    print_in(args.admin.output, &status, || render(&status))?;
     if is_ready {
         Ok(())
     } else {

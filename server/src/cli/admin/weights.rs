@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::writes::{Change, WriteFlags};
 use super::{AdminArgs, segment};
 use crate::cli::Failure;
-use crate::cli::output::{Form, Table, cell, items, print, print_json};
+use crate::cli::output::{Table, cell, items, print_in};
 
 /// The arguments of `weights`.
 #[derive(Clone, Debug, clap::Args)]
@@ -106,10 +106,7 @@ fn show(args: &WeightsArgs) -> Result<(), Failure> {
             "there is no {kind} {object}{rule}; `xds-server weights` lists all"
         )));
     }
-    match Form::or_default(args.admin.output) {
-        Form::Json => print_json(&found),
-        Form::Table => print(&table(&found).render()),
-    }
+    print_in(args.admin.output, &found, || table(&found).render())
 }
 
 fn table(found: &Value) -> Table {

@@ -11,7 +11,7 @@ use super::in_waves::WaveFlags;
 use super::outcome::outcome;
 use super::{AdminArgs, segment};
 use crate::cli::Failure;
-use crate::cli::output::{Form, print, print_json};
+use crate::cli::output::print_in;
 
 /// How a change is made.
 #[derive(Clone, Debug, clap::Args)]
@@ -79,10 +79,7 @@ impl WriteFlags {
             Failure::Failed(text) => refused(text),
             other @ (Failure::Silent | Failure::Usage(_) | Failure::Unreachable(_)) => other,
         })?;
-        match Form::or_default(self.admin.output) {
-            Form::Json => print_json(&answer),
-            Form::Table => print(&outcome(&answer, "would change:\n")),
-        }
+        print_in(self.admin.output, &answer, || outcome(&answer, "would change:\n"))
     }
 }
 
