@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::net::TcpStream;
 use tokio::process::Command;
 
 use crate::http::Http;
@@ -103,7 +104,7 @@ impl Envoy {
         Ok(self.stats().await?.get(name).copied().unwrap_or(0))
     }
 
-    /// Waits until a listener is there and returns its address; its port may have been 0.
+    /// Waits until a listener accepts connections and returns its address; its port may have been 0.
     ///
     /// # Errors
     ///
@@ -116,7 +117,11 @@ impl Envoy {
             let socket =
                 &status.with_context(|| format!("only {listeners}"))?["local_address"]["socket_address"];
             let ip = socket["address"].as_str().context("no address")?.parse()?;
-            Ok(SocketAddr::new(ip, u16::try_from(socket["port_value"].as_u64().context("no port")?)?))
+            let port = u16::try_from(socket["port_value"].as_u64().context("no port")?)?;
+            let addr = SocketAddr::new(ip, port);
+            // Envoy names a listener's address before its workers listen.
+            TcpStream::connect(addr).await.with_context(|| format!("{name} does not accept connections"))?;
+            Ok(addr)
         });
         found.await.with_context(|| format!("{name}\n{}", self.log()))
     }

@@ -484,7 +484,9 @@ async fn a_change_that_an_envoy_accepts_and_whose_requests_fail_is_put_back() ->
         report["requests"]["ahead"]["requests"], report["requests"]["ahead"]["failures"],
         "{report:#}"
     );
-    for (_, connection) in &mut envoys {
+    for (envoy, connection) in &mut envoys {
+        // The one before may have been left in the middle of a request.
+        *connection = Connection::open(envoy.wait_listener("http").await?).await?;
         wait_for("the former endpoints", PATIENCE, async || {
             ensure!(connection.get("/").await?.status == 200);
             Ok(())
