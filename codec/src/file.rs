@@ -1,6 +1,5 @@
 //! A file: its objects, each of which decodes or fails for itself.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use xds_cache::{NodeGroup, Resource, ResourceKey};
@@ -8,6 +7,7 @@ use xds_cache::{NodeGroup, Resource, ResourceKey};
 use crate::Codec;
 use crate::diagnostic::{Diagnostic, Place, Severity, echo_name};
 use crate::document::{self, Limits, Node, Position, Problems, Syntax, SyntaxProblem, Tree};
+use crate::finding::Deprecated;
 use crate::form::{Expected, Piece, split};
 use crate::node_group::read_node_group;
 use crate::resource::{Read, Surroundings};
@@ -113,7 +113,7 @@ impl Codec {
             file,
             limits,
             max_objects: Limits::max_objects(content.len()),
-            deprecated: BTreeSet::new(),
+            deprecated: Deprecated::default(),
             objects: Vec::new(),
             n_unreadable: 0,
             n_left: limits.max_diagnostics,
@@ -125,7 +125,8 @@ impl Codec {
         if reader.is_full {
             return reader.too_many_objects();
         }
-        reader.note_deprecated();
+        let deprecated = std::mem::take(&mut reader.deprecated);
+        reader.diagnostics.extend(deprecated.warnings(&reader.file));
         let Reader { mut objects, mut diagnostics, n_untold, .. } = reader;
         refuse_duplicates(&mut objects);
         shorten(&mut objects, &mut diagnostics, limits.max_diagnostics, n_untold);
@@ -180,7 +181,7 @@ struct Reader<'c> {
     file: Arc<str>,
     limits: &'c Limits,
     max_objects: usize,
-    deprecated: BTreeSet<String>,
+    deprecated: Deprecated,
     objects: Vec<Object>,
     /// How many of them are unreadable.
     n_unreadable: usize,
@@ -280,22 +281,6 @@ impl Reader<'_> {
         self.n_left = self.n_left.saturating_sub(n_told);
         diagnostics.truncate(n_told);
     }
-
-    /// One warning for the whole file: such fields come in swarms.
-    fn note_deprecated(&mut self) {
-        if self.deprecated.is_empty() {
-            return;
-        }
-        let shown: Vec<_> = self.deprecated.iter().take(MAX_DEPRECATED).map(String::as_str).collect();
-        let more = match self.deprecated.len() - shown.len() {
-            0 => String::new(),
-            n_more => format!(" and {n_more} more"),
-        };
-        let message = format!("deprecated fields are in use: {}{more}", shown.join(", "));
-        let problem = SyntaxProblem::new("deprecated-field", Position { line: 1, column: 1 }, message);
-        let diagnostic = place_problem(&self.file, problem);
-        self.diagnostics.push(Diagnostic { severity: Severity::Warning, ..diagnostic });
-    }
 }
 
 /// Refuses every resource that the file defines more than once (row A70): none of them is more right than the others.
@@ -374,9 +359,6 @@ fn and_more(file: &Arc<str>, n_more: usize) -> Diagnostic {
     let problem = SyntaxProblem::new("too-many-errors", Position { line: 1, column: 1 }, message);
     Diagnostic { severity: Severity::Info, ..place_problem(file, problem) }
 }
-
-/// More names do not help.
-const MAX_DEPRECATED: usize = 10;
 
 /// More places do not help.
 const MAX_RELATED: usize = 10;

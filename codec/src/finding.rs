@@ -1,10 +1,11 @@
 //! Findings: faults before they have a file and a place.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Place, Severity};
-use crate::document::{Node, Position, TreeValue};
+use crate::document::{Node, Position, Tree, TreeValue};
 use crate::path::{Path, Step, format_steps};
 
 /// What is wrong at a path of one resource.
@@ -110,14 +111,77 @@ pub(crate) fn json_name(name: &str) -> String {
     json
 }
 
+/// The deprecated fields that are set, by full name.
+#[derive(Default)]
+pub(crate) struct Deprecated(BTreeMap<String, FirstUse>);
+
+/// Where a deprecated field is set for the first time.
+struct FirstUse {
+    position: Position,
+    steps: Vec<Step>,
+    is_sensitive: bool,
+    /// How often it is set after that.
+    n_more: usize,
+}
+
+impl Deprecated {
+    /// Notes that a field is set, in the order of the fields' numbers and not of the text.
+    pub(crate) fn note(&mut self, full_name: &str, position: Position, path: &Path<'_>, is_sensitive: bool) {
+        let Some(known) = self.0.get_mut(full_name) else {
+            let first = FirstUse { position, steps: path.to_steps(), is_sensitive, n_more: 0 };
+            self.0.insert(full_name.to_owned(), first);
+            return;
+        };
+        known.n_more += 1;
+        if position < known.position {
+            *known = FirstUse { position, steps: path.to_steps(), is_sensitive, n_more: known.n_more };
+        }
+    }
+
+    /// Takes over what a resource further down in the text sets.
+    pub(crate) fn append(&mut self, other: Self) {
+        for (full_name, found) in other.0 {
+            match self.0.entry(full_name) {
+                Entry::Occupied(mut known) => known.get_mut().n_more += found.n_more + 1,
+                Entry::Vacant(entry) => {
+                    entry.insert(found);
+                }
+            }
+        }
+    }
+
+    /// A warning for each of the first [`MAX_DEPRECATED`] fields, where it is set first, and one for the others: such fields
+    /// come in swarms.
+    pub(crate) fn warnings(self, file: &Arc<str>) -> Vec<Diagnostic> {
+        let mut uses: Vec<(String, FirstUse)> = self.0.into_iter().collect();
+        uses.sort_by_key(|(_, first)| first.position);
+        let n_fields = uses.len();
+        let warning = |(index, (full_name, first)): (usize, (String, FirstUse))| {
+            let FirstUse { position, steps, is_sensitive, n_more } = first;
+            let message = match n_fields - index {
+                n_left if index == MAX_DEPRECATED && n_left > 1 => {
+                    format!("{full_name} and {} more fields are deprecated", n_left - 1)
+                }
+                _ if n_more > 0 => {
+                    format!("{full_name} is deprecated; the file sets it {} times", n_more + 1)
+                }
+                _ => format!("{full_name} is deprecated"),
+            };
+            let finding = Finding::warning("deprecated-field", &Path::Root, message).at(position);
+            Finding { steps, is_sensitive, ..finding }.locate(file, Tree::null(position).root())
+        };
+        uses.into_iter().enumerate().take(MAX_DEPRECATED + 1).map(warning).collect()
+    }
+}
+
 /// Findings of one resource, and the deprecated fields that it uses.
 #[derive(Default)]
 pub(crate) struct Findings {
     list: Vec<Finding>,
     /// Errors beyond [`MAX_FINDINGS`].
     n_dropped: usize,
-    /// Full names of deprecated fields that are set.
-    pub(crate) deprecated: BTreeSet<String>,
+    /// The deprecated fields that are set.
+    pub(crate) deprecated: Deprecated,
 }
 
 impl Findings {
@@ -126,13 +190,6 @@ impl Findings {
             self.list.push(finding);
         } else if finding.severity == Severity::Error {
             self.n_dropped += 1;
-        }
-    }
-
-    /// Notes that a deprecated field is set.
-    pub(crate) fn deprecate(&mut self, full_name: &str) {
-        if !self.deprecated.contains(full_name) {
-            self.deprecated.insert(full_name.to_owned());
         }
     }
 
@@ -167,5 +224,43 @@ impl Findings {
 /// Nobody reads more of one resource, and each one takes a walk to find its place.
 const MAX_FINDINGS: usize = 100;
 
+/// More names do not help.
+const MAX_DEPRECATED: usize = 10;
+
 /// Comparing a type's name with all others takes milliseconds.
 const MAX_SUGGESTIONS: usize = 50;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deprecated_field_is_told_once_for_a_file_where_it_is_set_first() {
+        let at = |line| Position { line, column: 1 };
+        let note = |fields: &[(&str, u32)]| {
+            let mut deprecated = Deprecated::default();
+            fields.iter().for_each(|(name, line)| {
+                deprecated.note(name, at(*line), &Path::Root.field(name), false);
+            });
+            deprecated
+        };
+        let mut of_file = note(&[("b", 3), ("b", 2)]);
+        of_file.append(note(&[("b", 6), ("a", 5)]));
+        let told = |deprecated: Deprecated| -> Vec<String> {
+            deprecated.warnings(&"f.yaml".into()).iter().map(ToString::to_string).collect()
+        };
+        let b = "f.yaml:2:1: warning[deprecated-field] b: b is deprecated; the file sets it 3 times";
+        assert_eq!(told(of_file), [b, "f.yaml:5:1: warning[deprecated-field] a: a is deprecated"]);
+
+        let many: Vec<(String, u32)> = (1..=13).map(|n| (format!("f{n}"), n)).collect();
+        let many: Vec<(&str, u32)> = many.iter().map(|(name, line)| (name.as_str(), *line)).collect();
+        assert!(told(note(&many[..11]))[10].ends_with("f11: f11 is deprecated"));
+        assert_eq!(
+            told(note(&many)).get(10..),
+            Some(
+                &["f.yaml:11:1: warning[deprecated-field] f11: f11 and 2 more fields are deprecated"
+                    .to_owned()][..]
+            )
+        );
+    }
+}

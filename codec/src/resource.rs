@@ -1,6 +1,5 @@
 //! One resource: from a tree, JSON or bytes to a [`Resource`], with every check.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::convert::known::{opaque_value, parse_duration};
 use crate::convert::{Converter, UnknownFields};
 use crate::diagnostic::{Diagnostic, Severity, echo_name, nearest};
 use crate::document::{Node, Position, Tree};
-use crate::finding::{Finding, Findings};
+use crate::finding::{Deprecated, Finding, Findings};
 use crate::form::Expected;
 use crate::inner::TYPE_PREFIX;
 use crate::message::{Message, child, number, text};
@@ -39,8 +38,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) is_file: bool,
     /// What the surrounding list says, if there is one.
     pub(crate) expected: &'a Expected,
-    /// Full names of the deprecated fields that the file's resources use.
-    pub(crate) deprecated: &'a mut BTreeSet<String>,
+    /// The deprecated fields that the file's resources set.
+    pub(crate) deprecated: &'a mut Deprecated,
 }
 
 /// What `envoy.service.discovery.v3.Resource` says of the resource in it.
@@ -68,7 +67,7 @@ impl Codec {
     ///
     /// Everything that is wrong with it, at least one diagnostic.
     pub fn resource_from_tree(&self, tree: &Tree) -> Result<(Resource, Vec<Diagnostic>), Vec<Diagnostic>> {
-        let mut deprecated = BTreeSet::new();
+        let mut deprecated = Deprecated::default();
         let file = "".into();
         let expected = &Expected::Nothing;
         let around = Surroundings { file: &file, is_file: false, expected, deprecated: &mut deprecated };
@@ -191,7 +190,7 @@ impl Codec {
         if !findings.has_errors() {
             checks::check(&self.inner, &message, &mut findings);
         }
-        around.deprecated.append(&mut findings.deprecated);
+        around.deprecated.append(std::mem::take(&mut findings.deprecated));
         let is_bad = findings.has_errors();
         let (diagnostics, n_more) = findings.locate_some(around.file, tree);
         if is_bad {

@@ -117,15 +117,15 @@ fn validate_finds_nothing_wrong_with_the_example() {
 #[test]
 fn pitfall_74_dangling_references_are_warnings_unless_strict() {
     let cluster = format!(
-        "resources:\n- {CLUSTER}\n  name: a\n  type: EDS\n  eds_cluster_config: {{eds_config: {{ads: {{}}}}}}\n"
+        "resources:\n- {CLUSTER}\n  name: a\n  type: EDS\n  eds_cluster_config: {{service_name: b, eds_config: {{ads: {{}}}}}}\n"
     );
     let dir = directory(&[("a.yaml", &cluster)]);
     let (code, stdout, _) = outcome(dir.path(), "validate a.yaml");
     assert_eq!(code, 0, "{stdout}");
-    assert!(stdout.contains("a.yaml:2:3: warning[dangling-reference]"), "{stdout}");
+    assert!(stdout.contains("a.yaml:5:38: warning[dangling-reference]"), "{stdout}");
     let (code, stdout, _) = outcome(dir.path(), "validate a.yaml --strict");
     assert_eq!(code, 1, "{stdout}");
-    assert!(stdout.contains("a.yaml:2:3: error[dangling-reference]"), "{stdout}");
+    assert!(stdout.contains("a.yaml:5:38: error[dangling-reference]"), "{stdout}");
 }
 
 #[test]

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde::Serialize;
 use utoipa::ToSchema;
-use xds_cache::{Generated, GroupName, ResourceKey};
+use xds_cache::{Generated, GroupName, Origin, ResourceKey};
 use xds_codec::document::Position;
-use xds_codec::{DecodedFile, Diagnostic, Limits, ObjectContent, Place, Severity, Tree};
+use xds_codec::{Dangling, DecodedFile, Diagnostic, Limits, ObjectContent, Place, Severity, Syntax, Tree};
 use xds_routes::{Documents, Options, Placed, ReadOutcome, UnknownFields, translate_while};
 
 use crate::answer::{Answer, Form};
@@ -82,10 +82,16 @@ fn judge(
     let of_codec = decoded.all_diagnostics().into_iter().map(|found| (found.place.line, in_body(found)));
     let of_documents = read.diagnostics.iter().chain(&translation.diagnostics);
     let of_documents = of_documents.map(|found| (found.place.line, Fault::of(found, "")));
-    let mut faults: Vec<(u32, Fault)> = of_codec.chain(of_documents).collect();
+    let mut dangling = dangling(&decoded, &translation.groups);
+    if !dangling.is_empty()
+        && let Ok(trees) = xds_codec::parse(name, bytes, Syntax::of_file(name), &limits)
+    {
+        xds_codec::move_to_fields(&trees, &mut dangling);
+    }
+    let dangling = dangling.iter().map(|found| (found.place.line, Fault::of(found, "")));
+    let mut faults: Vec<(u32, Fault)> = of_codec.chain(of_documents).chain(dangling).collect();
     faults.sort_by_key(|(line, _)| *line);
-    let mut diagnostics: Vec<Fault> = faults.into_iter().map(|(_, fault)| fault).collect();
-    diagnostics.extend(dangling(&decoded, &translation.groups));
+    let diagnostics: Vec<Fault> = faults.into_iter().map(|(_, fault)| fault).collect();
     let is_readable = |content: &ObjectContent| match content {
         ObjectContent::Resource { outcome, .. } => outcome.is_ok(),
         ObjectContent::NodeGroup { outcome, .. } => outcome.is_ok(),
@@ -140,41 +146,55 @@ impl ReadDocuments {
 
     fn tell(&mut self, severity: Severity, code: &'static str, tree: &Tree, message: String) {
         let Position { line, column } = tree.root().position();
-        self.diagnostics.push(Diagnostic {
-            severity,
-            code,
-            place: Place { file: "".into(), line, column },
-            path: String::new(),
-            message,
-            suggestion: None,
-            related: vec![],
-            is_sensitive: false,
-        });
+        let place = Place { file: "".into(), line, column };
+        self.diagnostics.push(diagnostic(severity, code, place, message));
     }
 }
 
-/// The references of resources that lead to nothing in the body, each once.
-fn dangling(decoded: &DecodedFile, generated: &Generated) -> Vec<Fault> {
+/// The references of resources that lead to nothing in the body, each once, at the resource.
+fn dangling(decoded: &DecodedFile, generated: &Generated) -> Vec<Diagnostic> {
     let resources = decoded.objects.iter().filter_map(|object| match &object.content {
         ObjectContent::Resource { outcome, .. } => outcome.as_ref().ok(),
         ObjectContent::NodeGroup { .. } | ObjectContent::Unreadable(_) | ObjectContent::Other { .. } => None,
     });
     let profiles = generated.values().flat_map(|group| group.profiles.values());
     let generated: BTreeSet<&ResourceKey> = profiles.flat_map(|resources| resources.keys()).collect();
+    let all = xds_codec::dangling(resources);
     let mut told = BTreeSet::new();
-    let mut faults = Vec::new();
-    for dangling in xds_codec::dangling(resources) {
-        let is_news = told.insert((dangling.from.clone(), dangling.reference.clone()));
-        if !is_news || generated.contains(&dangling.reference.to) {
+    let mut found = Vec::new();
+    let mut n_more = 0;
+    for dangling in &all {
+        let Dangling { from, origin, reference } = dangling;
+        if generated.contains(&reference.to) || !told.insert((from, reference)) {
             continue;
         }
-        let detail = format!("{} names {}, which is not in this body", dangling.from, dangling.reference.to);
-        let warning = Fault { severity: Some("warning".to_owned()), ..Fault::new(detail) };
-        faults.push(Fault { code: Some("dangling-reference".to_owned()), ..warning });
+        if found.len() >= MAX_DANGLING {
+            n_more += 1;
+            continue;
+        }
+        let place = match origin {
+            Origin::File { line, column, .. } => Place { file: "".into(), line: *line, column: *column },
+            Origin::Api => Place { file: "".into(), line: 0, column: 0 },
+        };
+        let message = format!("{from} names {}, which is not in this body", reference.to);
+        let doubt = diagnostic(Severity::Warning, "dangling-reference", place, message);
+        found.push(Diagnostic { path: reference.path.to_string(), ..doubt });
     }
-    faults
+    if let Some(place) = found.last().map(|last| last.place.clone()).filter(|_| n_more > 0) {
+        let message = format!("and {n_more} more references lead to nothing in this body");
+        found.push(diagnostic(Severity::Info, "dangling-reference", place, message));
+    }
+    found
+}
+
+fn diagnostic(severity: Severity, code: &'static str, place: Place, message: String) -> Diagnostic {
+    let (path, suggestion, related) = (String::new(), None, vec![]);
+    Diagnostic { severity, code, place, path, message, suggestion, related, is_sensitive: false }
 }
 
 fn in_body(diagnostic: &Diagnostic) -> Fault {
     Fault { file: None, ..Fault::of(diagnostic, "") }
 }
+
+/// As many as are told of a file.
+const MAX_DANGLING: usize = 100;

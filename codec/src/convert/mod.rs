@@ -96,11 +96,15 @@ impl<'c> Converter<'c> {
         }
         members.taken.sort_unstable_by_key(|(field, _)| field.descriptor.number());
         for (field, value) in members.taken {
-            if field.is_deprecated {
-                self.findings.deprecate(field.descriptor.full_name());
-            }
             let scope = Scope { is_sensitive: scope.is_sensitive || field.is_sensitive, ..scope };
-            self.field(&field.descriptor, value, &path.field(field.descriptor.name()), scope);
+            let path = path.field(field.descriptor.name());
+            if field.is_deprecated {
+                let key = members.seen.iter().find(|(number, _)| *number == field.descriptor.number());
+                let position = key.map_or_else(|| value.position(), |(_, position)| *position);
+                let full_name = field.descriptor.full_name();
+                self.findings.deprecated.note(full_name, position, &path, scope.is_sensitive);
+            }
+            self.field(&field.descriptor, value, &path, scope);
         }
     }
 

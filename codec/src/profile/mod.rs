@@ -21,7 +21,6 @@ mod any;
 mod draws;
 mod envoy;
 mod grpc;
-mod locate;
 mod reach;
 mod rule;
 mod session;
@@ -138,7 +137,7 @@ impl ProfileFinding {
             related: Vec::new(),
             is_sensitive: self.path.contains("tls_certificate"),
         };
-        match locate::resource_at(documents, line, column) {
+        match crate::locate::resource_at(documents, line, column) {
             Some(tree) => finding.locate(&file, tree),
             None => {
                 let path = format_steps(&self.steps);

@@ -22,6 +22,7 @@ use crate::config::units::parse_size;
 use crate::control::documents;
 use crate::source::load::{Loaded, Options, State, load};
 use crate::source::read::{FileContent, FileFault, FileRead, ReadOptions, Reader, Scan};
+use crate::source::texts::Texts;
 use crate::source::timing::Removals;
 use crate::telemetry::chain;
 
@@ -64,6 +65,8 @@ pub(crate) struct Offline {
     pub(crate) diagnostics: Vec<Diagnostic>,
     /// The hidden files and directories that look like configuration and are not read.
     pub(crate) hidden: Vec<String>,
+    /// The texts of the files, to find the places of fields.
+    pub(crate) texts: Texts,
     /// The resources that cannot be used of it.
     pub(crate) unusable: BTreeSet<ResourceKey>,
 }
@@ -97,7 +100,7 @@ impl Offline {
         let routes = xds_routes::Options::from(&args.routes);
         let unknown_fields = routes.unknown_fields;
         let options = Options { removals: Removals::Due, is_partial_start: false, unknown_fields };
-        let Loaded { load, .. } =
+        let Loaded { state, load, .. } =
             load(&State::default(), &scan, options, SystemTime::now(), |path, content| {
                 codec.decode_file(path, &content.bytes, &limits)
             });
@@ -109,6 +112,7 @@ impl Offline {
         diagnostics.extend(translated.translation.diagnostics.iter().cloned());
         Ok(Self {
             codec,
+            texts: state.texts(&scan, &limits),
             limits,
             scan,
             layer: load.layer,

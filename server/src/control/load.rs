@@ -28,6 +28,7 @@ use super::wave::{self, Wave};
 use super::weights::{Objects, Resting};
 use super::write::{Label, MAX_ATTEMPTS};
 use super::{Shared, check, documents, observed, revision_of, weights};
+use crate::source::texts::Texts;
 use crate::source::{Asked, FileLoad};
 
 /// The subject of the problem that there was no complete load yet.
@@ -78,7 +79,7 @@ impl Shared {
         asked: Asked,
     ) -> Result<ReloadOutcome, WriteError> {
         let _changing = self.changing.lock().await;
-        let FileLoad { layer, documents, files, unusable, is_complete } = load;
+        let FileLoad { layer, documents, files, unusable, texts, is_complete } = load;
         let base = Base { layer: Arc::new(layer), documents: Arc::new(documents) };
         let n_errors = files.values().flat_map(|file| &file.diagnostics).filter(|d| d.is_error()).count();
         let before = self.state().world();
@@ -99,7 +100,7 @@ impl Shared {
             return Ok(outcome);
         }
         self.state().unusable = Arc::new(unusable);
-        let served = self.serve(base.clone(), &files, &mut outcome).await;
+        let served = self.serve(base.clone(), (&files, texts), &mut outcome).await;
         match served {
             Ok(true) if asked != Asked::ByNobody => {
                 outcome.difference = self.difference_aside(before, base).await?;
@@ -115,7 +116,7 @@ impl Shared {
     async fn serve(
         self: &Arc<Self>,
         base: Base,
-        files: &Files,
+        (files, texts): (&Files, Texts),
         outcome: &mut ReloadOutcome,
     ) -> Result<bool, WriteError> {
         for _ in 0..MAX_ATTEMPTS {
@@ -129,7 +130,7 @@ impl Shared {
                 Err(error) => self.problem("store", format!("the store cannot be read: {error}")),
             }
             let step = self.step_aside(&world, &base, keys).await?;
-            let doubts = self.doubts(&world, &step);
+            let doubts = at_their_fields(self.doubts(&world, &step), &texts).await;
             if self.options.strict && !doubts.is_empty() {
                 outcome.n_errors += doubts.len();
                 self.refuse(files, doubts);
@@ -500,6 +501,19 @@ impl Shared {
         let (_, stored) = self.parts.store.state();
         nothing_left(&stored, after)
     }
+}
+
+/// Doubts at the fields that they are about; the texts are read again on a thread of its own.
+async fn at_their_fields(doubts: Vec<Diagnostic>, texts: &Texts) -> Vec<Diagnostic> {
+    if texts.is_empty() || doubts.is_empty() {
+        return doubts;
+    }
+    let (texts, mut found) = (texts.clone(), doubts.clone());
+    let finding = tokio::task::spawn_blocking(move || {
+        texts.move_to_fields(&mut found);
+        found
+    });
+    finding.await.unwrap_or(doubts)
 }
 
 /// Whether what could not be stored may be stored later, without a restart and as it is.

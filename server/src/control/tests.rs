@@ -40,6 +40,7 @@ use xds_store::Store;
 
 use self::store::MemoryStore;
 use super::{Control, Options, Parts};
+use crate::source::texts::Texts;
 use crate::source::{Asked, FileLoad};
 
 /// A control with all that it stands on.
@@ -209,6 +210,7 @@ fn load_at(groups: &[(&str, &[(&str, &str)])], first_line: u32) -> FileLoad {
         documents: BTreeMap::new(),
         files: BTreeMap::from([("routes/a.yaml".into(), status)]),
         unusable: BTreeSet::new(),
+        texts: Texts::default(),
         is_complete: true,
     }
 }

@@ -19,6 +19,7 @@ use xds_routes::UnknownFields;
 
 use crate::source::FileLoad;
 use crate::source::read::{FileContent, Scan};
+use crate::source::texts::Texts;
 use crate::source::timing::Removals;
 use crate::source::walk::is_below;
 
@@ -52,7 +53,7 @@ pub struct Options {
 pub struct Loaded {
     /// The state for the next load.
     pub state: State,
-    /// What to serve and to show.
+    /// What to serve and to show, without its texts.
     pub load: FileLoad,
     /// Whether something is missing and still served.
     pub holds_removals: bool,
@@ -103,7 +104,8 @@ pub fn load(
     let state = State { files, directories: assignment.directories, definitions, served, is_complete };
     let (layer, documents) = state.served();
     let unusable = state.unusable();
-    let load = FileLoad { layer, documents, files: statuses, unusable, is_complete };
+    let texts = Texts::default();
+    let load = FileLoad { layer, documents, files: statuses, unusable, texts, is_complete };
     Loaded { state, load, holds_removals }
 }
 

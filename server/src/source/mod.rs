@@ -10,12 +10,15 @@ use xds_api::document::GroupedDocuments;
 use xds_api::handle::FileStatus;
 use xds_cache::{Layer, ResourceKey};
 
+use texts::Texts;
+
 pub mod deadline;
 mod events;
 mod hidden;
 pub mod load;
 pub mod names;
 pub mod read;
+pub mod texts;
 pub mod timing;
 pub mod walk;
 pub mod watch;
@@ -31,6 +34,8 @@ pub struct FileLoad {
     pub files: BTreeMap<Arc<str>, FileStatus>,
     /// The resources that files define and that are not in the layer, because something is wrong with them.
     pub unusable: BTreeSet<ResourceKey>,
+    /// The texts of the files that hold resources and are served as they are now.
+    pub texts: Texts,
     /// Whether this may be served: false until the first load that is clean or has last good contents for what is not.
     pub is_complete: bool,
 }

@@ -18,6 +18,7 @@ use xds_store::{LastGood, LastGoodError};
 use crate::source::events::Events;
 use crate::source::load::{Loaded, Options, State, load, persist};
 use crate::source::read::{ReadOptions, Reader};
+use crate::source::texts::Texts;
 use crate::source::timing::{Pace, Removals, Step, Timing};
 use crate::source::walk::Walk;
 use crate::source::{Asked, FileLoad};
@@ -273,7 +274,7 @@ impl FileSource {
         if !is_same {
             log_summary(&load);
         }
-        self.delivered = Some(load.clone());
+        self.delivered = Some(FileLoad { texts: Texts::default(), ..load.clone() });
         let asked = self.waiting.iter().map(|waiting| waiting.asked).max().unwrap_or(Asked::ByNobody);
         let outcome = deliver(load, asked).await;
         if let Err(error) = &outcome {
@@ -335,10 +336,11 @@ impl Work {
         let options = Options { removals, is_partial_start, unknown_fields };
         let (codec, limits) = (&self.codec, &self.limits);
         let now = SystemTime::now();
-        let Loaded { state, load, holds_removals } =
+        let Loaded { state, mut load, holds_removals } =
             load(&self.state, &scan, options, now, |path, content| {
                 codec.decode_file(path, &content.bytes, limits)
             });
+        load.texts = state.texts(&scan, limits);
         self.state = Arc::new(state);
         Looked { load, holds_removals, is_quiet: scan.is_settled && !is_news }
     }

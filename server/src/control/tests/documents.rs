@@ -78,10 +78,11 @@ pub(super) fn files(files: &[(&str, &str)]) -> FileLoad {
         is_partial_start: false,
         unknown_fields: xds_routes::UnknownFields::Refuse,
     };
-    load::load(&State::default(), &scan, options, UNIX_EPOCH, |path, content| {
-        codec().decode_file(path, &content.bytes, &Limits::default())
-    })
-    .load
+    let limits = Limits::default();
+    let loaded = load::load(&State::default(), &scan, options, UNIX_EPOCH, |path, content| {
+        codec().decode_file(path, &content.bytes, &limits)
+    });
+    FileLoad { texts: loaded.state.texts(&scan, &limits), ..loaded.load }
 }
 
 /// The versions of what a client of that kind and of exactly this group is served, by type and name.
@@ -313,7 +314,7 @@ async fn references_find_what_is_generated_and_what_is_generated_is_not_judged()
     let found = |server: &Server| -> Vec<String> {
         let files = server.control.files();
         let all = files.values().flat_map(|file| &file.diagnostics);
-        all.map(|one| format!("{}:{}", one.place.file, one.code)).collect()
+        all.map(|one| format!("{}:{}", one.place, one.code)).collect()
     };
     assert_eq!(found(&server), Vec::<String>::new());
     server
@@ -321,7 +322,7 @@ async fn references_find_what_is_generated_and_what_is_generated_is_not_judged()
         .load_files(files(&[("r/a.yaml", &all), ("r/b.yaml", &raw("prod/none/80"))]))
         .await
         .unwrap();
-    assert_eq!(found(&server), ["r/b.yaml:dangling-reference"]);
+    assert_eq!(found(&server), ["r/b.yaml:3:92:dangling-reference"], "at the field that names it");
     // What is generated names an error cluster on purpose if there is no backend.
     server.control.load_files(files(&[("r/a.yaml", ROUTE)])).await.unwrap();
     assert!(found(&server).iter().all(|one| !one.contains("dangling")), "{:?}", found(&server));

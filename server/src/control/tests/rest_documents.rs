@@ -269,7 +269,10 @@ async fn a_validation_judges_documents_and_changes_nothing() {
     // What is written out may name what is generated.
     let raw = "routes:\n- name: r\n  virtual_hosts: [{name: v, domains: ['*'], routes: [{match: {prefix: /}, route: {cluster: prod/shop/80}}]}]\n";
     assert_eq!(codes(&validate(&format!("{raw}---{}", both())).await, "diagnostics"), Vec::<String>::new());
-    assert_eq!(codes(&validate(raw).await, "diagnostics"), ["dangling-reference"]);
+    let dangling = validate(raw).await;
+    assert_eq!(codes(&dangling, "diagnostics"), ["dangling-reference"]);
+    let found = &dangling["diagnostics"][0];
+    assert_eq!((&found["line"], &found["column"]), (&json!(3), &json!(92)), "at the field: {dangling:#}");
     assert_eq!(rest.server.revision(), 0);
 }
 

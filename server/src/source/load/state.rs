@@ -7,10 +7,12 @@ use std::time::SystemTime;
 
 use xds_api::document::{GroupedDocument, GroupedDocuments};
 use xds_cache::{GroupName, Layer, NodeGroup, Resource, ResourceKey, Version};
-use xds_codec::Place;
+use xds_codec::{Limits, Place};
 use xds_routes::{Document, DocumentKey};
 
 use super::parsed::{Parsed, ParsedObject};
+use crate::source::read::Scan;
+use crate::source::texts::Texts;
 
 /// What is known of the files. The state of a server that has never loaded anything is empty.
 #[derive(Clone, Debug, Default)]
@@ -141,6 +143,17 @@ impl State {
             }
         }
         (layer, documents)
+    }
+
+    /// The texts of the scan that this is the state of, without those of documents only, and of files with an object that
+    /// is served as an earlier text has it: that begins somewhere else.
+    pub(crate) fn texts(&self, scan: &Scan, limits: &Limits) -> Texts {
+        let old: BTreeSet<&str> =
+            self.served.values().filter(|object| object.is_last_good).map(|object| &*object.path).collect();
+        let has_resources = |file: &FileState| file.good.keys().any(|key| matches!(key, Key::Resource(_)));
+        Texts::of(scan, limits, |path| {
+            self.files.get(path).is_some_and(|file| has_resources(file)) && !old.contains(path)
+        })
     }
 
     /// The resources that files define and that are not served, because something is wrong with them.
