@@ -98,13 +98,13 @@ impl CheckpointWriter {
 
     /// Whether the blob was written already.
     pub(crate) fn has_blob(&self, hash: &BlobHash) -> bool {
-        self.kept.blobs.contains_key(hash)
+        self.kept.blobs.contains(hash)
     }
 
     /// Writes a blob; it comes before what names it.
     pub(crate) fn blob(&mut self, hash: BlobHash, content: &[u8]) -> Result<(), FileError> {
         let position = self.write(Kind::Blob, &[hash.as_bytes(), content])?;
-        self.kept.blobs.insert(hash, position);
+        self.kept.blobs.extend([(hash, position)]);
         Ok(())
     }
 
@@ -176,7 +176,7 @@ impl CheckpointWriter {
         if self.has_blob(&hash) {
             return Ok(());
         }
-        let position = replay.blobs.get(&hash).copied().unwrap_or_default();
+        let position = replay.blobs.position(&hash).unwrap_or_default();
         let segment = segments.get(&position.segment).ok_or_else(|| missing(position))?;
         Ok(self.blob(hash, &journal::read_blob(segment, position, hash)?)?)
     }

@@ -82,7 +82,7 @@ impl<'a> Draft<'a> {
             if self.blobs.contains(&hash) || !seen.insert(hash) {
                 continue;
             }
-            let place = self.shared.index.blob(hash)?;
+            let place = self.shared.index.blob(&hash);
             if place.as_ref().is_some_and(|place| place.segment.number >= self.durable_from) {
                 continue;
             }

@@ -60,7 +60,7 @@ pub enum OpenError {
         /// What was found there.
         reason: String,
     },
-    /// The index knows commits that the journal lacks, so they were acknowledged and are lost; nothing was changed.
+    /// Commits that the journal lacks are marked as acknowledged, so they were acknowledged and are lost; nothing was changed.
     #[error(
         "the journal in {} ends at revision {head}, but revision {known} was acknowledged{}; {}",
         dir.display(),
@@ -70,7 +70,7 @@ pub enum OpenError {
     Lost {
         /// The data directory.
         dir: PathBuf,
-        /// The newest revision that the index knows.
+        /// The newest revision that is marked as acknowledged.
         known: Revision,
         /// The newest revision that the journal has.
         head: Revision,

@@ -96,7 +96,7 @@ fn real(is_compacted: bool) -> Real {
 }
 
 /// Reads the journal in `dir`, salvages it if it must be, and says whether it was opened. Nothing may panic. There is no
-/// index, which would take nearly all of the time.
+/// mark, which would take nearly all of the time.
 fn is_opened(dir: &Path, real: Option<&Real>) -> bool {
     match journal_store::open_journal(dir, &mut Vec::new()) {
         Ok((journal, _)) => {
@@ -124,7 +124,7 @@ fn assert_says(journal: &Journal, real: &Real) {
     let replay = &journal.replay;
     assert_eq!(replay.state, real.states[replay.head.0 as usize]);
     for hash in replay.state.values() {
-        let position = replay.blobs[hash];
+        let position = replay.blobs.position(hash).unwrap();
         let content = journal::read_blob(&journal.segments[&position.segment], position, *hash).unwrap();
         assert_eq!(BlobHash::of(&content), *hash);
     }

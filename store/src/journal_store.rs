@@ -12,10 +12,13 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::acknowledged::{self, Acknowledged};
 use crate::draft::check_blob;
-use crate::index::{self, Index};
+use crate::index::Index;
 use crate::journal::Journal;
 use crate::journal::append::Tail;
+#[cfg(test)]
+use crate::journal::segment::Position;
 use crate::shared::{Published, Shared};
 use crate::writer::{Command, CommitRequest, Writer};
 use crate::{
@@ -32,15 +35,15 @@ pub struct Options {
     pub(crate) faults: crate::faults::Faults,
 }
 
-/// A [`Store`] whose journal is in a directory of this machine, with sled as its index.
+/// A [`Store`] whose journal is in a directory of this machine.
 ///
-/// The directory belongs to one open store at a time. It contains `journal-*.log`, which is the store, `index`,
-/// which can be deleted while the store is closed, and `lock`. A commit is acknowledged when it is in the journal
+/// The directory belongs to one open store at a time. It contains `journal-*.log`, which is the store, `acknowledged`,
+/// by which a journal that lost its end is told from a whole one, and `lock`. A commit is acknowledged when it is in the journal
 /// and the journal is synced. When a write fails (a full disk, for one), the commit is refused and the journal is
 /// as before; when a sync fails, the store is read-only from then on ([`StoreError::ReadOnly`]).
 ///
-/// On a full disk the store opens if the directory has a journal: sled cannot be used then, so its index is kept in
-/// memory, with a note, and commits are refused until there is space.
+/// On a full disk the store opens if the directory has a journal: what is acknowledged may not be marked then, of which
+/// there is a note, and commits are refused until there is space.
 ///
 /// Dropping the store finishes the commits that were begun, and blocks until then.
 #[derive(Debug)]
@@ -69,8 +72,9 @@ impl JournalStore {
         files::create_dir(dir)?;
         let lock = lock(dir)?;
         let mut notes = Vec::new();
-        let (journal, found) = open_journal(dir, &mut notes)?;
-        let index = Index::open(dir, found, &journal, &mut notes);
+        let (mut journal, found) = open_journal(dir, &mut notes)?;
+        let acknowledged = Acknowledged::open(dir, found, &journal, &mut notes);
+        let index = Index::new(&mut journal);
         let sealed_bytes = journal::total_bytes(&journal.segments, 0);
         let Some(segment) = journal.segments.into_values().next_back() else {
             let error = std::io::ErrorKind::NotFound.into();
@@ -93,6 +97,7 @@ impl JournalStore {
             sender: sender.downgrade(),
             stop: Arc::clone(&stop),
             tail,
+            acknowledged,
             retention: options.retention,
             sealed_bytes,
             failure: None,
@@ -103,6 +108,12 @@ impl JournalStore {
         let thread = std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || writer.run());
         let thread = thread.map_err(|error| FileError::new("start a thread for", dir, error))?;
         Ok((Self { shared, commands: Some(sender), stop, writer: Some(thread), _lock: lock }, notes))
+    }
+
+    /// Everything that the index says, for comparisons.
+    #[cfg(test)]
+    pub(crate) fn everything(&self) -> (BTreeMap<Revision, Position>, BTreeMap<BlobHash, Position>) {
+        self.shared.index.everything()
     }
 
     /// Sends a command to the writer and waits for its answer.
@@ -118,15 +129,16 @@ impl Store for JournalStore {
         self.shared.published().head
     }
 
-    fn put_blob(&self, bytes: Bytes) -> BoxFuture<'_, Result<BlobHash, StoreError>> {
+    fn put_blobs(&self, contents: Vec<Bytes>) -> BoxFuture<'_, Result<Vec<BlobHash>, StoreError>> {
         Box::pin(async move {
-            check_blob(&bytes)?;
+            contents.iter().try_for_each(|content| check_blob(content))?;
             let shared = Arc::clone(&self.shared);
             let put = tokio::task::spawn_blocking(move || {
-                let hash = BlobHash::of(&bytes);
-                shared.put(hash, bytes).map(|()| hash)
+                let hashes: Vec<BlobHash> = contents.iter().map(|content| BlobHash::of(content)).collect();
+                shared.put(hashes.iter().copied().zip(contents));
+                hashes
             });
-            put.await.map_err(|_| StoreError::Closed)?
+            put.await.map_err(|_| StoreError::Closed)
         })
     }
 
@@ -189,17 +201,17 @@ impl Drop for JournalStore {
     }
 }
 
-/// Reads the journal and the index in `dir`, which is locked, and puts the journal's end right.
+/// Reads the journal and its mark in `dir`, which is locked, and puts the journal's end right.
 ///
-/// A torn end is cut off, unless the index knows commits that the journal lacks.
+/// A torn end is cut off, unless the mark knows commits that the journal lacks.
 pub(crate) fn open_journal(
     dir: &Path,
     notes: &mut Vec<OpenNote>,
-) -> Result<(Journal, index::Found), OpenError> {
+) -> Result<(Journal, acknowledged::Found), OpenError> {
     let found = journal::read(dir, &journal::list(dir)?, u64::MAX).map_err(|error| error.in_dir(dir))?;
-    let index = index::Found::open(dir);
+    let mark = acknowledged::Found::open(dir);
     let head = found.replay.head;
-    if let Some(known) = index.head().filter(|known| *known > head) {
+    if let Some(known) = mark.head().filter(|known| *known > head) {
         let torn = found.torn().map(|(segment, _, torn)| {
             format!(
                 "{} cannot be read from byte {} on ({})",
@@ -210,7 +222,7 @@ pub(crate) fn open_journal(
         });
         return Err(OpenError::Lost { dir: dir.to_owned(), known, head, torn });
     }
-    Ok((found.repair(notes)?, index))
+    Ok((found.repair(notes)?, mark))
 }
 
 /// Makes this process the only one that uses `dir`, as long as the file is open.

@@ -1,12 +1,14 @@
-//! The durable journal of what was changed, with sled as its index.
+//! The durable journal of what was changed.
 //!
 //! A [`Store`] maps keys to blobs. It changes by [commits](Commit), each of which is made on top of a known
 //! [`Revision`] or not at all, and remembers them. [`JournalStore`] keeps it in a directory: a commit is
-//! acknowledged when it is in an append-only journal and the journal is synced. The journal is all there is; sled
-//! only tells where in it things are, and is rebuilt when it cannot be trusted.
+//! acknowledged when it is in an append-only journal and the journal is synced. The journal is all there is; where in it
+//! things are is kept in memory. sled keeps one thing beside it, up to where it was acknowledged, so that a journal that
+//! lost its end is noticed.
 //!
 //! [`LastGood`] is apart from that: local copies of files, to go on with when the files are broken.
 
+mod acknowledged;
 mod commit;
 mod compaction;
 mod draft;
@@ -19,6 +21,8 @@ mod files;
 #[cfg(test)]
 mod fuzz_tests;
 mod index;
+#[cfg(test)]
+mod index_tests;
 mod journal;
 mod journal_store;
 mod last_good;

@@ -20,16 +20,16 @@ pub enum OpenNote {
         /// Bytes that were cut off.
         bytes: u64,
     },
-    /// The index was made again from the journal. Nothing is lost.
-    IndexRebuilt {
-        /// Where the unusable index is now, if it was not simply out of date.
-        aside: Option<PathBuf>,
+    /// The mark of what was acknowledged was of no use, and begins anew. Nothing is lost of what the journal has.
+    MarkReplaced {
+        /// Where the unusable one is now.
+        aside: PathBuf,
         /// What was wrong with it.
         reason: String,
     },
-    /// The index is kept in memory until the next start. Nothing is lost.
-    IndexInMemory {
-        /// Why it cannot be kept on disk.
+    /// What is acknowledged is not marked until the next start, so that a journal that lost its end is not noticed.
+    NotMarked {
+        /// Why not.
         reason: String,
     },
 }
@@ -44,18 +44,12 @@ impl fmt::Display for OpenNote {
                     "{path} ended in an incomplete record: {bytes} bytes after byte {offset} were cut off"
                 )
             }
-            Self::IndexRebuilt { aside: Some(aside), reason } => {
-                write!(
-                    f,
-                    "the index was rebuilt from the journal: {reason}; the old one is {}",
-                    aside.display()
-                )
+            Self::MarkReplaced { aside, reason } => {
+                let aside = aside.display();
+                write!(f, "the mark of what was acknowledged begins anew: {reason}; the old one is {aside}")
             }
-            Self::IndexRebuilt { aside: None, reason } => {
-                write!(f, "the index was rebuilt from the journal: {reason}")
-            }
-            Self::IndexInMemory { reason } => {
-                write!(f, "the index is kept in memory until the next start: {reason}")
+            Self::NotMarked { reason } => {
+                write!(f, "what is acknowledged is not marked until the next start: {reason}")
             }
         }
     }

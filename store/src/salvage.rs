@@ -18,7 +18,7 @@ pub use rescue::Unreadable;
 
 use crate::journal::segment::{self, Damage, ScanError};
 use crate::journal::{self};
-use crate::{OpenError, Revision, index, journal_store};
+use crate::{OpenError, Revision, acknowledged, journal_store};
 use loss::Losses;
 use rescue::Rescue;
 
@@ -31,7 +31,7 @@ pub struct Salvage {
     _lock: File,
     /// The newest revision that is kept.
     pub kept: Revision,
-    /// The newest revision that was acknowledged, as far as the index tells.
+    /// The newest revision that was acknowledged, as far as is marked.
     pub known: Option<Revision>,
     /// The parts of the journal that are dropped, in their order.
     pub pieces: Vec<Piece>,
@@ -41,8 +41,8 @@ pub struct Salvage {
     pub keys: Vec<KeyLoss>,
     /// How a new checkpoint is made of the readable rest, if nothing before the damage can be kept.
     rescue: Option<Rescue>,
-    /// Whether the index knows more than the journal will, so that it has to be made again.
-    is_index_ahead: bool,
+    /// The marks of what was acknowledged that are beyond what the journal will have.
+    marks_beyond: Vec<PathBuf>,
 }
 
 /// A part of the journal that is dropped, and kept as another file.
@@ -70,7 +70,8 @@ impl Salvage {
         let numbers = journal::list(dir)?;
         let mut search = Search { dir, numbers, limit: u64::MAX, dropped: Vec::new() };
         let mut found = search.read()?;
-        let known = index::Found::open(dir).head();
+        let marks = acknowledged::Found::open(dir);
+        let known = marks.head();
         let is_lost = |found: &journal::Found| known.is_some_and(|known| known > found.replay.head);
         if is_lost(&found) && search.drop_end(&found) {
             found = search.read()?;
@@ -93,7 +94,7 @@ impl Salvage {
             pieces: dropped.into_iter().map(|dropped| dropped.piece).collect(),
             records: losses.records,
             keys: losses.keys,
-            is_index_ahead: known.is_some_and(|known| known > kept),
+            marks_beyond: marks.beyond(kept),
             rescue,
         })
     }
@@ -101,7 +102,7 @@ impl Salvage {
     /// Whether the store cannot be opened as it is.
     #[must_use]
     pub const fn is_needed(&self) -> bool {
-        !self.pieces.is_empty() || self.is_index_ahead
+        !self.pieces.is_empty() || !self.marks_beyond.is_empty()
     }
 
     /// Whether the state is kept without its history, because a new checkpoint is made of the readable rest.

@@ -64,16 +64,16 @@ impl Shared {
         self.published.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds a blob until a commit names it.
+    /// Holds blobs until a commit names them.
     ///
     /// One that the journal has is held too, but not at the others' expense: it is only needed if the journal is
     /// compacted meanwhile.
-    pub(crate) fn put(&self, hash: BlobHash, content: Bytes) -> Result<(), StoreError> {
-        let is_stored = self.index.blob(hash)?.is_some();
+    pub(crate) fn put(&self, blobs: impl IntoIterator<Item = (BlobHash, Bytes)>) {
         let [fresh, stored] = &mut *self.pending();
-        let waiting = if is_stored { stored } else { fresh };
-        waiting.insert(hash, content);
-        Ok(())
+        for (hash, content) in blobs {
+            let waiting = if self.index.blob(&hash).is_some() { &mut *stored } else { &mut *fresh };
+            waiting.insert(hash, content);
+        }
     }
 
     pub(crate) fn pending_blob(&self, hash: &BlobHash) -> Option<Bytes> {
@@ -84,7 +84,7 @@ impl Shared {
         if let Some(content) = self.pending_blob(&hash) {
             return Ok(Some(content));
         }
-        let Some(place) = self.index.blob(hash)? else { return Ok(None) };
+        let Some(place) = self.index.blob(&hash) else { return Ok(None) };
         journal::read_blob(&place.segment, place.position, hash).map(Some)
     }
 
@@ -92,7 +92,7 @@ impl Shared {
         if revision > self.published().head {
             return Ok(None);
         }
-        let Some(place) = self.index.record(revision)? else { return Ok(None) };
+        let Some(place) = self.index.record(revision) else { return Ok(None) };
         journal::read_record(&place.segment, place.position).map(Some)
     }
 

@@ -17,7 +17,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// A map from keys to blobs that changes by commits and remembers them.
 ///
 /// Keys have meaning only to the caller. Values are blobs, named by the hash of their content: first
-/// [`put_blob`](Self::put_blob), then [`commit`](Self::commit) what names them.
+/// [`put_blobs`](Self::put_blobs), then [`commit`](Self::commit) what names them.
 ///
 /// The futures may be dropped at any time; a commit that was begun is then finished (or refused) unseen. Methods
 /// that return no future and a `Result` read local files: a caller that asks for much of the history on an async
@@ -26,14 +26,27 @@ pub trait Store: Send + Sync + Debug {
     /// The newest revision.
     fn head(&self) -> Revision;
 
-    /// Takes a value that a later commit may name; putting it again changes nothing.
+    /// Takes values that a later commit may name, and returns their hashes in the same order; putting one again changes
+    /// nothing.
     ///
-    /// It is durable no later than the commit that names it, and may be forgotten if none does.
+    /// They are durable no later than the commit that names them, and may be forgotten if none does.
     ///
     /// # Errors
     ///
-    /// [`StoreError::BlobTooLarge`] beyond [`MAX_BLOB_BYTES`](crate::MAX_BLOB_BYTES).
-    fn put_blob(&self, bytes: Bytes) -> BoxFuture<'_, Result<BlobHash, StoreError>>;
+    /// [`StoreError::BlobTooLarge`] if one is beyond [`MAX_BLOB_BYTES`](crate::MAX_BLOB_BYTES); then none is taken.
+    fn put_blobs(&self, contents: Vec<Bytes>) -> BoxFuture<'_, Result<Vec<BlobHash>, StoreError>>;
+
+    /// Takes one value, as [`put_blobs`](Self::put_blobs) does.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn put_blob(&self, content: Bytes) -> BoxFuture<'_, Result<BlobHash, StoreError>> {
+        Box::pin(async move {
+            let hashes = self.put_blobs(vec![content]).await?;
+            hashes.first().copied().ok_or(StoreError::Closed)
+        })
+    }
 
     /// Makes `commit` the revision after `expected`, if that is the head, and returns it when it is durable.
     ///

@@ -10,10 +10,11 @@ use std::thread::JoinHandle;
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::acknowledged::{Acknowledged, Mark};
 use crate::compaction::{self, Checkpoint};
 use crate::draft::Draft;
 use crate::journal::append::{AppendError, Tail};
-use crate::journal::segment::{self, Segment};
+use crate::journal::segment::{self, Position, Segment};
 use crate::shared::Shared;
 use crate::{Commit, CommitError, Compaction, FileError, Retention, Revision, StoreError, files};
 
@@ -44,6 +45,7 @@ pub(crate) struct Writer {
     pub(crate) sender: mpsc::WeakSender<Command>,
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) tail: Tail,
+    pub(crate) acknowledged: Acknowledged,
     pub(crate) retention: Retention,
     /// Bytes of the segments before the last one.
     pub(crate) sealed_bytes: u64,
@@ -92,7 +94,7 @@ impl Writer {
             // It was told to stop; if it panicked, its temporary file is removed at the next start.
             let _ = running.thread.join();
         }
-        self.shared.index.flush();
+        self.acknowledged.flush();
     }
 
     /// Writes a commit and those that wait behind it; returns the first command that is none.
@@ -142,8 +144,10 @@ impl Writer {
             );
             return Err(self.failed(error));
         }
-        self.shared.index.add(draft.addition, draft.head, self.tail.end);
+        self.shared.index.add(draft.addition);
         self.shared.publish(&draft.records);
+        let end = Position { segment: self.tail.segment.number, offset: self.tail.end };
+        self.acknowledged.set(Mark { head: draft.head, end });
         Ok(())
     }
 
@@ -230,7 +234,7 @@ impl Writer {
         if let Some(failure) = &self.failure {
             return Err(StoreError::ReadOnly(failure.clone()));
         }
-        let (sealed, _) = self.shared.index.segments();
+        let sealed = self.shared.index.segments();
         let checkpoint_number = self.tail.segment.number + 1;
         let bytes = self.bytes();
         let segment = self.create_segment(checkpoint_number + 1)?;
@@ -278,15 +282,16 @@ impl Writer {
     /// Makes the checkpoint a part of the journal and removes what it replaces.
     fn install(&mut self, checkpoint: Checkpoint, sealed_bytes: u64) -> Result<Compaction, StoreError> {
         let bytes_before = self.bytes();
-        let (head, old_base) = self.head_and_base();
+        let old_base = self.head_and_base().1;
         #[cfg(test)]
         self.tail.faults.on_step(crate::faults::Step::BeforeRename)?;
         let (segment, kept) = checkpoint.install()?;
         #[cfg(test)]
         self.tail.faults.on_step(crate::faults::Step::AfterRename)?;
         let checkpoint_bytes = segment.header.checkpoint_end;
-        self.shared.publish_base(kept.base);
-        let replaced = self.shared.index.replace_segments(segment, &kept, head);
+        let base = kept.base;
+        self.shared.publish_base(base);
+        let replaced = self.shared.index.replace_segments(segment, kept);
         self.sealed_bytes = self.sealed_bytes - sealed_bytes + checkpoint_bytes;
         #[cfg(test)]
         self.tail.faults.on_step(crate::faults::Step::AfterIndex)?;
@@ -301,10 +306,9 @@ impl Writer {
             #[cfg(test)]
             self.tail.faults.on_step(crate::faults::Step::AfterFirstRemoval)?;
         }
-        self.shared.index.flush();
         Ok(Compaction {
-            oldest: kept.base,
-            n_dropped: kept.base.0 - old_base.0,
+            oldest: base,
+            n_dropped: base.0 - old_base.0,
             bytes_before,
             bytes_after: self.bytes(),
         })

@@ -128,16 +128,16 @@ fn a_store_on_a_full_disk_refuses_commits_and_opens_nevertheless() {
     let (store, notes) = open(&dir);
     println!("{notes:?}");
     assert_eq!(store.head(), Revision(1));
-    assert!(!dir.join("index.damaged-1").exists(), "a full disk is no damage: {notes:?}");
+    assert!(!dir.join("acknowledged.damaged-1").exists(), "a full disk is no damage: {notes:?}");
     drop(store);
-    std::fs::remove_dir_all(dir.join("index")).unwrap();
+    std::fs::remove_dir_all(dir.join("acknowledged")).unwrap();
     let _ = std::fs::OpenOptions::new()
         .append(true)
         .open(&ballast)
         .and_then(|mut file| io::copy(&mut io::repeat(0), &mut file));
 
     let (store, notes) = open(&dir);
-    assert!(matches!(notes[..], [OpenNote::IndexInMemory { .. }]), "{notes:?}");
+    assert!(matches!(notes[..], [OpenNote::NotMarked { .. }]), "{notes:?}");
     assert_eq!(contents(&store, &store.state().1)["a"], [7; 10]);
     full(commit(&store, 200_000));
     std::fs::remove_file(&ballast).unwrap();

@@ -5,6 +5,7 @@
 mod common;
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use common::{Step, assert_says, commit, copy_dir, journal_files, open, open_keeping, runtime};
 use proptest::prelude::*;
@@ -87,13 +88,16 @@ fn assert_prefix(filled: &Filled, dir: &Path, length: u64) {
     assert_says(&store, &steps, n + 1, 0);
 }
 
-/// Removes the index, so that nothing but the journal says what was acknowledged.
+/// Where up to which revision the journal was acknowledged is marked.
+const MARK: &str = "acknowledged";
+
+/// Removes the mark, so that nothing but the journal says what was acknowledged.
 fn forget(dir: &Path) {
-    std::fs::remove_dir_all(dir.join("index")).unwrap();
+    std::fs::remove_dir_all(dir.join(MARK)).unwrap();
 }
 
 #[test]
-fn a_journal_without_index_cut_anywhere_has_the_commits_that_fit() {
+fn a_journal_without_mark_cut_anywhere_has_the_commits_that_fit() {
     let filled = Filled::new(simple_steps(3));
     for length in 0..=filled.total() {
         let copy = filled.copy();
@@ -103,7 +107,7 @@ fn a_journal_without_index_cut_anywhere_has_the_commits_that_fit() {
 }
 
 #[test]
-fn a_journal_cut_anywhere_is_not_opened_if_the_index_knows_what_is_missing() {
+fn a_journal_cut_anywhere_is_not_opened_if_what_is_missing_is_marked() {
     let filled = Filled::new(simple_steps(3));
     for length in 0..filled.total() {
         let copy = filled.copy();
@@ -132,15 +136,15 @@ proptest! {
         assert_prefix(&filled, copy.path(), length);
     }
 
-    /// The last commit cannot be told from one that was never acknowledged, unless the index knows; every other one can.
+    /// The last commit cannot be told from one that was never acknowledged, unless it is marked; every other one can.
     #[test]
     fn a_damaged_byte_is_reported_or_cut_off_but_never_believed(
-        steps in steps(), at: prop::sample::Index, bits in 1_u8.., has_index: bool,
+        steps in steps(), at: prop::sample::Index, bits in 1_u8.., is_marked: bool,
     ) {
         let filled = Filled::new(steps);
         let offset = at.index(filled.total() as usize) as u64;
         let copy = filled.copy();
-        if !has_index {
+        if !is_marked {
             forget(copy.path());
         }
         let journal = journal_files(copy.path()).remove(0);
@@ -150,7 +154,7 @@ proptest! {
         let is_last = offset >= filled.lengths[0] && n + 1 == filled.steps.len() as u64;
         match JournalStore::open(copy.path(), Options::default()) {
             Ok((store, notes)) => {
-                prop_assert!(is_last && !has_index);
+                prop_assert!(is_last && !is_marked);
                 let is_torn = notes.iter().any(|note| matches!(note, OpenNote::TornEnd { .. }));
                 prop_assert!(is_torn);
                 assert_says(&store, &filled.steps, n, 0);
@@ -162,7 +166,7 @@ proptest! {
                 prop_assert!(found <= offset);
             }
             Err(OpenError::Lost { known, head, torn, .. }) => {
-                prop_assert!(is_last && has_index);
+                prop_assert!(is_last && is_marked);
                 prop_assert_eq!((known.0, head.0), (n + 1, n));
                 prop_assert!(torn.is_some());
             }
@@ -172,13 +176,13 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_in_the_index_the_store_says_what_the_journal_says(
+    fn whatever_is_in_the_mark_the_store_says_what_the_journal_says(
         steps in steps(), file: prop::sample::Index, at: prop::sample::Index, garbage: Vec<u8>, mode in 0..4,
     ) {
         let filled = Filled::new(steps);
         let copy = filled.copy();
-        let index = copy.path().join("index");
-        let mut files: Vec<_> = std::fs::read_dir(&index).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let mark = copy.path().join(MARK);
+        let mut files: Vec<_> = std::fs::read_dir(&mark).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.retain(|path| path.is_file());
         files.sort();
         let file = &files[file.index(files.len())];
@@ -204,23 +208,23 @@ proptest! {
 }
 
 #[test]
-fn a_file_in_the_place_of_the_index_is_moved_aside() {
+fn a_file_in_the_place_of_the_mark_is_moved_aside() {
     let filled = Filled::new(simple_steps(2));
-    let index = filled.dir.path().join("index");
-    std::fs::remove_dir_all(&index).unwrap();
-    std::fs::write(&index, "not sled").unwrap();
+    let mark = filled.dir.path().join(MARK);
+    std::fs::remove_dir_all(&mark).unwrap();
+    std::fs::write(&mark, "not sled").unwrap();
     let (store, notes) = open(filled.dir.path());
     assert_says(&store, &filled.steps, 2, 0);
-    let aside = filled.dir.path().join("index.damaged-1");
+    let aside = filled.dir.path().join("acknowledged.damaged-1");
     assert!(
-        matches!(&notes[..], [OpenNote::IndexRebuilt { aside: Some(found), .. }] if *found == aside),
+        matches!(&notes[..], [OpenNote::MarkReplaced { aside: found, .. }] if *found == aside),
         "{notes:?}"
     );
     assert_eq!(std::fs::read(aside).unwrap(), b"not sled");
 }
 
 #[test]
-fn an_index_of_the_past_is_caught_up_without_a_word() {
+fn a_mark_of_the_past_is_caught_up_without_a_word() {
     let filled = Filled::new(simple_steps(2));
     let old = filled.copy();
     let mut steps = filled.steps.clone();
@@ -231,25 +235,25 @@ fn an_index_of_the_past_is_caught_up_without_a_word() {
             steps.push(step);
         }
     });
-    std::fs::remove_dir_all(filled.dir.path().join("index")).unwrap();
-    copy_dir(&old.path().join("index"), &filled.dir.path().join("index"));
+    std::fs::remove_dir_all(filled.dir.path().join(MARK)).unwrap();
+    copy_dir(&old.path().join(MARK), &filled.dir.path().join(MARK));
     let (store, notes) = open(filled.dir.path());
     assert_eq!(notes, []);
     assert_says(&store, &steps, 5, 0);
 }
 
 #[test]
-fn an_index_of_another_store_is_moved_aside() {
+fn a_mark_of_another_store_is_moved_aside() {
     let (filled, other) = (Filled::new(simple_steps(3)), Filled::new(vec![vec![]; 3]));
-    std::fs::remove_dir_all(filled.dir.path().join("index")).unwrap();
-    copy_dir(&other.dir.path().join("index"), &filled.dir.path().join("index"));
+    std::fs::remove_dir_all(filled.dir.path().join(MARK)).unwrap();
+    copy_dir(&other.dir.path().join(MARK), &filled.dir.path().join(MARK));
     let (store, notes) = open(filled.dir.path());
-    assert!(matches!(&notes[..], [OpenNote::IndexRebuilt { aside: Some(_), .. }]), "{notes:?}");
+    assert!(matches!(&notes[..], [OpenNote::MarkReplaced { .. }]), "{notes:?}");
     assert_says(&store, &filled.steps, 3, 0);
 }
 
 #[test]
-fn a_journal_that_lost_its_files_is_noticed_by_the_index() {
+fn a_journal_that_lost_its_files_is_noticed_by_the_mark() {
     let filled = Filled::new(simple_steps(3));
     std::fs::remove_file(&journal_files(filled.dir.path())[0]).unwrap();
     let result = JournalStore::open(filled.dir.path(), Options::default());
@@ -325,7 +329,7 @@ fn the_segment_behind_a_checkpoint_may_be_torn_but_not_missing() {
         let copy = filled.copy();
         truncate(&journal_files(copy.path())[1], cut);
         let result = JournalStore::open(copy.path(), Options::default());
-        assert!(matches!(result, Err(OpenError::Lost { .. })), "the index knows revision 7: {result:?}");
+        assert!(matches!(result, Err(OpenError::Lost { .. })), "revision 7 is marked: {result:?}");
         forget(copy.path());
         let (store, _) = open(copy.path());
         assert_says(&store, &filled.steps, 6, 3);
@@ -359,8 +363,68 @@ fn nobody_else_may_read_the_store() {
         }
     });
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(&data), mode(&data.join("index")), mode(&data.join("lock"))), (0o700, 0o700, 0o600));
+    assert_eq!((mode(&data), mode(&data.join(MARK)), mode(&data.join("lock"))), (0o700, 0o700, 0o600));
     for file in journal_files(&data) {
         assert_eq!(mode(&file), 0o600, "{file:?}");
+    }
+}
+
+/// Makes `index` what versions before the mark kept: the mark, among the places of all records and blobs.
+fn make_earlier(dir: &Path) {
+    let marked = sled::open(dir.join(MARK)).unwrap().get("applied").unwrap().unwrap();
+    forget(dir);
+    let index = sled::open(dir.join("index")).unwrap();
+    index.insert("applied", marked).unwrap();
+    for n in 0..1_000_u64 {
+        index
+            .insert([b"b", blake3::hash(&n.to_le_bytes()).as_bytes().as_slice()].concat(), &[0; 16])
+            .unwrap();
+    }
+    index.flush().unwrap();
+}
+
+#[test]
+fn the_mark_in_the_index_of_an_earlier_version_is_taken_over() {
+    let filled = Filled::new(simple_steps(3));
+    make_earlier(filled.dir.path());
+    let cut = filled.copy();
+    truncate(&journal_files(cut.path())[0], filled.lengths[2]);
+    let result = JournalStore::open(cut.path(), Options::default());
+    assert!(
+        matches!(result, Err(OpenError::Lost { known: Revision(3), head: Revision(2), .. })),
+        "{result:?}"
+    );
+    assert!(cut.path().join("index").exists(), "an error changes nothing");
+
+    let (store, notes) = open(filled.dir.path());
+    assert_eq!((notes, filled.dir.path().join("index").exists()), (vec![], false));
+    assert_says(&store, &filled.steps, 3, 0);
+    drop(store);
+    truncate(&journal_files(filled.dir.path())[0], filled.lengths[2]);
+    let result = JournalStore::open(filled.dir.path(), Options::default());
+    assert!(matches!(result, Err(OpenError::Lost { known: Revision(3), .. })), "{result:?}");
+}
+
+#[test]
+fn what_is_acknowledged_is_marked_on_disk_while_the_store_is_open() {
+    let filled = Filled::new(simple_steps(2));
+    let (store, _) = open(filled.dir.path());
+    runtime().block_on(commit(&store, &simple_steps(3)[2]));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        // What a kill leaves: the files as they are. One that vanishes meanwhile is not needed.
+        let copy = tempfile::tempdir().unwrap();
+        std::fs::create_dir(copy.path().join(MARK)).unwrap();
+        let marked = std::fs::read_dir(filled.dir.path().join(MARK)).unwrap().map(Result::unwrap);
+        for file in marked.filter(|file| file.path().is_file()) {
+            let _ = std::fs::copy(file.path(), copy.path().join(MARK).join(file.file_name()));
+        }
+        let journal = &journal_files(filled.dir.path())[0];
+        std::fs::copy(journal, copy.path().join(journal.file_name().unwrap())).unwrap();
+        truncate(&journal_files(copy.path())[0], filled.lengths[2]);
+        match JournalStore::open(copy.path(), Options::default()) {
+            Err(OpenError::Lost { known: Revision(3), .. }) => break,
+            other => assert!(Instant::now() < deadline, "{other:?}"),
+        }
     }
 }

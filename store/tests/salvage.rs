@@ -177,14 +177,14 @@ fn a_damaged_checkpoint_costs_the_damaged_values_only() {
 }
 
 #[test]
-fn an_index_that_knows_more_is_moved_aside() {
+fn a_mark_beyond_the_journal_is_moved_aside() {
     let dir = filled(&simple_steps(3), None);
     std::fs::remove_file(&journal_files(dir.path())[0]).unwrap();
     let salvage = Salvage::find(dir.path()).unwrap();
     assert!(salvage.is_needed() && salvage.pieces.is_empty(), "{salvage:?}");
     assert_eq!((salvage.kept, salvage.known), (Revision(0), Some(Revision(3))));
     let moved = salvage.carry_out().unwrap();
-    assert_eq!(moved, [(dir.path().join("index"), dir.path().join("index.damaged-1"))]);
+    assert_eq!(moved, [(dir.path().join("acknowledged"), dir.path().join("acknowledged.damaged-1"))]);
     assert_eq!(open(dir.path()).0.head(), Revision(0));
 }
 
@@ -198,8 +198,8 @@ fn a_journal_of_a_newer_version_is_not_called_damaged_and_not_touched() {
     let crc = crc32c::crc32c(&newer[..32]).to_le_bytes();
     newer[32..36].copy_from_slice(&crc);
     std::fs::write(&journal, &newer).unwrap();
-    let index = dir.path().join("index");
-    std::fs::remove_dir_all(&index).unwrap();
+    let mark = dir.path().join("acknowledged");
+    std::fs::remove_dir_all(&mark).unwrap();
     for error in [
         JournalStore::open(dir.path(), Options::default()).map(drop).unwrap_err(),
         Salvage::find(dir.path()).map(drop).unwrap_err(),
@@ -211,7 +211,7 @@ fn a_journal_of_a_newer_version_is_not_called_damaged_and_not_touched() {
             "{text}"
         );
     }
-    assert!(std::fs::read(&journal).unwrap() == newer && !index.exists());
+    assert!(std::fs::read(&journal).unwrap() == newer && !mark.exists());
 
     // The digit alone is a damage: the header is that of this version.
     let mut damaged = good;
@@ -224,7 +224,7 @@ fn a_journal_of_a_newer_version_is_not_called_damaged_and_not_touched() {
 #[test]
 fn a_record_of_a_newer_version_is_not_called_damaged_and_not_cut_off() {
     let dir = filled(&simple_steps(3), None);
-    std::fs::remove_dir_all(dir.path().join("index")).unwrap();
+    std::fs::remove_dir_all(dir.path().join("acknowledged")).unwrap();
     let journal = journal_files(dir.path()).remove(0);
     let mut bytes = std::fs::read(&journal).unwrap();
     let (salt, offset) = (bytes[24..32].to_vec(), bytes.len());
@@ -285,18 +285,18 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 400, ..ProptestConfig::default() })]
 
-    /// A damaged store opens with everything that was acknowledged, or not at all; with an index, always so. Without one,
+    /// A damaged store opens with everything that was acknowledged, or not at all; with its mark, always so. Without one,
     /// only what no later commit proves to have been complete is cut off.
     #[test]
     fn no_damage_loses_anything_in_silence(
         steps in steps(),
         kept in prop::option::of(1_u64..4),
-        has_index: bool,
+        is_marked: bool,
         damages in prop::collection::vec((any::<prop::sample::Index>(), damage()), 1..4),
     ) {
         let dir = filled(&steps, kept);
-        if !has_index {
-            std::fs::remove_dir_all(dir.path().join("index")).unwrap();
+        if !is_marked {
+            std::fs::remove_dir_all(dir.path().join("acknowledged")).unwrap();
         }
         for (which, damage) in &damages {
             let files = journal_files(dir.path());
@@ -309,7 +309,7 @@ proptest! {
         match JournalStore::open(dir.path(), Options::default()) {
             Ok((store, _)) => {
                 let head = store.head().0 as usize;
-                prop_assert!(head == steps.len() || !has_index, "the index knows {}, not {head}", steps.len());
+                prop_assert!(head == steps.len() || !is_marked, "{} is marked, not {head}", steps.len());
                 prop_assert_eq!(&contents(&store, &store.state().1), &states[head]);
                 return Ok(());
             }

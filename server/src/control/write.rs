@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use bytes::Bytes;
 use xds_api::affected::affected_nodes;
 use xds_api::document::DocumentState;
 use xds_api::handle::{ChangedObject, Write, WriteError, WriteOptions, WriteOutcome};
@@ -230,15 +231,13 @@ impl Shared {
     ) -> Result<Revision, WriteError> {
         let failed = |error: CommitError| WriteError::Store(Arc::new(error));
         let store = &self.parts.store;
-        let mut changes = Vec::with_capacity(plan.len());
-        for (key, value) in plan {
-            changes.push(match value {
-                Some(value) => {
-                    Change::set(key.to_string(), store.put_blob(value).await.map_err(|e| failed(e.into()))?)
-                }
-                None => Change::delete(key.to_string()),
-            });
-        }
+        let values = plan.iter().filter_map(|(_, value)| value.clone()).collect();
+        let mut hashes = store.put_blobs(values).await.map_err(|error| failed(error.into()))?.into_iter();
+        let change = |(key, value): (StoreKey, Option<Bytes>)| Change {
+            key: key.to_string(),
+            value: value.and_then(|_| hashes.next()),
+        };
+        let changes = plan.into_iter().map(change).collect();
         let commit = Commit {
             actor: label.actor.to_owned(),
             at_ms: millis(SystemTime::now()),

@@ -5,6 +5,7 @@
 //! all segments with lower numbers superfluous.
 
 pub(crate) mod append;
+pub(crate) mod blobs;
 pub(crate) mod format;
 mod replay;
 pub(crate) mod segment;

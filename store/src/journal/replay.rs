@@ -1,9 +1,10 @@
 //! What the segments say, learnt by reading them in order.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
+use crate::journal::blobs::BlobPlaces;
 use crate::journal::format::{self, FrameHeader, Kind};
 use crate::journal::segment::{self, Position, ScanEnd, ScanError, Segment};
 use crate::{BlobHash, Record, Revision};
@@ -20,7 +21,7 @@ pub(crate) struct Replay {
     /// The records after the base.
     pub(crate) records: BTreeMap<Revision, RecordPlace>,
     /// The last place where each blob is.
-    pub(crate) blobs: HashMap<BlobHash, Position>,
+    pub(crate) blobs: BlobPlaces,
     /// Where the first record is or will be; `None` if no segment was read.
     pub(crate) start: Option<Position>,
     /// Blobs behind the last commit or checkpoint. If nothing names them, they are part of a torn end.
@@ -104,7 +105,7 @@ impl Replay {
             return Err("a checkpoint is out of place".to_owned());
         }
         for (key, hash) in format::decode_state(payload)? {
-            if !self.blobs.contains_key(&hash) {
+            if !self.blobs.contains(&hash) {
                 return Err(format!("the value of {key:?} is missing"));
             }
             self.state.insert(key, hash);
@@ -127,7 +128,7 @@ impl Replay {
             if self.state.get(&change.key) != previous.as_ref() {
                 return Err(format!("{:?} had another value before", change.key));
             }
-            if change.value.is_some_and(|hash| !self.blobs.contains_key(&hash)) {
+            if change.value.is_some_and(|hash| !self.blobs.contains(&hash)) {
                 return Err(format!("the value of {:?} is missing", change.key));
             }
         }

@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::{Piece, Salvage};
-use crate::{FileError, OpenError, files, index};
+use crate::{FileError, OpenError, files};
 
 impl Salvage {
     /// Makes the store usable, and returns each file that was changed with the one that has what it was before.
@@ -30,8 +30,7 @@ impl Salvage {
             cut(piece)?;
         }
         files::sync_dir(&self.dir)?;
-        if self.is_index_ahead {
-            let path = self.dir.join(index::DIRECTORY);
+        for path in self.marks_beyond {
             let aside = files::move_aside(&path)?;
             kept.push((path, aside));
         }

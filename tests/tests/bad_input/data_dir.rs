@@ -116,16 +116,16 @@ async fn a_data_directory_that_is_a_file_is_refused() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_index_of_garbage_is_rebuilt_and_nothing_is_lost() -> Result<()> {
+async fn a_mark_of_garbage_begins_anew_and_nothing_is_lost() -> Result<()> {
     let setup = Setup::new()?;
     let mut server = Server::start_with(setup.clone()).await?;
     write_some(&server).await?;
     let (before, history) = (served(&server).await?, server.get_json("/v1/history").await?);
     server.kill().await?;
-    let db = setup.data_dir().join("index/db");
+    let db = setup.data_dir().join("acknowledged/db");
     let length = fs::metadata(&db)?.len();
     OpenOptions::new().write(true).open(&db)?.write_all_at(&vec![0xa5; usize::try_from(length)?], 0)?;
-    fs::write(setup.data_dir().join("index/conf"), "garbage")?;
+    fs::write(setup.data_dir().join("acknowledged/conf"), "garbage")?;
 
     let server = Server::start_with(setup).await?;
     server.wait_ready().await?;
@@ -170,7 +170,7 @@ async fn a_flipped_bit_in_the_journal_is_never_served() -> Result<()> {
         assert!(fs::read_dir(setup.data_dir())?.count() > 1);
     }
     // Whoever has a copy loses nothing.
-    fs::remove_dir_all(setup.data_dir().join("index"))?;
+    fs::remove_dir_all(setup.data_dir().join("acknowledged"))?;
     for file in fs::read_dir(setup.data_dir())? {
         let file = file?.path();
         if file.extension().is_some_and(|extension| extension == "log") {

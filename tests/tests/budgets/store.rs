@@ -30,7 +30,7 @@ async fn a_bit_flipped_in_the_last_batch_is_refused_and_salvage_says_what_is_los
     *bad.get_mut(last).context("offset")? ^= 0x10;
     fs::write(&journal, &bad)?;
 
-    // The index knows the revision, so the server does not go on without it.
+    // The revision is marked as acknowledged, so the server does not go on without it.
     let mut refused = setup.spawn().await?;
     let status = refused.wait_exit(PATIENCE).await?;
     assert_eq!(status.code(), Some(1), "{}", refused.log());

@@ -20,6 +20,10 @@ pub(super) struct MemoryStore {
     pub(super) is_failing: AtomicBool,
     /// Refuses commits as a disk with this error does.
     pub(super) disk: Mutex<Option<io::ErrorKind>>,
+    /// Commits wait while this is taken for writing.
+    pub(super) gate: tokio::sync::RwLock<()>,
+    /// How many commits came to the gate.
+    pub(super) n_at_gate: AtomicUsize,
     /// How many commits it refused.
     pub(super) n_refused: AtomicUsize,
     blobs: Mutex<HashMap<BlobHash, Bytes>>,
@@ -35,6 +39,8 @@ impl MemoryStore {
         Arc::new(Self {
             is_failing: AtomicBool::new(false),
             disk: Mutex::default(),
+            gate: tokio::sync::RwLock::default(),
+            n_at_gate: AtomicUsize::new(0),
             n_refused: AtomicUsize::new(0),
             blobs: Mutex::default(),
             states: Mutex::new(vec![(None, BTreeMap::new())]),
@@ -47,6 +53,11 @@ impl MemoryStore {
         let blobs = self.blobs.lock().unwrap();
         let texts: Vec<_> = blobs.values().map(|blob| String::from_utf8_lossy(blob).into_owned()).collect();
         texts.join("\n")
+    }
+
+    /// Commits on top of the head, as another server does, whoever else waits.
+    pub(super) fn commit_at_once(&self, commit: Commit) {
+        self.try_commit(self.head(), commit).unwrap();
     }
 
     fn write(&self) -> Result<(), StoreError> {
@@ -90,16 +101,18 @@ impl Store for MemoryStore {
         *self.head.borrow()
     }
 
-    fn put_blob(&self, bytes: Bytes) -> BoxFuture<'_, Result<BlobHash, StoreError>> {
-        let hash = BlobHash::of(&bytes);
-        self.blobs.lock().unwrap().insert(hash, bytes);
-        Box::pin(async move { Ok(hash) })
+    fn put_blobs(&self, contents: Vec<Bytes>) -> BoxFuture<'_, Result<Vec<BlobHash>, StoreError>> {
+        let hashes: Vec<BlobHash> = contents.iter().map(|content| BlobHash::of(content)).collect();
+        self.blobs.lock().unwrap().extend(hashes.iter().copied().zip(contents));
+        Box::pin(async move { Ok(hashes) })
     }
 
     fn commit(&self, expected: Revision, commit: Commit) -> BoxFuture<'_, Result<Revision, CommitError>> {
         Box::pin(async move {
             // Lets others in, as a disk does.
             tokio::task::yield_now().await;
+            self.n_at_gate.fetch_add(1, Ordering::SeqCst);
+            let _may_commit = self.gate.read().await;
             self.try_commit(expected, commit)
         })
     }

@@ -1,0 +1,52 @@
+//! The places of blobs.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::BlobHash;
+use crate::journal::segment::Position;
+
+/// The last place where each blob is.
+///
+/// By segment, so that an entry does not repeat the segment's number, and a compaction drops what it replaces at once.
+/// A journal has few segments: one more for each compaction that failed since the last one.
+#[derive(Debug, Default)]
+pub(crate) struct BlobPlaces {
+    offsets: BTreeMap<u64, HashMap<BlobHash, u64>>,
+}
+
+impl BlobPlaces {
+    /// Takes in places that come after those that are known.
+    pub(crate) fn extend(&mut self, places: impl IntoIterator<Item = (BlobHash, Position)>) {
+        for (hash, Position { segment, offset }) in places {
+            self.offsets.entry(segment).or_default().insert(hash, offset);
+        }
+    }
+
+    /// Where the blob is, if it is anywhere.
+    pub(crate) fn position(&self, hash: &BlobHash) -> Option<Position> {
+        let mut newest_first = self.offsets.iter().rev();
+        newest_first.find_map(|(&segment, offsets)| {
+            let offset = *offsets.get(hash)?;
+            Some(Position { segment, offset })
+        })
+    }
+
+    /// Whether the blob is anywhere.
+    pub(crate) fn contains(&self, hash: &BlobHash) -> bool {
+        self.offsets.values().any(|offsets| offsets.contains_key(hash))
+    }
+
+    /// Takes `kept`, which has nothing from segment `number + 1` on, in place of what is in the segments before `number`.
+    pub(crate) fn replace_before(&mut self, number: u64, kept: Self) {
+        let newer = self.offsets.split_off(&number);
+        self.offsets = kept.offsets;
+        self.offsets.extend(newer);
+    }
+
+    /// Every blob, for comparisons.
+    #[cfg(test)]
+    pub(crate) fn everything(&self) -> BTreeMap<BlobHash, Position> {
+        let hashes = self.offsets.values().flat_map(HashMap::keys);
+        hashes.filter_map(|hash| Some((*hash, self.position(hash)?))).collect()
+    }
+}
