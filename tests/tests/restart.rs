@@ -13,12 +13,13 @@ use prost::Message as _;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tonic::Code;
 use xds_tests::config::{
     CLUSTER, ConfigDir, ENDPOINTS, LISTENER, ROUTE, cluster, endpoints, listener, route_config, to, yaml,
 };
 use xds_tests::process::Signal;
+use xds_tests::random::Random;
 use xds_tests::raw::{self, DeltaStream, SotwStream, path};
 use xds_tests::seen::{delta_names, names, plain_cluster, resources, served, timeout_of};
 use xds_tests::server::{Server, Setup, xds_server};
@@ -51,6 +52,45 @@ async fn pitfall_45_after_kill_9_equal_files_have_equal_versions_and_other_files
     assert_ne!(response.version_info, old);
     Ok(())
 }
+
+/// A load of more than 1,000 values is served before it is recorded.
+#[tokio::test]
+async fn a_server_that_is_killed_while_it_records_its_first_load_goes_on_as_if_it_had_not_begun() -> Result<()>
+{
+    let dir = ConfigDir::new()?;
+    let setup = Setup::new()?.watch(dir.path());
+    let mut random = Random::from_env()?;
+    for life in 1..=LIVES {
+        let clusters: Vec<Value> = (0..1_010).map(|n| plain_cluster(&format!("c{n}"), life)).collect();
+        dir.write_resources("clusters.yaml", &clusters)?;
+        let mut process = setup.spawn().await?;
+        let is_served = |line: &str| line.contains("not recorded yet").then_some(());
+        process.wait_line("a load that is served", PATIENCE, is_served).await?;
+        sleep(Duration::from_micros(random.within(0..20_000))).await;
+        process.signal(Signal::KILL)?;
+        process.wait_exit(PATIENCE).await?;
+    }
+    let mut server = Server::start_with(setup).await?;
+    server.wait_ready().await?;
+    server.put("/v1/groups/default/resources/clusters/api", &plain_cluster("api", 1)).await?;
+    let history = server.get_json("/v1/history").await?;
+    let entries = history["revisions"].as_array().context("revisions")?;
+    let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
+    let sources: Vec<String> = entries.iter().map(|entry| text(entry, "source")).collect();
+    println!("{} of {LIVES} first loads were recorded", sources.len() - 1);
+    // The newest load is recorded before the write, in its life or in the last one, and none twice.
+    assert_eq!(sources[..2], ["api", "file"], "{sources:?}");
+    assert!(sources.len() <= 1 + usize::try_from(LIVES)?, "{sources:?}");
+    let before = (served(&server).await?, history);
+    assert_eq!(before.0.len(), 1_011);
+    server.restart().await?;
+    server.wait_ready().await?;
+    assert_eq!((served(&server).await?, server.get_json("/v1/history").await?), before);
+    Ok(())
+}
+
+/// How often that server is killed.
+const LIVES: u64 = 8;
 
 #[tokio::test]
 async fn pitfall_46_two_servers_with_the_same_files_in_another_order_have_equal_versions() -> Result<()> {

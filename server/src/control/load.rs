@@ -194,7 +194,10 @@ impl Shared {
     /// Commits and publishes a step; false if another server was faster and it has to be built anew.
     ///
     /// `show` makes the status of the load visible: once it is published, and before that is told.
-    async fn try_load(self: &Arc<Self>, world: &World, step: Step, show: impl FnOnce()) -> bool {
+    async fn try_load(self: &Arc<Self>, world: &World, step: Step, show: impl Fn()) -> bool {
+        if !self.state().is_loaded && is_served_first(&step.plan) {
+            self.serve_first(&step, &show).await;
+        }
         let Step { base, documents, patch, document_patch, equal, dropped, groups, plan, summary, .. } = step;
         let Step { wave, ended, .. } = step;
         let has_revision = !plan.is_empty();
@@ -261,6 +264,30 @@ impl Shared {
             self.tell_dropped(&dropped);
         }
         true
+    }
+
+    /// Publishes a first load whose recording takes long before it is recorded, as one that is due to be.
+    ///
+    /// Nobody can tell from it that it is not recorded: it changes nothing but what the store remembers of the files, and writes
+    /// and what others commit wait for the change that is under way. After a kill before it is recorded, the next start
+    /// finds the same difference to what is stored.
+    async fn serve_first(self: &Arc<Self>, step: &Step, show: impl FnOnce()) {
+        let revision = {
+            let mut state = self.state();
+            state.base = Arc::clone(&step.base);
+            state.is_recorded = false;
+            state.is_record_due = true;
+            state.observed = Arc::default();
+            state.is_loaded = true;
+            state.revision
+        };
+        self.apply(revision, Patch::new(), step.documents.clone(), step.groups.clone());
+        self.prepare().await;
+        let summary = format!("{}; not recorded yet", step.summary);
+        self.publish_and(revision, step.groups.clone(), "file", &summary, show);
+        self.solved(NOTHING_SERVED);
+        // A wave deployment that a restart found goes on.
+        self.wave_told.notify_one();
     }
 
     /// The documents of a load that could not be recorded: what the API says stays as it is.
@@ -516,6 +543,14 @@ async fn at_their_fields(doubts: Vec<Diagnostic>, texts: &Texts) -> Vec<Diagnost
     finding.await.unwrap_or(doubts)
 }
 
+/// Whether a first load is served before it is recorded: if that takes long, and says only what the files say. What takes an
+/// override back, begins a wave deployment or ends one must be recorded first.
+fn is_served_first(plan: &Plan) -> bool {
+    let is_of_files =
+        |key: &StoreKey| is_content(key) || matches!(key, StoreKey::FilesHash | StoreKey::DocumentStatus(_));
+    plan.len() > MAX_RECORDED_FIRST && plan.iter().all(|(key, _)| is_of_files(key))
+}
+
 /// Whether what could not be stored may be stored later, without a restart and as it is.
 fn may_pass(error: &WriteError) -> bool {
     let WriteError::Store(error) = error else { return false };
@@ -536,3 +571,6 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+/// Values of a first load that are recorded before it is served: some ten milliseconds at most.
+const MAX_RECORDED_FIRST: usize = 1_000;

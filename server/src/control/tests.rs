@@ -14,6 +14,7 @@ mod places;
 mod rest;
 mod rest_documents;
 mod rollouts;
+mod served_first;
 mod store;
 mod waves;
 mod weights;
