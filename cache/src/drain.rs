@@ -178,7 +178,7 @@ impl Drain {
             if is_full || own.contains_key(resource.key()) || known.is_some_and(|known| known >= until) {
                 continue;
             }
-            pending.extend(resource.references().iter().filter_map(|to| view.undrained(&to.to)).cloned());
+            pending.extend(resource.references().targets().filter_map(|to| view.undrained(to)).cloned());
             let kept = Kept { resource: Arc::clone(&resource), until };
             self.resources.insert(resource.key().clone(), kept);
         }

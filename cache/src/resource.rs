@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::references::References;
 use crate::resource_type::ResourceType;
 use crate::version::{Version, VersionHasher};
 use crate::{cluster, host, xdstp};
@@ -35,15 +36,6 @@ impl fmt::Display for ResourceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} \"{}\"", self.resource_type, self.name)
     }
-}
-
-/// One resource that another one names, such as the cluster of a route.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Reference {
-    /// What is named.
-    pub to: ResourceKey,
-    /// Where it is named, as a field path: `virtual_hosts[0].routes[1].route.cluster`.
-    pub path: Arc<str>,
 }
 
 /// Where a resource came from. No part of its content: equal resources of different origin have equal versions.
@@ -84,7 +76,7 @@ pub struct ResourceDraft {
     /// `ROUTE/DOMAIN` here for each of its domains, in lower case (row A118).
     pub aliases: Box<[Name]>,
     /// What the resource names.
-    pub references: Box<[Reference]>,
+    pub references: References,
     /// Where it came from.
     pub origin: Origin,
     /// Whether a wildcard subscription covers it (row A57).
@@ -150,7 +142,7 @@ impl Resource {
             value: value.into(),
             ttl: None,
             aliases: Box::default(),
-            references: Box::default(),
+            references: References::default(),
             origin: Origin::Api,
             in_wildcard: true,
             host_pattern: false,
@@ -207,7 +199,7 @@ impl Resource {
 
     /// What the resource names.
     #[must_use]
-    pub fn references(&self) -> &[Reference] {
+    pub fn references(&self) -> &References {
         &self.draft.references
     }
 
@@ -234,16 +226,6 @@ impl Resource {
     #[must_use]
     pub fn settles_alone(&self) -> bool {
         self.draft.key.resource_type == ResourceType::Cluster && cluster::settles_alone(&self.draft.value)
-    }
-
-    /// The names of one type that the resource refers to, in the order in which it names them.
-    pub fn references_to<'a>(&'a self, resource_type: &'a ResourceType) -> impl Iterator<Item = &'a Name> {
-        self.draft
-            .references
-            .iter()
-            .map(|r| &r.to)
-            .filter(move |to| to.resource_type == *resource_type)
-            .map(|to| &to.name)
     }
 }
 

@@ -352,11 +352,8 @@ const MAX_COMPARED: usize = 8;
 fn index_of_referrers(resources: &[Arc<Resource>]) -> HashMap<ResourceKey, Box<[usize]>> {
     let mut index: HashMap<ResourceKey, Vec<usize>> = HashMap::new();
     for (position, resource) in resources.iter().enumerate() {
-        for reference in resource.references() {
-            let positions = index.entry(reference.to.clone()).or_default();
-            if positions.last() != Some(&position) {
-                positions.push(position);
-            }
+        for to in resource.references().targets() {
+            index.entry(to.clone()).or_default().push(position);
         }
     }
     index.into_iter().map(|(to, positions)| (to, positions.into())).collect()

@@ -109,7 +109,7 @@ fn key(resource_type: ResourceType, name: &str) -> ResourceKey {
 fn cluster(name: &str) -> Arc<Resource> {
     let draft = Resource::plain(ResourceType::Cluster, name, name.to_owned()).to_draft();
     let to = key(ResourceType::ClusterLoadAssignment, name);
-    let references = [Reference { to, path: "eds".into() }].into();
+    let references = [Reference { to, path: "eds".into() }].into_iter().collect();
     Arc::new(Resource::new(ResourceDraft { references, ..draft }))
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use xds_cache::{Name, Origin, Resource, ResourceDraft, ResourceKey, ResourceType};
+use xds_cache::{Name, Origin, References, Resource, ResourceDraft, ResourceKey, ResourceType};
 
 use crate::Codec;
 use crate::convert::known::{opaque_value, parse_duration};
@@ -171,7 +171,7 @@ impl Codec {
         };
         let Some(descriptor) = self.inner.message_of_url(key.resource_type.type_url()) else {
             let value = opaque_value(tree.entries()).unwrap_or_default().into();
-            let draft = draft(key.clone(), value, Box::default(), wrapper, origin);
+            let draft = draft(key.clone(), value, References::default(), wrapper, origin);
             return Read::Keyed { key, outcome: Ok((Box::new(Resource::new(draft)), Vec::new())), n_more: 0 };
         };
         let mut converter = Converter::new(&self.inner, UnknownFields::Refuse);
@@ -273,12 +273,12 @@ impl Codec {
             );
             Box::new(Finding::error("too-many-references", &Path::Root, text))
         })?;
-        Ok(Resource::new(draft(key, message.bytes().clone(), references.into(), wrapper, origin)))
+        Ok(Resource::new(draft(key, message.bytes().clone(), references, wrapper, origin)))
     }
 
     /// A resource with another message in it; its surroundings and its origin stay. `None` if it refers to too many others.
     pub(crate) fn remade(&self, resource: &Resource, message: &Message) -> Option<Resource> {
-        let references = references::find(&self.inner, resource.key(), message).ok()?.into();
+        let references = references::find(&self.inner, resource.key(), message).ok()?;
         let value = message.bytes().clone();
         Some(Resource::new(ResourceDraft { value, references, ..resource.to_draft() }))
     }
@@ -287,7 +287,7 @@ impl Codec {
 fn draft(
     key: ResourceKey,
     value: Bytes,
-    references: Box<[xds_cache::Reference]>,
+    references: References,
     wrapper: Wrapper,
     origin: Origin,
 ) -> ResourceDraft {

@@ -22,7 +22,7 @@ fn references(resource_type: &ResourceType, fields: &Value) -> Vec<String> {
     let resource = resource(resource_type, fields);
     resource
         .references()
-        .iter()
+        .into_iter()
         .map(|reference| {
             format!("{} {} by {}", reference.to.resource_type, reference.to.name, reference.path)
         })
@@ -149,10 +149,10 @@ fn routes_name_clusters_and_virtual_hosts() {
         {"match": {"prefix": "/d"}, "redirect": {"path_redirect": "/"}},
     ]}]});
     let expected = [
-        "VirtualHost r/* by vhds",
         "Cluster a by virtual_hosts[0].routes[0].route.cluster",
-        "Cluster m by virtual_hosts[0].routes[0].route.request_mirror_policies[0].cluster",
         "Cluster b by virtual_hosts[0].routes[2].route.weighted_clusters.clusters[0].name",
+        "Cluster m by virtual_hosts[0].routes[0].route.request_mirror_policies[0].cluster",
+        "VirtualHost r/* by vhds",
     ];
     assert_eq!(references(&ResourceType::RouteConfiguration, &routes), expected);
     let scope =
@@ -178,8 +178,8 @@ fn clusters_name_load_assignments_clusters_and_secrets() {
                 &json!({"eds_config": {"api_config_source": {"api_type": "GRPC", "grpc_services": [grpc("xds")]}}}),
             ),
             vec![
-                "ClusterLoadAssignment c by name",
                 "Cluster xds by eds_cluster_config.eds_config.api_config_source.grpc_services[0].envoy_grpc.cluster_name",
+                "ClusterLoadAssignment c by name",
             ],
         ),
         (json!({"name": "c", "type": "STATIC", "eds_cluster_config": {"eds_config": ads()}}), vec![]),

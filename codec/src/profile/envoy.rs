@@ -33,8 +33,7 @@ pub(super) fn reach(inner: &Inner, resources: &Resources<'_>) -> HashSet<Resourc
     let mut reached = HashSet::new();
     while let Some(resource) = left.pop() {
         if reached.insert(resource.key().clone()) {
-            let named = resource.references().iter();
-            left.extend(named.filter_map(|reference| resources.find(&reference.to)));
+            left.extend(resource.references().targets().filter_map(|to| resources.find(to)));
         }
     }
     reached

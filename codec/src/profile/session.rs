@@ -48,7 +48,7 @@ pub(super) fn lint(inner: &Inner, resources: &Resources<'_>, profile: Profile) -
         let Some(message) = decode(inner, resource) else { continue };
         if child(&message, "cluster_type").is_some() {
             // The endpoints are those of the members.
-            left.extend(resource.references_to(&ResourceType::Cluster).cloned());
+            left.extend(resource.references().of_type(&ResourceType::Cluster).cloned());
             continue;
         }
         if enum_at(&message, "type") == EDS && !keeps_draining(&message) {

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use xds_cache::{Name, Origin, Reference, Resource, ResourceKey, ResourceType};
+use xds_cache::{Name, Origin, Reference, References, Resource, ResourceKey, ResourceType};
 
 use crate::inner::Inner;
 use crate::message::{Message, child, enum_number, text, texts};
@@ -60,7 +60,7 @@ pub fn dangling<'a>(resources: impl Iterator<Item = &'a Resource>) -> Vec<Dangli
 /// # Errors
 ///
 /// If these are more than [`MAX_REFERENCES`] besides one for every 16 bytes of the message: how many they may be.
-pub(crate) fn find(inner: &Inner, key: &ResourceKey, message: &Message) -> Result<Vec<Reference>, usize> {
+pub(crate) fn find(inner: &Inner, key: &ResourceKey, message: &Message) -> Result<References, usize> {
     let most = MAX_REFERENCES + message.bytes().len() / 16;
     let mut found = Found { list: Vec::new(), most };
     walk(inner, message, &mut |path, message| of_message(message, path, &mut found));
@@ -69,7 +69,7 @@ pub(crate) fn find(inner: &Inner, key: &ResourceKey, message: &Message) -> Resul
         return Err(most);
     }
     list.retain(|reference| reference.to != *key);
-    Ok(list)
+    Ok(list.into_iter().collect())
 }
 
 /// References as they are found.

@@ -255,8 +255,10 @@ impl Client {
         let names: Vec<Name>;
         if *sent_type == ResourceType::Cluster && profile == Profile::Envoy {
             referent = ResourceType::ClusterLoadAssignment;
-            names =
-                update.changed.iter().flat_map(|cluster| cluster.references_to(&referent).cloned()).collect();
+            let of_cluster = |cluster: &'_ Arc<Resource>| -> Vec<Name> {
+                cluster.references().of_type(&referent).cloned().collect()
+            };
+            names = update.changed.iter().flat_map(of_cluster).collect();
         } else if *sent_type == ResourceType::RouteConfiguration {
             referent = ResourceType::VirtualHost;
             let states: Vec<&TypeState> =
@@ -285,7 +287,8 @@ impl Client {
     /// the first request: without this it would wait for the end of its `initial_fetch_timeout`.
     fn announce_hosts(&mut self, routes: &[Arc<Resource>]) {
         let hosts = ResourceType::VirtualHost;
-        let awaited: Vec<&Name> = routes.iter().flat_map(|route| route.references_to(&hosts)).collect();
+        let awaited: Vec<&Name> =
+            routes.iter().flat_map(|route| route.references().of_type(&hosts)).collect();
         for (stream, state) in &mut self.streams {
             let Some(state) = state.find_mut(&hosts).filter(|state| !state.subscription.is_wildcard()) else {
                 continue;

@@ -16,7 +16,8 @@ use std::time::Instant;
 
 use xds_cache::status::{EventKind, StreamId};
 use xds_cache::{
-    Deviation, Deviations, HeldBack, Name, Resource, ResourceKey, ResourceType, TypeTable, View, WaitsFor,
+    Deviation, Deviations, HeldBack, Name, References, Resource, ResourceKey, ResourceType, TypeTable, View,
+    WaitsFor,
 };
 
 use crate::limits::Limits;
@@ -268,11 +269,10 @@ impl Plan<'_> {
     fn hold_if_unready(&mut self, stream: &Stream, state: &TypeState, resource: &Arc<Resource>) {
         let subscription = &state.subscription;
         let sent = subscription.sent(resource.name());
-        let is_known =
-            |to: &ResourceKey| sent.is_some_and(|sent| sent.references().iter().any(|r| r.to == *to));
+        let none = References::default();
+        let known = sent.map_or(&none, |sent| sent.references());
         let mut reason = None;
-        for reference in resource.references().iter().filter(|reference| !is_known(&reference.to)) {
-            let to = &reference.to;
+        for to in resource.references().missing_in(known) {
             // Of clusters that refer to each other the new ones come together.
             let is_mutual = sent.is_none() && to.resource_type == state.resource_type;
             if is_mutual {

@@ -151,9 +151,8 @@ impl Follower {
     fn ask(&mut self) -> bool {
         let mut wanted: BTreeMap<ResourceType, BTreeSet<Arc<str>>> = BTreeMap::new();
         wanted.insert(ResourceType::Listener, self.dialled.clone());
-        let references = self.held.values().flat_map(|resource| resource.references());
-        for to in references.map(|reference| &reference.to).filter(|to| self.asks_by_name(&to.resource_type))
-        {
+        let references = self.held.values().flat_map(|resource| resource.references().targets());
+        for to in references.filter(|to| self.asks_by_name(&to.resource_type)) {
             wanted.entry(to.resource_type.clone()).or_default().insert(Arc::clone(&to.name));
         }
         let mut has_asked = false;

@@ -71,7 +71,7 @@ fn write_of(resource: &Resource, path: Option<&str>) -> Bytes {
         aliases: resource.aliases().iter().map(ToString::to_string).collect(),
         references: resource
             .references()
-            .iter()
+            .into_iter()
             .map(|Reference { to, path }| {
                 (to.resource_type.type_url().to_owned(), to.name.to_string(), path.to_string())
             })

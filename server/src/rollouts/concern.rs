@@ -48,11 +48,8 @@ impl Concern {
         for (name, group) in &groups {
             for profile in Profile::ALL {
                 let refers = |resource: &Resource, to: &Option<Names>| {
-                    let mut clusters = resource.references().iter().map(|one| &one.to);
-                    clusters.any(|to_key| {
-                        to_key.resource_type == ResourceType::Cluster
-                            && to.as_ref().is_some_and(|names| names.matches(&to_key.name))
-                    })
+                    let mut clusters = resource.references().of_type(&ResourceType::Cluster);
+                    clusters.any(|name| to.as_ref().is_some_and(|names| names.matches(name)))
                 };
                 let refer_to = |wanted: &[Option<Names>]| -> Vec<Arc<Resource>> {
                     let all = routes(group, profile);
@@ -177,9 +174,7 @@ impl ClustersBehind {
                     if key.resource_type != ResourceType::Cluster {
                         continue;
                     }
-                    let behind = cluster.references().iter().map(|one| &one.to);
-                    let behind = behind.filter(|to| to.resource_type == ResourceType::Cluster);
-                    let behind = behind.map(|to| Arc::clone(&to.name));
+                    let behind = cluster.references().of_type(&ResourceType::Cluster).cloned();
                     by_name.entry(Arc::clone(&key.name)).or_default().extend(behind);
                 }
             }

@@ -67,7 +67,7 @@ impl<'a> Readiness<'a> {
         if !is_used_at_once {
             return vec![];
         }
-        let references = served.references().iter().map(|reference| &reference.to);
+        let references = served.references().targets();
         references.filter(|to| self.is_taken_unasked(served.resource_type(), to)).cloned().collect()
     }
 
@@ -126,7 +126,7 @@ impl<'a> Readiness<'a> {
         }
         let found = found?;
         let is_older = served.is_some_and(|served| served.version() != found.version());
-        found.references().iter().map(|reference| &reference.to).find_map(|needed| {
+        found.references().targets().find_map(|needed| {
             let row = table::row_of(&to.resource_type, &needed.resource_type)?;
             // What an older version refers to may have gone with it before the client got it; then only the newer one helps.
             let is_gone = self.view.table(&needed.resource_type).find(&needed.name).is_none();
@@ -182,7 +182,7 @@ impl<'a> Readiness<'a> {
     /// Whether the view's version of a resource refers to something too.
     pub(super) fn goes_on(&self, user: &ResourceKey, to: &ResourceKey) -> bool {
         let now = self.view.table(&user.resource_type).find(&user.name);
-        now.is_some_and(|now| now.references().iter().any(|reference| reference.to == *to))
+        now.is_some_and(|now| now.references().has(to))
     }
 
     /// Whether the client may be using this very version of a resource: it took it up or may have, and it asks for it, or still
@@ -220,7 +220,7 @@ impl<'a> Readiness<'a> {
     pub(super) fn obstacle_for(&self, resource: &Resource) -> Option<WaitsFor> {
         let is_of_order =
             |to: &&ResourceKey| table::row_of(resource.resource_type(), &to.resource_type).is_some();
-        let mut references = resource.references().iter().map(|reference| &reference.to).filter(is_of_order);
+        let mut references = resource.references().targets().filter(is_of_order);
         references.find_map(|to| self.obstacle(to, true))
     }
 
@@ -260,12 +260,10 @@ impl<'a> Readiness<'a> {
         let endpoints = ResourceType::ClusterLoadAssignment;
         let is_asked_for =
             |name: &Name| self.states(&endpoints).any(|state| state.subscription.names().contains(name));
-        let needs = |to: &ResourceKey| resource.references().iter().any(|reference| reference.to == *to);
-        resource.references_to(&endpoints).any(is_asked_for)
-            && state
-                .applied
-                .in_use(resource.name())
-                .all(|used| used.references().iter().all(|reference| needs(&reference.to)))
+        let needs_all =
+            |used: &Arc<Resource>| used.references().missing_in(resource.references()).next().is_none();
+        resource.references().of_type(&endpoints).any(is_asked_for)
+            && state.applied.in_use(resource.name()).all(needs_all)
     }
 }
 

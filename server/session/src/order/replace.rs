@@ -112,8 +112,7 @@ fn does_not_replace(
     new: &Resource,
     olds: &[&Arc<Resource>],
 ) -> bool {
-    let has = |resource: &Resource, to: &ResourceKey| resource.references().iter().any(|r| r.to == *to);
-    let drops = |old: &&Arc<Resource>| old.references().iter().any(|reference| !has(new, &reference.to));
+    let drops = |old: &&Arc<Resource>| old.references().missing_in(new.references()).next().is_some();
     if !olds.iter().any(drops) {
         return false;
     }
@@ -121,8 +120,7 @@ fn does_not_replace(
         // What the client does not ask for any more it does not replace either.
         return readiness.is_needed_unasked(new.key());
     }
-    new.references().iter().any(|reference| {
-        let to = &reference.to;
+    new.references().targets().any(|to| {
         table::row_of(&state.resource_type, &to.resource_type).is_some()
             && readiness.obstacle(to, false).is_some()
     })

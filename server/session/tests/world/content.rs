@@ -107,7 +107,7 @@ pub(crate) fn resource(kind: usize, name: &str, content: u8) -> Resource {
         value: value(kind, name, content).into(),
         ttl: None,
         aliases: aliases(kind, name, content).into_iter().map(Name::from).collect(),
-        references: references.into(),
+        references: references.into_iter().collect(),
         origin: Origin::Api,
         in_wildcard: in_wildcard(kind, name, content),
         host_pattern: is_pattern(kind, content),

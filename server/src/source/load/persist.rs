@@ -254,7 +254,7 @@ impl DocumentCopy {
 
 impl ResourceCopy {
     fn new(resource: &Resource, place: &Place, served_in: Option<String>) -> Self {
-        let references = resource.references().iter().map(|reference| {
+        let references = resource.references().into_iter().map(|reference| {
             let ResourceKey { resource_type, name } = &reference.to;
             (resource_type.type_url().to_owned(), name.to_string(), reference.path.to_string())
         });

@@ -1,0 +1,156 @@
+//! What a resource names: other resources, and where it names them.
+
+use std::fmt;
+use std::iter::Peekable;
+use std::sync::Arc;
+
+use crate::resource::{Name, ResourceKey};
+use crate::resource_type::ResourceType;
+
+/// One resource that another one names, such as the cluster of a route.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reference {
+    /// What is named.
+    pub to: ResourceKey,
+    /// Where it is named, as a field path: `virtual_hosts[0].routes[1].route.cluster`.
+    pub path: Arc<str>,
+}
+
+/// Everything that a resource names, sorted by target, then by path. Versions of a resource may share it.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct References(Arc<[Reference]>);
+
+impl References {
+    /// All of them.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Reference] {
+        &self.0
+    }
+
+    /// What is named, sorted and unique.
+    pub fn targets(&self) -> impl Iterator<Item = &ResourceKey> {
+        targets(&self.0)
+    }
+
+    /// Whether something is named. Costs the logarithm of their number.
+    #[must_use]
+    pub fn has(&self, to: &ResourceKey) -> bool {
+        self.0.binary_search_by(|reference| reference.to.cmp(to)).is_ok()
+    }
+
+    /// The names of one type that are named, sorted and unique. Costs as much as it finds, and the logarithm of the rest.
+    pub fn of_type(&self, resource_type: &ResourceType) -> impl Iterator<Item = &Name> {
+        let start = self.0.partition_point(|reference| reference.to.resource_type < *resource_type);
+        let from = self.0.get(start..).unwrap_or_default();
+        let end = from.partition_point(|reference| reference.to.resource_type == *resource_type);
+        targets(from.get(..end).unwrap_or_default()).map(|to| &to.name)
+    }
+
+    /// What is named here and not in `other`, sorted and unique. One walk over both, and none if they are shared.
+    pub fn missing_in<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a ResourceKey> {
+        let is_shared = Arc::ptr_eq(&self.0, &other.0);
+        let here = if is_shared { Default::default() } else { &*self.0 };
+        Missing { here: targets(here), there: targets(&other.0).peekable() }
+    }
+}
+
+impl fmt::Debug for References {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromIterator<Reference> for References {
+    fn from_iter<I: IntoIterator<Item = Reference>>(references: I) -> Self {
+        let mut references: Vec<Reference> = references.into_iter().collect();
+        references.sort();
+        references.dedup();
+        Self(references.into())
+    }
+}
+
+impl<'a> IntoIterator for &'a References {
+    type Item = &'a Reference;
+    type IntoIter = std::slice::Iter<'a, Reference>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+fn targets(references: &[Reference]) -> impl Iterator<Item = &ResourceKey> {
+    references.chunk_by(|a, b| a.to == b.to).filter_map(|same| same.first()).map(|first| &first.to)
+}
+
+/// What one sorted iterator gives and another one does not.
+struct Missing<A, B: Iterator> {
+    here: A,
+    there: Peekable<B>,
+}
+
+impl<'a, A, B> Iterator for Missing<A, B>
+where
+    A: Iterator<Item = &'a ResourceKey>,
+    B: Iterator<Item = &'a ResourceKey>,
+{
+    type Item = &'a ResourceKey;
+
+    fn next(&mut self) -> Option<&'a ResourceKey> {
+        let there = &mut self.there;
+        self.here.find(|here| {
+            while there.next_if(|there| there < here).is_some() {}
+            there.peek() != Some(here)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn references(names: &[(ResourceType, &str, &str)]) -> References {
+        let key =
+            |of: &ResourceType, name: &str| ResourceKey { resource_type: of.clone(), name: name.into() };
+        names.iter().map(|(of, name, path)| Reference { to: key(of, name), path: (*path).into() }).collect()
+    }
+
+    fn names<'a>(targets: impl Iterator<Item = &'a ResourceKey>) -> Vec<&'a str> {
+        targets.map(|to| &*to.name).collect()
+    }
+
+    #[test]
+    fn targets_are_sorted_and_unique_whatever_their_order() {
+        let (cluster, secret) = (ResourceType::Cluster, ResourceType::Secret);
+        let some = references(&[
+            (cluster.clone(), "b", "y"),
+            (cluster.clone(), "a", "z"),
+            (secret.clone(), "c", "w"),
+            (cluster.clone(), "b", "x"),
+            (cluster.clone(), "b", "x"),
+        ]);
+        assert_eq!(names(some.targets()), ["c", "a", "b"]);
+        assert_eq!(some.as_slice().len(), 4);
+        assert_eq!(some.of_type(&cluster).map(|name| &**name).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(some.of_type(&secret).count(), 1);
+        assert_eq!(some.of_type(&ResourceType::Listener).count(), 0);
+        assert!(some.has(&ResourceKey { resource_type: cluster, name: "a".into() }));
+        assert!(!some.has(&ResourceKey { resource_type: secret, name: "a".into() }));
+    }
+
+    #[test]
+    fn what_is_missing_is_what_the_other_has_not() {
+        let all = ["a", "b", "c", "d", "e"];
+        let of = |bits: usize| -> References {
+            let chosen = all.iter().enumerate().filter(|(at, _)| bits >> at & 1 == 1);
+            let named: Vec<_> = chosen.map(|(_, name)| (ResourceType::Cluster, *name, "x")).collect();
+            references(&named)
+        };
+        for (here, there) in (0..32).flat_map(|here| (0..32).map(move |there| (here, there))) {
+            let (here, there) = (of(here), of(there));
+            let expected: Vec<&str> = names(here.targets().filter(|to| !there.has(to)));
+            assert_eq!(names(here.missing_in(&there)), expected, "{here:?} {there:?}");
+        }
+        let shared = of(31);
+        assert_eq!(shared.missing_in(&shared.clone()).count(), 0);
+    }
+}
