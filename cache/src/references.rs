@@ -17,7 +17,7 @@ pub struct Reference {
 }
 
 /// Everything that a resource names, sorted by target, then by path. Versions of a resource may share it.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, Eq)]
 pub struct References(Arc<[Reference]>);
 
 impl References {
@@ -25,6 +25,12 @@ impl References {
     #[must_use]
     pub fn as_slice(&self) -> &[Reference] {
         &self.0
+    }
+
+    /// Whether this is the very same value, not only an equal one.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// What is named, sorted and unique.
@@ -48,9 +54,14 @@ impl References {
 
     /// What is named here and not in `other`, sorted and unique. One walk over both, and none if they are shared.
     pub fn missing_in<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a ResourceKey> {
-        let is_shared = Arc::ptr_eq(&self.0, &other.0);
-        let here = if is_shared { Default::default() } else { &*self.0 };
+        let here = if self.is(other) { Default::default() } else { &*self.0 };
         Missing { here: targets(here), there: targets(&other.0).peekable() }
+    }
+}
+
+impl PartialEq for References {
+    fn eq(&self, other: &Self) -> bool {
+        self.is(other) || self.0 == other.0
     }
 }
 

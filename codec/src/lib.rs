@@ -8,6 +8,7 @@
 //! The crate does no I/O. Nothing that comes from outside makes it panic, and no text that it writes shows a secret,
 //! except where a name says so.
 
+mod assembled;
 mod checks;
 mod codec;
 mod convert;
@@ -37,6 +38,7 @@ mod walk;
 pub mod weights;
 mod wire;
 
+pub use assembled::VirtualHost;
 pub use codec::{Codec, CodecError, MessageError, PgvLevel};
 pub use convert::UnknownFields;
 pub use descriptors::ENVOY_TYPES_VERSION;

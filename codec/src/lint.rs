@@ -99,7 +99,8 @@ struct Spot {
     at: u32,
 }
 
-fn hash(text: &str) -> u64 {
+/// The hash of a name or domain, by which two hosts are told to share it.
+pub(crate) fn hash(text: &str) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     text.hash(&mut hasher);
     hasher.finish()

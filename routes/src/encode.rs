@@ -6,13 +6,20 @@ use std::sync::Arc;
 
 use xds_cache::layer::Resources;
 use xds_cache::{Resource, ResourceDraft, Version};
-use xds_codec::{Codec, Diagnostic};
+use xds_codec::{Codec, Diagnostic, VirtualHost};
 
-use crate::emit::{Emitted, FoundBy, Sink};
+use crate::emit::{Emitted, FoundBy, Part, Sink};
 
-/// Resources by the fingerprint of what they were made of, so that the next translation finds them without writing them. Each has
-/// at least one; several are the same under several names.
-pub(crate) type Encoded = HashMap<Version, Arc<[Arc<Resource>]>>;
+/// What was encoded, by what it was made of, so that the next translation finds it without writing it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Encoded {
+    /// Resources by the fingerprint of what they were made of. Each has at least one; several are the same under several names.
+    resources: HashMap<Version, Arc<[Arc<Resource>]>>,
+    /// Virtual hosts by the fingerprint of what they were made of.
+    hosts: HashMap<Version, Arc<VirtualHost>>,
+    /// What a RouteConfiguration is put together of, by its version.
+    hosts_of: HashMap<Version, Arc<[Arc<VirtualHost>]>>,
+}
 
 /// Makes resources, with those of an earlier translation at hand.
 pub(crate) struct Encoder<'a> {
@@ -38,7 +45,11 @@ impl<'a> Encoder<'a> {
         previous: Option<&'a Encoded>,
         goes_on: &'a dyn Fn() -> bool,
     ) -> Self {
-        let encoded = Encoded::with_capacity(previous.map_or(0, HashMap::len));
+        let encoded = Encoded {
+            resources: HashMap::with_capacity(previous.map_or(0, |previous| previous.resources.len())),
+            hosts: HashMap::with_capacity(previous.map_or(0, |previous| previous.hosts.len())),
+            hosts_of: HashMap::new(),
+        };
         Self { codec, previous, goes_on, encoded, refused: Vec::new() }
     }
 
@@ -64,10 +75,13 @@ impl<'a> Encoder<'a> {
             return;
         }
         let fingerprint = emitted.fingerprint;
-        let known = self.encoded.get(&fingerprint);
-        let known = known.or_else(|| self.previous.and_then(|previous| previous.get(&fingerprint)));
-        let made = match known {
-            Some(known) => Arc::clone(known),
+        let known = self.encoded.resources.get(&fingerprint);
+        let known = known.or_else(|| self.previous.and_then(|previous| previous.resources.get(&fingerprint)));
+        let made = match known.map(Arc::clone) {
+            Some(known) => {
+                self.keep_hosts(emitted, &known);
+                known
+            }
             None => match self.encode(emitted, last) {
                 Ok(made) => made,
                 // Not kept under the fingerprint, or the next translation would not know that it is refused.
@@ -75,7 +89,7 @@ impl<'a> Encoder<'a> {
             },
         };
         resources.extend(made.iter().cloned());
-        self.encoded.insert(fingerprint, made);
+        self.encoded.resources.insert(fingerprint, made);
     }
 
     /// Encodes a resource under each of its names; if it is refused, what is served in its place.
@@ -85,7 +99,8 @@ impl<'a> Encoder<'a> {
         last: Option<&Resources>,
     ) -> Result<Arc<[Arc<Resource>]>, Vec<Arc<Resource>>> {
         let message = emitted.message();
-        let resource = match self.codec.resource_from_json(&message) {
+        let resource = self.codec.resource_from_json(&message);
+        let resource = match resource.and_then(|resource| self.assembled(resource, emitted, last)) {
             Ok(resource) => resource,
             Err(diagnostics) => {
                 let text = |key: &str| message.get(key).and_then(|value| value.as_str()).unwrap_or_default();
@@ -114,6 +129,53 @@ impl<'a> Encoder<'a> {
             before.filter(is_same).cloned().unwrap_or_else(|| Arc::new(resource))
         };
         Ok(iter::once(draft).chain(further).map(|draft| kept(Resource::new(draft))).collect())
+    }
+}
+
+impl Encoder<'_> {
+    /// A RouteConfiguration with its virtual hosts; any other resource as it is.
+    fn assembled(
+        &mut self,
+        frame: Resource,
+        emitted: &Emitted<'_>,
+        last: Option<&Resources>,
+    ) -> Result<Resource, Vec<Diagnostic>> {
+        if emitted.hosts.is_empty() {
+            return Ok(frame);
+        }
+        let hosts = emitted.hosts.iter().map(|host| self.host(host)).collect::<Result<Arc<[_]>, _>>()?;
+        let last = last.and_then(|last| last.get(frame.key()));
+        let like = last.and_then(|last| Some((&**last, &**self.previous?.hosts_of.get(&last.version())?)));
+        let resource = self.codec.route_configuration(&frame, &hosts, like)?;
+        self.encoded.hosts_of.insert(resource.version(), hosts);
+        Ok(resource)
+    }
+
+    fn host(&mut self, host: &Part<'_>) -> Result<Arc<VirtualHost>, Vec<Diagnostic>> {
+        let known = self.encoded.hosts.get(&host.fingerprint);
+        let known =
+            known.or_else(|| self.previous.and_then(|previous| previous.hosts.get(&host.fingerprint)));
+        let made = match known {
+            Some(known) => Arc::clone(known),
+            None => Arc::new(self.codec.virtual_host(&host.message())?),
+        };
+        self.encoded.hosts.insert(host.fingerprint, Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// A RouteConfiguration is as before: so are its virtual hosts.
+    fn keep_hosts(&mut self, emitted: &Emitted<'_>, made: &[Arc<Resource>]) {
+        let Some(previous) = self.previous.filter(|_| !emitted.hosts.is_empty()) else { return };
+        for host in &emitted.hosts {
+            if let Some(known) = previous.hosts.get(&host.fingerprint) {
+                self.encoded.hosts.insert(host.fingerprint, Arc::clone(known));
+            }
+        }
+        for resource in made {
+            if let Some(hosts) = previous.hosts_of.get(&resource.version()) {
+                self.encoded.hosts_of.insert(resource.version(), Arc::clone(hosts));
+            }
+        }
     }
 }
 
@@ -203,6 +265,49 @@ mod tests {
         let after = encoder.resources(Some(&before), |emit| emit(emitted(&["aa", "b"])));
         let is_kept = |(key, resource)| before.get(key).is_some_and(|old| Arc::ptr_eq(old, resource));
         assert_eq!(after.iter().map(is_kept).collect::<Vec<_>>(), [true, false, true]);
+    }
+
+    fn frame(name: &&'static str) -> Json {
+        json!({"@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration", "name": name})
+    }
+
+    fn host(&(name, cluster): &(&'static str, &'static str)) -> Json {
+        let route = json!({"match": {"prefix": "/"}, "route": {"cluster": cluster}});
+        json!({
+            "@type": "type.googleapis.com/envoy.config.route.v3.VirtualHost",
+            "name": name, "domains": [name], "routes": [route],
+        })
+    }
+
+    fn routes<'p>(hosts: &[(&'static str, &'static str)]) -> Emitted<'p> {
+        let parts = hosts.iter().map(|inputs| Part::new("host", *inputs, host)).collect();
+        Emitted::new("routes", "r", frame, &Origin::Api).with_hosts(parts)
+    }
+
+    #[test]
+    fn of_a_route_configuration_only_the_hosts_that_changed_are_encoded_again() {
+        let codec = Codec::new().unwrap();
+        let mut encoder = Encoder::new(&codec, None, &|| true);
+        let first = encoder.resources(None, |emit| emit(routes(&[("a", "x"), ("b", "y")])));
+        let first_encoded = encoder.finish();
+        let mut encoder = Encoder::new(&codec, Some(&first_encoded), &|| true);
+        let same = encoder.resources(Some(&first), |emit| emit(routes(&[("a", "x"), ("b", "y")])));
+        assert!(first.values().zip(same.values()).all(|(one, other)| Arc::ptr_eq(one, other)));
+        let kept = encoder.finish();
+        let mut encoder = Encoder::new(&codec, Some(&kept), &|| true);
+        let next = encoder.resources(Some(&same), |emit| emit(routes(&[("a", "z"), ("b", "y")])));
+        assert_eq!(next.values().next(), whole(&codec, &[("a", "z"), ("b", "y")]).as_ref());
+        let encoded = encoder.finish();
+        let is_kept = |(fingerprint, host): (&Version, &Arc<VirtualHost>)| {
+            first_encoded.hosts.get(fingerprint).is_some_and(|before| Arc::ptr_eq(before, host))
+        };
+        assert_eq!(encoded.hosts.iter().filter(|host| is_kept(*host)).count(), 1);
+        assert_eq!((encoded.hosts.len(), encoded.hosts_of.len()), (2, 1), "nothing is kept for ever");
+    }
+
+    fn whole(codec: &Codec, hosts: &[(&'static str, &'static str)]) -> Option<Arc<Resource>> {
+        let message = routes(hosts).messages().pop()?;
+        codec.resource_from_json(&message).ok().map(Arc::new)
     }
 
     #[test]

@@ -27,7 +27,35 @@ pub(crate) struct Emitted<'p> {
     pub(crate) fingerprint: Version,
     /// Under which names there is the same once more. Only of Listeners: nothing in them but their name depends on it.
     pub(crate) further_names: Vec<String>,
+    /// The virtual hosts of a RouteConfiguration for Envoys, which are encoded one by one.
+    pub(crate) hosts: Vec<Part<'p>>,
     write: Box<dyn Fn() -> Json + 'p>,
+}
+
+/// A part of a resource before it is written, which stays as long as what it is made of.
+pub(crate) struct Part<'p> {
+    /// Equal for parts that are equal in every respect.
+    pub(crate) fingerprint: Version,
+    write: Box<dyn Fn() -> Json + 'p>,
+}
+
+impl<'p> Part<'p> {
+    /// A part of which `write` makes the message, as in [`Emitted::found_by`].
+    pub(crate) fn new<I: Hash + 'p>(kind: &'static str, inputs: I, write: fn(&I) -> Json) -> Self {
+        let fingerprint = fingerprint(&(kind, &inputs));
+        Self { fingerprint, write: Box::new(move || write(&inputs)) }
+    }
+
+    /// The message.
+    pub(crate) fn message(&self) -> Json {
+        (self.write)()
+    }
+}
+
+fn fingerprint(inputs: &impl Hash) -> Version {
+    let mut bytes = Bytes(Vec::with_capacity(256));
+    inputs.hash(&mut bytes);
+    Version::of(&bytes.0)
 }
 
 /// Takes what is emitted, one by one: most of it is known and forgotten at once, and need not be in memory all together.
@@ -74,29 +102,46 @@ impl<'p> Emitted<'p> {
         write: fn(&I) -> Json,
         origin: &'p Origin,
     ) -> Self {
-        let mut bytes = Bytes(Vec::with_capacity(256));
-        (found_by, kind, &inputs, origin).hash(&mut bytes);
+        let fingerprint = fingerprint(&(found_by, kind, &inputs, origin));
         let write = Box::new(move || write(&inputs));
-        Self { origin, found_by, fingerprint: Version::of(&bytes.0), further_names: Vec::new(), write }
+        Self { origin, found_by, fingerprint, further_names: Vec::new(), hosts: Vec::new(), write }
     }
 
     /// The same Listener under more names, each once: written once, because most are only names of the same Service.
     pub(crate) fn also_named(mut self, names: Vec<String>) -> Self {
-        let mut bytes = Bytes(Vec::with_capacity(256));
-        (self.fingerprint, &names).hash(&mut bytes);
-        (self.fingerprint, self.further_names) = (Version::of(&bytes.0), names);
+        (self.fingerprint, self.further_names) = (fingerprint(&(self.fingerprint, &names)), names);
         self
     }
 
-    /// The message; of several that differ by name, the one of the first name.
+    /// The same RouteConfiguration with these virtual hosts.
+    pub(crate) fn with_hosts(mut self, hosts: Vec<Part<'p>>) -> Self {
+        let of_hosts: Vec<Version> = hosts.iter().map(|host| host.fingerprint).collect();
+        (self.fingerprint, self.hosts) = (fingerprint(&(self.fingerprint, of_hosts)), hosts);
+        self
+    }
+
+    /// The message without virtual hosts; of several that differ by name, the one of the first name.
     pub(crate) fn message(&self) -> Json {
         (self.write)()
+    }
+
+    /// The message with its virtual hosts.
+    #[cfg(test)]
+    pub(crate) fn whole(&self) -> Json {
+        let hosts = self.hosts.iter().map(|host| {
+            let mut host = host.message();
+            host.as_object_mut().into_iter().for_each(|host| _ = host.remove("@type"));
+            host
+        });
+        let hosts: Vec<Json> = hosts.collect();
+        let message = self.message();
+        if hosts.is_empty() { message } else { shared::with(message, "virtual_hosts", hosts) }
     }
 
     /// The messages under all names.
     #[cfg(test)]
     pub(crate) fn messages(&self) -> Vec<Json> {
-        let first = self.message();
+        let first = self.whole();
         let further =
             self.further_names.iter().map(|name| shared::with(first.clone(), "name", name.as_str()));
         std::iter::once(first.clone()).chain(further).collect()

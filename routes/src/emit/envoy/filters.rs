@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{Table, session};
+use super::{VirtualHost, session};
 use crate::emit::shared::{STATEFUL_SESSION, http_filter, quote, router, type_of, with};
 use crate::model::{Cors, HeaderEdits};
 use crate::plan::PlannedRoute;
@@ -18,13 +18,13 @@ pub(super) fn http_filters() -> Vec<Json> {
 }
 
 /// What a route says to filters, by their names.
-pub(super) fn overrides(table: &Table<'_>, route: &PlannedRoute) -> Option<Json> {
+pub(super) fn overrides(host: &VirtualHost<'_>, route: &PlannedRoute) -> Option<Json> {
     let mut overrides = Map::new();
     if let Some(cors) = &route.cors {
         overrides.insert(CORS.to_owned(), cors_policy(cors));
     }
     if let Some(session) = &route.session {
-        overrides.insert(STATEFUL_SESSION.to_owned(), session::per_route(session, table.is_tls));
+        overrides.insert(STATEFUL_SESSION.to_owned(), session::per_route(session, host.port.is_tls));
     }
     (!overrides.is_empty()).then_some(Json::Object(overrides))
 }

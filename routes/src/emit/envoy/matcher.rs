@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::Table;
+use super::VirtualHost;
 use super::draws::Draws;
 use crate::emit::shared::{Path, method_path, quote, with};
 use crate::model::{HeaderMatch, HeaderValue, Match, MatchType, PathMatch, QueryMatch};
@@ -10,7 +10,7 @@ use crate::plan::PlannedRoute;
 
 /// A `RouteMatch`; `headers` must hold besides those of the route.
 pub(super) fn route_match(
-    table: &Table<'_>,
+    host: &VirtualHost<'_>,
     route: &PlannedRoute,
     draws: &Draws,
     headers: Vec<Json>,
@@ -35,7 +35,7 @@ pub(super) fn route_match(
         fields.insert("runtime_fraction".to_owned(), json!({"default_value": fraction.message()}));
     }
     // Where both kinds share a host, a GRPCRoute must not take what is none of gRPC (§1.7).
-    if table.merges_route_kinds && route.is_grpc {
+    if host.port.merges_route_kinds && route.is_grpc {
         fields.insert("grpc".to_owned(), json!({}));
     }
     Json::Object(fields)

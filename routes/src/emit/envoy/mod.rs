@@ -25,7 +25,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use xds_cache::Origin;
 
-use super::{Emitted, Sink};
+use super::{Emitted, Part, Sink};
 use crate::model::Hostname;
 use crate::plan::{Action, Chain, Host, Plan, PlannedRoute, Port, Target, TlsTermination};
 use crate::translate::Options;
@@ -36,10 +36,13 @@ pub(crate) fn envoy<'p>(plan: &'p Plan, options: &Options, emit: &mut Sink<'_, '
     for Served { listener, tables, origin } in served(plan, options) {
         emit(Emitted::new("Envoy listener", listener, listener::listener, origin));
         for table in tables {
-            if table.routes().any(uses_unavailable) {
+            if table.hosts.iter().flat_map(|host| host.routes).any(uses_unavailable) {
                 unavailable.get_or_insert(origin);
             }
-            emit(Emitted::new("Envoy routes", table, route::configuration, origin));
+            let hosts =
+                table.hosts.into_iter().map(|host| Part::new("Envoy host", host, route::virtual_host));
+            let hosts = hosts.collect();
+            emit(Emitted::new("Envoy routes", table.name, route::configuration, origin).with_hosts(hosts));
         }
     }
     cluster::clusters(plan, emit);
@@ -71,49 +74,46 @@ struct Listener<'p> {
     chains: Vec<(String, Option<&'p TlsTermination>)>,
 }
 
-/// A RouteConfiguration, and what its routes must know of their surroundings.
-#[derive(Hash)]
+/// A RouteConfiguration.
 struct Table<'p> {
     name: String,
-    /// The port on which requests arrive.
-    port: u16,
-    /// Whether they arrive over TLS.
-    is_tls: bool,
-    /// Whether GRPCRoutes and HTTPRoutes may share a host.
-    merges_route_kinds: bool,
-    /// What is known of the backends of routes with sessions.
-    pins: session::Pins<'p>,
-    hosts: Vec<Hosts<'p>>,
+    hosts: Vec<VirtualHost<'p>>,
 }
 
-impl<'p> Table<'p> {
-    fn new(
-        name: String,
-        port: u16,
-        is_tls: bool,
-        hosts: Vec<Hosts<'p>>,
-        (plan, options): (&Plan, &Options),
-    ) -> Self {
-        let merges_route_kinds = options.merges_route_kinds;
-        let mut table = Self { name, port, is_tls, merges_route_kinds, pins: session::Pins::new(), hosts };
-        table.pins = session::pins(plan, table.routes());
-        table
-    }
-
-    fn routes(&self) -> impl Iterator<Item = &'p PlannedRoute> {
-        self.hosts.iter().flat_map(|hosts| hosts.routes)
-    }
-}
-
-/// A virtual host.
+/// A virtual host, and what its routes must know of their surroundings.
 #[derive(Hash)]
-struct Hosts<'p> {
+struct VirtualHost<'p> {
     name: String,
     /// At least one.
     domains: Vec<&'p str>,
     routes: &'p [PlannedRoute],
     /// Whether its requests belong on another connection; then it has no routes.
     is_misdirected: bool,
+    port: ListenerPort,
+    /// What is known of the backends of routes with sessions.
+    pins: session::Pins<'p>,
+}
+
+/// Where requests arrive.
+#[derive(Clone, Copy, Hash)]
+struct ListenerPort {
+    number: u16,
+    is_tls: bool,
+    /// Whether GRPCRoutes and HTTPRoutes may share a host.
+    merges_route_kinds: bool,
+}
+
+impl<'p> VirtualHost<'p> {
+    fn new(
+        name: String,
+        domains: Vec<&'p str>,
+        routes: &'p [PlannedRoute],
+        port: ListenerPort,
+        plan: &Plan,
+    ) -> Self {
+        let pins = session::pins(plan, routes);
+        Self { name, domains, routes, is_misdirected: false, port, pins }
+    }
 }
 
 /// What an Envoy listens to: gateways first, then the ports of the mesh that no gateway of the plan has.
@@ -129,14 +129,15 @@ fn served<'p>(plan: &'p Plan, options: &Options) -> Vec<Served<'p>> {
     for (port, services) in mesh {
         let Some(first) = services.first() else { continue };
         let origin = &first.origin;
-        let hosts = services.iter().map(|service| Hosts {
-            name: format!("{}/{}", service.namespace, service.name),
-            domains: service.hosts.iter().map(String::as_str).collect(),
-            routes: &service.routes,
-            is_misdirected: false,
+        let listener_port =
+            ListenerPort { number: port, is_tls: false, merges_route_kinds: options.merges_route_kinds };
+        let hosts = services.iter().map(|service| {
+            let name = format!("{}/{}", service.namespace, service.name);
+            let domains = service.hosts.iter().map(String::as_str).collect();
+            VirtualHost::new(name, domains, &service.routes, listener_port, plan)
         });
         let name = format!("mesh/{port}");
-        let tables = vec![Table::new(name.clone(), port, false, hosts.collect(), (plan, options))];
+        let tables = vec![Table { name: name.clone(), hosts: hosts.collect() }];
         let chains = vec![(name.clone(), None)];
         let listener = Listener { name, address, port, is_edge: false, chains };
         served.push(Served { listener, tables, origin });
@@ -148,14 +149,17 @@ fn served<'p>(plan: &'p Plan, options: &Options) -> Vec<Served<'p>> {
 fn gateway<'p>(port: &'p Port, plan: &Plan, options: &Options) -> Option<Served<'p>> {
     let programmed: Vec<&Chain> = port.chains.iter().filter(|chain| chain.is_programmed).collect();
     let table = |chain: &&'p Chain| {
-        let hosts = chain.hosts.iter().map(|host| Hosts {
-            name: host.host.to_string(),
-            domains: vec![host.host.as_str()],
-            routes: &host.routes,
-            is_misdirected: false,
+        let listener_port = ListenerPort {
+            number: port.port,
+            is_tls: chain.tls.is_some(),
+            merges_route_kinds: options.merges_route_kinds,
+        };
+        let hosts = chain.hosts.iter().map(|host| {
+            let domains = vec![host.host.as_str()];
+            VirtualHost::new(host.host.to_string(), domains, &host.routes, listener_port, plan)
         });
-        let hosts = hosts.chain(misdirected(port, chain)).collect();
-        Table::new(chain.name.clone(), port.port, chain.tls.is_some(), hosts, (plan, options))
+        let hosts = hosts.chain(misdirected(port, chain, listener_port)).collect();
+        Table { name: chain.name.clone(), hosts }
     };
     let tables: Vec<Table<'_>> = programmed.iter().map(table).collect();
     if tables.is_empty() {
@@ -174,7 +178,7 @@ fn gateway<'p>(port: &'p Port, plan: &Plan, options: &Options) -> Option<Served<
 
 /// The hosts of the port's other chains. A client of HTTP/2 sends requests for every host of a certificate on one connection,
 /// though the server name that opened it has chosen the chain. The Gateway API wants 421 for them, and a new connection.
-fn misdirected<'p>(port: &'p Port, chain: &'p Chain) -> Option<Hosts<'p>> {
+fn misdirected<'p>(port: &'p Port, chain: &'p Chain, listener_port: ListenerPort) -> Option<VirtualHost<'p>> {
     let others =
         port.chains.iter().filter(|other| other.name != chain.name).filter_map(|other| other.tls.as_ref());
     let names = others.map(|tls| tls.server_name.as_ref().map_or(Host::Any.as_str(), Hostname::as_str));
@@ -182,11 +186,13 @@ fn misdirected<'p>(port: &'p Port, chain: &'p Chain) -> Option<Hosts<'p>> {
         names.filter(|name| chain.hosts.iter().all(|own| own.host.as_str() != *name)).collect();
     domains.sort_unstable();
     domains.dedup();
-    (!domains.is_empty()).then(|| Hosts {
+    (!domains.is_empty()).then(|| VirtualHost {
         name: "misdirected".to_owned(),
         domains,
         routes: &[],
         is_misdirected: true,
+        port: listener_port,
+        pins: session::Pins::new(),
     })
 }
 

@@ -3,17 +3,15 @@
 use serde_json::{Value as Json, json};
 
 use super::draws::{self, Draws};
-use super::{Hosts, Table, action, filters, matcher, path, session};
+use super::{VirtualHost, action, filters, matcher, path, session};
 use crate::emit::shared::{type_of, with};
 use crate::plan::{Action, PlannedRoute, Weighted};
 
-/// A RouteConfiguration.
-pub(super) fn configuration(table: &Table<'_>) -> Json {
-    let hosts: Vec<Json> = table.hosts.iter().map(|hosts| virtual_host(table, hosts)).collect();
+/// A RouteConfiguration without its virtual hosts.
+pub(super) fn configuration(name: &String) -> Json {
     json!({
         "@type": type_of("config.route.v3.RouteConfiguration"),
-        "name": table.name,
-        "virtual_hosts": hosts,
+        "name": name,
         // Clusters may arrive later than routes; refusing the routes for it would keep the old ones (§1.11).
         "validate_clusters": false,
         // A client may write the port behind the host or not (C44).
@@ -21,74 +19,75 @@ pub(super) fn configuration(table: &Table<'_>) -> Json {
     })
 }
 
-fn virtual_host(table: &Table<'_>, hosts: &Hosts<'_>) -> Json {
+/// A virtual host.
+pub(super) fn virtual_host(host: &VirtualHost<'_>) -> Json {
     let misdirected =
-        hosts.is_misdirected.then(|| json!({"name": "misdirected", "match": {"prefix": "/", "case_sensitive": true}, "direct_response": {"status": 421}}));
-    let draws = draws::of(hosts.routes);
-    let routes = hosts.routes.iter().zip(&draws).flat_map(|(route, draws)| routes(table, route, draws));
-    let routes = routes.chain(misdirected);
-    let routes: Vec<Json> = routes.collect();
-    let host = json!({"name": hosts.name, "domains": hosts.domains});
-    if routes.is_empty() { host } else { with(host, "routes", routes) }
+        host.is_misdirected.then(|| json!({"name": "misdirected", "match": {"prefix": "/", "case_sensitive": true}, "direct_response": {"status": 421}}));
+    let draws = draws::of(host.routes);
+    let routes = host.routes.iter().zip(&draws).flat_map(|(route, draws)| routes(host, route, draws));
+    let routes: Vec<Json> = routes.chain(misdirected).collect();
+    let of_type = type_of("config.route.v3.VirtualHost");
+    let written = json!({"@type": of_type, "name": host.name, "domains": host.domains});
+    if routes.is_empty() { written } else { with(written, "routes", routes) }
 }
 
 /// A route, after those for requests that the same route must treat in another way.
-fn routes(table: &Table<'_>, route: &PlannedRoute, draws: &Draws) -> Vec<Json> {
+fn routes(host: &VirtualHost<'_>, route: &PlannedRoute, draws: &Draws) -> Vec<Json> {
     let name = route.id.to_string();
     match &route.action {
-        Action::Forward(targets) => forwards(table, route, draws, targets),
+        Action::Forward(targets) => forwards(host, route, draws, targets),
         Action::Redirect(redirect) => {
-            let port = path::redirect_port(table, redirect);
+            let port = path::redirect_port(host, redirect);
             let to = |port| ("redirect", path::redirect(&route.matches, redirect, port));
             let displacing = port.displacing.map(|port| {
                 let with_port = matcher::header_regex(":authority", ".*:[0-9]+");
-                entry((table, draws), route, format!("{name}/port"), vec![with_port], to(Some(port)))
+                entry((host, draws), route, format!("{name}/port"), vec![with_port], to(Some(port)))
             });
-            let plain = entry((table, draws), route, name, Vec::new(), to(port.written));
+            let plain = entry((host, draws), route, name, Vec::new(), to(port.written));
             displacing.into_iter().chain([plain]).collect()
         }
         Action::Fail => {
-            vec![entry((table, draws), route, name, Vec::new(), ("direct_response", action::failure(route)))]
+            vec![entry((host, draws), route, name, Vec::new(), ("direct_response", action::failure(route)))]
         }
     }
 }
 
 /// A route that forwards, after those that keep sessions with their backends.
-fn forwards(table: &Table<'_>, route: &PlannedRoute, draws: &Draws, targets: &[Weighted]) -> Vec<Json> {
+fn forwards(host: &VirtualHost<'_>, route: &PlannedRoute, draws: &Draws, targets: &[Weighted]) -> Vec<Json> {
     let mut entries = Vec::new();
-    for pin in session::pins_of(table, route, targets) {
+    for pin in session::pins_of(host, route, targets) {
         // The weight says nothing about sessions that exist: they stay, also at weight 0 (GEP-1619).
         let target = Weighted { weight: 1, ..pin.target.clone() };
         let action = ("route", action::forward(route, &[target], draws, None));
         entries.push(entry(
-            (table, draws),
+            (host, draws),
             route,
             format!("{}/session/{}", route.id, pin.name),
             vec![pin.header],
             action,
         ));
     }
-    let marks = session::Marks::new(table, route, targets);
+    let marks = session::Marks::new(host, route, targets);
     let action = ("route", action::forward(route, targets, draws, marks.as_ref()));
-    entries.push(entry((table, draws), route, route.id.to_string(), Vec::new(), action));
+    entries.push(entry((host, draws), route, route.id.to_string(), Vec::new(), action));
     entries
 }
 
 fn entry(
-    (table, draws): (&Table<'_>, &Draws),
+    (host, draws): (&VirtualHost<'_>, &Draws),
     route: &PlannedRoute,
     name: String,
     headers: Vec<Json>,
     (action_field, action): (&str, Json),
 ) -> Json {
-    let matches = matcher::route_match(table, route, draws, headers);
+    let matches = matcher::route_match(host, route, draws, headers);
     let mut entry = json!({"name": name, "match": matches, action_field: action});
     if !action::edits_shares(route) {
         for (field, value) in filters::edits(&route.request_edits, &route.response_edits) {
             entry = with(entry, field, value);
         }
     }
-    match filters::overrides(table, route) {
+    match filters::overrides(host, route) {
         Some(overrides) => with(entry, "typed_per_filter_config", overrides),
         None => entry,
     }

@@ -13,7 +13,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value as Json, json};
 
-use super::{Table, cluster, matcher};
+use super::{VirtualHost, cluster, matcher};
 use crate::emit::shared::{cookie_session_override, duration, quote, session_override, type_of, with};
 use crate::model::SessionKind;
 use crate::plan::{Action, Backend, Discovery, Plan, PlannedRoute, Session, Target, UpstreamTls, Weighted};
@@ -77,7 +77,7 @@ pub(super) struct Pinned {
 }
 
 /// What the pins of routes need to know.
-pub(super) fn pins<'p>(plan: &Plan, routes: impl Iterator<Item = &'p PlannedRoute>) -> Pins<'p> {
+pub(super) fn pins<'p>(plan: &Plan, routes: &'p [PlannedRoute]) -> Pins<'p> {
     let mut pins = Pins::new();
     for route in routes {
         let (Some(session), Action::Forward(targets)) = (&route.session, &route.action) else { continue };
@@ -97,12 +97,16 @@ pub(super) fn pins<'p>(plan: &Plan, routes: impl Iterator<Item = &'p PlannedRout
 }
 
 /// The pins of a route, one for each backend with which sessions can be; none if there is only one target, or no session.
-pub(super) fn pins_of<'t>(table: &Table<'_>, route: &PlannedRoute, targets: &'t [Weighted]) -> Vec<Pin<'t>> {
+pub(super) fn pins_of<'t>(
+    host: &VirtualHost<'_>,
+    route: &PlannedRoute,
+    targets: &'t [Weighted],
+) -> Vec<Pin<'t>> {
     let Some(session) = route.session.as_ref().filter(|_| targets.len() > 1) else { return Vec::new() };
     let mut pins = Vec::new();
     for target in targets {
         let Target::Backend(backend) = &target.target else { continue };
-        let Some(pinned) = table.pins.get(backend.name.as_str()) else { continue };
+        let Some(pinned) = host.pins.get(backend.name.as_str()) else { continue };
         let name = cluster::name(backend);
         let header = match &session.persistence.kind {
             SessionKind::Cookie { .. } => pinned.may_have_endpoints.then(|| {
@@ -157,10 +161,10 @@ pub(super) struct Marks<'p> {
 
 impl<'p> Marks<'p> {
     /// Nothing if there is only one target, or no session by cookie.
-    pub(super) fn new(table: &Table<'_>, route: &'p PlannedRoute, targets: &[Weighted]) -> Option<Self> {
+    pub(super) fn new(host: &VirtualHost<'_>, route: &'p PlannedRoute, targets: &[Weighted]) -> Option<Self> {
         let session = route.session.as_ref().filter(|_| targets.len() > 1)?;
         match &session.persistence.kind {
-            SessionKind::Cookie { path, .. } => Some(Self { session, path, is_tls: table.is_tls }),
+            SessionKind::Cookie { path, .. } => Some(Self { session, path, is_tls: host.port.is_tls }),
             SessionKind::Header { .. } => None,
         }
     }

@@ -17,6 +17,7 @@ use xds_codec::{Codec, Tree, dangling};
 use super::action::ERROR;
 use super::envoy;
 use crate::emit::all;
+use crate::encode::Encoder;
 use crate::plan::Plan;
 use crate::translate::Options;
 
@@ -33,7 +34,16 @@ fn emit(plan: &Plan, options: &Options) -> Vec<Resource> {
         assert!(warnings.is_empty(), "{warnings:?}\n{message:#}");
         resource
     };
-    all(|emit| envoy(plan, options, emit)).iter().map(|emitted| encode(&emitted.message())).collect()
+    let written = all(|emit| envoy(plan, options, emit));
+    let whole: Vec<Resource> = written.iter().map(|emitted| encode(&emitted.whole())).collect();
+    // Route configurations are served as they are put together of their virtual hosts.
+    let mut encoder = Encoder::new(&CODEC, None, &|| true);
+    let served = encoder.resources(None, |emit| envoy(plan, options, emit));
+    for resource in &whole {
+        let served = served.get(resource.key()).map(|served| (served.version(), served.value()));
+        assert_eq!(served, Some((resource.version(), resource.value())), "{resource:?}");
+    }
+    whole
 }
 
 /// What is wrong with them together: names that are there twice, names that lead nowhere, and what the codec's lint says.

@@ -78,7 +78,7 @@ proptest! {
         reweigh(&mut changed, &weights);
         let [old, new] = [plan, changed].map(|plan| {
             let emitted = all(|emit| super::envoy(&plan, &Options::default(), emit));
-            emitted.iter().map(|emitted| without_weights(&emitted.message())).collect::<Vec<_>>()
+            emitted.iter().map(|emitted| without_weights(&emitted.whole())).collect::<Vec<_>>()
         });
         prop_assert_eq!(old, new);
     }
@@ -90,7 +90,7 @@ proptest! {
         let mut messages = BTreeMap::new();
         for plan in [&plan, &reweighed, &other] {
             for emitted in all(|emit| super::envoy(plan, &Options::default(), emit)) {
-                let (fingerprint, message) = (emitted.fingerprint.to_string(), emitted.message());
+                let (fingerprint, message) = (emitted.fingerprint.to_string(), emitted.whole());
                 prop_assert_eq!(messages.entry(fingerprint).or_insert_with(|| message.clone()), &message);
             }
         }
