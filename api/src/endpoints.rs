@@ -16,7 +16,9 @@ use crate::openapi;
 
 pub(crate) use self::row::{Endpoint, Input, Method, Output, Query, QueryType, Verb};
 
-use self::errors::{DELETE_ERRORS, NOT_FOUND, NOT_READY, PUT_ERRORS, ROLLOUT_ERRORS, WEIGHTS_ERRORS};
+use self::errors::{
+    DELETE_ERRORS, NOT_FOUND, NOT_READY, PUT_ERRORS, ROLLOUT_ERRORS, WATCH_ERRORS, WEIGHTS_ERRORS,
+};
 
 /// The query parameter by which a read goes on.
 const WATCH: &[Query] = &[Query("watch", QueryType::Bool, "Go on with every change, as server-sent events")];
@@ -445,7 +447,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         verbs: &[],
         input: Input::None,
         output: Output::Object("RolloutList"),
-        errors: NOT_READY,
+        errors: &[StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE],
         handler: || get(rollouts::list),
     },
     Endpoint {
@@ -456,7 +458,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         verbs: &[],
         input: Input::None,
         output: Output::Object("RolloutView"),
-        errors: NOT_FOUND,
+        errors: WATCH_ERRORS,
         handler: || get(rollouts::read),
     },
     Endpoint {

@@ -1,5 +1,7 @@
 //! `/openapi.json`: the table of endpoints as an OpenAPI document.
 
+mod rollout_body;
+
 use std::sync::LazyLock;
 
 use http::StatusCode;
@@ -25,7 +27,9 @@ use crate::endpoint::history::{Comparison, RevisionEntry, RevisionList, Rollback
 use crate::endpoint::loads::LoadList;
 use crate::endpoint::nodes::NodeList;
 use crate::endpoint::resources::{self, ResourceList};
-use crate::endpoint::rollouts::{PromoteBody, RolloutList, RolloutPlan, RolloutView};
+use crate::endpoint::rollouts::{
+    PromoteBody, RolloutList, RolloutPlan, RolloutView, WATCH_KINDS, WatchedDeletion,
+};
 use crate::endpoint::snapshot::Snapshot;
 use crate::endpoint::validate::ValidationAnswer;
 use crate::endpoint::waves::{WaveEntry, WaveList};
@@ -89,6 +93,7 @@ struct Publication {
         RolloutView,
         Snapshot,
         ValidationAnswer,
+        WatchedDeletion,
         WaveEntry,
         WaveList,
         ObjectWeights,
@@ -100,17 +105,27 @@ struct Publication {
 )]
 struct Document;
 
-static DOCUMENT: LazyLock<Value> = LazyLock::new(|| serde_json::to_value(document()).unwrap_or_default());
+static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
 
 pub(crate) async fn read(_: Params<NoParams>) -> Result<Answer, ApiError> {
     Ok(Answer::ok(&*DOCUMENT)?.tagged_by_content())
 }
 
 /// The whole document.
-pub(crate) fn document() -> utoipa::openapi::OpenApi {
+pub(crate) fn document() -> Value {
+    let mut document = serde_json::to_value(described()).unwrap_or_default();
+    for (name, schema) in rollout_body::schemas() {
+        document["components"]["schemas"][name] = schema;
+    }
+    document
+}
+
+/// All of the document that is made of types and tables.
+fn described() -> utoipa::openapi::OpenApi {
     let mut document = Document::openapi();
     if let Some(components) = &mut document.components {
-        components.schemas.extend(event_schemas());
+        components.schemas.extend(event_schemas("ServerEvent", "", KINDS));
+        components.schemas.extend(event_schemas("WatchEvent", "Watched", WATCH_KINDS));
     }
     for endpoint in ENDPOINTS {
         let method = match endpoint.method {
@@ -168,8 +183,12 @@ fn operation(endpoint: &Endpoint, verb: Option<&Verb>) -> Operation {
             operation.parameter(parameter("Idempotency-Key", ParameterIn::Header, Type::String, help));
         operation = operation.response("202", answer("Begun", endpoint.output));
     }
+    if endpoint.output == Output::Events || endpoint.is_watched() {
+        let help = "Go on after the event with this id";
+        operation = operation.parameter(parameter("Last-Event-ID", ParameterIn::Header, Type::String, help));
+    }
     operation = operation.request_body(body(input));
-    operation = operation.response("200", answer("Done", endpoint.output));
+    operation = operation.response("200", done(endpoint));
     if endpoint.is_write() {
         operation = operation
             .response("202", answer("Done, but not every client has accepted it in time", Output::Write))
@@ -181,16 +200,35 @@ fn operation(endpoint: &Endpoint, verb: Option<&Verb>) -> Operation {
     operation.build()
 }
 
+/// The answer to what was done, or read.
+fn done(endpoint: &Endpoint) -> Response {
+    let mut response = answer("Done", endpoint.output);
+    if endpoint.is_watched() {
+        response.content.insert(EVENT_STREAM.to_owned(), RefOr::T(reference("WatchEvent")));
+    }
+    if endpoint.input == Input::Rollout {
+        // One that was begun before with the same key, or what a dry run finds.
+        let either = OneOfBuilder::new()
+            .item(Ref::from_schema_name("RolloutView"))
+            .item(Ref::from_schema_name("RolloutPlan"));
+        let content = Content::new(Some(RefOr::<Schema>::T(Schema::OneOf(either.build()))));
+        response.content.extend(FORMS.map(|kind| (kind.to_owned(), RefOr::T(content.clone()))));
+    }
+    response
+}
+
 /// Each kind of event as an object of its own, as a reader of server-sent events puts it together; `event` tells which one it is.
-fn event_schemas() -> Vec<(String, RefOr<Schema>)> {
+/// `all` is any of them; the name of each begins with `prefix`.
+fn event_schemas(all: &str, prefix: &str, kinds: &[(&str, &str)]) -> Vec<(String, RefOr<Schema>)> {
     let text = || ObjectBuilder::new().schema_type(Type::String);
     let mut discriminator = Discriminator::new("event");
     let mut one_of = OneOfBuilder::new();
     let mut schemas = Vec::new();
-    for (name, data) in KINDS {
+    for (name, data) in kinds {
         let mut characters = name.chars();
         let first = characters.next().map(|first| first.to_ascii_uppercase());
-        let schema: String = first.into_iter().chain(characters).chain("Event".chars()).collect();
+        let schema = prefix.chars().chain(first).chain(characters).chain("Event".chars());
+        let schema: String = schema.collect();
         let id = "Send the last one as Last-Event-ID to miss nothing after a pause";
         let object = ObjectBuilder::new()
             .property("id", text().description(Some(id)))
@@ -203,8 +241,8 @@ fn event_schemas() -> Vec<(String, RefOr<Schema>)> {
         one_of = one_of.item(reference);
         schemas.push((schema, object.build().into()));
     }
-    let all = one_of.discriminator(Some(discriminator)).description(Some("What happens")).build();
-    schemas.push(("ServerEvent".to_owned(), Schema::OneOf(all).into()));
+    let any = one_of.discriminator(Some(discriminator)).description(Some("What happens")).build();
+    schemas.push((all.to_owned(), Schema::OneOf(any).into()));
     schemas
 }
 
@@ -348,7 +386,7 @@ fn body(input: Input) -> Option<RequestBody> {
         Input::Resource => ("A resource; @type may be left out", any()),
         Input::Documents => ("A route document, a list of them, or YAML with several documents", any()),
         Input::Weights | Input::WeightsPatch => ("New weights", reference("WeightsBody")),
-        Input::Rollout => ("The rollout, in steps or in Flagger's short form", any()),
+        Input::Rollout => ("The rollout, in steps or in Flagger's short form", reference(rollout_body::NAME)),
         Input::Promote => ("May be left out", reference("PromoteBody")),
         Input::Rollback => ("The revision to go back to", reference("RollbackBody")),
         Input::Text => ("What a file could hold", any()),
@@ -368,7 +406,7 @@ fn answer(help: &str, output: Output) -> Response {
         Output::Object(name) => reference(name),
         Output::Write => reference("WriteAnswer"),
         Output::Any => any(),
-        Output::Events => return response.content("text/event-stream", reference("ServerEvent")).build(),
+        Output::Events => return response.content(EVENT_STREAM, reference("ServerEvent")).build(),
         Output::Text(kind) => {
             let text =
                 Content::new(Some(Schema::Object(ObjectBuilder::new().schema_type(Type::String).build())));
@@ -382,6 +420,8 @@ fn problem(status: StatusCode) -> Response {
     let help = status.canonical_reason().unwrap_or_default();
     ResponseBuilder::new().description(help).content("application/problem+json", reference("Problem")).build()
 }
+
+const EVENT_STREAM: &str = "text/event-stream";
 
 const FORMS: [&str; 2] = ["application/json", "application/yaml"];
 

@@ -1,4 +1,4 @@
-//! A reader of `GET /v1/events`.
+//! A reader of server-sent events, such as those of `GET /v1/events`.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,8 +24,17 @@ impl Events {
     ///
     /// If it is not answered with 200.
     pub async fn open(admin: SocketAddr) -> Result<Self> {
+        Self::open_at(admin, "/v1/events").await
+    }
+
+    /// Opens another stream of events.
+    ///
+    /// # Errors
+    ///
+    /// If it is not answered with 200.
+    pub async fn open_at(admin: SocketAddr, path: &str) -> Result<Self> {
         let mut socket = TcpStream::connect(admin).await?;
-        let request = format!("GET /v1/events HTTP/1.1\r\nhost: {admin}\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {admin}\r\n\r\n");
         socket.write_all(request.as_bytes()).await?;
         let text = Arc::new(Mutex::new(String::new()));
         let reader = tokio::spawn({

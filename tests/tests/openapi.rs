@@ -125,19 +125,103 @@ async fn check(
 /// Checks that every event that came is one of those that are described.
 async fn check_events(described: &Described, events: &Events) -> Result<()> {
     events.wait("event: nack").await?;
+    let kinds = kinds_of(described, events, "/v1/events")?;
+    for kind in ["publish", "connect", "ack", "nack"] {
+        ensure!(kinds.contains(kind), "no event {kind}: {kinds:?}");
+    }
+    Ok(())
+}
+
+/// Checks what those who watch rollouts are told.
+async fn check_watch(described: &Described, events: &Events) -> Result<()> {
+    events.wait("event: deleted").await?;
+    let kinds = kinds_of(described, events, "/v1/rollouts")?;
+    ensure!(kinds == BTreeSet::from(["rollout".to_owned(), "deleted".to_owned()]), "{kinds:?}");
+    let path = "/v1/rollouts/{rollout}";
+    let stream =
+        &described.document["paths"][path]["get"]["responses"]["200"]["content"]["text/event-stream"];
+    ensure!(stream["schema"].is_object(), "{path} has no stream");
+    Ok(())
+}
+
+/// The kinds of the events that came, each of which is as the document says of the stream at a path.
+fn kinds_of(described: &Described, events: &Events, path: &str) -> Result<BTreeSet<String>> {
     let text = events.text();
     let mut kinds = BTreeSet::new();
-    let schema = json!({"$ref": "#/components/schemas/ServerEvent"});
+    let content = &described.document["paths"][path]["get"]["responses"]["200"]["content"];
+    let schema = &content["text/event-stream"]["schema"];
+    ensure!(schema.is_object(), "{path} has no stream: {content:#}");
     for block in text.split("\n\n").filter(|block| block.contains("event: ") && block.contains("data: ")) {
         let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name));
         let kind = field("event: ").context("a kind")?;
         let Some(Ok(data)) = field("data: ").map(serde_json::from_str::<Value>) else { continue };
-        let event = json!({"id": field("id: "), "event": kind, "data": data});
-        described.validate(&schema, &event).with_context(|| event.to_string())?;
+        let mut event = json!({"event": kind, "data": data});
+        if let Some(id) = field("id: ") {
+            event["id"] = json!(id);
+        }
+        described.validate(schema, &event).with_context(|| event.to_string())?;
         kinds.insert(kind.to_owned());
     }
-    for kind in ["publish", "connect", "ack", "nack"] {
-        ensure!(kinds.contains(kind), "no event {kind}: {kinds:?}");
+    Ok(kinds)
+}
+
+/// Checks that the document and the server take the same bodies of rollouts.
+async fn check_rollout_bodies(server: &Server, described: &mut Described) -> Result<()> {
+    let schema =
+        described.document["paths"]["/v1/rollouts"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+            .clone();
+    let body = |more: &Value| {
+        let mut body = json!({"route": {"kind": "Route", "namespace": "default", "name": "shop"}, "stable": "one", "canary": "two"});
+        let fields = body.as_object_mut().context("an object")?;
+        fields.extend(more.as_object().context("fields")?.clone());
+        anyhow::Ok(body)
+    };
+    let step = |step: Value| json!({"steps": [step]});
+    for good in [
+        json!({"steps": [{"setWeight": "12.5%", "waitAck": "1m30s"}, {"waitAck": 5}, {"pause": {}}, {"pause": {"duration": "10m"}}],
+            "promotionSteps": [{"setWeight": 99.5}], "maxWeight": 50, "autoPromote": false, "onNack": "abort",
+            "nackTolerance": 1, "waitAck": "1h", "onAckTimeout": "continue", "deadline": "2d", "interval": 30}),
+        json!({"steps": [{"setHeaderRoute": {"name": "t", "match": [{"headerName": "x-t", "headerValue": {"regex": "a+"}}]}},
+            {"setHeaderRoute": {"name": "t"}}, {"setWeight": 5}]}),
+        json!({"steps": [{"analysis": {"interval": "1m", "count": 3, "maxErrorRate": 1, "minRequests": 100}}],
+            "analysis": {"failureLimit": 2, "inconclusiveLimit": 0, "maxErrorRateOverStable": 0.5,
+                "prometheus": {"address": "http://prometheus:9090", "query": "up", "min": 1}}}),
+        json!({"stepWeight": 10, "maxWeight": 50, "interval": "1m", "threshold": 5, "stepWeightPromotion": 25}),
+        json!({"stepWeights": [1, "2%", 50], "webhooks": [{"name": "gate", "type": "confirm-promotion",
+            "url": "http://gate.example.com:8080/gate?a=b", "timeout": "10s", "retries": 2, "metadata": {"team": "web"}}]}),
+    ] {
+        let body = body(&good)?;
+        described.validate(&schema, &body).with_context(|| body.to_string())?;
+        let answer = check(server, described, ("post", "/v1/rollouts?dryRun=true"), Some(&body), 200).await?;
+        described.validate(&schema, &answer["spec"]).with_context(|| format!("the long form of {body}"))?;
+    }
+    for bad in [
+        json!({}),
+        json!({"steps": []}),
+        json!({"steps": [{"pause": {}}], "stepWeight": 5}),
+        json!({"stepWeight": 5, "stepWeights": [5]}),
+        json!({"stepWeight": 5, "promotionSteps": [{"setWeight": 50}]}),
+        json!({"steps": [{"pause": {}}], "threshold": 5}),
+        json!({"steps": [{"pause": {}}], "more": 1}),
+        json!({"steps": [{"pause": {}}], "onNack": "continue"}),
+        json!({"steps": [{"pause": {}}], "webhooks": [{"name": "a", "type": "gate", "url": "http://a/"}]}),
+        json!({"steps": [{"pause": {}}], "webhooks": [{"name": "a", "type": "event", "url": "http://u@a/"}]}),
+        step(json!({})),
+        step(json!({"setWeight": 101})),
+        step(json!({"setWeight": "5"})),
+        step(json!({"setWeight": 5, "pause": {}})),
+        step(json!({"pause": {}, "waitAck": "1s"})),
+        step(json!({"pause": {"duration": "soon"}})),
+        step(json!({"analysis": {"count": 0}})),
+        step(json!({"analysis": {"prometheus": {"address": "http://a", "query": "up"}}})),
+        step(
+            json!({"setHeaderRoute": {"name": "t", "match": [{"headerName": "x", "headerValue": {"exact": "a", "prefix": "b"}}]}}),
+        ),
+    ] {
+        let body = body(&bad)?;
+        ensure!(described.validate(&schema, &body).is_err(), "the document takes {body}");
+        let checked = check(server, described, ("post", "/v1/rollouts?dryRun=true"), Some(&body), 422).await;
+        checked.with_context(|| body.to_string())?;
     }
     Ok(())
 }
@@ -180,6 +264,8 @@ async fn real_answers_are_as_the_document_says() -> Result<()> {
     let rollout = json!({"route": {"kind": "Route", "namespace": "default", "name": "shop", "rule": "0"},
         "stable": "one", "canary": "two", "steps": [{"setWeight": 5}, {"pause": {}}]});
     let headers = [("content-type", "application/json")];
+    check_rollout_bodies(&server, d).await?;
+    let watched = Events::open_at(server.admin(), "/v1/rollouts?watch=1").await?;
     let begun = server.request("POST", "/v1/rollouts", &headers, rollout.to_string()).await?;
     let (status, begun) = (begun.status.as_u16(), begun.json()?);
     ensure!(status == 202, "{begun:#}");
@@ -200,6 +286,10 @@ async fn real_answers_are_as_the_document_says() -> Result<()> {
         let answer = server.request("POST", &path, &[], "").await?;
         d.check("post", &path, answer.status.as_u16(), &answer.json()?)?;
     }
+    let has_ended = |rollout: &Value| ["Succeeded", "Aborted"].iter().any(|phase| rollout["phase"] == *phase);
+    server.wait_json(&format!("/v1/rollouts/{id}"), has_ended).await?;
+    ensure!(server.request("DELETE", &format!("/v1/rollouts/{id}"), &[], "").await?.status == 200);
+    check_watch(d, &watched).await?;
     check(&server, d, ("post", "/v1/rollback"), Some(&json!({"revision": 1})), 200).await?;
     check(&server, d, ("post", "/v1/rollback"), Some(&json!({"revison": 1})), 422).await?;
 

@@ -85,6 +85,16 @@ pub(crate) struct PromoteBody {
     full: Option<bool>,
 }
 
+/// A rollout that is watched is forgotten.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WatchedDeletion {
+    /// Its id.
+    pub id: String,
+}
+
+/// Every kind of event of those who watch, with the name of the schema of its data.
+pub(crate) const WATCH_KINDS: &[(&str, &str)] = &[("rollout", "RolloutView"), ("deleted", "WatchedDeletion")];
+
 /// A rollout that would be begun.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -354,7 +364,8 @@ impl Watch {
         let gone: Vec<String> = self.told.keys().filter(|id| !rollouts.contains_key(*id)).cloned().collect();
         for id in gone {
             self.told.remove(&id);
-            self.waiting.push(SseEvent::default().event("deleted").data(json!({"id": id}).to_string()));
+            let data = serde_json::to_value(WatchedDeletion { id }).unwrap_or_default();
+            self.waiting.push(SseEvent::default().event("deleted").data(data.to_string()));
         }
         // They are taken from the end.
         self.waiting.reverse();

@@ -84,4 +84,9 @@ impl Endpoint {
     pub(crate) fn is_write(&self) -> bool {
         self.output == Output::Write
     }
+
+    /// Whether a reader may go on reading with `watch`.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.query.iter().any(|Query(name, ..)| *name == "watch")
+    }
 }

@@ -1,0 +1,236 @@
+//! The body that begins a rollout, in the words of JSON Schema.
+//!
+//! The body is read field by field (`xds_rollout::RolloutSpec`), so that every fault is told with its place; no type could be
+//! asked for its schema. `tests/tests/openapi.rs` holds both together.
+
+use serde_json::{Map, Value, json};
+
+/// The name of the schema of the body.
+pub(super) const NAME: &str = "RolloutBody";
+
+/// The schema of the body and those that it refers to, by name.
+pub(super) fn schemas() -> Map<String, Value> {
+    let mut schemas = Map::new();
+    for (name, schema) in [
+        (NAME, body()),
+        ("RolloutRule", rule()),
+        ("RolloutStep", step()),
+        ("RolloutHeaderMatch", header_match()),
+        ("RolloutAnalysis", analysis()),
+        ("RolloutPrometheus", prometheus()),
+        ("RolloutWebhook", webhook()),
+        ("RolloutPercent", percent()),
+        ("RolloutDuration", duration()),
+    ] {
+        schemas.insert(name.to_owned(), schema);
+    }
+    schemas
+}
+
+fn reference(name: &str, help: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}"), "description": help})
+}
+
+fn list_of(name: &str, most: u32, help: &str) -> Value {
+    json!({"type": "array", "maxItems": most, "items": {"$ref": format!("#/components/schemas/{name}")}, "description": help})
+}
+
+fn text(most: u32, help: &str) -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": most, "description": help})
+}
+
+fn integer(least: u32, most: Option<u32>, help: &str) -> Value {
+    let mut schema = json!({"type": "integer", "minimum": least, "description": help});
+    if let Some(most) = most {
+        schema["maximum"] = json!(most);
+    }
+    schema
+}
+
+fn object(required: &[&str], properties: &Value) -> Value {
+    json!({"type": "object", "additionalProperties": false, "required": required, "properties": properties})
+}
+
+/// Steps, or one of the two fields that stand for them as in Flagger.
+fn body() -> Value {
+    let mut schema = object(
+        &["route", "stable", "canary"],
+        &json!({
+            "route": reference("RolloutRule", "The rule whose weights are moved"),
+            "stable": text(1024, "The backend that has the traffic at the beginning, as /v1/weights names it"),
+            "canary": text(1024, "The backend that is to have it at the end; another one"),
+            "steps": list_of("RolloutStep", 100, "The steps before promotion; at most 100 together with promotionSteps"),
+            "promotionSteps": list_of("RolloutStep", 100, "The steps between promotion and all traffic; only with steps"),
+            "stepWeight": reference("RolloutPercent", "In place of steps: how much more the canary gets each interval"),
+            "stepWeights": {
+                "type": "array", "minItems": 1, "maxItems": 50, "items": {"$ref": "#/components/schemas/RolloutPercent"},
+                "description": "In place of steps: the rising shares of the canary",
+            },
+            "stepWeightPromotion": reference("RolloutPercent", "The same after promotion; only in place of steps"),
+            "threshold": integer(1, Some(10_000), "How many bad measurements abort; only in place of steps"),
+            "autoPromote": {"type": "boolean", "default": true, "description": "Whether promotion follows the last step"},
+            "maxWeight": reference("RolloutPercent", "The largest share of the canary before promotion; 100 if absent"),
+            "onNack": {"type": "string", "enum": ["pause", "abort"], "default": "pause",
+                "description": "What a client that rejects a step does"},
+            "nackTolerance": reference("RolloutPercent", "The share of clients whose rejection does nothing; 0 if absent"),
+            "waitAck": reference("RolloutDuration", "How long a step waits for its ACKs; 5m if absent"),
+            "onAckTimeout": {"type": "string", "enum": ["pause", "abort", "continue"], "default": "pause",
+                "description": "What happens when they do not come in that time"},
+            "deadline": reference("RolloutDuration", "How long the whole may take, pauses included; for ever if absent"),
+            "interval": reference("RolloutDuration", "How often webhooks and, without steps, measurements come; 1m if absent"),
+            "analysis": reference("RolloutAnalysis", "Judges in the background as long as the canary has traffic"),
+            "webhooks": list_of("RolloutWebhook", 20, "What is called on the way; names are unique"),
+        }),
+    );
+    schema["properties"]["steps"]["minItems"] = json!(1);
+    schema["oneOf"] = json!([
+        {"required": ["steps"], "properties": {"threshold": false, "stepWeightPromotion": false}},
+        {"required": ["stepWeight"], "properties": {"promotionSteps": false}},
+        {"required": ["stepWeights"], "properties": {"promotionSteps": false}},
+    ]);
+    schema
+}
+
+fn rule() -> Value {
+    let index = json!({"type": "integer", "minimum": 0});
+    object(
+        &["kind", "namespace", "name"],
+        &json!({
+            "kind": text(1024, "The kind of route, such as HTTPRoute"),
+            "namespace": text(1024, "Its namespace; the group of a RouteConfiguration"),
+            "name": text(1024, "Its name"),
+            "rule": {"anyOf": [text(1024, "A name or index"), index], "default": "0", "description": "The rule: its name or index"},
+        }),
+    )
+}
+
+fn step() -> Value {
+    let mut schema = object(
+        &[],
+        &json!({
+            "setWeight": reference("RolloutPercent", "The share of the canary; done when the concerned clients have ACKed"),
+            "waitAck": reference("RolloutDuration", "Wait for the ACKs of this weight, or of the last change, for so long"),
+            "pause": {
+                "type": "object", "additionalProperties": false,
+                "properties": {"duration": reference("RolloutDuration", "Until someone resumes if absent")},
+                "description": "Wait",
+            },
+            "analysis": reference("RolloutAnalysis", "Measure; done after enough good measurements"),
+            "setHeaderRoute": {
+                "type": "object", "additionalProperties": false, "required": ["name"],
+                "properties": {
+                    "name": text(253, "The name by which a later step takes it away"),
+                    "match": list_of("RolloutHeaderMatch", 16, "What requests must carry, all of it; takes the header route away if absent"),
+                },
+                "description": "Send requests with these headers to the canary",
+            },
+        }),
+    );
+    schema["oneOf"] = json!([
+        {"required": ["setWeight"]},
+        {"required": ["pause"]},
+        {"required": ["analysis"]},
+        {"required": ["setHeaderRoute"]},
+        {"required": ["waitAck"], "properties": {"setWeight": false}},
+    ]);
+    schema
+}
+
+fn header_match() -> Value {
+    let value = json!({
+        "type": "object", "additionalProperties": false, "minProperties": 1, "maxProperties": 1,
+        "properties": {
+            "exact": text(4096, "Equal"),
+            "prefix": text(4096, "How it begins"),
+            "regex": text(1024, "An expression for the whole value"),
+        },
+        "description": "What the value must be",
+    });
+    object(
+        &["headerName", "headerValue"],
+        &json!({"headerName": text(253, "The name of the header"), "headerValue": value}),
+    )
+}
+
+fn analysis() -> Value {
+    object(
+        &[],
+        &json!({
+            "interval": reference("RolloutDuration", "How long a measurement collects; 1m if absent"),
+            "count": integer(1, Some(10_000), "How many must be good, for a step; 1 if absent"),
+            "minRequests": integer(0, None, "Fewer say nothing; 1 if absent"),
+            "failureLimit": integer(0, Some(10_000), "How many may be bad, all together; 0 if absent"),
+            "inconclusiveLimit": integer(0, Some(10_000), "How many in a row may say nothing; 10 if absent"),
+            "maxErrorRate": reference("RolloutPercent", "The share of the canary's requests that may fail; 1 without another bound"),
+            "maxErrorRateOverStable": reference("RolloutPercent", "By how much it may be larger than stable's"),
+            "prometheus": reference("RolloutPrometheus", "A query that is asked besides"),
+        }),
+    )
+}
+
+fn prometheus() -> Value {
+    let mut schema = object(
+        &["address", "query"],
+        &json!({
+            "address": url("The server"),
+            "query": text(8192, "Gives one number"),
+            "min": {"type": "number", "description": "The smallest good value"},
+            "max": {"type": "number", "description": "The largest good value"},
+        }),
+    );
+    schema["anyOf"] = json!([{"required": ["min"]}, {"required": ["max"]}]);
+    schema
+}
+
+fn webhook() -> Value {
+    let kinds = [
+        "confirm-rollout",
+        "pre-rollout",
+        "rollout",
+        "confirm-traffic-increase",
+        "confirm-promotion",
+        "post-rollout",
+        "rollback",
+        "event",
+    ];
+    object(
+        &["name", "type", "url"],
+        &json!({
+            "name": text(253, "Unique in a rollout"),
+            "type": {"type": "string", "enum": kinds, "description": "When it is called, and what its answer does"},
+            "url": url("What is called"),
+            "timeout": reference("RolloutDuration", "How long a call may take, at most 10m; 10s if absent"),
+            "retries": integer(0, Some(100), "How often a call that failed is repeated; 0 if absent"),
+            "metadata": {
+                "type": "object", "maxProperties": 32, "additionalProperties": text(4096, "Any text"),
+                "description": "What is handed over besides",
+            },
+        }),
+    )
+}
+
+fn url(help: &str) -> Value {
+    let mut schema = text(2048, help);
+    schema["pattern"] = json!("^https?://[^/?#@\\s]+([/?#]\\S*)?$");
+    schema
+}
+
+fn percent() -> Value {
+    json!({
+        "anyOf": [
+            {"type": "number", "minimum": 0, "maximum": 100},
+            {"type": "string", "pattern": "^(100(\\.0{1,2})?|[0-9]{1,2}(\\.[0-9]{1,2})?)%$"},
+        ],
+        "description": "A share from 0 to 100 percent with at most two decimals: 12.5 or \"12.5%\"",
+    })
+}
+
+fn duration() -> Value {
+    json!({
+        "anyOf": [
+            {"type": "string", "minLength": 1, "pattern": "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$"},
+            {"type": "integer", "minimum": 0, "maximum": 2_592_000},
+        ],
+        "description": "A time of at most 30 days: 1h30m, 10s or 500ms, or whole seconds",
+    })
+}
