@@ -168,7 +168,11 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         method: Method::Get,
         path: "/v1/groups/{group}/snapshot",
         summary: "What a client of exactly this group is served",
-        query: &[Query("profile", QueryType::Text, "envoy or grpc; else the group's own, else envoy")],
+        query: &[
+            Query("profile", QueryType::Text, "envoy or grpc; else the group's own, else envoy"),
+            LIMIT,
+            AFTER,
+        ],
         verbs: &[],
         input: Input::None,
         output: Output::Object("Snapshot"),
@@ -322,6 +326,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/v1/nodes/{id}/snapshot",
         summary: "What a node is served, or would be if it connected",
+        query: PAGE,
         output: Output::Object("Snapshot"),
         errors: NOT_READY,
         handler: || get(snapshot::of_node),
@@ -330,7 +335,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: Method::Get,
         path: "/v1/acks",
-        summary: "Who has applied a publication; the last one if none is named",
+        summary: "Who has applied a publication; the last one if none is named. No list has more than 1,000 entries, and no pages",
         query: &[
             Query("revision", QueryType::Integer, "The revision"),
             Query("version", QueryType::Text, "A version or label that the revision gave to a type"),
@@ -442,7 +447,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: Method::Get,
         path: "/v1/rollouts",
-        summary: "All rollouts that are kept",
+        summary: "All rollouts that are kept: at most 1,100, without pages",
         query: WATCH,
         verbs: &[],
         input: Input::None,
@@ -505,6 +510,8 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
                 QueryType::Text,
                 "Only reports of the time since: 90s or 5m ago, or an RFC 3339 time",
             ),
+            LIMIT,
+            AFTER,
         ],
         verbs: &[],
         input: Input::None,
@@ -514,7 +521,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         path: "/v1/waves",
-        summary: "The wave deployment that is under way, and the last ones, newest first",
+        summary: "The wave deployment that is under way, and the last 20 that ended, newest first, without pages",
         output: Output::Object("WaveList"),
         handler: || get(waves::list),
         ..READ

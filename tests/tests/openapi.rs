@@ -28,6 +28,7 @@ const READS: &[&str] = &[
     "/v1/groups/edge/resources",
     "/v1/groups/edge/resources?limit=1",
     "/v1/groups/edge/snapshot",
+    "/v1/groups/edge/snapshot?limit=1",
     "/v1/documents",
     "/v1/documents?limit=1",
     "/v1/documents/Route/default/shop",
@@ -45,6 +46,7 @@ const READS: &[&str] = &[
     "/v1/history/1...2",
     "/v1/rollouts",
     "/v1/loads",
+    "/v1/loads?limit=1",
     "/v1/waves",
 ];
 

@@ -11,6 +11,7 @@ use xds_cache::wave;
 
 use crate::answer::Answer;
 use crate::input::Params;
+use crate::page;
 use crate::problem::ApiError;
 use crate::state::{ApiState, aside};
 use crate::time::{parse_rfc3339, rfc3339};
@@ -27,6 +28,8 @@ pub(crate) struct LoadList {
     pub complete: bool,
     /// By name.
     pub clusters: Vec<ClusterLoadEntry>,
+    /// What to give as `after` for the next ones; null if these are the last.
+    pub next: Option<String>,
 }
 
 /// One cluster, or several with the same endpoints.
@@ -133,6 +136,8 @@ pub(crate) struct LoadParams {
     cluster: Option<String>,
     node: Option<String>,
     since: Option<String>,
+    limit: Option<usize>,
+    after: Option<String>,
 }
 
 pub(crate) async fn list(
@@ -142,15 +147,21 @@ pub(crate) async fn list(
     let now = SystemTime::now();
     let from = params.since.as_deref().map(|text| read_since(text, now)).transpose()?;
     let since = Since { from, now };
+    let limit = page::limit(params.limit)?;
+    let after = params.after.as_deref().map(page::parts).transpose()?.map(|[name]| name);
     aside(move || {
         let names: Vec<&str> = params.cluster.as_deref().into_iter().collect();
-        let loads = state.loads.query(&names, params.node.as_deref(), since);
+        let asked = (names.as_slice(), params.node.as_deref());
+        // One more than wanted tells whether there is a next page.
+        let loads = state.loads.query_after(asked, since, after.as_deref(), limit + 1);
+        let (loads, next) = page::cut(loads.into_iter(), limit, |load| page::place(&[&load.name]));
         let n_reporters = if params.cluster.is_some() || params.node.is_some() { MAX_REPORTERS } else { 0 };
         Answer::ok(&LoadList {
             since: from.map(rfc3339),
             at: rfc3339(now),
             complete: state.loads.is_complete(since),
             clusters: loads.into_iter().map(|load| cluster(load, n_reporters)).collect(),
+            next,
         })
     })
     .await?

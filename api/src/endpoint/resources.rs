@@ -51,11 +51,7 @@ pub(crate) async fn list(
 ) -> Result<Answer, ApiError> {
     state.check_loaded()?;
     let limit = page::limit(params.limit)?;
-    let after = params.after.as_deref().map(|after| {
-        let [slug, name] = page::parts(after)?;
-        resource_key(&slug, &name).map_err(|_| page::no_place(after))
-    });
-    let after = after.transpose()?;
+    let after = params.after.as_deref().map(after_resource).transpose()?;
     let name = group_name(&name)?;
     let (revision, overrides) = state.control.overrides();
     if !overrides.groups.contains_key(&name) && !state.publisher.groups().1.contains_key(&name) {
@@ -240,6 +236,12 @@ fn faults(diagnostics: &[Diagnostic], pointer: &str) -> Vec<Fault> {
 }
 
 /// Reads the type and the name of a resource from a path.
+/// The resource that a page comes after.
+pub(crate) fn after_resource(after: &str) -> Result<ResourceKey, ApiError> {
+    let [slug, name] = page::parts(after)?;
+    resource_key(&slug, &name).map_err(|_| page::no_place(after))
+}
+
 fn resource_key(slug: &str, name: &str) -> Result<ResourceKey, ApiError> {
     let resource_type = ResourceType::from_slug(slug).ok_or_else(|| {
         let slugs: Vec<String> = ResourceType::KNOWN.iter().map(|known| known.slug().to_owned()).collect();

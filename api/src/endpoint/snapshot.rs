@@ -1,17 +1,20 @@
 //! Snapshots: what the clients of a group or of a node are served, with versions and sources.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
-use xds_cache::{Groups, Layer, Node, Origin, Profile, Resource, View};
+use xds_cache::{Groups, Layer, Node, Origin, Profile, Resource, ResourceKey, View};
 
 use crate::acks::view_key_of_group;
 use crate::answer::Answer;
 use crate::endpoint::groups::no_group;
-use crate::input::{NoParams, Params, Path};
+use crate::endpoint::resources::{PageParams, after_resource};
+use crate::input::{Params, Path};
+use crate::page;
 use crate::problem::ApiError;
 use crate::state::{ApiState, aside, group_name};
 
@@ -28,8 +31,10 @@ pub(crate) struct Snapshot {
     /// Whether the node is connected; for snapshots of nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connected: Option<bool>,
-    /// By type URL.
+    /// By type URL; of a page, only the types of its resources.
     pub types: BTreeMap<String, TypeSnapshot>,
+    /// What to give as `after` for the next resources; null if these are the last.
+    pub next: Option<String>,
     /// Where groups of equal priority met, and whose resource is served.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<ConflictEntry>,
@@ -98,6 +103,20 @@ pub(crate) struct ConflictEntry {
 #[serde(deny_unknown_fields)]
 pub(crate) struct SnapshotParams {
     profile: Option<String>,
+    limit: Option<usize>,
+    after: Option<String>,
+}
+
+/// The part of a snapshot that is asked for.
+struct Page {
+    limit: usize,
+    after: Option<ResourceKey>,
+}
+
+impl Page {
+    fn new(limit: Option<usize>, after: Option<&str>) -> Result<Self, ApiError> {
+        Ok(Self { limit: page::limit(limit)?, after: after.map(after_resource).transpose()? })
+    }
 }
 
 pub(crate) async fn of_group(
@@ -106,6 +125,7 @@ pub(crate) async fn of_group(
     Params(params): Params<SnapshotParams>,
 ) -> Result<Answer, ApiError> {
     state.check_loaded()?;
+    let page = Page::new(params.limit, params.after.as_deref())?;
     let name = group_name(&name)?;
     let (_, groups) = state.publisher.groups();
     let group = groups.get(&name).ok_or_else(|| no_group(&name))?;
@@ -119,15 +139,17 @@ pub(crate) async fn of_group(
     };
     let view = state.publisher.view_at(&view_key_of_group(&name, profile));
     let view = view.ok_or_else(|| ApiError::NotReady(state.control.not_ready()))?;
-    Ok(Answer::ok(&aside(move || snapshot(&state, &view, &groups, None)).await?)?.tagged_by_content())
+    let snapshot = aside(move || snapshot(&state, &view, &groups, None, &page));
+    Ok(Answer::ok(&snapshot.await?)?.tagged_by_content())
 }
 
 pub(crate) async fn of_node(
     State(state): State<ApiState>,
     Path(id): Path<String>,
-    _: Params<NoParams>,
+    Params(params): Params<PageParams>,
 ) -> Result<Answer, ApiError> {
     state.check_loaded()?;
+    let page = Page::new(params.limit, params.after.as_deref())?;
     let node = state.board.streams().iter().find_map(|stream| {
         stream.with(|status| (status.info.node.id == id).then(|| status.info.node.clone()))
     });
@@ -136,18 +158,30 @@ pub(crate) async fn of_node(
     // A node that is not connected is known by its id alone.
     let view = state.publisher.view_of(&node.map_or_else(|| Node::with_id(&id), |node| (*node).clone()));
     let view = view.ok_or_else(|| ApiError::NotReady(state.control.not_ready()))?;
-    let snapshot = aside(move || snapshot(&state, &view, &groups, Some(connected)));
+    let snapshot = aside(move || snapshot(&state, &view, &groups, Some(connected), &page));
     Ok(Answer::ok(&snapshot.await?)?.tagged_by_content())
 }
 
-fn snapshot(state: &ApiState, view: &View, groups: &Groups, connected: Option<bool>) -> Snapshot {
+fn snapshot(
+    state: &ApiState,
+    view: &View,
+    groups: &Groups,
+    connected: Option<bool>,
+    page: &Page,
+) -> Snapshot {
     let base = state.control.base();
-    let types = view.types().map(|served| {
-        let resources = view.table(served).resources().iter();
-        let resources = resources.map(|resource| entry(state, view, (groups, &base), resource)).collect();
-        let version = view.version_info(served).to_string();
-        (served.type_url().to_owned(), TypeSnapshot { version, resources })
-    });
+    let behind =
+        view.resources().filter(|resource| page.after.as_ref().is_none_or(|after| resource.key() > after));
+    let place = |resource: &&Arc<Resource>| page::place(&[resource.resource_type().slug(), resource.name()]);
+    let (taken, next) = page::cut(behind, page.limit, place);
+    let mut types: BTreeMap<String, TypeSnapshot> = BTreeMap::new();
+    for resource in taken {
+        let served = resource.resource_type();
+        let of_type = types.entry(served.type_url().to_owned());
+        let version = || view.version_info(served).to_string();
+        let of_type = of_type.or_insert_with(|| TypeSnapshot { version: version(), resources: vec![] });
+        of_type.resources.push(entry(state, view, (groups, &base), resource));
+    }
     let conflicts = view.conflicts().iter().map(|conflict| ConflictEntry {
         type_url: conflict.key.resource_type.type_url().to_owned(),
         name: conflict.key.name.to_string(),
@@ -159,7 +193,8 @@ fn snapshot(state: &ApiState, view: &View, groups: &Groups, connected: Option<bo
         groups: view.key().groups.iter().map(ToString::to_string).collect(),
         profile: view.key().profile.to_string(),
         connected,
-        types: types.collect(),
+        types,
+        next,
         conflicts: conflicts.collect(),
     }
 }

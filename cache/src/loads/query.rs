@@ -1,6 +1,7 @@
 //! What the board answers: sums over nodes, localities and time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -89,6 +90,19 @@ impl LoadBoard {
     /// cluster or that of its endpoints; only what `node` reported, if it is given.
     #[must_use]
     pub fn query(&self, clusters: &[&str], node: Option<&str>, since: Since) -> Vec<ClusterLoad> {
+        self.query_after((clusters, node), since, None, usize::MAX)
+    }
+
+    /// The first `at_most` of what a [query](Self::query) for `clusters` and a `node` finds, of the clusters whose names come
+    /// after `after`.
+    #[must_use]
+    pub fn query_after(
+        &self,
+        (clusters, node): (&[&str], Option<&str>),
+        since: Since,
+        after: Option<&str>,
+        at_most: usize,
+    ) -> Vec<ClusterLoad> {
         let range = Range::new(&self.limits, since);
         let state = self.lock();
         let wanted = |key: &Arc<str>, (of, cluster): &(Arc<str>, Arc<str>)| {
@@ -97,7 +111,11 @@ impl LoadBoard {
             is_named && node.is_none_or(|node| *node == **of)
         };
         let mut loads = Vec::new();
-        for (key, cluster) in &state.clusters {
+        let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        for (key, cluster) in state.clusters.range::<str, _>(behind) {
+            if loads.len() >= at_most {
+                break;
+            }
             let load = ClusterLoad::new(key, cluster, &range, |reporter| wanted(key, reporter));
             loads.extend(load.filter(|load| load.last_report.is_some()));
         }

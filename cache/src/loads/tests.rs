@@ -53,6 +53,23 @@ fn only(loads: Vec<ClusterLoad>) -> ClusterLoad {
 }
 
 #[test]
+fn clusters_come_in_pages_by_name() {
+    let board = board();
+    for cluster in ["a", "b", "c", "d"] {
+        record(&board, if cluster == "c" { "n2" } else { "n1" }, report(cluster, "z", counts(1, 1, 0)), 10);
+    }
+    let page = |node, after, at_most| -> String {
+        let loads = board.query_after((&[], node), since(0, 20), after, at_most);
+        loads.iter().map(|load| &*load.name).collect()
+    };
+    assert_eq!(page(None, None, 3), "abc");
+    assert_eq!(page(None, Some("b"), 3), "cd");
+    assert_eq!(page(None, Some("bb"), 1), "c");
+    assert_eq!(page(Some("n1"), Some("a"), 2), "bd");
+    assert_eq!(page(None, Some("d"), 1), "");
+}
+
+#[test]
 fn row_a213_counters_add_and_requests_in_progress_are_replaced() {
     let board = board();
     for (n, in_progress, now) in [(10, 7, 10), (20, 3, 20)] {

@@ -27,7 +27,7 @@ pub(crate) fn loads(args: &LoadsArgs) -> Result<(), Failure> {
     let filters =
         filters.iter().filter_map(|(key, value)| Some(format!("{key}={}", segment(value.as_ref()?))));
     let filters = filters.collect::<Vec<_>>().join("&");
-    let loads = args.admin.connect()?.get(&format!("/v1/loads?{filters}"))?;
+    let loads = args.admin.connect()?.get_pages(&format!("/v1/loads?{filters}"), "clusters")?;
     match Form::or_default(args.admin.output) {
         Form::Json => print_json(&loads),
         Form::Table if args.cluster.is_some() => print(&in_full(&loads)),

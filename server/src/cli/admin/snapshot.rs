@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{AdminArgs, segment};
+use super::{Admin, AdminArgs, segment};
 use crate::cli::Failure;
 use crate::cli::output::{Table, cell, items, print_in};
 
@@ -31,8 +31,39 @@ pub(crate) fn snapshot(args: &SnapshotArgs) -> Result<(), Failure> {
             format!("/v1/groups/{}/snapshot{}", segment(group), profile.unwrap_or_default())
         }
     };
-    let found = args.admin.connect()?.get(&path)?;
+    let found = whole(&args.admin.connect()?, &path)?;
     print_in(args.admin.output, &found, || list(&found))
+}
+
+/// All pages of a snapshot, which are of one revision.
+fn whole(admin: &Admin, path: &str) -> Result<Value, Failure> {
+    let joint = if path.contains('?') { '&' } else { '?' };
+    for _ in 0..MAX_ATTEMPTS {
+        let mut whole = admin.get(path)?;
+        loop {
+            let Some(next) = whole["next"].as_str() else { return Ok(whole) };
+            let mut page = admin.get(&format!("{path}{joint}after={}", segment(next)))?;
+            if page["revision"] != whole["revision"] || page["groups"] != whole["groups"] {
+                break;
+            }
+            whole["next"] = page["next"].take();
+            append(&mut whole["types"], page["types"].take());
+        }
+    }
+    Err(Failure::Failed("the snapshot changes while its pages are read; ask again".to_owned()))
+}
+
+/// Adds the resources of a page, by type.
+fn append(types: &mut Value, page: Value) {
+    let Value::Object(page) = page else { return };
+    for (url, mut of_type) in page {
+        match types[&url]["resources"].as_array_mut() {
+            Some(all) => {
+                all.extend(of_type["resources"].as_array_mut().map(std::mem::take).unwrap_or_default());
+            }
+            None => types[&url] = of_type,
+        }
+    }
 }
 
 fn list(found: &Value) -> String {
@@ -57,11 +88,25 @@ fn list(found: &Value) -> String {
     format!("revision {revision}, groups {groups}, profile {}\n{}", cell(&found["profile"]), table.render())
 }
 
+/// A server that publishes several times within the time that it takes to read its pages has no whole to show.
+const MAX_ATTEMPTS: usize = 5;
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn pages_are_put_together_by_type() {
+        let mut types = json!({"a": {"version": "1", "resources": ["x"]}});
+        append(
+            &mut types,
+            json!({"a": {"version": "1", "resources": ["y"]}, "b": {"version": "2", "resources": ["z"]}}),
+        );
+        let whole = json!({"a": {"version": "1", "resources": ["x", "y"]}, "b": {"version": "2", "resources": ["z"]}});
+        assert_eq!(types, whole);
+    }
 
     #[test]
     fn a_resource_is_one_row_with_its_place() {

@@ -65,6 +65,7 @@ async fn every_list_comes_in_pages_that_are_the_whole() {
         assert_eq!(reply.status, 400, "{}", reply.text);
         assert!(reply.text.contains("give `next` of the page before"), "{}", reply.text);
     }
+    snapshots_come_in_pages(&rest).await;
     // What is put back must be all of it.
     let page = rest.get("/v1/groups/a/resources?limit=1").await.json();
     let reply = rest.put("/v1/groups/a/resources", &page).await;
@@ -76,6 +77,43 @@ async fn every_list_comes_in_pages_that_are_the_whole() {
     );
     let whole = rest.get("/v1/groups/a/resources").await.json();
     assert_eq!(rest.put("/v1/groups/a/resources", &whole).await.json()["changed"], false);
+}
+
+/// The pages of a snapshot have each resource once, in the order of the whole.
+async fn snapshots_come_in_pages(rest: &Rest) {
+    let resources = |snapshot: &Value| -> Vec<String> {
+        let types = snapshot["types"].as_object().unwrap().iter();
+        let of_type = |(url, of_type): (&String, &Value)| -> Vec<String> {
+            assert!(of_type["version"].is_string() && of_type["resources"][0].is_object(), "{of_type:#}");
+            let resources = of_type["resources"].as_array().unwrap().iter();
+            resources.map(|resource| format!("{url} {}", resource["name"])).collect()
+        };
+        types.flat_map(of_type).collect()
+    };
+    for path in ["/v1/groups/b%2Fc/snapshot", "/v1/nodes/nobody/snapshot"] {
+        let whole = rest.get(path).await.json();
+        let all = resources(&whole);
+        assert!(all.len() > 2 && whole["next"].is_null(), "{path}: {whole:#}");
+        for limit in 1..=4 {
+            let (mut found, mut after) = (Vec::new(), String::new());
+            loop {
+                let page = rest.get(&format!("{path}?limit={limit}{after}")).await.json();
+                let more = resources(&page);
+                assert!(more.len() <= limit && page["revision"] == whole["revision"], "{page:#}");
+                found.extend(more);
+                let Some(next) = page["next"].as_str() else { break };
+                after = format!("&after={}", next.replace('%', "%25"));
+            }
+            // By type and name; types have another order in an object of JSON.
+            found.sort();
+            let mut all = all.clone();
+            all.sort();
+            assert_eq!(found, all, "{path}?limit={limit}");
+        }
+        for bad in ["limit=0", "limit=10001", "after=nowhere"] {
+            assert_eq!(rest.get(&format!("{path}?{bad}")).await.status, 400, "{path}?{bad}");
+        }
+    }
 }
 
 #[tokio::test]
