@@ -9,25 +9,18 @@ use tracing::info;
 use xds_cache::status::Variant;
 use xds_cache::{Node, Profile, ViewKey};
 
+use crate::grpc::lines::{SECOND, Window};
 use crate::listen::Peer;
 
 /// Writes the lines. Every call is short; memory is constant.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
-    window: Mutex<Window>,
+    window: Mutex<Window<LeftOut>>,
 }
 
 /// Counts those that are left out when the server ends.
 #[derive(Debug)]
 pub(crate) struct Rest<'a>(&'a Arrivals);
-
-/// The second that lines are counted in.
-#[derive(Debug, Default)]
-struct Window {
-    began: Option<Instant>,
-    n_lines: usize,
-    left_out: LeftOut,
-}
 
 /// The clients that have no line of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,13 +86,13 @@ impl Arrivals {
     fn admit(&self, event: Event, now: Instant) -> bool {
         let mut window = self.lock();
         let left_out = window.turn(now);
-        let is_admitted = window.admit(event);
+        let admitted = window.admit().map_err(|sum| sum.add(event));
         drop(window);
         LeftOut::log(left_out);
-        is_admitted
+        admitted.is_ok()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Window> {
+    fn lock(&self) -> MutexGuard<'_, Window<LeftOut>> {
         self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -110,30 +103,14 @@ impl Drop for Rest<'_> {
     }
 }
 
-impl Window {
-    /// Begins another second if this one is over, and returns what it left out.
-    fn turn(&mut self, now: Instant) -> LeftOut {
-        if self.began.is_some_and(|began| now.saturating_duration_since(began) < SECOND) {
-            return LeftOut::default();
-        }
-        std::mem::replace(self, Self { began: Some(now), ..Self::default() }).left_out
-    }
-
-    /// Counts an event; true if there is a line left for it.
-    fn admit(&mut self, event: Event) -> bool {
-        if self.n_lines < MAX_LINES_A_SECOND {
-            self.n_lines += 1;
-            return true;
-        }
-        match event {
-            Event::Connected => self.left_out.n_connected += 1,
-            Event::Disconnected => self.left_out.n_disconnected += 1,
-        }
-        false
-    }
-}
-
 impl LeftOut {
+    fn add(&mut self, event: Event) {
+        match event {
+            Event::Connected => self.n_connected += 1,
+            Event::Disconnected => self.n_disconnected += 1,
+        }
+    }
+
     fn log(self) {
         let Self { n_connected, n_disconnected } = self;
         if self == Self::default() {
@@ -148,13 +125,14 @@ impl LeftOut {
     }
 }
 
-/// Enough for a person to follow; a fleet that reconnects takes a thousand times as many.
-const MAX_LINES_A_SECOND: usize = 20;
-const SECOND: Duration = Duration::from_secs(1);
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grpc::lines::MAX_LINES_A_SECOND;
+
+    fn admit(window: &mut Window<LeftOut>, event: Event) -> bool {
+        window.admit().map_err(|sum| sum.add(event)).is_ok()
+    }
 
     #[test]
     fn a_fleet_that_reconnects_takes_a_bounded_number_of_lines_and_everyone_is_counted() {
@@ -172,7 +150,7 @@ mod tests {
             let now = start + Duration::from_micros(i * 100);
             for event in [Event::Disconnected, Event::Connected] {
                 add(window.turn(now), &mut n_lines);
-                n_shown += u64::from(window.admit(event));
+                n_shown += u64::from(admit(&mut window, event));
             }
         }
         add(window.turn(start + Duration::from_secs(20)), &mut n_lines);
@@ -187,7 +165,7 @@ mod tests {
         let mut window = Window::default();
         let now = Instant::now();
         assert_eq!(window.turn(now), LeftOut::default());
-        assert!((0..MAX_LINES_A_SECOND).all(|_| window.admit(Event::Connected)));
-        assert!(!window.admit(Event::Connected));
+        assert!((0..MAX_LINES_A_SECOND).all(|_| admit(&mut window, Event::Connected)));
+        assert!(!admit(&mut window, Event::Connected));
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use tonic::Status;
 use tracing::warn;
@@ -21,10 +21,11 @@ use crate::grpc::aside;
 use crate::grpc::budget::Reserved;
 use crate::grpc::convert::SentNode;
 use crate::grpc::identity::Identity;
+use crate::grpc::nacks::Repeats;
 use crate::grpc::node::{MAX_TEXT_BYTES, kept_bytes};
 use crate::grpc::streams::{OpenStream, StreamHandle};
 use crate::listen::Peer;
-use crate::metrics::{Metrics, RequestKind};
+use crate::metrics::RequestKind;
 
 /// What a stream is, from its path on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,14 +65,7 @@ struct Member {
     entry: Arc<StreamEntry>,
     handle: Arc<StreamHandle>,
     since: Instant,
-    nacks: NackLog,
-}
-
-/// How often the NACKs of a stream, or of all polls, are logged.
-#[derive(Debug, Default)]
-pub(crate) struct NackLog {
-    last: Option<Instant>,
-    n_left_out: u64,
+    nacks: Repeats,
 }
 
 /// The clients with per-type streams.
@@ -136,7 +130,7 @@ impl SharedClient {
             entry.record_view(view.key().clone(), view.is_unmatched());
         }
         let handle = Arc::clone(stream.handle());
-        let member = Member { entry, handle, since: Instant::now(), nacks: NackLog::default() };
+        let member = Member { entry, handle, since: Instant::now(), nacks: Repeats::default() };
         state.members.insert(stream.id, member);
         drop(state);
         Ok(client)
@@ -398,7 +392,7 @@ impl State {
     fn settle(&mut self, grpc: &Grpc, node: &Node) {
         while let Some((stream, event)) = self.client.poll_event() {
             let Some(member) = self.members.get_mut(&stream) else { continue };
-            member.observe(&grpc.metrics, node, &event);
+            member.observe(grpc, node, &event);
             member.entry.record(&event, SystemTime::now());
         }
         while let Some(stream) = self.client.poll_wake() {
@@ -410,7 +404,8 @@ impl State {
 }
 
 impl Member {
-    fn observe(&mut self, metrics: &Metrics, node: &Node, event: &StreamEvent) {
+    fn observe(&mut self, grpc: &Grpc, node: &Node, event: &StreamEvent) {
+        let metrics = &grpc.metrics;
         match &event.kind {
             EventKind::Acked(sent) => {
                 if sent.is_final {
@@ -419,7 +414,8 @@ impl Member {
             }
             EventKind::Nacked { sent, message } => {
                 metrics.nacked(&event.resource_type);
-                self.nacks.log(node, &event.resource_type, &sent.version_info, message);
+                let said = (&*sent.version_info, &**message);
+                grpc.nacks.log(&mut self.nacks, node, &event.resource_type, said, Instant::now());
             }
             EventKind::HeldBack => metrics.held_back(&event.resource_type),
             EventKind::GraceExpired => metrics.grace_expired(&event.resource_type),
@@ -429,20 +425,6 @@ impl Member {
             | EventKind::Sent(_)
             | EventKind::Current(_) => {}
         }
-    }
-}
-
-impl NackLog {
-    pub(crate) fn log(&mut self, node: &Node, resource_type: &ResourceType, version: &str, message: &str) {
-        let now = Instant::now();
-        if self.last.is_some_and(|last| now.duration_since(last) < NACK_LOG_INTERVAL) {
-            self.n_left_out += 1;
-            return;
-        }
-        self.last = Some(now);
-        let n_left_out = std::mem::take(&mut self.n_left_out);
-        let type_url = resource_type.type_url();
-        warn!(node = %node.id, type_url, version, message, n_left_out, "a client rejected a response");
     }
 }
 
@@ -493,8 +475,6 @@ pub(crate) fn request_kind(request: &Request) -> RequestKind {
 pub(crate) const MAX_AT_ONCE: usize = 1000;
 /// So many bits of a nonce count a stream's responses; the stream's id is above them.
 const NONCE_BITS: u32 = 24;
-/// A stream's NACKs are logged at most once in this time.
-const NACK_LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// After so many nodes, unmatched ones are logged anew.
 const MAX_UNMATCHED_LOGGED: usize = 10_000;
 /// How many groups that log event names.

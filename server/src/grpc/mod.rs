@@ -22,10 +22,12 @@ mod frames;
 mod guard;
 mod identity;
 mod json_answer;
+mod lines;
 mod load_report;
 mod loads;
 mod matcher;
 mod metered;
+mod nacks;
 mod node;
 mod pace;
 mod poll;
@@ -96,7 +98,8 @@ pub struct Grpc {
     arrivals: arrivals::Arrivals,
     polls: polls::Polls,
     client_status: csds::Places,
-    polled_nacks: Mutex<client::NackLog>,
+    nacks: nacks::Nacks,
+    polled_nacks: Mutex<nacks::Repeats>,
 }
 
 impl Grpc {
@@ -125,6 +128,7 @@ impl Grpc {
             arrivals: arrivals::Arrivals::default(),
             polls: polls::Polls::new(config.max_polls, config.max_poll_bytes),
             client_status: csds::Places::default(),
+            nacks: nacks::Nacks::default(),
             polled_nacks: Mutex::default(),
             config,
         })

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -161,9 +162,9 @@ impl Grpc {
     fn log_nack(&self, node: &Node, resource_type: &ResourceType, version: &str, message: &str) {
         let (version, message) =
             (shortened(version, MAX_VERSION_SHOWN), shortened(message, MAX_NACK_MESSAGE));
-        let mut log = self.polled_nacks.lock().unwrap_or_else(PoisonError::into_inner);
-        log.log(node, resource_type, version, message);
-        drop(log);
+        let mut repeats = self.polled_nacks.lock().unwrap_or_else(PoisonError::into_inner);
+        self.nacks.log(&mut repeats, node, resource_type, (version, message), Instant::now());
+        drop(repeats);
         self.metrics.nacked(resource_type);
     }
 }

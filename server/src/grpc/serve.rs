@@ -54,7 +54,7 @@ impl Grpc {
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServeError> {
         // Dropped last: whoever is left out of the log by then is counted in its last line.
-        let _rest = self.arrivals.rest();
+        let _rest = (self.arrivals.rest(), self.nacks.rest());
         let (reporter, health) = tonic_health::server::health_reporter();
         self.report(&reporter, ServingStatus::NotServing).await;
         let health = self.metered(health.max_decoding_message_size(MAX_SMALL_CALL), &self.calls);
@@ -179,6 +179,7 @@ impl Grpc {
             self.admin_calls.sweep(now, Duration::MAX);
             self.receiving.sweep(now);
             self.arrivals.flush(now);
+            self.nacks.flush(now);
         }
     }
 

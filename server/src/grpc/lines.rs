@@ -1,0 +1,34 @@
+//! How many lines of one kind the log gets: at most so many a second, and what the rest was.
+
+use std::time::{Duration, Instant};
+
+/// The second that lines are counted in. `T` sums up those that are left out.
+#[derive(Debug, Default)]
+pub(crate) struct Window<T> {
+    began: Option<Instant>,
+    n_lines: usize,
+    left_out: T,
+}
+
+impl<T: Default> Window<T> {
+    /// Begins another second if this one is over, and returns what it left out.
+    pub(crate) fn turn(&mut self, now: Instant) -> T {
+        if self.began.is_some_and(|began| now.saturating_duration_since(began) < SECOND) {
+            return T::default();
+        }
+        std::mem::replace(self, Self { began: Some(now), ..Self::default() }).left_out
+    }
+
+    /// Takes a line if one is left; else returns the sum to which what it would say is to be added.
+    pub(crate) fn admit(&mut self) -> Result<(), &mut T> {
+        if self.n_lines < MAX_LINES_A_SECOND {
+            self.n_lines += 1;
+            return Ok(());
+        }
+        Err(&mut self.left_out)
+    }
+}
+
+/// Enough for a person to follow; a fleet that reconnects, or that rejects a response, takes a thousand times as many.
+pub(crate) const MAX_LINES_A_SECOND: usize = 20;
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
