@@ -266,6 +266,13 @@ fn a_bootstrap_for_envoy_holds_what_it_needs() {
     assert_eq!(per_type["node"]["locality"], serde_json::json!({"region": "eu", "zone": "a"}));
     let silent = bootstrap("--no-load-reports");
     assert_eq!(silent["cluster_manager"], Value::Null);
+    for (line, is_told) in
+        [("", false), ("--delta", false), ("--per-type", true), ("--per-type --delta", true)]
+    {
+        let (_, _, stderr) = outcome(dir.path(), &format!("bootstrap envoy --node-id edge-1 {line}"));
+        assert_eq!(stderr.contains("still come over ADS"), is_told, "{line}: {stderr}");
+        assert_eq!(stderr.is_empty(), !is_told, "{line}: {stderr}");
+    }
 }
 
 #[test]

@@ -8,8 +8,10 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use xds_tests::backend::Backend;
 use xds_tests::config::{self, ConfigDir};
+use xds_tests::documents;
 use xds_tests::envoy::Envoy;
 use xds_tests::http::Connection;
+use xds_tests::rpc::Ask;
 use xds_tests::server::Server;
 use xds_tests::server::Variant;
 use xds_tests::wait::{PATIENCE, wait_for};
@@ -36,6 +38,57 @@ async fn rest_polling() -> Result<()> {
         |_: &Value| config::api_source("REST", &[("refresh_delay", "0.05s"), ("request_timeout", "1s")]);
     let world = World::start(source).await?;
     world.follows_changes().await
+}
+
+/// The config sources of generated resources say `ads`, the one that every Envoy with such a stream takes.
+#[tokio::test]
+async fn what_is_made_of_documents_comes_over_ads_beside_the_streams_per_type() -> Result<()> {
+    let mut world = documents::World::start(&["v1"]).await?;
+    world.ports(&["web"])?;
+    world.write(
+        "routes.yaml",
+        "version: xds-server/v1\nlisteners: { web: { port: {web}, address: 127.0.0.1 } }\n\
+         routes: { all: { to: v1:8080 } }\n",
+    )?;
+    let source = config::api_source("GRPC", &[]);
+    let bootstrap: Value = serde_json::from_str(&world.server.bootstrap_envoy("both", Variant::Sotw).await?)?;
+    // As `bootstrap envoy --per-type` prints it.
+    let mut both = bootstrap.clone();
+    for key in ["cds_config", "lds_config"] {
+        both["dynamic_resources"][key] = source.clone();
+    }
+    let _both = Envoy::start(&both.to_string()).await?;
+    world.expect_from("web", &Ask::get("example.com", "/"), "v1").await?;
+
+    let mut none = bootstrap;
+    config::without_ads(&mut none, &source);
+    none["node"]["id"] = json!("none");
+    let _none = Envoy::start(&none.to_string()).await?;
+    wait_nack(&world.server, "none", "ADS").await
+}
+
+/// Why generated resources do not say `self`, which would serve both kinds of streams: no Envoy knows it.
+#[tokio::test]
+async fn an_envoy_does_not_take_the_config_source_self() -> Result<()> {
+    let config = ConfigDir::new()?;
+    let server = Server::start(config.path()).await?;
+    let mut cluster = config::cluster("a");
+    config::replace_ads(&mut cluster, &json!({"self": {}, "resource_api_version": "V3"}));
+    config.write_resources("all.yaml", &[cluster, config::endpoints("a", &[])]).map(drop)?;
+    let _envoy = Envoy::start(&server.bootstrap_envoy("self", Variant::Sotw).await?).await?;
+    wait_nack(&server, "self", "config source specifier").await
+}
+
+/// Waits until the node has rejected something with these words.
+async fn wait_nack(server: &Server, node: &str, words: &str) -> Result<()> {
+    let has_nack = |node: &Value| {
+        let types = node["streams"].as_array().into_iter().flatten();
+        let mut types = types.flat_map(|stream| stream["types"].as_object().into_iter().flatten());
+        types.any(|(_, of_type)| {
+            of_type["lastNack"]["message"].as_str().is_some_and(|text| text.contains(words))
+        })
+    };
+    server.wait_json(&format!("/v1/nodes/{node}"), has_nack).await.map(drop)
 }
 
 struct World {

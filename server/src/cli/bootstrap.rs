@@ -1,5 +1,6 @@
 //! `bootstrap`: what a client needs to be told to find the server.
 
+use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -197,8 +198,17 @@ pub(crate) fn run(args: &BootstrapArgs) -> Result<(), Failure> {
         // grpc-js fails every call of a node without a locality.
         Client::Grpc => grpc(args, &node(args, Some("default"))?),
     };
+    if args.per_type {
+        // Whoever cannot be told has the bootstrap all the same.
+        let _ = writeln!(io::stderr().lock(), "note: {PER_TYPE_NOTE}");
+    }
     output::print(&format!("{bootstrap:#}\n"))
 }
+
+/// What holds for an Envoy whose clusters and listeners come on streams of their own.
+const PER_TYPE_NOTE: &str = "endpoints and routes of what documents generate still come over ADS, so keep `ads_config`; \
+    the order of sending is not kept between ADS and the other streams: leave out --per-type if requests must not fail while \
+    documents change (docs/documents.md, Config sources)";
 
 fn envoy(args: &BootstrapArgs, node: &Value) -> Value {
     let grpc_service = json!({"envoy_grpc": {"cluster_name": XDS_CLUSTER}});
