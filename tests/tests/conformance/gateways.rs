@@ -17,6 +17,7 @@ fn route(namespace: &str, name: &str, parents: &str, path: &str, backend: &str) 
     )
 }
 
+/// Conformance: HTTPRouteCrossNamespace.
 #[tokio::test]
 async fn namespaces_are_selected_by_label() -> Result<()> {
     let listeners = "  - {name: http, protocol: HTTP, port: {web}, allowedRoutes: {namespaces: {from: Selector, \
@@ -36,6 +37,7 @@ async fn namespaces_are_selected_by_label() -> Result<()> {
     case.world.expect_condition(("HTTPRoute", "outside", "r"), Some(0), refused).await
 }
 
+/// Conformance: HTTPRouteInvalidCrossNamespaceParentRef.
 #[tokio::test]
 async fn a_route_of_another_namespace_is_refused_by_default() -> Result<()> {
     let documents = web_gateway() + &route("other", "r", "{name: web, namespace: default}", "/", "app");
@@ -59,6 +61,7 @@ async fn a_kind_that_a_listener_does_not_allow_is_refused() -> Result<()> {
     case.world.expect_condition(("HTTPRoute", "default", "r"), Some(0), refused).await
 }
 
+/// Conformance: HTTPRouteInvalidParentRefNotMatchingListenerPort.
 #[tokio::test]
 async fn a_parent_that_fits_no_listener_is_refused() -> Result<()> {
     let parents = [
@@ -77,6 +80,7 @@ async fn a_parent_that_fits_no_listener_is_refused() -> Result<()> {
     Ok(())
 }
 
+/// Conformance: HTTPRouteMultipleGateways.
 #[tokio::test]
 async fn a_route_attaches_to_several_gateways() -> Result<()> {
     let documents = gateway("one", "  - {name: http, protocol: HTTP, port: {one}}")
@@ -90,6 +94,7 @@ async fn a_route_attaches_to_several_gateways() -> Result<()> {
     case.check("two", &[(shared, from("v1")), (own, from("v3"))]).await
 }
 
+/// Conformance: GatewayInvalidRouteKind.
 #[tokio::test]
 async fn unknown_kinds_of_routes_show_at_the_listener() -> Result<()> {
     let listeners = "
@@ -110,6 +115,7 @@ async fn unknown_kinds_of_routes_show_at_the_listener() -> Result<()> {
     case.check("some", &[(Ask::get("a.com", "/"), from("v1"))]).await
 }
 
+/// Conformance: GatewayListenerUnsupportedProtocol.
 #[tokio::test]
 async fn a_protocol_that_is_not_served_shows_at_the_listener() -> Result<()> {
     let listeners = "
@@ -132,6 +138,7 @@ async fn a_protocol_that_is_not_served_shows_at_the_listener() -> Result<()> {
     Ok(())
 }
 
+/// Conformance: HTTPRouteObservedGenerationBump.
 #[tokio::test]
 async fn generations_count_changes() -> Result<()> {
     let documents = web_gateway() + &route("default", "r", "{name: web}", "/", "v1");

@@ -27,6 +27,7 @@ fn pairs(asks: Vec<(Ask, Option<&'static str>)>) -> Vec<(Ask, Expected)> {
     asks.into_iter().map(expected).collect()
 }
 
+/// Conformance: GRPCExactMethodMatching.
 #[tokio::test]
 async fn exact_methods_are_matched() -> Result<()> {
     let rules = format!(
@@ -40,6 +41,7 @@ async fn exact_methods_are_matched() -> Result<()> {
     case.check_proxyless("web", &requests).await
 }
 
+/// Conformance: GRPCRouteHeaderMatching.
 #[tokio::test]
 async fn headers_are_matched_and_ties_go_to_the_first_rule() -> Result<()> {
     let rules = "
@@ -72,6 +74,7 @@ async fn headers_are_matched_and_ties_go_to_the_first_rule() -> Result<()> {
     case.check_proxyless("web", &requests).await
 }
 
+/// Conformance: GRPCRouteListenerHostnameMatching.
 #[tokio::test]
 async fn listeners_are_chosen_by_host() -> Result<()> {
     let listener = |name: &str, host: &str| {
@@ -113,6 +116,7 @@ async fn listeners_are_chosen_by_host() -> Result<()> {
     case.check_proxyless("web", &served).await
 }
 
+/// Conformance: GRPCRouteNamedRule.
 #[tokio::test]
 async fn rules_may_have_names() -> Result<()> {
     let rules = format!(
@@ -126,6 +130,7 @@ async fn rules_may_have_names() -> Result<()> {
     case.check_proxyless("web", &requests).await
 }
 
+/// Conformance: GRPCRouteWeight.
 #[tokio::test]
 async fn weights_are_shares() -> Result<()> {
     let rules = "  - backendRefs: [{name: v1, port: 8080, weight: 70}, {name: v2, port: 8080, weight: 30}, \
@@ -166,6 +171,7 @@ async fn a_rule_without_a_backend_is_unavailable_c49() -> Result<()> {
     case.check_proxyless("web", &requests).await
 }
 
+/// Conformance: GRPCRouteRequestHeaderModifier.
 #[tokio::test]
 async fn request_headers_are_changed() -> Result<()> {
     let rule = |name: &str, edits: &str| {

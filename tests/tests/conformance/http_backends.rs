@@ -35,22 +35,26 @@ async fn check_refused(rules: &str, extra: &str, reason: &'static str) -> Result
     case.world.expect_condition(ROUTE, Some(0), ("Accepted", "True", "Accepted")).await
 }
 
+/// Conformance: HTTPRouteInvalidNonExistentBackendRef.
 #[tokio::test]
 async fn a_backend_that_does_not_exist() -> Result<()> {
     check_refused("  - backendRefs: [{name: nobody, port: 8080}]", "", "BackendNotFound").await
 }
 
+/// Conformance: HTTPRouteInvalidBackendRefUnknownKind.
 #[tokio::test]
 async fn a_backend_of_an_unknown_kind() -> Result<()> {
     check_refused("  - backendRefs: [{kind: NonExistent, name: v1, port: 8080}]", "", "InvalidKind").await
 }
 
+/// Conformance: HTTPRouteInvalidCrossNamespaceBackendRef.
 #[tokio::test]
 async fn a_backend_of_another_namespace() -> Result<()> {
     let rules = "  - backendRefs: [{name: app, namespace: other, port: 8080}]";
     check_refused(rules, "", "RefNotPermitted").await
 }
 
+/// Conformance: HTTPRouteInvalidReferenceGrant.
 #[tokio::test]
 async fn grants_that_do_not_fit() -> Result<()> {
     let rules = "  - backendRefs: [{name: app, namespace: other, port: 8080}]";
@@ -75,6 +79,7 @@ async fn grants_that_do_not_fit() -> Result<()> {
     check_refused(rules, &grants, "RefNotPermitted").await
 }
 
+/// Conformance: HTTPRouteReferenceGrant.
 #[tokio::test]
 async fn a_grant_permits_until_it_is_deleted() -> Result<()> {
     let documents = web_gateway() + &route("  - backendRefs: [{name: app, namespace: other, port: 8080}]");
@@ -87,6 +92,7 @@ async fn a_grant_permits_until_it_is_deleted() -> Result<()> {
     case.world.expect_condition(ROUTE, Some(0), ("ResolvedRefs", "False", "RefNotPermitted")).await
 }
 
+/// Conformance: HTTPRoutePartiallyInvalidViaInvalidReferenceGrant.
 #[tokio::test]
 async fn one_bad_rule_leaves_the_others_alone() -> Result<()> {
     let rules = "
@@ -102,6 +108,7 @@ async fn one_bad_rule_leaves_the_others_alone() -> Result<()> {
     case.world.expect_condition(ROUTE, Some(0), ("ResolvedRefs", "False", "RefNotPermitted")).await
 }
 
+/// Conformance: HTTPRouteNoBackendRefs.
 #[tokio::test]
 async fn a_rule_without_backends_fails() -> Result<()> {
     let rules = "

@@ -30,6 +30,7 @@ fn get(path: &str) -> Ask {
     Ask::get("example.com", path)
 }
 
+/// Conformance: HTTPRouteRequestHeaderModifier.
 #[tokio::test]
 async fn request_headers_are_changed() -> Result<()> {
     let edits = |text: &str| format!("{{type: RequestHeaderModifier, requestHeaderModifier: {{{text}}}}}");
@@ -83,6 +84,7 @@ async fn headers_of_one_backend_are_changed_for_it_alone() -> Result<()> {
     Ok(())
 }
 
+/// Conformance: HTTPRouteResponseHeaderModifier.
 #[tokio::test]
 async fn response_headers_are_changed() -> Result<()> {
     let edits = |text: &str| format!("{{type: ResponseHeaderModifier, responseHeaderModifier: {{{text}}}}}");
@@ -96,6 +98,7 @@ async fn response_headers_are_changed() -> Result<()> {
     Ok(())
 }
 
+/// Conformance: HTTPRouteRequestMirror.
 #[tokio::test]
 async fn copies_go_to_mirrors() -> Result<()> {
     let mirror = |name: &str, share: &str| {
@@ -189,6 +192,7 @@ async fn paths_and_hosts_are_rewritten() -> Result<()> {
     Ok(())
 }
 
+/// Conformance: HTTPRouteTimeoutRequest.
 #[tokio::test]
 async fn time_limits_end_requests() -> Result<()> {
     let limited = |path: &str, timeouts: &str| {

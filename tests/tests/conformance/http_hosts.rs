@@ -22,6 +22,7 @@ fn listener(name: &str, port: &str, host: &str) -> String {
     format!("  - {{name: {name}, protocol: HTTP, port: {{{port}}}{host}}}\n")
 }
 
+/// Conformance: HTTPRouteHostnameIntersection.
 #[tokio::test]
 async fn the_hosts_of_listener_and_route_intersect() -> Result<()> {
     let listeners = listener("one", "web", "very.specific.com")
@@ -88,6 +89,7 @@ async fn the_hosts_of_listener_and_route_intersect() -> Result<()> {
     Ok(())
 }
 
+/// Conformance: HTTPRouteListenerHostnameMatching.
 #[tokio::test]
 async fn listeners_are_chosen_by_host() -> Result<()> {
     let listeners = listener("listener-1", "web", "bar.com")
@@ -114,6 +116,7 @@ async fn listeners_are_chosen_by_host() -> Result<()> {
     case.check("web", &requests).await
 }
 
+/// Conformance: HTTPRouteListenerPortMatching.
 #[tokio::test]
 async fn listeners_are_chosen_by_port() -> Result<()> {
     let listeners = listener("listener-1", "p80", "foo.com")
@@ -156,6 +159,7 @@ async fn check_isolation(hosts: &str) -> Result<()> {
     case.check("web", &requests).await
 }
 
+/// Conformance: GatewayHTTPListenerIsolation.
 #[tokio::test]
 async fn listeners_are_isolated() -> Result<()> {
     check_isolation("").await

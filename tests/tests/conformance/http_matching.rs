@@ -26,6 +26,7 @@ fn rule(matches: &str, backend: &str) -> String {
     format!("  - matches: [{matches}]\n    backendRefs: [{{name: {backend}, port: 8080}}]\n")
 }
 
+/// Conformance: HTTPRouteMatching.
 #[tokio::test]
 async fn paths_and_headers_match_within_one_route() -> Result<()> {
     let rules = rule("{path: {type: PathPrefix, value: /}}, {headers: [{name: version, value: one}]}", "v1")
@@ -45,6 +46,7 @@ async fn paths_and_headers_match_within_one_route() -> Result<()> {
     case.check("web", &requests).await
 }
 
+/// Conformance: HTTPRouteMatchingAcrossRoutes.
 #[tokio::test]
 async fn routes_of_one_listener_are_merged() -> Result<()> {
     let first = rule("{path: {type: PathPrefix, value: /}}, {headers: [{name: version, value: one}]}", "v1");
@@ -107,6 +109,7 @@ async fn regular_expressions_come_last_and_match_whole_paths() -> Result<()> {
     case.check("web", &requests).await
 }
 
+/// Conformance: HTTPRouteMethodMatching.
 #[tokio::test]
 async fn methods_are_matched_after_paths_and_before_headers() -> Result<()> {
     let rules = rule("{method: POST}", "v1")
@@ -143,6 +146,7 @@ async fn methods_are_matched_after_paths_and_before_headers() -> Result<()> {
     case.check("web", &requests).await
 }
 
+/// Conformance: HTTPRouteQueryParamMatching.
 #[tokio::test]
 async fn query_parameters_are_matched() -> Result<()> {
     let query = |pairs: &[(&str, &str)]| {
@@ -183,6 +187,7 @@ async fn query_parameters_are_matched() -> Result<()> {
     case.check("web", &requests).await
 }
 
+/// Conformance: HTTPRouteHeaderMatching.
 #[tokio::test]
 async fn headers_are_matched_whatever_the_case_of_their_names() -> Result<()> {
     let rules = rule("{headers: [{name: Version, value: one}]}", "v1")
@@ -208,6 +213,7 @@ async fn headers_are_matched_whatever_the_case_of_their_names() -> Result<()> {
     case.check("web", &requests).await
 }
 
+/// Conformance: HTTPRouteWeight.
 #[tokio::test]
 async fn weights_are_shares() -> Result<()> {
     let rules = "  - backendRefs: [{name: v1, port: 8080, weight: 70}, {name: v2, port: 8080, weight: 30}, \

@@ -9,6 +9,7 @@ mod http_backends;
 mod http_filters;
 mod http_hosts;
 mod http_matching;
+mod names;
 mod retry;
 mod services;
 mod support;

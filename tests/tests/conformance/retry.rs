@@ -100,6 +100,7 @@ async fn check(case: &Case, attempts: &Attempts, table: &[(&str, u16, usize)]) -
 
 const CODES: &str = "    retry: {codes: [500, 502, 503, 504], attempts: 2, backoff: 10ms}\n";
 
+/// Conformance: HTTPRouteRetry.
 #[tokio::test]
 async fn statuses_that_are_listed_are_retried_as_often_as_is_said() -> Result<()> {
     let (addr, attempts) = start_flaky().await?;

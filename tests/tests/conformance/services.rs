@@ -121,6 +121,7 @@ const TYPES: [(&str, &str); 5] = [
     ("numberless", "v2"),
 ];
 
+/// Conformance: HTTPRouteServiceTypes.
 #[tokio::test]
 async fn http_route_service_types() -> Result<()> {
     let names = TYPES.map(|(name, _)| name);

@@ -91,6 +91,7 @@ fn a_route_of_another_namespace_needs_a_listener_that_allows_it() {
     }
 }
 
+/// Conformance: GatewayWithAttachedRoutes.
 #[test]
 fn only_accepted_routes_are_counted_and_each_once_for_a_listener() {
     let all = [

@@ -336,7 +336,7 @@ fn routes_of_two_kinds_on_different_listeners_of_a_port_do_not_meet() {
     );
 }
 
-/// GatewayInvalidParametersRef (Core).
+/// Conformance: GatewayInvalidParametersRef.
 #[test]
 fn parameters_of_an_unknown_kind_are_invalid() {
     let mut edge = gateway("default/edge", vec![http("http", 80, "")]);

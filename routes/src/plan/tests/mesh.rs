@@ -90,7 +90,7 @@ fn references_and_parents_have_conditions_of_their_own() {
     assert!(planned(&documents).diagnostic("external-name-parent").contains("Service a/out"));
 }
 
-/// MeshConsumerRoute.
+/// Conformance: MeshConsumerRoute.
 #[test]
 fn a_consumers_route_needs_no_grant_for_its_own_parent() {
     let rules = || vec![to("a/s:80")];
@@ -109,6 +109,7 @@ fn a_consumers_route_needs_no_grant_for_its_own_parent() {
     assert!(found.of_parent("GRPCRoute b/consumer", 0).ends_with("ResolvedRefs=False/RefNotPermitted"));
 }
 
+/// Conformance: MeshConsumerRoute.
 #[test]
 fn a_consumers_route_is_for_its_namespace_only() {
     let documents = with([
