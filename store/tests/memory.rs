@@ -1,0 +1,47 @@
+//! What a store keeps in memory, counted in bytes that are allocated.
+
+mod common;
+
+use std::path::Path;
+
+use bytes::Bytes;
+use common::{described, open, runtime};
+use peak_alloc::PeakAlloc;
+use xds_store::{Change, Store as _};
+
+#[global_allocator]
+static ALLOCATED: PeakAlloc = PeakAlloc;
+
+/// The one test of this file: another one beside it would be counted.
+#[test]
+fn a_value_costs_its_place_and_its_key_and_not_its_content() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    let contents = (0..N_VALUES).map(|n| Bytes::from(format!("{n:09}{}", "content".repeat(60)))).collect();
+    runtime().block_on(async {
+        let hashes = store.put_blobs(contents).await.unwrap();
+        let change = |(n, hash)| Change::set(format!("file-document/Service/default/backend-{n}"), hash);
+        let changes = hashes.into_iter().enumerate().map(change).collect();
+        store.commit(store.head(), described(changes)).await.unwrap();
+    });
+    drop(store);
+    let empty = tempfile::tempdir().unwrap();
+    let opened = |dir: &Path| {
+        let before = ALLOCATED.current_usage();
+        let store = open(dir).0;
+        (ALLOCATED.current_usage() - before, store)
+    };
+    let (of_nothing, nothing) = opened(empty.path());
+    let (of_all, store) = opened(dir.path());
+    println!("{of_nothing} bytes for an empty store, {of_all} for this one");
+    let per_value = (of_all - of_nothing) / N_VALUES;
+    println!("{per_value} bytes for each of {N_VALUES} values");
+    assert!(per_value <= MAX_BYTES_PER_VALUE, "{per_value} bytes for each value");
+    drop((store, nothing));
+}
+
+/// The least number for which the table of places has doubled to 65,536, so that it is as empty as it gets.
+const N_VALUES: usize = 28_673;
+
+/// 94 for its place, 32 for its hash, 43 for its key, and the rest for the nodes of the map.
+const MAX_BYTES_PER_VALUE: usize = 260;
