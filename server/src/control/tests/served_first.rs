@@ -94,6 +94,23 @@ async fn a_first_load_that_takes_an_override_back_is_recorded_before_it_is_serve
 }
 
 #[tokio::test]
+async fn a_first_load_that_goes_by_waves_is_recorded_before_it_is_served() {
+    let store = MemoryStore::new();
+    let waves = Some("10%,50%".parse().unwrap());
+    let options = Options { watches_files: true, waves, ..Options::default() };
+    let open = || Server::open(Arc::clone(&store) as Arc<dyn Store>, options.clone());
+    open().control.load_files(large(LARGE, "1")).await.unwrap();
+    let server = open();
+    let held = store.gate.write().await;
+    let load = loading(&server, large(LARGE, "2"));
+    wait_for(|| store.n_at_gate.load(Ordering::SeqCst) == 2).await;
+    assert!(!server.control.not_ready().is_empty());
+    drop(held);
+    assert_eq!(load.await.unwrap().unwrap().revision, Revision(2));
+    assert_eq!(server.control.waves().len(), 1);
+}
+
+#[tokio::test]
 async fn a_kill_before_the_first_load_is_recorded_leaves_the_same_to_do() {
     let store = MemoryStore::new();
     Server::with_files(&store).control.load_files(large(LARGE, "1")).await.unwrap();
