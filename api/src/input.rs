@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{self, FromRequestParts, Query};
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
@@ -106,6 +107,31 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Resul
     let bytes = bytes
         .map_err(|error| if is_slow(&error) { ApiError::SlowBody } else { ApiError::TooLarge(limit) })?;
     Ok((form, bytes))
+}
+
+/// Reads a body of at most `limit` bytes as it comes; `grow` is told of each part of it first, and may refuse it.
+pub(crate) async fn read_by_parts(
+    headers: &HeaderMap,
+    body: Body,
+    limit: usize,
+    mut grow: impl FnMut(usize) -> Result<(), ApiError>,
+) -> Result<(Form, Bytes), ApiError> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("nothing");
+    let form = form_of(kind).ok_or_else(|| ApiError::MediaType(kind.to_owned()))?;
+    let mut parts = body.into_data_stream();
+    let mut bytes = Vec::new();
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(|error| match is_slow(&error) {
+            true => ApiError::SlowBody,
+            false => ApiError::BadRequest(format!("the body did not come whole: {error}")),
+        })?;
+        if part.len() > limit - bytes.len() {
+            return Err(ApiError::TooLarge(limit));
+        }
+        grow(part.len())?;
+        bytes.extend_from_slice(&part);
+    }
+    Ok((form, bytes.into()))
 }
 
 /// Whether the port gave up waiting for a body. The other ways to fail are a body that is too long, and a client that is gone.

@@ -19,6 +19,8 @@ pub struct Trials {
     all: Arc<Semaphore>,
     /// Those that run.
     running: Arc<Semaphore>,
+    /// What the bodies of validations may take, in KiB.
+    room: Arc<Semaphore>,
     deadline: Duration,
 }
 
@@ -26,6 +28,14 @@ impl Default for Trials {
     fn default() -> Self {
         Self::new(DEADLINE)
     }
+}
+
+/// What the body of a validation takes while it arrives, waits and is judged; free when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
+    free: Arc<Semaphore>,
+    held: Option<OwnedSemaphorePermit>,
+    n_bytes: usize,
 }
 
 /// A trial that was let in. Its place is free when it is dropped, so it goes where the work is done.
@@ -48,10 +58,15 @@ impl Trials {
     /// Trials that may take so long.
     fn new(deadline: Duration) -> Self {
         let places = |n| Arc::new(Semaphore::new(n));
-        Self { all: places(MAX_TRIALS), running: places(MAX_RUNNING), deadline }
+        Self { all: places(MAX_TRIALS), running: places(MAX_RUNNING), room: places(MAX_BODIES_KIB), deadline }
     }
 
-    /// Lets a trial in, before its body is read.
+    /// Room for a body that is about to arrive; none yet.
+    pub(crate) fn room(&self) -> Room {
+        Room { free: Arc::clone(&self.room), held: None, n_bytes: 0 }
+    }
+
+    /// Lets a trial in, once its body is there: who sends slowly keeps nobody out.
     ///
     /// # Errors
     ///
@@ -64,6 +79,33 @@ impl Trials {
         Err(ApiError::Busy(format!(
             "{MAX_TRIALS} validations and dry runs wait or run already; try again in a moment"
         )))
+    }
+}
+
+impl Room {
+    /// Takes room for more of the body.
+    ///
+    /// # Errors
+    ///
+    /// [`ApiError::Busy`] if the bodies of all validations take too much.
+    pub(crate) fn grow(&mut self, n_bytes: usize, refusals: &Refusals) -> Result<(), ApiError> {
+        self.n_bytes = self.n_bytes.saturating_add(n_bytes);
+        let n_held = self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let n_more = self.n_bytes.div_ceil(1024).saturating_sub(n_held);
+        let more = u32::try_from(n_more).ok();
+        let more = more.and_then(|more| Arc::clone(&self.free).try_acquire_many_owned(more).ok());
+        let Some(more) = more else {
+            refusals.record(Reason::Trials, "the body of a validation", SystemTime::now());
+            let most = MAX_BODIES_KIB / 1024;
+            return Err(ApiError::Busy(format!(
+                "the bodies of validations take {most} MiB already; try again in a moment"
+            )));
+        };
+        match &mut self.held {
+            Some(held) => held.merge(more),
+            None => self.held = Some(more),
+        }
+        Ok(())
     }
 }
 
@@ -102,6 +144,9 @@ const MAX_RUNNING: usize = 2;
 /// Those that wait included: each holds its body, of up to 64 MiB.
 const MAX_TRIALS: usize = 8;
 
+/// As much as that many validations with the longest bodies take, in KiB; those that arrive included.
+const MAX_BODIES_KIB: usize = MAX_TRIALS * 64 * 1024;
+
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
@@ -122,6 +167,25 @@ mod tests {
         drop(first);
         assert!(third.await.unwrap().goes_on());
         assert!(trials.enter(&refusals).is_ok());
+    }
+
+    #[test]
+    fn bodies_have_room_together_and_give_it_back() {
+        let (trials, refusals) = (Trials::default(), Refusals::default());
+        let free = || trials.room.available_permits();
+        let mut small = trials.room();
+        for n_bytes in [1, 1023, 1, 0] {
+            small.grow(n_bytes, &refusals).unwrap();
+        }
+        assert_eq!(free(), MAX_BODIES_KIB - 2, "what was begun counts as a whole");
+        let mut large = trials.room();
+        large.grow((MAX_BODIES_KIB - 2) * 1024, &refusals).unwrap();
+        assert!(matches!(large.grow(1, &refusals), Err(ApiError::Busy(_))));
+        assert_eq!(refusals.counts()[&Reason::Trials], 1);
+        drop(large);
+        assert!(small.grow(5_000, &refusals).is_ok());
+        drop(small);
+        assert_eq!(free(), MAX_BODIES_KIB);
     }
 
     #[tokio::test]

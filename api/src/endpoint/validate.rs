@@ -17,7 +17,7 @@ use xds_routes::{Documents, Options, Placed, ReadOutcome, UnknownFields, transla
 
 use crate::answer::{Answer, Form};
 use crate::endpoint::conditions::{self, ObjectConditions};
-use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, read};
+use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, read_by_parts};
 use crate::problem::{ApiError, Fault};
 use crate::state::{ApiState, aside};
 use crate::trials;
@@ -41,14 +41,19 @@ pub(crate) async fn validate(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Answer, ApiError> {
-    // A place first: what waits for one holds its body.
-    let trial = state.trials.enter(&state.refusals)?;
-    let (form, bytes) = read(&headers, body, MAX_RESOURCES_BYTES).await?;
-    let trial = trial.run().await?;
+    let mut room = state.trials.room();
+    let grow = |n_bytes| room.grow(n_bytes, &state.refusals);
+    let (form, bytes) = read_by_parts(&headers, body, MAX_RESOURCES_BYTES, grow).await?;
+    let trial = state.trials.enter(&state.refusals)?.run().await?;
     let options = state.control.documents().options;
     let refusals = Arc::clone(&state.refusals);
-    // The trial goes along, so that its place is taken for as long as the work goes on.
-    let judged = aside(move || judge(&state, form, &bytes, &options, &|| trial.goes_on())).await?;
+    // Trial and room go along, so that both are taken for as long as the work goes on.
+    let judged = aside(move || {
+        let judged = judge(&state, form, &bytes, &options, &|| trial.goes_on());
+        drop((bytes, room));
+        judged
+    })
+    .await?;
     Answer::ok(&judged.ok_or_else(|| trials::stopped(&refusals))?)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use http::StatusCode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -53,6 +53,36 @@ async fn row_9_idle_connections_cut_off_neither_clients_nor_operators() -> Resul
     ensure!(!metrics.contains("xds_refused_total{reason=\"admin-connections\"} 0"), "{metrics}");
     // New clients find a place too, whatever the other port is full of.
     Healthy::start(&server).await?.check().await.map(drop)
+}
+
+/// More than may wait or run at once.
+const N_SLOW: usize = 20;
+
+#[tokio::test]
+async fn row_8_validations_that_arrive_slowly_keep_nobody_out() -> Result<()> {
+    let server = Server::start_with(Setup::new()?).await?;
+    let mut slow = Vec::new();
+    for _ in 0..N_SLOW {
+        let mut stream = TcpStream::connect(server.admin()).await?;
+        let head = "POST /v1/validate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/yaml\r\n\
+             content-length: 2\r\nexpect: 100-continue\r\nconnection: close\r\n\r\n";
+        stream.write_all(head.as_bytes()).await?;
+        // Said when the server begins to read the body.
+        let mut said = vec![0; 12];
+        tokio::time::timeout(PATIENCE, stream.read_exact(&mut said)).await??;
+        ensure!(said == b"HTTP/1.1 100", "{}", String::from_utf8_lossy(&said));
+        stream.write_all(b"{").await?;
+        slow.push(stream);
+    }
+    let yaml = [("content-type", "application/yaml")];
+    let answer = server.request("POST", "/v1/validate", &yaml, "{}").await?;
+    ensure!(answer.status == StatusCode::OK, "{}", answer.text());
+    // The slow ones get their turn when they are there.
+    let mut one = slow.pop().context("one")?;
+    one.write_all(b"}").await?;
+    let said = ended(&mut one).await?;
+    ensure!(said.contains("200 OK"), "{said}");
+    Ok(())
 }
 
 #[tokio::test]
