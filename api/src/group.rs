@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 use xds_cache::group::Glob;
+use xds_cache::wave::By;
 use xds_cache::{DrainPolicy, NodeGroup, Profile, Scalar, WavePolicy, wave};
 
 /// A node group: whom it selects and how it stands to other groups.
@@ -46,8 +47,14 @@ pub struct GroupDrain {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupWaves {
-    /// The share of each wave, such as `1%`; ascending, the last one is `100%`.
-    pub shares: Vec<String>,
+    /// The share of each wave.
+    pub shares: GroupShares,
+    /// What nodes are ranked by: `region`, `zone`, `subZone` or `metadata.KEY`; absent for the hash of their ids.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// The values that come first; the others follow, of which those with fewer nodes come first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub order: Vec<String>,
     /// How long a wave that every member has ACKed is left alone, such as `30s`.
     pub hold: String,
     /// How many members may reject the change: a number of nodes as text, or a share such as `5%`.
@@ -64,6 +71,24 @@ pub struct GroupWaves {
     /// By how much the share of requests that fail may be larger ahead than behind, such as `5%`; nobody looks if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_error_rate: Option<String>,
+}
+
+/// The share of each wave, or one wave for each value of `by`.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum GroupShares {
+    /// Shares such as `1%`; ascending, the last one is `100%`.
+    Listed(Vec<String>),
+    /// One wave for each value.
+    Each(EachValue),
+}
+
+/// The word for one wave for each value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EachValue {
+    /// `each`.
+    Each,
 }
 
 /// Fields are ANDed, the values within a field ORed, an absent field is no condition.
@@ -162,8 +187,14 @@ impl From<DrainPolicy> for GroupDrain {
 
 impl From<&WavePolicy> for GroupWaves {
     fn from(policy: &WavePolicy) -> Self {
+        let shares = || policy.shares().iter().map(ToString::to_string).collect();
         Self {
-            shares: policy.shares().iter().map(ToString::to_string).collect(),
+            shares: match policy.is_each() {
+                true => GroupShares::Each(EachValue::Each),
+                false => GroupShares::Listed(shares()),
+            },
+            by: (policy.by != By::Hash).then(|| policy.by.to_string()),
+            order: policy.order.iter().map(ToString::to_string).collect(),
             hold: wave::duration_text(policy.hold),
             max_nacks: policy.max_nacks.to_string(),
             ack_timeout: policy.ack_timeout.map(wave::duration_text),
@@ -212,6 +243,10 @@ mod tests {
                 "client": "envoy"}),
             json!({"name": "edge", "selector": {"all": true}, "priority": 0, "waves": {"shares": ["0.5%", "10%", "100%"],
                 "hold": "30s", "maxNacks": "5%", "ackTimeout": "1500ms", "maxLost": "2", "allowEmpty": true}}),
+            json!({"name": "edge", "selector": {"all": true}, "priority": 0, "waves": {"shares": "each", "by": "zone",
+                "order": ["b", "a"], "hold": "30s", "maxNacks": "0"}}),
+            json!({"name": "edge", "selector": {"all": true}, "priority": 0, "waves": {"shares": ["10%", "100%"],
+                "by": "metadata.tier", "hold": "0s", "maxNacks": "0"}}),
             json!({"name": "edge", "selector": {"all": true}, "priority": 0, "drain": {"endpoints": "30s", "clusters": "0s"}}),
             json!({"name": "edge", "selector": {"all": true}, "priority": 0, "drain": {"clusters": "5s"}}),
         ] {
@@ -252,6 +287,13 @@ mod tests {
             (json!({"shares": [10], "maxLost": "few"}), "is no number of nodes"),
             (json!({"shares": [10], "allowEmpty": "perhaps"}), "true or false"),
             (json!({"shares": [10], "holt": "5s"}), "unknown field"),
+            (json!({"shares": "every"}), "a list of shares"),
+            (json!({"shares": [10], "by": "zones"}), "write hash, region, zone, subZone, or metadata.KEY"),
+            (json!({"shares": [10], "by": ["zone"]}), "write hash, region, zone, subZone, or metadata.KEY"),
+            (json!({"shares": "each"}), "set `by` to region, zone"),
+            (json!({"shares": [10], "order": ["a"]}), "set `by` to region, zone"),
+            (json!({"shares": [10], "by": "zone", "order": "a"}), "a list of values"),
+            (json!({"shares": [10], "by": "zone", "order": ["a", 1, "a"]}), "twice"),
         ] {
             let body = json!({"name": "edge", "selector": {"all": true}, "waves": waves});
             let found = codec.node_group_from_json(&body).unwrap_err();
@@ -259,7 +301,8 @@ mod tests {
         }
         let short = json!({"name": "edge", "selector": {"all": true}, "waves": {"shares": [1, "10%"], "maxNacks": 2}});
         let policy = codec.node_group_from_json(&short).unwrap().waves.unwrap();
-        assert_eq!(GroupWaves::from(&policy).shares, ["1%", "10%", "100%"]);
+        let shares = ["1%", "10%", "100%"].map(str::to_owned).to_vec();
+        assert_eq!(GroupWaves::from(&policy).shares, GroupShares::Listed(shares));
         assert_eq!(policy.max_nacks.to_string(), "2");
     }
 }

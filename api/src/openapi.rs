@@ -256,7 +256,7 @@ const EVERYWHERE: &[StatusCode] = &[
     StatusCode::INTERNAL_SERVER_ERROR,
 ];
 
-const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 15] = [
+const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 17] = [
     ("dryRun", ParameterIn::Query, Type::Boolean, "Validate and tell the difference, but change nothing"),
     (
         "wait",
@@ -280,8 +280,21 @@ const WRITE_PARAMETERS: [(&str, ParameterIn, Type, &str); 15] = [
         "waves",
         ParameterIn::Query,
         Type::String,
-        "Deploy to these shares of the nodes, one after the other: 1%,10%,100%; none for everyone at once; else as the \
-         groups say",
+        "Deploy to these shares of the nodes, one after the other: 1%,10%,100%; each for one value of by after the other; none \
+         for everyone at once; else as the groups say",
+    ),
+    (
+        "by",
+        ParameterIn::Query,
+        Type::String,
+        "What decides which nodes come first: region, zone or subZone of their locality, metadata.KEY, or hash, their ids alone; \
+         hash if absent",
+    ),
+    (
+        "order",
+        ParameterIn::Query,
+        Type::String,
+        "The values of by that come first: eu-west-1b,eu-west-1a; then those with fewer nodes first",
     ),
     (
         "hold",

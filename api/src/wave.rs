@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use xds_cache::wave::{InvalidWaves, PolicyTexts, Share, duration_text};
+use xds_cache::wave::{By, InvalidWaves, PolicyTexts, Share, duration_text};
 use xds_cache::{Revision, WavePolicy};
 
 use crate::acks::{MAX_LISTED, NodeNack};
@@ -44,6 +44,8 @@ pub struct WaveReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WaveMembers {
+    /// What the waves go by, the first value first; empty if they go by the hash of node ids alone.
+    pub values: Vec<WaveValue>,
     /// How many have, or are to have, the change.
     pub n_ahead: usize,
     /// How many are served what was before.
@@ -72,6 +74,34 @@ pub struct WaveMembers {
     pub lost: Vec<LostNode>,
     /// The requests since the wave is held, by load reports; null if nobody looks (`maxErrorRate`).
     pub requests: Option<WaveRequests>,
+}
+
+/// One value by which waves go, such as a zone, and the connected nodes that have it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WaveValue {
+    /// The value; null for the nodes that have none, or one that was not known when the waves were ranked.
+    pub value: Option<String>,
+    /// Which of its nodes are ahead.
+    pub state: ValueState,
+    /// The share with which all of them are, such as `33.33%`.
+    pub share: String,
+    /// How many connected nodes of it are ahead.
+    pub n_ahead: usize,
+    /// How many connected nodes of it are behind.
+    pub n_behind: usize,
+}
+
+/// Which nodes of a value are ahead, connected or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ValueState {
+    /// All.
+    Ahead,
+    /// Some.
+    Partly,
+    /// None.
+    Behind,
 }
 
 /// Requests where the change is, and elsewhere.
@@ -118,6 +148,12 @@ pub struct PolicyRecord {
     allow_empty: bool,
     #[serde(default)]
     max_error_rate: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    each: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    order: Vec<String>,
 }
 
 impl PolicyRecord {
@@ -127,15 +163,18 @@ impl PolicyRecord {
     ///
     /// If it was not written by this program.
     pub fn read(&self) -> Result<WavePolicy, InvalidWaves> {
-        WavePolicy::of_texts(PolicyTexts {
+        let policy = WavePolicy::of_texts(PolicyTexts {
             shares: &self.shares,
+            by: self.by.as_deref(),
+            order: self.order.iter().map(String::as_str).collect(),
             hold: Some(&self.hold),
             max_nacks: Some(&self.max_nacks),
             ack_timeout: self.ack_timeout.as_deref(),
             max_lost: self.max_lost.as_deref(),
             allow_empty: self.allow_empty,
             max_error_rate: self.max_error_rate.as_deref(),
-        })
+        })?;
+        if self.each { policy.of_each().checked() } else { Ok(policy) }
     }
 }
 
@@ -149,6 +188,9 @@ impl From<&WavePolicy> for PolicyRecord {
             max_lost: policy.max_lost.map(|lost| lost.to_string()),
             allow_empty: policy.allow_empty,
             max_error_rate: policy.max_error_rate.map(|rate| rate.to_string()),
+            each: policy.is_each(),
+            by: (policy.by != By::Hash).then(|| policy.by.to_string()),
+            order: policy.order.iter().map(ToString::to_string).collect(),
         }
     }
 }
@@ -209,6 +251,10 @@ impl WaveMembers {
         let n_behind = std::mem::take(&mut self.n_behind);
         self.n_ahead += n_behind;
         self.n_pending += n_behind;
+        for value in &mut self.values {
+            value.state = ValueState::Ahead;
+            value.n_ahead += std::mem::take(&mut value.n_behind);
+        }
         for nodes in [&mut self.ahead, &mut self.pending] {
             nodes.extend(behind.iter().cloned());
             nodes.sort_unstable();

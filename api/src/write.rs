@@ -25,12 +25,16 @@ use crate::{tag, trials};
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct WriteParams {
+    /// Where documents go that do not say it; only a write of documents [takes](Self::take_group) it.
+    group: Option<String>,
     #[serde(default)]
     dry_run: bool,
     wait: Option<String>,
     timeout: Option<String>,
     on_nack: Option<String>,
     waves: Option<String>,
+    by: Option<String>,
+    order: Option<String>,
     hold: Option<String>,
     max_nacks: Option<String>,
     ack_timeout: Option<String>,
@@ -115,47 +119,32 @@ pub(crate) struct PlaceChange {
     pub new: Option<Value>,
 }
 
-/// The parameters of every write besides those of its own.
-#[derive(Debug, Default)]
-pub(crate) struct WaveParams {
-    pub(crate) waves: Option<String>,
-    pub(crate) hold: Option<String>,
-    pub(crate) max_nacks: Option<String>,
-    pub(crate) ack_timeout: Option<String>,
-    pub(crate) max_lost: Option<String>,
-    pub(crate) allow_empty: bool,
-    pub(crate) max_error_rate: Option<String>,
-    pub(crate) force: bool,
-}
-
 impl WriteParams {
-    /// The parameters of a write that has others besides.
-    pub(crate) fn new(
-        dry_run: bool,
-        wait: Option<String>,
-        timeout: Option<String>,
-        on_nack: Option<String>,
-    ) -> Self {
-        Self { dry_run, wait, timeout, on_nack, ..Self::default() }
-    }
-
-    /// The same, by the waves that these say.
-    pub(crate) fn with_waves(self, params: WaveParams) -> Self {
-        let WaveParams { waves, hold, max_nacks, ack_timeout, max_lost, allow_empty, max_error_rate, force } =
-            params;
-        Self { waves, hold, max_nacks, ack_timeout, max_lost, allow_empty, max_error_rate, force, ..self }
+    /// The group that the parameters name.
+    pub(crate) fn take_group(&mut self) -> Option<String> {
+        self.group.take()
     }
 
     fn waves(&self) -> Result<WaveChoice, ApiError> {
-        let details = [&self.hold, &self.max_nacks, &self.ack_timeout, &self.max_lost, &self.max_error_rate];
+        let details = [
+            &self.by,
+            &self.order,
+            &self.hold,
+            &self.max_nacks,
+            &self.ack_timeout,
+            &self.max_lost,
+            &self.max_error_rate,
+        ];
         let has_details = self.allow_empty || details.iter().any(|text| text.is_some());
         let shares = match self.waves.as_deref() {
             None if has_details => {
-                let text = "hold, maxNacks, ackTimeout, maxLost, allowEmpty and maxErrorRate need waves, such as waves=1%25,10%25,100%25";
+                let text = "by, order, hold, maxNacks, ackTimeout, maxLost, allowEmpty and maxErrorRate need waves, such as \
+                            waves=1%25,10%25,100%25";
                 return Err(ApiError::BadRequest(text.to_owned()));
             }
             Some("none") if has_details => {
-                let text = "waves=none takes neither hold nor maxNacks, ackTimeout, maxLost, allowEmpty or maxErrorRate";
+                let text = "waves=none takes neither by nor order, hold, maxNacks, ackTimeout, maxLost, allowEmpty or \
+                            maxErrorRate";
                 return Err(ApiError::BadRequest(text.to_owned()));
             }
             None => return Ok(WaveChoice::ByPolicy),
@@ -164,6 +153,8 @@ impl WriteParams {
         };
         let policy = WavePolicy::of_texts(PolicyTexts {
             shares,
+            by: self.by.as_deref(),
+            order: self.order.iter().flat_map(|order| order.split(',')).collect(),
             hold: self.hold.as_deref(),
             max_nacks: self.max_nacks.as_deref(),
             ack_timeout: self.ack_timeout.as_deref(),
@@ -199,6 +190,9 @@ impl TryFrom<WriteParams> for Mode {
 
     fn try_from(params: WriteParams) -> Result<Self, ApiError> {
         let refuse = |text: String| Err(ApiError::BadRequest(text));
+        if params.group.is_some() {
+            return refuse("only a write to /v1/apply takes the parameter group".to_owned());
+        }
         let reverts = match params.on_nack.as_deref() {
             None | Some("keep") => false,
             Some("revert") => true,

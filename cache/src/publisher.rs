@@ -167,8 +167,9 @@ impl Publisher {
         debug_assert!(revision >= state.revision, "revisions only grow");
         let differing = behind.as_ref().map(|behind| differing(&groups, &behind.groups)).unwrap_or_default();
         let differing: BTreeSet<GroupName> = differing.into_iter().cloned().collect();
-        let split = |behind: &Option<Behind>| behind.as_ref().map(|behind| behind.split);
-        let same_split = split(&state.behind) == split(&behind) && state.differing == differing;
+        let same_split = state.behind.as_ref().map(|behind| &behind.split)
+            == behind.as_ref().map(|behind| &behind.split)
+            && state.differing == differing;
         let reselect = !state.is_loaded || !same_split || !same_selection(&state.groups, &groups);
         if reselect {
             state.epoch += 1;
@@ -311,7 +312,7 @@ impl Publisher {
     /// Which nodes the wave deployment that is under way has reached; `None` if there is none.
     #[must_use]
     pub fn split(&self) -> Option<Split> {
-        self.lock().behind.as_ref().map(|behind| behind.split)
+        self.lock().behind.as_ref().map(|behind| behind.split.clone())
     }
 
     /// Whether a wave deployment has reached `node`; `None` if none concerns it.
@@ -321,7 +322,7 @@ impl Publisher {
         let behind = state.behind.as_ref()?;
         let key = state.index.key_of(node, &state.groups);
         let is_concerned = key.groups.iter().any(|name| state.differing.contains(name));
-        is_concerned.then(|| behind.split.is_ahead(&node.id))
+        is_concerned.then(|| behind.split.is_ahead(node))
     }
 
     /// Whether the first complete load was published.
@@ -404,7 +405,7 @@ impl State {
     fn key_of(&self, node: &Node) -> ViewKey {
         let key = self.index.key_of(node, &self.groups);
         let is_ahead = self.behind.as_ref().is_some_and(|behind| {
-            key.groups.iter().any(|name| self.differing.contains(name)) && behind.split.is_ahead(&node.id)
+            key.groups.iter().any(|name| self.differing.contains(name)) && behind.split.is_ahead(node)
         });
         if is_ahead { ViewKey { cohort: AHEAD, ..key } } else { key }
     }

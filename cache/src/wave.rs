@@ -9,13 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::layer::Groups;
+use crate::node::Node;
 use crate::version::VersionHasher;
 
 mod deployment;
 mod members;
+mod order;
 
 pub use deployment::{AlreadyPaused, Decision, Deployment, Fault, NotPaused, Obstacle, Seen, Stage};
 pub use members::{AWAY_TIME, ClientId, Loss, Losses, Members, Present};
+pub use order::{By, Census, MAX_VALUE_BYTES, MAX_VALUES, Order, Place, Ranking, order};
 
 /// A part of all nodes, in hundredths of a percent: 1 to 10,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,8 +27,14 @@ pub struct Share(u16);
 /// The waves of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WavePolicy {
-    /// The share of each wave: ascending, the last one [`Share::ALL`].
+    /// The share of each wave: ascending, the last one [`Share::ALL`]. Of `each` that alone, until the values are known.
     shares: Arc<[Share]>,
+    /// Whether each value is one wave.
+    is_each: bool,
+    /// By what nodes are ranked.
+    pub by: By,
+    /// The values that come first, as [`order()`] reads them; empty by [`By::Hash`].
+    pub order: Arc<[Arc<str>]>,
     /// How long a wave that every member has ACKed is left alone before the next one starts.
     pub hold: Duration,
     /// How many members of the waves so far may reject the change.
@@ -40,11 +49,16 @@ pub struct WavePolicy {
     pub max_error_rate: Option<Share>,
 }
 
-/// A [`WavePolicy`] as people write it: `1%,10%,100%`, `30s`, `1` or `5%`, `5m`. Only the shares have to be there.
-#[derive(Clone, Copy, Debug, Default)]
+/// A [`WavePolicy`] as people write it: `1%,10%,100%` or `each`, `zone`, `30s`, `1` or `5%`, `5m`. Only the shares have to be
+/// there.
+#[derive(Clone, Debug, Default)]
 pub struct PolicyTexts<'a> {
-    /// The share of each wave.
+    /// The share of each wave, or `each`.
     pub shares: &'a str,
+    /// See [`WavePolicy::by`].
+    pub by: Option<&'a str>,
+    /// See [`WavePolicy::order`]; empty if it is not said.
+    pub order: Vec<&'a str>,
     /// See [`WavePolicy::hold`].
     pub hold: Option<&'a str>,
     /// See [`WavePolicy::max_nacks`].
@@ -74,12 +88,14 @@ pub enum Tolerance {
 pub struct InvalidWaves(String);
 
 /// Which nodes are ahead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     /// The wave deployment's number: every wave deployment has other first nodes.
     pub deployment: u64,
     /// The part of the nodes that is ahead; `None` if none is.
     pub share: Option<Share>,
+    /// Which of them come first.
+    pub ranking: Ranking,
 }
 
 /// What the nodes that are not ahead are served.
@@ -160,7 +176,7 @@ impl WavePolicy {
     pub fn new(mut shares: Vec<Share>) -> Result<Self, InvalidWaves> {
         if shares.is_empty() {
             return Err(InvalidWaves(
-                "there is no wave: write a list of shares, such as 1%,10%,100%".to_owned(),
+                "there is no wave: write a list of shares, such as 1%,10%,100%, or each".to_owned(),
             ));
         }
         if let Some(pair) = shares.windows(2).find(|pair| pair.first() >= pair.last()) {
@@ -175,6 +191,9 @@ impl WavePolicy {
         }
         Ok(Self {
             shares: shares.into(),
+            is_each: false,
+            by: By::Hash,
+            order: Arc::default(),
             hold: Duration::ZERO,
             max_nacks: Tolerance::Nodes(0),
             ack_timeout: None,
@@ -184,15 +203,43 @@ impl WavePolicy {
         })
     }
 
+    /// One wave for each value that nodes are ranked by, which [`by`](Self::by) still has to say.
+    #[must_use]
+    pub fn each() -> Self {
+        Self {
+            shares: Arc::new([Share::ALL]),
+            is_each: true,
+            by: By::Hash,
+            order: Arc::default(),
+            hold: Duration::ZERO,
+            max_nacks: Tolerance::Nodes(0),
+            ack_timeout: None,
+            max_lost: None,
+            allow_empty: false,
+            max_error_rate: None,
+        }
+    }
+
     /// Reads what somebody wrote.
     ///
     /// # Errors
     ///
     /// If one of them cannot be read.
     pub fn of_texts(texts: PolicyTexts<'_>) -> Result<Self, InvalidWaves> {
-        let PolicyTexts { shares, hold, max_nacks, ack_timeout, max_lost, allow_empty, max_error_rate } =
-            texts;
+        let PolicyTexts {
+            shares,
+            by,
+            order: first,
+            hold,
+            max_nacks,
+            ack_timeout,
+            max_lost,
+            allow_empty,
+            max_error_rate,
+        } = texts;
         let mut policy: Self = shares.parse()?;
+        policy.by = by.map_or(Ok(By::Hash), str::parse)?;
+        policy.order = order(first)?;
         if let Some(hold) = hold {
             policy.hold = duration(hold)?;
         }
@@ -203,7 +250,53 @@ impl WavePolicy {
         policy.max_lost = max_lost.map(str::parse).transpose()?;
         policy.allow_empty = allow_empty;
         policy.max_error_rate = max_error_rate.map(str::parse).transpose()?;
-        Ok(policy)
+        policy.checked()
+    }
+
+    /// The same, if its parts go together.
+    ///
+    /// # Errors
+    ///
+    /// If it speaks of values, and does not say of which.
+    pub fn checked(self) -> Result<Self, InvalidWaves> {
+        let why = match self.by {
+            By::Hash if self.is_each => "each value is to be one wave",
+            By::Hash if !self.order.is_empty() => "there is an order of values",
+            By::Hash | By::Region | By::Zone | By::SubZone | By::Metadata(_) => return Ok(self),
+        };
+        Err(InvalidWaves(format!(
+            "{why}, and nothing says of which: set `by` to region, zone, subZone or metadata.KEY"
+        )))
+    }
+
+    /// The same with the waves of these values, if each is to be one: the last wave has the rest too, if there are more than
+    /// [`MAX_WAVES`].
+    #[must_use]
+    pub fn in_order(&self, order: &Order) -> Self {
+        if !self.is_each {
+            return self.clone();
+        }
+        let ends = order.places().iter().map(|place| place.end).filter(|end| !end.is_all());
+        let shares = ends.take(MAX_WAVES - 1).chain([Share::ALL]).collect();
+        Self { shares, ..self.clone() }
+    }
+
+    /// Whether each value is one wave.
+    #[must_use]
+    pub fn is_each(&self) -> bool {
+        self.is_each
+    }
+
+    /// The same, of which each wave is one value; the shares are theirs.
+    #[must_use]
+    pub fn of_each(self) -> Self {
+        Self { is_each: true, ..self }
+    }
+
+    /// How careful it is: the smaller, the more. One wave for each value comes before all shares.
+    #[must_use]
+    pub fn first_share(&self) -> Option<Share> {
+        self.shares.first().copied().filter(|_| !self.is_each)
     }
 
     /// How many of `n_members` may be lost in the wave with the index `wave`.
@@ -222,7 +315,8 @@ impl WavePolicy {
         self.shares.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
 
-    /// The share of each wave: ascending, never empty, the last one is everyone.
+    /// The share of each wave: ascending, never empty, the last one is everyone. Of [`each`](Self::each) that one alone, before
+    /// [`in_order`](Self::in_order).
     #[must_use]
     pub fn shares(&self) -> &[Share] {
         &self.shares
@@ -232,12 +326,15 @@ impl WavePolicy {
 impl FromStr for WavePolicy {
     type Err = InvalidWaves;
 
-    /// Reads `1%,10%,100%`.
+    /// Reads `1%,10%,100%`, or `each`, which is not [`checked`](Self::checked) yet.
     ///
     /// # Errors
     ///
     /// As [`WavePolicy::new`], and if one of them is no share.
     fn from_str(text: &str) -> Result<Self, InvalidWaves> {
+        if text.trim() == "each" {
+            return Ok(Self::each());
+        }
         Self::new(text.split(',').map(Share::from_str).collect::<Result<_, _>>()?)
     }
 }
@@ -318,15 +415,22 @@ pub fn duration_text(duration: Duration) -> String {
 }
 
 impl Split {
-    /// Whether a node is ahead. Depends on the wave deployment and the id alone, so it is so on every replica and after every restart;
-    /// who is ahead with a share is so with every larger one.
+    /// Whether a node is ahead. Depends on the wave deployment, the node's id and the value that it says alone, so it is so on every
+    /// replica and after every restart; who is ahead with a share is so with every larger one. No node of a value is ahead before all
+    /// of the values before it are.
     #[must_use]
-    pub fn is_ahead(self, node_id: &str) -> bool {
+    pub fn is_ahead(&self, node: &Node) -> bool {
         let Some(Share(share)) = self.share else { return false };
+        let (start, end) = match &self.ranking {
+            Ranking::Hash => (0, Share::ALL.0),
+            Ranking::Awaited => return false,
+            Ranking::Ordered(order) => order.part(order.place_of(node)),
+        };
         let mut hasher = VersionHasher::new();
         hasher.update(&self.deployment.to_le_bytes());
-        hasher.update(node_id.as_bytes());
-        hasher.finish().bits() % u64::from(Share::ALL.0) < u64::from(share)
+        hasher.update(node.id.as_bytes());
+        let position = u64::from(start) + hasher.finish().bits() % u64::from(end - start).max(1);
+        position < u64::from(share)
     }
 }
 
@@ -342,7 +446,14 @@ pub const MAX_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
 
 #[cfg(test)]
 mod tests {
+    use std::hash::{BuildHasher as _, RandomState};
+
     use super::*;
+
+    /// Another one each time; a test that uses it tells it if it fails.
+    pub(super) fn any_seed() -> u64 {
+        RandomState::new().hash_one(0)
+    }
 
     #[test]
     fn shares_are_read_and_written() {
@@ -373,6 +484,25 @@ mod tests {
     }
 
     #[test]
+    fn values_need_something_that_they_are_of() {
+        let read = |shares, by, order: &[&'static str]| {
+            let order = order.to_vec();
+            WavePolicy::of_texts(PolicyTexts { shares, by, order, ..PolicyTexts::default() })
+        };
+        let policy = read("each", Some("zone"), &["b", "a"]).unwrap();
+        assert!(policy.is_each() && policy.by == By::Zone && policy.order.len() == 2);
+        assert!(read("10%", Some("hash"), &[]).is_ok());
+        for (shares, order) in [("each", &[][..]), ("10%", &["a"])] {
+            for by in [None, Some("hash")] {
+                let told = read(shares, by, order).unwrap_err().to_string();
+                assert!(told.contains("set `by` to region, zone"), "{told}");
+            }
+        }
+        let shares: WavePolicy = "0.01%".parse().unwrap();
+        assert!(policy.first_share() < shares.first_share());
+    }
+
+    #[test]
     fn tolerances_and_durations_are_read_and_written() {
         assert_eq!("2".parse::<Tolerance>().unwrap().nodes(1_000), 2);
         assert_eq!("5%".parse::<Tolerance>().unwrap().nodes(30), 1);
@@ -391,8 +521,8 @@ mod tests {
     #[test]
     fn a_larger_share_has_all_members_of_a_smaller_one_and_about_as_many_as_it_says() {
         let ahead = |deployment, share: &str| -> Vec<usize> {
-            let split = Split { deployment, share: Some(share.parse().unwrap()) };
-            (0..10_000).filter(|n| split.is_ahead(&format!("node-{n}"))).collect()
+            let split = Split { deployment, share: Some(share.parse().unwrap()), ranking: Ranking::Hash };
+            (0..10_000).filter(|n| split.is_ahead(&Node::with_id(&format!("node-{n}")))).collect()
         };
         let (one, ten, all) = (ahead(7, "1%"), ahead(7, "10%"), ahead(7, "100%"));
         assert!(one.iter().all(|n| ten.contains(n)));
@@ -404,6 +534,7 @@ mod tests {
             ten.len()
         );
         assert_ne!(one, ahead(8, "1%"), "another deployment begins with others");
-        assert!(!Split { deployment: 7, share: None }.is_ahead("node-1"));
+        let nobody = Split { deployment: 7, share: None, ranking: Ranking::Hash };
+        assert!(!nobody.is_ahead(&Node::with_id("node-1")));
     }
 }

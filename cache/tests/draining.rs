@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use prost::Message;
 use xds_cache::layer::{Generated, Groups, Layer, LayerGroup, merge};
-use xds_cache::wave::{Behind, Share, Split};
+use xds_cache::wave::{Behind, Ranking, Share, Split};
 use xds_cache::{
     DrainPolicy, GroupName, Node, NodeGroup, Publisher, Reference, Resource, ResourceDraft, ResourceKey,
     ResourceType, Revision, View,
@@ -393,7 +393,7 @@ fn who_moves_in_a_wave_finds_draining_what_it_used_before() {
     publisher.publish_split(Revision(1), old.clone(), None, start);
     let behind = |share: &str| {
         let share = share.parse::<Share>().ok();
-        Some(Behind { split: Split { deployment: 1, share }, groups: old.clone() })
+        Some(Behind { split: Split { deployment: 1, share, ranking: Ranking::Hash }, groups: old.clone() })
     };
     let node = Node::with_id("n");
     let _first = publisher.follow(&node);

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use xds_cache::WavePolicy;
 use xds_cache::status::StreamId;
 use xds_cache::wave::{
-    ClientId, Decision, Deployment, Fault, Members, Present, Seen, Split, Stage, Tolerance,
+    ClientId, Decision, Deployment, Fault, Members, Present, Ranking, Seen, Split, Stage, Tolerance,
 };
 
 use check::check;
@@ -147,8 +147,8 @@ impl World {
         let deployment = Deployment::new(policy.clone(), 0, now);
         let nodes: Vec<Node> = (0..n_nodes).map(node).collect();
         let members = |share| {
-            let split = Split { deployment: id, share: Some(share) };
-            (0..n_nodes).filter(|n| split.is_ahead(&nodes[*n].id)).collect()
+            let split = Split { deployment: id, share: Some(share), ranking: Ranking::Hash };
+            (0..n_nodes).filter(|n| split.is_ahead(&xds_cache::Node::with_id(&nodes[*n].id))).collect()
         };
         Self {
             members: policy.shares().iter().copied().map(members).collect(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use xds_cache::group::Glob;
+use xds_cache::wave::{InvalidWaves, MAX_VALUES};
 use xds_cache::{DrainPolicy, GroupName, NodeGroup, Profile, Scalar, Selector, WavePolicy, wave};
 
 use crate::Codec;
@@ -63,8 +64,8 @@ struct Parts {
 }
 
 /// What is said of a group besides its name.
-const WAVE_FIELDS: [&str; 7] =
-    ["shares", "hold", "maxNacks", "ackTimeout", "maxLost", "allowEmpty", "maxErrorRate"];
+const WAVE_FIELDS: [&str; 9] =
+    ["shares", "by", "order", "hold", "maxNacks", "ackTimeout", "maxLost", "allowEmpty", "maxErrorRate"];
 
 const FIELDS: [&str; 5] = ["selector", "priority", "client", "waves", "drain"];
 
@@ -154,29 +155,20 @@ impl Reader {
         Some(parts)
     }
 
-    /// `{shares: [1%, 10%], hold: 30s, maxNacks: 1, ackTimeout: 5m, maxLost: 2%, allowEmpty: true, maxErrorRate: 5%}`.
+    /// `{shares: [1%, 10%], by: zone, order: [b, a], hold: 30s, maxNacks: 1, ackTimeout: 5m, maxLost: 2%, allowEmpty: true,
+    /// maxErrorRate: 5%}`.
     fn waves(&mut self, tree: Node<'_>, path: &Path<'_>) -> Option<WavePolicy> {
-        let shares_path = path.field("shares");
         let Some(shares) = tree.get("shares").filter(|_| tree.is_object()) else {
-            self.wrong("an object with `shares`, such as [1%, 10%, 100%]", tree, path);
+            self.wrong("an object with `shares`, such as [1%, 10%, 100%] or each", tree, path);
             return None;
         };
-        let Some(items) = shares.as_list() else {
-            self.wrong("a list of shares, such as [1%, 10%, 100%]", shares, &shares_path);
-            return None;
-        };
-        let read = items.map(|item| text(item).parse()).collect::<Result<_, _>>();
-        let mut policy = match read.and_then(WavePolicy::new) {
-            Ok(policy) => policy,
-            Err(error) => {
-                self.bad("bad-waves", error.to_string(), shares, &shares_path);
-                return None;
-            }
-        };
+        let mut policy = self.shares(shares, &path.field("shares"))?;
         for entry in tree.entries().filter(|entry| !entry.value.is_null()) {
             let (value, path_here) = (entry.value, path.field(entry.key));
             let read = match entry.key {
                 "shares" => Ok(()),
+                "by" => text(value).parse().map(|by| policy.by = by),
+                "order" => self.order(value, &path_here).map(|order| policy.order = order),
                 "hold" => wave::duration(&text(value)).map(|hold| policy.hold = hold),
                 "ackTimeout" => {
                     wave::duration(&text(value)).map(|timeout| policy.ack_timeout = Some(timeout))
@@ -200,7 +192,45 @@ impl Reader {
                 self.bad("bad-waves", error.to_string(), value, &path_here);
             }
         }
-        Some(policy)
+        if self.findings.has_errors() {
+            return Some(policy);
+        }
+        match policy.checked() {
+            Ok(policy) => Some(policy),
+            Err(error) => {
+                self.bad("bad-waves", error.to_string(), tree, path);
+                None
+            }
+        }
+    }
+
+    /// `[1%, 10%]` or `each`.
+    fn shares(&mut self, tree: Node<'_>, path: &Path<'_>) -> Option<WavePolicy> {
+        if tree.as_str() == Some("each") {
+            return Some(WavePolicy::each());
+        }
+        let Some(items) = tree.as_list() else {
+            self.wrong("a list of shares, such as [1%, 10%, 100%], or each", tree, path);
+            return None;
+        };
+        let read = items.map(|item| text(item).parse()).collect::<Result<_, _>>();
+        match read.and_then(WavePolicy::new) {
+            Ok(policy) => Some(policy),
+            Err(error) => {
+                self.bad("bad-waves", error.to_string(), tree, path);
+                None
+            }
+        }
+    }
+
+    /// `[eu-west-1b, eu-west-1a]`.
+    fn order(&mut self, tree: Node<'_>, path: &Path<'_>) -> Result<Arc<[Arc<str>]>, InvalidWaves> {
+        let Some(items) = tree.as_list() else {
+            self.wrong("a list of values, such as [eu-west-1b, eu-west-1a]", tree, path);
+            return Ok(Arc::default());
+        };
+        let values: Vec<String> = items.take(MAX_VALUES + 1).map(scalar_text).collect();
+        wave::order(values.iter().map(String::as_str))
     }
 
     /// `{endpoints: 30s, clusters: 1m}`.
@@ -372,6 +402,11 @@ fn text(tree: Node<'_>) -> String {
         TreeValue::Number(Number::Float(float)) => float.to_string(),
         TreeValue::Null | TreeValue::Bool(_) | TreeValue::List(_) | TreeValue::Object(_) => String::new(),
     }
+}
+
+/// A string, a number or a bool as values of metadata are written; empty for everything else.
+fn scalar_text(tree: Node<'_>) -> String {
+    scalar(tree).map(|value| value.to_string()).unwrap_or_default()
 }
 
 fn integer(tree: Node<'_>) -> Option<i64> {

@@ -235,6 +235,9 @@ pub enum ConfigError {
     /// A setting of waves without waves.
     #[error("--{0} needs --waves, such as --waves 1%,10%,100%")]
     NoWaves(&'static str),
+    /// Settings of waves that do not go together.
+    #[error("--waves: {0} (--wave-by)")]
+    Waves(String),
     /// The `--config` file is wrong.
     #[error("config file {}: {message}", path.display())]
     File {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
+use envoy_types::pb::envoy::config::core::v3::{Locality, Node};
 use serde_json::{Value, json};
 use xds_tests::config::CLUSTER;
 use xds_tests::events::Events;
@@ -228,6 +229,20 @@ async fn check_rollout_bodies(server: &Server, described: &mut Described) -> Res
     Ok(())
 }
 
+/// Waves by zone: a group that asks for them, and a wave deployment.
+async fn check_waves(server: &Server, d: &mut Described) -> Result<()> {
+    let group = json!({"selector": {"nodeIds": ["other-*"]}, "waves": {"shares": "each", "by": "zone", "order": ["a"]}});
+    check(server, d, ("put", "/v1/groups/other"), Some(&group), 200).await?;
+    check(server, d, ("get", "/v1/groups/other"), None, 200).await?;
+    let by_zone = "/v1/groups/edge/resources/clusters/two?waves=each&by=zone&hold=1h";
+    check(server, d, ("put", by_zone), Some(&plain_cluster("two", 2)), 200).await?;
+    let waves = check(server, d, ("get", "/v1/waves"), None, 200).await?;
+    let wave = &waves["waveDeployments"][0];
+    assert_eq!(wave["values"][0]["value"], "a", "{wave:#}");
+    check(server, d, ("post", &format!("/v1/waves/{}:promote", wave["id"])), None, 200).await?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn real_answers_are_as_the_document_says() -> Result<()> {
     let dir = tempfile::tempdir()?;
@@ -249,7 +264,9 @@ async fn real_answers_are_as_the_document_says() -> Result<()> {
         .await?;
     let list = resources(&[plain_cluster("one", 1), plain_cluster("two", 1)]);
     check(&server, d, ("put", "/v1/groups/edge/resources"), Some(&list), 200).await?;
-    let mut stream = SotwStream::open(raw::connect(server.xds()).await?, path::ADS, raw::node("edge-1", "c"));
+    let locality = Some(Locality { zone: "a".to_owned(), ..Locality::default() });
+    let node = Node { locality, ..raw::node("edge-1", "c") };
+    let mut stream = SotwStream::open(raw::connect(server.xds()).await?, path::ADS, node);
     stream.subscribe(CLUSTER, &[]).await?;
     let response = stream.expect_type(CLUSTER).await?;
     stream.ack(&response, &[]).await?;
@@ -292,6 +309,7 @@ async fn real_answers_are_as_the_document_says() -> Result<()> {
     server.wait_json(&format!("/v1/rollouts/{id}"), has_ended).await?;
     ensure!(server.request("DELETE", &format!("/v1/rollouts/{id}"), &[], "").await?.status == 200);
     check_watch(d, &watched).await?;
+    check_waves(&server, d).await?;
     check(&server, d, ("post", "/v1/rollback"), Some(&json!({"revision": 1})), 200).await?;
     check(&server, d, ("post", "/v1/rollback"), Some(&json!({"revison": 1})), 422).await?;
 

@@ -565,3 +565,93 @@ async fn an_envoy_that_loses_its_connection_and_comes_back_is_not_lost() -> Resu
     wait_wave(&server, |wave| wave["phase"] == "promoted").await?;
     Ok(())
 }
+
+/// The connect timeout of the cluster `c` as an Envoy has it.
+async fn timeout_of(envoy: &Envoy) -> Result<String> {
+    let dump = envoy.config_dump().await?;
+    dump.active_cluster("c")["connect_timeout"].as_str().map(str::to_owned).context("there is no cluster c")
+}
+
+/// The cluster `c`, which is warm at once.
+fn static_cluster(seconds: u32) -> Value {
+    json!({"name": "c", "type": "STATIC", "connect_timeout": format!("{seconds}s"),
+        "load_assignment": {"cluster_name": "c"}})
+}
+
+async fn wait_timeout_of(envoy: &Envoy, timeout: &str) -> Result<()> {
+    wait_for("the timeout", PATIENCE, async || {
+        let have = timeout_of(envoy).await?;
+        ensure!(have == timeout, "it is {have}");
+        Ok(())
+    })
+    .await
+}
+
+async fn envoy_in(server: &Server, node: &str, locality: &str) -> Result<Envoy> {
+    let address = server.xds().to_string();
+    let args = ["bootstrap", "envoy", "--node-id", node, "--xds-address", &address, "--locality", locality];
+    Envoy::start(&cli(&args).await?).await
+}
+
+#[tokio::test]
+async fn one_region_of_envoys_gets_a_change_first_also_over_kill_9() -> Result<()> {
+    let mut server = Server::start_with(Setup::new()?.fixed_xds_port()?).await?;
+    let path = "/v1/groups/default/resources/clusters/c";
+    server.put(path, &static_cluster(1)).await?;
+    let west = envoy_in(&server, "edge-0", "west/west-1").await?;
+    let east = [
+        envoy_in(&server, "edge-1", "east/east-1").await?,
+        envoy_in(&server, "edge-2", "east/east-2").await?,
+    ];
+    for envoy in east.iter().chain([&west]) {
+        wait_timeout_of(envoy, "1s").await?;
+    }
+    let is_synced = |node: &Value| node["types"][CLUSTER]["status"] == "SYNCED";
+    for node in ["edge-0", "edge-1", "edge-2"] {
+        server.wait_json(&format!("/v1/nodes/{node}"), is_synced).await?;
+    }
+    let waves = "waves=each&by=region&order=east&hold=1h&maxLost=100%25";
+    let id = server.put(&format!("{path}?{waves}"), &static_cluster(2)).await?["waveDeployment"].clone();
+    let report = wait_wave(&server, |wave| wave["phase"] == "holding").await?;
+    let states = |report: &Value| -> Vec<(Value, Value)> {
+        let values = report["values"].as_array().into_iter().flatten();
+        values.map(|value| (value["value"].clone(), value["state"].clone())).collect()
+    };
+    let expected = [(json!("east"), json!("ahead")), (json!("west"), json!("behind"))];
+    assert_eq!((states(&report), &report["share"]), (expected.to_vec(), &json!("66.67%")), "{report:#}");
+    for envoy in &east {
+        wait_timeout_of(envoy, "2s").await?;
+    }
+    assert_eq!(timeout_of(&west).await?, "1s");
+
+    server.kill().await?;
+    server.restart().await?;
+    server.wait_ready().await?;
+    // One of each region that is known, and one of another, come for the first time.
+    let more = [
+        (envoy_in(&server, "edge-3", "east/east-1").await?, "2s"),
+        (envoy_in(&server, "edge-4", "west/west-1").await?, "1s"),
+        (envoy_in(&server, "edge-5", "north/north-1").await?, "1s"),
+    ];
+    for (envoy, timeout) in &more {
+        wait_timeout_of(envoy, timeout).await?;
+    }
+    let is_there = |wave: &Value| wave["nAhead"] == 3 && wave["nBehind"] == 3 && wave["nAcked"] == 3;
+    let report = wait_wave(&server, is_there).await?;
+    assert_eq!(ids(&report, "ahead"), ["edge-1", "edge-2", "edge-3"].map(str::to_owned).into());
+    assert_eq!((states(&report)[..2].to_vec(), &report["id"]), (expected.to_vec(), &id), "{report:#}");
+    assert_eq!(states(&report)[2], (Value::Null, json!("behind")));
+    let shown = cli(&["waves", &id.to_string(), "--output", "table", "--admin", &server.url("")]).await?;
+    ensure!(shown.contains("region east: ahead, 3 of 3 nodes are ahead\n"), "{shown}");
+    ensure!(shown.contains("region west: behind, 0 of 2 nodes are ahead\n"), "{shown}");
+    for envoy in &east {
+        assert_eq!(timeout_of(envoy).await?, "2s");
+    }
+    assert_eq!(timeout_of(&west).await?, "1s");
+
+    server.post(&format!("/v1/waves/{id}:promote"), &Value::Null).await?;
+    for (envoy, _) in &more {
+        wait_timeout_of(envoy, "2s").await?;
+    }
+    wait_timeout_of(&west, "2s").await
+}

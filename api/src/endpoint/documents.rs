@@ -22,7 +22,7 @@ use crate::page;
 use crate::problem::ApiError;
 use crate::state::{ApiState, aside, group_name};
 use crate::tag;
-use crate::write::{self, WaveParams, WriteParams};
+use crate::write::{self, WriteParams};
 
 /// Route documents, by kind, namespace and name.
 #[derive(Debug, Serialize, ToSchema)]
@@ -81,28 +81,6 @@ pub(crate) struct Filter {
     name: Option<String>,
     limit: Option<usize>,
     after: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct ApplyParams {
-    group: Option<String>,
-    // A flattened structure would take every value for a text.
-    #[serde(default)]
-    dry_run: bool,
-    wait: Option<String>,
-    timeout: Option<String>,
-    on_nack: Option<String>,
-    waves: Option<String>,
-    hold: Option<String>,
-    max_nacks: Option<String>,
-    ack_timeout: Option<String>,
-    max_lost: Option<String>,
-    #[serde(default)]
-    allow_empty: bool,
-    max_error_rate: Option<String>,
-    #[serde(default)]
-    force: bool,
 }
 
 impl Filter {
@@ -187,23 +165,17 @@ pub(crate) async fn read_one(
 
 pub(crate) async fn apply(
     State(state): State<ApiState>,
-    Params(params): Params<ApplyParams>,
+    Params(mut params): Params<WriteParams>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Answer, ApiError> {
-    let ApplyParams { group, dry_run, wait, timeout, on_nack, .. } = params;
-    let ApplyParams {
-        waves, hold, max_nacks, ack_timeout, max_lost, allow_empty, max_error_rate, force, ..
-    } = params;
-    let waves =
-        WaveParams { waves, hold, max_nacks, ack_timeout, max_lost, allow_empty, max_error_rate, force };
+    let group = params.take_group();
     let group = group.as_deref().map(group_name).transpose()?;
     let (form, bytes) = read(&headers, body, MAX_RESOURCES_BYTES).await?;
     let max_values = state.max_document_values;
     let unknown_fields = state.control.documents().options.unknown_fields;
     let read = move || apply::read_documents(form, &bytes, max_values, unknown_fields);
     let (documents, warnings) = aside(read).await??;
-    let params = WriteParams::new(dry_run, wait, timeout, on_nack).with_waves(waves);
     write::run(&state, &headers, params, Write::ApplyDocuments { group, documents, warnings }).await
 }
 

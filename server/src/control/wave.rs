@@ -2,7 +2,7 @@
 //!
 //! A wave deployment *holds* what each object that its change touched was before. The state as it was accepted is *ahead*, the same
 //! with the held objects put back is *behind* ([`mod@former`]); all other changes are in both. [`begin`] says which changes are
-//! deployed so and which are in the way of one, [`drive`] looks at the clients and goes on, or puts the change back,
+//! deployed so and which are in the way of one, [`rank`] which nodes come first, [`drive`] looks at the clients and goes on, or puts the change back,
 //! [`report`] tells of it, [`diagnostics`] at the files that it is about. What has to survive a restart is in the store ([`record`],
 //! [`ended`]). One wave deployment is under way at a time.
 
@@ -11,17 +11,18 @@ mod diagnostics;
 mod drive;
 pub(crate) mod ended;
 pub(crate) mod former;
+mod rank;
 pub(crate) mod record;
 mod report;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use xds_api::document::GroupedDocument;
 use xds_api::weights::{RuleOverride, WeightedObject};
-use xds_cache::wave::{Deployment, Members, Share, Split};
-use xds_cache::{NodeGroup, Resource, ResourceType, Revision};
+use xds_cache::wave::{Deployment, Members, Ranking, Share, Split};
+use xds_cache::{Node, NodeGroup, Resource, ResourceType, Revision};
 
 use super::key::StoreKey;
 use super::weights::Resting;
@@ -58,6 +59,10 @@ pub(crate) struct Wave {
     pub(crate) held: Arc<Held>,
     /// The revision that each wave so far was published as; one at least.
     pub(crate) reached: Vec<Revision>,
+    /// Which nodes come first.
+    pub(crate) ranking: Ranking,
+    /// Before that, nodes are not ranked if they are not yet: others are still to come back.
+    pub(crate) rank_from: Instant,
     /// Why nobody is ahead, if nobody is.
     pub(crate) stopped: Option<Arc<str>>,
     /// Why it does not go on, if it is paused.
@@ -75,24 +80,33 @@ impl Wave {
     /// Who is ahead.
     pub(crate) fn split(&self) -> Split {
         let share = if self.stopped.is_some() { None } else { Some(self.deployment.share()) };
-        Split { deployment: self.id, share }
+        self.split_at(share)
     }
 
-    /// The waves so far.
+    fn split_at(&self, share: Option<Share>) -> Split {
+        Split { deployment: self.id, share, ranking: self.ranking.clone() }
+    }
+
+    /// The share of the nodes that are ahead; `None` if none is.
+    pub(crate) fn share(&self) -> Option<Share> {
+        self.split().share.filter(|_| !self.ranking.is_awaited())
+    }
+
+    /// The waves so far; none before nodes are ranked.
     pub(crate) fn waves(&self) -> impl Iterator<Item = (Share, Revision)> {
-        self.deployment.policy().shares().iter().copied().zip(self.reached.iter().copied())
+        let n_waves = if self.ranking.is_awaited() { 0 } else { self.reached.len() };
+        self.deployment.policy().shares().iter().copied().zip(self.reached.iter().copied()).take(n_waves)
     }
 
     /// The revision of the first wave that a node is in; `None` if none has reached it.
-    pub(crate) fn reached_by(&self, node_id: &str) -> Option<Revision> {
-        let is_in = |share| Split { deployment: self.id, share: Some(share) }.is_ahead(node_id);
+    pub(crate) fn reached_by(&self, node: &Node) -> Option<Revision> {
+        let is_in = |share| self.split_at(Some(share)).is_ahead(node);
         self.waves().find(|(share, _)| is_in(*share)).map(|(_, revision)| revision)
     }
 
     /// The same with the members that are known now as those that are stored.
     pub(crate) fn with_members_recorded(mut self) -> Self {
-        let split = self.split();
-        self.recorded = self.members.nodes().filter(|node| split.is_ahead(node)).cloned().collect();
+        self.recorded = self.members.nodes().cloned().collect();
         self
     }
 
@@ -149,6 +163,6 @@ pub(crate) fn is_of_file(key: &StoreKey) -> bool {
 const MAX_NAMED: usize = 3;
 
 /// Now, on the clock of the runtime, which tests stop.
-pub(crate) fn now() -> std::time::Instant {
+pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

@@ -91,11 +91,17 @@ fn list(found: &Value) -> String {
             cell(&group["name"]),
             cell(&group["priority"]),
             dash(cell(&group["client"])),
-            dash(cell(&group["waves"]["shares"])),
+            dash(waves(&group["waves"])),
             cell(&group["selector"]),
         ]);
     }
     table.render()
+}
+
+/// `1%,10%`, or `each by zone`.
+fn waves(waves: &Value) -> String {
+    let by = waves["by"].as_str().map(|by| format!(" by {by}"));
+    format!("{}{}", cell(&waves["shares"]), by.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -112,5 +118,6 @@ mod tests {
             list(&found),
             "GROUP  PRIORITY  CLIENT  WAVES   SELECTOR\nedge   3         -       1%,10%  {\"nodeIds\":[\"a\"]}\n"
         );
+        assert_eq!(waves(&json!({"shares": "each", "by": "zone"})), "each by zone");
     }
 }

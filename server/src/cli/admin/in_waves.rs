@@ -5,9 +5,16 @@ use super::segment;
 /// The waves of a change; without them, as the groups say.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct WaveFlags {
-    /// Deploy to these shares of the nodes, one after the other: 1%,10%,100%; none for everyone at once [default: as the groups say]
+    /// Deploy to these shares of the nodes, one after the other: 1%,10%,100%; each for one value of --by after the other; none for everyone
+    /// at once [default: as the groups say]
     #[arg(long, value_name = "SHARES")]
     waves: Option<String>,
+    /// What decides which nodes come first: region, zone, subZone, metadata.KEY, or hash, their ids alone [default: hash]
+    #[arg(long, value_name = "BY", requires = "waves")]
+    by: Option<String>,
+    /// The values of --by that come first: eu-west-1b,eu-west-1a [default: those with fewer nodes first]
+    #[arg(long, value_name = "VALUES", requires = "waves")]
+    order: Option<String>,
     /// How long a wave that all have accepted is left alone, such as 30s [default: 0s]
     #[arg(long, value_name = "TIME", requires = "waves")]
     hold: Option<String>,
@@ -36,6 +43,8 @@ impl WaveFlags {
     pub(super) fn query(&self) -> Vec<String> {
         let texts = [
             ("waves", &self.waves),
+            ("by", &self.by),
+            ("order", &self.order),
             ("hold", &self.hold),
             ("maxNacks", &self.max_nacks),
             ("ackTimeout", &self.ack_timeout),
@@ -62,6 +71,8 @@ mod tests {
         let (max_nacks, ack_timeout, max_lost) = (text("5%"), text("5m"), text("2"));
         let flags = WaveFlags {
             waves,
+            by: text("zone"),
+            order: text("b,a"),
             hold,
             max_nacks,
             ack_timeout,
@@ -70,7 +81,7 @@ mod tests {
             allow_empty: true,
             force: true,
         };
-        let expected = "waves=1%25%2C10%25&hold=30s&maxNacks=5%25&ackTimeout=5m&maxLost=2&maxErrorRate=1%25&allowEmpty=true&force=true";
+        let expected = "waves=1%25%2C10%25&by=zone&order=b%2Ca&hold=30s&maxNacks=5%25&ackTimeout=5m&maxLost=2&maxErrorRate=1%25&allowEmpty=true&force=true";
         assert_eq!(flags.query().join("&"), expected);
     }
 }

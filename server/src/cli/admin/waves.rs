@@ -113,6 +113,9 @@ fn in_full(one: &Value) -> String {
     let steps = items(&one["waves"]);
     let steps = steps.map(|step| format!("{} (revision {})", cell(&step["share"]), cell(&step["revision"])));
     table.push(vec!["WAVES".to_owned(), steps.collect::<Vec<_>>().join(", ")]);
+    if let Some(by) = one["policy"]["by"].as_str() {
+        table.push(vec!["BY".to_owned(), one_line(by)]);
+    }
     let rows = [
         ("PHASE", "phase"),
         ("REASON", "reason"),
@@ -137,6 +140,7 @@ fn in_full(one: &Value) -> String {
         table.push(vec!["OBJECTS".to_owned(), cell(objects)]);
     }
     let mut text = table.render();
+    text.push_str(&values(one));
     for node in items(&one["pending"]).take(MAX_PENDING) {
         text.push_str(&format!("not yet: {}\n", one_line(&cell(node))));
     }
@@ -157,6 +161,24 @@ fn in_full(one: &Value) -> String {
     text
 }
 
+/// The values by which the waves go, one a line: which are ahead, and how many connected nodes of each.
+fn values(one: &Value) -> String {
+    let by = one_line(one["policy"]["by"].as_str().unwrap_or_default());
+    let (mut text, all) = (String::new(), one["values"].as_array().map_or(&[][..], Vec::as_slice));
+    for value in all.iter().take(MAX_VALUES) {
+        let name = value["value"].as_str().map_or("unknown".to_owned(), one_line);
+        let count = |key: &str| value[key].as_u64().unwrap_or_default();
+        let (n_ahead, n_behind) = (count("nAhead"), count("nBehind"));
+        let n_all = n_ahead.saturating_add(n_behind);
+        let state = one_line(&cell(&value["state"]));
+        text.push_str(&format!("{by} {name}: {state}, {n_ahead} of {n_all} nodes are ahead\n"));
+    }
+    if let Some(n_more) = all.len().checked_sub(MAX_VALUES).filter(|n_more| *n_more > 0) {
+        text.push_str(&format!("{by}: {n_more} more values\n"));
+    }
+    text
+}
+
 /// How many nodes are behind, and the last revision that they have whole.
 fn behind(one: &Value) -> String {
     let n_behind = cell(&one["nBehind"]);
@@ -169,6 +191,9 @@ fn behind(one: &Value) -> String {
 
 /// How many nodes that have not answered, are lost or have rejected the change are shown.
 const MAX_PENDING: usize = 20;
+
+/// How many of the values by which waves go are shown.
+const MAX_VALUES: usize = 50;
 
 const EXIT_CODES: &str = "Exit codes with --watch: 0 completed or promoted, 1 held, reverted or superseded, 2 wrong command line, \
 3 cannot reach the server";
@@ -196,6 +221,18 @@ mod tests {
                 "1% (revision 7), 10% (revision 8)\nLOST        1\nBEHIND      90 (at revision 6)\nnot yet: edge-2\nlost: edge-3: gone\n"
             ),
             "{ahead}"
+        );
+        let value = |value, state, n_ahead, n_behind| json!({"value": value, "state": state, "share": "50%", "nAhead": n_ahead, "nBehind": n_behind});
+        let by_zone = json!({"id": 7, "policy": {"by": "zone"}, "values": [value(json!("b"), "ahead", 2, 0),
+            value(json!("a"), "partly", 1, 9), value(json!(null), "behind", 0, 1)]});
+        let by_zone = in_full(&by_zone);
+        assert!(by_zone.contains("BY          zone\n"), "{by_zone}");
+        assert!(
+            by_zone.ends_with(
+                "zone b: ahead, 2 of 2 nodes are ahead\nzone a: partly, 1 of 10 nodes are ahead\n\
+                 zone unknown: behind, 0 of 1 nodes are ahead\n"
+            ),
+            "{by_zone}"
         );
         assert_eq!(
             end(&one).unwrap().unwrap_err().to_string(),

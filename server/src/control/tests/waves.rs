@@ -7,6 +7,7 @@ mod losses;
 mod restarts;
 mod weights;
 mod writes;
+mod zones;
 
 use std::time::Duration;
 
@@ -396,6 +397,16 @@ async fn waves_over_rest() {
         ("waves=10%25&hold=5", "is no duration"),
         ("waves=10%25&maxNacks=x", "is no number of nodes"),
         ("waves=10%25&maxLost=x", "is no number of nodes"),
+        ("waves=10%25&by=zones", "write hash, region, zone, subZone, or metadata.KEY"),
+        ("waves=10%25&by=metadata.", "write hash, region, zone, subZone, or metadata.KEY"),
+        ("waves=each", "set `by` to region, zone, subZone or metadata.KEY"),
+        ("waves=each&by=hash", "set `by` to region, zone, subZone or metadata.KEY"),
+        ("waves=10%25&order=a", "set `by` to region, zone, subZone or metadata.KEY"),
+        ("waves=10%25&by=zone&order=a,b,a", "twice"),
+        ("waves=10%25&by=zone&order=a,", "no value for an order"),
+        ("by=zone", "need waves"),
+        ("waves=none&by=zone", "takes neither"),
+        ("group=edge", "only a write to /v1/apply"),
         ("allowEmpty=true", "need waves"),
         ("waves=none&maxLost=1", "takes neither"),
         ("hold=5s", "need waves"),

@@ -1,13 +1,13 @@
 //! Which changes go by waves, and which are in the way of a wave deployment.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use xds_api::handle::{WaveChoice, WriteError, WriteOptions};
 use xds_api::weights::{RuleKey, WeightedObject};
 use xds_cache::layer::differing;
-use xds_cache::wave::{Deployment, Members, Split, Stage};
+use xds_cache::wave::{AWAY_TIME, Deployment, Members, Split, Stage};
 use xds_cache::{GroupName, Groups, Layer, Revision, WavePolicy};
 use xds_codec::{Diagnostic, Severity};
 
@@ -89,12 +89,14 @@ impl Shared {
     ) -> Wave {
         let at = SystemTime::now();
         let is_start = !self.state().is_loaded;
-        let deployment = match is_start {
-            true => Deployment::restored(policy, 0, Stage::Progressing, now()),
-            false => Deployment::new(policy, 0, now()),
+        let ranking = self.ranking(&policy, changed);
+        let policy = ranking.order().map_or_else(|| policy.clone(), |order| policy.in_order(order));
+        let (deployment, rank_from) = match is_start {
+            true => (Deployment::restored(policy, 0, Stage::Progressing, now()), now() + AWAY_TIME),
+            false => (Deployment::new(policy, 0, now()), now()),
         };
-        let split = Split { deployment: first.0, share: Some(deployment.share()) };
-        let members = self.connected(split, changed);
+        let split = Split { deployment: first.0, share: Some(deployment.share()), ranking: ranking.clone() };
+        let members = self.connected(&split, changed);
         let recorded = members.keys().cloned().collect();
         let mut known = Members::default();
         known.look(members, |_| false, now());
@@ -107,10 +109,12 @@ impl Shared {
             since: at,
             held: Arc::new(held),
             reached: vec![first],
+            ranking,
+            rank_from,
             stopped: None,
             paused: None,
             deployment,
-            failing: Arc::new(self.failing()),
+            failing: Arc::new(self.failing(|_| true)),
             members: Arc::new(known),
             recorded,
         }
@@ -169,21 +173,8 @@ impl Shared {
         AfterLoad::Becomes(Some(Box::new(self.wave(policy, (held, &changed), label, first))))
     }
 
-    /// The nodes that are in ERROR now.
-    pub(crate) fn failing(&self) -> HashSet<String> {
-        let mut failing = HashSet::new();
-        for entry in self.parts.board.streams() {
-            entry.with(|status| {
-                if status.types.values().any(|status| status.is_error) {
-                    failing.insert(status.info.node.id.clone());
-                }
-            });
-        }
-        failing
-    }
-
     /// The waves of a change of these objects: as the most careful of their groups says, the one with the smallest first
-    /// wave; a group that says nothing goes by the flags.
+    /// wave; one wave for each value comes before all shares. A group that says nothing goes by the flags.
     fn policy(&self, world: &World, after: &Groups, touched: &Held) -> Option<WavePolicy> {
         let mut names: BTreeSet<&GroupName> = BTreeSet::new();
         for (key, value) in touched {
@@ -208,7 +199,7 @@ impl Shared {
             let group = after.get(*name).or_else(|| world.groups.get(*name))?;
             group.definition.waves.clone().or_else(|| self.options.waves.clone())
         };
-        names.iter().filter_map(policy).min_by_key(|policy| policy.shares().first().copied())
+        names.iter().filter_map(policy).min_by_key(WavePolicy::first_share)
     }
 }
 

@@ -81,7 +81,7 @@ fn place(world: &World, key: &StoreKey, value: Option<&HeldValue>) -> Option<Pla
 fn diagnostic(report: &WaveReport, key: &StoreKey, place: Place) -> Diagnostic {
     let (id, what) = (report.deployment, key.what());
     let members = &report.members;
-    let share = report.share().map(|share| share.to_string()).unwrap_or_default();
+    let share = report.share().map_or_else(|| "0%".to_owned(), |share| share.to_string());
     let served = format!(
         "what the file says of {what} is served to {share} of its nodes, {} of which are connected; the others have what was \
          before",

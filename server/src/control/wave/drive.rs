@@ -10,7 +10,7 @@ use xds_cache::{Revision, WavePolicy};
 
 use super::ended::{Ended, EndedWave};
 use super::report::{self, HEALTH_INTERVAL, LOOK_INTERVAL, Look, reason};
-use super::{Held, Wave, former, is_of_file, now, record};
+use super::{Held, Wave, former, is_of_file, now, rank, record};
 use crate::control::candidate::Candidate;
 use crate::control::plan::plan;
 use crate::control::write::Label;
@@ -104,6 +104,9 @@ impl Shared {
             }
             return Next::Told;
         }
+        if wave.ranking.is_awaited() {
+            return self.rank(&wave).await;
+        }
         let look = self.look_at(&wave);
         drop(wave);
         let Some((wave, verdict)) = self.judge_look(look) else { return Next::Told };
@@ -157,6 +160,31 @@ impl Shared {
         Some((wave.clone(), Verdict { decision, stage, next, members }))
     }
 
+    /// Ranks the nodes if one of those that are connected says by what, and begins the first wave.
+    async fn rank(self: &Arc<Self>, wave: &Wave) -> Next {
+        if wave.deployment.stage() == Stage::Paused {
+            return Next::Told;
+        }
+        if now() < wave.rank_from {
+            return Next::Answered(Some(wave.rank_from));
+        }
+        let policy = wave.deployment.policy();
+        let ranking = rank::ranking(policy, &self.census(&policy.by, |node| self.concerns(node)));
+        let Some(order) = ranking.order() else { return Next::Answered(None) };
+        let deployment = Deployment::new(policy.in_order(order), 0, now());
+        let reached = vec![self.next_revision()];
+        let next = Wave { since: SystemTime::now(), deployment, reached, ranking, ..wave.clone() };
+        let summary =
+            format!("the first wave ({}) of the wave deployment {}", next.deployment.share(), next.id);
+        match self.commit_wave(next.clone(), "waves", &summary).await {
+            Ok(()) => {
+                self.tell_wave(&next, WavePhase::Progressing, summary);
+                self.done(Ok(())).await
+            }
+            failed @ Err(_) => self.done(failed).await,
+        }
+    }
+
     async fn done(self: &Arc<Self>, outcome: Result<(), WriteError>) -> Next {
         match outcome {
             Ok(()) => {
@@ -180,8 +208,8 @@ impl Shared {
 
     async fn advance(self: &Arc<Self>, wave: &Wave) -> Result<(), WriteError> {
         // Who rejected this very change still counts in the waves to come.
-        let mut failing = self.failing();
-        failing.retain(|node| !wave.split().is_ahead(node));
+        let split = wave.split();
+        let mut failing = self.failing(|node| !split.is_ahead(node));
         failing.extend(wave.failing.iter().cloned());
         let mut next = Wave { since: SystemTime::now(), failing: Arc::new(failing), ..wave.clone() };
         next.deployment.advance(now());
@@ -211,7 +239,7 @@ impl Shared {
         actor: &str,
         members: WaveMembers,
     ) -> Result<(), WriteError> {
-        let share = wave.split().share.map_or_else(|| "0%".to_owned(), |share| share.to_string());
+        let share = wave.share().map_or_else(|| "0%".to_owned(), |share| share.to_string());
         let reason = format!("promoted by {actor} at {share}, when {} nodes were behind", members.n_behind);
         let mut ended = self.ended(wave, WavePhase::Promoted, Some(reason));
         ended.report.members = members.promoted();
@@ -317,7 +345,7 @@ impl Shared {
                     stopped: None,
                     paused: None,
                     deployment: Deployment::new(policy, 0, now()),
-                    failing: Arc::new(self.failing()),
+                    failing: Arc::new(self.failing(|_| true)),
                     members: Arc::default(),
                     recorded: Arc::default(),
                     ..wave.clone()
@@ -480,7 +508,7 @@ impl Shared {
 
     pub(crate) fn tell_wave(&self, wave: &Wave, phase: WavePhase, message: String) {
         let share = match phase {
-            WavePhase::Progressing | WavePhase::Holding | WavePhase::Paused => Some(wave.deployment.share()),
+            WavePhase::Progressing | WavePhase::Holding | WavePhase::Paused => wave.share(),
             WavePhase::Completed | WavePhase::Promoted => Some(xds_cache::wave::Share::ALL),
             WavePhase::Held | WavePhase::Reverted | WavePhase::Superseded => None,
         };

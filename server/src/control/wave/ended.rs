@@ -108,9 +108,10 @@ impl EndedWave {
     fn write(&self) -> Bytes {
         let Self { report, put_back } = self;
         let mut members = report.members.clone();
-        let WaveMembers { ahead, behind, pending, nacked, already_failing, lost, .. } = &mut members;
+        let WaveMembers { values, ahead, behind, pending, nacked, already_failing, lost, .. } = &mut members;
         [ahead, behind, pending].into_iter().for_each(|nodes| nodes.truncate(MAX_NODES));
         lost.truncate(MAX_NODES);
+        values.truncate(MAX_NODES);
         for nacks in [nacked, already_failing] {
             nacks.truncate(MAX_NODES);
             for nack in nacks {
@@ -211,7 +212,7 @@ impl Shared {
 /// How many wave deployments that ended are told.
 pub(crate) const MAX_ENDED: usize = 20;
 
-/// How many nodes of each list, and how many objects, are stored of one; the counts tell of all.
+/// How many nodes of each list, how many values and how many objects, are stored of one; the counts tell of all.
 const MAX_NODES: usize = 100;
 
 /// How many characters of a client's words are stored.

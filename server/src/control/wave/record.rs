@@ -10,7 +10,7 @@ use xds_api::group;
 use xds_api::wave::PolicyRecord;
 use xds_cache::Revision;
 use xds_cache::time::{from_millis, millis};
-use xds_cache::wave::{Deployment, Members, Stage};
+use xds_cache::wave::{AWAY_TIME, By, Deployment, Members, Order, Ranking, Stage};
 use xds_codec::Codec;
 use xds_store::{BlobHash, Store, StoreError};
 
@@ -40,6 +40,9 @@ struct Record {
     #[serde(flatten)]
     policy: PolicyRecord,
     reached: Vec<u64>,
+    /// The values by which nodes are ranked, each with its end in hundredths of a percent; none before they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ranks: Option<Vec<(String, u16)>>,
     stopped: Option<String>,
     #[serde(default)]
     paused: Option<String>,
@@ -119,6 +122,14 @@ fn restore(record: Record, held: Held) -> Result<Wave, String> {
     let policy = record.policy.read().map_err(|error| error.to_string())?;
     let stage = if record.paused.is_some() { Stage::Paused } else { Stage::Progressing };
     let recorded: Arc<[Arc<str>]> = record.members.into_iter().map(Arc::from).collect();
+    let ranking = match (record.ranks, &policy.by) {
+        (None, By::Hash) => Ranking::Hash,
+        (None, _) => Ranking::Awaited,
+        (Some(ranks), by) => {
+            let order = Order::stored(by.clone(), ranks).map_err(|error| error.to_string())?;
+            Ranking::Ordered(Arc::new(order))
+        }
+    };
     let last = record.reached.len().checked_sub(1).ok_or("it has no wave")?;
     Ok(Wave {
         id: record.id,
@@ -129,6 +140,8 @@ fn restore(record: Record, held: Held) -> Result<Wave, String> {
         since: SystemTime::now(),
         held: Arc::new(held),
         reached: record.reached.into_iter().map(Revision).collect(),
+        ranking,
+        rank_from: now() + AWAY_TIME,
         stopped: record.stopped.map(Arc::from),
         paused: record.paused.map(Arc::from),
         deployment: Deployment::restored(policy, last, stage, now()),
@@ -143,6 +156,10 @@ fn write(wave: &Wave) -> Bytes {
     failing.sort();
     failing.truncate(MAX_FAILING);
     let absent = wave.held.iter().filter(|(_, value)| value.is_none());
+    let ranks = wave.ranking.order().map(|order| {
+        let places = order.places().iter();
+        places.map(|place| (place.value.to_string(), place.end.hundredths())).collect()
+    });
     let record = Record {
         format: FORMAT,
         id: wave.id,
@@ -152,6 +169,7 @@ fn write(wave: &Wave) -> Bytes {
         began_at_ms: millis(wave.began_at),
         policy: PolicyRecord::from(wave.deployment.policy()),
         reached: wave.reached.iter().map(|revision| revision.0).collect(),
+        ranks,
         stopped: wave.stopped.as_deref().map(str::to_owned),
         paused: wave.paused.as_deref().map(str::to_owned),
         failing,
@@ -216,12 +234,37 @@ mod tests {
     }
 
     #[test]
+    fn a_record_keeps_the_order_of_values() {
+        let text = r#"{"format": 1, "id": 7, "actor": "me", "source": "api", "summary": "put a", "beganAtMs": 1, "shares": "33.33%,100%",
+            "hold": "30s", "maxNacks": "0", "ackTimeout": null, "each": true, "by": "metadata.tier", "order": ["gold"],
+            "reached": [7], "ranks": [["gold", 3333], ["silver", 10000]], "stopped": null, "absent": []}"#;
+        let restored = |text: &str| restore(serde_json::from_str(text).unwrap(), Held::new());
+        let wave = restored(text).unwrap();
+        let policy = wave.deployment.policy();
+        assert!(policy.is_each() && policy.by.to_string() == "metadata.tier" && policy.order.len() == 1);
+        assert_eq!(policy.shares_text(), "33.33%,100%");
+        let order = wave.ranking.order().unwrap();
+        assert_eq!(order.places()[1].value.as_ref(), "silver");
+        let again = restored(std::str::from_utf8(&write(&wave)).unwrap()).unwrap();
+        assert_eq!((again.ranking, again.deployment.policy()), (wave.ranking.clone(), policy));
+        let awaited =
+            restored(&text.replace(r#""ranks": [["gold", 3333], ["silver", 10000]], "#, "")).unwrap();
+        assert!(awaited.ranking.is_awaited());
+        let wrong = restored(&text.replace("3333", "10000")).unwrap_err();
+        assert!(wrong.contains("must ascend"), "{wrong}");
+    }
+
+    #[test]
     fn a_record_keeps_policy_and_members() {
         let text = r#"{"format": 1, "id": 7, "actor": "me", "source": "api", "summary": "put a", "beganAtMs": 1, "shares": "10%,100%",
             "hold": "30s", "maxNacks": "0", "ackTimeout": null, "maxLost": "2%", "allowEmpty": true, "reached": [7],
             "stopped": null, "absent": [], "members": ["edge-1", "edge-2"]}"#;
         let read = |bytes: &[u8]| restore(serde_json::from_slice(bytes).unwrap(), Held::new()).unwrap();
         let wave = read(text.as_bytes());
+        let stored: serde_json::Value = serde_json::from_slice(&write(&wave)).unwrap();
+        for new in ["each", "by", "order", "ranks"] {
+            assert!(stored.get(new).is_none(), "{new}: it is stored as by versions that knew no values");
+        }
         let again = read(&write(&wave));
         assert_eq!(again.deployment.policy(), wave.deployment.policy());
         assert_eq!(wave.deployment.policy().max_lost.map(|lost| lost.to_string()).as_deref(), Some("2%"));

@@ -11,9 +11,10 @@ use xds_cache::status::StreamEntry;
 use xds_cache::wave::{
     AWAY_TIME, ClientId, Deployment, Fault, Loss, Losses, Members, Obstacle, Present, Seen, Split, Stage,
 };
-use xds_cache::{AHEAD, GroupName, ViewChange, ViewKey};
+use xds_cache::{AHEAD, GroupName, Node, ViewChange, ViewKey};
 use xds_rollout::{Comparison, Counts, Percent, compare};
 
+use super::rank::Tally;
 use super::{Wave, now};
 use crate::control::Shared;
 
@@ -65,6 +66,7 @@ impl Shared {
         let mut answers: BTreeMap<String, Answer> = BTreeMap::new();
         let mut look = Look::default();
         let mut behind = BTreeSet::new();
+        let mut tally = Tally::new(wave.ranking.order());
         for entry in self.parts.board.streams() {
             let node = entry.with(|status| Arc::clone(&status.info.node));
             let is_ahead = publisher.is_ahead(&node);
@@ -72,12 +74,12 @@ impl Shared {
                 if wave.members.contains(&node.id) {
                     look.released.insert(node.id.clone());
                 }
-                if is_ahead == Some(false) {
-                    behind.insert(node.id.clone());
+                if is_ahead == Some(false) && behind.insert(node.id.clone()) {
+                    tally.add(&node, false);
                 }
                 continue;
             }
-            let (Some(view), Some(reached)) = (publisher.view_of(&node), wave.reached_by(&node.id)) else {
+            let (Some(view), Some(reached)) = (publisher.view_of(&node), wave.reached_by(&node)) else {
                 continue;
             };
             add_client(&mut look.present, &entry);
@@ -87,7 +89,10 @@ impl Shared {
                 Arc::new(difference(former.as_deref(), present.as_deref().unwrap_or(&view)))
             });
             let answer = answer(&entry, change, reached);
-            let known = answers.entry(node.id.clone()).or_insert(Answer::Acked);
+            let known = answers.entry(node.id.clone()).or_insert_with(|| {
+                tally.add(&node, true);
+                Answer::Acked
+            });
             if answer > *known {
                 *known = answer;
             }
@@ -95,6 +100,7 @@ impl Shared {
         look.members.requests = self.requests(wave, &look.present, &behind);
         look.is_failing = look.members.requests.is_some_and(|requests| is_failing(wave, requests));
         let members = &mut look.members;
+        members.values = tally.values(wave.share());
         members.n_behind = behind.len();
         members.behind = behind.into_iter().take(MAX_LISTED).collect();
         for (node, answer) in answers {
@@ -129,16 +135,30 @@ impl Shared {
         Some(WaveRequests { ahead, behind })
     }
 
+    /// The nodes that count and are in ERROR now.
+    pub(crate) fn failing(&self, counts: impl Fn(&Node) -> bool) -> HashSet<String> {
+        let mut failing = HashSet::new();
+        for entry in self.parts.board.streams() {
+            entry.with(|status| {
+                let node = &status.info.node;
+                if status.types.values().any(|status| status.is_error) && counts(node) {
+                    failing.insert(node.id.clone());
+                }
+            });
+        }
+        failing
+    }
+
     /// The clients of the nodes that a wave reaches if it changes these groups.
     pub(crate) fn connected(
         &self,
-        split: Split,
+        split: &Split,
         groups: &BTreeSet<&GroupName>,
     ) -> BTreeMap<Arc<str>, Present> {
         let mut present = BTreeMap::new();
         for entry in self.parts.board.streams() {
             let node = entry.with(|status| Arc::clone(&status.info.node));
-            let Some(view) = self.parts.publisher.view_of(&node).filter(|_| split.is_ahead(&node.id)) else {
+            let Some(view) = self.parts.publisher.view_of(&node).filter(|_| split.is_ahead(&node)) else {
                 continue;
             };
             if view.key().groups.iter().any(|name| groups.contains(&name)) {
@@ -186,6 +206,12 @@ fn is_failing(wave: &Wave, requests: WaveRequests) -> bool {
 
 /// Why a wave deployment waits that nobody has stopped, if there is more to say than that members have not answered.
 fn waits_for(wave: &Wave) -> Option<String> {
+    if wave.ranking.is_awaited() {
+        let by = &wave.deployment.policy().by;
+        return Some(format!(
+            "its waves go by {by}, and no connected node that it concerns has a value of that: it waits for one, or for :promote"
+        ));
+    }
     let text = match wave.deployment.obstacle()? {
         Obstacle::Empty => {
             "no connected node is in this wave: it waits for one, or for :promote; allowEmpty would let it pass"

@@ -33,7 +33,7 @@ pub(super) enum ParsedObject {
     /// A resource or a document; `None` if it is bad.
     Keyed(Key, Place, Option<Content>),
     /// A node group; `None` if it is bad.
-    Group(Place, Option<NodeGroup>),
+    Group(Place, Option<Box<NodeGroup>>),
 }
 
 impl Parsed {
@@ -62,7 +62,7 @@ impl Parsed {
                             message.to_owned(),
                         ));
                     }
-                    parsed.objects.push(ParsedObject::Group(place, group));
+                    parsed.objects.push(ParsedObject::Group(place, group.map(Box::new)));
                 }
                 ObjectContent::Unreadable(_) => parsed.has_unreadable = true,
                 ObjectContent::Other { api_version, kind, tree, .. } => {
@@ -183,7 +183,7 @@ impl Parsed {
     /// The node groups that the file defines, well or badly.
     pub(super) fn groups(&self) -> impl Iterator<Item = (&Place, Option<&NodeGroup>)> {
         self.objects.iter().filter_map(|object| match object {
-            ParsedObject::Group(place, group) => Some((place, group.as_ref())),
+            ParsedObject::Group(place, group) => Some((place, group.as_deref())),
             ParsedObject::Keyed(..) => None,
         })
     }

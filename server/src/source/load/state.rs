@@ -222,7 +222,7 @@ impl FileState {
                         self.good.insert(key.clone(), good);
                     }
                     ParsedObject::Group(place, Some(definition)) if n_groups == 1 => {
-                        let (definition, place) = (definition.clone(), place.clone());
+                        let (definition, place) = (NodeGroup::clone(definition), place.clone());
                         self.group = Some(GoodGroup { definition, place });
                     }
                     ParsedObject::Keyed(_, _, None) | ParsedObject::Group(..) => {}

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use xds_api::wave::{WavePhase, WaveReport};
 use xds_cache::status::{StreamEntry, StreamId, StreamInfo, Subscriber, Variant};
-use xds_cache::wave::{Share, Split};
-use xds_cache::{Node, ViewChange, ViewReceiver};
+use xds_cache::wave::{Ranking, Share, Split};
+use xds_cache::{Locality, Node, ViewChange, ViewReceiver};
 use xds_session::{Client, DeltaRequest, Entries, Entry, Limits, Nonce, Request, SotwRequest};
 
 use super::*;
@@ -16,7 +16,12 @@ pub(super) struct Fleet {
     pub(super) clients: Vec<Simulated>,
     next_stream: u64,
     wants: Wants,
+    /// The zone of a node id; empty for none.
+    zone_of: ZoneOf,
 }
+
+/// The zone of a node id; empty for none.
+pub(super) type ZoneOf = fn(&str) -> &'static str;
 
 /// What clients ask for: a type, and the names of what of it, or all.
 #[derive(Clone)]
@@ -52,24 +57,34 @@ impl Subscriber for Session {
 impl Fleet {
     /// So many nodes, `node-0` and so on, every other one with delta.
     pub(super) fn connect(server: &Server, n_clients: usize) -> Self {
+        Self::connect_in(server, n_clients, |_| "", false)
+    }
+
+    /// The same nodes, in zones. They come back or have no configuration.
+    pub(super) fn connect_in(server: &Server, n_clients: usize, zone_of: ZoneOf, comes_back: bool) -> Self {
         let wants = Wants { resource_type: ResourceType::Cluster, names: vec![] };
-        Self::connect_for(server, n_clients, wants, false)
+        Self::connect_for(server, n_clients, wants, zone_of, comes_back)
     }
 
     /// The same nodes, which lost their connection and show that they have configuration.
     pub(super) fn come_back(server: &Server, n_clients: usize) -> Self {
-        let wants = Wants { resource_type: ResourceType::Cluster, names: vec![] };
-        Self::connect_for(server, n_clients, wants, true)
+        Self::connect_in(server, n_clients, |_| "", true)
     }
 
     /// The same, for a RouteConfiguration.
     pub(super) fn connect_for_routes(server: &Server, n_clients: usize, name: &str) -> Self {
         let wants = Wants { resource_type: ResourceType::RouteConfiguration, names: vec![name.to_owned()] };
-        Self::connect_for(server, n_clients, wants, false)
+        Self::connect_for(server, n_clients, wants, |_| "", false)
     }
 
-    fn connect_for(server: &Server, n_clients: usize, wants: Wants, comes_back: bool) -> Self {
-        let mut fleet = Self { clients: Vec::new(), next_stream: 1, wants };
+    fn connect_for(
+        server: &Server,
+        n_clients: usize,
+        wants: Wants,
+        zone_of: ZoneOf,
+        comes_back: bool,
+    ) -> Self {
+        let mut fleet = Self { clients: Vec::new(), next_stream: 1, wants, zone_of };
         for n in 0..n_clients {
             fleet.add(server, &format!("node-{n}"), comes_back);
         }
@@ -90,6 +105,8 @@ impl Fleet {
     fn add(&mut self, server: &Server, node: &str, comes_back: bool) {
         let variant = if self.next_stream.is_multiple_of(2) { Variant::Delta } else { Variant::Sotw };
         let stream = StreamId(self.next_stream);
+        let locality = Locality { zone: (self.zone_of)(node).to_owned(), ..Locality::default() };
+        let node = Node { locality, ..Node::with_id(node) };
         self.clients.push(Simulated::connect(server, stream, node, variant, self.wants.clone(), comes_back));
         self.next_stream += 1;
     }
@@ -171,11 +188,20 @@ impl Fleet {
         nodes
     }
 
+    /// The node ids of a zone, in order.
+    pub(super) fn of_zone(&self, zone: &str) -> Vec<String> {
+        let of_zone = self.clients.iter().filter(|client| client.node.locality.zone == zone);
+        let mut nodes: Vec<String> = of_zone.map(|client| client.node.id.clone()).collect();
+        nodes.sort();
+        nodes
+    }
+
     /// The node ids that a share of a wave deployment has, by the hash alone.
     pub(super) fn expected(&self, deployment: u64, share: &str) -> Vec<String> {
-        let split = Split { deployment, share: Some(share.parse::<Share>().unwrap()) };
-        let mut nodes: Vec<String> = self.clients.iter().map(|client| client.node.id.clone()).collect();
-        nodes.retain(|node| split.is_ahead(node));
+        let share = Some(share.parse::<Share>().unwrap());
+        let split = Split { deployment, share, ranking: Ranking::Hash };
+        let ahead = self.clients.iter().filter(|client| split.is_ahead(&client.node));
+        let mut nodes: Vec<String> = ahead.map(|client| client.node.id.clone()).collect();
         nodes.sort();
         nodes
     }
@@ -199,12 +225,12 @@ impl Simulated {
     fn connect(
         server: &Server,
         stream: StreamId,
-        node: &str,
+        node: Node,
         variant: Variant,
         wants: Wants,
         comes_back: bool,
     ) -> Self {
-        let node = Arc::new(Node::with_id(node));
+        let node = Arc::new(node);
         let mut client = Client::new(Limits::default());
         client.open(stream, variant, None, stream.0 << 24);
         let session = Arc::new(Session(Mutex::new(client)));

@@ -8,24 +8,24 @@ use xds_cache::status::Variant;
 use super::*;
 
 /// A server that can be killed: nothing of it goes on.
-struct Killable {
-    server: Server,
+pub(super) struct Killable {
+    pub(super) server: Server,
     task: JoinHandle<()>,
 }
 
 impl Killable {
-    fn open(store: &Arc<MemoryStore>, options: &Options) -> Self {
+    pub(super) fn open(store: &Arc<MemoryStore>, options: &Options) -> Self {
         let server = Server::open(Arc::clone(store) as Arc<dyn Store>, options.clone());
         let task = tokio::spawn(server.control.clone().follow_waves());
         Self { server, task }
     }
 
-    async fn kill(self) {
+    pub(super) async fn kill(self) {
         self.task.abort();
         let _ = self.task.await;
     }
 
-    async fn load(&self, content: &[(&str, &str)]) {
+    pub(super) async fn load(&self, content: &[(&str, &str)]) {
         self.server.control.load_files(load(&[("default", content)])).await.unwrap();
     }
 }
