@@ -101,6 +101,7 @@ async fn snapshots_come_in_pages(rest: &Rest) {
                 let more = resources(&page);
                 assert!(more.len() <= limit && page["revision"] == whole["revision"], "{page:#}");
                 found.extend(more);
+                assert!(found.len() <= all.len(), "{path}: {found:?}");
                 let Some(next) = page["next"].as_str() else { break };
                 after = format!("&after={}", next.replace('%', "%25"));
             }
