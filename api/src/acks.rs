@@ -183,7 +183,10 @@ impl Acks {
         let moves_nodes = is_split
             || self.publisher.behind().is_some()
             || served.len() != groups.len()
-            || served.iter().zip(groups).any(|(a, b)| a.1.definition != b.1.definition);
+            || served
+                .iter()
+                .zip(groups)
+                .any(|((_, a), (_, b))| !Arc::ptr_eq(a, b) && a.definition != b.definition);
         let views = moves_nodes.then(|| self.views(&streams));
         Before { streams, failing, views }
     }

@@ -3,8 +3,7 @@
 //! A list begins after the item that `after` names, has at most `limit` items, and tells in `next` what to give as `after` for
 //! the rest. The text is only for that: what it is made of is the list's own affair.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
 use crate::problem::ApiError;
 
@@ -39,12 +38,22 @@ pub(crate) fn cut<T>(
     (page, next)
 }
 
-/// The entries of a map behind a key, or all of them. Costs nothing for those before.
-pub(crate) fn behind<'a, K: Ord, V>(
-    map: &'a BTreeMap<K, V>,
-    after: Option<&K>,
-) -> impl Iterator<Item = (&'a K, &'a V)> + use<'a, K, V> {
-    map.range((after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded))
+/// The range of a map behind a key, or all of it. To find it costs the logarithm of the map.
+pub(crate) fn behind<K>(after: Option<&K>) -> Behind<'_, K> {
+    Behind(after)
+}
+
+/// What [`behind`] gives.
+pub(crate) struct Behind<'k, K>(Option<&'k K>);
+
+impl<K> RangeBounds<K> for Behind<'_, K> {
+    fn start_bound(&self) -> Bound<&K> {
+        self.0.map_or(Bound::Unbounded, Bound::Excluded)
+    }
+
+    fn end_bound(&self) -> Bound<&K> {
+        Bound::Unbounded
+    }
 }
 
 /// Writes a place in a list that is named by several texts.
@@ -71,6 +80,8 @@ pub(crate) fn no_place(after: &str) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -80,7 +91,8 @@ mod tests {
         for limit in 1..=8 {
             let (mut found, mut after) = (Vec::new(), None);
             loop {
-                let (page, next) = cut(behind(&map, after.as_ref()), limit, |(key, ())| place(&["x", key]));
+                let (page, next) =
+                    cut(map.range(behind(after.as_ref())), limit, |(key, ())| place(&["x", key]));
                 assert!(page.len() <= limit);
                 found.extend(page.into_iter().map(|(key, ())| key.clone()));
                 let Some(next) = next else { break };

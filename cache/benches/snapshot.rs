@@ -22,20 +22,21 @@ fn layer(n_clusters: usize, generation: usize) -> Layer {
             group.resources.insert(resource.key().clone(), Arc::new(resource));
         }
     }
-    Layer { groups: [(GroupName::default_group(), group)].into() }
+    Layer { groups: [(GroupName::default_group(), group)].into_iter().collect() }
 }
 
 /// `changed` with everything taken from `base` that is equal, as the sources do it.
-fn sharing(base: &Layer, mut changed: Layer) -> Layer {
-    for (name, group) in &mut changed.groups {
-        for (key, resource) in &mut group.resources {
-            let before = base.resources(name).and_then(|resources| resources.get(key));
-            if let Some(before) = before.filter(|before| before.version() == resource.version()) {
-                *resource = Arc::clone(before);
+fn sharing(base: &Layer, changed: &Layer) -> Layer {
+    let mut shared = base.clone();
+    for (name, group) in &changed.groups {
+        let under = shared.groups.entry(name.clone()).or_default();
+        for (key, resource) in &group.resources {
+            if under.resources.get(key).is_none_or(|before| before.version() != resource.version()) {
+                under.resources.insert(key.clone(), Arc::clone(resource));
             }
         }
     }
-    changed
+    shared
 }
 
 fn build(c: &mut Criterion) {
@@ -60,7 +61,7 @@ fn build(c: &mut Criterion) {
             );
         });
         let generations =
-            [merge(&sharing(&base, layer(n, 1)), &overrides, &Generated::new()), groups.clone()];
+            [merge(&sharing(&base, &layer(n, 1)), &overrides, &Generated::new()), groups.clone()];
         group.bench_with_input(BenchmarkId::new("publish one change", n), &generations, |b, generations| {
             let publisher = Publisher::new();
             publisher.publish(Revision(0), groups.clone());

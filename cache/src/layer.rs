@@ -2,15 +2,18 @@
 //!
 //! What is generated from documents about routes is no layer: it differs by profile, and lies below both layers.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use imbl::OrdMap;
 
 use crate::group::{GroupName, NodeGroup};
 use crate::node::Profile;
 use crate::resource::{Origin, Resource, ResourceKey};
 
-/// Resources by type and name.
-pub type Resources = BTreeMap<ResourceKey, Arc<Resource>>;
+/// Resources by type and name. A copy shares what it has with the original, and costs nothing.
+pub type Resources = OrdMap<ResourceKey, Arc<Resource>>;
 
 /// What one source says of one group.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,7 +30,7 @@ pub struct LayerGroup {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layer {
     /// By group name.
-    pub groups: BTreeMap<GroupName, LayerGroup>,
+    pub groups: OrdMap<GroupName, LayerGroup>,
 }
 
 impl Layer {
@@ -54,7 +57,7 @@ pub struct GeneratedGroup {
 }
 
 /// What documents about routes give, by group name; every group that is named here exists.
-pub type Generated = BTreeMap<GroupName, GeneratedGroup>;
+pub type Generated = OrdMap<GroupName, GeneratedGroup>;
 
 /// One group as it is served.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,13 +73,29 @@ pub struct EffectiveGroup {
 }
 
 /// All groups as they are served. Always has the default group.
-pub type Groups = BTreeMap<GroupName, Arc<EffectiveGroup>>;
+pub type Groups = OrdMap<GroupName, Arc<EffectiveGroup>>;
 
 /// The groups that are not the very same value in both. What is equal is made the same beforehand, so that nobody compares contents.
 #[must_use]
 pub fn differing<'g>(a: &'g Groups, b: &'g Groups) -> BTreeSet<&'g GroupName> {
-    let differs = |name: &&GroupName| a.get(*name).map(Arc::as_ptr) != b.get(*name).map(Arc::as_ptr);
-    a.keys().chain(b.keys()).filter(differs).collect()
+    let mut found = BTreeSet::new();
+    if a.ptr_eq(b) {
+        return found;
+    }
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    loop {
+        let order = match (a.peek(), b.peek()) {
+            (Some((one, _)), Some((other, _))) => one.cmp(other),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => return found,
+        };
+        match (a.next_if(|_| order.is_le()), b.next_if(|_| order.is_ge())) {
+            (Some((_, one)), Some((_, other))) if Arc::ptr_eq(one, other) => {}
+            (Some((name, _)), _) | (None, Some((name, _))) => _ = found.insert(name),
+            (None, None) => {}
+        }
+    }
 }
 
 /// Lays the overrides over the base, and both over what documents give.

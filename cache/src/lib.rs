@@ -33,6 +33,9 @@ pub mod wave;
 pub mod wire;
 pub mod xdstp;
 
+pub use imbl::OrdMap;
+pub use imbl::ordmap::DiffItem;
+
 pub use drain::{DrainPolicy, Draining};
 pub use group::{GroupName, NodeGroup, Selector};
 pub use held_back::{HeldBack, Phase, WaitsFor};

@@ -183,12 +183,13 @@ impl Publisher {
         let behind_before = std::mem::replace(&mut state.behind, behind);
         state.differing = differing;
         let mut publication = Publication { revision, views: vec![] };
+        let [of_ahead, of_others] = [AHEAD, 0].map(|cohort| {
+            let before = groups_of(cohort, &before, behind_before.as_ref());
+            crate::layer::differing(before, groups_of(cohort, &state.groups, state.behind.as_ref()))
+        });
         for (key, sender) in &state.views {
-            let before = groups_of(key.cohort, &before, behind_before.as_ref());
-            let groups = groups_of(key.cohort, &state.groups, state.behind.as_ref());
-            let touched =
-                |name: &GroupName| before.get(name).map(Arc::as_ptr) != groups.get(name).map(Arc::as_ptr);
-            if !reselect && !key.groups.iter().any(touched) {
+            let touched = if key.cohort == AHEAD { &of_ahead } else { &of_others };
+            if !reselect && !key.groups.iter().any(|name| touched.contains(name)) {
                 continue;
             }
             let previous = sender.borrow().clone();
@@ -441,7 +442,9 @@ fn changes(previous: Option<&View>, view: &View) -> BTreeMap<ResourceType, Arc<C
 /// Whether every node would resolve to the same groups and profile.
 fn same_selection(before: &Groups, after: &Groups) -> bool {
     before.len() == after.len()
-        && before.iter().zip(after).all(|((_, before), (_, after))| before.definition == after.definition)
+        && before.iter().zip(after).all(|((_, before), (_, after))| {
+            Arc::ptr_eq(before, after) || before.definition == after.definition
+        })
 }
 
 /// Finds the groups of a node: literal node ids by hash, other selectors one by one.

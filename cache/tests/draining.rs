@@ -139,7 +139,8 @@ fn assignment(name: &str, endpoints: &BTreeSet<At>) -> Arc<Resource> {
 }
 
 fn groups(world: &World, drain: DrainPolicy) -> Groups {
-    let layer = Layer { groups: [(GroupName::default_group(), layer_group(world, drain))].into() };
+    let layer =
+        Layer { groups: [(GroupName::default_group(), layer_group(world, drain))].into_iter().collect() };
     merge(&layer, &Layer::default(), &Generated::new())
 }
 
@@ -420,13 +421,11 @@ fn saying(world: &World, said: &[(&str, &str)]) -> Groups {
     let own = Struct { fields: fields.collect() };
     let metadata = Metadata { filter_metadata: [("xds-server.io".to_owned(), own)].into() };
     let message = Cluster { metadata: Some(metadata) };
-    let mut layer =
-        Layer { groups: [(GroupName::default_group(), layer_group(world, policy(0, 30)))].into() };
-    for group in layer.groups.values_mut() {
-        let mut draft = cluster("c0").to_draft();
-        draft.value = message.encode_to_vec().into();
-        group.resources.insert(draft.key.clone(), Arc::new(Resource::new(draft)));
-    }
+    let mut group = layer_group(world, policy(0, 30));
+    let mut draft = cluster("c0").to_draft();
+    draft.value = message.encode_to_vec().into();
+    group.resources.insert(draft.key.clone(), Arc::new(Resource::new(draft)));
+    let layer = Layer { groups: [(GroupName::default_group(), group)].into_iter().collect() };
     merge(&layer, &Layer::default(), &Generated::new())
 }
 

@@ -283,9 +283,9 @@ fn a_definition_comes_from_the_files_then_the_api_then_documents() {
     let defined = |priority| Some(NodeGroup { priority, ..NodeGroup::for_node_id(name("g")) });
     let of = |priority| {
         let group = LayerGroup { definition: defined(priority), ..LayerGroup::default() };
-        Layer { groups: [(name("g"), group)].into() }
+        Layer { groups: [(name("g"), group)].into_iter().collect() }
     };
-    let generated = Generated::from([(
+    let generated = Generated::from_iter([(
         name("g"),
         GeneratedGroup { definition: defined(3), ..GeneratedGroup::default() },
     )]);
@@ -343,7 +343,7 @@ fn names_are_looked_up_by_alias_domain_and_spelling() {
         endpoints("xdstp://u/T/x?b=2&a=1"),
     ];
     group.resources.extend(resources.map(|resource| (resource.key().clone(), resource)));
-    let base = Layer { groups: [(GroupName::default_group(), group)].into() };
+    let base = Layer { groups: [(GroupName::default_group(), group)].into_iter().collect() };
     let publisher = Publisher::new();
     publisher.publish(Revision(1), merge(&base, &Layer::default(), &Generated::new()));
     let view = publisher.view_of(&node("n")).expect("loaded");

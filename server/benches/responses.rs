@@ -30,7 +30,7 @@ fn views(n: usize) -> [Arc<View>; 2] {
     let mut publish = |revision| {
         let changed = cluster(0, revision);
         group.resources.insert(changed.key().clone(), changed);
-        let groups = Groups::from([(GroupName::default_group(), Arc::new(group.clone()))]);
+        let groups = Groups::from_iter([(GroupName::default_group(), Arc::new(group.clone()))]);
         publisher.publish(Revision(revision), groups);
         publisher.follow(&Node::with_id("n")).take().unwrap()
     };

@@ -126,7 +126,7 @@ pub(crate) async fn list(
     let (limit, after) = filter.page()?;
     let list = aside(move || {
         let all = &documents.translated.translation.conditions.objects;
-        let taken = page::behind(all, after.as_ref()).filter(|(key, _)| filter.takes(key));
+        let taken = all.range(page::behind(after.as_ref())).filter(|(key, _)| filter.takes(key));
         let (taken, next) = page::cut(taken, limit, |(key, _)| place_of(key));
         let objects = taken.into_iter().map(|(key, status)| of_object(&documents, key, status)).collect();
         ConditionList { objects, next }

@@ -123,7 +123,7 @@ pub(crate) async fn list(
     let (limit, after) = filter.page()?;
     let (list, content) = aside(move || {
         let all = &documents.translated.documents;
-        let taken = page::behind(all, after.as_ref()).filter(|(key, _)| filter.takes(key));
+        let taken = all.range(page::behind(after.as_ref())).filter(|(key, _)| filter.takes(key));
         let (taken, next) = page::cut(taken, limit, |(key, _)| place_of(key));
         let taken = taken.into_iter().map(|(key, placed)| entry(&documents, key, placed));
         let is_whole = filter.is_none() && next.is_none();

@@ -98,7 +98,8 @@ pub(crate) async fn status(
     let limit = page::limit(params.limit)?;
     let after = params.after.map(Arc::<str>::from);
     let files = state.control.files();
-    let (files, next) = page::cut(page::behind(&files, after.as_ref()), limit, |(path, _)| path.to_string());
+    let (files, next) =
+        page::cut(files.range(page::behind(after.as_ref())), limit, |(path, _)| path.to_string());
     let list = FileList {
         served: state.control.served_load(),
         files: files.into_iter().map(|(_, file)| entry(file)).collect(),

@@ -35,7 +35,8 @@ pub(crate) async fn list(
     let limit = page::limit(params.limit)?;
     let after = params.after.as_deref().map(group_name).transpose()?;
     let (_, groups) = state.publisher.groups();
-    let (taken, next) = page::cut(page::behind(&groups, after.as_ref()), limit, |(name, _)| name.to_string());
+    let (taken, next) =
+        page::cut(groups.range(page::behind(after.as_ref())), limit, |(name, _)| name.to_string());
     let groups = taken.into_iter().map(|(_, group)| Group::from(&group.definition)).collect();
     Ok(Answer::ok(&GroupList { groups, next })?.tagged_by_content())
 }

@@ -1,6 +1,5 @@
 //! `/v1/groups/{group}/resources`: what the API owns in a group.
 
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -9,7 +8,7 @@ use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
-use xds_cache::layer::{LayerGroup, Resources};
+use xds_cache::layer::Resources;
 use xds_cache::{Resource, ResourceKey, ResourceType};
 use xds_codec::document::Node;
 use xds_codec::{Codec, Diagnostic, Tree};
@@ -58,9 +57,8 @@ pub(crate) async fn list(
         return Err(no_group(&name));
     }
     let (list, tag) = aside(move || {
-        let none = LayerGroup::default();
-        let group = overrides.groups.get(&name).unwrap_or(&none);
-        let taken = page::behind(&group.resources, after.as_ref());
+        let group = overrides.groups.get(&name).cloned().unwrap_or_default();
+        let taken = group.resources.range(page::behind(after.as_ref()));
         let place = |(key, _): &(&ResourceKey, _)| page::place(&[key.resource_type.slug(), &key.name]);
         let (taken, next) = page::cut(taken, limit, place);
         // What a replacement of all changes.
@@ -210,12 +208,10 @@ fn read_publication(codec: &Codec, body: &Tree) -> Result<(Option<Arc<str>>, Res
     for (index, body) in list.enumerate() {
         let pointer = format!("/resources/{index}");
         match codec.resource_from_tree(&body.to_tree()) {
-            Ok((resource, _)) => match resources.entry(resource.key().clone()) {
-                Entry::Vacant(entry) => _ = entry.insert(Arc::new(resource)),
-                Entry::Occupied(entry) => {
-                    found.push(Fault::at_tree(body, &pointer, format!("{} is there twice", entry.key())));
-                }
-            },
+            Ok((resource, _)) if resources.contains_key(resource.key()) => {
+                found.push(Fault::at_tree(body, &pointer, format!("{} is there twice", resource.key())));
+            }
+            Ok((resource, _)) => _ = resources.insert(resource.key().clone(), Arc::new(resource)),
             Err(diagnostics) => found.extend(faults(&diagnostics, &pointer)),
         }
         if found.len() >= MAX_FAULTS {

@@ -279,8 +279,10 @@ impl Found {
             Some(WeightedObject::Routes(..)) => None,
         };
         let documents = document.into_iter().flat_map(|after| {
-            let (files, owned) =
-                (page::behind(&self.documents.files, after), page::behind(&self.documents.owned, after));
+            let (files, owned) = (
+                self.documents.files.range(page::behind(after)),
+                self.documents.owned.range(page::behind(after)),
+            );
             merged(files.map(|(key, _)| key), owned.map(|(key, _)| key))
         });
         let documents = documents.filter(|key| xds_routes::weights::KINDS.contains(&key.kind));

@@ -81,10 +81,11 @@ fn drained(before: &[Vec<u8>], after: &[Vec<u8>]) -> Vec<String> {
     };
     let group = |all| {
         let group = crate::layer::LayerGroup {
-            resources: [(assignment_key(&"c".into()), resource(all))].into(),
+            resources: [(assignment_key(&"c".into()), resource(all))].into_iter().collect(),
             ..Default::default()
         };
-        let layer = crate::Layer { groups: [(crate::GroupName::default_group(), group)].into() };
+        let layer =
+            crate::Layer { groups: [(crate::GroupName::default_group(), group)].into_iter().collect() };
         crate::layer::merge(&layer, &crate::Layer::default(), &Default::default())
     };
     let policy = DrainPolicy { endpoints: Some(Duration::from_secs(1)), clusters: None };

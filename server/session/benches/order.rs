@@ -51,7 +51,7 @@ fn routes(n: usize) -> [Arc<View>; 2] {
             resources: resources.clone(),
             generated: BTreeMap::new(),
         };
-        let groups = Groups::from([(GroupName::default_group(), Arc::new(group))]);
+        let groups = Groups::from_iter([(GroupName::default_group(), Arc::new(group))]);
         publisher.publish(Revision(revision), groups);
         publisher.follow(&Node::with_id("n")).take().unwrap()
     };

@@ -89,7 +89,7 @@ pub(crate) fn groups(resources: Vec<Resource>) -> Groups {
         resources.into_iter().map(|resource| (resource.key().clone(), Arc::new(resource))).collect();
     let name = definition.name.clone();
     let group = EffectiveGroup { definition, label: None, resources, generated: BTreeMap::new() };
-    Groups::from([(name, Arc::new(group))])
+    Groups::from_iter([(name, Arc::new(group))])
 }
 
 fn names(n: usize, name: impl Fn(usize) -> String) -> Vec<String> {

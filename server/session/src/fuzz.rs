@@ -338,7 +338,7 @@ fn groups(resources: BTreeMap<ResourceKey, Arc<Resource>>) -> Groups {
         resources: resources.into_iter().collect(),
         generated: BTreeMap::new(),
     };
-    Groups::from([(name, Arc::new(group))])
+    Groups::from_iter([(name, Arc::new(group))])
 }
 
 const N_TYPES: usize = 8;

@@ -45,7 +45,7 @@ fn groups(clusters: &[&str]) -> Groups {
             add(&ENDPOINTS, name, b"", &[]);
         }
     }
-    let layer = Layer { groups: [(GroupName::default_group(), group)].into() };
+    let layer = Layer { groups: [(GroupName::default_group(), group)].into_iter().collect() };
     merge(&layer, &Layer::default(), &Generated::new())
 }
 
@@ -120,7 +120,7 @@ fn chain(n: usize, endpoints: &[u8]) -> Groups {
     }
     add(key(&CLUSTER, &(n - 1).to_string()), b"", Some(key(&ENDPOINTS, "e")));
     add(key(&ENDPOINTS, "e"), endpoints, None);
-    let layer = Layer { groups: [(GroupName::default_group(), group)].into() };
+    let layer = Layer { groups: [(GroupName::default_group(), group)].into_iter().collect() };
     merge(&layer, &Layer::default(), &Generated::new())
 }
 

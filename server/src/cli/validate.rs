@@ -140,7 +140,7 @@ fn doubts(args: &ValidateArgs, offline: &Offline) -> Vec<Diagnostic> {
     let groups = offline.groups();
     let touched: BTreeSet<_> = groups.keys().collect();
     let mut doubts =
-        check::doubts(&BTreeMap::new(), &groups, &touched, &offline.unusable, &StatusBoard::new(), |_| true);
+        check::doubts(&Groups::new(), &groups, &touched, &offline.unusable, &StatusBoard::new(), |_| true);
     offline.texts.move_to_fields(&mut doubts);
     if args.strict {
         doubts = check::as_errors(doubts);

@@ -3,15 +3,16 @@
 //! References are never matched exactly (pitfall 74): a resource that nobody names is fine, and one that is named and missing
 //! is a warning, because it may come from elsewhere or later. With `--strict` both kinds of doubt are errors.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xds_cache::layer::{self, EffectiveGroup, Resources};
-use xds_cache::{GroupName, Groups, Origin, Profile, Resource, ResourceKey, StatusBoard};
+use xds_cache::status::StreamEntry;
+use xds_cache::{DiffItem, GroupName, Groups, Node, Origin, Profile, Resource, ResourceKey, StatusBoard};
 use xds_codec::{Diagnostic, Place, Severity};
 
 use super::candidate::warning;
-use super::walk::differing;
 
 /// What is doubtful about `after`: of the resources that `counts` takes in the `touched` groups, and what their change made
 /// doubtful elsewhere. A reference to what is `unusable` is none: that it is broken is reported where it stands.
@@ -100,10 +101,18 @@ fn dangling<'a>(
     group: &'a EffectiveGroup,
     counts: impl Fn(&Resource, &ResourceKey) -> bool,
 ) -> Vec<Diagnostic> {
-    let reachable: Vec<&EffectiveGroup> =
-        groups.values().map(|g| &**g).filter(|g| may_meet(group, g)).collect();
+    let has = |profiles: &[Profile], key: &ResourceKey, group: &EffectiveGroup| {
+        profiles.iter().any(|profile| group.has(*profile, key))
+    };
+    let default = groups.get(&GroupName::default_group()).map(|group| &**group);
+    // Of other groups, few references lead there.
+    let others: OnceCell<Vec<&EffectiveGroup>> = OnceCell::new();
+    let others =
+        || others.get_or_init(|| groups.values().map(|g| &**g).filter(|g| may_meet(group, g)).collect());
     let exists = |profiles: &[Profile], key: &ResourceKey| {
-        reachable.iter().any(|group| profiles.iter().any(|profile| group.has(*profile, key)))
+        let mut nearest = [Some(group), default].into_iter().flatten();
+        nearest.any(|group| has(profiles, key, group))
+            || others().iter().any(|group| has(profiles, key, group))
     };
     // What every kind of client gets is fine if one kind makes something of it. What is generated is not judged: it names on
     // purpose what does not exist where a document wants requests to fail.
@@ -206,9 +215,12 @@ fn absent<'a>(
     before: Option<&'a Resources>,
     after: Option<&'a Resources>,
 ) -> impl Iterator<Item = &'a ResourceKey> {
-    static NONE: Resources = Resources::new();
-    let (before, after) = (before.unwrap_or(&NONE), after.unwrap_or(&NONE));
-    differing(before, after, |_, _| true).into_iter().filter(|key| before.contains_key(*key))
+    let all = before.filter(|_| after.is_none()).into_iter().flat_map(Resources::keys);
+    let gone = before.zip(after).into_iter().flat_map(|(before, after)| before.diff(after));
+    all.chain(gone.filter_map(|item| match item {
+        DiffItem::Remove(key, _) => Some(key),
+        DiffItem::Add(..) | DiffItem::Update { .. } => None,
+    }))
 }
 
 /// The groups of equal priority that have a resource in common with `group` and a connected node too (D3).
@@ -216,7 +228,18 @@ pub(crate) fn conflicts(groups: &Groups, group: &EffectiveGroup, board: &StatusB
     if group.definition.name.is_default() {
         return vec![];
     }
-    let rivals: BTreeMap<&GroupName, (&EffectiveGroup, &ResourceKey)> = groups
+    let streams = board.streams();
+    let member = |stream: &Arc<StreamEntry>| {
+        stream.with(|status| {
+            let node = &status.info.node;
+            group.definition.selector.selects(node).then(|| Arc::clone(node))
+        })
+    };
+    let members: Vec<Arc<Node>> = streams.iter().filter_map(member).collect();
+    if members.is_empty() {
+        return vec![];
+    }
+    groups
         .iter()
         .filter(|(name, rival)| {
             !name.is_default()
@@ -224,31 +247,15 @@ pub(crate) fn conflicts(groups: &Groups, group: &EffectiveGroup, board: &StatusB
                 && rival.definition.priority == group.definition.priority
         })
         .filter_map(|(name, rival)| {
-            let shared = Profile::ALL.iter().find_map(|profile| {
+            let node = members.iter().find(|node| rival.definition.selector.selects(node))?;
+            let key = Profile::ALL.iter().find_map(|profile| {
                 rival.resources_for(*profile).map(|(key, _)| key).find(|key| group.has(*profile, key))
-            })?;
-            Some((name, (&**rival, shared)))
-        })
-        .collect();
-    if rivals.is_empty() {
-        return vec![];
-    }
-    let streams = board.streams();
-    rivals
-        .into_iter()
-        .filter_map(|(name, (rival, key))| {
-            let node = streams.iter().find_map(|stream| {
-                stream.with(|status| {
-                    let node = &status.info.node;
-                    let is_in_both =
-                        group.definition.selector.selects(node) && rival.definition.selector.selects(node);
-                    is_in_both.then(|| node.id.clone())
-                })
             })?;
             let own = &group.definition.name;
             let message = format!(
-                "the groups {own} and {name} have equal priority and both have {key} for node {node:?}; \
+                "the groups {own} and {name} have equal priority and both have {key} for node {:?}; \
                  that of {} is served",
+                node.id,
                 own.min(name)
             );
             Some(warning("priority-conflict", "priority", message))
@@ -276,7 +283,7 @@ mod tests {
             references: references.iter().map(reference).collect(),
             ..Resource::plain(key.resource_type.clone(), &key.name, "1").to_draft()
         };
-        [(key, Arc::new(Resource::new(draft)))].into()
+        [(key, Arc::new(Resource::new(draft)))].into_iter().collect()
     }
 
     fn route(name: &str, references: &[&str]) -> Resources {
@@ -291,14 +298,14 @@ mod tests {
         let mut raw = route("raw", &["of-grpc", "of-nobody"]);
         raw.extend(route("shadowed", &[]));
         let group = LayerGroup { resources: raw, ..LayerGroup::default() };
-        let base = Layer { groups: [(GroupName::default_group(), group)].into() };
+        let base = Layer { groups: [(GroupName::default_group(), group)].into_iter().collect() };
         let mut of_envoy = route("generated", &["of-grpc"]);
         of_envoy.extend(route("shadowed", &["of-nobody"]));
         let mut of_grpc = route("generated", &["of-grpc"]);
         of_grpc.extend(resource(cluster("of-grpc"), &[]));
         let profiles = [(Profile::Envoy, of_envoy), (Profile::Grpc, of_grpc)].into();
         let group = GeneratedGroup { definition: None, profiles };
-        let generated = Generated::from([(GroupName::default_group(), group)]);
+        let generated = Generated::from_iter([(GroupName::default_group(), group)]);
         let before = merge(&base, &Layer::default(), &generated);
         let told = |before: &Groups, after: &Groups, counts: bool| {
             let touched: BTreeSet<&GroupName> = after.keys().collect();

@@ -120,7 +120,7 @@ mod tests {
                 group.resources.insert(resource.key().clone(), Arc::new(resource));
             }
         }
-        Layer { groups: [(GroupName::new("g").unwrap(), group)].into() }
+        Layer { groups: [(GroupName::new("g").unwrap(), group)].into_iter().collect() }
     }
 
     fn held(before: &[(ResourceType, usize)], after: &[(ResourceType, usize)]) -> Option<String> {

@@ -112,7 +112,8 @@ pub(crate) fn read(
             stored.overrides.groups.insert(group, good.clone());
         }
     }
-    stored.overrides.groups.retain(|_, group| !is_empty(group));
+    let groups = std::mem::take(&mut stored.overrides.groups);
+    stored.overrides.groups = groups.into_iter().filter(|(_, group)| !is_empty(group)).collect();
     Ok(stored)
 }
 

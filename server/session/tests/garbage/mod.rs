@@ -180,7 +180,7 @@ fn groups(resources: &[(usize, String, u8)]) -> Groups {
     };
     let resources = resources.iter().map(resource).collect();
     let name = definition.name.clone();
-    Groups::from([(
+    Groups::from_iter([(
         name,
         Arc::new(EffectiveGroup { definition, label: None, resources, generated: BTreeMap::new() }),
     )])

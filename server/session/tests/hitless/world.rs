@@ -167,7 +167,7 @@ impl World {
         let group = EffectiveGroup { definition, label: None, resources, generated: BTreeMap::new() };
         trace(|| format!("published {:?}", self.config.resources()));
         self.revision += 1;
-        self.publisher.publish(Revision(self.revision), Groups::from([(name, Arc::new(group))]));
+        self.publisher.publish(Revision(self.revision), Groups::from_iter([(name, Arc::new(group))]));
         self.follow();
     }
 

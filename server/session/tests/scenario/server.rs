@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use xds_cache::group::Glob;
-use xds_cache::layer::{EffectiveGroup, Groups};
+use xds_cache::layer::{EffectiveGroup, Groups, Resources};
 use xds_cache::status::{StreamEntry, StreamId, StreamInfo, Subscriber, Variant};
 use xds_cache::{
     DrainPolicy, Name, Node, NodeGroup, Origin, Profile, Publisher, Reference, Resource, ResourceDraft,
@@ -73,13 +73,13 @@ impl Server {
         let group = EffectiveGroup {
             definition: default.clone(),
             label: None,
-            resources: BTreeMap::new(),
+            resources: Resources::new(),
             generated: BTreeMap::new(),
         };
         Self {
             publisher: Publisher::new(),
             board: StatusBoard::new(),
-            groups: Groups::from([(default.name, Arc::new(group))]),
+            groups: Groups::from_iter([(default.name, Arc::new(group))]),
             revision: 0,
             limits: Limits::default(),
             now: Instant::now(),

@@ -196,7 +196,7 @@ impl World {
                 Arc::new(EffectiveGroup { definition, label: None, resources, generated: BTreeMap::new() }),
             )
         };
-        let mut groups = Groups::from([group(NodeGroup::default_group(), &self.default)]);
+        let mut groups = Groups::from_iter([group(NodeGroup::default_group(), &self.default)]);
         let name = GroupName::new("other").expect("a name");
         let mut other = NodeGroup::for_node_id(name);
         other.selector.node_ids = vec![Glob::new("n")];

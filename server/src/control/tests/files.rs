@@ -346,9 +346,9 @@ async fn pitfall_68_a_private_key_of_a_file_is_not_stored() {
     let server = Server::with_files(&store);
     for (n, private) in ["TOPSECRET-1", "TOPSECRET-2"].into_iter().enumerate() {
         let secret = secret_of_file(private);
-        let resources = Resources::from([(secret.key().clone(), secret)]);
+        let resources = Resources::from_iter([(secret.key().clone(), secret)]);
         let groups = BTreeMap::from([(group("default"), LayerGroup { resources, ..LayerGroup::default() })]);
-        let load = FileLoad { layer: Layer { groups }, ..load(&[]) };
+        let load = FileLoad { layer: Layer { groups: groups.into() }, ..load(&[]) };
         server.control.load_files(load).await.unwrap();
         assert_eq!(server.revision(), n as u64 + 1, "a changed key is a change");
     }

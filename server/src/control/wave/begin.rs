@@ -1,12 +1,12 @@
 //! Which changes go by waves, and which are in the way of a wave deployment.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use xds_api::handle::{WaveChoice, WriteError, WriteOptions};
 use xds_api::weights::{RuleKey, WeightedObject};
-use xds_cache::layer::differing;
+use xds_cache::layer::{Resources, differing};
 use xds_cache::wave::{AWAY_TIME, Deployment, Members, Split, Stage};
 use xds_cache::{GroupName, Groups, Layer, Revision, WavePolicy};
 use xds_codec::{Diagnostic, Severity};
@@ -291,7 +291,7 @@ fn held_of_write(world: &World, plan: &Plan) -> Held {
 pub(crate) fn held_of_load(world: &World, base: &Base) -> Held {
     let mut held = Held::new();
     let names: BTreeSet<&GroupName> = world.base.groups.keys().chain(base.layer.groups.keys()).collect();
-    let nothing = BTreeMap::new();
+    let nothing = Resources::new();
     for name in names {
         let of = |layer: &Layer| layer.groups.get(name).and_then(|group| group.definition.clone());
         if let (Some(definition), None) = (of(&world.base), of(&base.layer)) {
