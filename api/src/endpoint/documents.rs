@@ -214,12 +214,12 @@ pub(crate) fn source(documents: &DocumentState, key: &DocumentKey) -> &'static s
     if documents.owned.contains_key(key) { "api" } else { "file" }
 }
 
-/// Reads the name of a document from a path.
 /// The place of a document in a list.
 pub(crate) fn place_of(key: &DocumentKey) -> String {
     page::place(&[key.kind.as_str(), document::namespace(key), &key.name])
 }
 
+/// Reads the name of a document from a path.
 fn document_key(kind: &str, namespace: &str, name: &str) -> Result<DocumentKey, ApiError> {
     let kind = Kind::of_name(kind).ok_or_else(|| ApiError::NotFound(no_kind(kind)))?;
     if kind.is_cluster_scoped() && namespace != NO_NAMESPACE {

@@ -231,13 +231,13 @@ fn faults(diagnostics: &[Diagnostic], pointer: &str) -> Vec<Fault> {
     diagnostics.iter().map(|diagnostic| Fault::of(diagnostic, pointer)).collect()
 }
 
-/// Reads the type and the name of a resource from a path.
 /// The resource that a page comes after.
 pub(crate) fn after_resource(after: &str) -> Result<ResourceKey, ApiError> {
     let [slug, name] = page::parts(after)?;
     resource_key(&slug, &name).map_err(|_| page::no_place(after))
 }
 
+/// Reads the type and the name of a resource from a path.
 fn resource_key(slug: &str, name: &str) -> Result<ResourceKey, ApiError> {
     let resource_type = ResourceType::from_slug(slug).ok_or_else(|| {
         let slugs: Vec<String> = ResourceType::KNOWN.iter().map(|known| known.slug().to_owned()).collect();
