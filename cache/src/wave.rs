@@ -189,8 +189,12 @@ impl WavePolicy {
         if shares.len() > MAX_WAVES {
             return Err(InvalidWaves(format!("{} are too many waves; at most {MAX_WAVES}", shares.len())));
         }
-        Ok(Self {
-            shares: shares.into(),
+        Ok(Self::of_shares(shares.into()))
+    }
+
+    fn of_shares(shares: Arc<[Share]>) -> Self {
+        Self {
+            shares,
             is_each: false,
             by: By::Hash,
             order: Arc::default(),
@@ -200,24 +204,13 @@ impl WavePolicy {
             max_lost: None,
             allow_empty: false,
             max_error_rate: None,
-        })
+        }
     }
 
     /// One wave for each value that nodes are ranked by, which [`by`](Self::by) still has to say.
     #[must_use]
     pub fn each() -> Self {
-        Self {
-            shares: Arc::new([Share::ALL]),
-            is_each: true,
-            by: By::Hash,
-            order: Arc::default(),
-            hold: Duration::ZERO,
-            max_nacks: Tolerance::Nodes(0),
-            ack_timeout: None,
-            max_lost: None,
-            allow_empty: false,
-            max_error_rate: None,
-        }
+        Self::of_shares(Arc::new([Share::ALL])).of_each()
     }
 
     /// Reads what somebody wrote.
