@@ -2,7 +2,6 @@
 //!
 //! What is generated from documents about routes is no layer: it differs by profile, and lies below both layers.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use imbl::OrdMap;
 use crate::group::{GroupName, NodeGroup};
 use crate::node::Profile;
 use crate::resource::{Origin, Resource, ResourceKey};
+use crate::walk;
 
 /// Resources by type and name. A copy shares what it has with the original, and costs nothing.
 pub type Resources = OrdMap<ResourceKey, Arc<Resource>>;
@@ -78,24 +78,10 @@ pub type Groups = OrdMap<GroupName, Arc<EffectiveGroup>>;
 /// The groups that are not the very same value in both. What is equal is made the same beforehand, so that nobody compares contents.
 #[must_use]
 pub fn differing<'g>(a: &'g Groups, b: &'g Groups) -> BTreeSet<&'g GroupName> {
-    let mut found = BTreeSet::new();
     if a.ptr_eq(b) {
-        return found;
+        return BTreeSet::new();
     }
-    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
-    loop {
-        let order = match (a.peek(), b.peek()) {
-            (Some((one, _)), Some((other, _))) => one.cmp(other),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (None, None) => return found,
-        };
-        match (a.next_if(|_| order.is_le()), b.next_if(|_| order.is_ge())) {
-            (Some((_, one)), Some((_, other))) if Arc::ptr_eq(one, other) => {}
-            (Some((name, _)), _) | (None, Some((name, _))) => _ = found.insert(name),
-            (None, None) => {}
-        }
-    }
+    walk::differing(a, b, Arc::ptr_eq).into_iter().collect()
 }
 
 /// Lays the overrides over the base, and both over what documents give.

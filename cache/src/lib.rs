@@ -29,6 +29,7 @@ mod transition;
 mod version;
 mod view;
 mod virtual_host;
+pub mod walk;
 pub mod wave;
 pub mod wire;
 pub mod xdstp;

@@ -30,7 +30,6 @@ mod state;
 mod stored;
 #[cfg(test)]
 mod tests;
-mod walk;
 pub(crate) mod wave;
 mod weights;
 mod write;

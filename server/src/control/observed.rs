@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use xds_api::document::{ConditionId, ConditionPart, Translated, content_hash};
 use xds_cache::GroupName;
 use xds_cache::time::{from_millis, millis};
+use xds_cache::walk::differing;
 use xds_routes::conditions::Truth;
 use xds_routes::{Document, DocumentKey, Placed};
 use xds_store::{BlobHash, Store, StoreError};
 
 use super::key::StoreKey;
 use super::plan::Plan;
-use super::walk::differing;
 
 /// What the store remembers of documents.
 #[derive(Clone, Debug, Default)]

@@ -1,17 +1,17 @@
 //! One walk over two sorted maps.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 
 /// The keys that only one of the maps has, or under which both have something that is not the same; sorted.
 ///
-/// Walks over both at once: looking up each key of one map in another costs several times that when there are many.
-pub(crate) fn differing<'m, K: Ord, V>(
-    before: &'m BTreeMap<K, V>,
-    after: &'m BTreeMap<K, V>,
+/// Both give their keys in ascending order. Walks over both at once: looking up each key of one map in another costs several times that when there are many.
+#[must_use]
+pub fn differing<'m, K: Ord + 'm, V: 'm>(
+    before: impl IntoIterator<Item = (&'m K, &'m V)>,
+    after: impl IntoIterator<Item = (&'m K, &'m V)>,
     is_same: impl Fn(&V, &V) -> bool,
 ) -> Vec<&'m K> {
-    let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
+    let (mut before, mut after) = (before.into_iter().peekable(), after.into_iter().peekable());
     let mut found = Vec::new();
     loop {
         let order = match (before.peek(), after.peek()) {
@@ -32,6 +32,8 @@ pub(crate) fn differing<'m, K: Ord, V>(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
