@@ -4,6 +4,7 @@
 //! asked for its schema. `tests/tests/openapi.rs` holds both together.
 
 use serde_json::{Map, Value, json};
+use xds_rollout::HookKind;
 
 /// The name of the schema of the body.
 pub(super) const NAME: &str = "RolloutBody";
@@ -183,16 +184,7 @@ fn prometheus() -> Value {
 }
 
 fn webhook() -> Value {
-    let kinds = [
-        "confirm-rollout",
-        "pre-rollout",
-        "rollout",
-        "confirm-traffic-increase",
-        "confirm-promotion",
-        "post-rollout",
-        "rollback",
-        "event",
-    ];
+    let kinds: Vec<&str> = HookKind::names().collect();
     object(
         &["name", "type", "url"],
         &json!({

@@ -82,6 +82,13 @@ fn read_metadata(at: &At<'_>, faults: &mut Faults) -> Option<BTreeMap<String, St
     Some(metadata)
 }
 
+impl HookKind {
+    /// How each kind is written.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        KINDS.iter().map(|(name, _)| *name)
+    }
+}
+
 const KINDS: [(&str, HookKind); 8] = [
     ("confirm-rollout", HookKind::ConfirmRollout),
     ("pre-rollout", HookKind::PreRollout),
