@@ -12,7 +12,8 @@ use crate::resource_type::ResourceType;
 pub struct Reference {
     /// What is named.
     pub to: ResourceKey,
-    /// Where it is named, as a field path: `virtual_hosts[0].routes[1].route.cluster`.
+    /// Where it is named, as a field path: `virtual_hosts[0].routes[1].route.cluster`; `virtual_hosts["NAME"]` where the
+    /// virtual host was encoded by itself.
     pub path: Arc<str>,
 }
 
@@ -21,12 +22,6 @@ pub struct Reference {
 pub struct References(Arc<[Reference]>);
 
 impl References {
-    /// All of them.
-    #[must_use]
-    pub fn as_slice(&self) -> &[Reference] {
-        &self.0
-    }
-
     /// Whether this is the very same value, not only an equal one.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
@@ -140,7 +135,7 @@ mod tests {
             (cluster.clone(), "b", "x"),
         ]);
         assert_eq!(names(some.targets()), ["c", "a", "b"]);
-        assert_eq!(some.as_slice().len(), 4);
+        assert_eq!((&some).into_iter().count(), 4);
         assert_eq!(some.of_type(&cluster).map(|name| &**name).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(some.of_type(&secret).count(), 1);
         assert_eq!(some.of_type(&ResourceType::Listener).count(), 0);

@@ -29,14 +29,6 @@ pub struct VirtualHost {
     domains: Box<[u64]>,
 }
 
-impl VirtualHost {
-    /// Its name; of those of a RouteConfiguration no two have the same.
-    #[must_use]
-    pub fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-}
-
 impl Codec {
     /// Reads a virtual host: a `google.protobuf.Any` in ProtoJSON of type `envoy.config.route.v3.VirtualHost`.
     ///
