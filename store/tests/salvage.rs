@@ -213,12 +213,15 @@ fn a_journal_of_a_newer_version_is_not_called_damaged_and_not_touched() {
     }
     assert!(std::fs::read(&journal).unwrap() == newer && !mark.exists());
 
-    // The digit alone is a damage: the header is that of this version.
-    let mut damaged = good;
-    damaged[7] = b'3';
-    std::fs::write(&journal, damaged).unwrap();
-    let result = JournalStore::open(dir.path(), Options::default());
-    assert!(matches!(result, Err(OpenError::Damaged { .. })), "{result:?}");
+    // With a wrong checksum the digit is a damage, alone and with others.
+    for others in [&[][..], &[12], &[12, 30, 34]] {
+        let mut damaged = good.clone();
+        damaged[7] = b'3';
+        others.iter().for_each(|&at: &usize| damaged[at] ^= 4);
+        std::fs::write(&journal, damaged).unwrap();
+        let result = JournalStore::open(dir.path(), Options::default());
+        assert!(matches!(result, Err(OpenError::Damaged { .. })), "{others:?}: {result:?}");
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! The digit that ends the magic of the file header is the format's version; a program refuses versions that it does
-//! not know, and changes nothing.
+//! not know, and changes nothing. The length of the file header and the place of its checksum are the same in every
+//! version.
 //!
 //! The checksum of a frame header covers the salt and the frame's offset too, so bytes that look like a frame are
 //! none anywhere but where they were written: a blob may contain a journal. `batch` is the offset of the first
@@ -97,14 +98,16 @@ impl From<&'static str> for HeaderError {
     }
 }
 
-/// The version of the format that `bytes` begin with, if it is newer than this program's.
+/// The version of the format that a header is of, if it is newer than this program's.
+///
+/// Its checksum must be right: whatever is damaged in a header of this version, it does not become a newer one.
 fn newer_version(bytes: &[u8]) -> Option<u8> {
     let (_, name) = FILE_MAGIC.split_last()?;
-    let (version, rest) = bytes.strip_prefix(name)?.split_first()?;
-    let version = version.checked_sub(b'0').filter(|version| (VERSION + 1..=9).contains(version))?;
-    // A header that is whole once the version is put right is one of this version, with a damaged digit.
-    let repaired = [FILE_MAGIC.as_slice(), rest].concat();
-    FileHeader::decode_known(&repaired).is_err().then_some(version)
+    let version = bytes.strip_prefix(name)?.first()?.checked_sub(b'0')?;
+    let (checked, checksum) = bytes.get(..FileHeader::LENGTH as usize)?.split_last_chunk()?;
+    let is_newer =
+        (VERSION + 1..=9).contains(&version) && u32::from_le_bytes(*checksum) == crc32c::crc32c(checked);
+    is_newer.then_some(version)
 }
 
 /// What a frame holds.
