@@ -11,8 +11,8 @@ use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, VA
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
+use xds_control::model::EntityTags;
 
-use crate::handle::EntityTags;
 use crate::problem::{ApiError, Problem};
 use crate::tag;
 

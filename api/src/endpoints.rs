@@ -8,17 +8,15 @@ mod row;
 use axum::routing::{delete, get, patch, post, put};
 use http::StatusCode;
 
+use self::errors::{
+    DELETE_ERRORS, NOT_FOUND, NOT_READY, PUT_ERRORS, ROLLOUT_ERRORS, WATCH_ERRORS, WEIGHTS_ERRORS,
+};
+pub(crate) use self::row::{Endpoint, Input, Method, Output, Query, QueryType, Verb};
 use crate::endpoint::{
     acks, conditions, documents, events, files, groups, health, history, loads, nodes, resources, rollouts,
     snapshot, validate, waves, weights,
 };
 use crate::openapi;
-
-pub(crate) use self::row::{Endpoint, Input, Method, Output, Query, QueryType, Verb};
-
-use self::errors::{
-    DELETE_ERRORS, NOT_FOUND, NOT_READY, PUT_ERRORS, ROLLOUT_ERRORS, WATCH_ERRORS, WEIGHTS_ERRORS,
-};
 
 /// The query parameter by which a read goes on.
 const WATCH: &[Query] = &[Query("watch", QueryType::Bool, "Go on with every change, as server-sent events")];

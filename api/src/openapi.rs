@@ -14,8 +14,9 @@ use utoipa::openapi::schema::{Discriminator, ObjectBuilder, OneOfBuilder, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Content, ContentBuilder, Ref, RefOr, Required, Response, ResponseBuilder, Schema};
 use utoipa::{OpenApi, ToSchema};
+use xds_control::acks::AcksReport;
+use xds_control::model::group::Group;
 
-use crate::acks::AcksReport;
 use crate::answer::Answer;
 use crate::endpoint::conditions::ConditionList;
 use crate::endpoint::documents::{DocumentDetail, DocumentList};
@@ -35,7 +36,6 @@ use crate::endpoint::validate::ValidationAnswer;
 use crate::endpoint::waves::{WaveEntry, WaveList};
 use crate::endpoint::weights::{ObjectWeights, RuleEntry, WeightsBody, WeightsList};
 use crate::endpoints::{ENDPOINTS, Endpoint, Input, Method, Output, Query, QueryType, Verb};
-use crate::group::Group;
 use crate::input::{NoParams, Params};
 use crate::problem::{ApiError, Fault, Problem};
 use crate::write::WriteAnswer;

@@ -1,22 +1,12 @@
-//! The phases in which clients would get a change: for dry runs.
+//! The phases in which clients would get a change, as JSON: for dry runs.
 
 use std::time::Duration;
 
 use serde::Serialize;
 use utoipa::ToSchema;
 use xds_cache::wave::duration_text;
-use xds_cache::{GroupName, Phase, Profile, ResourceKey, WaitsFor};
-
-/// The phases in which the clients of exactly one group would get a change.
-#[derive(Clone, Debug)]
-pub struct GroupPhases {
-    /// The group.
-    pub group: GroupName,
-    /// Their kind.
-    pub profile: Profile,
-    /// The phases, in order.
-    pub phases: Vec<Phase>,
-}
+use xds_cache::{Phase, ResourceKey, WaitsFor};
+use xds_control::model::GroupPhases;
 
 /// The phases in which the clients of exactly one group would get a change, if they have everything and accept everything.
 #[derive(Clone, Debug, Serialize, ToSchema)]

@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use xds_codec::document::{Node, Position};
 use xds_codec::{Diagnostic, Place};
+use xds_control::model::WriteError;
+use xds_control::model::weights::change::ChangeFault;
 
 use crate::answer::Rendered;
-use crate::handle::WriteError;
 use crate::tag;
-use crate::weights::change::ChangeFault;
 
 /// Why a request was not done.
 #[derive(Clone, Debug, thiserror::Error)]

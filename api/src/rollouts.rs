@@ -1,35 +1,15 @@
-//! Rollouts between the server and the API: what is stored of them, which rule each one owns, and what can be asked of them.
-//!
-//! How a rollout moves is computed in [`xds_rollout`]; the server drives it.
+//! What the admin API asks of whoever drives rollouts.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use xds_codec::weights::{HeaderCondition, HeaderRoute, HeaderText};
-use xds_rollout::{Counts, HeaderMatch, HeaderValue, IllegalTransition, Rollout, RolloutSpec, Verb};
-
-use crate::handle::{BoxFuture, EntityTags, WriteError, WriteOptions, WriteOutcome};
-use crate::tag;
-use crate::weights::change::WeightChange;
-use crate::weights::{RuleKey, WeightedObject};
-
-/// What is stored of a rollout.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RolloutRecord {
-    /// The rollout.
-    pub rollout: Rollout,
-    /// What the object of the rule said of its weights when it was last looked at: by it a change of them is known.
-    pub source: BTreeMap<String, u64>,
-}
-
-/// The rollouts that are kept, by id.
-pub type RolloutRecords = BTreeMap<String, Arc<RolloutRecord>>;
-
-/// New states of rollouts; `None` takes one away.
-pub type RolloutPatch = BTreeMap<String, Option<Arc<RolloutRecord>>>;
+use xds_control::BoxFuture;
+use xds_control::model::weights::RuleKey;
+use xds_control::model::weights::change::WeightChange;
+use xds_control::model::{EntityTags, WriteError, WriteOptions, WriteOutcome, tag};
+use xds_rollout::{Counts, IllegalTransition, Rollout, RolloutSpec, Verb};
 
 /// What clients reported of the two backends of a rollout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,64 +116,9 @@ pub trait Rollouts: Send + Sync + fmt::Debug {
 /// How long reports of load count for what is shown, in milliseconds.
 pub const LOADS_SHOWN_MS: u64 = 60_000;
 
-impl RolloutRecord {
-    /// The rule that it owns; `None` if it has ended.
-    #[must_use]
-    pub fn owned_rule(&self) -> Option<RuleKey> {
-        self.rollout.owns_rule().then(|| rule_key(&self.rollout.spec().route).ok()).flatten()
-    }
-}
-
-/// The id of the rollout that owns a rule.
-#[must_use]
-pub fn owner_of<'r>(records: &'r RolloutRecords, key: &RuleKey) -> Option<&'r str> {
-    let owns = |record: &RolloutRecord| record.owned_rule().as_ref() == Some(key);
-    records.iter().find(|(_, record)| owns(record)).map(|(id, _)| id.as_str())
-}
-
-/// The rule that a rollout names.
-///
-/// # Errors
-///
-/// Says why there is no such rule.
-pub fn rule_key(rule: &xds_rollout::RuleKey) -> Result<RuleKey, String> {
-    let object = WeightedObject::parse(&rule.kind, &rule.namespace, &rule.name)?;
-    Ok(RuleKey { object, rule: rule.rule.as_str().into() })
-}
-
 /// The entity tag of what a rollout is doing: it differs with every event.
 #[must_use]
 pub fn tag_of(rollout: &Rollout) -> String {
     let last = rollout.events().last().map_or(0, |event| event.number);
     tag::of_text(&format!("{}/{last}/{:?}", rollout.id(), rollout.phase()))
-}
-
-/// What a rollout lays over its rule.
-#[must_use]
-pub fn weight_change(
-    spec: &RolloutSpec,
-    weights: &BTreeMap<String, u32>,
-    header_routes: &BTreeMap<String, Vec<HeaderMatch>>,
-) -> WeightChange {
-    let condition = |one: &HeaderMatch| HeaderCondition {
-        name: one.header_name.clone(),
-        value: match &one.header_value {
-            HeaderValue::Exact(text) => HeaderText::Exact(text.clone()),
-            HeaderValue::Regex(regex) => HeaderText::Regex(regex.clone()),
-            HeaderValue::Prefix(prefix) => HeaderText::Regex(format!("{}.*", regex::escape(prefix))),
-        },
-    };
-    let header_route = |(name, matches): (&String, &Vec<HeaderMatch>)| HeaderRoute {
-        name: name.clone(),
-        headers: matches.iter().map(condition).collect(),
-        backend: spec.canary.clone(),
-    };
-    WeightChange {
-        forgets: true,
-        pins: true,
-        backends: weights.iter().map(|(key, weight)| (key.clone(), Some(*weight))).collect(),
-        expires: Some(None),
-        header_routes: Some(header_routes.iter().map(header_route).collect()),
-        ..WeightChange::default()
-    }
 }

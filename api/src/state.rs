@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use xds_cache::{GroupName, LoadBoard, Publisher, Refusals, StatusBoard};
 use xds_codec::Codec;
+use xds_control::Control;
+use xds_control::acks::Acks;
 
-use crate::acks::Acks;
 use crate::endpoint::events::EventHub;
 use crate::guard::Access;
-use crate::handle::Control;
 use crate::problem::ApiError;
 use crate::rollouts::Rollouts;
 use crate::trials::Trials;
@@ -17,7 +17,7 @@ use crate::trials::Trials;
 #[derive(Clone, Debug)]
 pub struct ApiState {
     /// Makes changes.
-    pub control: Arc<dyn Control>,
+    pub control: Control,
     /// What is served.
     pub publisher: Arc<Publisher>,
     /// Who is connected.

@@ -1,7 +1,6 @@
 //! Writes: what every one of them takes as parameters and gives as answer.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
@@ -11,10 +10,10 @@ use utoipa::ToSchema;
 use xds_cache::wave::PolicyTexts;
 use xds_cache::{AHEAD, GroupName, Profile, Revision, ViewKey, WavePolicy};
 use xds_codec::json_diff;
+use xds_control::acks::{AcksReport, view_key_of_group};
+use xds_control::model::{ChangedObject, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
 
-use crate::acks::{AcksReport, view_key_of_group};
 use crate::answer::Answer;
-use crate::handle::{ChangedObject, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
 use crate::input::{DEFAULT_WAIT, duration};
 use crate::phases::GroupPhasesEntry;
 use crate::problem::{ApiError, Fault};
@@ -248,7 +247,7 @@ pub(crate) async fn run(
 async fn try_out(state: &ApiState, write: Write, options: WriteOptions) -> Result<WriteOutcome, ApiError> {
     let trial = state.trials.enter(&state.refusals)?.run().await?;
     let options = WriteOptions { until: Some(trial.until), ..options };
-    let control = Arc::clone(&state.control);
+    let control = state.control.clone();
     let done = tokio::spawn(async move {
         let outcome = control.write(write, options).await;
         drop(trial);

@@ -2,7 +2,6 @@
 
 pub mod cli;
 pub mod config;
-pub mod control;
 pub mod drain;
 mod escape;
 pub mod grpc;
@@ -12,3 +11,5 @@ pub mod rollouts;
 pub mod run;
 pub mod source;
 pub mod telemetry;
+#[cfg(test)]
+mod tests;

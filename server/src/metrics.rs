@@ -18,11 +18,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use xds_api::wave::WavePhase;
 use xds_cache::loads::Recorded;
 use xds_cache::status::Variant;
 use xds_cache::wave::Share;
 use xds_cache::{Publisher, Refusals, ResourceType, Revision, StatusBoard};
+use xds_control::model::wave::WavePhase;
 use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
 

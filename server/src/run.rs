@@ -11,25 +11,26 @@ use axum::Router;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use xds_api::handle::{BoxFuture, Control as _};
-use xds_api::{Access, Acks, ApiState, EventHub, Token, Trials};
+use xds_api::{Access, ApiState, EventHub, Token, Trials};
 use xds_cache::loads::LoadLimits;
 use xds_cache::{LoadBoard, Publisher, Reason, Refusals, Revision, StatusBoard};
 use xds_codec::Codec;
+use xds_control::BoxFuture;
+use xds_control::model::Asked;
+use xds_control::{Acks, Control};
 use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
 use xds_store::{JournalStore, LastGood};
 
 use crate::config::{Config, ListenConfig};
-use crate::control::{self, Control};
 use crate::drain;
 use crate::grpc::{Boards, Grpc, GrpcConfig, ReceiveLimits};
 use crate::listen::{self, Port, PortRules, Shares};
 use crate::metrics::{Metrics, PublicationSource};
 use crate::rollouts::{self, Rollouts};
+use crate::source;
 use crate::source::timing::Timing;
 use crate::source::watch::{FileSource, FileSourceHandle};
-use crate::source::{self, Asked};
 
 /// Serves until SIGTERM or SIGINT, then ends in good order.
 ///
@@ -119,7 +120,7 @@ impl Parts {
         let refusals = Arc::<Refusals>::default();
         let metrics =
             Arc::new(Metrics::new(Arc::clone(&publisher), Arc::clone(&board), Arc::clone(&refusals)));
-        let parts = control::Parts {
+        let parts = xds_control::Parts {
             codec: codec.clone(),
             store: Arc::new(store),
             publisher: Arc::clone(&publisher),
@@ -128,7 +129,7 @@ impl Parts {
             loads: Arc::clone(&loads),
             observer: Some(Arc::new(Counting(Arc::clone(&metrics)))),
         };
-        let options = control::Options {
+        let options = xds_control::Options {
             watches_files: !config.files.roots.is_empty(),
             strict: config.files.is_strict,
             hold_mass_removal: config.files.hold_mass_removal.share(),
@@ -229,7 +230,7 @@ impl Parts {
     fn api(&self, config: &Config, rollouts: Rollouts) -> anyhow::Result<ApiState> {
         let token = config.admin_token.as_ref().map(|token| Token::new(token.as_str())).transpose()?;
         Ok(ApiState {
-            control: Arc::new(self.control.clone()),
+            control: self.control.clone(),
             publisher: Arc::clone(&self.publisher),
             board: Arc::clone(&self.board),
             loads: Arc::clone(&self.loads),
@@ -291,7 +292,7 @@ impl Parts {
             let publisher = Arc::clone(&publisher);
             let metrics = Arc::clone(&metrics);
             Box::pin(async move {
-                let has_error = |file: &&xds_api::handle::FileStatus| {
+                let has_error = |file: &&xds_control::model::FileStatus| {
                     file.diagnostics.iter().any(xds_codec::Diagnostic::is_error)
                 };
                 metrics.file_errors(load.files.values().filter(has_error).count());
@@ -320,7 +321,7 @@ fn session_limits(config: &Config) -> xds_session::Limits {
 #[derive(Debug)]
 struct Counting(Arc<Metrics>);
 
-impl control::Observer for Counting {
+impl xds_control::Observer for Counting {
     fn published(&self, source: &'static str, revision: Revision) {
         let source = match source {
             "file" => PublicationSource::Files,
@@ -330,7 +331,7 @@ impl control::Observer for Counting {
         self.0.published(source, revision);
     }
 
-    fn wave(&self, phase: xds_api::wave::WavePhase, share: Option<xds_cache::wave::Share>) {
+    fn wave(&self, phase: xds_control::model::wave::WavePhase, share: Option<xds_cache::wave::Share>) {
         self.0.wave(phase, share);
     }
 

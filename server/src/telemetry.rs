@@ -9,12 +9,11 @@ mod fields;
 
 use std::io::{self, IsTerminal as _};
 
+use fields::{EscapedFields, JsonWriter};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-
-use fields::{EscapedFields, JsonWriter};
 
 /// How events are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -88,20 +87,6 @@ where
             Box::new(tracing_subscriber::registry().with(filter).with(layer))
         }
     }
-}
-
-/// An error and its causes on one line; a cause that the line says already is left out.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let next = cause.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

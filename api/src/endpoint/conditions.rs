@@ -3,11 +3,11 @@
 use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
+use xds_control::model::document::{self, ConditionId, ConditionPart, DocumentState, Translated};
 use xds_routes::conditions::{ObjectStatus, ParentStatus};
 use xds_routes::{Condition, Conditions, DocumentKey, Kind};
 
 use crate::answer::Answer;
-use crate::document::{self, ConditionId, ConditionPart, DocumentState, Translated};
 use crate::endpoint::documents::{Filter, place_of, source};
 use crate::input::Params;
 use crate::page;

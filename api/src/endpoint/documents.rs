@@ -8,15 +8,15 @@ use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
+use xds_control::model::Write;
+use xds_control::model::document::{self, DocumentState, GroupedDocument, NO_NAMESPACE};
 use xds_routes::conditions::ObjectStatus;
 use xds_routes::{DocumentKey, Kind, Placed};
 
 use crate::answer::Answer;
-use crate::document::{self, DocumentState, GroupedDocument, NO_NAMESPACE};
 use crate::endpoint::apply;
 use crate::endpoint::conditions::{self, ObjectConditions};
 use crate::endpoint::snapshot::{FilePlace, place};
-use crate::handle::Write;
 use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, Path, read};
 use crate::page;
 use crate::problem::ApiError;

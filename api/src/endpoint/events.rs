@@ -24,8 +24,9 @@ use tokio::sync::broadcast::error::RecvError;
 use xds_cache::status::{EventKind, News, StreamEvent, StreamId, StreamInfo};
 use xds_cache::time::millis;
 use xds_cache::{Reason, StatusBoard};
+use xds_control::Control;
+use xds_control::model::Event;
 
-use crate::handle::{Control, Event};
 use crate::input::{NoParams, Params};
 use crate::problem::{ApiError, Fault};
 use crate::state::ApiState;
@@ -85,7 +86,7 @@ const KEEP_ALIVE_SECONDS: u64 = 15;
 impl EventHub {
     /// A hub that collects from now on, in a task that ends with the server. Must be called in a runtime.
     #[must_use]
-    pub fn start(control: &dyn Control, board: &Arc<StatusBoard>) -> Self {
+    pub fn start(control: &Control, board: &Arc<StatusBoard>) -> Self {
         let (sender, _) = broadcast::channel(CAPACITY);
         let kept = Mutex::new(Kept { next: 1, events: VecDeque::new() });
         let run = millis(SystemTime::now());

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use xds_control::model::{FileStatus, ServedLoad};
 
 use crate::answer::Answer;
 use crate::endpoint::resources::PageParams;
-use crate::handle::{FileStatus, ServedLoad};
 use crate::input::Params;
 use crate::page;
 use crate::problem::{ApiError, Fault};

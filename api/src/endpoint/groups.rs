@@ -6,11 +6,11 @@ use http::HeaderMap;
 use serde::Serialize;
 use utoipa::ToSchema;
 use xds_cache::GroupName;
+use xds_control::model::Write;
+use xds_control::model::group::Group;
 
 use crate::answer::Answer;
 use crate::endpoint::resources::PageParams;
-use crate::group::Group;
-use crate::handle::Write;
 use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, add_first, read_tree};
 use crate::page;
 use crate::problem::{ApiError, Fault};

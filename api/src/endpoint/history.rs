@@ -1,7 +1,5 @@
 //! `/v1/history` and `/v1/rollback`.
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use axum::extract::State;
 use http::HeaderMap;
@@ -9,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use xds_cache::Revision;
 use xds_codec::document::Node;
+use xds_control::Control;
+use xds_control::model::{ChangeKind, ChangedObject, HistoryEntry, Write, WriteError};
 
 use crate::answer::Answer;
-use crate::handle::{ChangeKind, ChangedObject, Control, HistoryEntry, Write, WriteError};
 use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, read_tree};
 use crate::line_diff::Lines;
 use crate::page;
@@ -108,7 +107,7 @@ impl Wanted {
     /// The newest that are wanted. Reads on until there are enough, to the end of the history if it must.
     fn find(
         &self,
-        control: &dyn Control,
+        control: &Control,
         mut before: Option<Revision>,
         limit: usize,
     ) -> Result<Vec<HistoryEntry>, WriteError> {
@@ -165,7 +164,7 @@ pub(crate) async fn read(
         return Ok(Answer::ok(&Comparison { from: from.0, to: to.0, difference })?.tagged_by_content());
     }
     let revision = number(&range)?;
-    let read = move |control: &dyn Control| {
+    let read = move |control: &Control| {
         let (found, difference) = control.revision(revision)?;
         Ok(RevisionEntry { difference: Some(differences(&difference)), ..entry(&found) })
     };
@@ -206,10 +205,10 @@ fn rollback_to(body: Node<'_>) -> Result<Revision, ApiError> {
 /// Reads the store where it may block.
 async fn blocking<T: Send + 'static>(
     state: &ApiState,
-    read: impl FnOnce(&dyn Control) -> Result<T, WriteError> + Send + 'static,
+    read: impl FnOnce(&Control) -> Result<T, WriteError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let control = Arc::clone(&state.control);
-    Ok(aside(move || read(&*control)).await??)
+    let control = state.control.clone();
+    Ok(aside(move || read(&control)).await??)
 }
 
 fn entry(entry: &HistoryEntry) -> RevisionEntry {

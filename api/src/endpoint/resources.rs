@@ -12,10 +12,10 @@ use xds_cache::layer::Resources;
 use xds_cache::{Resource, ResourceKey, ResourceType};
 use xds_codec::document::Node;
 use xds_codec::{Codec, Diagnostic, Tree};
+use xds_control::model::Write;
 
 use crate::answer::Answer;
 use crate::endpoint::groups::no_group;
-use crate::handle::Write;
 use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, Path, add_first, read_tree};
 use crate::page;
 use crate::problem::{ApiError, Fault, pointer_part};

@@ -503,7 +503,7 @@ fn of_rollout(error: RolloutError) -> ApiError {
         RolloutError::KeyReused(_) => ApiError::Invalid(vec![Fault::new(error.to_string())]),
         RolloutError::Illegal(_) | RolloutError::Active(_) => ApiError::IllegalTransition(error.to_string()),
         RolloutError::Stale(current) => {
-            ApiError::Write(crate::handle::WriteError::PreconditionFailed { current: Some(current) })
+            ApiError::Write(xds_control::model::WriteError::PreconditionFailed { current: Some(current) })
         }
     }
 }

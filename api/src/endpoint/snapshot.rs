@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use xds_cache::{Groups, Layer, Node, Origin, Profile, Resource, ResourceKey, View};
+use xds_control::acks::view_key_of_group;
 
-use crate::acks::view_key_of_group;
 use crate::answer::Answer;
 use crate::endpoint::groups::no_group;
 use crate::endpoint::resources::{PageParams, after_resource};

@@ -4,14 +4,14 @@ use axum::extract::State;
 use http::HeaderMap;
 use serde::Serialize;
 use utoipa::ToSchema;
+use xds_control::model::group::GroupWaves;
+use xds_control::model::wave::{WaveMembers, WaveReport, WaveVerb};
 
 use crate::answer::Answer;
-use crate::group::GroupWaves;
 use crate::input::{NoParams, Params, Path};
 use crate::problem::ApiError;
 use crate::state::ApiState;
 use crate::time::rfc3339;
-use crate::wave::{WaveMembers, WaveReport, WaveVerb};
 use crate::write::actor;
 
 /// Wave deployments, newest first: the one that is under way, and the last ones that ended.

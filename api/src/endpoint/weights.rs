@@ -17,19 +17,19 @@ use xds_cache::time::from_millis;
 use xds_cache::{GroupName, Layer, ResourceKey, ResourceType};
 use xds_codec::Codec;
 use xds_codec::weights::{HeaderRoute, RuleWeights};
+use xds_control::model::document::DocumentState;
+use xds_control::model::weights::change::WeightChange;
+use xds_control::model::weights::{self, RuleKey, RuleOverride, WeightedObject, effective};
+use xds_control::model::{Write, WriteError};
 
 use crate::answer::Answer;
-use crate::document::DocumentState;
 use crate::endpoint::weights_body;
-use crate::handle::{Write, WriteError};
 use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, read_tree};
 use crate::page;
 use crate::problem::{ApiError, Fault};
 use crate::state::{ApiState, aside};
 use crate::tag;
 use crate::time::rfc3339;
-use crate::weights::change::WeightChange;
-use crate::weights::{self, RuleKey, RuleOverride, WeightedObject, effective};
 use crate::write::{self, WriteParams};
 
 /// The weights of the rules of objects.

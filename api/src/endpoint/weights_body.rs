@@ -6,10 +6,10 @@ use xds_cache::time::millis;
 use xds_codec::Tree;
 use xds_codec::document::{Node, TreeValue};
 use xds_codec::weights::MAX_WEIGHT;
+use xds_control::model::WriteError;
+use xds_control::model::weights::change::{ChangeFault, WHOLE, WeightChange};
 
-use crate::handle::WriteError;
 use crate::problem::{ApiError, Fault, pointer_part};
-use crate::weights::change::{ChangeFault, WHOLE, WeightChange};
 
 /// Reads the body of a PATCH or PUT.
 ///

@@ -18,12 +18,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use xds_cache::{Resource, ResourceType};
 use xds_codec::Codec;
+use xds_control::chain;
 
 use crate::cli::bootstrap::HostPort;
 use crate::cli::{Failure, output};
 use crate::config::DescriptorArgs;
 use crate::config::units::parse_duration;
-use crate::telemetry::chain;
 
 /// The flags of `get`.
 #[derive(Clone, Debug, clap::Args)]

@@ -11,10 +11,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use xds_control::chain;
 
 use crate::config::{self, Config, ConfigError, ServeArgs};
 use crate::escape::clean_lines;
-use crate::telemetry::{self, chain};
+use crate::telemetry;
 
 mod admin;
 mod bootstrap;

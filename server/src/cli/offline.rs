@@ -9,9 +9,12 @@ use std::time::SystemTime;
 
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
-use xds_api::document::{self, ConditionPart, DocumentState, Translated};
 use xds_cache::{Generated, Groups, Layer, ResourceKey, layer};
 use xds_codec::{Codec, Diagnostic, Limits, Place};
+use xds_control::chain;
+use xds_control::documents;
+use xds_control::model::Texts;
+use xds_control::model::document::{self, ConditionPart, DocumentState, Translated};
 use xds_routes::DocumentKey;
 
 use crate::cli::Failure;
@@ -19,12 +22,9 @@ use crate::cli::output::clean;
 use crate::config::DescriptorArgs;
 use crate::config::routes::RouteArgs;
 use crate::config::units::parse_size;
-use crate::control::documents;
 use crate::source::load::{Loaded, Options, State, load};
 use crate::source::read::{FileContent, FileFault, FileRead, ReadOptions, Reader, Scan};
-use crate::source::texts::Texts;
 use crate::source::timing::Removals;
-use crate::telemetry::chain;
 
 /// What is read, and how.
 #[derive(Clone, Debug, clap::Args)]

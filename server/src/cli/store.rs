@@ -5,12 +5,12 @@ use std::io::{self, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+use xds_control::chain;
 use xds_store::{JournalStore, KeyOutcome, OpenError, Salvage};
 
 use crate::cli::Failure;
 use crate::cli::output::{Table, clean, print};
 use crate::config;
-use crate::telemetry::chain;
 
 /// The flags of `store`.
 #[derive(Clone, Debug, clap::Args)]

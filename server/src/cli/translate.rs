@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use serde_json::json;
-use xds_api::acks::view_key_of_group;
 use xds_cache::{GroupName, Profile, Publisher, ResourceType, Revision};
 use xds_codec::{Diagnostic, Severity};
+use xds_control::acks::view_key_of_group;
 
 use crate::cli::get::{Form, parse_type};
 use crate::cli::offline::{FilesArgs, Offline, render};

@@ -12,18 +12,18 @@ mod strict;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
+use report::Report;
 use xds_cache::{
     GroupName, Groups, Node, Origin, Profile, Publisher, Resource, ResourceKey, ResourceType, Revision,
     StatusBoard,
 };
 use xds_codec::document::Tree;
 use xds_codec::{Codec, Diagnostic, Effect, Limits, Place, ProfileFinding, Severity, Syntax};
+use xds_control::check;
 
 use crate::cli::offline::{FilesArgs, Offline, nowhere};
 use crate::cli::{Failure, output};
-use crate::control::check;
 use crate::source::read::Scan;
-use report::Report;
 
 /// The flags of `validate`.
 #[derive(Clone, Debug, clap::Args)]

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use xds_api::rollouts::{RolloutLoads, rule_key};
-use xds_api::weights::WeightedObject;
+use xds_api::rollouts::RolloutLoads;
 use xds_cache::layer::EffectiveGroup;
 use xds_cache::loads::Since;
 use xds_cache::status::StreamId;
@@ -12,11 +11,13 @@ use xds_cache::time::from_millis;
 use xds_cache::{
     Changes, Groups, Profile, Publisher, Resource, ResourceType, Revision, StatusBoard, ViewChange, ViewKey,
 };
+use xds_control::Control;
+use xds_control::model::rollouts::rule_key;
+use xds_control::model::weights::WeightedObject;
 use xds_rollout::{AckStatus, Counts, RolloutSpec};
 use xds_routes::weights::ClusterNames;
 
 use super::Parts;
-use crate::control::Control;
 
 /// The RouteConfigurations that a rule is in, in what is served at a revision.
 #[derive(Debug, Default)]
@@ -213,7 +214,6 @@ impl Names {
 }
 
 fn names(control: &Control, spec: &RolloutSpec, backend: &str) -> Option<Names> {
-    use xds_api::handle::Control as _;
     let key = rule_key(&spec.route).ok()?;
     match &key.object {
         WeightedObject::Routes(..) => Some(Names::Cluster(backend.to_owned())),

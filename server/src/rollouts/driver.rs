@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, broadcast, mpsc};
 use tokio::time::{Instant, sleep};
-use xds_api::handle::{Control as _, Event, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
-use xds_api::rollouts::{RolloutError, RolloutLoads, RolloutPatch, RolloutRecord, rule_key, weight_change};
-use xds_api::weights::RuleKey;
-use xds_api::weights::change::WeightChange;
+use xds_api::rollouts::{RolloutError, RolloutLoads};
+use xds_control::model::rollouts::{RolloutPatch, RolloutRecord, rule_key, weight_change};
+use xds_control::model::weights::RuleKey;
+use xds_control::model::weights::change::WeightChange;
+use xds_control::model::{Event, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
 use xds_rollout::{
     AckStatus, Effect, HeaderMatch, HookPayload, Input, Outcome, Phase, Prometheus, Reading, Rollout, Span,
 };
@@ -465,7 +466,7 @@ pub(super) fn wanted(outcome: &Outcome) -> Option<Wanted> {
 
 /// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
-    crate::telemetry::chain(error)
+    xds_control::chain(error)
 }
 
 /// Who steps, in the history, where nobody asked for it.

@@ -1,7 +1,7 @@
 //! Rollouts that are on their way: one task drives all of them.
 //!
 //! A rollout is a value of [`xds_rollout`] that says what it wants done. The [`driver`] gives it what happens, has its new state
-//! stored together with the weights that it wants, in one commit of the [`control`](crate::control), and then does the rest: it
+//! stored together with the weights that it wants, in one commit of the [`control`](xds_control), and then does the rest: it
 //! looks at who has ACKed and at load reports ([`concern`]), and [`calls`] webhooks and Prometheus. If a state cannot be stored,
 //! the old one stays and the same is tried again; so whatever is done follows from what is stored. After a restart every rollout
 //! goes on from there.
@@ -24,21 +24,21 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use tokio::sync::{mpsc, oneshot, watch};
-use xds_api::handle::{BoxFuture, EntityTags, WriteError, WriteOptions, WriteOutcome};
-use xds_api::rollouts::{RolloutError, RolloutLoads, StartOptions, Started};
-use xds_api::weights::RuleKey;
-use xds_api::weights::change::WeightChange;
-use xds_cache::time::millis;
-use xds_cache::{LoadBoard, Publisher, StatusBoard};
-use xds_rollout::{Input, Phase, Rollout, RolloutSpec, Verb};
-
-use crate::control::Control;
 pub use driver::Driver;
 pub use fetch::Caller;
 pub use reach::{Reach, ReachError};
 use shown::ShownLoads;
+use tokio::sync::{mpsc, oneshot, watch};
 pub use trust::Trust;
+use xds_api::rollouts::{RolloutError, RolloutLoads, StartOptions, Started};
+use xds_cache::time::millis;
+use xds_cache::{LoadBoard, Publisher, StatusBoard};
+use xds_control::BoxFuture;
+use xds_control::Control;
+use xds_control::model::weights::RuleKey;
+use xds_control::model::weights::change::WeightChange;
+use xds_control::model::{EntityTags, WriteError, WriteOptions, WriteOutcome};
+use xds_rollout::{Input, Phase, Rollout, RolloutSpec, Verb};
 
 /// What rollouts are driven with.
 #[derive(Clone)]

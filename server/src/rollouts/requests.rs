@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use xds_api::handle::{EntityTags, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
-use xds_api::rollouts::{
-    RolloutError, RolloutPatch, RolloutRecord, StartOptions, Started, rule_key, tag_of, weight_change,
-};
-use xds_api::weights::RuleKey;
-use xds_api::weights::WeightedObject;
-use xds_api::weights::change::WeightChange;
+use xds_api::rollouts::{RolloutError, StartOptions, Started, tag_of};
+use xds_control::model::rollouts::{RolloutPatch, RolloutRecord, rule_key, weight_change};
+use xds_control::model::weights::RuleKey;
+use xds_control::model::weights::WeightedObject;
+use xds_control::model::weights::change::WeightChange;
+use xds_control::model::{EntityTags, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
 use xds_rollout::{DistributionError, Input, Rollout, RolloutSpec, RolloutStatus, Step, Verb};
 
 use super::concern::failing;

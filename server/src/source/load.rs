@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use xds_api::handle::{FileObject, FileStatus};
 use xds_cache::{GroupName, NodeGroup};
 use xds_codec::{DecodedFile, Diagnostic, Place};
+use xds_control::model::FileLoad;
+use xds_control::model::Texts;
+use xds_control::model::{FileObject, FileStatus};
 use xds_routes::UnknownFields;
 
-use crate::source::FileLoad;
 use crate::source::read::{FileContent, Scan};
-use crate::source::texts::Texts;
 use crate::source::timing::Removals;
 use crate::source::walk::is_below;
 

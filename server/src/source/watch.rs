@@ -8,21 +8,22 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinError;
 use tokio::time::{sleep, sleep_until};
-use xds_api::document::GroupedDocuments;
-use xds_api::handle::{BoxFuture, FileStatus, ReloadOutcome, WriteError};
 use xds_cache::Layer;
 use xds_codec::{Codec, Limits, Severity};
+use xds_control::BoxFuture;
+use xds_control::chain;
+use xds_control::model::Texts;
+use xds_control::model::document::GroupedDocuments;
+use xds_control::model::{Asked, FileLoad};
+use xds_control::model::{FileStatus, ReloadOutcome, WriteError};
 use xds_routes::UnknownFields;
 use xds_store::{LastGood, LastGoodError};
 
 use crate::source::events::Events;
 use crate::source::load::{Loaded, Options, State, load, persist};
 use crate::source::read::{ReadOptions, Reader};
-use crate::source::texts::Texts;
 use crate::source::timing::{Pace, Removals, Step, Timing};
 use crate::source::walk::Walk;
-use crate::source::{Asked, FileLoad};
-use crate::telemetry::chain;
 
 /// What the files are read with.
 #[derive(Debug)]

@@ -63,7 +63,7 @@ impl Visit for Visitor<'_> {
 
     /// An error with its causes.
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        self.record(field.name(), format_args!("{}", super::chain(value)));
+        self.record(field.name(), format_args!("{}", xds_control::chain(value)));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {

@@ -1,7 +1,7 @@
 //! `conditions`: what became of every object of the route documents.
 
 use serde_json::Value;
-use xds_api::document::is_fine;
+use xds_control::model::document::is_fine;
 
 use super::{AdminArgs, segment};
 use crate::cli::Failure;

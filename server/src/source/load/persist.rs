@@ -11,13 +11,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use xds_api::wave::PolicyRecord;
 use xds_cache::group::Glob;
 use xds_cache::{
     DrainPolicy, GroupName, NodeGroup, Origin, Profile, Reference, Resource, ResourceDraft, ResourceKey,
     ResourceType, Scalar, Selector,
 };
 use xds_codec::{Place, Tree};
+use xds_control::model::wave::PolicyRecord;
 use xds_routes::{Document, Kind, ReadOutcome, UnknownFields};
 
 use super::parsed::Parsed;

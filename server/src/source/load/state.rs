@@ -5,14 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use xds_api::document::{GroupedDocument, GroupedDocuments};
 use xds_cache::{GroupName, Layer, NodeGroup, Resource, ResourceKey, Version};
 use xds_codec::{Limits, Place};
+use xds_control::model::Texts;
+use xds_control::model::document::{GroupedDocument, GroupedDocuments};
 use xds_routes::{Document, DocumentKey};
 
 use super::parsed::{Parsed, ParsedObject};
 use crate::source::read::Scan;
-use crate::source::texts::Texts;
 
 /// What is known of the files. The state of a server that has never loaded anything is empty.
 #[derive(Clone, Debug, Default)]
@@ -151,9 +151,12 @@ impl State {
         let old: BTreeSet<&str> =
             self.served.values().filter(|object| object.is_last_good).map(|object| &*object.path).collect();
         let has_resources = |file: &FileState| file.good.keys().any(|key| matches!(key, Key::Resource(_)));
-        Texts::of(scan, limits, |path| {
-            self.files.get(path).is_some_and(|file| has_resources(file)) && !old.contains(path)
-        })
+        let is_wanted =
+            |path: &str| self.files.get(path).is_some_and(|file| has_resources(file)) && !old.contains(path);
+        let files = scan.files.iter().filter(|(path, _)| is_wanted(path));
+        let files =
+            files.filter_map(|(path, read)| Some((Arc::clone(path), Arc::clone(&read.as_ref().ok()?.bytes))));
+        Texts::new(files.collect(), limits)
     }
 
     /// The resources that files define and that are not served, because something is wrong with them.

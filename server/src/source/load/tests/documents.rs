@@ -64,7 +64,7 @@ impl Real {
 
     /// `group/name=value`, in order.
     fn served(&self) -> Vec<String> {
-        let shown = |document: &xds_api::document::GroupedDocument| {
+        let shown = |document: &xds_control::model::document::GroupedDocument| {
             let source = document.document.source.json();
             let value = source.pointer("/data/key").and_then(|value| value.as_str());
             format!("{}/{}={}", document.group, document.document.key.name, value.unwrap_or_default())

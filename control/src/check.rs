@@ -1,0 +1,326 @@
+//! Checks: what is doubtful about groups that are about to be served together.
+//!
+//! References are never matched exactly (pitfall 74): a resource that nobody names is fine, and one that is named and missing
+//! is a warning, because it may come from elsewhere or later. With `--strict` both kinds of doubt are errors.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use xds_cache::layer::{self, EffectiveGroup, Resources};
+use xds_cache::status::StreamEntry;
+use xds_cache::{DiffItem, GroupName, Groups, Node, Origin, Profile, Resource, ResourceKey, StatusBoard};
+use xds_codec::{Diagnostic, Place, Severity};
+
+use super::candidate::warning;
+
+/// What is doubtful about `after`: of the resources that `counts` takes in the `touched` groups, and what their change made
+/// doubtful elsewhere. A reference to what is `unusable` is none: that it is broken is reported where it stands.
+pub fn doubts(
+    before: &Groups,
+    after: &Groups,
+    touched: &BTreeSet<&GroupName>,
+    unusable: &BTreeSet<ResourceKey>,
+    board: &StatusBoard,
+    counts: impl Fn(&Resource) -> bool,
+) -> Vec<Diagnostic> {
+    let mut doubts = Vec::new();
+    for name in touched {
+        if let Some(group) = after.get(*name) {
+            doubts.extend(dangling(after, group, |resource, to| counts(resource) && !unusable.contains(to)));
+            doubts.extend(conflicts(after, group, board));
+        }
+    }
+    // Groups change with what their documents give, too.
+    let mut changed = layer::differing(before, after);
+    changed.extend(touched);
+    for name in &changed {
+        let Some(group) = after.get(*name) else { continue };
+        doubts.extend(shadows(group, &counts));
+        if !touched.contains(name) {
+            doubts.extend(conflicts(after, group, board));
+        }
+    }
+    let removed = removed(before, after, &changed);
+    if !removed.is_empty() {
+        for group in after.values() {
+            let is_news = |resource: &Resource, to: &ResourceKey| {
+                let was_told = touched.contains(&group.definition.name) && counts(resource);
+                removed.contains(to) && !unusable.contains(to) && !was_told
+            };
+            doubts.extend(dangling(after, group, is_news));
+        }
+    }
+    doubts.truncate(MAX_DOUBTS);
+    doubts
+}
+
+/// The `touched` groups that are new, or select other nodes now, and that no connected node is in. They may come later, so this is
+/// never more than a warning.
+pub(crate) fn nodeless(
+    before: &Groups,
+    after: &Groups,
+    touched: &BTreeSet<&GroupName>,
+    board: &StatusBoard,
+) -> Vec<Diagnostic> {
+    let selector =
+        |groups: &Groups, name: &GroupName| groups.get(name).map(|group| group.definition.selector.clone());
+    let mut made: BTreeMap<&GroupName, _> = BTreeMap::new();
+    for name in touched.iter().filter(|name| !name.is_default()) {
+        let (old, new) = (selector(before, name), selector(after, name));
+        if let Some(new) = new.filter(|new| old.as_ref() != Some(new)) {
+            made.insert(name, new);
+        }
+    }
+    if made.is_empty() {
+        return vec![];
+    }
+    for stream in board.streams() {
+        stream.with(|status| made.retain(|_, selector| !selector.selects(&status.info.node)));
+        if made.is_empty() {
+            return vec![];
+        }
+    }
+    let doubt = |name: &GroupName| {
+        let message = format!(
+            "no connected node is in the group {name}; if one should be, compare the selector with what `xds-server nodes` shows"
+        );
+        warning("group-without-nodes", "", message)
+    };
+    made.into_keys().map(doubt).collect()
+}
+
+/// Makes errors of doubts.
+pub fn as_errors(doubts: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    doubts.into_iter().map(|doubt| Diagnostic { severity: Severity::Error, ..doubt }).collect()
+}
+
+/// The references of a group's resources that lead nowhere, of those that `counts` takes.
+fn dangling<'a>(
+    groups: &'a Groups,
+    group: &'a EffectiveGroup,
+    counts: impl Fn(&Resource, &ResourceKey) -> bool,
+) -> Vec<Diagnostic> {
+    let has = |profiles: &[Profile], key: &ResourceKey, group: &EffectiveGroup| {
+        profiles.iter().any(|profile| group.has(*profile, key))
+    };
+    let default = groups.get(&GroupName::default_group()).map(|group| &**group);
+    // Of other groups, few references lead there.
+    let others: OnceCell<Vec<&EffectiveGroup>> = OnceCell::new();
+    let others =
+        || others.get_or_init(|| groups.values().map(|g| &**g).filter(|g| may_meet(group, g)).collect());
+    let exists = |profiles: &[Profile], key: &ResourceKey| {
+        let mut nearest = [Some(group), default].into_iter().flatten();
+        nearest.any(|group| has(profiles, key, group))
+            || others().iter().any(|group| has(profiles, key, group))
+    };
+    // What every kind of client gets is fine if one kind makes something of it. What is generated is not judged: it names on
+    // purpose what does not exist where a document wants requests to fail.
+    let profiles = group.profiles();
+    let mut found = Vec::new();
+    let mut told = BTreeSet::new();
+    for resource in group.resources.values() {
+        for reference in resource.references() {
+            if found.len() >= MAX_DOUBTS {
+                return found;
+            }
+            let to = &reference.to;
+            let is_dangling = counts(resource, to) && !to.means_all() && !exists(profiles, to);
+            if is_dangling && told.insert((resource.key(), reference)) {
+                let message = format!(
+                    "{} of {} names {}, which does not exist",
+                    resource.key(),
+                    group.definition.name,
+                    reference.to
+                );
+                let doubt = warning("dangling-reference", &reference.path, message);
+                found.push(Diagnostic { place: place(resource), ..doubt });
+            }
+        }
+    }
+    found
+}
+
+/// The resources of a group that hide one which documents give, if `counts` takes one of the two.
+fn shadows(group: &EffectiveGroup, counts: impl Fn(&Resource) -> bool) -> Vec<Diagnostic> {
+    let mut told = BTreeSet::new();
+    let mut found = Vec::new();
+    for (key, generated) in group.generated.values().flatten() {
+        let Some(raw) = group.resources.get(key) else { continue };
+        if found.len() >= MAX_DOUBTS || !(counts(raw) || counts(generated)) || !told.insert(key) {
+            continue;
+        }
+        let (here, there) = match (raw.origin(), generated.origin()) {
+            (Origin::Api, Origin::File { .. }) => (place(generated), None),
+            (_, Origin::File { .. }) => (place(raw), Some(place(generated))),
+            (_, Origin::Api) => (place(raw), None),
+        };
+        let message = format!(
+            "{key} of {} from {} takes the place of the one that is generated from the document of {}",
+            group.definition.name,
+            raw.origin(),
+            generated.origin()
+        );
+        let doubt = warning("hides-generated", "", message);
+        found.push(Diagnostic { place: here, related: there.into_iter().collect(), ..doubt });
+    }
+    found
+}
+
+fn place(resource: &Resource) -> Place {
+    match resource.origin() {
+        Origin::File { path, line, column } => Place { file: Arc::clone(path), line: *line, column: *column },
+        Origin::Api => Place { file: "".into(), line: 0, column: 0 },
+    }
+}
+
+/// Whether a node may be in both groups: the default group has every node, and globs and metadata cannot be compared.
+fn may_meet(a: &EffectiveGroup, b: &EffectiveGroup) -> bool {
+    let ids = |group: &EffectiveGroup| -> Option<BTreeSet<String>> {
+        let ids = group.definition.selector.literal_node_ids()?;
+        Some(ids.into_iter().map(str::to_owned).collect())
+    };
+    if a.definition.name == b.definition.name {
+        return true;
+    }
+    match (ids(a), ids(b)) {
+        (Some(a), Some(b)) => !a.is_disjoint(&b),
+        (_, _) => true,
+    }
+}
+
+/// The keys that a touched group had and no longer has.
+fn removed<'a>(
+    before: &'a Groups,
+    after: &'a Groups,
+    touched: &BTreeSet<&GroupName>,
+) -> BTreeSet<ResourceKey> {
+    let mut removed = BTreeSet::new();
+    for name in touched {
+        let Some(old) = before.get(*name) else { continue };
+        let new = after.get(*name);
+        let new = new.map(|new| &**new);
+        for profile in Profile::ALL {
+            let generated = |group: Option<&'a EffectiveGroup>| group?.generated.get(&profile);
+            let gone = absent(Some(&old.resources), new.map(|new| &new.resources))
+                .chain(absent(generated(Some(old)), generated(new)));
+            removed.extend(gone.filter(|key| !new.is_some_and(|new| new.has(profile, key))).cloned());
+        }
+    }
+    removed
+}
+
+/// The keys of `before` that `after` has not.
+fn absent<'a>(
+    before: Option<&'a Resources>,
+    after: Option<&'a Resources>,
+) -> impl Iterator<Item = &'a ResourceKey> {
+    let all = before.filter(|_| after.is_none()).into_iter().flat_map(Resources::keys);
+    let gone = before.zip(after).into_iter().flat_map(|(before, after)| before.diff(after));
+    all.chain(gone.filter_map(|item| match item {
+        DiffItem::Remove(key, _) => Some(key),
+        DiffItem::Add(..) | DiffItem::Update { .. } => None,
+    }))
+}
+
+/// The groups of equal priority that have a resource in common with `group` and a connected node too (D3).
+pub(crate) fn conflicts(groups: &Groups, group: &EffectiveGroup, board: &StatusBoard) -> Vec<Diagnostic> {
+    if group.definition.name.is_default() {
+        return vec![];
+    }
+    let streams = board.streams();
+    let member = |stream: &Arc<StreamEntry>| {
+        stream.with(|status| {
+            let node = &status.info.node;
+            group.definition.selector.selects(node).then(|| Arc::clone(node))
+        })
+    };
+    let members: Vec<Arc<Node>> = streams.iter().filter_map(member).collect();
+    if members.is_empty() {
+        return vec![];
+    }
+    groups
+        .iter()
+        .filter(|(name, rival)| {
+            !name.is_default()
+                && **name != group.definition.name
+                && rival.definition.priority == group.definition.priority
+        })
+        .filter_map(|(name, rival)| {
+            let node = members.iter().find(|node| rival.definition.selector.selects(node))?;
+            let key = Profile::ALL.iter().find_map(|profile| {
+                rival.resources_for(*profile).map(|(key, _)| key).find(|key| group.has(*profile, key))
+            })?;
+            let own = &group.definition.name;
+            let message = format!(
+                "the groups {own} and {name} have equal priority and both have {key} for node {:?}; \
+                 that of {} is served",
+                node.id,
+                own.min(name)
+            );
+            Some(warning("priority-conflict", "priority", message))
+        })
+        .collect()
+}
+
+/// How many doubts are told of one change.
+const MAX_DOUBTS: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use xds_cache::layer::{Generated, GeneratedGroup, LayerGroup, merge};
+    use xds_cache::{Layer, Reference, ResourceDraft, ResourceType};
+
+    use super::*;
+
+    fn cluster(name: &str) -> ResourceKey {
+        ResourceKey { resource_type: ResourceType::Cluster, name: name.into() }
+    }
+
+    fn resource(key: ResourceKey, references: &[&str]) -> Resources {
+        let reference = |name: &&str| Reference { to: cluster(name), path: "here".into() };
+        let draft = ResourceDraft {
+            references: references.iter().map(reference).collect(),
+            ..Resource::plain(key.resource_type.clone(), &key.name, "1").to_draft()
+        };
+        [(key, Arc::new(Resource::new(draft)))].into_iter().collect()
+    }
+
+    fn route(name: &str, references: &[&str]) -> Resources {
+        resource(
+            ResourceKey { resource_type: ResourceType::RouteConfiguration, name: name.into() },
+            references,
+        )
+    }
+
+    #[test]
+    fn a_reference_must_lead_somewhere_for_the_clients_that_get_it() {
+        let mut raw = route("raw", &["of-grpc", "of-nobody"]);
+        raw.extend(route("shadowed", &[]));
+        let group = LayerGroup { resources: raw, ..LayerGroup::default() };
+        let base = Layer { groups: [(GroupName::default_group(), group)].into_iter().collect() };
+        let mut of_envoy = route("generated", &["of-grpc"]);
+        of_envoy.extend(route("shadowed", &["of-nobody"]));
+        let mut of_grpc = route("generated", &["of-grpc"]);
+        of_grpc.extend(resource(cluster("of-grpc"), &[]));
+        let profiles = [(Profile::Envoy, of_envoy), (Profile::Grpc, of_grpc)].into();
+        let group = GeneratedGroup { definition: None, profiles };
+        let generated = Generated::from_iter([(GroupName::default_group(), group)]);
+        let before = merge(&base, &Layer::default(), &generated);
+        let told = |before: &Groups, after: &Groups, counts: bool| {
+            let touched: BTreeSet<&GroupName> = after.keys().collect();
+            let doubts = doubts(before, after, &touched, &BTreeSet::new(), &StatusBoard::new(), |_| counts);
+            doubts.into_iter().map(|doubt| doubt.message).collect::<Vec<_>>()
+        };
+        let of_nobody =
+            "RouteConfiguration \"raw\" of default names Cluster \"of-nobody\", which does not exist";
+        let shadowed = "RouteConfiguration \"shadowed\" of default from api takes the place of the one that is generated \
+                        from the document of api";
+        // What is generated may name what does not exist: it is not judged.
+        assert_eq!(told(&Groups::new(), &before, true), [of_nobody, shadowed]);
+        // What goes for one kind of client is missed by what names it.
+        let after = merge(&base, &Layer::default(), &Generated::new());
+        let of_raw = "RouteConfiguration \"raw\" of default names Cluster \"of-grpc\", which does not exist";
+        assert_eq!(told(&before, &after, false), [of_raw]);
+    }
+}

@@ -1,0 +1,318 @@
+//! Route documents: those of the files under those of the API, what they give, and since when it is so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use xds_cache::{Generated, GroupName};
+use xds_codec::{Codec, Diagnostic, Severity, Tree};
+use xds_routes::conditions::Truth;
+use xds_routes::{
+    Conditions, Document, DocumentKey, Documents, Placed, ReadOutcome, UnknownFields, split_roots,
+    translate_while,
+};
+
+use super::key::{StoreKey, resource_name};
+use super::observed::Observed;
+use super::plan::{MAX_DIFFERENCE, Plan};
+use super::weights::lay_documents;
+use crate::model::ChangedObject;
+use crate::model::document::{
+    ConditionId, DocumentState, GroupedDocument, GroupedDocuments, Translated, conditions, redacted, what,
+};
+use crate::model::weights::Overrides;
+
+/// New documents of the API; `None` takes one out.
+pub(crate) type DocumentPatch = BTreeMap<DocumentKey, Option<GroupedDocument>>;
+
+/// What is said, before it is translated.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    /// The documents of the files.
+    pub(crate) files: Arc<GroupedDocuments>,
+    /// The documents of the API.
+    pub(crate) owned: Arc<GroupedDocuments>,
+    /// What is laid over the weights of rules.
+    pub(crate) weights: Arc<Overrides>,
+}
+
+/// What there is once that is said; `observed` is what the store remembers of documents that this process has not seen as they
+/// are. Takes as long as all documents are many, unless nothing changed: then what they give is the very same.
+pub(crate) fn next(
+    codec: &Codec,
+    before: &DocumentState,
+    said: Said,
+    observed: &Observed,
+    now: SystemTime,
+) -> DocumentState {
+    let goes_on = || true;
+    // It goes on, so there is a result.
+    next_while(codec, before, said, observed, (now, &goes_on)).unwrap_or_else(|| before.clone())
+}
+
+/// Like [`next`], as long as it goes on; `None` if it was stopped.
+pub(crate) fn next_while(
+    codec: &Codec,
+    before: &DocumentState,
+    said: Said,
+    observed: &Observed,
+    (now, goes_on): (SystemTime, &dyn Fn() -> bool),
+) -> Option<DocumentState> {
+    let Said { files, owned, weights } = said;
+    let mut documents = effective(&before.translated.documents, &files, &owned, observed);
+    lay_documents(&mut documents, &weights);
+    let options = Arc::clone(&before.options);
+    if is_same(&documents, &before.translated.documents) {
+        let translated = Arc::clone(&before.translated);
+        return Some(DocumentState { files, owned, weights, translated, options });
+    }
+    let previous = Some(&before.translated.translation);
+    let translation = translate_while(codec, &documents, &options, previous, goes_on)?;
+    let since = since(&before.translated, &translation.conditions, observed, now);
+    let translated = Arc::new(Translated { documents, translation, since });
+    Some(DocumentState { files, owned, weights, translated, options })
+}
+
+/// What files give that nobody serves.
+pub fn offline(codec: &Codec, nothing: &DocumentState, files: Arc<GroupedDocuments>) -> DocumentState {
+    let said = Said { files, owned: Arc::default(), weights: Arc::default() };
+    next(codec, nothing, said, &Observed::default(), SystemTime::UNIX_EPOCH)
+}
+
+/// The documents that count, each with how often it has changed.
+fn effective(
+    before: &Documents,
+    files: &GroupedDocuments,
+    owned: &GroupedDocuments,
+    observed: &Observed,
+) -> Documents {
+    let of_files = files.iter().filter(|(key, _)| !owned.contains_key(*key));
+    let roots = split_roots(of_files.clone().chain(owned).map(|(_, grouped)| &*grouped.document));
+    let place = |(key, GroupedDocument { document, group }): (&DocumentKey, &GroupedDocument)| {
+        let generation = match before.get(key) {
+            Some(placed) if placed.document.source == document.source => placed.generation,
+            before => observed.generation(document, before.map(|placed| placed.generation)),
+        };
+        let was_split = roots.contains(key)
+            || before.get(key).is_some_and(|placed| placed.was_split)
+            || observed.was_split(key);
+        (key.clone(), Placed { document: Arc::clone(document), group: group.clone(), generation, was_split })
+    };
+    of_files.chain(owned).map(place).collect()
+}
+
+/// Whether all documents are the same and in the same places.
+fn is_same(a: &Documents, b: &Documents) -> bool {
+    let is_same = |a: &Placed, b: &Placed| {
+        a.group == b.group
+            && a.generation == b.generation
+            && a.was_split == b.was_split
+            && (Arc::ptr_eq(&a.document, &b.document) || a.document == b.document)
+    };
+    a.len() == b.len() && a.iter().zip(b).all(|((key, a), (other, b))| key == other && is_same(a, b))
+}
+
+/// Since when each condition has its status: since `now` if it had another one, or none, and no other is remembered.
+fn since(
+    before: &Translated,
+    after: &Conditions,
+    observed: &Observed,
+    now: SystemTime,
+) -> BTreeMap<ConditionId, (Truth, SystemTime)> {
+    let mut since = BTreeMap::new();
+    for (object, status) in &after.objects {
+        for (part, condition) in conditions(status) {
+            let id = ConditionId { object: object.clone(), part, kind: condition.kind };
+            let known = before.since.get(&id).filter(|(status, _)| *status == condition.status);
+            // What is remembered comes first: before the files were read, conditions were not what they will be.
+            let remembered = observed.since(&id, condition.status);
+            let at = remembered.or(known.map(|(_, at)| *at)).unwrap_or(now);
+            since.insert(id, (condition.status, at));
+        }
+    }
+    since
+}
+
+/// The documents of the API with a patch laid over them; those that it does not name lose their lines, which were those of
+/// the body that they came with.
+pub(crate) fn patched(owned: &Arc<GroupedDocuments>, patch: &DocumentPatch) -> Arc<GroupedDocuments> {
+    if patch.is_empty() {
+        return Arc::clone(owned);
+    }
+    let mut documents: GroupedDocuments = (**owned).clone();
+    for (key, document) in &mut documents {
+        if !patch.contains_key(key) && document.document.place.line > 0 {
+            document.document = without_lines(&document.document);
+        }
+    }
+    for (key, document) in patch {
+        match document {
+            Some(document) => _ = documents.insert(key.clone(), document.clone()),
+            None => _ = documents.remove(key),
+        }
+    }
+    Arc::new(documents)
+}
+
+fn without_lines(document: &Arc<Document>) -> Arc<Document> {
+    of_json(&document.key, &document.source.json()).unwrap_or_else(|_| Arc::clone(document))
+}
+
+/// Reads the source of a document.
+///
+/// # Errors
+///
+/// Says why it is not, or no longer, the document of that key.
+fn of_json(key: &DocumentKey, source: &Value) -> Result<Arc<Document>, String> {
+    let found = |found: Vec<Diagnostic>| found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    match xds_routes::read(&"".into(), &Tree::from_json(source), UnknownFields::Accepted) {
+        ReadOutcome::NotOurs => Err("it is of a kind that is not known".to_owned()),
+        ReadOutcome::Unreadable(diagnostics) => Err(found(diagnostics)),
+        ReadOutcome::Objects(objects) => {
+            let object = objects.into_iter().find(|object| object.key == *key);
+            let object = object.ok_or_else(|| "it holds another document".to_owned())?;
+            object.outcome.map(|(document, _)| document).map_err(found)
+        }
+    }
+}
+
+/// A document as it is stored. Holds secrets if it is a Secret.
+pub(crate) fn record(document: &GroupedDocument) -> Bytes {
+    json!({"group": document.group.as_str(), "source": document.document.source.json()}).to_string().into()
+}
+
+/// The same along with the path of the file that it is of, if any.
+pub(crate) fn record_with_path(document: &GroupedDocument) -> Bytes {
+    let path = &document.document.place.file;
+    if path.is_empty() {
+        return record(document);
+    }
+    let GroupedDocument { document, group } = document;
+    json!({"group": group.as_str(), "source": document.source.json(), "path": **path}).to_string().into()
+}
+
+/// Reads what [`record`] or [`record_with_path`] wrote.
+///
+/// # Errors
+///
+/// Says why it cannot be read.
+pub(crate) fn read_record(key: &DocumentKey, value: &[u8]) -> Result<GroupedDocument, String> {
+    let value: Value = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+    let group = value.get("group").and_then(Value::as_str).ok_or("it names no group")?;
+    let group = GroupName::new(group).map_err(|error| error.to_string())?;
+    let mut document = of_json(key, value.get("source").unwrap_or(&Value::Null))?;
+    if let Some(path) = value.get("path").and_then(Value::as_str) {
+        Arc::make_mut(&mut document).place.file = path.into();
+    }
+    Ok(GroupedDocument { document, group })
+}
+
+/// What [stands in](xds_routes::stand_in) for a record that cannot be read.
+pub(crate) fn stand_in_of_record(key: &DocumentKey, value: &[u8]) -> Option<GroupedDocument> {
+    let value: Value = serde_json::from_slice(value).ok()?;
+    let group = value.get("group").and_then(Value::as_str).and_then(|group| GroupName::new(group).ok());
+    let source = Tree::from_json(value.get("source")?);
+    let ReadOutcome::Objects(objects) = xds_routes::read(&"".into(), &source, UnknownFields::Accepted) else {
+        return None;
+    };
+    let document = objects.into_iter().find(|object| object.key == *key)?.stand_in?;
+    Some(GroupedDocument { document, group: group.unwrap_or_else(GroupName::default_group) })
+}
+
+/// What has to be stored so that `patch` is laid over `owned`.
+pub(crate) fn plan(owned: &GroupedDocuments, patch: &DocumentPatch) -> Plan {
+    let is_change = |(key, after): &(&DocumentKey, &Option<GroupedDocument>)| match (owned.get(*key), after) {
+        (Some(before), Some(after)) => !before.says_the_same(after),
+        (None, None) => false,
+        (Some(_), None) | (None, Some(_)) => true,
+    };
+    let changes = patch.iter().filter(is_change);
+    changes.map(|(key, after)| (StoreKey::Document(key.clone()), after.as_ref().map(record))).collect()
+}
+
+/// Adds what differs between two contents, without secrets, up to [`MAX_DIFFERENCE`] objects.
+pub(crate) fn difference(
+    before: &GroupedDocuments,
+    after: &GroupedDocuments,
+    changed: &mut Vec<ChangedObject>,
+) {
+    let keys: BTreeSet<&DocumentKey> = before.keys().chain(after.keys()).collect();
+    for key in keys {
+        let (old, new) = (before.get(key), after.get(key));
+        let is_same = match (old, new) {
+            (Some(old), Some(new)) => old.says_the_same(new),
+            (_, _) => false,
+        };
+        if is_same || changed.len() >= MAX_DIFFERENCE {
+            continue;
+        }
+        let json = |document: &GroupedDocument| redacted(&document.document);
+        changed.push(ChangedObject { what: what(key), before: old.map(json), after: new.map(json) });
+    }
+}
+
+/// The same of what is generated from documents, for each kind of client:
+/// `generated/{profile}/{group}/{type slug}/{name}`.
+pub(crate) fn generated_difference(
+    codec: &Codec,
+    before: &Generated,
+    after: &Generated,
+    changed: &mut Vec<ChangedObject>,
+) {
+    let flat = |generated: &Generated| {
+        let mut flat = BTreeMap::new();
+        for (name, group) in generated {
+            for (profile, resources) in &group.profiles {
+                for (key, resource) in resources {
+                    let what = format!("generated/{profile}/{}", resource_name(name, key));
+                    flat.insert(what, Arc::clone(resource));
+                }
+            }
+        }
+        flat
+    };
+    let (before, after) = (flat(before), flat(after));
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    for name in names {
+        let (old, new) = (before.get(name), after.get(name));
+        if old == new || changed.len() >= MAX_DIFFERENCE {
+            continue;
+        }
+        let json = |resource: &Arc<xds_cache::Resource>| codec.to_json(resource);
+        changed.push(ChangedObject { what: name.clone(), before: old.map(json), after: new.map(json) });
+    }
+}
+
+/// What is doubtful between documents and concerns a write: about what it brings, which has lines in the body, and what was
+/// not doubtful before.
+pub(crate) fn doubts_of_write(before: &Translated, after: &Translated) -> Vec<Diagnostic> {
+    let told: BTreeSet<_> = before.translation.diagnostics.iter().map(identity).collect();
+    let is_news = |doubt: &&Diagnostic| {
+        (doubt.place.file.is_empty() && doubt.place.line > 0) || !told.contains(&identity(doubt))
+    };
+    after.translation.diagnostics.iter().filter(is_news).take(MAX_DOUBTS).cloned().collect()
+}
+
+/// What makes two doubts the same; the line does not count, because every edit above moves it.
+fn identity(doubt: &Diagnostic) -> (&str, &str, &str, &str) {
+    (&doubt.place.file, doubt.code, &doubt.path, &doubt.message)
+}
+
+/// Logs what has become doubtful between documents.
+pub(crate) fn log_news(before: &Translated, after: &Translated) {
+    let told: BTreeSet<_> = before.translation.diagnostics.iter().map(identity).collect();
+    let news = after.translation.diagnostics.iter().filter(|doubt| !told.contains(&identity(doubt)));
+    for doubt in news.take(MAX_DOUBTS) {
+        let (file, line, column, code) =
+            (&*doubt.place.file, doubt.place.line, doubt.place.column, doubt.code);
+        match doubt.severity {
+            Severity::Error | Severity::Warning => tracing::warn!(file, line, column, code, "{doubt}"),
+            Severity::Info => tracing::info!(file, line, column, code, "{doubt}"),
+        }
+    }
+}
+
+/// How many doubts between documents are told of one change.
+const MAX_DOUBTS: usize = 100;

@@ -1,0 +1,307 @@
+//! Keys: where in the store each thing is kept.
+//!
+//! | key | value |
+//! |---|---|
+//! | `group/{group}` | the definition of a group that the API owns, as JSON |
+//! | `label/{group}` | the label of its publication |
+//! | `resource/{group}/{type}/{name}` | a resource that the API owns (see [`record`](super::record)) |
+//! | `document/{kind}/{namespace}/{name}` | a route document that the API owns: its group and source as JSON |
+//! | `weights/{kind}/{namespace}/{name}/{rule}` | what the API lays over the weights of a rule, as JSON |
+//! | `rollout/{id}` | a rollout, as JSON |
+//! | `file-group/{group}` | the definition of a group that a file defines, as JSON |
+//! | `file/{group}/{type}/{name}` | a resource of a file, as under `resource/`; one with secrets as JSON without them |
+//! | `file-document/{kind}/{namespace}/{name}` | a route document of a file, as under `document/`; one with secrets without them |
+//! | `document-status/{kind}/{namespace}/{name}` | generation of a route document, and since when its conditions are as they are ([`observed`](super::observed)) |
+//! | `files/hash` | the content hash of all that the files give |
+//! | `wave/current` | the wave deployment that is under way, as JSON (see [`wave`](super::wave)) |
+//! | `wave/ended/{id}` | how a wave deployment ended, as JSON; of the last ones |
+//! | `held/{key}` | what the thing with that key was before the wave deployment changed it, whole, also of a file |
+//!
+//! Each part is percent-encoded, so that `/` only separates. What files say is never served from here: it is for differences, and
+//! for the next start, which finds by it what has changed meanwhile ([`recorded`](super::recorded)).
+
+use std::fmt::Write as _;
+
+use xds_cache::{GroupName, ResourceKey, ResourceType};
+use xds_routes::{DocumentKey, Kind};
+
+use crate::model::document;
+use crate::model::weights::{RuleKey, WeightedObject};
+
+/// Where the content hash of the files is kept.
+pub(crate) const FILES_HASH: &str = "files/hash";
+
+/// What a key of the store names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum StoreKey {
+    /// The definition of a group.
+    Group(GroupName),
+    /// The label of a group.
+    Label(GroupName),
+    /// A resource that the API owns.
+    Resource(GroupName, ResourceKey),
+    /// A document that the API owns.
+    Document(DocumentKey),
+    /// What the API lays over the weights of a rule.
+    Weights(RuleKey),
+    /// A rollout, by its id.
+    Rollout(String),
+    /// What a file said of a group.
+    FileGroup(GroupName),
+    /// What a file said of a resource.
+    File(GroupName, ResourceKey),
+    /// What a file said in a document.
+    FileDocument(DocumentKey),
+    /// What is remembered of a document; no part of the history.
+    DocumentStatus(DocumentKey),
+    /// The content hash of the files.
+    FilesHash,
+    /// The wave deployment that is under way.
+    Wave,
+    /// How a wave deployment ended, by its id.
+    EndedWave(u64),
+    /// What a thing was before that changed it.
+    Held(Box<Self>),
+}
+
+/// Where the wave deployment is kept.
+const WAVE: &str = "wave/current";
+
+/// What the key of a held thing begins with.
+const HELD: &str = "held/";
+
+impl StoreKey {
+    /// Reads what [`Display`](std::fmt::Display) wrote; `None` for a key of another program or a newer version.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        if text == FILES_HASH {
+            return Some(Self::FilesHash);
+        }
+        if text == WAVE {
+            return Some(Self::Wave);
+        }
+        if let Some(held) = text.strip_prefix(HELD) {
+            // Nothing is held twice, however often the text says so.
+            let held = Some(held).filter(|held| !held.starts_with(HELD))?;
+            return Self::parse(held).map(|key| Self::Held(Box::new(key)));
+        }
+        let parts: Vec<String> = text.split('/').map(decode).collect::<Option<_>>()?;
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        match *parts {
+            ["group", group] => Some(Self::Group(GroupName::new(group).ok()?)),
+            ["file-group", group] => Some(Self::FileGroup(GroupName::new(group).ok()?)),
+            ["label", group] => Some(Self::Label(GroupName::new(group).ok()?)),
+            ["resource", group, slug, name] => {
+                Some(Self::Resource(GroupName::new(group).ok()?, resource_key(slug, name)))
+            }
+            ["file", group, slug, name] => {
+                Some(Self::File(GroupName::new(group).ok()?, resource_key(slug, name)))
+            }
+            ["document", kind, namespace, name] => document_key(kind, namespace, name).map(Self::Document),
+            ["file-document", kind, namespace, name] => {
+                document_key(kind, namespace, name).map(Self::FileDocument)
+            }
+            ["wave", "ended", id] => Some(Self::EndedWave(id.parse().ok()?)),
+            ["rollout", id] => Some(Self::Rollout(id.to_owned())),
+            ["document-status", kind, namespace, name] => {
+                document_key(kind, namespace, name).map(Self::DocumentStatus)
+            }
+            ["weights", kind, namespace, name, rule] => {
+                let object = WeightedObject::parse(kind, namespace, name).ok()?;
+                Some(Self::Weights(RuleKey { object, rule: rule.into() }))
+            }
+            _ => None,
+        }
+    }
+
+    /// The group that the API says something of with this key.
+    pub(crate) fn owned_group(&self) -> Option<&GroupName> {
+        match self {
+            Self::Group(group) | Self::Label(group) | Self::Resource(group, _) => Some(group),
+            Self::Document(_)
+            | Self::Weights(_)
+            | Self::Rollout(_)
+            | Self::FileGroup(_)
+            | Self::File(..)
+            | Self::FileDocument(_)
+            | Self::DocumentStatus(_)
+            | Self::FilesHash
+            | Self::Wave
+            | Self::EndedWave(_)
+            | Self::Held(_) => None,
+        }
+    }
+
+    /// Whether it is for the server itself, and nothing that people changed.
+    pub(crate) fn is_internal(&self) -> bool {
+        matches!(
+            self,
+            Self::FilesHash | Self::DocumentStatus(_) | Self::Wave | Self::EndedWave(_) | Self::Held(_)
+        )
+    }
+
+    /// How the thing is called in answers and in the history: `group/{group}`, `{group}/{type}/{name}`,
+    /// `document/{kind}/{namespace}/{name}`, `weights/{kind}/{namespace}/{name}/{rule}` or `rollout/{id}`.
+    pub(crate) fn what(&self) -> String {
+        match self {
+            Self::Group(group) | Self::FileGroup(group) => format!("group/{group}"),
+            Self::Label(group) => format!("label/{group}"),
+            Self::Resource(group, key) | Self::File(group, key) => resource_name(group, key),
+            Self::Document(key) | Self::FileDocument(key) | Self::DocumentStatus(key) => document::what(key),
+            Self::Weights(key) => key.what(),
+            Self::Rollout(id) => format!("rollout/{id}"),
+            Self::FilesHash => FILES_HASH.to_owned(),
+            Self::Wave => WAVE.to_owned(),
+            Self::EndedWave(id) => format!("wave/ended/{id}"),
+            Self::Held(key) => format!("{HELD}{}", key.what()),
+        }
+    }
+}
+
+impl std::fmt::Display for StoreKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Group(group) => write!(f, "group/{}", encode(group.as_str())),
+            Self::FileGroup(group) => write!(f, "file-group/{}", encode(group.as_str())),
+            Self::Label(group) => write!(f, "label/{}", encode(group.as_str())),
+            Self::Resource(group, key) => write!(f, "resource/{}", path(group, key)),
+            Self::File(group, key) => write!(f, "file/{}", path(group, key)),
+            Self::Document(key) => write!(f, "document/{}", document_path(key)),
+            Self::FileDocument(key) => write!(f, "file-document/{}", document_path(key)),
+            Self::DocumentStatus(key) => write!(f, "document-status/{}", document_path(key)),
+            Self::Weights(RuleKey { object, rule }) => {
+                let (namespace, name) = (encode(object.namespace()), encode(object.name()));
+                write!(f, "weights/{}/{namespace}/{name}/{}", object.kind(), encode(rule))
+            }
+            Self::Rollout(id) => write!(f, "rollout/{}", encode(id)),
+            Self::FilesHash => f.write_str(FILES_HASH),
+            Self::Wave => f.write_str(WAVE),
+            Self::EndedWave(id) => write!(f, "wave/ended/{id}"),
+            Self::Held(key) => write!(f, "{HELD}{key}"),
+        }
+    }
+}
+
+/// `{group}/{type slug}/{name}`, for people.
+pub(crate) fn resource_name(group: &GroupName, key: &ResourceKey) -> String {
+    format!("{group}/{}/{}", key.resource_type.slug(), key.name)
+}
+
+fn resource_key(slug: &str, name: &str) -> ResourceKey {
+    // A type URL without the usual prefix is no slug, and is a type nevertheless.
+    let resource_type = ResourceType::from_slug(slug).unwrap_or_else(|| ResourceType::from_type_url(slug));
+    ResourceKey { resource_type, name: name.into() }
+}
+
+fn path(group: &GroupName, key: &ResourceKey) -> String {
+    format!("{}/{}/{}", encode(group.as_str()), encode(key.resource_type.slug()), encode(&key.name))
+}
+
+fn document_path(key: &DocumentKey) -> String {
+    format!("{}/{}/{}", key.kind, encode(document::namespace(key)), encode(&key.name))
+}
+
+/// `None` for a kind that this version does not know.
+fn document_key(kind: &str, namespace: &str, name: &str) -> Option<DocumentKey> {
+    Some(DocumentKey::new(Kind::of_name(kind)?, namespace, name))
+}
+
+/// Percent-encodes everything but the unreserved characters of RFC 3986.
+fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            decoded.push(byte);
+            continue;
+        }
+        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let (high, low) = (digit(bytes.next()?)?, digit(bytes.next()?)?);
+        decoded.push(high << 4 | low);
+    }
+    String::from_utf8(decoded).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_key_reads_back_what_it_writes(group in "[^\\p{Cc}]{1,20}", slug in 0..12_usize, name in ".{0,20}", kind in 0..14) {
+            let group = GroupName::new(&group).unwrap();
+            let resource_type = match ResourceType::KNOWN.get(slug) {
+                Some(known) => known.clone(),
+                None => ResourceType::from_type_url(["type.googleapis.com/a.B", "other/a b"][slug - 10]),
+            };
+            let key = ResourceKey { resource_type, name: name.into() };
+            let document = DocumentKey::new(Kind::ALL[slug], group.as_str(), &key.name);
+            let key = match kind {
+                0 => StoreKey::Group(group),
+                1 => StoreKey::Label(group),
+                2 => StoreKey::Resource(group, key),
+                3 => StoreKey::File(group, key),
+                4 => StoreKey::FileGroup(group),
+                5 => StoreKey::Document(document),
+                6 => StoreKey::FileDocument(document),
+                7 => StoreKey::DocumentStatus(document),
+                8 => {
+                    let object = WeightedObject::Routes(group, Arc::clone(&key.name));
+                    StoreKey::Weights(RuleKey { object, rule: key.name })
+                }
+                9 => {
+                    let document = DocumentKey::new(Kind::GrpcRoute, group.as_str(), &key.name);
+                    StoreKey::Weights(RuleKey { object: WeightedObject::Document(document), rule: key.name })
+                }
+                10 => StoreKey::Wave,
+                11 => StoreKey::Rollout(key.name.to_string()),
+                12 => StoreKey::EndedWave(key.name.len() as u64),
+                _ => StoreKey::FilesHash,
+            };
+            prop_assert_eq!(StoreKey::parse(&key.to_string()), Some(key.clone()));
+            let held = StoreKey::Held(Box::new(key));
+            prop_assert_eq!(StoreKey::parse(&held.to_string()), Some(held));
+        }
+
+        #[test]
+        fn any_text_is_read_without_a_panic(text in ".{0,60}") {
+            let _ = StoreKey::parse(&text);
+        }
+    }
+
+    #[test]
+    fn foreign_keys_are_none() {
+        for text in [
+            "",
+            "group",
+            "group/",
+            "group/a/b",
+            "group/%",
+            "group/%zz",
+            "resource/a/b",
+            "x/y",
+            "group/%FF",
+            "held/",
+            "held/x",
+            "held/held/files/hash",
+        ] {
+            assert_eq!(StoreKey::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Route documents between the server and the API: whose they are, what became of them, and how they are shown.
+//!
+//! What is shown of a document is what it said, without secrets ([`redacted`]).
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde_json::{Map, Value};
+use xds_cache::{GroupName, VersionHasher};
+use xds_codec::REDACTED;
+use xds_routes::conditions::{ObjectStatus, ParentStatus, Truth};
+use xds_routes::{Condition, Document, DocumentKey, Documents, Kind, Options, Translation};
+
+use crate::model::weights::Overrides;
+
+/// The documents of one source, by key.
+pub type GroupedDocuments = BTreeMap<DocumentKey, GroupedDocument>;
+
+/// A document and the node group that its place gives it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupedDocument {
+    /// The document.
+    pub document: Arc<Document>,
+    /// The group of its directory, or that of the call that applied it.
+    pub group: GroupName,
+}
+
+impl DocumentState {
+    /// What a document says by itself, without the weights that are laid over it: the API's, else the file's.
+    #[must_use]
+    pub fn written(&self, key: &DocumentKey) -> Option<&GroupedDocument> {
+        self.owned.get(key).or_else(|| self.files.get(key))
+    }
+}
+
+impl GroupedDocument {
+    /// Whether both say the same for the same group, wherever it is written.
+    #[must_use]
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        self.group == other.group && self.document.source == other.document.source
+    }
+}
+
+/// All documents at one time, and what became of them.
+#[derive(Clone, Debug, Default)]
+pub struct DocumentState {
+    /// What the files say.
+    pub files: Arc<GroupedDocuments>,
+    /// What the API owns; it lies over what the files say.
+    pub owned: Arc<GroupedDocuments>,
+    /// What the API lays over the weights of rules, of documents and of RouteConfigurations.
+    pub weights: Arc<Overrides>,
+    /// What all of it gives together.
+    pub translated: Arc<Translated>,
+    /// How documents are translated.
+    pub options: Arc<Options>,
+}
+
+/// What documents give, and since when.
+#[derive(Debug, Default)]
+pub struct Translated {
+    /// The documents that count: those of the API, and those of the files that these do not hide; with overrides of weights
+    /// laid over what they say, though not over their source.
+    pub documents: Documents,
+    /// What they give.
+    pub translation: Translation,
+    /// The present status of every condition, and since when it has that.
+    pub since: BTreeMap<ConditionId, (Truth, SystemTime)>,
+}
+
+/// Which condition of which object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConditionId {
+    /// The object.
+    pub object: DocumentKey,
+    /// What of it.
+    pub part: ConditionPart,
+    /// The condition's type.
+    pub kind: &'static str,
+}
+
+/// What of an object a condition is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ConditionPart {
+    /// All of it.
+    Object,
+    /// What it is to a parent: the parent, `sectionName` and `port` of the reference.
+    Parent(String, Option<String>, Option<u16>),
+    /// The listener of that name.
+    Listener(String),
+}
+
+impl ConditionPart {
+    /// The part that is about a parent.
+    #[must_use]
+    pub fn of_parent(parent: &ParentStatus) -> Self {
+        Self::Parent(parent.parent.clone(), parent.section.clone(), parent.port)
+    }
+}
+
+/// All conditions of an object, with what of it each is about.
+pub fn conditions(status: &ObjectStatus) -> impl Iterator<Item = (ConditionPart, &Condition)> {
+    let own = status.conditions.iter().map(|condition| (ConditionPart::Object, condition));
+    let parents = status.parents.iter().flat_map(|parent| {
+        parent.conditions.iter().map(|condition| (ConditionPart::of_parent(parent), condition))
+    });
+    let listeners = status.listeners.iter().flat_map(|listener| {
+        listener
+            .conditions
+            .iter()
+            .map(|condition| (ConditionPart::Listener(listener.name.clone()), condition))
+    });
+    own.chain(parents).chain(listeners)
+}
+
+/// Whether a condition of that type and status needs nobody's attention: most are good if they hold, some if they do not.
+#[must_use]
+pub fn is_fine(kind: &str, status: &str) -> bool {
+    let wanted = if BAD_IF_TRUE.contains(&kind) { Truth::False } else { Truth::True };
+    status == wanted.to_string()
+}
+
+/// The conditions that tell of something bad.
+const BAD_IF_TRUE: [&str; 4] =
+    ["Conflicted", "PartiallyInvalid", "OverlappingTLSConfig", "RouteRulesOverlap"];
+
+/// How a document is called in answers, paths and the history: `document/{kind}/{namespace}/{name}`, with `-` for the namespace
+/// of a kind that has none.
+#[must_use]
+pub fn what(key: &DocumentKey) -> String {
+    format!("document/{}/{}/{}", key.kind, namespace(key), key.name)
+}
+
+/// The namespace as paths write it: `-` for a kind that has none.
+#[must_use]
+pub fn namespace(key: &DocumentKey) -> &str {
+    if key.namespace.is_empty() { NO_NAMESPACE } else { &key.namespace }
+}
+
+/// Stands for the namespace of kinds that have none.
+pub const NO_NAMESPACE: &str = "-";
+
+/// What a document says, without its secrets: the values of a Secret, and credentials in headers.
+#[must_use]
+pub fn redacted(document: &Document) -> Value {
+    redact(document.key.kind, &document.source.json())
+}
+
+/// The same of a document that is only known as JSON.
+#[must_use]
+pub fn redact(kind: Kind, source: &Value) -> Value {
+    let mut shown = source.clone();
+    if let Some(Value::Object(annotations)) = shown.pointer_mut("/metadata/annotations")
+        && let Some(copy) = annotations.get_mut(LAST_APPLIED)
+    {
+        *copy = REDACTED.into();
+    }
+    if kind != Kind::Secret {
+        hide_credentials(&mut shown);
+        return shown;
+    }
+    if let Value::Object(fields) = &mut shown {
+        hide_but(fields, &SHOWN_OF_SECRETS);
+    }
+    if let Some(Value::Object(metadata)) = shown.get_mut("metadata") {
+        hide_but(metadata, &SHOWN_OF_METADATA);
+    }
+    shown
+}
+
+/// Hides the values of all fields but some: of a map with values of its own, the names stay. A field that is misspelt, or was
+/// indented too little or too far, may hold a key as well.
+fn hide_but(fields: &mut Map<String, Value>, shown: &[&str]) {
+    for (_, value) in fields.iter_mut().filter(|(name, _)| !shown.contains(&name.as_str())) {
+        match value {
+            Value::Object(values) => values.values_mut().for_each(|value| *value = REDACTED.into()),
+            Value::Null => {}
+            other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+                *other = REDACTED.into();
+            }
+        }
+    }
+}
+
+/// What a Secret says that is none.
+const SHOWN_OF_SECRETS: [&str; 5] = ["apiVersion", "kind", "metadata", "type", "immutable"];
+
+/// What every document may say of itself.
+const SHOWN_OF_METADATA: [&str; 8] = [
+    "name",
+    "namespace",
+    "labels",
+    "annotations",
+    "creationTimestamp",
+    "generation",
+    "resourceVersion",
+    "uid",
+];
+
+/// Where `kubectl apply` keeps a copy of the whole document.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Hides the values of headers with credentials wherever headers are set, added or matched: `{name, value}` and `name: value`,
+/// in the words of the Gateway API (`set`, `add`, `headers`) and of the native form (`set_headers` and the like).
+fn hide_credentials(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                if matches!(key.as_str(), "set" | "add") || key.ends_with("_headers") {
+                    hide_headers(value, &SECRET_HEADERS);
+                } else if key == "headers" {
+                    hide_headers(value, &SECRET_MATCHES);
+                }
+                hide_credentials(value);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(hide_credentials),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn hide_headers(headers: &mut Value, secret: &[&str]) {
+    let is_secret = |name: &str| secret.iter().any(|secret| secret.eq_ignore_ascii_case(name));
+    let hide = |fields: &mut Map<String, Value>, name: &str| {
+        if let Some(value) = fields.get_mut(name) {
+            *value = REDACTED.into();
+        }
+    };
+    match headers {
+        Value::Array(items) => {
+            for item in items.iter_mut().filter_map(Value::as_object_mut) {
+                if item.get("name").and_then(Value::as_str).is_some_and(is_secret) {
+                    hide(item, "value");
+                }
+            }
+        }
+        Value::Object(fields) => {
+            let secret: Vec<String> = fields.keys().filter(|name| is_secret(name)).cloned().collect();
+            secret.iter().for_each(|name| hide(fields, name));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The headers whose values are hidden in resources too.
+const SECRET_HEADERS: [&str; 6] =
+    ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-auth-token"];
+
+/// Those of them that are secret in a match too. Routes by cookie are ordinary, and nobody could read them without it.
+const SECRET_MATCHES: [&str; 4] = ["authorization", "proxy-authorization", "x-api-key", "x-auth-token"];
+
+/// The hash of what a document says and for which group; where it is written, and the order of its keys, do not count.
+#[must_use]
+pub fn content_hash(document: &Document, group: &GroupName) -> String {
+    let mut text = String::new();
+    write_sorted(&document.source.json(), &mut text);
+    let mut hasher = VersionHasher::new();
+    hasher.update(group.as_str().as_bytes());
+    hasher.update(text.as_bytes());
+    hasher.finish().to_string()
+}
+
+/// JSON with the keys of all objects in order.
+fn write_sorted(value: &Value, text: &mut String) {
+    match value {
+        Value::Object(fields) => {
+            let mut sorted: Vec<_> = fields.iter().collect();
+            sorted.sort_by_key(|(key, _)| *key);
+            text.push('{');
+            for (key, value) in sorted {
+                // Writing to a string does not fail.
+                let _ = write!(text, "{}:", Value::from(key.as_str()));
+                write_sorted(value, text);
+                text.push(',');
+            }
+            text.push('}');
+        }
+        Value::Array(items) => {
+            text.push('[');
+            for item in items {
+                write_sorted(item, text);
+                text.push(',');
+            }
+            text.push(']');
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            let _ = write!(text, "{value}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_secret_is_shown() {
+        let source = json!({
+            "kind": "Secret",
+            "metadata": {"name": "s", "annotations": {LAST_APPLIED: "{\"data\": 1}", "a": "b"}},
+            "type": "Opaque",
+            "data": {"tls.key": "aHVudGVy"},
+            "stringData": {"password": "hunter2"},
+        });
+        let shown = redact(Kind::Secret, &source);
+        assert_eq!(
+            shown,
+            json!({
+                "kind": "Secret",
+                "metadata": {"name": "s", "annotations": {LAST_APPLIED: REDACTED, "a": "b"}},
+                "type": "Opaque",
+                "data": {"tls.key": REDACTED},
+                "stringData": {"password": REDACTED},
+            })
+        );
+        assert_eq!(redact(Kind::Secret, &json!({"data": "hunter2"})), json!({"data": REDACTED}));
+        let misplaced = json!({
+            "strnigData": {"tls.key": "hunter2"},
+            "tls.key": "hunter2",
+            "metadata": {"name": "s", "stringData": {"tls.key": {"a": "hunter2"}}, "tls.key": ["hunter2"]},
+        });
+        let shown = redact(Kind::Secret, &misplaced);
+        assert!(!shown.to_string().contains("hunter2"), "{shown}");
+        assert_eq!(shown["metadata"]["name"], "s");
+        assert_eq!(redact(Kind::ConfigMap, &json!({"data": {"a": "b"}})), json!({"data": {"a": "b"}}));
+    }
+
+    #[test]
+    fn credentials_in_headers_are_not_shown() {
+        let source = json!({"filters": [{"set": [
+            {"name": "Authorization", "value": "Bearer hunter2"}, {"name": "x-a", "value": "1"},
+        ]}], "headers": {"add": {"x-api-key": "hunter2", "x-b": "2"}}});
+        let shown = redact(Kind::HttpRoute, &source);
+        assert_eq!(
+            shown,
+            json!({"filters": [{"set": [
+                {"name": "Authorization", "value": REDACTED}, {"name": "x-a", "value": "1"},
+            ]}], "headers": {"add": {"x-api-key": REDACTED, "x-b": "2"}}})
+        );
+    }
+
+    #[test]
+    fn credentials_of_the_native_form_are_not_shown() {
+        let source = json!({"routes": {"r": {
+            "match": {"headers": {"authorization": "Bearer hunter2", "cookie": "~a=b"}},
+            "set_headers": {"authorization": "Bearer hunter2", "x-a": "1"},
+            "add_response_headers": {"set-cookie": "hunter2"},
+        }}});
+        let shown = redact(Kind::Route, &source);
+        assert!(!shown.to_string().contains("hunter2"), "{shown}");
+        assert_eq!(shown["routes"]["r"]["match"]["headers"]["cookie"], "~a=b");
+        assert_eq!(shown["routes"]["r"]["set_headers"]["x-a"], "1");
+    }
+
+    #[test]
+    fn a_copy_in_an_annotation_is_not_shown_of_any_kind() {
+        let source = json!({"metadata": {"annotations": {LAST_APPLIED: "hunter2"}}});
+        assert!(!redact(Kind::HttpRoute, &source).to_string().contains("hunter2"));
+    }
+
+    #[test]
+    fn the_order_of_keys_makes_no_other_content() {
+        let sorted = |value: &Value| {
+            let mut text = String::new();
+            write_sorted(value, &mut text);
+            text
+        };
+        let one: Value = serde_json::from_str(r#"{"a": [1, {"c": null, "b": "x"}], "d": true}"#).unwrap();
+        let other: Value = serde_json::from_str(r#"{"d": true, "a": [1, {"b": "x", "c": null}]}"#).unwrap();
+        assert_eq!(sorted(&one), sorted(&other));
+        assert_ne!(sorted(&json!(["a", "b"])), sorted(&json!(["a,b"])));
+    }
+
+    #[test]
+    fn conditions_are_fine_or_not_by_their_type() {
+        for (kind, status, expected) in [
+            ("Accepted", "True", true),
+            ("Accepted", "False", false),
+            ("Accepted", "Unknown", false),
+            ("Conflicted", "False", true),
+            ("PartiallyInvalid", "True", false),
+        ] {
+            assert_eq!(is_fine(kind, status), expected, "{kind} {status}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What is told to those who watch.
+
+use xds_cache::Revision;
+use xds_cache::wave::Share;
+use xds_codec::Diagnostic;
+
+use super::wave::WavePhase;
+
+/// What the server tells those who watch it, besides what happens on streams.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A revision was published.
+    Published {
+        /// The revision.
+        revision: Revision,
+        /// What changed it: `api`, `file`, `rollback`, `revert`, `expiry`, `waves`, `rollout` or `store`.
+        source: &'static str,
+        /// One line for people.
+        summary: String,
+    },
+    /// A file has a new error.
+    FileError(Diagnostic),
+    /// A load is held back until it is confirmed.
+    Held {
+        /// Why.
+        reason: String,
+    },
+    /// An override, or what it says of one backend, was dropped, because the file says the same by now or for another reason.
+    OverrideDropped {
+        /// As [`ChangedObject::what`].
+        what: String,
+        /// Why.
+        reason: String,
+    },
+    /// A wave deployment began, went on or ended.
+    Wave {
+        /// Its number.
+        deployment: u64,
+        /// As in [`WaveReport::phase`].
+        phase: WavePhase,
+        /// The share of the nodes that have the change now.
+        share: Option<Share>,
+        /// One line for people.
+        message: String,
+    },
+    /// Something happened in a rollout.
+    Rollout {
+        /// Its id.
+        rollout: String,
+        /// What happened.
+        event: xds_rollout::Event,
+    },
+    /// Something needs attention; also listed by [`Control::problems`] while it lasts.
+    Problem {
+        /// What.
+        message: String,
+    },
+}

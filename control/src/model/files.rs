@@ -1,0 +1,100 @@
+//! What the watched files give, how they are, and what a load of them led to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+use xds_cache::{GroupName, Layer, ResourceKey, Revision, Version};
+use xds_codec::Diagnostic;
+
+use super::document::GroupedDocuments;
+use super::{ChangedObject, Texts};
+
+/// What the files give now, for the publisher and for the status.
+#[derive(Clone, Debug)]
+pub struct FileLoad {
+    /// Groups and resources: the base layer (D6).
+    pub layer: Layer,
+    /// The route documents, each with the group of its directory. They have one name in all groups.
+    pub documents: GroupedDocuments,
+    /// The watched files by path, and besides them the roots and directories that cannot be read.
+    pub files: BTreeMap<Arc<str>, FileStatus>,
+    /// The resources that files define and that are not in the layer, because something is wrong with them.
+    pub unusable: BTreeSet<ResourceKey>,
+    /// The texts of the files that hold resources and are served as they are now.
+    pub texts: Texts,
+    /// Whether this may be served: false until the first load that is clean or has last good contents for what is not.
+    pub is_complete: bool,
+}
+
+/// Who wants a load to be published, the most insistent last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Asked {
+    /// Nobody: the files changed. What differs is not compared, and a load that removes too much is held back.
+    ByNobody,
+    /// Somebody, who gets the difference. A load that removes too much is held back.
+    Plainly,
+    /// Somebody who knows what the load removes.
+    Confirmed,
+}
+
+/// One watched file.
+#[derive(Clone, Debug)]
+pub struct FileStatus {
+    /// The path as it was found.
+    pub path: Arc<str>,
+    /// Content hash; `None` if it could not be read.
+    pub hash: Option<Version>,
+    /// When this content was first read.
+    pub loaded_at: SystemTime,
+    /// The objects that it gives.
+    pub objects: Vec<FileObject>,
+    /// What is wrong or doubtful.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Whether the whole file could not be used and its last good contents are served.
+    pub is_last_good: bool,
+}
+
+/// One object of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileObject {
+    /// The group that it is in.
+    pub group: GroupName,
+    /// The kind: a resource type's slug, `NodeGroup`, or the kind of a route document.
+    pub kind: String,
+    /// Its name; of a route document, its namespace, `/` and its name.
+    pub name: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// The column, from 1.
+    pub column: u32,
+    /// Whether its last good contents are served, because the present ones are broken.
+    pub is_last_good: bool,
+}
+
+/// Which load of the files is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ServedLoad {
+    /// None: the first one is not complete.
+    None,
+    /// An earlier one: the last one is held back or was refused.
+    Earlier,
+    /// The last one.
+    Current,
+}
+
+/// What a reload found.
+#[derive(Clone, Debug)]
+pub struct ReloadOutcome {
+    /// The revision that is served now.
+    pub revision: Revision,
+    /// The difference that it made.
+    pub difference: Vec<ChangedObject>,
+    /// How many errors there are in all files.
+    pub n_errors: usize,
+    /// Why the load is held back and waits for confirmation (`--hold-mass-removal`), if it is.
+    pub held: Option<String>,
+}

@@ -1,0 +1,19 @@
+//! The values that changes are made of and told with. Nothing here knows how they are made.
+
+pub mod document;
+mod event;
+mod files;
+pub mod group;
+mod revision;
+pub mod rollouts;
+pub mod tag;
+mod texts;
+pub mod wave;
+pub mod weights;
+mod write;
+
+pub use event::Event;
+pub use files::{Asked, FileLoad, FileObject, FileStatus, ReloadOutcome, ServedLoad};
+pub use revision::{ChangeKind, ChangedObject, HistoryEntry};
+pub use texts::Texts;
+pub use write::{EntityTags, GroupPhases, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};

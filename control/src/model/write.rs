@@ -1,0 +1,287 @@
+//! Writes: what can be asked, how, and what comes of it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use xds_cache::layer::Resources;
+use xds_cache::{
+    GroupName, NodeGroup, Phase, Profile, Publication, Resource, ResourceKey, Revision, WavePolicy,
+};
+use xds_codec::Diagnostic;
+use xds_routes::{Document, DocumentKey};
+
+use super::ChangedObject;
+use super::rollouts::RolloutPatch;
+use super::weights::RuleKey;
+use super::weights::change::{ChangeFault, WeightChange};
+
+/// One change of what the API owns.
+#[derive(Clone, Debug)]
+pub enum Write {
+    /// Creates or replaces the definition of a group.
+    PutGroup(NodeGroup),
+    /// Deletes a group and what the API owns in it.
+    DeleteGroup(GroupName),
+    /// Replaces everything that the API owns in a group; creates the group if it is new.
+    ReplaceResources {
+        /// The group.
+        group: GroupName,
+        /// The label to show as version (D4).
+        label: Option<Arc<str>>,
+        /// The resources.
+        resources: Resources,
+    },
+    /// Creates or replaces one resource that the API owns.
+    PutResource {
+        /// The group; created if it is new.
+        group: GroupName,
+        /// The resource.
+        resource: Arc<Resource>,
+    },
+    /// Deletes one resource that the API owns; a file's resource of that name shows again.
+    DeleteResource {
+        /// The group.
+        group: GroupName,
+        /// The resource.
+        key: ResourceKey,
+    },
+    /// Creates or replaces route documents that the API owns, all of them or none.
+    ApplyDocuments {
+        /// Their group; `None` leaves each in its group, or puts it into the default group if it is new.
+        group: Option<GroupName>,
+        /// The documents; no key is there twice.
+        documents: Vec<Arc<Document>>,
+        /// What is doubtful about each by itself.
+        warnings: Vec<Diagnostic>,
+    },
+    /// Deletes one route document that the API owns; a file's of that name shows again.
+    DeleteDocument {
+        /// The document.
+        key: DocumentKey,
+    },
+    /// Changes what is laid over the weights of a rule.
+    ChangeWeights {
+        /// The rule.
+        key: RuleKey,
+        /// The change.
+        change: WeightChange,
+    },
+    /// Keeps new states of rollouts, in one commit with the weights that go with them.
+    StepRollouts {
+        /// The states.
+        rollouts: RolloutPatch,
+        /// A change of the weights of the rule that one of them owns, or owned.
+        change: Option<(RuleKey, WeightChange)>,
+        /// Whether someone changes the weights by hand, rather than a rollout.
+        is_by_hand: bool,
+        /// One line for people.
+        summary: String,
+    },
+    /// Drops the overrides of weights whose time is up; a revision only if there are any.
+    EndOverrides,
+    /// Makes what the API owns what it was at a revision; a new revision itself.
+    Rollback {
+        /// The revision.
+        to: Revision,
+    },
+    /// Undoes what one revision changed, except what was changed again since; a new revision itself.
+    Revert {
+        /// The revision.
+        of: Revision,
+    },
+}
+
+/// How a write is to be done.
+#[derive(Clone, Debug, Default)]
+pub struct WriteOptions {
+    /// Who asks, for the history.
+    pub actor: String,
+    /// `If-Match`: the caller changes only what it saw. `None` if it did not say.
+    pub if_match: Option<EntityTags>,
+    /// `If-None-Match`: the caller changes only what it did not see. `None` if it did not say.
+    pub if_none_match: Option<EntityTags>,
+    /// Does everything but commit and publish.
+    pub dry_run: bool,
+    /// Whom the change reaches first.
+    pub waves: WaveChoice,
+    /// Puts a wave deployment back first if it is in the way, instead of refusing the write.
+    pub force: bool,
+    /// When a dry run stops, done or not; `None` for never.
+    pub until: Option<Instant>,
+}
+
+/// Whom a change reaches first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum WaveChoice {
+    /// What the groups that it changes, or the server's flags, say.
+    #[default]
+    ByPolicy,
+    /// Everyone.
+    AtOnce,
+    /// One wave after the other.
+    By(WavePolicy),
+}
+
+/// The value of `If-Match` or `If-None-Match`; see [`tag`](super::tag) for what the tags are made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntityTags {
+    /// `*`: anything that exists.
+    Any,
+    /// These strong entity tags, unquoted.
+    OneOf(Vec<String>),
+}
+
+impl EntityTags {
+    /// Whether one of the tags is `current`; nothing matches what does not exist.
+    #[must_use]
+    pub fn matches(&self, current: Option<&str>) -> bool {
+        self.matches_by(current, |tag| tag)
+    }
+
+    /// Whether the [content](super::tag::content_part) that one of the tags is of is `current`.
+    #[must_use]
+    pub fn match_content(&self, current: Option<&str>) -> bool {
+        self.matches_by(current, super::tag::content_part)
+    }
+
+    fn matches_by(&self, current: Option<&str>, part: impl Fn(&str) -> &str) -> bool {
+        match (self, current) {
+            (_, None) => false,
+            (Self::Any, Some(_)) => true,
+            (Self::OneOf(tags), Some(current)) => tags.iter().any(|tag| part(tag) == current),
+        }
+    }
+}
+
+/// The phases in which the clients of exactly one group would get a change.
+#[derive(Clone, Debug)]
+pub struct GroupPhases {
+    /// The group.
+    pub group: GroupName,
+    /// Their kind.
+    pub profile: Profile,
+    /// The phases, in order.
+    pub phases: Vec<Phase>,
+}
+
+/// A write that was committed and published, or would have been.
+#[derive(Clone, Debug, Default)]
+pub struct WriteOutcome {
+    /// The revision that holds it: a new one, or the last one if nothing changed.
+    pub revision: Revision,
+    /// Whether anything changed.
+    pub changed: bool,
+    /// What it changed for whom; empty in a dry run.
+    pub publication: Publication,
+    /// The difference that it would make; only computed for a dry run.
+    pub difference: Vec<ChangedObject>,
+    /// The ids of the connected nodes that it would concern; only computed for a dry run.
+    pub affected_nodes: Vec<String>,
+    /// The phases in which clients would get it; only computed for a dry run.
+    pub phases: Vec<GroupPhases>,
+    /// What is doubtful about it.
+    pub warnings: Vec<Diagnostic>,
+    /// The wave deployment that it began.
+    pub wave: Option<u64>,
+}
+
+/// Why a write was not done. Nothing changed then.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The group, resource or revision does not exist.
+    #[error("{what} does not exist")]
+    NotFound {
+        /// Which one.
+        what: String,
+    },
+    /// A file defines it; the API cannot change that.
+    #[error("{what} is defined by {origin}")]
+    OwnedByFile {
+        /// Which one.
+        what: String,
+        /// Where.
+        origin: String,
+    },
+    /// The server needs it and defines it itself.
+    #[error("{what} cannot be {action}")]
+    BuiltIn {
+        /// Which one.
+        what: String,
+        /// What was tried, such as `deleted`.
+        action: &'static str,
+    },
+    /// `If-Match` or `If-None-Match` does not hold.
+    #[error("{}", match current { Some(tag) => format!("the current entity tag is \"{tag}\""), None => "it does not exist".to_owned() })]
+    PreconditionFailed {
+        /// The current entity tag; `None` if there is nothing.
+        current: Option<String>,
+    },
+    /// A wave deployment is in the way.
+    #[error("{message}")]
+    WaveActive {
+        /// Its number.
+        deployment: u64,
+        /// Why it is in the way, and what can be done.
+        message: String,
+    },
+    /// The wave deployment is not in a state in which this can be done.
+    #[error("{0}")]
+    WaveState(String),
+    /// The object has no such rule.
+    #[error("{object} has no rule {rule:?}; {}", match rules.as_slice() { [] => "it has none".to_owned(), rules => format!("its rules are {}", rules.join(", ")) })]
+    NoRule {
+        /// The object.
+        object: String,
+        /// What was asked for.
+        rule: String,
+        /// What there is.
+        rules: Vec<String>,
+    },
+    /// `If-Match` or `If-None-Match` does not hold for the weights of a rule.
+    #[error("the weights are others by now; the current entity tag is \"{current}\"")]
+    StaleWeights {
+        /// The current entity tag.
+        current: String,
+        /// The weights that count.
+        weights: Vec<(String, u64)>,
+    },
+    /// The weights of a rule cannot be changed so.
+    #[error(transparent)]
+    Weights(#[from] ChangeFault),
+    /// A rollout owns the rule.
+    #[error(
+        "the rollout {rollout} moves the weights of {rule}; abort it, or change them with ?force=true, which ends it"
+    )]
+    RolloutActive {
+        /// The rule.
+        rule: String,
+        /// The rollout's id.
+        rollout: String,
+    },
+    /// The result would not be valid.
+    #[error("the change is not valid")]
+    Invalid(Vec<Diagnostic>),
+    /// The revision is no longer kept.
+    #[error("revision {wanted} is no longer kept; the oldest one is {oldest}")]
+    Compacted {
+        /// The revision asked for.
+        wanted: Revision,
+        /// The oldest one kept.
+        oldest: Revision,
+    },
+    /// The store did not take it.
+    #[error("the change could not be stored")]
+    Store(#[source] Arc<xds_store::CommitError>),
+    /// The history could not be read.
+    #[error("the history could not be read")]
+    History(#[source] Arc<xds_store::StoreError>),
+    /// The first complete load is not done yet.
+    #[error("the first load is not complete yet")]
+    NotReady,
+    /// The dry run did not end in its time.
+    #[error("the dry run took too long")]
+    Stopped,
+    /// The server is shutting down.
+    #[error("the server is shutting down")]
+    Closed,
+}

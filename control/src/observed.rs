@@ -1,0 +1,182 @@
+//! What is remembered of documents beyond a restart: how often each has changed, and since when its conditions have their status.
+//!
+//! It is stored with the revisions that change documents, makes none of its own, and is no part of the history: losing it makes
+//! documents look younger, and ends listeners that only a TrafficSplit of the past keeps.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use xds_cache::GroupName;
+use xds_cache::time::{from_millis, millis};
+use xds_cache::walk::differing;
+use xds_routes::conditions::Truth;
+use xds_routes::{Document, DocumentKey, Placed};
+use xds_store::{BlobHash, Store, StoreError};
+
+use super::key::StoreKey;
+use super::plan::Plan;
+use crate::model::document::{ConditionId, ConditionPart, Translated, content_hash};
+
+/// What the store remembers of documents.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Observed {
+    documents: BTreeMap<DocumentKey, Record>,
+}
+
+/// What is stored of a document, as JSON.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Record {
+    /// Of the content that was judged.
+    hash: String,
+    generation: u64,
+    since: Vec<Since>,
+    /// See [`Placed::was_split`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    was_split: bool,
+}
+
+/// Since when a condition has its status.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Since {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    listener: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parent: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    section: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
+    r#type: String,
+    status: String,
+    /// In milliseconds since 1970.
+    at: u64,
+}
+
+impl Observed {
+    /// Reads what a state of the store remembers of the documents that are wanted. A record that cannot be read is none.
+    ///
+    /// # Errors
+    ///
+    /// If the store itself fails.
+    pub(crate) fn read(
+        store: &dyn Store,
+        keys: &BTreeMap<String, BlobHash>,
+        is_wanted: impl Fn(&DocumentKey) -> bool,
+    ) -> Result<Self, StoreError> {
+        let mut documents = BTreeMap::new();
+        for (text, hash) in keys {
+            let Some(StoreKey::DocumentStatus(key)) = StoreKey::parse(text) else { continue };
+            if !is_wanted(&key) {
+                continue;
+            }
+            let record = store.blob(*hash)?.and_then(|value| serde_json::from_slice(&value).ok());
+            documents.extend(record.map(|record| (key, record)));
+        }
+        Ok(Self { documents })
+    }
+
+    /// The generation of a document that was of generation `before` in this process with another content, if it was there.
+    pub(crate) fn generation(&self, document: &Document, before: Option<u64>) -> u64 {
+        match (self.documents.get(&document.key), before) {
+            (Some(record), _) if record.hash == hash_of(document) => record.generation,
+            (Some(record), before) => record.generation.max(before.unwrap_or_default()).saturating_add(1),
+            (None, before) => before.unwrap_or_default().saturating_add(1),
+        }
+    }
+
+    /// Whether a TrafficSplit named this Service once.
+    pub(crate) fn was_split(&self, key: &DocumentKey) -> bool {
+        self.documents.get(key).is_some_and(|record| record.was_split)
+    }
+
+    /// Since when a condition has its present status; `None` if it had another one, or nothing is known.
+    pub(crate) fn since(&self, id: &ConditionId, status: Truth) -> Option<SystemTime> {
+        let record = self.documents.get(&id.object)?;
+        let is_it = |since: &&Since| {
+            since.part().as_ref() == Some(&id.part)
+                && since.r#type == id.kind
+                && since.status == status.to_string()
+        };
+        let since = record.since.iter().find(is_it)?;
+        Some(from_millis(since.at))
+    }
+}
+
+impl Since {
+    fn new(id: &ConditionId, status: Truth, at: SystemTime) -> Self {
+        let (listener, parent, section, port) = match id.part.clone() {
+            ConditionPart::Object => (None, None, None, None),
+            ConditionPart::Parent(parent, section, port) => (None, Some(parent), section, port),
+            ConditionPart::Listener(name) => (Some(name), None, None, None),
+        };
+        let (r#type, status) = (id.kind.to_owned(), status.to_string());
+        Self { listener, parent, section, port, r#type, status, at: millis(at) }
+    }
+
+    fn part(&self) -> Option<ConditionPart> {
+        match (&self.listener, &self.parent) {
+            (None, None) => Some(ConditionPart::Object),
+            (None, Some(parent)) => {
+                Some(ConditionPart::Parent(parent.clone(), self.section.clone(), self.port))
+            }
+            (Some(listener), None) => Some(ConditionPart::Listener(listener.clone())),
+            (Some(_), Some(_)) => None,
+        }
+    }
+}
+
+/// What has to be stored along with a change from `before` to `after`.
+pub(crate) fn plan(before: &Translated, after: &Translated) -> Plan {
+    let is_same = |before: &Placed, after: &Placed| {
+        (before.generation, before.was_split) == (after.generation, after.was_split)
+    };
+    let documents = differing(&before.documents, &after.documents, is_same);
+    let conditions = differing(&before.since, &after.since, |before, after| before == after);
+    let changed: BTreeSet<&DocumentKey> =
+        documents.into_iter().chain(conditions.into_iter().map(|id| &id.object)).collect();
+    changed.into_iter().map(|key| (StoreKey::DocumentStatus(key.clone()), record(after, key))).collect()
+}
+
+/// The same if it is not known how `before` is stored: whatever is stored otherwise than `after` is.
+pub(crate) fn whole_plan(stored: &BTreeMap<String, BlobHash>, after: &Translated) -> Plan {
+    let present = after.documents.keys().map(|key| StoreKey::DocumentStatus(key.clone()));
+    let stored_keys = stored.keys().filter_map(|text| StoreKey::parse(text));
+    let gone = stored_keys
+        .filter(|key| matches!(key, StoreKey::DocumentStatus(key) if !after.documents.contains_key(key)));
+    let keys: BTreeSet<StoreKey> = present.chain(gone).collect();
+    let mut plan = Plan::new();
+    for key in keys {
+        let StoreKey::DocumentStatus(document) = &key else { continue };
+        let value = record(after, document);
+        if stored.get(&key.to_string()) != value.as_ref().map(|value| BlobHash::of(value)).as_ref() {
+            plan.push((key, value));
+        }
+    }
+    plan
+}
+
+/// What is stored of a document; `None` if there is none.
+fn record(translated: &Translated, key: &DocumentKey) -> Option<Bytes> {
+    let placed = translated.documents.get(key)?;
+    let status = translated.translation.conditions.objects.get(key);
+    let conditions = status.into_iter().flat_map(crate::model::document::conditions);
+    let since = conditions.filter_map(|(part, condition)| {
+        let id = ConditionId { object: key.clone(), part, kind: condition.kind };
+        translated.since.get(&id).map(|(status, at)| Since::new(&id, *status, *at))
+    });
+    let Placed { document, generation, was_split, .. } = placed;
+    let record = Record {
+        hash: hash_of(document),
+        generation: *generation,
+        since: since.collect(),
+        was_split: *was_split,
+    };
+    serde_json::to_vec(&record).ok().map(Bytes::from)
+}
+
+/// The group counts for nothing: a generation is of what the document says.
+fn hash_of(document: &Document) -> String {
+    content_hash(document, &GroupName::default_group())
+}

@@ -1,0 +1,213 @@
+//! The past: what the API owned at a revision, and what one revision changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use xds_cache::layer::LayerGroup;
+use xds_cache::{GroupName, Revision};
+use xds_codec::{Codec, Diagnostic};
+use xds_routes::DocumentKey;
+use xds_store::{BlobHash, Record, Store};
+
+use super::candidate::{Candidate, warning};
+use super::documents::DocumentPatch;
+use super::key::StoreKey;
+use super::rollouts::spare_owned;
+use super::state::{Patch, World};
+use super::weights::WeightPatch;
+use super::{documents, history, stored, weights};
+use crate::model::WriteError;
+use crate::model::document::GroupedDocument;
+use crate::model::weights::RuleOverride;
+
+/// Builds the candidate that makes the overrides what they were at `to`.
+pub(crate) fn rollback(
+    codec: &Codec,
+    store: &dyn Store,
+    world: &World,
+    to: Revision,
+) -> Result<Candidate, WriteError> {
+    let keys = history::state_at(store, to)?;
+    let past = stored::read(codec, store, &keys, None).map_err(history::failed)?;
+    let mut warnings: Vec<Diagnostic> =
+        past.unreadable.values().map(|reason| warning("unreadable-record", "", reason.clone())).collect();
+    let names: BTreeSet<&GroupName> =
+        world.overrides.groups.keys().chain(past.overrides.groups.keys()).collect();
+    let mut patch = Patch::new();
+    for name in names {
+        let mut group = past.overrides.groups.get(name).cloned();
+        if let Some(group) = &mut group {
+            drop_definition_of_file(world, name, group, &mut warnings);
+        }
+        if world.overrides.groups.get(name) != group.as_ref() {
+            patch.insert(name.clone(), group);
+        }
+    }
+    let mut documents = DocumentPatch::new();
+    let keys_of_documents: BTreeSet<&DocumentKey> =
+        world.documents.owned.keys().chain(past.documents.keys()).collect();
+    for key in keys_of_documents {
+        let (present, past) = (world.documents.owned.get(key), past.documents.get(key));
+        if !present.zip(past).is_some_and(|(present, past)| present.says_the_same(past)) {
+            documents.insert(key.clone(), past.cloned());
+        }
+    }
+    let (before, after) = (&*world.documents.weights, &past.weights);
+    let mut weights = WeightPatch::new();
+    for key in before.keys().chain(after.keys()).filter(|key| before.get(*key) != after.get(*key)) {
+        weights.insert(key.clone(), after.get(key).cloned());
+    }
+    spare_owned(world, &mut weights, &mut warnings);
+    warnings.extend(changed_files(&keys, &store.state().1));
+    let summary = format!("roll back to revision {to}");
+    let candidate = Candidate { patch, documents, weights, warnings, summary, ..Candidate::default() };
+    Ok(Candidate { source: "rollback", is_whole: true, ..candidate })
+}
+
+/// Builds the candidate that undoes revision `of` wherever its value is still the present one.
+pub(crate) fn revert(
+    codec: &Codec,
+    store: &dyn Store,
+    world: &World,
+    of: Revision,
+) -> Result<Candidate, WriteError> {
+    let record = history::record(store, of)?;
+    let (_, present) = store.state();
+    let (mut patch, mut documents) = (Patch::new(), DocumentPatch::new());
+    let (mut weights, mut warnings) = (WeightPatch::new(), Vec::new());
+    let Record { commit, previous, .. } = &record;
+    for (change, (_, previous)) in commit.changes.iter().zip(previous) {
+        let Some(key) = StoreKey::parse(&change.key) else { continue };
+        if key.owned_group().is_none() && !matches!(key, StoreKey::Document(_) | StoreKey::Weights(_)) {
+            continue;
+        }
+        if present.get(&change.key) != change.value.as_ref() {
+            let message = format!("{} was changed again since revision {of} and stays", key.what());
+            warnings.push(warning("changed-since", "", message));
+            continue;
+        }
+        let done = match (&key, key.owned_group()) {
+            (StoreKey::Document(key), _) => {
+                document_at(store, key, *previous).map(|document| _ = documents.insert(key.clone(), document))
+            }
+            (StoreKey::Weights(key), _) => {
+                override_at(store, *previous).map(|over| _ = weights.insert(key.clone(), over))
+            }
+            (key, Some(name)) => {
+                let group = patch.entry(name.clone()).or_insert_with(|| Some(world.owned(name)));
+                put_back(codec, store, group.get_or_insert_default(), key, *previous)
+            }
+            (_, None) => Ok(()),
+        };
+        if let Err(reason) = done {
+            warnings.push(warning("unreadable-record", "", format!("{} stays: {reason}", key.what())));
+        }
+    }
+    for (name, group) in &mut patch {
+        if let Some(group) = group {
+            drop_definition_of_file(world, name, group, &mut warnings);
+        }
+    }
+    spare_owned(world, &mut weights, &mut warnings);
+    let summary = format!("revert revision {of}");
+    let candidate = Candidate { patch, documents, weights, warnings, summary, ..Candidate::default() };
+    Ok(Candidate { source: "revert", ..candidate })
+}
+
+/// Gives one key of a group its previous value.
+fn put_back(
+    codec: &Codec,
+    store: &dyn Store,
+    group: &mut LayerGroup,
+    key: &StoreKey,
+    previous: Option<BlobHash>,
+) -> Result<(), String> {
+    let Some(hash) = previous else {
+        match key {
+            StoreKey::Group(_) => group.definition = None,
+            StoreKey::Label(_) => group.label = None,
+            StoreKey::Resource(_, key) => _ = group.resources.remove(key),
+            StoreKey::Document(_)
+            | StoreKey::Weights(_)
+            | StoreKey::Rollout(_)
+            | StoreKey::FileGroup(_)
+            | StoreKey::File(..)
+            | StoreKey::FileDocument(_)
+            | StoreKey::DocumentStatus(_)
+            | StoreKey::FilesHash
+            | StoreKey::Wave
+            | StoreKey::EndedWave(_)
+            | StoreKey::Held(_) => {}
+        }
+        return Ok(());
+    };
+    stored::take_in(codec, group, key, &former(store, hash)?)
+}
+
+/// The previous value of a document; `None` if there was none.
+fn document_at(
+    store: &dyn Store,
+    key: &DocumentKey,
+    previous: Option<BlobHash>,
+) -> Result<Option<GroupedDocument>, String> {
+    let Some(hash) = previous else { return Ok(None) };
+    documents::read_record(key, &former(store, hash)?).map(Some)
+}
+
+/// The previous override of a rule's weights; `None` if there was none.
+fn override_at(store: &dyn Store, previous: Option<BlobHash>) -> Result<Option<RuleOverride>, String> {
+    let Some(hash) = previous else { return Ok(None) };
+    weights::read_record(&former(store, hash)?).map(Some)
+}
+
+fn former(store: &dyn Store, hash: BlobHash) -> Result<Bytes, String> {
+    let value = store.blob(hash).map_err(|error| error.to_string())?;
+    value.ok_or_else(|| "its former content is no longer kept".to_owned())
+}
+
+/// A file defines the group by now, and the API cannot (D6).
+fn drop_definition_of_file(
+    world: &World,
+    name: &GroupName,
+    group: &mut LayerGroup,
+    warnings: &mut Vec<Diagnostic>,
+) {
+    if let Some(origin) = world.definer(name)
+        && group.definition.take().is_some()
+    {
+        let message = format!("the group {name} is defined by {origin} and stays as it is there");
+        warnings.push(warning("owned-by-file", "", message));
+    }
+}
+
+/// What the files own and say otherwise than they did; a rollback cannot change that.
+fn changed_files(past: &BTreeMap<String, BlobHash>, present: &BTreeMap<String, BlobHash>) -> Vec<Diagnostic> {
+    let keys: BTreeSet<&String> = past.keys().chain(present.keys()).collect();
+    keys.into_iter()
+        .filter(|key| past.get(*key) != present.get(*key))
+        .filter_map(|key| match StoreKey::parse(key)? {
+            key @ (StoreKey::File(..) | StoreKey::FileGroup(_) | StoreKey::FileDocument(_)) => {
+                Some(key.what())
+            }
+            StoreKey::Group(_)
+            | StoreKey::Label(_)
+            | StoreKey::Resource(..)
+            | StoreKey::Document(_)
+            | StoreKey::DocumentStatus(_)
+            | StoreKey::Weights(_)
+            | StoreKey::Rollout(_)
+            | StoreKey::FilesHash
+            | StoreKey::Wave
+            | StoreKey::EndedWave(_)
+            | StoreKey::Held(_) => None,
+        })
+        .take(MAX_NAMED)
+        .map(|what| {
+            let message = format!("{what} is owned by a file, which said otherwise then; it stays as it is");
+            warning("owned-by-file", "", message)
+        })
+        .collect()
+}
+
+/// How many objects of files the warnings name.
+const MAX_NAMED: usize = 100;

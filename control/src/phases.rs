@@ -1,0 +1,72 @@
+//! In which phases clients would get a change, for dry runs.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use xds_cache::layer::differing;
+use xds_cache::{
+    AHEAD, GroupName, Groups, Phase, Preview, Profile, Publisher, ResourceType, TypeTable, View, ViewKey,
+};
+use xds_session::Limits;
+
+use crate::acks::view_key_of_group;
+use crate::model::GroupPhases;
+
+/// What the clients of one group and kind have, and what they would get.
+#[derive(Debug)]
+pub(crate) struct ClientPreview {
+    group: GroupName,
+    profile: Profile,
+    preview: Preview,
+}
+
+/// What clients would get if `after` were published: of the groups that differ, every kind of client that a group can have and for
+/// which something does, up to [`MAX_TOLD`]. To be asked while nothing else can be published.
+pub(crate) fn previews(publisher: &Publisher, after: &Groups, now: Instant) -> Vec<ClientPreview> {
+    let (_, before) = publisher.groups();
+    let cohort = if publisher.behind().is_some() { AHEAD } else { 0 };
+    let names = differing(&before, after);
+    let profiles =
+        |name: &GroupName| after.get(name).or_else(|| before.get(name)).map(|group| group.profiles());
+    let kinds =
+        names.iter().flat_map(|name| profiles(name).unwrap_or_default().iter().map(|of| (*name, *of)));
+    let clients = kinds.filter_map(|(group, profile): (&GroupName, Profile)| {
+        let key = ViewKey { cohort, ..view_key_of_group(group, profile) };
+        let preview = publisher.preview(&key, after, now)?;
+        is_change(&preview).then(|| ClientPreview { group: group.clone(), profile, preview })
+    });
+    clients.take(MAX_TOLD).collect()
+}
+
+/// The phases in which each of them would get it; those that need none, because they ask for nothing that differs, are left out.
+/// Takes as long as that many clients take to get everything.
+pub(crate) fn play(clients: Vec<ClientPreview>, limits: &Limits, now: Instant) -> Vec<GroupPhases> {
+    let played = clients.into_iter().map(|ClientPreview { group, profile, preview }| GroupPhases {
+        group,
+        profile,
+        phases: phases_of(preview, limits, now),
+    });
+    played.filter(|told| !told.phases.is_empty()).collect()
+}
+
+fn phases_of(preview: Preview, limits: &Limits, now: Instant) -> Vec<Phase> {
+    let mut phases = xds_session::phases(&preview.before, &preview.after, limits, now);
+    if let Some((drain, drained)) = preview.drained {
+        let mut last = xds_session::phases(&preview.after, &drained, limits, now);
+        if let Some(first) = last.first_mut() {
+            first.after = Some(drain);
+        }
+        phases.extend(last);
+    }
+    phases
+}
+
+/// Whether a view has another table afterwards.
+fn is_change(Preview { before, after, .. }: &Preview) -> bool {
+    let table =
+        |view: &View, of_type: &ResourceType| -> *const TypeTable { Arc::as_ptr(view.table(of_type)) };
+    before.types().chain(after.types()).any(|of_type| table(before, of_type) != table(after, of_type))
+}
+
+/// How many kinds of clients of how many groups are told: each is a client played from its beginning.
+const MAX_TOLD: usize = 16;

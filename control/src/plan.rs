@@ -1,0 +1,89 @@
+//! Plans: what has to be stored, and what has to be told, for a change of the overrides.
+
+use bytes::Bytes;
+use xds_cache::layer::LayerGroup;
+use xds_cache::{GroupName, Layer, Resource};
+use xds_codec::Codec;
+
+use super::key::{StoreKey, resource_name};
+use super::record;
+use super::state::Patch;
+use crate::model::ChangedObject;
+use crate::model::group;
+
+/// New values by key; `None` deletes. Only what differs, each key once.
+pub(crate) type Plan = Vec<(StoreKey, Option<Bytes>)>;
+
+/// What has to be stored so that `patch` is laid over `overrides`.
+pub(crate) fn plan(overrides: &Layer, patch: &Patch) -> Plan {
+    let nothing = LayerGroup::default();
+    let mut plan = Plan::new();
+    for (name, after) in patch {
+        let before = overrides.groups.get(name).unwrap_or(&nothing);
+        let after = after.as_ref().unwrap_or(&nothing);
+        if before.definition != after.definition {
+            let value =
+                after.definition.as_ref().map(|definition| group::to_json(definition).to_string().into());
+            plan.push((StoreKey::Group(name.clone()), value));
+        }
+        if before.label != after.label {
+            let value = after.label.as_ref().map(|label| Bytes::copy_from_slice(label.as_bytes()));
+            plan.push((StoreKey::Label(name.clone()), value));
+        }
+        for (key, resource) in &after.resources {
+            if before.resources.get(key) != Some(resource) {
+                plan.push((StoreKey::Resource(name.clone(), key.clone()), Some(record::write(resource))));
+            }
+        }
+        for key in before.resources.keys().filter(|key| !after.resources.contains_key(*key)) {
+            plan.push((StoreKey::Resource(name.clone(), key.clone()), None));
+        }
+    }
+    plan
+}
+
+/// What differs between two contents of groups, as JSON without secrets: at most [`MAX_DIFFERENCE`] objects.
+pub(crate) fn difference<'a>(
+    codec: &Codec,
+    groups: impl Iterator<Item = (&'a GroupName, Option<&'a LayerGroup>, Option<&'a LayerGroup>)>,
+) -> Vec<ChangedObject> {
+    let nothing = LayerGroup::default();
+    let mut changed = Vec::new();
+    for (name, before, after) in groups {
+        let (before, after) = (before.unwrap_or(&nothing), after.unwrap_or(&nothing));
+        if before.definition != after.definition {
+            let json = |group: &LayerGroup| group.definition.as_ref().map(group::to_json);
+            changed.push(ChangedObject {
+                what: format!("group/{name}"),
+                before: json(before),
+                after: json(after),
+            });
+        }
+        if before.label != after.label {
+            let json = |group: &LayerGroup| group.label.as_deref().map(serde_json::Value::from);
+            changed.push(ChangedObject {
+                what: format!("label/{name}"),
+                before: json(before),
+                after: json(after),
+            });
+        }
+        let keys: std::collections::BTreeSet<_> =
+            before.resources.keys().chain(after.resources.keys()).collect();
+        for key in keys {
+            let (old, new) = (before.resources.get(key), after.resources.get(key));
+            if old == new {
+                continue;
+            }
+            if changed.len() >= MAX_DIFFERENCE {
+                return changed;
+            }
+            let json = |resource: &std::sync::Arc<Resource>| codec.to_json(resource);
+            let what = resource_name(name, key);
+            changed.push(ChangedObject { what, before: old.map(json), after: new.map(json) });
+        }
+    }
+    changed
+}
+
+/// Nobody reads more, and a change of everything must not hold twice the memory of everything.
+pub(crate) const MAX_DIFFERENCE: usize = 1_000;

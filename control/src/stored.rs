@@ -1,0 +1,184 @@
+//! What the store holds of the API's part: read at the start, after a conflict, and for a rollback.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use xds_cache::layer::LayerGroup;
+use xds_cache::{GroupName, Layer};
+use xds_codec::{Codec, Diagnostic};
+use xds_routes::DocumentKey;
+use xds_store::{BlobHash, Store, StoreError};
+
+use super::key::StoreKey;
+use super::{documents, record, rollouts, weights};
+use crate::model::document::{GroupedDocument, GroupedDocuments};
+use crate::model::rollouts::RolloutRecords;
+use crate::model::weights::Overrides;
+
+/// The API's part of a state of the store.
+#[derive(Debug, Default)]
+pub(crate) struct Stored {
+    /// What could be read.
+    pub(crate) overrides: Layer,
+    /// The documents among that.
+    pub(crate) documents: GroupedDocuments,
+    /// The overrides of weights among that.
+    pub(crate) weights: Overrides,
+    /// The rollouts.
+    pub(crate) rollouts: RolloutRecords,
+    /// What could not: why, by key.
+    pub(crate) unreadable: BTreeMap<String, String>,
+}
+
+/// Reads the API's part of a state.
+///
+/// A group with something that cannot be read keeps what `last_good` has of it; without that, the rest of it counts. A document
+/// that cannot be read is what `last_good` has of it, else what [stands in](xds_routes::stand_in) for it.
+///
+/// # Errors
+///
+/// If the store itself fails.
+pub(crate) fn read(
+    codec: &Codec,
+    store: &dyn Store,
+    keys: &BTreeMap<String, BlobHash>,
+    last_good: Option<(&Layer, &GroupedDocuments)>,
+) -> Result<Stored, StoreError> {
+    let mut stored = Stored::default();
+    let mut damaged: BTreeSet<GroupName> = BTreeSet::new();
+    for (text, hash) in keys {
+        let Some(key) = StoreKey::parse(text) else {
+            stored.unreadable.insert(text.clone(), format!("the stored key {text:?} is not understood"));
+            continue;
+        };
+        if let StoreKey::Document(key) = &key {
+            // What is known already keeps its lines, and is not read again.
+            let known = last_good.and_then(|(_, documents)| documents.get(key));
+            let read = match known.filter(|known| BlobHash::of(&documents::record(known)) == *hash) {
+                Some(known) => Ok(known.clone()),
+                None => read_document(store, key, *hash)?,
+            };
+            match (read, known) {
+                (Ok(document), _) => _ = stored.documents.insert(key.clone(), document),
+                (Err(reason), known) => {
+                    let message = format!("{key} as stored cannot be read: {reason}");
+                    stored.unreadable.insert(text.clone(), message);
+                    let stand_in = || documents::stand_in_of_record(key, &store.blob(*hash).ok()??);
+                    let document = known.cloned().or_else(stand_in);
+                    stored.documents.extend(document.map(|document| (key.clone(), document)));
+                }
+            }
+            continue;
+        }
+        if let StoreKey::Weights(rule) = &key {
+            let read = store.blob(*hash)?.ok_or_else(|| "its content is missing".to_owned());
+            match read.and_then(|value| weights::read_record(&value)) {
+                Ok(over) => _ = stored.weights.insert(rule.clone(), over),
+                Err(reason) => {
+                    let message = format!("the override of {rule} as stored cannot be read: {reason}");
+                    stored.unreadable.insert(text.clone(), message);
+                }
+            }
+            continue;
+        }
+        if let StoreKey::Rollout(id) = &key {
+            let read = store.blob(*hash)?.ok_or_else(|| "its content is missing".to_owned());
+            match read.and_then(|value| rollouts::read_record(id, &value)) {
+                Ok(rollout) => _ = stored.rollouts.insert(id.clone(), rollout),
+                Err(reason) => {
+                    let message = format!("the rollout {id} as stored cannot be read: {reason}");
+                    stored.unreadable.insert(text.clone(), message);
+                }
+            }
+            continue;
+        }
+        let Some(group) = key.owned_group().cloned() else { continue };
+        let value = store.blob(*hash)?;
+        let read = match value {
+            Some(value) => {
+                take_in(codec, stored.overrides.groups.entry(group.clone()).or_default(), &key, &value)
+            }
+            None => Err("its content is missing".to_owned()),
+        };
+        if let Err(reason) = read {
+            let message = format!("{} as stored cannot be read: {reason}", key.what());
+            stored.unreadable.insert(text.clone(), message);
+            damaged.insert(group);
+        }
+    }
+    for group in damaged {
+        if let Some(good) = last_good.and_then(|(layer, _)| layer.groups.get(&group)) {
+            stored.overrides.groups.insert(group, good.clone());
+        }
+    }
+    let groups = std::mem::take(&mut stored.overrides.groups);
+    stored.overrides.groups = groups.into_iter().filter(|(_, group)| !is_empty(group)).collect();
+    Ok(stored)
+}
+
+fn read_document(
+    store: &dyn Store,
+    key: &DocumentKey,
+    hash: BlobHash,
+) -> Result<Result<GroupedDocument, String>, StoreError> {
+    let value = store.blob(hash)?;
+    Ok(match value {
+        Some(value) => documents::read_record(key, &value),
+        None => Err("its content is missing".to_owned()),
+    })
+}
+
+/// Whether the API says nothing of a group.
+pub(crate) fn is_empty(group: &LayerGroup) -> bool {
+    group.definition.is_none() && group.label.is_none() && group.resources.is_empty()
+}
+
+/// Makes one stored value part of what the API says of a group.
+///
+/// # Errors
+///
+/// Says why the value cannot be read.
+pub(crate) fn take_in(
+    codec: &Codec,
+    group: &mut LayerGroup,
+    key: &StoreKey,
+    value: &Bytes,
+) -> Result<(), String> {
+    match key {
+        StoreKey::Group(name) => {
+            let body = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+            let faults = |faults: Vec<Diagnostic>| {
+                faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+            };
+            let definition = codec.node_group_from_json(&body).map_err(faults)?;
+            if definition.name != *name {
+                return Err(format!("it holds the group {}", definition.name));
+            }
+            group.definition = Some(definition);
+        }
+        StoreKey::Label(_) => {
+            let label = std::str::from_utf8(value).map_err(|error| error.to_string())?;
+            group.label = Some(label.into());
+        }
+        StoreKey::Resource(_, resource_key) => {
+            let resource = record::read(value).map_err(|error| error.to_string())?;
+            if resource.key() != resource_key {
+                return Err(format!("it holds {}", resource.key()));
+            }
+            group.resources.insert(resource_key.clone(), Arc::new(resource));
+        }
+        StoreKey::Document(_)
+        | StoreKey::Weights(_)
+        | StoreKey::Rollout(_)
+        | StoreKey::FileGroup(_)
+        | StoreKey::File(..)
+        | StoreKey::FileDocument(_)
+        | StoreKey::DocumentStatus(_)
+        | StoreKey::FilesHash
+        | StoreKey::Wave
+        | StoreKey::EndedWave(_)
+        | StoreKey::Held(_) => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! Wave deployments: a change that is accepted reaches a share of the nodes first (D14).
+//!
+//! A wave deployment *holds* what each object that its change touched was before. The state as it was accepted is *ahead*, the same
+//! with the held objects put back is *behind* ([`mod@former`]); all other changes are in both. [`begin`] says which changes are
+//! deployed so and which are in the way of one, [`rank`] which nodes come first, [`drive`] looks at the clients and goes on, or puts the change back,
+//! [`report`] tells of it, [`diagnostics`] at the files that it is about. What has to survive a restart is in the store ([`record`],
+//! [`ended`]). One wave deployment is under way at a time.
+
+pub(crate) mod begin;
+mod diagnostics;
+mod drive;
+pub(crate) mod ended;
+pub(crate) mod former;
+mod rank;
+pub(crate) mod record;
+mod report;
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use xds_cache::wave::{Deployment, Members, Ranking, Share, Split};
+use xds_cache::{Node, NodeGroup, Resource, ResourceType, Revision};
+
+use super::key::StoreKey;
+use super::weights::Resting;
+use crate::model::document::GroupedDocument;
+use crate::model::weights::{RuleOverride, WeightedObject};
+
+/// What the objects of a change were before it; `None` if they were not there. Keys are those of the layer that changed: of
+/// the API `Resource`, `Label`, `Group`, `Document` and `Weights`, of the files `File`, `FileGroup` and `FileDocument`. A group is held only
+/// if its definition goes.
+pub(crate) type Held = BTreeMap<StoreKey, Option<HeldValue>>;
+
+/// What an object was before.
+#[derive(Clone, Debug)]
+pub(crate) enum HeldValue {
+    Resource(Arc<Resource>),
+    Label(Arc<str>),
+    Definition(NodeGroup),
+    Document(GroupedDocument),
+    Weights(RuleOverride),
+}
+
+/// A wave deployment that is under way, or whose change files still say after it was put back.
+#[derive(Clone, Debug)]
+pub(crate) struct Wave {
+    /// The revision that began it; also what membership is computed from.
+    pub(crate) id: u64,
+    /// Who asked for the change.
+    pub(crate) actor: String,
+    /// Where it came from, as in the history.
+    pub(crate) source: String,
+    /// The change in one line.
+    pub(crate) summary: String,
+    pub(crate) began_at: SystemTime,
+    /// When it last changed.
+    pub(crate) since: SystemTime,
+    pub(crate) held: Arc<Held>,
+    /// The revision that each wave so far was published as; one at least.
+    pub(crate) reached: Vec<Revision>,
+    /// Which nodes come first.
+    pub(crate) ranking: Ranking,
+    /// Before that, nodes are not ranked if they are not yet: others are still to come back.
+    pub(crate) rank_from: Instant,
+    /// Why nobody is ahead, if nobody is.
+    pub(crate) stopped: Option<Arc<str>>,
+    /// Why it does not go on, if it is paused.
+    pub(crate) paused: Option<Arc<str>>,
+    pub(crate) deployment: Deployment,
+    /// The nodes that were in ERROR when the wave began; their NACKs do not count.
+    pub(crate) failing: Arc<HashSet<String>>,
+    /// The nodes that it has reached, as last seen.
+    pub(crate) members: Arc<Members>,
+    /// Those of them that are stored: as they were when the wave began, or was paused or resumed.
+    pub(crate) recorded: Arc<[Arc<str>]>,
+}
+
+impl Wave {
+    /// Who is ahead.
+    pub(crate) fn split(&self) -> Split {
+        let share = if self.stopped.is_some() { None } else { Some(self.deployment.share()) };
+        self.split_at(share)
+    }
+
+    fn split_at(&self, share: Option<Share>) -> Split {
+        Split { deployment: self.id, share, ranking: self.ranking.clone() }
+    }
+
+    /// The share of the nodes that are ahead; `None` if none is.
+    pub(crate) fn share(&self) -> Option<Share> {
+        self.split().share.filter(|_| !self.ranking.is_awaited())
+    }
+
+    /// The waves so far; none before nodes are ranked.
+    pub(crate) fn waves(&self) -> impl Iterator<Item = (Share, Revision)> {
+        let n_waves = if self.ranking.is_awaited() { 0 } else { self.reached.len() };
+        self.deployment.policy().shares().iter().copied().zip(self.reached.iter().copied()).take(n_waves)
+    }
+
+    /// The revision of the first wave that a node is in; `None` if none has reached it.
+    pub(crate) fn reached_by(&self, node: &Node) -> Option<Revision> {
+        let is_in = |share| self.split_at(Some(share)).is_ahead(node);
+        self.waves().find(|(share, _)| is_in(*share)).map(|(_, revision)| revision)
+    }
+
+    /// The same with the members that are known now as those that are stored.
+    pub(crate) fn with_members_recorded(mut self) -> Self {
+        self.recorded = self.members.nodes().cloned().collect();
+        self
+    }
+
+    /// The objects that it holds as a whole, as far as they can have weights.
+    pub(crate) fn resting(&self) -> Resting {
+        let object = |key: &StoreKey| match key {
+            StoreKey::Document(key) | StoreKey::FileDocument(key) => {
+                Some(WeightedObject::Document(key.clone()))
+            }
+            StoreKey::Resource(group, key) | StoreKey::File(group, key) => {
+                let is_routes = key.resource_type == ResourceType::RouteConfiguration;
+                is_routes.then(|| WeightedObject::Routes(group.clone(), Arc::clone(&key.name)))
+            }
+            StoreKey::Group(_)
+            | StoreKey::Label(_)
+            | StoreKey::Weights(_)
+            | StoreKey::FileGroup(_)
+            | StoreKey::DocumentStatus(_)
+            | StoreKey::Rollout(_)
+            | StoreKey::FilesHash
+            | StoreKey::Wave
+            | StoreKey::EndedWave(_)
+            | StoreKey::Held(_) => None,
+        };
+        self.held.keys().filter_map(object).collect()
+    }
+
+    /// What of the held objects is the API's.
+    pub(crate) fn has_overrides(&self) -> bool {
+        self.held.keys().any(|key| !is_of_file(key))
+    }
+}
+
+impl Wave {
+    /// What needs attention: that files say what nobody is served.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let reason = self.stopped.as_deref()?;
+        let objects: Vec<String> = self.held.keys().take(MAX_NAMED).map(StoreKey::what).collect();
+        let more = if self.held.len() > MAX_NAMED { ", …" } else { "" };
+        Some(format!(
+            "a change is held back, {reason}: {}{more} are served as before; change it again, or see /v1/waves/{}",
+            objects.join(", "),
+            self.id
+        ))
+    }
+}
+
+/// Whether a held object is what a file says.
+pub(crate) fn is_of_file(key: &StoreKey) -> bool {
+    matches!(key, StoreKey::File(..) | StoreKey::FileGroup(_) | StoreKey::FileDocument(_))
+}
+
+/// How many objects the problem of a change that is held back names.
+const MAX_NAMED: usize = 3;
+
+/// Now, on the clock of the runtime, which tests stop.
+pub(crate) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}

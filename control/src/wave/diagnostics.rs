@@ -1,0 +1,137 @@
+//! What is told of a wave deployment at the files that it is about: that what they say is not what everyone is served.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use xds_cache::Origin;
+use xds_codec::{Diagnostic, Place, Severity};
+
+use super::{HeldValue, Wave, is_of_file};
+use crate::Shared;
+use crate::key::StoreKey;
+use crate::model::FileStatus;
+use crate::model::wave::{WavePhase, WaveReport};
+use crate::state::World;
+
+impl Shared {
+    /// Adds to each file what it says and not everyone is served: an error if nobody is, a warning if somebody has to decide,
+    /// else for information. A file that is gone, but not for everyone, is listed again.
+    pub(crate) fn tell_waves(&self, files: &mut BTreeMap<Arc<str>, FileStatus>) {
+        let (world, wave) = {
+            let state = self.state();
+            (state.world(), state.wave.clone())
+        };
+        let Some(wave) = wave.filter(|wave| wave.held.keys().any(is_of_file)) else { return };
+        let report = self.report(&wave);
+        let mut counts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+        for (key, value) in &*wave.held {
+            let Some(place) = place(&world, key, value.as_ref()) else { continue };
+            // What is there is listed as soon as its load is done; only what is gone is listed here.
+            if place.line > 0 && !files.contains_key(&place.file) {
+                continue;
+            }
+            let count = counts.entry(Arc::clone(&place.file)).or_default();
+            *count += 1;
+            if *count > MAX_DIAGNOSTICS {
+                continue;
+            }
+            let file = files.entry(Arc::clone(&place.file)).or_insert_with(|| gone(&place.file, &wave));
+            if report.phase == WavePhase::Held {
+                let is_it = |line, column| place.line > 0 && (line, column) == (place.line, place.column);
+                let objects = file.objects.iter_mut().filter(|object| is_it(object.line, object.column));
+                objects.for_each(|object| object.is_last_good = true);
+            }
+            file.diagnostics.push(diagnostic(&report, key, place));
+        }
+        for (path, n) in counts.into_iter().filter(|(_, n)| *n > MAX_DIAGNOSTICS) {
+            let Some(file) = files.get_mut(&path) else { continue };
+            if let Some(last) = file.diagnostics.last_mut() {
+                last.message =
+                    format!("{}; and {} more objects of the file", last.message, n - MAX_DIAGNOSTICS);
+            }
+        }
+    }
+}
+
+/// Where a file says the thing, or said it before it was taken out; `None` if that is not known, or it is no file's.
+fn place(world: &World, key: &StoreKey, value: Option<&HeldValue>) -> Option<Place> {
+    let of_origin = |origin: &Origin| match origin {
+        Origin::File { path, line, column } => {
+            Some(Place { file: Arc::clone(path), line: *line, column: *column })
+        }
+        Origin::Api => None,
+    };
+    let present = if let StoreKey::File(group, key) = key {
+        world.base.resources(group).and_then(|all| all.get(key)).and_then(|one| of_origin(one.origin()))
+    } else if let StoreKey::FileDocument(key) = key {
+        world.documents.files.get(key).map(|one| one.document.place.clone())
+    } else {
+        return None;
+    };
+    // What was taken out has no line any more.
+    let former = || match value? {
+        HeldValue::Resource(resource) => of_origin(resource.origin()),
+        HeldValue::Document(document) => Some(document.document.place.clone()),
+        HeldValue::Label(_) | HeldValue::Definition(_) | HeldValue::Weights(_) => None,
+    };
+    let former = || former().map(|place| Place { line: 0, column: 0, ..place });
+    present.or_else(former).filter(|place| !place.file.is_empty())
+}
+
+fn diagnostic(report: &WaveReport, key: &StoreKey, place: Place) -> Diagnostic {
+    let (id, what) = (report.deployment, key.what());
+    let members = &report.members;
+    let share = report.share().map_or_else(|| "0%".to_owned(), |share| share.to_string());
+    let served = format!(
+        "what the file says of {what} is served to {share} of its nodes, {} of which are connected; the others have what was \
+         before",
+        members.n_ahead
+    );
+    let why = report.reason.as_deref().unwrap_or("it was put back");
+    let (severity, code, message, what_to_do) = match report.phase {
+        WavePhase::Held => (
+            Severity::Error,
+            "wave-put-back",
+            format!("what the file says of {what} is served to nobody, everyone has what was before: {why}"),
+            format!(
+                "change the file again, or undo its change; POST /v1/waves/{id}:resume tries it again as it is"
+            ),
+        ),
+        WavePhase::Paused => (
+            Severity::Warning,
+            "wave-paused",
+            format!("{served}, until somebody decides: {why}"),
+            format!("POST /v1/waves/{id}:resume goes on, :promote gives it to everyone, :abort puts it back"),
+        ),
+        WavePhase::Progressing
+        | WavePhase::Holding
+        | WavePhase::Completed
+        | WavePhase::Promoted
+        | WavePhase::Reverted
+        | WavePhase::Superseded => (
+            Severity::Info,
+            "wave-under-way",
+            format!("{served}; {} have accepted it, {} rejected it", members.n_acked, members.n_nacked),
+            format!(
+                "wait; GET /v1/waves/{id} tells who has it, :promote gives it to everyone, :abort puts it back"
+            ),
+        ),
+    };
+    let (path, related, message) = (String::new(), vec![], format!("{message}; {what_to_do}"));
+    Diagnostic { severity, code, place, path, message, suggestion: None, related, is_sensitive: false }
+}
+
+/// A file that is not there any more, and whose contents are served nevertheless.
+fn gone(path: &Arc<str>, wave: &Wave) -> FileStatus {
+    FileStatus {
+        path: Arc::clone(path),
+        hash: None,
+        loaded_at: wave.began_at,
+        objects: vec![],
+        diagnostics: vec![],
+        is_last_good: true,
+    }
+}
+
+/// How much is told of one wave deployment at one file.
+const MAX_DIAGNOSTICS: usize = 100;

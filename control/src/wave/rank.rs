@@ -1,0 +1,103 @@
+//! Which nodes come first in a wave deployment: by the values that the connected ones say, such as their zones.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+use xds_cache::wave::{By, Census, Order, Ranking, Share};
+use xds_cache::{GroupName, Node, WavePolicy};
+
+use crate::Shared;
+use crate::acks::MAX_LISTED;
+use crate::model::wave::{ValueState, WaveValue};
+
+/// How the nodes of a census are ranked. As long as none has a value they are not: a misspelt key of the metadata would have everyone
+/// in the first wave. If nobody is there at all, that is as `allowEmpty` says.
+pub(crate) fn ranking(policy: &WavePolicy, census: &Census) -> Ranking {
+    if policy.by == By::Hash {
+        return Ranking::Hash;
+    }
+    let may_be_empty = policy.allow_empty && census.n_unknown == 0;
+    if census.values.is_empty() && !may_be_empty {
+        return Ranking::Awaited;
+    }
+    Ranking::Ordered(Arc::new(Order::new(policy, census)))
+}
+
+impl Shared {
+    /// How the nodes are ranked that a change of these groups concerns.
+    pub(crate) fn ranking(&self, policy: &WavePolicy, changed: &BTreeSet<&GroupName>) -> Ranking {
+        if policy.by == By::Hash {
+            return Ranking::Hash;
+        }
+        let concerns = |node: &Node| {
+            let view = self.parts.publisher.view_of(node);
+            view.is_some_and(|view| view.key().groups.iter().any(|name| changed.contains(&name)))
+        };
+        ranking(policy, &self.census(&policy.by, concerns))
+    }
+
+    /// Whether the wave deployment that is under way concerns a node.
+    pub(crate) fn concerns(&self, node: &Node) -> bool {
+        self.parts.publisher.is_ahead(node).is_some()
+    }
+
+    /// Counts the values of the connected nodes; one that has several clients counts once.
+    pub(crate) fn census(&self, by: &By, concerns: impl Fn(&Node) -> bool) -> Census {
+        let mut census = Census::default();
+        let mut counted = HashSet::new();
+        for entry in self.parts.board.streams() {
+            let node = entry.with(|status| Arc::clone(&status.info.node));
+            if concerns(&node) && counted.insert(node.id.clone()) {
+                census.add(by.value_of(&node).as_deref());
+            }
+        }
+        census
+    }
+}
+
+/// How many connected nodes of each value are ahead and behind.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    order: Option<Arc<Order>>,
+    /// As many as there are values, and one for the nodes of no value.
+    counts: Vec<(usize, usize)>,
+}
+
+impl Tally {
+    pub(crate) fn new(order: Option<&Arc<Order>>) -> Self {
+        let n_values = order.map_or(0, |order| order.places().len() + 1);
+        Self { order: order.cloned(), counts: vec![(0, 0); n_values] }
+    }
+
+    /// Counts a node.
+    pub(crate) fn add(&mut self, node: &Node, is_ahead: bool) {
+        let Some(order) = &self.order else { return };
+        let at = order.place_of(node).unwrap_or(order.places().len());
+        if let Some((n_ahead, n_behind)) = self.counts.get_mut(at) {
+            *(if is_ahead { n_ahead } else { n_behind }) += 1;
+        }
+    }
+
+    /// What is told of the values if the nodes of this share are ahead. Nodes of no value are told of if there are any.
+    pub(crate) fn values(&self, share: Option<Share>) -> Vec<WaveValue> {
+        let Some(order) = &self.order else { return vec![] };
+        let places = order.places().iter();
+        let named = places.map(|place| (Some(place.value.to_string()), place.end)).enumerate();
+        let named = named.map(|(at, (value, end))| (value, end, order.part(Some(at))));
+        let ahead = share.map_or(0, Share::hundredths);
+        let all = named.chain([(None, Share::ALL, order.part(None))]).zip(&self.counts);
+        let told = all.filter(|((value, ..), counts)| value.is_some() || **counts != (0, 0));
+        let told = told.map(|((value, end, (start, _)), (n_ahead, n_behind))| WaveValue {
+            value,
+            state: match ahead {
+                ahead if ahead >= end.hundredths() => ValueState::Ahead,
+                ahead if ahead > start => ValueState::Partly,
+                _ => ValueState::Behind,
+            },
+            share: end.to_string(),
+            n_ahead: *n_ahead,
+            n_behind: *n_behind,
+        });
+        told.take(MAX_LISTED).collect()
+    }
+}

@@ -1,0 +1,274 @@
+//! What of a wave deployment survives a restart: `wave/current` and, for each object, `held/…` with what it was.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use xds_cache::Revision;
+use xds_cache::time::{from_millis, millis};
+use xds_cache::wave::{AWAY_TIME, By, Deployment, Members, Order, Ranking, Stage};
+use xds_codec::Codec;
+use xds_store::{BlobHash, Store, StoreError};
+
+use super::{Held, HeldValue, Wave, now};
+use crate::key::StoreKey;
+use crate::model::group;
+use crate::model::wave::PolicyRecord;
+use crate::plan::Plan;
+use crate::{documents, record, weights};
+
+/// The format that is written.
+const FORMAT: u32 = 1;
+
+/// How many members are stored; those beyond are members again when they come back.
+const MAX_MEMBERS: usize = 10_000;
+
+/// How many failing nodes are stored; those beyond count as if they had been fine.
+const MAX_FAILING: usize = 1_000;
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    format: u32,
+    id: u64,
+    actor: String,
+    source: String,
+    summary: String,
+    began_at_ms: u64,
+    #[serde(flatten)]
+    policy: PolicyRecord,
+    reached: Vec<u64>,
+    /// The values by which nodes are ranked, each with its end in hundredths of a percent; none before they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ranks: Option<Vec<(String, u16)>>,
+    stopped: Option<String>,
+    #[serde(default)]
+    paused: Option<String>,
+    /// The first nodes that were failing when the wave began.
+    #[serde(default)]
+    failing: Vec<String>,
+    /// The first members of the waves so far.
+    #[serde(default)]
+    members: Vec<String>,
+    /// The keys of the objects that were not there before.
+    absent: Vec<String>,
+}
+
+/// What has to be stored so that a restart finds `wave`; `stored` are all keys as they are.
+pub(crate) fn plan(wave: Option<&Wave>, stored: &BTreeMap<String, BlobHash>) -> Plan {
+    let mut plan = Plan::new();
+    let mut kept = BTreeSet::new();
+    if let Some(wave) = wave {
+        let (key, value) = (StoreKey::Wave.to_string(), write(wave));
+        if stored.get(&key) != Some(&BlobHash::of(&value)) {
+            plan.push((StoreKey::Wave, Some(value)));
+        }
+        kept.insert(key);
+        for (key, value) in &*wave.held {
+            let Some(value) = value else { continue };
+            let key = StoreKey::Held(Box::new(key.clone()));
+            let (text, value) = (key.to_string(), write_value(value));
+            if stored.get(&text) != Some(&BlobHash::of(&value)) {
+                plan.push((key, Some(value)));
+            }
+            kept.insert(text);
+        }
+    }
+    let gone = stored.keys().filter(|text| !kept.contains(*text)).filter_map(|text| StoreKey::parse(text));
+    plan.extend(gone.filter(|key| matches!(key, StoreKey::Wave | StoreKey::Held(_))).map(|key| (key, None)));
+    plan
+}
+
+/// Reads the wave deployment that a restart finds, at the wave that it was in; it waits for its ACKs anew, or is still paused.
+///
+/// # Errors
+///
+/// If the store itself fails. Inside, why the record cannot be read.
+pub(crate) fn read(
+    codec: &Codec,
+    store: &dyn Store,
+    keys: &BTreeMap<String, BlobHash>,
+) -> Result<Result<Option<Wave>, String>, StoreError> {
+    let Some(hash) = keys.get(&StoreKey::Wave.to_string()) else { return Ok(Ok(None)) };
+    let Some(value) = store.blob(*hash)? else { return Ok(Err("its content is missing".to_owned())) };
+    let record: Record = match serde_json::from_slice(&value) {
+        Ok(Record { format, .. }) if format != FORMAT => {
+            return Ok(Err(format!("it has format {format}; this version reads format {FORMAT}")));
+        }
+        Ok(record) => record,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let mut held = Held::new();
+    for text in &record.absent {
+        let Some(key) = StoreKey::parse(text) else { return Ok(Err(format!("it names {text:?}"))) };
+        held.insert(key, None);
+    }
+    for (text, hash) in keys {
+        let Some(StoreKey::Held(key)) = StoreKey::parse(text) else { continue };
+        let Some(value) = store.blob(*hash)? else {
+            return Ok(Err(format!("what {} was is missing", key.what())));
+        };
+        match read_value(codec, &key, &value) {
+            Ok(value) => _ = held.insert(*key, Some(value)),
+            Err(reason) => return Ok(Err(format!("what {} was cannot be read: {reason}", key.what()))),
+        }
+    }
+    Ok(restore(record, held).map(Some))
+}
+
+fn restore(record: Record, held: Held) -> Result<Wave, String> {
+    let policy = record.policy.read().map_err(|error| error.to_string())?;
+    let stage = if record.paused.is_some() { Stage::Paused } else { Stage::Progressing };
+    let recorded: Arc<[Arc<str>]> = record.members.into_iter().map(Arc::from).collect();
+    let ranking = match (record.ranks, &policy.by) {
+        (None, By::Hash) => Ranking::Hash,
+        (None, _) => Ranking::Awaited,
+        (Some(ranks), by) => {
+            let order = Order::stored(by.clone(), ranks).map_err(|error| error.to_string())?;
+            Ranking::Ordered(Arc::new(order))
+        }
+    };
+    let last = record.reached.len().checked_sub(1).ok_or("it has no wave")?;
+    Ok(Wave {
+        id: record.id,
+        actor: record.actor,
+        source: record.source,
+        summary: record.summary,
+        began_at: from_millis(record.began_at_ms),
+        since: SystemTime::now(),
+        held: Arc::new(held),
+        reached: record.reached.into_iter().map(Revision).collect(),
+        ranking,
+        rank_from: now() + AWAY_TIME,
+        stopped: record.stopped.map(Arc::from),
+        paused: record.paused.map(Arc::from),
+        deployment: Deployment::restored(policy, last, stage, now()),
+        failing: Arc::new(record.failing.into_iter().collect()),
+        members: Arc::new(Members::remembered(recorded.iter().cloned(), now())),
+        recorded,
+    })
+}
+
+fn write(wave: &Wave) -> Bytes {
+    let mut failing: Vec<String> = wave.failing.iter().cloned().collect();
+    failing.sort();
+    failing.truncate(MAX_FAILING);
+    let absent = wave.held.iter().filter(|(_, value)| value.is_none());
+    let ranks = wave.ranking.order().map(|order| {
+        let places = order.places().iter();
+        places.map(|place| (place.value.to_string(), place.end.hundredths())).collect()
+    });
+    let record = Record {
+        format: FORMAT,
+        id: wave.id,
+        actor: wave.actor.clone(),
+        source: wave.source.clone(),
+        summary: wave.summary.clone(),
+        began_at_ms: millis(wave.began_at),
+        policy: PolicyRecord::from(wave.deployment.policy()),
+        reached: wave.reached.iter().map(|revision| revision.0).collect(),
+        ranks,
+        stopped: wave.stopped.as_deref().map(str::to_owned),
+        paused: wave.paused.as_deref().map(str::to_owned),
+        failing,
+        members: wave.recorded.iter().take(MAX_MEMBERS).map(|node| node.to_string()).collect(),
+        absent: absent.map(|(key, _)| key.to_string()).collect(),
+    };
+    // Strings and numbers always have a JSON form.
+    serde_json::to_vec(&record).unwrap_or_default().into()
+}
+
+fn write_value(value: &HeldValue) -> Bytes {
+    match value {
+        HeldValue::Resource(resource) => record::write_with_path(resource),
+        HeldValue::Label(label) => Bytes::copy_from_slice(label.as_bytes()),
+        HeldValue::Definition(definition) => group::to_json(definition).to_string().into(),
+        HeldValue::Document(document) => documents::record_with_path(document),
+        HeldValue::Weights(over) => weights::record(over),
+    }
+}
+
+fn read_value(codec: &Codec, key: &StoreKey, value: &Bytes) -> Result<HeldValue, String> {
+    match key {
+        StoreKey::Resource(..) | StoreKey::File(..) => {
+            let resource = record::read(value).map_err(|error| error.to_string())?;
+            Ok(HeldValue::Resource(Arc::new(resource)))
+        }
+        StoreKey::Label(_) => {
+            let label = std::str::from_utf8(value).map_err(|error| error.to_string())?;
+            Ok(HeldValue::Label(label.into()))
+        }
+        StoreKey::Group(_) | StoreKey::FileGroup(_) => {
+            let body = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+            let read = codec.node_group_from_json(&body);
+            read.map(HeldValue::Definition)
+                .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+        }
+        StoreKey::Document(key) | StoreKey::FileDocument(key) => {
+            documents::read_record(key, value).map(HeldValue::Document)
+        }
+        StoreKey::Weights(_) => weights::read_record(value).map(HeldValue::Weights),
+        StoreKey::DocumentStatus(_)
+        | StoreKey::FilesHash
+        | StoreKey::Rollout(_)
+        | StoreKey::Wave
+        | StoreKey::EndedWave(_)
+        | StoreKey::Held(_) => Err("it is nothing that can be held".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_of_a_version_that_knew_no_members_can_be_read() {
+        let text = r#"{"format": 1, "id": 7, "actor": "me", "source": "api", "summary": "put a", "beganAtMs": 1, "shares": "10%,100%",
+            "hold": "30s", "maxNacks": "0", "ackTimeout": null, "reached": [7], "stopped": null, "absent": []}"#;
+        let wave = restore(serde_json::from_str(text).unwrap(), Held::new()).unwrap();
+        assert_eq!((wave.id, wave.members.nodes().count()), (7, 0));
+        let policy = wave.deployment.policy();
+        assert_eq!((policy.max_lost, policy.allow_empty), (None, false));
+    }
+
+    #[test]
+    fn a_record_keeps_the_order_of_values() {
+        let text = r#"{"format": 1, "id": 7, "actor": "me", "source": "api", "summary": "put a", "beganAtMs": 1, "shares": "33.33%,100%",
+            "hold": "30s", "maxNacks": "0", "ackTimeout": null, "each": true, "by": "metadata.tier", "order": ["gold"],
+            "reached": [7], "ranks": [["gold", 3333], ["silver", 10000]], "stopped": null, "absent": []}"#;
+        let restored = |text: &str| restore(serde_json::from_str(text).unwrap(), Held::new());
+        let wave = restored(text).unwrap();
+        let policy = wave.deployment.policy();
+        assert!(policy.is_each() && policy.by.to_string() == "metadata.tier" && policy.order.len() == 1);
+        assert_eq!(policy.shares_text(), "33.33%,100%");
+        let order = wave.ranking.order().unwrap();
+        assert_eq!(order.places()[1].value.as_ref(), "silver");
+        let again = restored(std::str::from_utf8(&write(&wave)).unwrap()).unwrap();
+        assert_eq!((again.ranking, again.deployment.policy()), (wave.ranking.clone(), policy));
+        let awaited =
+            restored(&text.replace(r#""ranks": [["gold", 3333], ["silver", 10000]], "#, "")).unwrap();
+        assert!(awaited.ranking.is_awaited());
+        let wrong = restored(&text.replace("3333", "10000")).unwrap_err();
+        assert!(wrong.contains("must ascend"), "{wrong}");
+    }
+
+    #[test]
+    fn a_record_keeps_policy_and_members() {
+        let text = r#"{"format": 1, "id": 7, "actor": "me", "source": "api", "summary": "put a", "beganAtMs": 1, "shares": "10%,100%",
+            "hold": "30s", "maxNacks": "0", "ackTimeout": null, "maxLost": "2%", "allowEmpty": true, "reached": [7],
+            "stopped": null, "absent": [], "members": ["edge-1", "edge-2"]}"#;
+        let read = |bytes: &[u8]| restore(serde_json::from_slice(bytes).unwrap(), Held::new()).unwrap();
+        let wave = read(text.as_bytes());
+        let stored: serde_json::Value = serde_json::from_slice(&write(&wave)).unwrap();
+        for new in ["each", "by", "order", "ranks"] {
+            assert!(stored.get(new).is_none(), "{new}: it is stored as by versions that knew no values");
+        }
+        let again = read(&write(&wave));
+        assert_eq!(again.deployment.policy(), wave.deployment.policy());
+        assert_eq!(wave.deployment.policy().max_lost.map(|lost| lost.to_string()).as_deref(), Some("2%"));
+        assert!(again.deployment.policy().allow_empty);
+        assert_eq!(again.members.nodes().map(|node| &**node).collect::<Vec<_>>(), ["edge-1", "edge-2"]);
+    }
+}

@@ -1,0 +1,350 @@
+//! What is told of wave deployments: how their clients are, and how they ended.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use xds_cache::loads::Since;
+use xds_cache::status::StreamEntry;
+use xds_cache::wave::{
+    AWAY_TIME, ClientId, Deployment, Fault, Loss, Losses, Members, Obstacle, Present, Seen, Split, Stage,
+};
+use xds_cache::{AHEAD, GroupName, Node, ViewChange, ViewKey};
+use xds_rollout::{Comparison, Counts, Percent, compare};
+
+use super::rank::Tally;
+use super::{Wave, now};
+use crate::Shared;
+use crate::acks::{MAX_LISTED, NodeNack, difference};
+use crate::model::wave::{LostNode, RequestCounts, WaveMembers, WavePhase, WaveReport, WaveRequests};
+
+/// A node's answer to the change; the worse is larger.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Answer {
+    Acked,
+    Pending,
+    Nacked(String),
+}
+
+/// How the clients of a wave deployment are.
+#[derive(Debug, Default)]
+pub(crate) struct Look {
+    pub(crate) members: WaveMembers,
+    /// Those ahead, by node id.
+    pub(crate) present: BTreeMap<Arc<str>, Present>,
+    /// Whether requests of those ahead fail more often than the policy lets them.
+    pub(crate) is_failing: bool,
+    /// Members that are connected, and that the wave deployment does not concern any more.
+    pub(crate) released: HashSet<String>,
+}
+
+/// What a wave deployment decides by.
+pub(crate) fn seen(members: &WaveMembers, losses: Losses, is_failing: bool) -> Seen {
+    let WaveMembers { n_ahead, n_pending, n_nacked, .. } = *members;
+    Seen { n_members: n_ahead, n_pending, n_nacked, losses, is_failing }
+}
+
+/// Why a wave deployment has paused itself, in one line.
+pub(crate) fn why_paused(deployment: &Deployment, members: &WaveMembers) -> String {
+    let WaveMembers { n_ahead, n_pending, n_away, .. } = members;
+    match deployment.obstacle() {
+        Some(Obstacle::Lost) => lost_text(members),
+        Some(Obstacle::Empty) => "no connected node is in this wave, and none came in time".to_owned(),
+        Some(Obstacle::Away) => format!("{n_away} nodes that had it did not come back in time"),
+        Some(Obstacle::Unanswered) | None => {
+            format!("{n_pending} of {n_ahead} nodes have not answered in time")
+        }
+    }
+}
+
+impl Shared {
+    /// Looks at the connected clients. A node is a member if the publisher would serve it what is ahead, whether or not its
+    /// streams have taken note of that; it has ACKed if every stream has accepted what differs for it, or wants nothing of it.
+    pub(crate) fn look_at(&self, wave: &Wave) -> Look {
+        let publisher = &self.parts.publisher;
+        let mut changes: HashMap<ViewKey, Arc<ViewChange>> = HashMap::new();
+        let mut answers: BTreeMap<String, Answer> = BTreeMap::new();
+        let mut look = Look::default();
+        let mut behind = BTreeSet::new();
+        let mut tally = Tally::new(wave.ranking.order());
+        for entry in self.parts.board.streams() {
+            let node = entry.with(|status| Arc::clone(&status.info.node));
+            let is_ahead = publisher.is_ahead(&node);
+            if is_ahead != Some(true) {
+                if wave.members.contains(&node.id) {
+                    look.released.insert(node.id.clone());
+                }
+                if is_ahead == Some(false) && behind.insert(node.id.clone()) {
+                    tally.add(&node, false);
+                }
+                continue;
+            }
+            let (Some(view), Some(reached)) = (publisher.view_of(&node), wave.reached_by(&node)) else {
+                continue;
+            };
+            add_client(&mut look.present, &entry);
+            let change = changes.entry(view.key().clone()).or_insert_with_key(|key| {
+                let former = publisher.view_at(&ViewKey { cohort: 0, ..key.clone() });
+                let present = publisher.view_at(&ViewKey { cohort: AHEAD, ..key.clone() });
+                Arc::new(difference(former.as_deref(), present.as_deref().unwrap_or(&view)))
+            });
+            let answer = answer(&entry, change, reached);
+            let known = answers.entry(node.id.clone()).or_insert_with(|| {
+                tally.add(&node, true);
+                Answer::Acked
+            });
+            if answer > *known {
+                *known = answer;
+            }
+        }
+        look.members.requests = self.requests(wave, &look.present, &behind);
+        look.is_failing = look.members.requests.is_some_and(|requests| is_failing(wave, requests));
+        let members = &mut look.members;
+        members.values = tally.values(wave.share());
+        members.n_behind = behind.len();
+        members.behind = behind.into_iter().take(MAX_LISTED).collect();
+        for (node, answer) in answers {
+            count(members, &wave.failing, node, answer);
+        }
+        tell_lost(members, &wave.members, now());
+        look
+    }
+
+    /// What is reported of requests since the wave is held, if its policy asks for that.
+    fn requests(
+        &self,
+        wave: &Wave,
+        ahead: &BTreeMap<Arc<str>, Present>,
+        behind: &BTreeSet<String>,
+    ) -> Option<WaveRequests> {
+        wave.deployment.policy().max_error_rate?;
+        if wave.deployment.stage() != Stage::Holding {
+            return None;
+        }
+        let since = Since { from: Some(wave.since), now: SystemTime::now() };
+        let part = |node: &str| match (ahead.contains_key(node), behind.contains(node)) {
+            (true, _) => Some(0),
+            (false, true) => Some(1),
+            (false, false) => None,
+        };
+        let [ahead, behind] = self
+            .parts
+            .loads
+            .by_part(since, part)
+            .map(|counts| RequestCounts { requests: counts.finished(), failures: counts.errors });
+        Some(WaveRequests { ahead, behind })
+    }
+
+    /// The nodes that count and are in ERROR now.
+    pub(crate) fn failing(&self, counts: impl Fn(&Node) -> bool) -> HashSet<String> {
+        let mut failing = HashSet::new();
+        for entry in self.parts.board.streams() {
+            entry.with(|status| {
+                let node = &status.info.node;
+                if status.types.values().any(|status| status.is_error) && counts(node) {
+                    failing.insert(node.id.clone());
+                }
+            });
+        }
+        failing
+    }
+
+    /// The clients of the nodes that a wave reaches if it changes these groups.
+    pub(crate) fn connected(
+        &self,
+        split: &Split,
+        groups: &BTreeSet<&GroupName>,
+    ) -> BTreeMap<Arc<str>, Present> {
+        let mut present = BTreeMap::new();
+        for entry in self.parts.board.streams() {
+            let node = entry.with(|status| Arc::clone(&status.info.node));
+            let Some(view) = self.parts.publisher.view_of(&node).filter(|_| split.is_ahead(&node)) else {
+                continue;
+            };
+            if view.key().groups.iter().any(|name| groups.contains(&name)) {
+                add_client(&mut present, &entry);
+            }
+        }
+        present
+    }
+
+    /// What is told of a wave deployment that is under way.
+    pub(crate) fn report(&self, wave: &Wave) -> WaveReport {
+        let phase = match wave.deployment.stage() {
+            _ if wave.stopped.is_some() => WavePhase::Held,
+            Stage::Progressing => WavePhase::Progressing,
+            Stage::Holding => WavePhase::Holding,
+            Stage::Paused => WavePhase::Paused,
+        };
+        let reason = wave.stopped.as_deref().map(str::to_owned);
+        let paused = wave.paused.as_deref().filter(|_| phase == WavePhase::Paused).map(str::to_owned);
+        WaveReport {
+            deployment: wave.id,
+            phase,
+            reason: reason.or(paused).or_else(|| waits_for(wave)),
+            source: wave.source.clone(),
+            actor: wave.actor.clone(),
+            summary: wave.summary.clone(),
+            objects: wave.held.keys().take(MAX_LISTED).map(|key| key.what()).collect(),
+            policy: wave.deployment.policy().clone(),
+            reached: wave.waves().collect(),
+            began_at: wave.began_at,
+            since: wave.since,
+            next_at: (phase == WavePhase::Holding).then(|| wave.since + wave.deployment.policy().hold),
+            members: self.look_at(wave).members,
+        }
+    }
+}
+
+/// Whether requests fail more often where the change is than the policy lets them: the judge is that of rollouts.
+fn is_failing(wave: &Wave, requests: WaveRequests) -> bool {
+    let Some(bound) = wave.deployment.policy().max_error_rate else { return false };
+    let counts = |counts: RequestCounts| Counts { requests: counts.requests, failures: counts.failures };
+    let bound = Percent::of_hundredths(bound.hundredths());
+    compare(counts(requests.ahead), counts(requests.behind), bound, MIN_REQUESTS) == Comparison::Exceeds
+}
+
+/// Why a wave deployment waits that nobody has stopped, if there is more to say than that members have not answered.
+fn waits_for(wave: &Wave) -> Option<String> {
+    if wave.ranking.is_awaited() {
+        let by = &wave.deployment.policy().by;
+        return Some(format!(
+            "its waves go by {by}, and no connected node that it concerns has a value of that: it waits for one, or for :promote"
+        ));
+    }
+    let text = match wave.deployment.obstacle()? {
+        Obstacle::Empty => {
+            "no connected node is in this wave: it waits for one, or for :promote; allowEmpty would let it pass"
+        }
+        Obstacle::Away => "members are away; it waits for them to come back",
+        Obstacle::Unanswered | Obstacle::Lost => return None,
+    };
+    (wave.deployment.stage() != Stage::Paused).then(|| text.to_owned())
+}
+
+/// Notes that the node of a stream is connected. A stream whose first request is not known yet tells nothing.
+fn add_client(present: &mut BTreeMap<Arc<str>, Present>, entry: &StreamEntry) {
+    entry.with(|status| {
+        if status.types.is_empty() {
+            return;
+        }
+        let client = match status.info.service {
+            Some(_) => ClientId::Address(Arc::clone(&status.info.address)),
+            None => ClientId::Stream(status.info.id),
+        };
+        let node = status.info.node.id.as_str();
+        let clients = match present.get_mut(node) {
+            Some(clients) => clients,
+            None => present.entry(node.into()).or_default(),
+        };
+        *clients.entry(client).or_default() |= status.types.values().any(|status| status.came_back);
+    });
+}
+
+fn count(members: &mut WaveMembers, failing: &HashSet<String>, node: String, answer: Answer) {
+    members.n_ahead += 1;
+    list(&mut members.ahead, node.clone());
+    match answer {
+        Answer::Acked => members.n_acked += 1,
+        Answer::Pending => {
+            members.n_pending += 1;
+            list(&mut members.pending, node);
+        }
+        Answer::Nacked(message) if failing.contains(&node) => {
+            list(&mut members.already_failing, NodeNack { node, message });
+        }
+        Answer::Nacked(message) => {
+            members.n_nacked += 1;
+            list(&mut members.nacked, NodeNack { node, message });
+        }
+    }
+}
+
+/// Tells which of the nodes that the waves have reached are not as they were.
+pub(crate) fn tell_lost(members: &mut WaveMembers, known: &Members, now: Instant) {
+    let losses = known.losses(now);
+    (members.n_away, members.n_lost) = (losses.n_away, losses.n_gone + losses.n_restarted);
+    let lost = known.lost(now).take(MAX_LISTED).map(|(node, loss)| {
+        let reason = match loss {
+            Loss::Gone => format!("gone for more than {} s", AWAY_TIME.as_secs()),
+            Loss::Restarted(1) => "restarted: it came back with no configuration".to_owned(),
+            Loss::Restarted(n) => format!("restarted {n} times: it came back with no configuration"),
+        };
+        LostNode { node: node.to_string(), reason }
+    });
+    members.lost = lost.collect();
+}
+
+/// What a stream has answered to what differs for it since `reached`.
+fn answer(entry: &StreamEntry, change: &ViewChange, reached: xds_cache::Revision) -> Answer {
+    let types = entry.concerned(change);
+    entry.with(|status| {
+        let answers = types.iter().map(|resource_type| match status.types.get(resource_type) {
+            Some(status) if status.has_acked(reached) => Answer::Acked,
+            Some(status) => match status.nack_since(reached) {
+                Some(nack) => Answer::Nacked(nack.message.to_string()),
+                None => Answer::Pending,
+            },
+            None => Answer::Pending,
+        });
+        answers.max().unwrap_or(Answer::Acked)
+    })
+}
+
+fn list<T>(entries: &mut Vec<T>, entry: T) {
+    if entries.len() < MAX_LISTED {
+        entries.push(entry);
+    }
+}
+
+/// Why a change is put back, in one line.
+pub(crate) fn reason(members: &WaveMembers, fault: Fault) -> String {
+    let n_ahead = members.n_ahead;
+    match fault {
+        Fault::Nacked => {
+            let nacked = members.nacked.iter().map(|nack| (&nack.node, &nack.message));
+            format!(
+                "rejected by {} of {n_ahead} nodes: {}",
+                members.n_nacked,
+                named(nacked, members.n_nacked)
+            )
+        }
+        Fault::Restarted => lost_text(members),
+        Fault::Failing => {
+            let WaveRequests { ahead, behind } = members.requests.unwrap_or_default();
+            format!(
+                "{} of {} requests of the nodes that have it failed, and {} of {} of the others",
+                ahead.failures, ahead.requests, behind.failures, behind.requests
+            )
+        }
+    }
+}
+
+/// Which members are lost, in one line.
+pub(crate) fn lost_text(members: &WaveMembers) -> String {
+    let lost = members.lost.iter().map(|lost| (&lost.node, &lost.reason));
+    format!("{} nodes that had it are lost: {}", members.n_lost, named(lost, members.n_lost))
+}
+
+/// The first of `n_all` nodes, each with what is said of it.
+fn named<'a>(nodes: impl Iterator<Item = (&'a String, &'a String)>, n_all: usize) -> String {
+    let nodes = nodes.take(MAX_NAMED).map(|(node, message)| {
+        let message: String = message.chars().take(MAX_MESSAGE).collect();
+        format!("{node}: {message}")
+    });
+    let more = if n_all > MAX_NAMED { "; …" } else { "" };
+    format!("{}{more}", nodes.collect::<Vec<_>>().join("; "))
+}
+
+/// From how many requests on, ahead and behind, their failures say something.
+const MIN_REQUESTS: u64 = 10;
+
+/// How often requests are looked at while a wave is held.
+pub(crate) const HEALTH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How many nodes a reason names, and how much of each message it tells; the lists tell all.
+const MAX_NAMED: usize = 3;
+const MAX_MESSAGE: usize = 200;
+
+/// The shortest time between two looks at the clients: a wave of thousands ends in thousands of answers.
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(50);

@@ -1,0 +1,235 @@
+//! Tests of the control against a store in memory, which can be made to fail, and against the real one.
+
+mod acked;
+mod clock;
+mod documents;
+mod events;
+mod files;
+mod fuzz;
+mod history;
+mod lists;
+mod model;
+mod observed;
+mod places;
+mod rest;
+mod rest_documents;
+mod rollouts;
+mod served_first;
+mod store;
+mod waves;
+mod weights;
+mod writes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde_json::json;
+use tokio::sync::broadcast;
+use xds_cache::layer::{LayerGroup, Resources};
+use xds_cache::loads::{LoadBoard, LoadLimits};
+use xds_cache::{
+    GroupName, Layer, NodeGroup, Origin, Profile, Publisher, Resource, ResourceDraft, ResourceKey,
+    ResourceType, Revision, StatusBoard,
+};
+use xds_codec::Codec;
+use xds_control::acks::{Acks, view_key_of_group};
+use xds_control::model::Texts;
+use xds_control::model::{Asked, FileLoad};
+use xds_control::model::{
+    Event, FileObject, FileStatus, ReloadOutcome, Write, WriteError, WriteOptions, WriteOutcome,
+};
+use xds_control::{Control, Options, Parts};
+use xds_store::Store;
+
+use self::store::MemoryStore;
+
+/// A control with all that it stands on.
+struct Server {
+    loads: Arc<LoadBoard>,
+    control: Control,
+    publisher: Arc<Publisher>,
+    board: Arc<StatusBoard>,
+    acks: Arc<Acks>,
+}
+
+impl Server {
+    fn open(store: Arc<dyn Store>, options: Options) -> Self {
+        let publisher = Arc::new(Publisher::new());
+        let board = StatusBoard::new();
+        let acks = Arc::new(Acks::new(Arc::clone(&publisher), Arc::clone(&board)));
+        let loads = Arc::new(LoadBoard::new(LoadLimits::default()));
+        let parts = Parts {
+            loads: Arc::clone(&loads),
+            codec: codec(),
+            store,
+            publisher: Arc::clone(&publisher),
+            board: Arc::clone(&board),
+            acks: Arc::clone(&acks),
+            observer: None,
+        };
+        Self { loads, control: Control::open(parts, options).unwrap(), publisher, board, acks }
+    }
+
+    fn without_files(store: &Arc<MemoryStore>) -> Self {
+        Self::open(Arc::clone(store) as Arc<dyn Store>, Options::default())
+    }
+
+    fn with_files(store: &Arc<MemoryStore>) -> Self {
+        Self::open(Arc::clone(store) as Arc<dyn Store>, Options { watches_files: true, ..Options::default() })
+    }
+
+    async fn write(&self, write: Write) -> Result<WriteOutcome, WriteError> {
+        self.control.write(write, WriteOptions { actor: "test".to_owned(), ..WriteOptions::default() }).await
+    }
+
+    /// What a client of exactly this group is served, by name.
+    fn served(&self, name: &str) -> BTreeMap<String, String> {
+        let view = self.publisher.view_at(&view_key_of_group(&group(name), Profile::Envoy)).unwrap();
+        view.resources().map(|resource| (resource.name().to_string(), text(resource))).collect()
+    }
+
+    fn revision(&self) -> u64 {
+        self.control.overrides().0.0
+    }
+}
+
+/// Making a codec takes long; all tests share one.
+pub(super) fn codec() -> Codec {
+    static CODEC: std::sync::LazyLock<Codec> = std::sync::LazyLock::new(|| Codec::new().unwrap());
+    CODEC.clone()
+}
+
+fn group(name: &str) -> GroupName {
+    GroupName::new(name).unwrap()
+}
+
+fn key(name: &str) -> ResourceKey {
+    ResourceKey { resource_type: ResourceType::Cluster, name: name.into() }
+}
+
+/// A cluster that differs by a text, its `alt_stat_name`.
+fn cluster(name: &str, text: &str) -> Arc<Resource> {
+    let body = json!({
+        "@type": ResourceType::Cluster.type_url(), "name": name, "alt_stat_name": text, "connect_timeout": "1s",
+    });
+    Arc::new(codec().resource_from_json(&body).unwrap())
+}
+
+/// A certificate that is public and its private key.
+fn secret(private: &str) -> Resource {
+    let body = json!({
+        "@type": ResourceType::Secret.type_url(), "name": "s",
+        "tls_certificate": {"certificate_chain": {"inline_string": "public"}, "private_key": {"inline_string": private}},
+    });
+    codec().resource_from_json(&body).unwrap()
+}
+
+fn secret_of_file(private: &str) -> Arc<Resource> {
+    let origin = Origin::File { path: "routes/a.yaml".into(), line: 1, column: 1 };
+    Arc::new(Resource::new(ResourceDraft { origin, ..secret(private).to_draft() }))
+}
+
+fn text(resource: &Resource) -> String {
+    codec()
+        .to_json(resource)
+        .get("alt_stat_name")
+        .and_then(|text| text.as_str())
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn resources(content: &[(&str, &str)]) -> Resources {
+    content.iter().map(|(name, text)| (key(name), cluster(name, text))).collect()
+}
+
+fn replace(name: &str, content: &[(&str, &str)]) -> Write {
+    Write::ReplaceResources { group: group(name), label: None, resources: resources(content) }
+}
+
+fn put(name: &str, resource: &str, text: &str) -> Write {
+    Write::PutResource { group: group(name), resource: cluster(resource, text) }
+}
+
+fn delete(name: &str, resource: &str) -> Write {
+    Write::DeleteResource { group: group(name), key: key(resource) }
+}
+
+/// Ways in for files.
+trait TakeFiles {
+    /// Takes in files for somebody who asks for what differs.
+    async fn load_files(&self, load: FileLoad) -> Result<ReloadOutcome, WriteError>;
+    /// Takes in files without holding anything back.
+    async fn confirm_files(&self, load: FileLoad) -> Result<ReloadOutcome, WriteError>;
+}
+
+impl TakeFiles for Control {
+    async fn load_files(&self, load: FileLoad) -> Result<ReloadOutcome, WriteError> {
+        self.take_files(load, Asked::Plainly).await
+    }
+
+    async fn confirm_files(&self, load: FileLoad) -> Result<ReloadOutcome, WriteError> {
+        self.take_files(load, Asked::Confirmed).await
+    }
+}
+
+/// A load with these clusters by group, each in a line of its own.
+fn load(groups: &[(&str, &[(&str, &str)])]) -> FileLoad {
+    load_at(groups, 1)
+}
+
+fn load_at(groups: &[(&str, &[(&str, &str)])], first_line: u32) -> FileLoad {
+    let mut layer = Layer::default();
+    let mut line = first_line;
+    for (name, content) in groups {
+        let mut resources = Resources::new();
+        for (resource, text) in *content {
+            let draft = cluster(resource, text).to_draft();
+            let origin = Origin::File { path: "routes/a.yaml".into(), line, column: 1 };
+            resources.insert(key(resource), Arc::new(Resource::new(ResourceDraft { origin, ..draft })));
+            line += 1;
+        }
+        let definition = (*name != "default").then(|| NodeGroup::for_node_id(group(name)));
+        layer.groups.insert(group(name), LayerGroup { definition, label: None, resources });
+    }
+    let objects = layer
+        .groups
+        .keys()
+        .map(|name| FileObject {
+            group: name.clone(),
+            kind: "NodeGroup".to_owned(),
+            name: name.to_string(),
+            line: 3,
+            column: 1,
+            is_last_good: false,
+        })
+        .collect();
+    let status = FileStatus {
+        path: "routes/a.yaml".into(),
+        hash: None,
+        loaded_at: SystemTime::UNIX_EPOCH,
+        objects,
+        diagnostics: vec![],
+        is_last_good: false,
+    };
+    FileLoad {
+        layer,
+        documents: BTreeMap::new(),
+        files: BTreeMap::from([("routes/a.yaml".into(), status)]),
+        unusable: BTreeSet::new(),
+        texts: Texts::default(),
+        is_complete: true,
+    }
+}
+
+fn pairs(content: &[(&str, &str)]) -> BTreeMap<String, String> {
+    content.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+}
+
+fn told(events: &mut broadcast::Receiver<Event>) -> Vec<Event> {
+    std::iter::from_fn(|| events.try_recv().ok()).collect()
+}
+
+fn rollback(to: u64) -> Write {
+    Write::Rollback { to: Revision(to) }
+}
