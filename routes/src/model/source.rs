@@ -1,8 +1,10 @@
 //! A document as it was written.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::sync::OnceLock;
 
 use serde_json::Value;
+use xds_cache::{GroupName, Version, VersionHasher};
 use xds_codec::Tree;
 use xds_codec::document::{Entry, Node};
 
@@ -10,7 +12,11 @@ use xds_codec::document::{Entry, Node};
 ///
 /// Equal if the values are, in whatever order their keys stand.
 #[derive(Clone, Default)]
-pub struct Source(Box<str>);
+pub struct Source {
+    text: Box<str>,
+    /// Of the first group that was asked for.
+    version: OnceLock<(GroupName, Version)>,
+}
 
 impl Source {
     /// The document without what a cluster adds to it, in the order of the text.
@@ -25,7 +31,7 @@ impl Source {
                 entry.value.write_json(text);
             }
         });
-        Self(text.into())
+        Self { text: text.into(), version: OnceLock::new() }
     }
 
     /// Of a policy that is not supported, only which it is and its targets: anything else may be secret, and is not looked at.
@@ -42,7 +48,7 @@ impl Source {
             let entries = entry.value.entries().filter(of(shown));
             write_object(entries, text, |entry, text| entry.value.write_json(text));
         });
-        Self(text.into())
+        Self { text: text.into(), version: OnceLock::new() }
     }
 
     /// A document of the native form that has one object.
@@ -60,14 +66,14 @@ impl Source {
         text.push_str(&format!(",{}:{{{}:", Value::from(section), Value::from(name)));
         value.write_json(&mut text);
         text.push_str("}}");
-        Self(text.into())
+        Self { text: text.into(), version: OnceLock::new() }
     }
 
     /// The document as a value.
     #[must_use]
     pub fn json(&self) -> Value {
         // It was written from a tree, so it is JSON.
-        serde_json::from_str(&self.0).unwrap_or_default()
+        serde_json::from_str(&self.text).unwrap_or_default()
     }
 
     /// The document as a tree without positions.
@@ -76,10 +82,28 @@ impl Source {
         Tree::from_json(&self.json())
     }
 
+    /// The hash of what the document says and for which group; the order of its keys does not count.
+    ///
+    /// It is computed once for the first group that is asked for, which a document seldom changes, and each time for others.
+    #[must_use]
+    pub fn version(&self, group: &GroupName) -> Version {
+        let (first, version) = self.version.get_or_init(|| (group.clone(), self.hash(group)));
+        if first == group { *version } else { self.hash(group) }
+    }
+
+    fn hash(&self, group: &GroupName) -> Version {
+        let mut text = String::with_capacity(self.text.len());
+        write_sorted(&self.json(), &mut text);
+        let mut hasher = VersionHasher::new();
+        hasher.update(group.as_str().as_bytes());
+        hasher.update(text.as_bytes());
+        hasher.finish()
+    }
+
     /// The JSON text.
     #[must_use]
     pub fn text(&self) -> &str {
-        &self.0
+        &self.text
     }
 }
 
@@ -98,9 +122,38 @@ fn write_object<'t>(
     text.push('}');
 }
 
+/// JSON with the keys of all objects in order.
+fn write_sorted(value: &Value, text: &mut String) {
+    match value {
+        Value::Object(fields) => {
+            let mut sorted: Vec<_> = fields.iter().collect();
+            sorted.sort_by_key(|(key, _)| *key);
+            text.push('{');
+            for (key, value) in sorted {
+                // Writing to a string does not fail.
+                let _ = write!(text, "{}:", Value::from(key.as_str()));
+                write_sorted(value, text);
+                text.push(',');
+            }
+            text.push('}');
+        }
+        Value::Array(items) => {
+            text.push('[');
+            for item in items {
+                write_sorted(item, text);
+                text.push(',');
+            }
+            text.push(']');
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            let _ = write!(text, "{value}");
+        }
+    }
+}
+
 impl PartialEq for Source {
     fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0 || self.0.len() == other.0.len() && self.json() == other.json()
+        self.text == other.text || self.text.len() == other.text.len() && self.json() == other.json()
     }
 }
 
@@ -109,7 +162,7 @@ impl Eq for Source {}
 impl fmt::Debug for Source {
     /// Only the length; the content may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes", self.0.len())
+        write!(f, "{} bytes", self.text.len())
     }
 }
 
@@ -137,5 +190,18 @@ mod tests {
         let one = source(&serde_json::json!({"a": 1, "b": {"c": 2, "d": 3}}));
         assert_eq!(one, source(&serde_json::json!({"b": {"d": 3, "c": 2}, "a": 1})));
         assert_ne!(one, source(&serde_json::json!({"b": {"d": 3, "c": 1}, "a": 1})));
+    }
+
+    #[test]
+    fn a_version_is_of_the_values_and_of_the_group() {
+        let of = |text: &str| source(&serde_json::from_str(text).unwrap());
+        let (a, b) = (GroupName::default_group(), GroupName::new("b").unwrap());
+        let one = of(r#"{"a": [1, {"c": null, "b": "x"}], "d": true}"#);
+        let other = of(r#"{"d": true, "a": [1, {"b": "x", "c": null}]}"#);
+        assert_eq!(other.version(&b), one.hash(&b));
+        assert_eq!([one.version(&a), one.version(&b)], [other.version(&a), other.version(&b)]);
+        assert_ne!(one.version(&a), one.version(&b));
+        assert_ne!(of(r#"{"a": ["a", "b"]}"#).version(&a), of(r#"{"a": ["a,b"]}"#).version(&a));
+        assert_eq!(one.version(&a).to_string(), "f42b88f27fd48439", "stores keep it");
     }
 }
