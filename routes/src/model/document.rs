@@ -8,8 +8,8 @@ use xds_cache::{DrainPolicy, Origin};
 use xds_codec::{Diagnostic, Place, Severity};
 
 use super::{
-    Backend, BackendTlsPolicy, ConfigMap, EndpointSlice, ForeignPolicy, Gateway, HttpRouteGroup, Namespace,
-    ReferenceGrant, Route, Secret, Service, Source, TrafficSplit,
+    Backend, BackendTlsPolicy, ConfigMap, EndpointSlice, FieldPath, ForeignPolicy, Gateway, HttpRouteGroup,
+    Namespace, ReferenceGrant, Route, Secret, Service, Source, TrafficSplit,
 };
 
 /// The kinds that are read. The native form is read into them: its listeners are [`Gateway`](Kind::Gateway)s, its backends
@@ -187,8 +187,8 @@ pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 /// A field of a document and where it stands in its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spot {
-    /// The field path from the document's root: `spec.rules[0].backendRefs[1].port`. Empty for the document itself.
-    pub path: Arc<str>,
+    /// The field; empty for the document itself.
+    pub path: FieldPath,
     /// The line, from 1; 0 if there is none, as in a JSON body.
     pub line: u32,
     /// The column in characters, from 1; 0 if there is none.
@@ -203,10 +203,10 @@ impl Hash for Spot {
 /// What every document has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// `metadata.labels`, in order of the keys.
-    pub labels: Vec<(String, String)>,
-    /// `metadata.annotations`, in order of the keys.
-    pub annotations: Vec<(String, String)>,
+    /// `metadata.labels`, in order of the keys; none of a kind that nothing selects by labels.
+    pub labels: Box<[(String, String)]>,
+    /// Those of `metadata.annotations` that are about this program, in order of the keys.
+    pub annotations: Box<[(String, String)]>,
     /// What annotations say of draining; counts for Services and Backends.
     pub drain: DrainPolicy,
     /// `metadata.creationTimestamp` in seconds since 1970; documents without one count as of equal age.
@@ -253,15 +253,15 @@ pub enum Spec {
         controller: String,
     },
     /// A Gateway.
-    Gateway(Gateway),
+    Gateway(Box<Gateway>),
     /// A GRPCRoute, HTTPRoute or native route.
     Route(Route),
     /// A ReferenceGrant.
     ReferenceGrant(ReferenceGrant),
     /// A BackendTLSPolicy.
-    BackendTlsPolicy(BackendTlsPolicy),
+    BackendTlsPolicy(Box<BackendTlsPolicy>),
     /// A Backend.
-    Backend(Backend),
+    Backend(Box<Backend>),
     /// A Service.
     Service(Service),
     /// An EndpointSlice.

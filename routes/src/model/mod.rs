@@ -6,6 +6,7 @@ mod document;
 mod filter;
 mod gateway;
 mod hostname;
+mod path;
 mod policy;
 mod route;
 mod service;
@@ -18,6 +19,7 @@ pub use filter::{Cors, Filter, FilterKind, Fraction, HeaderEdits, PathRewrite, R
 pub use gateway::{AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, LabelSelector, Protocol};
 pub(crate) use hostname::is_dns_label;
 pub use hostname::{Hostname, InvalidHostname};
+pub use path::FieldPath;
 pub use policy::{
     BackendTlsPolicy, ForeignPolicy, GrantFrom, GrantTo, PolicyTarget, ReferenceGrant, TargetName,
 };

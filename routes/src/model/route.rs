@@ -1,5 +1,7 @@
 //! Routes: GRPCRoute, HTTPRoute and the routes of the native form, in one shape.
 
+use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Filter, Fraction, Hostname, Kind, Spot};
@@ -36,13 +38,13 @@ pub struct ParentRef {
     /// Where it is.
     pub spot: Spot,
     /// The API group; its default filled in.
-    pub group: String,
+    pub group: Cow<'static, str>,
     /// The kind; its default filled in.
-    pub kind: String,
+    pub kind: Cow<'static, str>,
     /// The namespace; that of the route filled in.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// The name.
-    pub name: String,
+    pub name: Arc<str>,
     /// `sectionName`.
     pub section: Option<String>,
     /// The port.
@@ -73,9 +75,9 @@ pub struct Rule {
     /// Time limits.
     pub timeouts: Timeouts,
     /// Retries.
-    pub retry: Option<Retry>,
+    pub retry: Option<Box<Retry>>,
     /// Session persistence.
-    pub session: Option<SessionPersistence>,
+    pub session: Option<Box<SessionPersistence>>,
 }
 
 /// One match: everything in it must hold.
@@ -193,13 +195,13 @@ pub struct ObjectRef {
     /// Where it is.
     pub spot: Spot,
     /// The API group; its default filled in; empty for core.
-    pub group: String,
+    pub group: Cow<'static, str>,
     /// The kind; its default filled in.
-    pub kind: String,
+    pub kind: Cow<'static, str>,
     /// The namespace; that of the referring object filled in.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// The name.
-    pub name: String,
+    pub name: Arc<str>,
     /// The port, where the kind has one.
     pub port: Option<u16>,
 }

@@ -171,7 +171,7 @@ impl<'d> Lookup<'d> {
     /// That a Backend of the same name exists, if the referring object may know.
     fn hint(&self, from: &DocumentKey, to: &ObjectRef) -> String {
         let group = Kind::Backend.api_group();
-        let backend = ObjectRef { group: group.to_owned(), kind: "Backend".to_owned(), ..to.clone() };
+        let backend = ObjectRef { group: group.into(), kind: "Backend".into(), ..to.clone() };
         let exists = self.document(Kind::Backend, &to.namespace, &to.name).is_some();
         if !exists || !self.is_granted(from.kind, &from.namespace, &backend) {
             return String::new();

@@ -246,7 +246,7 @@ fn implicit_listener(port: u16) -> GatewayListener {
 fn unknown_parameters(gateway: &Gateway) -> Option<Fault> {
     let ObjectRef { group, kind, name, .. } = gateway.parameters.as_ref()?;
     let shown =
-        xds_codec::echo_name(&if group.is_empty() { kind.clone() } else { format!("{group}/{kind}") });
+        xds_codec::echo_name(&if group.is_empty() { kind.to_string() } else { format!("{group}/{kind}") });
     let message =
         format!("{shown} is no kind of parameters of a Gateway here, so {name} cannot be used; remove it");
     Some(Fault::new("InvalidParameters", message))

@@ -10,16 +10,16 @@ impl Lookup<'_> {
     /// Whether `to` may be referred to from an object of `from_kind` in `from_namespace`: it is of the same namespace, or a
     /// ReferenceGrant of its namespace says so. Whether it exists does not matter (C52).
     pub(crate) fn is_granted(&self, from_kind: Kind, from_namespace: &str, to: &ObjectRef) -> bool {
-        if to.namespace == from_namespace {
+        if *to.namespace == *from_namespace {
             return true;
         }
-        let Some(grants) = self.grants.get(to.namespace.as_str()) else { return false };
+        let Some(grants) = self.grants.get(&*to.namespace) else { return false };
         grants.iter().any(|grant| {
             let from = grant
                 .from
                 .iter()
                 .any(|from| from_kind.is_named(&from.group, &from.kind) && from.namespace == from_namespace);
-            let is_meant = |name: &Option<String>| name.as_ref().is_none_or(|name| *name == to.name);
+            let is_meant = |name: &Option<String>| name.as_ref().is_none_or(|name| **name == *to.name);
             from && grant
                 .to
                 .iter()
@@ -31,7 +31,7 @@ impl Lookup<'_> {
     /// `kubernetes.io/metadata.name`. A namespace without a document exists.
     pub(crate) fn namespace_labels(&self, namespace: &str) -> Vec<(String, String)> {
         let document = self.document(Kind::Namespace, "", namespace);
-        let mut labels = document.map(|document| document.meta.labels.clone()).unwrap_or_default();
+        let mut labels = document.map(|document| document.meta.labels.to_vec()).unwrap_or_default();
         labels.retain(|(key, _)| key != NAMESPACE_NAME_LABEL);
         labels.push((NAMESPACE_NAME_LABEL.to_owned(), namespace.to_owned()));
         labels.sort();

@@ -356,7 +356,7 @@ fn report_uncounted(documents: &Documents, splits: &[PlannedSplit<'_>], diagnost
             if !Kind::Service.is_named(&object.group, &object.kind) {
                 continue;
             }
-            let (namespace, name) = (object.namespace.as_str().into(), object.name.as_str().into());
+            let (namespace, name) = (object.namespace.clone(), object.name.clone());
             let Some(split) = roots.get(&DocumentKey { kind: Kind::Service, namespace, name }) else {
                 continue;
             };

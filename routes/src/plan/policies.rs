@@ -31,7 +31,7 @@ impl<'d> Policies<'d> {
             let Spec::BackendTlsPolicy(policy) = &document.spec else { continue };
             let seniority = Seniority::of(document);
             for target in targets(policy) {
-                let new = (seniority.clone(), document, policy);
+                let new = (seniority.clone(), document, &**policy);
                 let holds = policies.by_target.entry(target).or_insert_with(|| new.clone());
                 if new.0 < holds.0 {
                     *holds = new;

@@ -274,7 +274,7 @@ impl Planner<'_, '_> {
             path_rewrite: effects.path_rewrite.clone(),
             cors: effects.cors.clone(),
             timeouts: rule.timeouts,
-            retry: rule.retry.clone(),
+            retry: rule.retry.as_deref().cloned(),
             session: session.clone(),
         }));
     }

@@ -32,7 +32,7 @@ impl Lookup<'_> {
         let problem = |reason, message| RefProblem { reason, message, spot: reference.spot.clone() };
         let invalid = |message| problem("InvalidCertificateRef", message);
         let ObjectRef { group, kind, namespace, name, .. } = reference;
-        if (group.as_str(), kind.as_str()) != ("", "Secret") {
+        if (&**group, &**kind) != ("", "Secret") {
             return Err(invalid(format!(
                 "{} is no kind of certificate: use a Secret",
                 xds_codec::echo_name(kind)
@@ -124,7 +124,7 @@ impl Lookup<'_> {
     fn ca_certificate(&self, reference: &ObjectRef) -> Result<Trusted, RefProblem> {
         let ObjectRef { group, kind, namespace, name, spot, .. } = reference;
         let problem = |reason, message| RefProblem { reason, message, spot: spot.clone() };
-        let (found, last) = match (group.as_str(), kind.as_str()) {
+        let (found, last) = match (&**group, &**kind) {
             ("", "ConfigMap") => {
                 let document = self.document(Kind::ConfigMap, namespace, name);
                 let text = document.and_then(|document| {

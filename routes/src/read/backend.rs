@@ -42,14 +42,14 @@ pub(crate) fn read_backend(
     }
     spec.finish(reader);
     let source = BackendSource::Endpoints(endpoints);
-    Some(Spec::Backend(Backend {
+    Some(Spec::Backend(Box::new(Backend {
         is_http2,
         source,
         tls,
         lb_policy: LbPolicy::default(),
         limits: Limits::default(),
         drain: DrainPolicy::default(),
-    }))
+    })))
 }
 
 /// Endpoints, each once: gRPC clients refuse an assignment in which an address is twice.
@@ -101,6 +101,7 @@ fn read_endpoints(list: &Value<'_>, reader: &mut Reader) -> Vec<StaticEndpoint> 
         reader.error("missing-field", &list.spot, "a backend has at least one endpoint");
     }
     let mut endpoints = Endpoints::default();
+    endpoints.list.reserve_exact(items.len());
     for item in &items {
         if let Some(endpoint) = read_endpoint(item, reader) {
             endpoints.add(endpoint, item, reader);
@@ -256,7 +257,7 @@ mod tests {
 
     fn read(spec: &str) -> Backend {
         let Spec::Backend(backend) = clean(&backend(spec)) else { panic!("no Backend") };
-        backend
+        *backend
     }
 
     const IP: &str = "{ip: {address: 10.0.0.5, port: 50051}}";

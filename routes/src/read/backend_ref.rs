@@ -1,5 +1,7 @@
 //! References to other objects, and the backends of rules.
 
+use std::sync::Arc;
+
 use super::Context;
 use super::fields::{Object, Reader, Value};
 use super::filters::read_filters;
@@ -12,8 +14,9 @@ pub(crate) fn read_backend_refs(
     context: &Context<'_>,
     reader: &mut Reader,
 ) -> Vec<BackendRef> {
-    let mut backends = Vec::new();
-    for value in list.list(16, reader) {
+    let items = list.list(16, reader);
+    let mut backends = Vec::with_capacity(items.len());
+    for value in items {
         let Some(mut backend) = value.object(reader) else { continue };
         let object = read_backend_object(&mut backend, context, reader);
         let weight = match backend.take("weight") {
@@ -86,37 +89,37 @@ pub(crate) fn read_local_object(
         spot: object.spot().clone(),
         group: group?,
         kind: kind?,
-        namespace: context.key.namespace.to_string(),
-        name: name?.to_string(),
+        namespace: Arc::clone(&context.key.namespace),
+        name: name?,
         port: None,
     })
 }
 
 fn read_with_defaults(
     object: &mut Object<'_>,
-    (group, kind): (&str, &str),
+    (group, kind): (&'static str, &'static str),
     context: &Context<'_>,
     reader: &mut Reader,
 ) -> Option<ObjectRef> {
     let group = match object.take("group") {
         Some(group) => read_group(&group, reader),
-        None => Some(group.to_owned()),
+        None => Some(group.into()),
     };
     let kind = match object.take("kind") {
         Some(kind) => read_kind(&kind, reader),
-        None => Some(kind.to_owned()),
+        None => Some(kind.into()),
     };
     let namespace = match object.take("namespace") {
         Some(namespace) => read_name(&namespace, reader),
-        None => Some(context.key.namespace.clone()),
+        None => Some(Arc::clone(&context.key.namespace)),
     };
     let name = object.need("name", reader).and_then(|name| read_name(&name, reader));
     Some(ObjectRef {
         spot: object.spot().clone(),
         group: group?,
         kind: kind?,
-        namespace: namespace?.to_string(),
-        name: name?.to_string(),
+        namespace: namespace?,
+        name: name?,
         port: None,
     })
 }

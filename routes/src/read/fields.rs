@@ -9,7 +9,7 @@ use std::time::Duration;
 use xds_codec::document::{Node, Number, Position, TreeValue};
 use xds_codec::{Diagnostic, Limits, Place, Severity, echo, echo_name, nearest};
 
-use crate::model::Spot;
+use crate::model::{FieldPath, Spot};
 
 /// What was found wrong with one document.
 pub(crate) struct Reader {
@@ -109,7 +109,7 @@ pub(crate) struct Value<'t> {
 impl<'t> Value<'t> {
     /// A whole document.
     pub(crate) fn root(tree: Node<'t>) -> Self {
-        Self { tree, spot: spot(tree, "".into()) }
+        Self { tree, spot: spot(tree, FieldPath::default()) }
     }
 
     /// The value as an object; an error if it is none.
@@ -132,8 +132,7 @@ impl<'t> Value<'t> {
             let message = format!("there are {} items, at most {max} are allowed", items.len());
             reader.error("too-many-items", &self.spot, message);
         }
-        let item =
-            |(index, tree)| Self { tree, spot: spot(tree, format!("{}[{index}]", self.spot.path).into()) };
+        let item = |(index, tree)| Self { tree, spot: spot(tree, self.spot.path.item(index)) };
         items.take(max).enumerate().map(item).collect()
     }
 
@@ -277,7 +276,7 @@ impl<'t> Object<'t> {
     pub(crate) fn take(&mut self, name: &'static str) -> Option<Value<'t>> {
         self.known.push(name);
         let tree = self.value.tree.get(name)?;
-        Some(Value { tree, spot: spot(tree, join(&self.value.spot.path, name)) })
+        Some(Value { tree, spot: spot(tree, self.value.spot.path.field(name)) })
     }
 
     /// The value of a field; an error if it is absent or null.
@@ -312,7 +311,7 @@ impl<'t> Object<'t> {
         }
         let mut entries: Vec<_> = entries
             .map(|entry| {
-                let path = format!("{}[{:?}]", self.value.spot.path, entry.key).into();
+                let path = self.value.spot.path.entry(entry.key);
                 let position = entry.position;
                 let spot = Spot { path, line: position.line, column: position.column };
                 (entry.key, Value { tree: entry.value, spot })
@@ -328,7 +327,7 @@ impl<'t> Object<'t> {
             if self.known.contains(&entry.key) {
                 continue;
             }
-            let path = join(&self.value.spot.path, entry.key);
+            let path = self.value.spot.path.field(entry.key);
             let spot = Spot { path, line: entry.position.line, column: entry.position.column };
             let suggestion = nearest(entry.key, self.known.iter().copied());
             let (severity, so) = match reader.refuses_unknown {
@@ -373,19 +372,9 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     (n_parts > 0).then_some(total)
 }
 
-fn spot(tree: Node<'_>, path: Arc<str>) -> Spot {
+fn spot(tree: Node<'_>, path: FieldPath) -> Spot {
     let Position { line, column } = tree.position();
     Spot { path, line, column }
-}
-
-fn join(path: &str, name: &str) -> Arc<str> {
-    let is_plain =
-        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' || byte == b'@');
-    match (path.is_empty(), is_plain) {
-        (true, true) => name.into(),
-        (false, true) => format!("{path}.{name}").into(),
-        (_, false) => format!("{path}[{name:?}]").into(),
-    }
 }
 
 /// Nobody reads more of one document.

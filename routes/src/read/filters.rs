@@ -32,9 +32,10 @@ enum Tag {
 
 /// Reads `filters`; at most 16, and those that change something in place at most once each.
 pub(crate) fn read_filters(list: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<Filter> {
-    let mut filters = Vec::new();
+    let items = list.list(16, reader);
+    let mut filters = Vec::with_capacity(items.len());
     let mut seen: Vec<Tag> = Vec::new();
-    for value in list.list(16, reader) {
+    for value in items {
         let Some((filter_type, filter)) = read_filter(&value, context, reader) else { continue };
         let tag = filter_type.tag;
         let may_repeat = matches!(tag, Tag::Mirror | Tag::Extension | Tag::ExternalAuth);
@@ -155,7 +156,11 @@ fn read_body(
         }
         Tag::Extension => {
             let object = read_local_object(body, context, reader)?;
-            Some(FilterKind::Extension { group: object.group, kind: object.kind, name: object.name })
+            Some(FilterKind::Extension {
+                group: object.group.into_owned(),
+                kind: object.kind.into_owned(),
+                name: object.name.to_string(),
+            })
         }
     }
 }
@@ -170,7 +175,9 @@ fn read_edits(body: &mut Object<'_>, reader: &mut Reader) -> HeaderEdits {
         edits.add = read_pairs(&list, reader);
     }
     if let Some(list) = body.take("remove") {
-        for value in list.list(16, reader) {
+        let items = list.list(16, reader);
+        edits.remove.reserve_exact(items.len());
+        for value in items {
             let Some(name) = read_edited_name(&value, reader) else { continue };
             if is_first(name, edits.remove.iter(), &value, reader) {
                 edits.remove.push(name.to_owned());
@@ -181,8 +188,9 @@ fn read_edits(body: &mut Object<'_>, reader: &mut Reader) -> HeaderEdits {
 }
 
 fn read_pairs(list: &Value<'_>, reader: &mut Reader) -> Vec<(String, String)> {
-    let mut pairs: Vec<(String, String)> = Vec::new();
-    for value in list.list(16, reader) {
+    let items = list.list(16, reader);
+    let mut pairs: Vec<(String, String)> = Vec::with_capacity(items.len());
+    for value in items {
         let Some(mut object) = value.object(reader) else { continue };
         let name = object.need("name", reader).and_then(|name| read_edited_name(&name, reader));
         let text = object.need("value", reader).and_then(|text| read_header_value(&text, reader));

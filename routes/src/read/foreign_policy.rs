@@ -117,7 +117,7 @@ fn is_plain(text: &str) -> bool {
 }
 
 /// The kinds that can be served and that a policy can target.
-const TARGETS: [Kind; 8] = [
+pub(super) const TARGETS: [Kind; 8] = [
     Kind::GatewayClass,
     Kind::Gateway,
     Kind::GrpcRoute,

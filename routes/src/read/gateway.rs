@@ -9,8 +9,8 @@ use super::backend_ref::{read_local_object, read_secret_object};
 use super::fields::{Object, Reader, Value};
 use super::meta::{read_group, read_hostname, read_kind, read_map, read_name, read_section_name};
 use crate::model::{
-    AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, LabelSelector, ObjectRef, Protocol, Spec,
-    Spot,
+    AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, Kind, LabelSelector, ObjectRef, Protocol,
+    Spec, Spot,
 };
 
 /// Reads a Gateway.
@@ -40,7 +40,8 @@ pub(crate) fn read_gateway(
     let parameters =
         infrastructure.and_then(|infrastructure| read_parameters(infrastructure, context, reader));
     spec.finish(reader);
-    Some(Spec::Gateway(Gateway { class: class?.to_string(), class_spot, parameters, address, listeners }))
+    let class = class?.to_string();
+    Some(Spec::Gateway(Box::new(Gateway { class, class_spot, parameters, address, listeners })))
 }
 
 /// Reads `spec.infrastructure`. Its labels and annotations are for objects that an operator would make.
@@ -72,8 +73,9 @@ fn read_gateway_tls(mut tls: Object<'_>, reader: &mut Reader) {
 
 /// Reads `listeners`: 1 to 64, with distinct names. Whether they get in each other's way is told in their conditions.
 fn read_listeners(list: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<GatewayListener> {
-    let mut listeners: Vec<GatewayListener> = Vec::new();
-    for value in list.list_of_some(64, reader) {
+    let items = list.list_of_some(64, reader);
+    let mut listeners: Vec<GatewayListener> = Vec::with_capacity(items.len());
+    for value in items {
         let Some(listener) = read_listener(&value, context, reader) else { continue };
         if listeners.iter().any(|other| other.name == listener.name) {
             let message =
@@ -145,7 +147,7 @@ fn read_tls(value: &Value<'_>, protocol: &str, context: &Context<'_>, reader: &m
     }
     let list = object.take("certificateRefs");
     let items = list.map_or_else(Vec::new, |list| list.list(64, reader));
-    let mut certificates = Vec::new();
+    let mut certificates = Vec::with_capacity(items.len());
     for value in &items {
         let Some(mut object) = value.object(reader) else { continue };
         certificates.extend(read_secret_object(&mut object, context, reader));
@@ -176,16 +178,17 @@ fn read_allowed(value: &Value<'_>, reader: &mut Reader) -> Option<AllowedRoutes>
     };
     let list = object.take("kinds");
     let kinds_spot = list.as_ref().map_or_else(|| value.spot.clone(), |list| list.spot.clone());
-    let mut kinds = Vec::new();
-    for value in list.map_or_else(Vec::new, |list| list.list(8, reader)) {
+    let items = list.map_or_else(Vec::new, |list| list.list(8, reader));
+    let mut kinds = Vec::with_capacity(items.len());
+    for value in items {
         let Some(mut object) = value.object(reader) else { continue };
         let group = match object.take("group") {
             Some(group) => read_group(&group, reader),
-            None => Some("gateway.networking.k8s.io".to_owned()),
+            None => Some(Kind::Gateway.api_group().into()),
         };
         let kind = object.need("kind", reader).and_then(|kind| read_kind(&kind, reader));
         object.finish(reader);
-        kinds.extend(group.zip(kind));
+        kinds.extend(group.zip(kind).map(|(group, kind)| (group.into_owned(), kind.into_owned())));
     }
     object.finish(reader);
     Some(AllowedRoutes { namespaces: namespaces?, kinds, kinds_spot })

@@ -19,7 +19,9 @@ pub(crate) fn read_grpc_route(
     let mut rules = Vec::new();
     if let Some(list) = spec.take("rules") {
         let mut n_matches = 0;
-        for value in list.list(16, reader) {
+        let items = list.list(16, reader);
+        rules.reserve_exact(items.len());
+        for value in items {
             rules.extend(read_rule(&value, &mut n_matches, context, reader));
         }
         route::check_rules(&list.spot, &rules, n_matches, reader);
@@ -46,6 +48,7 @@ fn read_rule(
         None => Vec::new(),
     };
     *n_matches += matches.len();
+    rule.matches.reserve_exact(matches.len().max(1));
     if matches.is_empty() {
         rule.matches.push(Match::of_path(&rule.spot, PathMatch::Any));
     }

@@ -115,8 +115,9 @@ fn read_texts<'t>(
     reader: &mut Reader,
 ) -> Vec<String> {
     let Some(list) = body.take(field) else { return Vec::new() };
-    let mut texts: Vec<String> = Vec::new();
-    for value in list.list(max, reader) {
+    let items = list.list(max, reader);
+    let mut texts: Vec<String> = Vec::with_capacity(items.len());
+    for value in items {
         let Some(text) = read(&value, reader) else { continue };
         if !texts.iter().any(|other| other == text) {
             texts.push(text.to_owned());

@@ -26,13 +26,15 @@ pub(crate) fn read_http_route(
     let hostnames = route::read_hostnames(&mut spec, reader);
     let mut rules = Vec::new();
     if let Some(list) = spec.take("rules") {
-        for value in list.list_of_some(16, reader) {
+        let items = list.list_of_some(16, reader);
+        rules.reserve_exact(items.len());
+        for value in items {
             rules.extend(read_rule(&value, context, reader));
         }
         let n_matches = rules.iter().map(|rule: &Rule| rule.matches.len()).sum();
         route::check_rules(&list.spot, &rules, n_matches, reader);
     } else {
-        rules.push(default_rule(&spec));
+        rules = vec![default_rule(&spec)];
     }
     spec.finish(reader);
     Some(Spec::Route(Route { kind: RouteKind::Http, parents, uses_default_gateways, hostnames, rules }))
@@ -56,6 +58,7 @@ fn read_rule(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> O
     let mut rule = route::read_common(&mut object, context, reader);
     let list = object.take("matches");
     let matches = list.map_or_else(Vec::new, |list| list.list(MAX_MATCHES_OF_RULE, reader));
+    rule.matches.reserve_exact(matches.len().max(1));
     if matches.is_empty() {
         rule.matches.push(Match::of_path(&rule.spot, PathMatch::Any));
     }
@@ -64,7 +67,7 @@ fn read_rule(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> O
         rule.timeouts = read_timeouts(&timeouts, reader);
     }
     if let Some(retry) = object.take("retry") {
-        rule.retry = read_retry(&retry, reader);
+        rule.retry = read_retry(&retry, reader).map(Box::new);
     }
     object.finish(reader);
     // What was not read cannot be counted.
@@ -210,8 +213,9 @@ fn has_path_characters(text: &str) -> bool {
 
 /// Reads `queryParams`: at most 16, of those with the same name the first counts.
 fn read_query(list: &Value<'_>, reader: &mut Reader) -> Vec<QueryMatch> {
-    let mut query: Vec<QueryMatch> = Vec::new();
-    for value in list.list(16, reader) {
+    let items = list.list(16, reader);
+    let mut query: Vec<QueryMatch> = Vec::with_capacity(items.len());
+    for value in items {
         let Some(mut object) = value.object(reader) else { continue };
         let name = object.need("name", reader).and_then(|name| read_header_name(&name, reader));
         let match_type = read_match_type(&mut object, reader);

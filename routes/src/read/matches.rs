@@ -20,8 +20,9 @@ pub(crate) fn read_headers(list: &Value<'_>, context: &Context<'_>, reader: &mut
     if context.version() == "v1alpha2" && list.is_object() {
         return read_header_map(list, reader);
     }
-    let mut headers = Vec::new();
-    for value in list.list(16, reader) {
+    let items = list.list(16, reader);
+    let mut headers = Vec::with_capacity(items.len());
+    for value in items {
         if let Some(header) = read_header(&value, reader) {
             push_first(header, &mut headers, reader);
         }

@@ -1,5 +1,6 @@
 //! `metadata`: name, namespace, labels, annotations, age; and names of every sort.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use xds_cache::wave::duration;
 use xds_codec::echo;
 
 use super::fields::{Object, Reader, Value};
+use super::foreign_policy;
 use crate::model::{DocumentKey, Hostname, Kind, Meta, is_dns_label};
 
 /// Reads identity and metadata of a Kubernetes-shaped document; `None`, with an error, if it has no usable name.
@@ -26,10 +28,15 @@ pub(crate) fn read_meta(
     };
     let mut meta = Meta::default();
     if let Some(labels) = metadata.take("labels") {
-        meta.labels = read_map(&labels, reader);
+        let labels = read_map(&labels, reader);
+        if kind == Kind::Namespace || foreign_policy::TARGETS.contains(&kind) {
+            meta.labels = labels.into();
+        }
     }
     if let Some(annotations) = metadata.take("annotations") {
-        meta.annotations = read_map(&annotations, reader);
+        let is_ours = |key: &str| key.strip_prefix(METADATA).is_some_and(|rest| rest.starts_with('/'));
+        let ours = read_map(&annotations, reader).into_iter().filter(|(key, _)| is_ours(key));
+        meta.annotations = ours.collect();
         meta.drain = read_drain_annotations(&annotations, reader);
     }
     if let Some(created) = metadata.take("creationTimestamp") {
@@ -90,17 +97,17 @@ pub(crate) fn read_section_name(value: &Value<'_>, reader: &mut Reader) -> Optio
 }
 
 /// An API group, which is empty for core kinds.
-pub(crate) fn read_group(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
+pub(crate) fn read_group(value: &Value<'_>, reader: &mut Reader) -> Option<Cow<'static, str>> {
     let text = value.bounded_text(0, 253, reader)?;
     if !text.is_empty() && !is_dns_name(text) {
         reader.error("bad-name", &value.spot, format!("{} is no API group", echo(text)));
         return None;
     }
-    Some(text.to_owned())
+    Some(known(text))
 }
 
 /// A kind, known or not.
-pub(crate) fn read_kind(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
+pub(crate) fn read_kind(value: &Value<'_>, reader: &mut Reader) -> Option<Cow<'static, str>> {
     let text = value.bounded_text(1, 63, reader)?;
     let is_kind = text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text.ends_with(|last: char| last.is_ascii_alphanumeric())
@@ -109,7 +116,14 @@ pub(crate) fn read_kind(value: &Value<'_>, reader: &mut Reader) -> Option<String
         reader.error("bad-name", &value.spot, format!("{} is no kind", echo(text)));
         return None;
     }
-    Some(text.to_owned())
+    Some(known(text))
+}
+
+/// The text without memory of its own, if it names a kind that is read, or the group of one.
+fn known(text: &str) -> Cow<'static, str> {
+    let names = Kind::ALL.into_iter().flat_map(|kind| [kind.as_str(), kind.api_group()]);
+    let name = names.into_iter().find(|name| *name == text);
+    name.map_or_else(|| Cow::Owned(text.to_owned()), Cow::Borrowed)
 }
 
 /// A host name, with or without a wildcard in front (C41).
@@ -145,8 +159,9 @@ fn is_dns_name(text: &str) -> bool {
 /// A map of texts, sorted by key.
 pub(crate) fn read_map(value: &Value<'_>, reader: &mut Reader) -> Vec<(String, String)> {
     let Some(object) = value.object(reader) else { return Vec::new() };
-    let mut pairs = Vec::new();
-    for (key, value) in object.entries(reader) {
+    let entries = object.entries(reader);
+    let mut pairs = Vec::with_capacity(entries.len());
+    for (key, value) in entries {
         if let Some(text) = value.text(reader) {
             pairs.push((key.to_owned(), text.to_owned()));
         }
@@ -233,7 +248,7 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::testing::findings;
+    use crate::read::testing::{documents, findings};
 
     #[test]
     fn no_name_can_be_taken_for_a_resource_name_of_another_form() {
@@ -244,6 +259,27 @@ mod tests {
         assert!(found("a:b", "xdstp").is_empty());
         assert_eq!(found("a", "xdstp:"), ["error[bad-name] metadata.namespace"]);
         assert_eq!(found("a/b", "c"), ["error[bad-name] metadata.name"]);
+    }
+
+    #[test]
+    fn only_labels_and_annotations_that_are_asked_for_are_kept() {
+        let metadata = "{name: a, labels: {b: c}, annotations: {a: b, xds-server.io/mesh: 'true', xds-server.io.evil/a: b}}";
+        let table = [
+            ("Service", "spec: {ports: [{port: 1}]}", true),
+            ("Namespace", "", true),
+            ("ConfigMap", "data: {}", false),
+            ("Secret", "data: {}", false),
+        ];
+        for (kind, rest, keeps_labels) in table {
+            let text = format!("apiVersion: v1\nkind: {kind}\nmetadata: {metadata}\n{rest}\n");
+            let document = documents(&text).remove(0);
+            assert_eq!(document.meta.label("b"), keeps_labels.then_some("c"), "{kind}");
+            assert_eq!(
+                *document.meta.annotations,
+                [("xds-server.io/mesh".to_owned(), "true".to_owned())],
+                "{kind}"
+            );
+        }
     }
 
     #[test]

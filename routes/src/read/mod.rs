@@ -184,7 +184,8 @@ fn refuse(
 /// Refuses a document in another version of the native form.
 fn refuse_native(file: &Arc<str>, tree: Node<'_>, version: &str) -> ReadOutcome {
     let mut reader = Reader::new(file, true);
-    let spot = Spot { path: "version".into(), ..Value::root(tree).spot };
+    let root = Value::root(tree).spot;
+    let spot = Spot { path: root.path.field("version"), ..root };
     let message = format!("the native form has no version {}", echo_name(version));
     reader.suggest("unknown-version", &spot, message, Some(native::VERSION));
     ReadOutcome::Unreadable(reader.into_diagnostics())

@@ -1,5 +1,7 @@
 //! GatewayClass, ReferenceGrant and BackendTLSPolicy.
 
+use std::borrow::Cow;
+
 use xds_codec::echo;
 
 use super::Context;
@@ -78,7 +80,7 @@ fn read_to(value: &Value<'_>, reader: &mut Reader) -> Option<GrantTo> {
 fn read_group_and_kind(object: &mut Object<'_>, reader: &mut Reader) -> (Option<String>, Option<String>) {
     let group = object.need("group", reader).and_then(|group| read_group(&group, reader));
     let kind = object.need("kind", reader).and_then(|kind| read_kind(&kind, reader));
-    (group, kind)
+    (group.map(Cow::into_owned), kind.map(Cow::into_owned))
 }
 
 /// Reads a BackendTLSPolicy.
@@ -103,14 +105,14 @@ pub(crate) fn read_backend_tls_policy(
         list.list(5, reader).iter().filter_map(|value| read_alt_name(value, reader)).collect()
     });
     object.finish(reader);
-    Some(Spec::BackendTlsPolicy(BackendTlsPolicy {
+    Some(Spec::BackendTlsPolicy(Box::new(BackendTlsPolicy {
         targets,
         ca_certificates,
         uses_system_certificates,
         hostname: hostname?,
         alt_names,
         spot: validation.spot,
-    }))
+    })))
 }
 
 /// Reads `targetRefs`, 1 to 16; two for the same object need sections of their own.
@@ -119,8 +121,9 @@ fn read_targets(
     context: &Context<'_>,
     reader: &mut Reader,
 ) -> Vec<(ObjectRef, Option<String>)> {
-    let mut targets: Vec<(ObjectRef, Option<String>)> = Vec::new();
-    for value in list.list_of_some(16, reader) {
+    let items = list.list_of_some(16, reader);
+    let mut targets: Vec<(ObjectRef, Option<String>)> = Vec::with_capacity(items.len());
+    for value in items {
         let Some(mut object) = value.object(reader) else { continue };
         let target = read_local_object(&mut object, context, reader);
         let section = object.take("sectionName").and_then(|section| read_section_name(&section, reader));
@@ -155,9 +158,9 @@ fn read_trusted(
     context: &Context<'_>,
     reader: &mut Reader,
 ) -> Option<(Vec<ObjectRef>, bool)> {
-    let mut objects = Vec::new();
     let list = validation.take("caCertificateRefs");
     let items = list.map_or_else(Vec::new, |list| list.list(8, reader));
+    let mut objects = Vec::with_capacity(items.len());
     for value in &items {
         let Some(mut object) = value.object(reader) else { continue };
         objects.extend(read_local_object(&mut object, context, reader));

@@ -1,5 +1,7 @@
 //! What GRPCRoute and HTTPRoute have in common: parents, host names, and most of a rule.
 
+use std::sync::Arc;
+
 use xds_codec::echo;
 
 use super::Context;
@@ -9,7 +11,7 @@ use super::filters::read_filters;
 use super::meta::{read_group, read_hostname, read_kind, read_name, read_section_name};
 use super::session::read_session;
 use crate::model::{
-    Hostname, Match, MatchType, MethodMatch, ParentRef, PathMatch, Rule, SessionKind, Spot, Timeouts,
+    Hostname, Kind, Match, MatchType, MethodMatch, ParentRef, PathMatch, Rule, SessionKind, Spot, Timeouts,
 };
 
 /// The most matches of one rule.
@@ -24,16 +26,15 @@ pub(crate) fn read_parents(
     context: &Context<'_>,
     reader: &mut Reader,
 ) -> (Vec<ParentRef>, bool) {
-    let mut parents: Vec<ParentRef> = Vec::new();
+    let list = spec.take("parentRefs").map(|list| list.list(32, reader)).unwrap_or_default();
+    let mut parents: Vec<ParentRef> = Vec::with_capacity(list.len());
     let mut uses_default_gateways = false;
-    if let Some(list) = spec.take("parentRefs") {
-        for value in list.list(32, reader) {
-            let Some(parent) = read_parent(&value, context, reader) else { continue };
-            if let Some(reason) = parents.iter().find_map(|other| conflict_of(other, &parent)) {
-                reader.error("duplicate-parent", &parent.spot, reason);
-            }
-            parents.push(parent);
+    for value in list {
+        let Some(parent) = read_parent(&value, context, reader) else { continue };
+        if let Some(reason) = parents.iter().find_map(|other| conflict_of(other, &parent)) {
+            reader.error("duplicate-parent", &parent.spot, reason);
         }
+        parents.push(parent);
     }
     if let Some(scope) = spec.take("useDefaultGateways") {
         let asks = scope.choice(&["All", "None"], reader) == Some("All");
@@ -50,15 +51,15 @@ fn read_parent(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) ->
     let mut object = value.object(reader)?;
     let group = match object.take("group") {
         Some(group) => read_group(&group, reader),
-        None => Some("gateway.networking.k8s.io".to_owned()),
+        None => Some(Kind::Gateway.api_group().into()),
     };
     let kind = match object.take("kind") {
         Some(kind) => read_kind(&kind, reader),
-        None => Some("Gateway".to_owned()),
+        None => Some(Kind::Gateway.as_str().into()),
     };
     let namespace = match object.take("namespace") {
         Some(namespace) => read_name(&namespace, reader),
-        None => Some(context.key.namespace.clone()),
+        None => Some(Arc::clone(&context.key.namespace)),
     };
     let name = object.need("name", reader).and_then(|name| read_name(&name, reader));
     let section = object.take("sectionName").map(|section| read_section_name(&section, reader));
@@ -68,8 +69,8 @@ fn read_parent(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) ->
         spot: value.spot.clone(),
         group: group?,
         kind: kind?,
-        namespace: namespace?.to_string(),
-        name: name?.to_string(),
+        namespace: namespace?,
+        name: name?,
         section: section.flatten(),
         port: port.flatten(),
     })
@@ -106,8 +107,9 @@ fn conflict_of(one: &ParentRef, other: &ParentRef) -> Option<String> {
 /// Reads `hostnames`; at most 16.
 pub(crate) fn read_hostnames(spec: &mut Object<'_>, reader: &mut Reader) -> Vec<Hostname> {
     let Some(list) = spec.take("hostnames") else { return Vec::new() };
-    let mut hostnames = Vec::new();
-    for value in list.list(16, reader) {
+    let items = list.list(16, reader);
+    let mut hostnames = Vec::with_capacity(items.len());
+    for value in items {
         let Some(hostname) = read_hostname(&value, reader) else { continue };
         if hostnames.contains(&hostname) {
             reader.warn(
@@ -142,7 +144,7 @@ pub(crate) fn read_common(object: &mut Object<'_>, context: &Context<'_>, reader
         backends,
         timeouts: Timeouts::default(),
         retry: None,
-        session,
+        session: session.map(Box::new),
     }
 }
 

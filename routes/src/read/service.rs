@@ -82,7 +82,7 @@ fn read_cluster_ip(value: &Value<'_>, reader: &mut Reader) -> (bool, bool) {
 fn read_ports(value: &Value<'_>, reader: &mut Reader) -> Vec<ServicePort> {
     let items = value.list(MAX_PORTS, reader);
     let needs_names = items.len() > 1;
-    let mut ports: Vec<ServicePort> = Vec::new();
+    let mut ports: Vec<ServicePort> = Vec::with_capacity(items.len());
     let mut names = BTreeSet::new();
     for item in items {
         let Some((port, is_tcp)) = read_port(&item, reader) else { continue };
@@ -241,7 +241,7 @@ status: {loadBalancer: {}}
         ];
         assert_eq!(ports, expected);
         assert_eq!(service.ports[0].app_protocol.as_deref(), Some("kubernetes.io/h2c"));
-        assert_eq!(&*service.ports[2].spot.path, "spec.ports[3]");
+        assert_eq!(service.ports[2].spot.path.to_string(), "spec.ports[3]");
     }
 
     #[test]

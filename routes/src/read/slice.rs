@@ -23,12 +23,9 @@ pub(crate) fn read_endpoint_slice(
     let family = document.need("addressType", reader).and_then(|family| family.choice(&FAMILIES, reader));
     let ports = ports.map(|ports| read_ports(&ports, Ports::OfSlice, reader)).unwrap_or_default();
     let family = Family::of_name(family?);
-    let mut endpoints = Vec::new();
-    if let Some(list) = list {
-        for item in list.list(MAX_ENDPOINTS, reader) {
-            endpoints.extend(read_endpoint(&item, family, reader));
-        }
-    }
+    let items = list.map(|list| list.list(MAX_ENDPOINTS, reader)).unwrap_or_default();
+    let mut endpoints = Vec::with_capacity(items.len());
+    endpoints.extend(items.iter().filter_map(|item| read_endpoint(item, family, reader)));
     if service.is_none() {
         let message = format!("without the label {SERVICE_LABEL} the slice belongs to no service");
         reader.warn("no-service", document.spot(), message);
@@ -56,9 +53,9 @@ pub(crate) fn read_endpoints(
         let mut endpoints = Vec::new();
         for (field, is_ready) in [("addresses", true), ("notReadyAddresses", false)] {
             let Some(list) = subset.take(field) else { continue };
-            for item in list.list(MAX_ENDPOINTS, reader) {
-                endpoints.extend(read_subset_address(&item, is_ready, reader));
-            }
+            let items = list.list(MAX_ENDPOINTS, reader);
+            endpoints.reserve_exact(items.len());
+            endpoints.extend(items.iter().filter_map(|item| read_subset_address(item, is_ready, reader)));
         }
         subset.finish(reader);
         let service = Some(context.key.name.to_string());
@@ -82,6 +79,7 @@ fn read_endpoint(value: &Value<'_>, family: Family, reader: &mut Reader) -> Opti
         if items.is_empty() && list.is_list() {
             reader.error("missing-field", &list.spot, "an endpoint has at least one address");
         }
+        addresses.reserve_exact(items.len());
         addresses.extend(items.iter().filter_map(|item| read_address(item, family, reader)));
     }
     let (is_ready, is_serving, is_terminating) = match fields.take("conditions") {
@@ -134,9 +132,10 @@ fn read_subset_address(value: &Value<'_>, is_ready: bool, reader: &mut Reader) -
 
 /// Ports of TCP; others carry no HTTP.
 fn read_ports(value: &Value<'_>, ports_of: Ports, reader: &mut Reader) -> Vec<SlicePort> {
-    let mut ports: Vec<SlicePort> = Vec::new();
+    let items = value.list(MAX_PORTS, reader);
+    let mut ports: Vec<SlicePort> = Vec::with_capacity(items.len());
     let mut names = BTreeSet::new();
-    for item in value.list(MAX_PORTS, reader) {
+    for item in items {
         let Some((port, is_tcp)) = read_port(&item, ports_of, reader) else { continue };
         if !names.insert(port.name.clone()) {
             let message = format!("another port has the name {}", echo(&port.name));

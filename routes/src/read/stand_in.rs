@@ -17,7 +17,7 @@ use crate::model::{BackendTlsPolicy, Document, DocumentKey, Kind, Meta, ObjectRe
 /// all, under which every request fails. `None` for every other kind.
 #[must_use]
 pub fn stand_in<'d>(documents: impl IntoIterator<Item = &'d Document>) -> Option<Arc<Document>> {
-    let mut found: Option<(Document, BackendTlsPolicy)> = None;
+    let mut found: Option<(Document, Box<BackendTlsPolicy>)> = None;
     for document in documents {
         let Spec::BackendTlsPolicy(policy) = &document.spec else { continue };
         match &mut found {
@@ -57,7 +57,7 @@ pub(super) fn of_broken(file: &Arc<str>, tree: Node<'_>, key: &DocumentKey) -> O
         key: key.clone(),
         place: place_of(file, tree),
         meta: Meta::default(),
-        spec: Spec::BackendTlsPolicy(policy),
+        spec: Spec::BackendTlsPolicy(Box::new(policy)),
         source: Arc::new(Source::of_document(tree)),
     }))
 }
@@ -80,8 +80,10 @@ fn read_targets(
 }
 
 /// Trusts nobody, so that nothing can be reached.
-fn without_trust(policy: BackendTlsPolicy) -> BackendTlsPolicy {
-    BackendTlsPolicy { ca_certificates: Vec::new(), uses_system_certificates: false, ..policy }
+fn without_trust(mut policy: Box<BackendTlsPolicy>) -> Box<BackendTlsPolicy> {
+    policy.ca_certificates.clear();
+    policy.uses_system_certificates = false;
+    policy
 }
 
 /// As many as a policy may have.

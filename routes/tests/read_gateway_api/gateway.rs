@@ -15,7 +15,7 @@ fn with_listener(listener: &str) -> String {
 fn read(yaml: &str) -> (Gateway, Vec<String>) {
     let (spec, warnings) = spec_and_warnings(yaml);
     let Spec::Gateway(gateway) = spec else { panic!("{spec:?}") };
-    (gateway, warnings)
+    (*gateway, warnings)
 }
 
 const HTTP: &str = "{name: a, port: 80, protocol: HTTP}";
@@ -24,8 +24,8 @@ const HTTP: &str = "{name: a, port: 80, protocol: HTTP}";
 fn defaults_are_filled_in() {
     let Spec::Gateway(gateway) = spec_of(&with_listener(HTTP)) else { panic!() };
     assert_eq!(
-        (&*gateway.class, &*gateway.class_spot.path, gateway.address),
-        ("c", "spec.gatewayClassName", None)
+        (&*gateway.class, gateway.class_spot.path.to_string(), gateway.address),
+        ("c", "spec.gatewayClassName".to_owned(), None)
     );
     let listener = gateway.listeners.first().expect("one");
     assert_eq!((&*listener.name, listener.port, &listener.protocol), ("a", 80, &Protocol::Http));
@@ -51,7 +51,7 @@ fn a_listener_is_read_with_everything_in_it() {
     assert_eq!(listener.allowed.namespaces, AllowedNamespaces::All);
     let kinds: Vec<_> = listener.allowed.kinds.iter().map(|(group, kind)| (&**group, &**kind)).collect();
     assert_eq!(kinds, [("gateway.networking.k8s.io", "GRPCRoute"), ("x.io", "Y")]);
-    assert_eq!(&*listener.allowed.kinds_spot.path, "spec.listeners[0].allowedRoutes.kinds");
+    assert_eq!(listener.allowed.kinds_spot.path.to_string(), "spec.listeners[0].allowedRoutes.kinds");
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn defaults_are_filled_in() {
         ("", "Service", "n")
     );
     assert_eq!((backend.weight, backend.object.port), (1, Some(1)));
-    assert_eq!(&*backend.object.spot.path, "spec.rules[0].backendRefs[0]");
+    assert_eq!(backend.object.spot.path.to_string(), "spec.rules[0].backendRefs[0]");
     assert_eq!(rule_of(&route).matches.len(), 1);
     let one = match_of(&route);
     assert_eq!(

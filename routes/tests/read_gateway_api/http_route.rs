@@ -197,7 +197,7 @@ fn retries_are_read() {
     ];
     for (retry, expected) in table {
         let route = route_of(spec_of(&with_rule(&format!("retry: {retry}"))));
-        assert_eq!(rule_of(&route).retry, Some(expected), "{retry}");
+        assert_eq!(rule_of(&route).retry.as_deref(), Some(&expected), "{retry}");
     }
     let bad = [
         ("{codes: [399]}", "expected a whole number from 400 to 599, found 399"),

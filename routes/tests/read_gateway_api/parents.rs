@@ -45,7 +45,7 @@ fn a_reference_is_read_with_everything_in_it() {
     let parent = route.parents.first().expect("one");
     assert_eq!((&*parent.group, &*parent.kind, &*parent.namespace, &*parent.name), ("", "Service", "m", "s"));
     assert_eq!((parent.section.as_deref(), parent.port), (Some("x"), Some(80)));
-    assert_eq!((&*parent.spot.path, parent.spot.line), ("spec.parentRefs[0]", 4));
+    assert_eq!((parent.spot.path.to_string(), parent.spot.line), ("spec.parentRefs[0]".to_owned(), 4));
 }
 
 #[test]

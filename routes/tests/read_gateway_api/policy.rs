@@ -69,7 +69,7 @@ fn policy(targets: &str, validation: &str) -> String {
 fn read(yaml: &str) -> (BackendTlsPolicy, Vec<String>) {
     let (spec, warnings) = spec_and_warnings(yaml);
     let Spec::BackendTlsPolicy(policy) = spec else { panic!("{spec:?}") };
-    (policy, warnings)
+    (*policy, warnings)
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_policy_is_read() {
         );
         assert_eq!((policy.uses_system_certificates, &*policy.hostname), (false, "a.com"));
         assert_eq!(policy.alt_names, ["*.b.com", "spiffe://x/y"]);
-        assert_eq!(&*policy.spot.path, "spec.validation");
+        assert_eq!(policy.spot.path.to_string(), "spec.validation");
     }
     let (policy, _) = read(&policy(TARGET, "wellKnownCACertificates: System, hostname: a.com"));
     assert_eq!((policy.uses_system_certificates, policy.ca_certificates.len()), (true, 0));

@@ -12,7 +12,7 @@ fn with_session(session: &str) -> String {
 
 fn session_of(session: &str) -> (SessionPersistence, Vec<String>) {
     let (spec, warnings) = spec_and_warnings(&with_session(session));
-    (rule_of(&route_of(spec)).session.clone().expect("there is a session"), warnings)
+    (rule_of(&route_of(spec)).session.as_deref().cloned().expect("there is a session"), warnings)
 }
 
 #[test]

@@ -18,7 +18,7 @@ const NAMESPACE_METADATA: &str = "NAMESPACE";
 /// For whom a route is: that of the producer for its own group, that of a consumer for its namespace.
 pub(super) fn group_of(route: &MeshRoute<'_>, parent: &ParentRef) -> Result<GroupName, Fault> {
     let namespace = &*route.document.key.namespace;
-    if namespace == parent.namespace {
+    if *namespace == *parent.namespace {
         return Ok(route.group.clone());
     }
     let invalid =
@@ -45,7 +45,7 @@ impl<'p> Consumers<'p> {
         let mut consumers = Self::default();
         for Request { route, parent, places, .. } in requests {
             let namespace = &*route.document.key.namespace;
-            if namespace == parent.namespace {
+            if *namespace == *parent.namespace {
                 continue;
             }
             for (group, _, _) in places.iter().flatten() {

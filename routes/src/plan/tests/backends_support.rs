@@ -118,7 +118,7 @@ fn backend_of(name: &str, is_http2: bool, source: BackendSource) -> Document {
         limits: Limits::default(),
         drain: DrainPolicy::default(),
     };
-    document(Kind::Backend, name, Spec::Backend(spec))
+    document(Kind::Backend, name, Spec::Backend(Box::new(spec)))
 }
 
 /// A ConfigMap with `ca.crt`.
@@ -140,8 +140,8 @@ pub(crate) fn object(text: &str) -> ObjectRef {
     let default = if port.is_some() { Kind::Service } else { Kind::Backend };
     let mut object = reference(default, name);
     if let Some(kind) = kind {
-        object.group = Kind::of_name(kind).map_or("example.com", Kind::api_group).to_owned();
-        object.kind = kind.to_owned();
+        object.group = Kind::of_name(kind).map_or("example.com", Kind::api_group).into();
+        object.kind = kind.to_owned().into();
     }
     object.port = port;
     object

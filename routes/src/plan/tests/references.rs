@@ -250,7 +250,7 @@ fn sessions_are_named_by_the_rule() {
     };
     let sticky = |rule_name: Option<&str>, name, to_text| Rule {
         name: rule_name.map(str::to_owned),
-        session: Some(persistence(name)),
+        session: Some(Box::new(persistence(name))),
         ..to(to_text)
     };
     let names = |rules: Vec<Rule>| -> Vec<String> {
@@ -328,11 +328,11 @@ fn one_rule_that_is_not_granted_leaves_the_others() {
 #[test]
 fn only_what_routes_reach_is_served() {
     let sticky = Rule {
-        session: Some(SessionPersistence {
+        session: Some(Box::new(SessionPersistence {
             spot: Spot::default(),
             absolute_timeout: None,
             kind: SessionKind::Header { name: "x".into() },
-        }),
+        })),
         ..to("a/main")
     };
     let documents = documents(some_backends().into_iter().chain([

@@ -17,7 +17,7 @@ use crate::translate::{Documents, Options};
 fn split(name: &str, root: &str, backends: &str, groups: &[&str]) -> Document {
     let backends = backends.split_whitespace().map(|text| {
         let (service, weight) = text.split_once('*').unwrap();
-        let spot = Spot { path: format!("backend[{service}]").into(), ..Spot::default() };
+        let spot = Spot { path: format!("backend[{service}]").as_str().into(), ..Spot::default() };
         SplitBackend { spot, service: service.to_owned(), weight: weight.parse().unwrap() }
     });
     let spec = TrafficSplit {
@@ -223,7 +223,7 @@ fn without_the_split_a_service_of_the_mesh_is_itself_again() {
     let found = outcome(vec![root.clone()]);
     assert_eq!(found.routes("foobar", 80), ["/ -> d/foobar/80*1"]);
     assert_eq!(found.plan.services_for_envoys().count(), 0);
-    root.meta.annotations = vec![("xds-server.io/mesh".to_owned(), "true".to_owned())];
+    root.meta.annotations = [("xds-server.io/mesh".to_owned(), "true".to_owned())].into();
     let found = outcome(vec![root.clone()]);
     assert_eq!(found.routes("foobar", 80), ["/ -> d/foobar/80*1"]);
     assert_eq!(found.plan.services_for_envoys().count(), 1);

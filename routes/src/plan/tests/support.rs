@@ -57,7 +57,7 @@ pub(crate) fn gateway_at(name: &str, address: Option<&str>, listeners: Vec<Gatew
     let address = address.map(|address| address.parse().unwrap());
     let class_spot = spot("spec.gatewayClassName");
     let spec = Gateway { class: "xds".into(), class_spot, parameters: None, address, listeners };
-    document(Kind::Gateway, name, Spec::Gateway(spec))
+    document(Kind::Gateway, name, Spec::Gateway(Box::new(spec)))
 }
 
 /// A listener of the native form.
@@ -71,7 +71,7 @@ pub(crate) fn native_gateway(name: &str, port: u16) -> Document {
         address: None,
         listeners: vec![listener],
     };
-    document(Kind::Gateway, name, Spec::Gateway(spec))
+    document(Kind::Gateway, name, Spec::Gateway(Box::new(spec)))
 }
 
 /// A GatewayClass.
@@ -156,10 +156,10 @@ fn parent(text: &str) -> ParentRef {
     let (namespace, name) = rest.split_once('/').unwrap();
     ParentRef {
         spot: spot("spec.parentRefs[0]"),
-        group: Kind::of_name(kind).unwrap_or(Kind::Gateway).api_group().to_owned(),
-        kind: kind.to_owned(),
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
+        group: Kind::of_name(kind).unwrap_or(Kind::Gateway).api_group().into(),
+        kind: kind.to_owned().into(),
+        namespace: namespace.into(),
+        name: name.into(),
         section,
         port,
     }
@@ -232,10 +232,10 @@ pub(crate) fn reference(kind: Kind, name: &str) -> ObjectRef {
     let (namespace, name) = name.split_once('/').unwrap();
     ObjectRef {
         spot: spot(&format!("ref[{name}]")),
-        group: kind.api_group().to_owned(),
-        kind: kind.as_str().to_owned(),
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
+        group: kind.api_group().into(),
+        kind: kind.as_str().into(),
+        namespace: namespace.into(),
+        name: name.into(),
         port: None,
     }
 }
@@ -243,7 +243,7 @@ pub(crate) fn reference(kind: Kind, name: &str) -> ObjectRef {
 /// A Namespace with one label.
 pub(crate) fn namespace(name: &str, key: &str, value: &str) -> Document {
     let mut namespace = document(Kind::Namespace, name, Spec::Namespace(Namespace));
-    namespace.meta.labels = vec![(key.to_owned(), value.to_owned())];
+    namespace.meta.labels = [(key.to_owned(), value.to_owned())].into();
     namespace
 }
 

@@ -23,7 +23,7 @@ fn policy(name: &str, targets: &str, authorities: &str) -> Document {
         alt_names: Vec::new(),
         spot: Spot::default(),
     };
-    document(Kind::BackendTlsPolicy, name, Spec::BackendTlsPolicy(spec))
+    document(Kind::BackendTlsPolicy, name, Spec::BackendTlsPolicy(Box::new(spec)))
 }
 
 fn base() -> Vec<Document> {

@@ -23,14 +23,14 @@ pub(super) fn read_backend(value: &Value<'_>, context: &Context<'_>, reader: &mu
     if !value.is_object() {
         read_endpoints(value, &mut endpoints, reader);
         let source = BackendSource::Endpoints(endpoints.list);
-        return Some(Spec::Backend(Backend {
+        return Some(Spec::Backend(Box::new(Backend {
             is_http2: false,
             source,
             tls: None,
             lb_policy: LbPolicy::default(),
             limits: Limits::default(),
             drain: DrainPolicy::default(),
-        }));
+        })));
     }
     let mut fields = value.object(reader)?;
     let is_http2 = match fields.take("protocol") {
@@ -80,7 +80,7 @@ pub(super) fn read_backend(value: &Value<'_>, context: &Context<'_>, reader: &mu
         None => DrainPolicy::default(),
     };
     fields.finish(reader);
-    Some(Spec::Backend(Backend { is_http2, source, tls, lb_policy, limits, drain }))
+    Some(Spec::Backend(Box::new(Backend { is_http2, source, tls, lb_policy, limits, drain })))
 }
 
 /// `max_requests`, `max_connections` and `max_pending`.
@@ -104,7 +104,9 @@ fn read_drain(value: &Value<'_>, reader: &mut Reader) -> Option<DrainPolicy> {
 }
 
 fn read_endpoints(value: &Value<'_>, endpoints: &mut Endpoints, reader: &mut Reader) {
-    for item in one_or_list(value, MAX_ENDPOINTS, reader) {
+    let items = one_or_list(value, MAX_ENDPOINTS, reader);
+    endpoints.list.reserve_exact(items.len());
+    for item in items {
         let endpoint = if item.is_object() {
             read_endpoint_object(&item, reader)
         } else {
@@ -146,7 +148,9 @@ fn endpoint_of(host: Host, port: u16, zone: String, weight: Option<u32>) -> Stat
 
 /// Names with ports, to be resolved by the clients. An address is no name.
 fn read_dns(value: &Value<'_>, endpoints: &mut Endpoints, reader: &mut Reader) {
-    for item in one_or_list(value, MAX_ENDPOINTS, reader) {
+    let items = one_or_list(value, MAX_ENDPOINTS, reader);
+    endpoints.list.reserve_exact(items.len());
+    for item in items {
         match read_host_port(&item, reader) {
             Some((Host::Dns(host), port)) => endpoints.add(StaticEndpoint::Dns { host, port }, &item, reader),
             Some((Host::Ip(address), _)) => {
@@ -160,8 +164,9 @@ fn read_dns(value: &Value<'_>, endpoints: &mut Endpoints, reader: &mut Reader) {
 
 /// The members, each once: the first mention counts, as in gRFC A37.
 fn read_fallback(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<BackendMember> {
-    let mut members: Vec<BackendMember> = Vec::new();
-    for item in one_or_list(value, MAX_MEMBERS, reader) {
+    let items = one_or_list(value, MAX_MEMBERS, reader);
+    let mut members: Vec<BackendMember> = Vec::with_capacity(items.len());
+    for item in items {
         let object = item.text(reader).and_then(|text| read_target(text, &item.spot, context, reader));
         let Some(object) = object else { continue };
         if object.kind == Kind::Backend.as_str()

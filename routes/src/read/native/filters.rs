@@ -40,6 +40,7 @@ pub(super) fn read_filters(
         let kind = read_rewrite(&rewrite, matches, reader);
         filters.extend(kind.map(|kind| Filter { spot: rewrite.spot, kind }));
     }
+    filters.shrink_to_fit();
     filters
 }
 

@@ -43,13 +43,13 @@ pub(super) fn read_listener(value: &Value<'_>, context: &Context<'_>, reader: &m
     let name = context.key.name.to_string();
     let listener =
         GatewayListener { spot: spot.clone(), name, port: port?, protocol, hostname, certificates, allowed };
-    Some(Spec::Gateway(Gateway {
+    Some(Spec::Gateway(Box::new(Gateway {
         class: String::new(),
         class_spot: spot,
         parameters: None,
         address,
         listeners: vec![listener],
-    }))
+    })))
 }
 
 /// The address to listen on; none for every one, which is what `0.0.0.0` and `::` mean too.
@@ -86,7 +86,7 @@ fn read_certificates(tls: &Value<'_>, context: &Context<'_>, reader: &mut Reader
     for value in values {
         let Some((namespace, name)) = read_qualified(&value, context, reader) else { continue };
         let kind = Kind::Secret;
-        let (group, kind) = (kind.api_group().to_owned(), kind.as_str().to_owned());
+        let (group, kind) = (kind.api_group().into(), kind.as_str().into());
         certificates.push(ObjectRef { spot: value.spot, group, kind, namespace, name, port: None });
     }
     certificates

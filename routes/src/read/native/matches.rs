@@ -17,7 +17,9 @@ use crate::read::smi::read_header_key;
 pub(super) fn read_matches(rule: &mut Object<'_>, reader: &mut Reader) -> Vec<Match> {
     let Some(value) = rule.take("match") else { return vec![Match::of_path(rule.spot(), PathMatch::Any)] };
     let items = one_or_list(&value, MAX_MATCHES_OF_RULE, reader);
-    items.iter().filter_map(|item| read_match(item, reader)).collect()
+    let mut matches = Vec::with_capacity(items.len());
+    matches.extend(items.iter().filter_map(|item| read_match(item, reader)));
+    matches
 }
 
 fn read_match(value: &Value<'_>, reader: &mut Reader) -> Option<Match> {
@@ -109,8 +111,9 @@ fn read_method(value: &Value<'_>, reader: &mut Reader) -> Option<MethodMatch> {
 
 /// Headers: the value itself, `~` and an expression for the whole value, or `*` for any value.
 fn read_headers(value: &Value<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
-    let mut headers: Vec<HeaderMatch> = Vec::new();
-    for (name, value) in entries_of(value, reader) {
+    let entries = entries_of(value, reader);
+    let mut headers: Vec<HeaderMatch> = Vec::with_capacity(entries.len());
+    for (name, value) in entries {
         let Some(name) = read_header_key(name, &value.spot, reader) else { continue };
         if headers.iter().any(|other| other.name == name) {
             reader.error("duplicate-name", &value.spot, format!("the header {} is there twice", echo(&name)));
@@ -128,8 +131,9 @@ fn read_headers(value: &Value<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
 
 /// Query parameters, written as headers are; their names keep their case.
 fn read_query(value: &Value<'_>, reader: &mut Reader) -> Vec<QueryMatch> {
-    let mut query: Vec<QueryMatch> = Vec::new();
-    for (name, value) in entries_of(value, reader) {
+    let entries = entries_of(value, reader);
+    let mut query: Vec<QueryMatch> = Vec::with_capacity(entries.len());
+    for (name, value) in entries {
         if name.is_empty() || name.len() > 256 || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
             let message = format!("{} is no name of a query parameter", echo(name));
             reader.error("bad-name", &value.spot, message);

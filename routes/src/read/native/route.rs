@@ -51,7 +51,7 @@ fn read_rules(
     if items.is_empty() && list.is_list() {
         reader.error("missing-field", &list.spot, "a route has at least one rule");
     }
-    let mut rules = Vec::new();
+    let mut rules = Vec::with_capacity(items.len());
     for item in items {
         let Some(mut fields) = item.object(reader) else { continue };
         rules.push(read_rule(&mut fields, context, reader));
@@ -68,7 +68,7 @@ fn read_hosts(value: &Value<'_>, reader: &mut Reader) -> Vec<Hostname> {
     {
         return Vec::new();
     }
-    let mut hosts: Vec<Hostname> = Vec::new();
+    let mut hosts: Vec<Hostname> = Vec::with_capacity(items.len());
     for item in items {
         if item.tree.as_str() == Some("*") {
             reader.error("bad-hostname", &item.spot, "`*` takes every host, so no other can be beside it");
@@ -86,8 +86,9 @@ fn read_hosts(value: &Value<'_>, reader: &mut Reader) -> Vec<Hostname> {
 
 /// The listeners, which may be Gateways as well: `name` or `namespace/name`.
 fn read_listeners(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<ParentRef> {
-    let mut parents: Vec<ParentRef> = Vec::new();
-    for item in one_or_list(value, MAX_PARENTS, reader) {
+    let items = one_or_list(value, MAX_PARENTS, reader);
+    let mut parents: Vec<ParentRef> = Vec::with_capacity(items.len());
+    for item in items {
         if item.tree.as_str() == Some(ALL_GRPC) {
             let message = "`grpc` is no listener: clients without a proxy find a route by its `hosts`, whatever it listens to";
             reader.error("unsupported", &item.spot, message);
@@ -99,7 +100,7 @@ fn read_listeners(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader)
             continue;
         }
         let kind = Kind::Gateway;
-        let (group, kind) = (kind.api_group().to_owned(), kind.as_str().to_owned());
+        let (group, kind) = (kind.api_group().into(), kind.as_str().into());
         parents.push(ParentRef { spot: item.spot, group, kind, namespace, name, section: None, port: None });
     }
     parents

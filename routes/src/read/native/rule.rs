@@ -48,7 +48,16 @@ pub(super) fn read_rule(fields: &mut Object<'_>, context: &Context<'_>, reader: 
     let timeouts = read_timeouts(fields, reader);
     let retry = fields.take("retry").and_then(|retry| read_retry(&retry, reader));
     let session = fields.take("session").and_then(|session| read_session(&session, reader));
-    Rule { spot: fields.spot().clone(), name, matches, filters, backends, timeouts, retry, session }
+    Rule {
+        spot: fields.spot().clone(),
+        name,
+        matches,
+        filters,
+        backends,
+        timeouts,
+        retry: retry.map(Box::new),
+        session: session.map(Box::new),
+    }
 }
 
 /// One backend by its name, or several with their weights. No two are the same.
@@ -70,7 +79,7 @@ fn read_backends(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) 
         reader.error("bad-length", &value.spot, message);
         return Vec::new();
     }
-    let mut backends: Vec<BackendRef> = Vec::new();
+    let mut backends: Vec<BackendRef> = Vec::with_capacity(entries.len());
     for (name, value) in entries {
         let object = read_target(name, &value.spot, context, reader);
         let weight = read_weight(&value, reader);

@@ -1,5 +1,7 @@
 //! What routes and fallbacks name: backends of the native form, and services with their ports.
 
+use std::sync::Arc;
+
 use xds_codec::{Tree, echo};
 
 use crate::model::{Kind, ObjectRef, Spot};
@@ -18,7 +20,7 @@ pub(super) fn read_target(
 ) -> Option<ObjectRef> {
     let (namespace, rest) = match text.split_once('/') {
         Some((namespace, rest)) => (check_part(namespace, spot, reader)?, rest),
-        None => (context.key.namespace.to_string(), text),
+        None => (Arc::clone(&context.key.namespace), text),
     };
     let (kind, name, port) = match rest.rsplit_once(':') {
         Some((service, port)) => match parse_port(port) {
@@ -36,7 +38,7 @@ pub(super) fn read_target(
         return None;
     }
     let name = check_part(name, spot, reader)?;
-    let (group, kind) = (kind.api_group().to_owned(), kind.as_str().to_owned());
+    let (group, kind) = (kind.api_group().into(), kind.as_str().into());
     Some(ObjectRef { spot: spot.clone(), group, kind, namespace, name, port })
 }
 
@@ -45,11 +47,11 @@ pub(super) fn read_qualified(
     value: &Value<'_>,
     context: &Context<'_>,
     reader: &mut Reader,
-) -> Option<(String, String)> {
+) -> Option<(Arc<str>, Arc<str>)> {
     let text = value.text(reader)?;
     let (namespace, name) = match text.split_once('/') {
         Some((namespace, name)) => (check_part(namespace, &value.spot, reader)?, name),
-        None => (context.key.namespace.to_string(), text),
+        None => (Arc::clone(&context.key.namespace), text),
     };
     Some((namespace, check_part(name, &value.spot, reader)?))
 }
@@ -66,7 +68,7 @@ pub(super) fn one_or_list<'t>(value: &Value<'t>, max: usize, reader: &mut Reader
     items
 }
 
-fn check_part(text: &str, spot: &Spot, reader: &mut Reader) -> Option<String> {
+fn check_part(text: &str, spot: &Spot, reader: &mut Reader) -> Option<Arc<str>> {
     let tree = Tree::of_text(text);
-    read_name(&Value { tree: tree.root(), spot: spot.clone() }, reader).map(|name| name.to_string())
+    read_name(&Value { tree: tree.root(), spot: spot.clone() }, reader)
 }

@@ -31,14 +31,14 @@ fn backend(body: &str) -> Backend {
     let Spec::Backend(backend) = clean(&format!("{HEAD}backends: {{b: {body}}}")) else {
         panic!("no Backend")
     };
-    backend
+    *backend
 }
 
 fn listener(body: &str) -> Gateway {
     let Spec::Gateway(gateway) = clean(&format!("{HEAD}listeners: {{l: {body}}}")) else {
         panic!("no Gateway")
     };
-    gateway
+    *gateway
 }
 
 /// The targets of a route's first rule, with their weights.
@@ -104,7 +104,7 @@ fn a_document_becomes_its_objects_in_the_order_of_the_text() {
         lifetime: SessionLifetime::Permanent,
     };
     assert_eq!((session.absolute_timeout, &session.kind), (Some(Duration::from_secs(3_600)), &cookie));
-    assert_eq!(&*rule.spot.path, "routes[\"greeter\"].rules[0]");
+    assert_eq!(rule.spot.path.to_string(), "routes[\"greeter\"].rules[0]");
 }
 
 #[test]
@@ -240,8 +240,8 @@ fn a_match_says_headers_query_method_and_share() {
 #[test]
 fn the_order_of_keys_says_nothing() {
     let backends = |rule: &str| route(rule).rules.remove(0).backends.into_iter().map(|one| one.object.name);
-    let one: Vec<String> = backends("{to: {a: 1, b: 2}}").collect();
-    let other: Vec<String> = backends("{to: {b: 2, a: 1}}").collect();
+    let one: Vec<_> = backends("{to: {a: 1, b: 2}}").collect();
+    let other: Vec<_> = backends("{to: {b: 2, a: 1}}").collect();
     assert_eq!(one, other);
 }
 

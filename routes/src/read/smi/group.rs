@@ -40,8 +40,9 @@ pub(crate) fn read_http_route_group(
             return None;
         }
     };
-    let mut matches: Vec<GroupMatch> = Vec::new();
-    for item in list.list(MAX_MATCHES, reader) {
+    let items = list.list(MAX_MATCHES, reader);
+    let mut matches: Vec<GroupMatch> = Vec::with_capacity(items.len());
+    for item in items {
         let Some(one) = read_match(&item, reader) else { continue };
         if matches.iter().any(|other| other.name == one.name) {
             let message = format!("another match has the name {}", echo(&one.name));
@@ -110,6 +111,7 @@ fn read_headers(value: &Value<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
             headers.push(header);
         }
     }
+    headers.shrink_to_fit();
     if headers.len() > MAX_HEADERS {
         let message = format!("there are {} headers, at most {MAX_HEADERS} are allowed", headers.len());
         reader.error("too-many-items", &value.spot, message);

@@ -41,10 +41,13 @@ pub(crate) fn read_traffic_split(
     {
         reader.error("missing-field", &list.spot, "a split has at least one backend");
     }
-    let backends = items.iter().filter_map(|item| read_backend(item, context, reader)).collect();
+    let mut backends = Vec::with_capacity(items.len());
+    backends.extend(items.iter().filter_map(|item| read_backend(item, context, reader)));
     let mut matches = Vec::new();
     if let Some(list) = spec.take("matches") {
-        for item in list.list(MAX_MATCHES, reader) {
+        let items = list.list(MAX_MATCHES, reader);
+        matches.reserve_exact(items.len());
+        for item in items {
             let Some(name) = read_match(&item, reader) else { continue };
             if matches.iter().any(|(_, other)| *other == name) {
                 let message = format!("the group {} is named twice", echo(&name));

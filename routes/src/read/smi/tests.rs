@@ -365,8 +365,8 @@ fn names_stay_as_written_and_a_backend_that_is_there_twice_stays_twice() {
     let expected = "TrafficSplit default/s: r.default.svc.cluster.local a%20b=1 a%20b=2 gr\u{fc}n=3";
     assert_eq!(shown(&text), [expected]);
     let Spec::TrafficSplit(split) = clean(&text) else { panic!("no TrafficSplit") };
-    assert_eq!(&*split.service_spot.path, "spec.service");
-    assert_eq!(&*split.backends[1].spot.path, "spec.backends[1]");
+    assert_eq!(split.service_spot.path.to_string(), "spec.service");
+    assert_eq!(split.backends[1].spot.path.to_string(), "spec.backends[1]");
 }
 
 #[test]

@@ -228,7 +228,7 @@ fn only_so_much_is_said_of_one_file() {
 fn policies(loaded: &Loaded) -> Vec<(Vec<String>, bool)> {
     let policies = loaded.load.documents.values().filter_map(|document| {
         let Spec::BackendTlsPolicy(policy) = &document.document.spec else { return None };
-        Some(policy)
+        Some(&**policy)
     });
     let told = |policy: &BackendTlsPolicy| {
         let targets = policy.targets.iter().map(|(target, section)| {
