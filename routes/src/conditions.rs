@@ -1,7 +1,8 @@
 //! Conditions: what became of every object, in the words of the Gateway API.
 
-use std::collections::BTreeMap;
 use std::fmt;
+
+use xds_cache::OrdMap;
 
 use crate::model::DocumentKey;
 
@@ -9,7 +10,7 @@ use crate::model::DocumentKey;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
     /// By object.
-    pub objects: BTreeMap<DocumentKey, ObjectStatus>,
+    pub objects: OrdMap<DocumentKey, ObjectStatus>,
 }
 
 /// The status of one object.

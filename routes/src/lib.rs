@@ -7,12 +7,12 @@
 //!    reach, and which [`Conditions`] every object gets. The result is a [`plan::Plan`] for each node group.
 //! 3. [`emit`] writes a plan as resources, once for Envoy and once for proxyless gRPC, which take different things.
 //!
-//! [`translate`](fn@translate) is steps 2 and 3; of resources that are made of the same as last time, nothing is written again. The
-//! crate does no I/O and reads no clock; the order of documents changes nothing; nothing that comes from outside makes it panic.
+//! [`translate`](fn@translate) is steps 2 and 3, of which only that is done again which reads what changed. The crate does no I/O and reads no clock; the order of documents changes nothing; nothing that comes from outside makes it panic.
 
 pub mod conditions;
 pub mod emit;
 mod encode;
+mod memo;
 pub mod model;
 pub mod plan;
 pub mod read;
@@ -20,6 +20,7 @@ mod translate;
 pub mod weights;
 
 pub use conditions::{Condition, Conditions};
+pub use memo::{Delta, Diagnostics};
 pub use model::{Document, DocumentKey, Kind};
 pub use plan::split_roots;
 pub use read::{ReadObject, ReadOutcome, UnknownFields, left_out, read, stand_in};

@@ -1,28 +1,27 @@
 //! All documents together: plans, resources, conditions.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use xds_cache::{GroupName, Profile};
-use xds_codec::{Codec, Diagnostic, Place, Severity};
+use xds_cache::{GroupName, OrdMap};
+use xds_codec::Codec;
 
 pub use xds_cache::layer::{Generated, GeneratedGroup};
 
 pub use crate::plan::GenerationLimits;
 
-use crate::conditions::{Condition, Conditions, GrpcFeature, ParentStatus, Truth};
-use crate::emit::{self, GrpcLoss};
-use crate::encode::{Encoded, Encoder, Refused};
-use crate::model::{Document, DocumentKey, Kind, Spot};
-use crate::plan::{Planned, PlannedGroup, Statuses, plan_while};
+use crate::conditions::{Conditions, GrpcFeature};
+use crate::memo::{Delta, Diagnostics, Memo, Outputs};
+use crate::model::{Document, DocumentKey};
 use crate::read::UnknownFields;
 
 /// All documents by key: of the files and the API, one for each key.
-pub type Documents = BTreeMap<DocumentKey, Placed>;
+pub type Documents = OrdMap<DocumentKey, Placed>;
 
 /// A document and the node group that its place gives it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Placed {
     /// The document.
     pub document: Arc<Document>,
@@ -33,6 +32,15 @@ pub struct Placed {
     pub generation: u64,
     /// Of a Service: whether a TrafficSplit names it as its root, or once did. Envoys that listen for it go on to do so.
     pub was_split: bool,
+}
+
+impl PartialEq for Placed {
+    fn eq(&self, other: &Self) -> bool {
+        self.group == other.group
+            && self.generation == other.generation
+            && self.was_split == other.was_split
+            && (Arc::ptr_eq(&self.document, &other.document) || self.document == other.document)
+    }
 }
 
 /// How documents are translated.
@@ -75,7 +83,7 @@ impl Default for Options {
 }
 
 /// What documents give.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Translation {
     /// By group. A group is defined here if it exists only because of documents: consumer routes of a namespace.
     pub groups: Generated,
@@ -83,15 +91,30 @@ pub struct Translation {
     pub conditions: Conditions,
     /// What is doubtful between documents, in the order of files and lines. None of it is an error: one bad object never
     /// takes down another.
-    pub diagnostics: Vec<Diagnostic>,
+    pub diagnostics: Diagnostics,
     /// How many rules have something that gRPC clients cannot have, by what it is; only what there is.
     pub grpc_unsupported: BTreeMap<GrpcFeature, usize>,
-    encoded: Encoded,
+    /// What differs from the previous translation.
+    pub delta: Delta,
+    /// How many units of work it took.
+    pub n_units: usize,
+    options: Options,
+    memo: Memo,
+}
+
+impl fmt::Debug for Translation {
+    /// Only how much there is; the content may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { groups, conditions, diagnostics, .. } = self;
+        let n_objects = conditions.objects.len();
+        write!(f, "{} groups, {n_objects} objects, {} diagnostics", groups.len(), diagnostics.len())
+    }
 }
 
 /// Translates all documents.
 ///
-/// Resources whose content did not change since `previous` are the very same values, so that views can tell at once.
+/// Costs what differs from the documents of `previous`; resources whose content is still the same are the very same values, so that
+/// views can tell at once.
 #[must_use]
 pub fn translate(
     codec: &Codec,
@@ -112,91 +135,18 @@ pub fn translate_while(
     previous: Option<&Translation>,
     goes_on: &dyn Fn() -> bool,
 ) -> Option<Translation> {
-    let Planned { groups: planned, mut statuses, mut diagnostics } = plan_while(documents, options, goes_on);
-    let mut encoder = Encoder::new(codec, previous.map(|previous| &previous.encoded), goes_on);
-    let mut groups = Generated::new();
-    let mut losses = BTreeSet::new();
-    for (name, PlannedGroup { definition, plan }) in planned {
-        if !goes_on() {
-            return None;
-        }
-        let last = previous.and_then(|previous| previous.groups.get(&name));
-        let last = |profile| last.and_then(|group: &GeneratedGroup| group.profiles.get(&profile));
-        let envoy = encoder.resources(last(Profile::Envoy), |emit| emit::envoy(&plan, options, emit));
-        let mut lost = Vec::new();
-        let grpc = encoder.resources(last(Profile::Grpc), |emit| lost = emit::grpc(&plan, options, emit));
-        losses.extend(lost);
-        let profiles = BTreeMap::from([(Profile::Envoy, envoy), (Profile::Grpc, grpc)]);
-        groups.insert(name, GeneratedGroup { definition, profiles });
-    }
-    let rules: BTreeSet<_> = losses.iter().map(|loss| (loss.feature, &loss.document, loss.rule)).collect();
-    let mut grpc_unsupported: BTreeMap<GrpcFeature, usize> = BTreeMap::new();
-    rules.into_iter().for_each(|(feature, ..)| *grpc_unsupported.entry(feature).or_default() += 1);
-    tell_losses(documents, &losses, &mut statuses, &mut diagnostics);
-    diagnostics.extend(encoder.refused.iter().map(refused));
-    let key =
-        |one: &Diagnostic| (one.place.clone(), one.path.clone(), one.severity, one.code, one.message.clone());
-    diagnostics.sort_by_cached_key(key);
-    diagnostics.dedup();
-    let (conditions, encoded) = (statuses.finish(documents), encoder.finish());
-    goes_on().then_some(Translation { groups, conditions, diagnostics, grpc_unsupported, encoded })
-}
-
-/// What gRPC clients cannot have shows as a parent of its own (section 1.11 of the inputs paper), so that a route that is fine
-/// for Envoys stays fine; and as a note at what is written for gRPC, or for every client of a Service.
-fn tell_losses(
-    documents: &Documents,
-    losses: &BTreeSet<GrpcLoss>,
-    statuses: &mut Statuses,
-    diagnostics: &mut Vec<Diagnostic>,
-) {
-    let mut by_document: BTreeMap<&DocumentKey, Vec<&GrpcLoss>> = BTreeMap::new();
-    for loss in losses {
-        by_document.entry(&loss.document).or_default().push(loss);
-    }
-    for (key, losses) in by_document {
-        let listed = |is_dropped| {
-            let texts: BTreeSet<String> = losses
-                .iter()
-                .filter(|loss| loss.is_dropped == is_dropped)
-                .map(|loss| format!("rules[{}]: {}", loss.rule, loss.reason))
-                .collect();
-            texts.into_iter().collect::<Vec<_>>().join("; ")
-        };
-        let message = match (listed(true), listed(false)) {
-            (dropped, ignored) if ignored.is_empty() => format!("Dropped Rule: {dropped}"),
-            (dropped, ignored) if dropped.is_empty() => format!("Fall Back: {ignored}"),
-            (dropped, ignored) => format!("Dropped Rule: {dropped}. Fall Back: {ignored}"),
-        };
-        let is_for_grpc = matches!(key.kind, Kind::GrpcRoute | Kind::Route | Kind::TrafficSplit);
-        if let Some(placed) = documents.get(key).filter(|_| is_for_grpc) {
-            let text = format!("not all of the route is served to gRPC clients: {message}");
-            let spot = Spot::default();
-            diagnostics.push(placed.document.diagnostic(Severity::Info, "not-for-grpc", &spot, text));
-        }
-        let condition =
-            Condition { kind: "PartiallyInvalid", status: Truth::True, reason: "UnsupportedValue", message };
-        let parent = "gRPC clients".to_owned();
-        let status = ParentStatus { parent, section: None, port: None, conditions: vec![condition] };
-        statuses.parent(key, usize::MAX, status);
-    }
-}
-
-/// A resource that our own codec refuses is our fault; the text must lead to it.
-fn refused(refused: &Refused) -> Diagnostic {
-    let faults: Vec<String> = refused.diagnostics.iter().map(ToString::to_string).collect();
-    Diagnostic {
-        severity: Severity::Warning,
-        code: "generated-resource",
-        place: Place { file: "".into(), line: 0, column: 0 },
-        path: String::new(),
-        message: format!(
-            "{} cannot be made of the documents and is left out: {}",
-            refused.what,
-            faults.join("; ")
-        ),
-        suggestion: None,
-        related: Vec::new(),
-        is_sensitive: false,
-    }
+    let same = previous.filter(|previous| previous.options == *options);
+    let memo = same.map(|previous| &previous.memo);
+    let memo = memo.unwrap_or(&Memo::default()).next(codec, documents, options, goes_on)?;
+    let Outputs { groups, conditions, diagnostics, unsupported, delta, .. } = memo.outputs().clone();
+    Some(Translation {
+        groups,
+        conditions,
+        diagnostics,
+        grpc_unsupported: unsupported,
+        delta,
+        n_units: memo.n_run(),
+        options: options.clone(),
+        memo,
+    })
 }

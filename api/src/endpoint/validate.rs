@@ -1,7 +1,6 @@
 //! `/v1/validate`: what a body would be as a file.
 
 use std::collections::BTreeSet;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -132,15 +131,13 @@ impl ReadDocuments {
                         Ok((document, warnings)) => {
                             self.diagnostics.extend(warnings);
                             let group = GroupName::default_group();
-                            match self.documents.entry(object.key) {
-                                Entry::Vacant(entry) => {
-                                    entry.insert(Placed { document, group, generation: 1, was_split: false });
-                                }
-                                Entry::Occupied(entry) => {
-                                    let message = format!("{} is there twice", entry.key());
-                                    self.tell(Severity::Error, "duplicate-document", tree, message);
-                                }
+                            if self.documents.contains_key(&object.key) {
+                                let message = format!("{} is there twice", object.key);
+                                self.tell(Severity::Error, "duplicate-document", tree, message);
+                                continue;
                             }
+                            let placed = Placed { document, group, generation: 1, was_split: false };
+                            self.documents.insert(object.key, placed);
                         }
                         Err(found) => self.diagnostics.extend(found),
                     }

@@ -1,7 +1,7 @@
 //! Plans as resources, for each profile what its clients take (D3).
 
-mod envoy;
-mod grpc;
+pub(crate) mod envoy;
+pub(crate) mod grpc;
 mod shared;
 
 use std::fmt;
@@ -13,11 +13,11 @@ use xds_cache::{Origin, Version};
 use crate::conditions::GrpcFeature;
 use crate::model::DocumentKey;
 
-pub(crate) use envoy::envoy;
-pub(crate) use grpc::grpc;
+pub(crate) use envoy::{Frame as EnvoyFrame, Listener as EnvoyListener};
+pub(crate) use grpc::Dialled;
+pub(crate) use shared::{UNAVAILABLE, assignment, no_endpoints};
 
-/// A resource before it is written. Most resources are those of the last translation, and never are: what they are made of
-/// tells that already.
+/// A resource before it is written.
 pub(crate) struct Emitted<'p> {
     /// Where it is from.
     pub(crate) origin: &'p Origin,
@@ -28,6 +28,7 @@ pub(crate) struct Emitted<'p> {
     /// Under which names there is the same once more. Only of Listeners: nothing in them but their name depends on it.
     pub(crate) further_names: Vec<String>,
     /// The virtual hosts of a RouteConfiguration for Envoys, which are encoded one by one.
+    #[cfg(test)]
     pub(crate) hosts: Vec<Part<'p>>,
     write: Box<dyn Fn() -> Json + 'p>,
 }
@@ -58,7 +59,8 @@ fn fingerprint(inputs: &impl Hash) -> Version {
     Version::of(&bytes.0)
 }
 
-/// Takes what is emitted, one by one: most of it is known and forgotten at once, and need not be in memory all together.
+/// Takes what is emitted, one by one.
+#[cfg(test)]
 pub(crate) type Sink<'s, 'p> = dyn FnMut(Emitted<'p>) + 's;
 
 /// Everything that is emitted.
@@ -104,7 +106,15 @@ impl<'p> Emitted<'p> {
     ) -> Self {
         let fingerprint = fingerprint(&(found_by, kind, &inputs, origin));
         let write = Box::new(move || write(&inputs));
-        Self { origin, found_by, fingerprint, further_names: Vec::new(), hosts: Vec::new(), write }
+        Self {
+            origin,
+            found_by,
+            fingerprint,
+            further_names: Vec::new(),
+            #[cfg(test)]
+            hosts: Vec::new(),
+            write,
+        }
     }
 
     /// The same Listener under more names, each once: written once, because most are only names of the same Service.
@@ -114,10 +124,16 @@ impl<'p> Emitted<'p> {
     }
 
     /// The same RouteConfiguration with these virtual hosts.
+    #[cfg(test)]
     pub(crate) fn with_hosts(mut self, hosts: Vec<Part<'p>>) -> Self {
         let of_hosts: Vec<Version> = hosts.iter().map(|host| host.fingerprint).collect();
         (self.fingerprint, self.hosts) = (fingerprint(&(self.fingerprint, of_hosts)), hosts);
         self
+    }
+
+    /// Whether its first name is this.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        self.message().get("name").and_then(Json::as_str) == Some(name)
     }
 
     /// The message without virtual hosts; of several that differ by name, the one of the first name.

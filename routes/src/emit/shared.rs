@@ -13,7 +13,7 @@ use crate::model::{Fraction, MatchType, MethodMatch, Timeouts};
 use crate::plan::{Assignment, Endpoint, Health, Locality};
 
 /// The name of the cluster without endpoints, and of its assignment: what goes there fails with UNAVAILABLE (C48).
-pub(super) const UNAVAILABLE: &str = "xds-server/unavailable";
+pub(crate) const UNAVAILABLE: &str = "xds-server/unavailable";
 
 /// The name of the filter that keeps sessions, by which routes override it.
 pub(super) const STATEFUL_SESSION: &str = "envoy.filters.http.stateful_session";
@@ -158,7 +158,7 @@ pub(super) fn fractional_percent(fraction: Fraction) -> Json {
 }
 
 /// An assignment as a resource, the same for both profiles.
-pub(super) fn assignment<'p>(
+pub(crate) fn assignment<'p>(
     name: &'p str,
     assignment: Cow<'p, Assignment>,
     origin: &'p Origin,
@@ -172,7 +172,7 @@ pub(super) fn assignment<'p>(
 }
 
 /// The assignment [`UNAVAILABLE`].
-pub(super) fn no_endpoints(origin: &Origin) -> Emitted<'_> {
+pub(crate) fn no_endpoints(origin: &Origin) -> Emitted<'_> {
     let none = Assignment { localities: Vec::new(), origin: origin.clone() };
     assignment(UNAVAILABLE, Cow::Owned(none), origin)
 }

@@ -50,7 +50,7 @@ pub use parts::{
     TlsTermination, UpstreamTls, VirtualHost, Weighted,
 };
 pub use split::split_roots;
-pub(crate) use statuses::Statuses;
+pub(crate) use statuses::{Parts, Statuses};
 
 /// The plans of all groups, and what was found out on the way.
 #[derive(Debug, Default)]

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::ledger::LIMIT_EXCEEDED;
-use crate::conditions::{Condition, Conditions, ListenerStatus, ObjectStatus, ParentStatus, Truth};
+use crate::conditions::{Condition, ListenerStatus, ObjectStatus, ParentStatus, Truth};
 use crate::model::DocumentKey;
-use crate::translate::Documents;
 
 /// Why something is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +28,21 @@ pub(crate) struct Statuses {
     objects: BTreeMap<DocumentKey, Parts>,
 }
 
-#[derive(Debug, Default)]
-struct Parts {
-    conditions: Vec<Condition>,
+/// What became of an object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Parts {
+    pub(crate) conditions: Vec<Condition>,
     /// By the position of the parent in the document.
-    parents: BTreeMap<usize, ParentStatus>,
-    listeners: Vec<ListenerStatus>,
+    pub(crate) parents: BTreeMap<usize, ParentStatus>,
+    pub(crate) listeners: Vec<ListenerStatus>,
+}
+
+impl Parts {
+    /// All of it, with the generation that was judged.
+    pub(crate) fn finish(self, observed_generation: u64) -> ObjectStatus {
+        let Self { conditions, parents, listeners } = self;
+        ObjectStatus { observed_generation, conditions, parents: parents.into_values().collect(), listeners }
+    }
 }
 
 impl Statuses {
@@ -70,15 +78,19 @@ impl Statuses {
         self.objects.contains_key(key)
     }
 
-    /// All of it, with the generations that were judged.
-    pub(crate) fn finish(self, documents: &Documents) -> Conditions {
+    /// All of it, by object.
+    pub(crate) fn finish(self) -> BTreeMap<DocumentKey, Parts> {
+        self.objects
+    }
+
+    /// All of it as conditions, with the generations that were judged.
+    #[cfg(test)]
+    pub(crate) fn conditions(self, documents: &crate::translate::Documents) -> crate::Conditions {
         let objects = self.objects.into_iter().map(|(key, parts)| {
-            let observed_generation = documents.get(&key).map_or(0, |placed| placed.generation);
-            let Parts { conditions, parents, listeners } = parts;
-            let parents = parents.into_values().collect();
-            (key, ObjectStatus { observed_generation, conditions, parents, listeners })
+            let generation = documents.get(&key).map_or(0, |placed| placed.generation);
+            (key, parts.finish(generation))
         });
-        Conditions { objects: objects.collect() }
+        crate::Conditions { objects: objects.collect() }
     }
 
     fn parts(&mut self, key: &DocumentKey) -> &mut Parts {

@@ -53,6 +53,23 @@ pub(crate) fn worlds() -> impl Strategy<Value = Vec<Json>> {
     })
 }
 
+/// One document of such a set; of the native form, several.
+pub(crate) fn world_documents() -> impl Strategy<Value = Vec<Json>> {
+    let one = prop_oneof![
+        2 => gateway(),
+        6 => route(),
+        3 => service(),
+        3 => slice(),
+        1 => grant(),
+        2 => split(),
+        1 => group(),
+        1 => policy(),
+        1 => backend(),
+        1 => native(),
+    ];
+    one.prop_map(|document| vec![document])
+}
+
 fn metadata(name: &str, namespace: &str) -> Json {
     json!({"name": name, "namespace": namespace})
 }

@@ -4,6 +4,7 @@
 
 mod documents;
 mod hostile;
+mod incremental;
 mod order;
 #[path = "../support/mod.rs"]
 mod support;

@@ -5,29 +5,28 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
 
+use crate::emit::Emitted;
 use crate::emit::shared::{
     NO_LIMIT, UNAVAILABLE, ads, aggregate_type, duration, eds_config, socket_address, type_of, with,
     with_drain,
 };
-use crate::emit::{Emitted, Sink};
 use crate::model::{LbPolicy, Limits};
 use crate::plan::{Address, Backend, Cluster, Discovery, Plan, Protocol, UpstreamTls};
 
-/// Every cluster of the plan that Envoys use, once for each protocol.
-pub(super) fn clusters<'p>(plan: &'p Plan, emit: &mut Sink<'_, 'p>) {
-    for (name, cluster) in &plan.clusters {
-        let leaves = match &cluster.discovery {
-            Discovery::Aggregate(_) => leaves(plan, name),
-            Discovery::Eds { .. } | Discovery::Dns(_) | Discovery::Static(_) => Vec::new(),
-        };
-        for protocol in &cluster.protocols {
-            let backend = Backend { name: name.clone(), protocol: *protocol };
-            let inputs = (backend, cluster, leaves.clone());
-            let write: fn(&(Backend, &'p Cluster, Vec<&'p str>)) -> Json =
-                |(backend, cluster, leaves)| message(backend, cluster, leaves);
-            emit(Emitted::new("Envoy cluster", inputs, write, &cluster.origin));
-        }
-    }
+/// A cluster of the plan as Envoys use it, once for each protocol.
+pub(crate) fn cluster<'p>(plan: &'p Plan, name: &'p str, cluster: &'p Cluster) -> Vec<Emitted<'p>> {
+    let leaves = match &cluster.discovery {
+        Discovery::Aggregate(_) => leaves(plan, name),
+        Discovery::Eds { .. } | Discovery::Dns(_) | Discovery::Static(_) => Vec::new(),
+    };
+    let emitted = cluster.protocols.iter().map(|protocol| {
+        let backend = Backend { name: name.to_owned(), protocol: *protocol };
+        let inputs = (backend, cluster, leaves.clone());
+        let write: fn(&(Backend, &'p Cluster, Vec<&'p str>)) -> Json =
+            |(backend, cluster, leaves)| message(backend, cluster, leaves);
+        Emitted::new("Envoy cluster", inputs, write, &cluster.origin)
+    });
+    emitted.collect()
 }
 
 /// The name of the cluster for a backend: the backend's own, with `/h2` behind it for HTTP/2. It depends on nothing else, so

@@ -1,4 +1,4 @@
-//! ClusterLoadAssignments.
+//! ClusterLoadAssignments of a whole plan.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

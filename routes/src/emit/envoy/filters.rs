@@ -24,7 +24,7 @@ pub(super) fn overrides(host: &VirtualHost<'_>, route: &PlannedRoute) -> Option<
         overrides.insert(CORS.to_owned(), cors_policy(cors));
     }
     if let Some(session) = &route.session {
-        overrides.insert(STATEFUL_SESSION.to_owned(), session::per_route(session, host.port.is_tls));
+        overrides.insert(STATEFUL_SESSION.to_owned(), session::per_route(session, host.frame.port.is_tls));
     }
     (!overrides.is_empty()).then_some(Json::Object(overrides))
 }

@@ -7,9 +7,9 @@ use crate::emit::shared::{ads, socket_address, type_of, with};
 use crate::plan::TlsTermination;
 
 /// A Listener with a filter chain for each table.
-pub(super) fn listener(served: &Listener<'_>) -> Json {
+pub(super) fn listener(served: &Listener) -> Json {
     let chains: Vec<Json> =
-        served.chains.iter().map(|(name, tls)| filter_chain(served, name, *tls)).collect();
+        served.chains.iter().map(|(name, tls)| filter_chain(served, name, tls.as_ref())).collect();
     let listener = json!({
         "@type": type_of("config.listener.v3.Listener"),
         "name": served.name,
@@ -27,7 +27,7 @@ pub(super) fn listener(served: &Listener<'_>) -> Json {
     with(listener, "listener_filters", vec![inspector])
 }
 
-fn filter_chain(served: &Listener<'_>, name: &str, tls: Option<&TlsTermination>) -> Json {
+fn filter_chain(served: &Listener, name: &str, tls: Option<&TlsTermination>) -> Json {
     let chain = json!({
         "name": name,
         "filters": [{
@@ -43,7 +43,7 @@ fn filter_chain(served: &Listener<'_>, name: &str, tls: Option<&TlsTermination>)
     }
 }
 
-fn connection_manager(served: &Listener<'_>, name: &str) -> Json {
+fn connection_manager(served: &Listener, name: &str) -> Json {
     let manager = json!({
         "@type": type_of("extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"),
         "stat_prefix": name,

@@ -35,7 +35,7 @@ pub(super) fn route_match(
         fields.insert("runtime_fraction".to_owned(), json!({"default_value": fraction.message()}));
     }
     // Where both kinds share a host, a GRPCRoute must not take what is none of gRPC (§1.7).
-    if host.port.merges_route_kinds && route.is_grpc {
+    if host.frame.port.merges_route_kinds && route.is_grpc {
         fields.insert("grpc".to_owned(), json!({}));
     }
     Json::Object(fields)

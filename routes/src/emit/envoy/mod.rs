@@ -8,6 +8,7 @@
 mod action;
 mod cluster;
 mod draws;
+#[cfg(test)]
 mod endpoints;
 mod filters;
 mod limits;
@@ -20,82 +21,137 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 use xds_cache::Origin;
 
-use super::{Emitted, Part, Sink};
+use super::{Emitted, Part};
 use crate::model::Hostname;
-use crate::plan::{Action, Chain, Host, Plan, PlannedRoute, Port, Target, TlsTermination};
+use crate::plan::{Action, Chain, Host, MeshService, Plan, PlannedRoute, Port, Target, TlsTermination};
+
 use crate::translate::Options;
 
+pub(crate) use cluster::cluster;
+pub(crate) use secret::secret;
+
 /// The resources of a plan for Envoys: each name of a type once.
-pub(crate) fn envoy<'p>(plan: &'p Plan, options: &Options, emit: &mut Sink<'_, 'p>) {
+#[cfg(test)]
+pub(crate) fn envoy<'p>(plan: &'p Plan, options: &Options, emit: &mut super::Sink<'_, 'p>) {
     let mut unavailable = None;
-    for Served { listener, tables, origin } in served(plan, options) {
-        emit(Emitted::new("Envoy listener", listener, listener::listener, origin));
+    for Served { listener: served, tables, origin } in served(plan, options) {
+        emit(listener(served, origin));
         for table in tables {
-            if table.hosts.iter().flat_map(|host| host.routes).any(uses_unavailable) {
-                unavailable.get_or_insert(origin);
+            let mut hosts = Vec::new();
+            for (frame, place) in table.hosts {
+                if place.routes().iter().any(uses_unavailable) {
+                    unavailable.get_or_insert(origin);
+                }
+                hosts.push(host(frame, place.routes(), plan));
             }
-            let hosts =
-                table.hosts.into_iter().map(|host| Part::new("Envoy host", host, route::virtual_host));
-            let hosts = hosts.collect();
-            emit(Emitted::new("Envoy routes", table.name, route::configuration, origin).with_hosts(hosts));
+            emit(configuration(table.name, origin).with_hosts(hosts));
         }
     }
-    cluster::clusters(plan, emit);
+    plan.clusters.iter().flat_map(|(name, found)| cluster(plan, name, found)).for_each(&mut *emit);
     if let Some(origin) = unavailable {
-        emit(Emitted::new("Envoy unavailable", (), |()| cluster::unavailable(), origin));
+        emit(self::unavailable(origin));
     }
     endpoints::assignments(plan, unavailable, emit);
-    secret::secrets(plan).for_each(emit);
-}
-
-/// A listener and what it serves.
-struct Served<'p> {
-    listener: Listener<'p>,
-    /// At least one.
-    tables: Vec<Table<'p>>,
-    origin: &'p Origin,
+    plan.secrets.iter().map(|(name, found)| secret(name, found)).for_each(emit);
 }
 
 /// A Listener.
-#[derive(Hash)]
-struct Listener<'p> {
+pub(crate) fn listener(listener: Listener, origin: &Origin) -> Emitted<'_> {
+    Emitted::new("Envoy listener", listener, listener::listener, origin)
+}
+
+/// A RouteConfiguration without its virtual hosts.
+pub(crate) fn configuration(name: String, origin: &Origin) -> Emitted<'_> {
+    Emitted::new("Envoy routes", name, route::configuration, origin)
+}
+
+/// A virtual host; of the plan, the backends count with which sessions can be.
+pub(crate) fn host<'p>(frame: Frame, routes: &'p [PlannedRoute], plan: &Plan) -> Part<'p> {
+    let host = VirtualHost { frame, routes, pins: session::pins(plan, routes) };
+    Part::new("Envoy host", host, route::virtual_host)
+}
+
+/// The cluster without endpoints.
+pub(crate) fn unavailable(origin: &Origin) -> Emitted<'_> {
+    Emitted::new("Envoy unavailable", (), |()| cluster::unavailable(), origin)
+}
+
+/// What an Envoy listens to, and what it serves there.
+pub(crate) struct Served<'p> {
+    pub(crate) listener: Listener,
+    /// At least one.
+    pub(crate) tables: Vec<Table<'p>>,
+    pub(crate) origin: &'p Origin,
+}
+
+/// A Listener.
+#[derive(Clone, Debug, PartialEq, Hash)]
+pub(crate) struct Listener {
     /// Its name.
-    name: String,
+    pub(crate) name: String,
     address: IpAddr,
     port: u16,
     /// Whether strangers connect to it, whose headers are not to be trusted.
     is_edge: bool,
     /// Its filter chains, by the names of their tables; at least one.
-    chains: Vec<(String, Option<&'p TlsTermination>)>,
+    chains: Vec<(String, Option<TlsTermination>)>,
 }
 
 /// A RouteConfiguration.
-struct Table<'p> {
+pub(crate) struct Table<'p> {
+    pub(crate) name: String,
+    pub(crate) hosts: Vec<(Frame, Place<'p>)>,
+}
+
+/// A virtual host without its routes.
+#[derive(Clone, Debug, PartialEq, Hash)]
+pub(crate) struct Frame {
     name: String,
-    hosts: Vec<VirtualHost<'p>>,
+    /// At least one.
+    domains: Vec<String>,
+    /// Whether its requests belong on another connection; then it has no routes.
+    is_misdirected: bool,
+    port: ListenerPort,
+}
+
+/// The part of the plan that a virtual host is of.
+#[derive(Clone, Copy)]
+pub(crate) enum Place<'p> {
+    /// A host of a chain.
+    Host(&'p crate::plan::VirtualHost),
+    /// A Service.
+    Service(&'p MeshService),
+    /// The hosts of the port's other chains.
+    Misdirected,
+}
+
+impl<'p> Place<'p> {
+    /// Its routes.
+    pub(crate) fn routes(self) -> &'p [PlannedRoute] {
+        match self {
+            Self::Host(host) => &host.routes,
+            Self::Service(service) => &service.routes,
+            Self::Misdirected => &[],
+        }
+    }
 }
 
 /// A virtual host, and what its routes must know of their surroundings.
 #[derive(Hash)]
 struct VirtualHost<'p> {
-    name: String,
-    /// At least one.
-    domains: Vec<&'p str>,
+    frame: Frame,
     routes: &'p [PlannedRoute],
-    /// Whether its requests belong on another connection; then it has no routes.
-    is_misdirected: bool,
-    port: ListenerPort,
     /// What is known of the backends of routes with sessions.
     pins: session::Pins<'p>,
 }
 
 /// Where requests arrive.
-#[derive(Clone, Copy, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Hash)]
 struct ListenerPort {
     number: u16,
     is_tls: bool,
@@ -103,22 +159,9 @@ struct ListenerPort {
     merges_route_kinds: bool,
 }
 
-impl<'p> VirtualHost<'p> {
-    fn new(
-        name: String,
-        domains: Vec<&'p str>,
-        routes: &'p [PlannedRoute],
-        port: ListenerPort,
-        plan: &Plan,
-    ) -> Self {
-        let pins = session::pins(plan, routes);
-        Self { name, domains, routes, is_misdirected: false, port, pins }
-    }
-}
-
 /// What an Envoy listens to: gateways first, then the ports of the mesh that no gateway of the plan has.
-fn served<'p>(plan: &'p Plan, options: &Options) -> Vec<Served<'p>> {
-    let gateways = plan.ports.iter().filter_map(|port| gateway(port, plan, options));
+pub(crate) fn served<'p>(plan: &'p Plan, options: &Options) -> Vec<Served<'p>> {
+    let gateways = plan.ports.iter().filter_map(|port| gateway(port, options));
     let mut served: Vec<Served<'p>> = gateways.collect();
     let Some(address) = options.mesh_address else { return served };
     let mut mesh: BTreeMap<u16, Vec<_>> = BTreeMap::new();
@@ -126,27 +169,31 @@ fn served<'p>(plan: &'p Plan, options: &Options) -> Vec<Served<'p>> {
         mesh.entry(service.port).or_default().push(service);
     }
     mesh.retain(|port, _| !plan.ports.iter().any(|gateway| gateway.port == *port));
-    for (port, services) in mesh {
+    for (number, services) in mesh {
         let Some(first) = services.first() else { continue };
         let origin = &first.origin;
-        let listener_port =
-            ListenerPort { number: port, is_tls: false, merges_route_kinds: options.merges_route_kinds };
+        let port = ListenerPort { number, is_tls: false, merges_route_kinds: options.merges_route_kinds };
         let hosts = services.iter().map(|service| {
             let name = format!("{}/{}", service.namespace, service.name);
-            let domains = service.hosts.iter().map(String::as_str).collect();
-            VirtualHost::new(name, domains, &service.routes, listener_port, plan)
+            let frame = Frame { name, domains: service.hosts.clone(), is_misdirected: false, port };
+            (frame, Place::Service(service))
         });
-        let name = format!("mesh/{port}");
+        let name = mesh_table(number);
         let tables = vec![Table { name: name.clone(), hosts: hosts.collect() }];
         let chains = vec![(name.clone(), None)];
-        let listener = Listener { name, address, port, is_edge: false, chains };
+        let listener = Listener { name, address, port: number, is_edge: false, chains };
         served.push(Served { listener, tables, origin });
     }
     served
 }
 
+/// The name of the Listener and of the RouteConfiguration for a port of the mesh.
+pub(crate) fn mesh_table(port: u16) -> String {
+    format!("mesh/{port}")
+}
+
 /// A gateway's port; nothing if none of its chains is programmed, because Envoys refuse a listener without chains.
-fn gateway<'p>(port: &'p Port, plan: &Plan, options: &Options) -> Option<Served<'p>> {
+fn gateway<'p>(port: &'p Port, options: &Options) -> Option<Served<'p>> {
     let programmed: Vec<&Chain> = port.chains.iter().filter(|chain| chain.is_programmed).collect();
     let table = |chain: &&'p Chain| {
         let listener_port = ListenerPort {
@@ -155,8 +202,10 @@ fn gateway<'p>(port: &'p Port, plan: &Plan, options: &Options) -> Option<Served<
             merges_route_kinds: options.merges_route_kinds,
         };
         let hosts = chain.hosts.iter().map(|host| {
-            let domains = vec![host.host.as_str()];
-            VirtualHost::new(host.host.to_string(), domains, &host.routes, listener_port, plan)
+            let name = host.host.to_string();
+            let domains = vec![name.clone()];
+            let frame = Frame { name, domains, is_misdirected: false, port: listener_port };
+            (frame, Place::Host(host))
         });
         let hosts = hosts.chain(misdirected(port, chain, listener_port)).collect();
         Table { name: chain.name.clone(), hosts }
@@ -171,33 +220,31 @@ fn gateway<'p>(port: &'p Port, plan: &Plan, options: &Options) -> Option<Served<
         address: port.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
         port: port.port,
         is_edge: true,
-        chains: programmed.iter().map(|chain| (chain.name.clone(), chain.tls.as_ref())).collect(),
+        chains: programmed.iter().map(|chain| (chain.name.clone(), chain.tls.clone())).collect(),
     };
     Some(Served { listener, tables, origin: &port.origin })
 }
 
 /// The hosts of the port's other chains. A client of HTTP/2 sends requests for every host of a certificate on one connection,
 /// though the server name that opened it has chosen the chain. The Gateway API wants 421 for them, and a new connection.
-fn misdirected<'p>(port: &'p Port, chain: &'p Chain, listener_port: ListenerPort) -> Option<VirtualHost<'p>> {
+fn misdirected<'p>(
+    port: &'p Port,
+    chain: &'p Chain,
+    listener_port: ListenerPort,
+) -> Option<(Frame, Place<'p>)> {
     let others =
         port.chains.iter().filter(|other| other.name != chain.name).filter_map(|other| other.tls.as_ref());
     let names = others.map(|tls| tls.server_name.as_ref().map_or(Host::Any.as_str(), Hostname::as_str));
-    let mut domains: Vec<&str> =
-        names.filter(|name| chain.hosts.iter().all(|own| own.host.as_str() != *name)).collect();
-    domains.sort_unstable();
-    domains.dedup();
-    (!domains.is_empty()).then(|| VirtualHost {
-        name: "misdirected".to_owned(),
-        domains,
-        routes: &[],
-        is_misdirected: true,
-        port: listener_port,
-        pins: session::Pins::new(),
+    let own: BTreeSet<&str> = chain.hosts.iter().map(|own| own.host.as_str()).collect();
+    let domains: BTreeSet<String> = names.filter(|name| !own.contains(name)).map(str::to_owned).collect();
+    (!domains.is_empty()).then(|| {
+        let (name, domains) = ("misdirected".to_owned(), domains.into_iter().collect());
+        (Frame { name, domains, is_misdirected: true, port: listener_port }, Place::Misdirected)
     })
 }
 
 /// Whether a share of a gRPC route must fail with UNAVAILABLE (C47).
-fn uses_unavailable(route: &PlannedRoute) -> bool {
+pub(crate) fn uses_unavailable(route: &PlannedRoute) -> bool {
     match &route.action {
         Action::Forward(targets) => {
             route.is_grpc && targets.iter().any(|weighted| weighted.target == Target::Broken)

@@ -82,13 +82,13 @@ pub(super) struct RedirectPort {
 /// Without a port the redirect leads to that of its scheme, or of the listener if it names no scheme. The port of a scheme
 /// is not written.
 pub(super) fn redirect_port(host: &VirtualHost<'_>, redirect: &Redirect) -> RedirectPort {
-    let own_scheme = if host.port.is_tls { "https" } else { "http" };
+    let own_scheme = if host.frame.port.is_tls { "https" } else { "http" };
     let scheme = redirect.scheme.as_deref().unwrap_or(own_scheme);
     let default_port = |scheme: &str| if scheme == "https" { 443 } else { 80 };
     let port = match (redirect.port, &redirect.scheme) {
         (Some(port), _) => port,
         (None, Some(scheme)) => default_port(scheme),
-        (None, None) => host.port.number,
+        (None, None) => host.frame.port.number,
     };
     if port != default_port(scheme) {
         return RedirectPort { written: Some(port), displacing: None };

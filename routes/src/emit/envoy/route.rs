@@ -22,12 +22,12 @@ pub(super) fn configuration(name: &String) -> Json {
 /// A virtual host.
 pub(super) fn virtual_host(host: &VirtualHost<'_>) -> Json {
     let misdirected =
-        host.is_misdirected.then(|| json!({"name": "misdirected", "match": {"prefix": "/", "case_sensitive": true}, "direct_response": {"status": 421}}));
+        host.frame.is_misdirected.then(|| json!({"name": "misdirected", "match": {"prefix": "/", "case_sensitive": true}, "direct_response": {"status": 421}}));
     let draws = draws::of(host.routes);
     let routes = host.routes.iter().zip(&draws).flat_map(|(route, draws)| routes(host, route, draws));
     let routes: Vec<Json> = routes.chain(misdirected).collect();
     let of_type = type_of("config.route.v3.VirtualHost");
-    let written = json!({"@type": of_type, "name": host.name, "domains": host.domains});
+    let written = json!({"@type": of_type, "name": host.frame.name, "domains": host.frame.domains});
     if routes.is_empty() { written } else { with(written, "routes", routes) }
 }
 

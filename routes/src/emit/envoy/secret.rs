@@ -4,14 +4,12 @@ use serde_json::{Value as Json, json};
 
 use super::Emitted;
 use crate::emit::shared::type_of;
-use crate::plan::{Plan, TlsSecret};
+use crate::plan::TlsSecret;
 
-/// Every secret of the plan.
-pub(super) fn secrets(plan: &Plan) -> impl Iterator<Item = Emitted<'_>> {
-    plan.secrets.iter().map(|(name, secret)| {
-        let (TlsSecret::Certificate { origin, .. } | TlsSecret::Trusted { origin, .. }) = secret;
-        Emitted::new("secret", (name.as_str(), secret), |(name, secret)| message(name, secret), origin)
-    })
+/// A secret.
+pub(crate) fn secret<'p>(name: &'p str, secret: &'p TlsSecret) -> Emitted<'p> {
+    let (TlsSecret::Certificate { origin, .. } | TlsSecret::Trusted { origin, .. }) = secret;
+    Emitted::new("secret", (name, secret), |(name, secret)| message(name, secret), origin)
 }
 
 fn message(name: &str, secret: &TlsSecret) -> Json {

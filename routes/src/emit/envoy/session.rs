@@ -164,7 +164,7 @@ impl<'p> Marks<'p> {
     pub(super) fn new(host: &VirtualHost<'_>, route: &'p PlannedRoute, targets: &[Weighted]) -> Option<Self> {
         let session = route.session.as_ref().filter(|_| targets.len() > 1)?;
         match &session.persistence.kind {
-            SessionKind::Cookie { path, .. } => Some(Self { session, path, is_tls: host.port.is_tls }),
+            SessionKind::Cookie { path, .. } => Some(Self { session, path, is_tls: host.frame.port.is_tls }),
             SessionKind::Header { .. } => None,
         }
     }

@@ -10,40 +10,36 @@ use std::net::IpAddr;
 use serde_json::{Value as Json, json};
 use xds_cache::{DrainPolicy, Origin};
 
-use super::{Emitted, Sink, endpoints};
+use super::{Emitted, endpoints};
 use crate::conditions::GrpcFeature;
 use crate::emit::shared::{
     NO_LIMIT, UNAVAILABLE, aggregate_type, assignment, eds_config, socket_address, type_of, with, with_drain,
 };
 use crate::model::LbPolicy;
-use crate::plan::{Address, Assignment, Cluster, Discovery, Plan, UpstreamTls};
+#[cfg(test)]
+use crate::plan::Assignment;
+use crate::plan::{Address, Cluster as Planned, Discovery, Plan, UpstreamTls};
 use crate::translate::Options;
 
 /// The clusters that routes reach.
 pub(super) struct Clusters<'p> {
     plan: &'p Plan,
-    reports_loads: bool,
-    /// Who was the first to need the cluster without endpoints.
-    unavailable_for: Option<&'p Origin>,
+    needs_unavailable: bool,
     /// The clusters that routes name, with what gRPC clients cannot have of each.
-    roots: BTreeMap<&'p str, Root<'p>>,
+    roots: BTreeMap<&'p str, Losses>,
 }
 
 /// What gRPC clients cannot have, and why.
 type Losses = BTreeSet<(GrpcFeature, String)>;
 
-struct Root<'p> {
-    cluster: &'p Cluster,
-    leaves: Vec<Leaf<'p>>,
-    losses: Losses,
-}
-
 /// A cluster with endpoints of its own.
 #[derive(Clone, Debug)]
 struct Leaf<'p> {
     name: Cow<'p, str>,
+    /// The cluster of the plan that it is of.
+    of: &'p str,
     source: Source<'p>,
-    cluster: &'p Cluster,
+    cluster: &'p Planned,
 }
 
 /// Where the endpoints of a [`Leaf`] come from.
@@ -83,127 +79,175 @@ enum WrittenDiscovery<'p> {
     Aggregate(Vec<Cow<'p, str>>),
 }
 
-/// Endpoints and where they are from, by name.
-type Assignments<'p> = BTreeMap<&'p str, (Cow<'p, Assignment>, &'p Origin)>;
-
 impl<'p> Clusters<'p> {
-    pub(super) fn new(plan: &'p Plan, options: &Options) -> Self {
-        Self { plan, reports_loads: options.reports_loads, unavailable_for: None, roots: BTreeMap::new() }
+    pub(super) fn new(plan: &'p Plan) -> Self {
+        Self { plan, needs_unavailable: false, roots: BTreeMap::new() }
     }
 
     /// The name of the cluster for a backend; none if the plan has no such cluster.
     pub(super) fn backend(&mut self, name: &'p str) -> Option<&'p str> {
         if !self.roots.contains_key(name) {
-            let cluster = self.plan.clusters.get(name)?;
-            let (leaves, losses) = leaves(self.plan, name);
-            self.roots.insert(name, Root { cluster, leaves, losses });
+            self.plan.clusters.get(name)?;
+            let (_, losses) = leaves(self.plan, name);
+            self.roots.insert(name, losses);
         }
         Some(name)
     }
 
     /// What gRPC clients cannot have of a backend whose name was taken.
     pub(super) fn losses(&self, name: &str) -> BTreeSet<(GrpcFeature, String)> {
-        self.roots.get(name).map(|root| root.losses.clone()).unwrap_or_default()
+        self.roots.get(name).cloned().unwrap_or_default()
     }
 
     /// The name of a cluster whose requests fail as UNAVAILABLE (C48).
-    pub(super) fn unavailable(&mut self, origin: &'p Origin) -> &'static str {
-        self.unavailable_for.get_or_insert(origin);
+    pub(super) fn unavailable(&mut self) -> &'static str {
+        self.needs_unavailable = true;
         UNAVAILABLE
     }
 
-    /// Emits the clusters whose names were taken and their endpoints, each sorted by name.
-    pub(super) fn finish(mut self, emit: &mut Sink<'_, 'p>) {
-        let mut clusters: BTreeMap<Cow<'_, str>, (Written<'_>, &Origin)> = BTreeMap::new();
-        let mut leaves: BTreeMap<Cow<'_, str>, (Leaf<'_>, bool)> = BTreeMap::new();
-        for (name, root) in std::mem::take(&mut self.roots) {
-            let has_sessions = root.cluster.has_sessions;
-            if root.leaves.iter().any(|leaf| leaf.name != name) {
-                let members = root.leaves.iter().map(|leaf| leaf.name.clone()).collect();
-                let discovery = WrittenDiscovery::Aggregate(members);
-                let name = Cow::Borrowed(name);
-                // Clients report of the members, each by itself (row D47).
-                let drain = root.cluster.drain;
-                let written = Written {
-                    name: name.clone(),
-                    discovery,
-                    has_sessions,
-                    balancing: root.cluster.lb_policy,
-                    max_requests: None,
-                    reports_load: false,
-                    drain,
-                };
-                clusters.insert(name, (written, &root.cluster.origin));
-            }
-            for leaf in root.leaves {
-                let has_sessions = has_sessions || leaf.cluster.has_sessions;
-                let known = leaves.entry(leaf.name.clone()).or_insert((leaf, false));
-                known.1 |= has_sessions;
-            }
-        }
-        let mut assignments = Assignments::new();
-        for (name, (leaf, has_sessions)) in leaves {
-            let discovery = self.discovery(leaf.source, leaf.cluster, &mut assignments);
-            let reports_load = self.reports_loads;
-            let drain = leaf.cluster.drain;
-            let max_requests = Some(leaf.cluster.limits.requests.unwrap_or(NO_LIMIT));
-            let balancing = leaf.cluster.lb_policy;
-            let written = Written {
-                discovery,
-                has_sessions,
-                balancing,
-                max_requests,
-                reports_load,
-                drain,
-                name: name.clone(),
-            };
-            clusters.insert(name, (written, &leaf.cluster.origin));
-        }
-        if let Some(origin) = self.unavailable_for {
-            let (name, discovery) = (Cow::Borrowed(UNAVAILABLE), WrittenDiscovery::Eds(UNAVAILABLE));
-            let written = Written {
-                name: name.clone(),
-                discovery,
-                has_sessions: false,
-                balancing: LbPolicy::RoundRobin,
-                max_requests: None,
-                reports_load: false,
-                drain: DrainPolicy::default(),
-            };
-            clusters.insert(name, (written, origin));
-            assignments.insert(UNAVAILABLE, (Cow::Owned(endpoints::none(origin)), origin));
-        }
-        for (written, origin) in clusters.into_values() {
-            emit(Emitted::new("gRPC cluster", written, Written::message, origin));
-        }
-        for (name, (endpoints, origin)) in assignments {
-            emit(assignment(name, endpoints, origin));
-        }
+    /// The names that were taken, and whether that of the cluster without endpoints was one of them.
+    pub(super) fn finish(self) -> (BTreeSet<&'p str>, bool) {
+        (self.roots.into_keys().collect(), self.needs_unavailable)
     }
+}
 
-    /// How clients come to the endpoints of a leaf; adds the assignment that it needs.
-    fn discovery(
-        &self,
-        source: Source<'p>,
-        cluster: &'p Cluster,
-        assignments: &mut Assignments<'p>,
-    ) -> WrittenDiscovery<'p> {
-        let origin = &cluster.origin;
-        let (name, assigned) = match source {
-            Source::Assignment(name) => match self.plan.assignments.get(name) {
-                Some(found) => (name, (Cow::Borrowed(found), &found.origin)),
-                // Without an assignment, clients would wait for 15 seconds before the first call fails.
-                None => (name, (Cow::Owned(endpoints::none(origin)), origin)),
-            },
-            Source::Addresses(name, addresses) => {
-                (name, (Cow::Owned(endpoints::of_addresses(&addresses, origin)), origin))
-            }
-            Source::Name(host, port) => return WrittenDiscovery::LogicalDns(host, port),
-            Source::Nowhere => (UNAVAILABLE, (Cow::Owned(endpoints::none(origin)), origin)),
+/// A cluster that routes name.
+pub(crate) struct Root<'p> {
+    /// Its message, if it is an aggregate.
+    pub(crate) aggregate: Option<Emitted<'p>>,
+    /// The clusters of the plan that it stands for, itself if it is no aggregate.
+    pub(crate) reached: BTreeSet<&'p str>,
+    pub(crate) has_sessions: bool,
+}
+
+/// A cluster of the plan that routes name; `None` if it is not there.
+pub(crate) fn root<'p>(plan: &'p Plan, name: &'p str) -> Option<Root<'p>> {
+    let cluster = plan.clusters.get(name)?;
+    let (leaves, _) = leaves(plan, name);
+    let has_sessions = cluster.has_sessions;
+    let aggregate = leaves.iter().any(|leaf| leaf.name != name).then(|| {
+        let members = leaves.iter().map(|leaf| leaf.name.clone()).collect();
+        let written = Written {
+            name: Cow::Borrowed(name),
+            discovery: WrittenDiscovery::Aggregate(members),
+            has_sessions,
+            balancing: cluster.lb_policy,
+            max_requests: None,
+            // Clients report of the members, each by itself (row D47).
+            reports_load: false,
+            drain: cluster.drain,
         };
-        assignments.insert(name, assigned);
-        WrittenDiscovery::Eds(name)
+        Emitted::new("gRPC cluster", written, Written::message, &cluster.origin)
+    });
+    Some(Root { aggregate, reached: leaves.into_iter().map(|leaf| leaf.of).collect(), has_sessions })
+}
+
+/// A cluster with endpoints of its own.
+pub(crate) struct Cluster<'p> {
+    /// Its messages, and endpoints that are not those of the plan.
+    pub(crate) emitted: Vec<Emitted<'p>>,
+    /// The assignment of the plan that it needs.
+    pub(crate) assignment: Option<&'p str>,
+    /// The last of its names of which every request fails.
+    pub(crate) nowhere: Option<String>,
+}
+
+/// A cluster of the plan that is no aggregate.
+pub(crate) fn cluster<'p>(
+    plan: &'p Plan,
+    options: &Options,
+    name: &'p str,
+    has_sessions: bool,
+) -> Cluster<'p> {
+    let mut made = Cluster { emitted: Vec::new(), assignment: None, nowhere: None };
+    let (leaves, _) = leaves(plan, name);
+    for Leaf { name, source, cluster, .. } in leaves {
+        let origin = &cluster.origin;
+        let discovery = match source {
+            Source::Assignment(name) => {
+                made.assignment = Some(name);
+                WrittenDiscovery::Eds(name)
+            }
+            Source::Addresses(name, addresses) => {
+                let addresses = endpoints::of_addresses(&addresses, origin);
+                made.emitted.push(assignment(name, Cow::Owned(addresses), origin));
+                WrittenDiscovery::Eds(name)
+            }
+            Source::Name(host, port) => WrittenDiscovery::LogicalDns(host, port),
+            Source::Nowhere => {
+                made.nowhere = Some(name.to_string());
+                WrittenDiscovery::Eds(UNAVAILABLE)
+            }
+        };
+        let written = Written {
+            discovery,
+            has_sessions: has_sessions || cluster.has_sessions,
+            balancing: cluster.lb_policy,
+            max_requests: Some(cluster.limits.requests.unwrap_or(NO_LIMIT)),
+            reports_load: options.reports_loads,
+            drain: cluster.drain,
+            name,
+        };
+        made.emitted.push(Emitted::new("gRPC cluster", written, Written::message, origin));
     }
+    made
+}
+
+/// The cluster without endpoints.
+pub(crate) fn unavailable(origin: &Origin) -> Emitted<'_> {
+    let written = Written {
+        name: Cow::Borrowed(UNAVAILABLE),
+        discovery: WrittenDiscovery::Eds(UNAVAILABLE),
+        has_sessions: false,
+        balancing: LbPolicy::RoundRobin,
+        max_requests: None,
+        reports_load: false,
+        drain: DrainPolicy::default(),
+    };
+    Emitted::new("gRPC cluster", written, Written::message, origin)
+}
+
+/// The clusters whose names routes take and their endpoints, each sorted by name.
+#[cfg(test)]
+pub(super) fn clusters<'p>(
+    plan: &'p Plan,
+    options: &Options,
+    roots: &BTreeSet<&'p str>,
+    mut needed: Option<&'p Origin>,
+    emit: &mut super::super::Sink<'_, 'p>,
+) {
+    let mut emitted: Vec<Emitted<'_>> = Vec::new();
+    let mut reached: BTreeMap<&str, bool> = BTreeMap::new();
+    for root in roots.iter().filter_map(|name| root(plan, name)) {
+        emitted.extend(root.aggregate);
+        root.reached.iter().for_each(|name| *reached.entry(name).or_default() |= root.has_sessions);
+    }
+    let (is_needed, mut last) = (needed.is_some(), None);
+    for (name, has_sessions) in reached {
+        let made = cluster(plan, options, name, has_sessions);
+        if !(is_needed && name == UNAVAILABLE) {
+            emitted.extend(made.emitted);
+        }
+        let Some(cluster) = plan.clusters.get(name) else { continue };
+        emitted.extend(made.assignment.map(|name| match plan.assignments.get(name) {
+            Some(found) => assignment(name, Cow::Borrowed(found), &found.origin),
+            None => {
+                let none = Assignment { localities: Vec::new(), origin: cluster.origin.clone() };
+                assignment(name, Cow::Owned(none), &cluster.origin)
+            }
+        }));
+        last = made.nowhere.map(|_| &cluster.origin).or(last);
+    }
+    if let Some(origin) = needed {
+        emitted.push(unavailable(origin));
+    }
+    needed = needed.or(last);
+    emitted.extend(needed.map(crate::emit::shared::no_endpoints));
+    emitted.sort_by_cached_key(|one| {
+        let message = one.message();
+        ["@type", "name", "cluster_name"].map(|field| message.get(field).map(ToString::to_string))
+    });
+    emitted.into_iter().for_each(emit);
 }
 
 impl Written<'_> {
@@ -279,7 +323,7 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, Losses) {
         let Some(cluster) = plan.clusters.get(name).filter(|_| seen.insert(name)) else { continue };
         // Ours wins over a backend that has this name of all names: what must fail, fails.
         if name == UNAVAILABLE {
-            leaves.push(Leaf { name: name.into(), source: Source::Nowhere, cluster });
+            leaves.push(Leaf { name: name.into(), of: name, source: Source::Nowhere, cluster });
             continue;
         }
         losses.extend(lost_policy(name, cluster).map(|reason| (GrpcFeature::Balancing, reason)));
@@ -299,7 +343,12 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, Losses) {
                     );
                     losses.insert((GrpcFeature::Balancing, reason));
                 }
-                leaves.push(Leaf { name: name.into(), source: Source::Assignment(assignment), cluster });
+                leaves.push(Leaf {
+                    name: name.into(),
+                    of: name,
+                    source: Source::Assignment(assignment),
+                    cluster,
+                });
             }
             (None, Discovery::Dns(names)) => {
                 let names = names.iter().map(|(host, port)| (host.as_str(), *port)).collect();
@@ -320,18 +369,18 @@ fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, Losses) {
                     // Nobody can use it, which is no matter of gRPC.
                     UpstreamTls::Invalid => {}
                 }
-                leaves.push(Leaf { name: name.into(), source: Source::Nowhere, cluster });
+                leaves.push(Leaf { name: name.into(), of: name, source: Source::Nowhere, cluster });
             }
         }
     }
     if let (true, Some(cluster)) = (leaves.is_empty(), plan.clusters.get(root)) {
-        leaves.push(Leaf { name: root.into(), source: Source::Nowhere, cluster });
+        leaves.push(Leaf { name: root.into(), of: root, source: Source::Nowhere, cluster });
     }
     (leaves, losses)
 }
 
 /// What not all gRPC clients have of how requests are spread, see [`least_request`].
-fn lost_policy(name: &str, cluster: &Cluster) -> Option<String> {
+fn lost_policy(name: &str, cluster: &Planned) -> Option<String> {
     let has_choice = match &cluster.discovery {
         Discovery::Eds { .. } | Discovery::Static(_) => true,
         // One name is one endpoint to every client.
@@ -349,7 +398,7 @@ fn lost_policy(name: &str, cluster: &Cluster) -> Option<String> {
 /// The leaves of a cluster of addresses of several kinds.
 fn of_addresses<'p>(
     name: &'p str,
-    cluster: &'p Cluster,
+    cluster: &'p Planned,
     addresses: &'p [Address],
     leaves: &mut Vec<Leaf<'p>>,
     losses: &mut Losses,
@@ -375,7 +424,7 @@ fn of_addresses<'p>(
 /// addresses first.
 fn several<'p>(
     name: &'p str,
-    cluster: &'p Cluster,
+    cluster: &'p Planned,
     ips: BTreeSet<(IpAddr, u16)>,
     mut names: Vec<(&'p str, u16)>,
     leaves: &mut Vec<Leaf<'p>>,
@@ -384,17 +433,18 @@ fn several<'p>(
     let mut seen = BTreeSet::new();
     names.retain(|host| seen.insert(*host));
     match (ips.is_empty(), names.as_slice()) {
-        (true, []) => leaves.push(Leaf { name: name.into(), source: Source::Nowhere, cluster }),
+        (true, []) => leaves.push(Leaf { name: name.into(), of: name, source: Source::Nowhere, cluster }),
         (true, [(host, port)]) => {
-            leaves.push(Leaf { name: name.into(), source: Source::Name(host, *port), cluster });
+            leaves.push(Leaf { name: name.into(), of: name, source: Source::Name(host, *port), cluster });
         }
         (false, []) => {
-            leaves.push(Leaf { name: name.into(), source: Source::Addresses(name, ips), cluster });
+            leaves.push(Leaf { name: name.into(), of: name, source: Source::Addresses(name, ips), cluster });
         }
         (has_no_ips, names) => {
             if !has_no_ips {
                 leaves.push(Leaf {
                     name: format!("{name}/ip").into(),
+                    of: name,
                     source: Source::Addresses(name, ips),
                     cluster,
                 });
@@ -403,6 +453,7 @@ fn several<'p>(
                 leaves.push(Leaf {
                     // Not by its place: a name that is added must not rename the others.
                     name: format!("{name}/dns/{host}:{port}").into(),
+                    of: name,
                     source: Source::Name(host, *port),
                     cluster,
                 });

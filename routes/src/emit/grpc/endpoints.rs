@@ -19,13 +19,8 @@ pub(super) fn of_addresses(addresses: &BTreeSet<(IpAddr, u16)>, origin: &Origin)
     Assignment { localities: vec![locality], origin: origin.clone() }
 }
 
-/// No endpoints: requests fail at once.
-pub(super) fn none(origin: &Origin) -> Assignment {
-    Assignment { localities: Vec::new(), origin: origin.clone() }
-}
-
 /// Whether endpoints of a zone differ in weight, which gRPC's round robin does not heed.
-pub(super) fn has_uneven_weights(assignment: &Assignment) -> bool {
+pub(crate) fn has_uneven_weights(assignment: &Assignment) -> bool {
     let is_uneven = |locality: &Locality| {
         let mut weights = locality.endpoints.iter().map(|it| it.weight.unwrap_or(1));
         let first = weights.next();

@@ -5,54 +5,85 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
+#[cfg(test)]
 use xds_cache::Origin;
 
 use super::session;
 use crate::emit::FoundBy;
 use crate::emit::shared::{ads, router, type_of};
-use crate::plan::{Chain, Host, Plan, PlannedRoute};
+#[cfg(test)]
+use crate::plan::PlannedRoute;
+use crate::plan::{Chain, Host, MeshService, Plan, Port, VirtualHost};
 
-/// The routes of one host, as one RouteConfiguration.
-#[derive(Clone, Debug)]
-pub(super) struct Table<'p> {
+/// A host that applications dial.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Dialled {
+    /// The names, sorted; at least one.
+    pub(crate) names: Vec<String>,
     /// The RouteConfiguration's name.
-    pub(super) name: Arc<str>,
+    pub(crate) name: Arc<str>,
     /// The virtual host's name.
-    pub(super) host: &'p str,
-    pub(super) routes: &'p [PlannedRoute],
-    pub(super) origin: &'p Origin,
+    pub(crate) host: Arc<str>,
     /// How the listener without port is found: as a pattern if the host is a wildcard.
-    pub(super) found_by: FoundBy,
+    pub(crate) found_by: FoundBy,
 }
 
-/// The tables that can be dialled, each with its names, sorted; in order of their first names.
+/// The part of the plan that a host is of.
+#[derive(Clone, Copy)]
+pub(crate) enum Place<'p> {
+    /// A host of a chain.
+    Host(&'p Port, &'p Chain, &'p VirtualHost),
+    /// A Service.
+    Service(&'p MeshService),
+}
+
+impl<'p> Place<'p> {
+    /// Its routes.
+    #[cfg(test)]
+    pub(crate) fn routes(self) -> &'p [PlannedRoute] {
+        match self {
+            Self::Host(_, _, host) => &host.routes,
+            Self::Service(service) => &service.routes,
+        }
+    }
+
+    /// Where it is from.
+    #[cfg(test)]
+    pub(crate) fn origin(self) -> &'p Origin {
+        match self {
+            Self::Host(port, ..) => &port.origin,
+            Self::Service(service) => &service.origin,
+        }
+    }
+}
+
+/// The hosts that can be dialled, in order of their first names.
 ///
 /// The authority that a client asks for has the port only if the application wrote one (C44), so exact hosts have both
 /// forms. Without port, a host belongs to the gateway with the lowest port, and a service's name to its lowest port; names of
 /// gateways come before those of the mesh.
-pub(super) fn tables(plan: &Plan) -> Vec<(Table<'_>, Vec<String>)> {
+pub(crate) fn tables(plan: &Plan) -> Vec<(Place<'_>, Dialled)> {
     let mut tables = Vec::new();
     // By name, the first table that has it. Sorted afterwards, because most names are of one table among many.
     let n_names = plan.services.iter().map(|service| 2 * service.hosts.len()).sum();
     let mut owners: HashMap<String, usize> = HashMap::with_capacity(n_names);
-    for (index, (port, table)) in gateway_tables(plan).into_iter().enumerate() {
-        if table.found_by == FoundBy::Authority {
-            owners.entry(format!("{}:{port}", table.host)).or_insert(index);
+    for (index, (port, place, dialled)) in gateway_tables(plan).into_iter().enumerate() {
+        if dialled.found_by == FoundBy::Authority {
+            owners.entry(format!("{}:{port}", dialled.host)).or_insert(index);
         }
-        owners.entry(table.host.to_owned()).or_insert(index);
-        tables.push((table, Vec::new()));
+        owners.entry(dialled.host.to_string()).or_insert(index);
+        tables.push((place, dialled));
     }
     for service in plan.services.iter().filter(|service| !service.is_borrowed) {
         let (namespace, name, port) = (&service.namespace, &service.name, service.port);
         let index = tables.len();
-        let table = Table {
+        let dialled = Dialled {
+            names: Vec::new(),
             name: format!("grpc/mesh/{namespace}/{name}/{port}").into(),
-            host: name,
-            routes: &service.routes,
-            origin: &service.origin,
+            host: name.as_str().into(),
             found_by: FoundBy::Authority,
         };
-        tables.push((table, Vec::new()));
+        tables.push((Place::Service(service), dialled));
         let end = format!(":{port}");
         for host in &service.hosts {
             owners.entry([host.as_str(), &end].concat()).or_insert(index);
@@ -62,32 +93,31 @@ pub(super) fn tables(plan: &Plan) -> Vec<(Table<'_>, Vec<String>)> {
         }
     }
     for (name, index) in owners {
-        if let Some((_, names)) = tables.get_mut(index) {
-            names.push(name);
+        if let Some((_, dialled)) = tables.get_mut(index) {
+            dialled.names.push(name);
         }
     }
-    tables.retain(|(_, names)| !names.is_empty());
-    tables.iter_mut().for_each(|(_, names)| names.sort_unstable());
-    tables.sort_unstable_by(|(_, one), (_, other)| one.cmp(other));
+    tables.retain(|(_, dialled)| !dialled.names.is_empty());
+    tables.iter_mut().for_each(|(_, dialled)| dialled.names.sort_unstable());
+    tables.sort_unstable_by(|(_, one), (_, other)| one.names.cmp(&other.names));
     tables
 }
 
 /// The hosts of all gateways with their ports, those that come first where names clash at the front: the lowest port, the
 /// first gateway, and of one port the chain whose server name says most of the host, as in a TLS handshake.
-fn gateway_tables(plan: &Plan) -> Vec<(u16, Table<'_>)> {
+fn gateway_tables(plan: &Plan) -> Vec<(u16, Place<'_>, Dialled)> {
     let mut tables = Vec::new();
     for port in &plan.ports {
         for chain in &port.chains {
             for host in &chain.hosts {
-                let table = Table {
+                let dialled = Dialled {
+                    names: Vec::new(),
                     name: format!("grpc/{}/{}", chain.name, host.host).into(),
-                    host: host.host.as_str(),
-                    routes: &host.routes,
-                    origin: &port.origin,
+                    host: host.host.as_str().into(),
                     found_by: found_by(&host.host),
                 };
                 let rank = (port.port, port.name.as_str(), Reverse(specificity(chain)), chain.name.as_str());
-                tables.push((rank, (port.port, table)));
+                tables.push((rank, (port.port, Place::Host(port, chain, host), dialled)));
             }
         }
     }

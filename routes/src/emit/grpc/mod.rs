@@ -27,30 +27,69 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use xds_cache::Origin;
+
 use self::cluster::Clusters;
-use super::{Emitted, GrpcLoss, Sink};
+use super::{Emitted, GrpcLoss};
 use crate::conditions::GrpcFeature;
-use crate::plan::{Plan, RouteId};
+use crate::plan::{Plan, PlannedRoute, RouteId};
 use crate::translate::Options;
+
+pub(crate) use cluster::{cluster, root, unavailable};
+pub(crate) use endpoints::has_uneven_weights;
+pub(crate) use listener::{Dialled, Place, tables};
 
 /// The resources of a plan for proxyless gRPC clients; returns what they cannot have, sorted and unique.
 ///
 /// Only what a listener leads to is written: clusters and endpoints that no route reaches are left out.
-pub(crate) fn grpc<'p>(plan: &'p Plan, options: &Options, emit: &mut Sink<'_, 'p>) -> Vec<GrpcLoss> {
-    let mut emission = Emission { options, clusters: Clusters::new(plan, options), losses: BTreeSet::new() };
-    for (table, names) in listener::tables(plan) {
-        let mut names = names.into_iter();
-        let Some(name) = names.next() else { continue };
-        let configuration = route::configuration(&table, &mut emission);
-        let inputs = (name, Arc::clone(&table.name), configuration.has_sessions());
-        let write: fn(&(String, Arc<str>, bool)) -> _ =
-            |(name, configuration, has_sessions)| listener::message(name, configuration, *has_sessions);
-        let listener = Emitted::found_by(table.found_by, "gRPC listener", inputs, write, table.origin);
-        emit(listener.also_named(names.collect()));
-        emit(Emitted::new("gRPC routes", configuration, route::Configuration::message, table.origin));
+#[cfg(test)]
+pub(crate) fn grpc<'p>(plan: &'p Plan, options: &Options, emit: &mut super::Sink<'_, 'p>) -> Vec<GrpcLoss> {
+    let (mut roots, mut losses, mut unavailable) = (BTreeSet::new(), BTreeSet::new(), None);
+    for (place, dialled) in tables(plan) {
+        let table = table(plan, options, &Arc::new(dialled), place.routes(), place.origin());
+        table.emitted.into_iter().for_each(&mut *emit);
+        roots.extend(table.roots);
+        losses.extend(table.losses);
+        if table.needs_unavailable {
+            unavailable.get_or_insert(place.origin());
+        }
     }
-    emission.clusters.finish(emit);
-    emission.losses.into_iter().collect()
+    cluster::clusters(plan, options, &roots, unavailable, emit);
+    losses.into_iter().collect()
+}
+
+/// What a host becomes.
+pub(crate) struct Table<'p> {
+    /// Its Listeners and its RouteConfiguration.
+    pub(crate) emitted: [Emitted<'p>; 2],
+    /// The clusters that it names, but for the one without endpoints.
+    pub(crate) roots: BTreeSet<&'p str>,
+    /// Whether it names the one without endpoints.
+    pub(crate) needs_unavailable: bool,
+    /// What clients cannot have of it.
+    pub(crate) losses: BTreeSet<GrpcLoss>,
+}
+
+/// A host with these routes, the clusters of which are in the plan.
+pub(crate) fn table<'p>(
+    plan: &'p Plan,
+    options: &Options,
+    dialled: &Dialled,
+    routes: &'p [PlannedRoute],
+    origin: &'p Origin,
+) -> Table<'p> {
+    let mut emission = Emission { options, clusters: Clusters::new(plan), losses: BTreeSet::new() };
+    let configuration = route::configuration(dialled, routes, &mut emission);
+    let mut names = dialled.names.iter().cloned();
+    let inputs = (names.next().unwrap_or_default(), Arc::clone(&dialled.name), configuration.has_sessions());
+    let write: fn(&(String, Arc<str>, bool)) -> _ =
+        |(name, configuration, has_sessions)| listener::message(name, configuration, *has_sessions);
+    let listener = Emitted::found_by(dialled.found_by, "gRPC listener", inputs, write, origin);
+    let listener = listener.also_named(names.collect());
+    let configuration = Emitted::new("gRPC routes", configuration, route::Configuration::message, origin);
+    let Emission { clusters, losses, .. } = emission;
+    let (roots, needs_unavailable) = clusters.finish();
+    Table { emitted: [listener, configuration], roots, needs_unavailable, losses }
 }
 
 /// What comes together while routes are looked at.

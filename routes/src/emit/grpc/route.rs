@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Map, Value as Json, json};
-use xds_cache::Origin;
 
-use super::listener::Table;
+use super::listener::Dialled;
 use super::matcher::RouteMatch;
 use super::{Emission, limits, matcher, session};
 use crate::conditions::GrpcFeature;
@@ -18,8 +17,8 @@ use crate::plan::{Action, PlannedRoute, RouteId, Session, Target, Weighted};
 #[derive(Hash)]
 pub(super) struct Configuration<'p> {
     /// Its name.
-    pub(super) name: Arc<str>,
-    host: &'p str,
+    name: Arc<str>,
+    host: Arc<str>,
     /// At least one.
     routes: Vec<Route<'p>>,
 }
@@ -46,17 +45,18 @@ struct Forward<'p> {
 }
 
 /// Looks at the routes of a host.
-pub(super) fn configuration<'p>(table: &Table<'p>, emission: &mut Emission<'_, 'p>) -> Configuration<'p> {
-    let mut routes = Vec::new();
-    for planned in table.routes {
-        routes.extend(route(planned, table.origin, emission));
-    }
+pub(super) fn configuration<'p>(
+    dialled: &Dialled,
+    planned: &'p [PlannedRoute],
+    emission: &mut Emission<'_, 'p>,
+) -> Configuration<'p> {
+    let mut routes: Vec<Route<'_>> = planned.iter().filter_map(|planned| route(planned, emission)).collect();
     // C-core refuses a virtual host without routes. "No route" and "no endpoint" are UNAVAILABLE alike.
     if routes.is_empty() {
-        let (route_match, clusters) = (RouteMatch::everything(), nowhere(table.origin, emission));
+        let (route_match, clusters) = (RouteMatch::everything(), nowhere(emission));
         routes.push(Route { id: None, route_match, clusters, forward: None });
     }
-    Configuration { name: Arc::clone(&table.name), host: table.host, routes }
+    Configuration { name: Arc::clone(&dialled.name), host: Arc::clone(&dialled.host), routes }
 }
 
 impl Configuration<'_> {
@@ -72,7 +72,7 @@ impl Configuration<'_> {
         json!({
             "@type": type_of("config.route.v3.RouteConfiguration"),
             "name": &*self.name,
-            "virtual_hosts": [{"name": self.host, "domains": ["*"], "routes": routes}],
+            "virtual_hosts": [{"name": &*self.host, "domains": ["*"], "routes": routes}],
         })
     }
 }
@@ -109,11 +109,7 @@ impl Route<'_> {
 ///
 /// A route that is matched but cannot do what it says fails; one whose requests would reach the backend as they must not
 /// is left out, which also is what becomes of routes that no call can match.
-fn route<'p>(
-    planned: &'p PlannedRoute,
-    origin: &'p Origin,
-    emission: &mut Emission<'_, 'p>,
-) -> Option<Route<'p>> {
+fn route<'p>(planned: &'p PlannedRoute, emission: &mut Emission<'_, 'p>) -> Option<Route<'p>> {
     let id = &planned.id;
     let route_match = match matcher::route_match(&planned.matches) {
         Ok(route_match) => route_match,
@@ -127,15 +123,15 @@ fn route<'p>(
             if !takes_filters(planned, targets, emission) {
                 return None;
             }
-            (clusters(planned, targets, origin, emission), Some(forward(planned, emission)))
+            (clusters(planned, targets, emission), Some(forward(planned, emission)))
         }
         // Java refuses redirects (row B109).
         Action::Redirect(_) => {
             let reason = "gRPC clients follow no redirects; calls fail as UNAVAILABLE";
             emission.drops(id, GrpcFeature::Redirect, reason);
-            (nowhere(origin, emission), None)
+            (nowhere(emission), None)
         }
-        Action::Fail => (nowhere(origin, emission), None),
+        Action::Fail => (nowhere(emission), None),
     };
     Some(Route { id: Some(id), route_match, clusters, forward })
 }
@@ -182,7 +178,6 @@ fn takes_filters(planned: &PlannedRoute, targets: &[Weighted], emission: &mut Em
 fn clusters<'p>(
     planned: &PlannedRoute,
     targets: &'p [Weighted],
-    origin: &'p Origin,
     emission: &mut Emission<'_, 'p>,
 ) -> Vec<(&'p str, u64)> {
     let mut clusters: Vec<(&str, u64)> = Vec::new();
@@ -196,7 +191,7 @@ fn clusters<'p>(
             }
             Target::Broken => None,
         };
-        let name = name.unwrap_or_else(|| emission.clusters.unavailable(origin));
+        let name = name.unwrap_or_else(|| emission.clusters.unavailable());
         let weight = u64::from(target.weight);
         match clusters.iter_mut().find(|(known, _)| *known == name) {
             Some((_, sum)) => *sum += weight,
@@ -206,7 +201,7 @@ fn clusters<'p>(
     reasons.into_iter().for_each(|(feature, reason)| emission.lacks(&planned.id, feature, reason));
     // All weights 0 would be refused (row B113, C49).
     if clusters.iter().all(|(_, weight)| *weight == 0) {
-        return nowhere(origin, emission);
+        return nowhere(emission);
     }
     let keeps_sessions = planned.session.as_ref().is_some_and(|session| session::loss(session).is_none());
     if clusters.len() > 1 && keeps_sessions && session::keep_drained(&mut clusters) {
@@ -218,8 +213,8 @@ fn clusters<'p>(
 }
 
 /// The cluster without endpoints.
-fn nowhere<'p>(origin: &'p Origin, emission: &mut Emission<'_, 'p>) -> Vec<(&'p str, u64)> {
-    vec![(emission.clusters.unavailable(origin), 1)]
+fn nowhere<'p>(emission: &mut Emission<'_, 'p>) -> Vec<(&'p str, u64)> {
+    vec![(emission.clusters.unavailable(), 1)]
 }
 
 /// Limits and session of a route; says what is lost of them.

@@ -12,7 +12,8 @@ use xds_cache::{Profile, Resource};
 use xds_codec::{Codec, Effect};
 
 use super::checker;
-use crate::emit::{Emitted, FoundBy, GrpcLoss, all, grpc};
+use super::grpc;
+use crate::emit::{Emitted, FoundBy, GrpcLoss, all};
 use crate::plan::Plan;
 use crate::translate::Options;
 

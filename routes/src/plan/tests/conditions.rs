@@ -261,7 +261,7 @@ fn what_is_not_done_of_an_accepted_route_is_told_in_one_condition() {
     ]);
     let statuses = plan(&all, &Options::default()).statuses;
     let key = crate::model::DocumentKey::new(crate::model::Kind::HttpRoute, "default", "a");
-    let conditions = statuses.finish(&all);
+    let conditions = statuses.conditions(&all);
     let parents = &conditions.objects[&key].parents;
     let partly = |index: usize| {
         let mut found = parents[index].conditions.iter().filter(|one| one.kind == "PartiallyInvalid");

@@ -125,7 +125,7 @@ fn backends_are_told_whether_they_can_be_used() {
     let lookup = Lookup::new(&documents, &Options::default());
     let mut statuses = Statuses::default();
     lookup.report(std::iter::empty(), &mut statuses);
-    let conditions = statuses.finish(&documents);
+    let conditions = statuses.conditions(&documents);
     let reasons: Vec<&str> = conditions.objects.values().map(|status| status.conditions[0].reason).collect();
     assert_eq!(reasons, ["Invalid", "Accepted"]);
 }

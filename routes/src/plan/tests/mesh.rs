@@ -185,7 +185,7 @@ fn only_the_lowest_port_of_a_service_is_dialled_without_its_number() {
     let documents = with([grpc("b/consumer", "Service=a/s:90", "", vec![to("b/v2:80")])]);
     let planned = plan(&documents, &Options::default());
     let (_, group) = planned.groups.iter().find(|(name, _)| name.as_str() == "namespace/b").unwrap();
-    let emitted = all(|emit| _ = crate::emit::grpc(&group.plan, &Options::default(), emit));
+    let emitted = all(|emit| _ = crate::emit::grpc::grpc(&group.plan, &Options::default(), emit));
     let messages = emitted.iter().flat_map(Emitted::messages);
     let names: Vec<String> = messages.map(|message| message["name"].to_string()).collect();
     let has = |name: &str| names.contains(&format!("\"{name}\""));

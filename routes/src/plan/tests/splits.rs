@@ -66,7 +66,7 @@ fn outcome_with(documents: &Documents, options: &Options) -> Outcome {
     Outcome {
         plan: group.plan,
         diagnostics: diagnostics.map(|one| format!("{}: {}", one.code, one.message)).collect(),
-        conditions: planned.statuses.finish(documents),
+        conditions: planned.statuses.conditions(documents),
     }
 }
 
@@ -446,10 +446,12 @@ fn every_target_has_a_cluster() {
 fn envoys_go_on_listening_for_what_was_split_once() {
     let once = |annotation: Option<&str>| {
         let mut documents = documents(website());
-        for placed in documents.values_mut().filter(|placed| &*placed.document.key.name == "website") {
-            placed.was_split = true;
+        let website = documents.clone();
+        for (key, placed) in website.iter().filter(|(key, _)| &*key.name == "website") {
+            let mut placed = crate::Placed { was_split: true, ..placed.clone() };
             let annotations = annotation.map(|said| ("xds-server.io/mesh".to_owned(), said.to_owned()));
             Arc::make_mut(&mut placed.document).meta.annotations = annotations.into_iter().collect();
+            documents.insert(key.clone(), placed);
         }
         outcome_with(&documents, &Options::default())
     };

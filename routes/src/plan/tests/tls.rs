@@ -58,7 +58,7 @@ fn told(documents: &Documents, name: &str) -> Vec<String> {
     let lookup = Lookup::new(documents, &Options::default());
     let mut statuses = Statuses::default();
     lookup.report(planned.groups.values().map(|PlannedGroup { plan, .. }| plan), &mut statuses);
-    let conditions = statuses.finish(documents);
+    let conditions = statuses.conditions(documents);
     let (_, status) = conditions.objects.iter().find(|(key, _)| key.to_string() == name).unwrap();
     let show = |one: &crate::conditions::Condition| format!(" {}={}/{}", one.kind, one.status, one.reason);
     let own = status.conditions.iter().map(show).collect::<String>();

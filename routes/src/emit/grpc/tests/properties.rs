@@ -8,7 +8,8 @@ use serde_json::Value as Json;
 
 use super::emit;
 use super::plans::{plans, weight};
-use crate::emit::{Emitted, FoundBy, all, grpc};
+use crate::emit::grpc::grpc;
+use crate::emit::{Emitted, FoundBy, all};
 use crate::plan::{Action, Plan, PlannedRoute};
 use crate::translate::Options;
 

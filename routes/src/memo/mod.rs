@@ -1,0 +1,164 @@
+//! What was made of documents, and of what it was made: what changes costs what it touches.
+//!
+//! Everything that documents give is made by [`Unit`]s. A unit reads [`Fact`]s through a [`Reader`], which takes them down, and
+//! writes facts of its own. When documents change, the units run that read what changed; and where one of these writes what it
+//! wrote before, nothing behind it runs. From nothing, all units run: there is no other way to translate.
+//!
+//! Units have an order, and each reads only what those before it write, so that none runs twice. Whoever reads some fact that is not
+//! there is told when it comes. All maps are persistent: a copy is a branch that costs nothing, and to drop it is to forget what it tried.
+
+mod fact;
+mod outputs;
+mod reader;
+mod unit;
+mod units;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use xds_cache::{DiffItem, OrdMap};
+use xds_codec::Codec;
+
+use self::fact::{Fact, Value};
+use self::reader::Reader;
+use self::unit::Unit;
+use crate::encode::Encoder;
+use crate::translate::{Documents, Options};
+
+pub(crate) use self::outputs::Outputs;
+pub use self::outputs::{Delta, Diagnostics};
+
+/// Documents, what was made of them, and how.
+#[derive(Clone, Default)]
+pub(crate) struct Memo {
+    documents: Documents,
+    /// What units wrote.
+    values: OrdMap<Fact, Value>,
+    /// What each unit read, sorted.
+    reads: OrdMap<Unit, Arc<[Fact]>>,
+    /// What each unit wrote, sorted.
+    written: OrdMap<Unit, Arc<[Fact]>>,
+    /// Who read each fact.
+    readers: OrdMap<(Fact, Unit), ()>,
+    /// What all of it comes to.
+    outputs: Outputs,
+    /// How many units ran last.
+    n_run: usize,
+}
+
+impl Memo {
+    /// The memo of other documents; `None` if it was stopped.
+    pub(crate) fn next(
+        &self,
+        codec: &Codec,
+        documents: &Documents,
+        options: &Options,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Option<Self> {
+        let mut next = self.clone();
+        let mut dirty = BTreeSet::new();
+        for item in self.documents.diff(documents) {
+            let key = match item {
+                DiffItem::Add(key, _) | DiffItem::Remove(key, _) => key,
+                DiffItem::Update { new: (key, _), .. } => key,
+            };
+            next.touch(&Fact::Document(Some(key.clone())), &mut dirty);
+        }
+        next.documents = documents.clone();
+        next.outputs.begin();
+        next.n_run = 0;
+        let mut encoder = Encoder::new(codec);
+        while let Some(unit) = dirty.pop_first() {
+            if !goes_on() {
+                return None;
+            }
+            let reader = Reader::new(&next, &unit);
+            let made = units::run(&unit, &reader, &mut encoder, options, goes_on);
+            let reads = reader.finish();
+            next.n_run += 1;
+            next.commit(&unit, made, reads, &mut dirty);
+        }
+        next.outputs.finish();
+        goes_on().then_some(next)
+    }
+
+    /// What all of it comes to.
+    pub(crate) fn outputs(&self) -> &Outputs {
+        &self.outputs
+    }
+
+    /// How many units ran to make this of what was before.
+    pub(crate) fn n_run(&self) -> usize {
+        self.n_run
+    }
+
+    /// Takes in what a unit made; `None` if there is no such unit any more.
+    fn commit(
+        &mut self,
+        unit: &Unit,
+        made: Option<Vec<(Fact, Value)>>,
+        reads: Vec<Fact>,
+        dirty: &mut BTreeSet<Unit>,
+    ) {
+        let is_there = made.is_some();
+        let mut made = made.unwrap_or_default();
+        made.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let facts: Arc<[Fact]> = made.iter().map(|(fact, _)| fact.clone()).collect();
+        let before = self.written.get(unit).cloned().unwrap_or_default();
+        for fact in before.iter().filter(|fact| facts.binary_search(fact).is_err()) {
+            let old = self.values.remove(fact);
+            self.outputs.change(fact, old.as_ref(), None);
+            self.touch(fact, dirty);
+        }
+        for (fact, value) in made {
+            let old = self.values.get(&fact);
+            debug_assert!(
+                old.is_none() || before.binary_search(&fact).is_ok(),
+                "{unit:?} writes {fact:?} too"
+            );
+            if old == Some(&value) {
+                continue;
+            }
+            self.outputs.change(&fact, old, Some(&value));
+            self.touch(&fact, dirty);
+            self.values.insert(fact, value);
+        }
+        debug_assert!(dirty.first().is_none_or(|next| next > unit), "{unit:?} makes {dirty:?} run again");
+        if is_there {
+            if before != facts {
+                self.written.insert(unit.clone(), facts);
+            }
+        } else {
+            self.written.remove(unit);
+        }
+        self.note_reads(unit, if is_there { reads } else { Vec::new() });
+    }
+
+    fn note_reads(&mut self, unit: &Unit, reads: Vec<Fact>) {
+        let before = self.reads.get(unit).cloned().unwrap_or_default();
+        if *before == *reads {
+            return;
+        }
+        for fact in before.iter().filter(|fact| reads.binary_search(fact).is_err()) {
+            self.readers.remove(&(fact.clone(), unit.clone()));
+        }
+        for fact in reads.iter().filter(|fact| before.binary_search(fact).is_err()) {
+            self.readers.insert((fact.clone(), unit.clone()), ());
+        }
+        match reads.is_empty() {
+            true => self.reads.remove(unit).map(drop),
+            false => self.reads.insert(unit.clone(), reads.into()).map(drop),
+        };
+    }
+
+    /// A fact changes: whoever read it, or what stands for it, must run.
+    fn touch(&self, fact: &Fact, dirty: &mut BTreeSet<Unit>) {
+        for fact in [Some(fact.clone()), fact.covering()].into_iter().flatten() {
+            dirty.extend(fact.units());
+            let from = (fact, Unit::FIRST);
+            let readers =
+                self.readers.range::<_, (Fact, Unit)>(&from..).map(|((read, unit), ())| (read, unit));
+            dirty.extend(readers.take_while(|(read, _)| **read == from.0).map(|(_, unit)| unit.clone()));
+        }
+    }
+}

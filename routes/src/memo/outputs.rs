@@ -1,0 +1,243 @@
+//! What all units together come to, changed along with the facts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::{fmt, mem, ptr};
+
+use xds_cache::layer::{Generated, GeneratedGroup};
+use xds_cache::{GroupName, NodeGroup, OrdMap, Profile, Resource, ResourceKey};
+use xds_codec::{Diagnostic, Place, Severity};
+
+use super::fact::{Fact, Value, Written, is_same};
+use crate::conditions::{Conditions, GrpcFeature};
+use crate::model::DocumentKey;
+
+/// What all of it comes to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outputs {
+    pub(crate) groups: Generated,
+    pub(crate) conditions: Conditions,
+    pub(crate) diagnostics: Diagnostics,
+    pub(crate) unsupported: BTreeMap<GrpcFeature, usize>,
+    pub(crate) delta: Delta,
+    /// What is to become of resources: another one, or none.
+    pending: BTreeMap<GroupName, BTreeMap<Profile, Pending>>,
+}
+
+/// Resources that replace those of the same key; `None` if none does.
+type Pending = BTreeMap<ResourceKey, Option<Arc<Resource>>>;
+
+/// What differs from what was before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Delta {
+    /// The resources of each group that are new, gone, or no longer the same; a group of which only the definition differs has none.
+    pub resources: BTreeMap<GroupName, BTreeMap<Profile, BTreeSet<ResourceKey>>>,
+    /// The objects whose status differs.
+    pub conditions: BTreeSet<DocumentKey>,
+    /// Whether anything else is said of documents.
+    pub has_diagnostics: bool,
+}
+
+/// What is said of documents, in the order of files and lines, nothing twice. A copy shares what it has with the original.
+#[derive(Clone, Default)]
+pub struct Diagnostics(OrdMap<Order, Told>);
+
+/// The place of a diagnostic among the others.
+type Order = (Place, String, Severity, &'static str, String);
+
+#[derive(Clone, Debug)]
+struct Told {
+    diagnostic: Arc<Diagnostic>,
+    /// How many say it.
+    n: usize,
+}
+
+impl Diagnostics {
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.0.values().map(|told| &*told.diagnostic)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn add(&mut self, diagnostic: &Diagnostic) {
+        let order = order(diagnostic);
+        let n = self.0.get(&order).map_or(0, |told| told.n) + 1;
+        self.0.insert(order, Told { diagnostic: Arc::new(diagnostic.clone()), n });
+    }
+
+    fn remove(&mut self, diagnostic: &Diagnostic) {
+        let order = order(diagnostic);
+        let Some(told) = self.0.get(&order).cloned() else { return };
+        match told.n {
+            0 | 1 => self.0.remove(&order),
+            n => self.0.insert(order, Told { n: n - 1, ..told }),
+        };
+    }
+}
+
+impl<'d> IntoIterator for &'d Diagnostics {
+    type Item = &'d Diagnostic;
+    type IntoIter = Box<dyn Iterator<Item = &'d Diagnostic> + 'd>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        Box::new(self.iter())
+    }
+}
+
+impl PartialEq for Diagnostics {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other)
+    }
+}
+
+impl fmt::Debug for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+fn order(one: &Diagnostic) -> Order {
+    (one.place.clone(), one.path.clone(), one.severity, one.code, one.message.clone())
+}
+
+impl Outputs {
+    /// From here on, what changes is in the delta.
+    pub(super) fn begin(&mut self) {
+        self.delta = Delta::default();
+    }
+
+    /// Takes in that a fact has another value.
+    pub(super) fn change(&mut self, fact: &Fact, old: Option<&Value>, new: Option<&Value>) {
+        match fact {
+            Fact::Group(name) => {
+                let Some(Value::Group(definition)) = new else {
+                    self.groups.remove(name);
+                    self.delta.resources.entry(name.clone()).or_default();
+                    return;
+                };
+                self.define(name, definition.as_deref().cloned());
+            }
+            Fact::Written(_) => self.write(written(old), written(new)),
+            Fact::Doubts(_) => {
+                doubts(new).iter().for_each(|doubt| self.diagnostics.add(doubt));
+                doubts(old).iter().for_each(|doubt| self.diagnostics.remove(doubt));
+                self.delta.has_diagnostics = true;
+            }
+            Fact::Status(key) => {
+                match new {
+                    Some(Value::Status(status)) => {
+                        self.conditions.objects.insert(key.clone(), (**status).clone())
+                    }
+                    _ => self.conditions.objects.remove(key),
+                };
+                self.delta.conditions.insert(key.clone());
+            }
+            Fact::Unsupported(_) => {
+                for (feature, n) in unsupported(new) {
+                    *self.unsupported.entry(*feature).or_default() += n;
+                }
+                for (feature, n) in unsupported(old) {
+                    let sum = self.unsupported.entry(*feature).or_default();
+                    *sum = sum.saturating_sub(*n);
+                }
+                self.unsupported.retain(|_, n| *n > 0);
+            }
+            Fact::Document(_)
+            | Fact::Standing(_)
+            | Fact::Host(_)
+            | Fact::Routes(_)
+            | Fact::Listener(_)
+            | Fact::Table(_)
+            | Fact::Cluster(_)
+            | Fact::Assignment(_)
+            | Fact::Uneven(_)
+            | Fact::Secret(_)
+            | Fact::Part(..)
+            | Fact::Assembled(_)
+            | Fact::Need(..)
+            | Fact::Nowhere(..)
+            | Fact::GrpcUse(..)
+            | Fact::GrpcReach(..)
+            | Fact::GrpcAssigned(_)
+            | Fact::Loss(..) => {}
+        }
+    }
+
+    fn define(&mut self, name: &GroupName, definition: Option<NodeGroup>) {
+        let profiles = || [Profile::Envoy, Profile::Grpc].map(|profile| (profile, Default::default())).into();
+        let new = || GeneratedGroup { definition: None, profiles: profiles() };
+        let mut group = self.groups.get(name).cloned().unwrap_or_else(new);
+        group.definition = definition;
+        self.groups.insert(name.clone(), group);
+        self.delta.resources.entry(name.clone()).or_default();
+    }
+
+    /// Takes down that resources are replaced: one unit can give what another gave before.
+    fn write(&mut self, old: Option<&Written>, new: Option<&Written>) {
+        for written in old.into_iter().chain(new) {
+            let pending = self.pending.entry(written.group.clone()).or_default();
+            for profile in written.profiles {
+                let pending = pending.entry(*profile).or_default();
+                for resource in &*written.resources {
+                    let key = resource.key().clone();
+                    match new.is_some_and(|new| ptr::eq(new, written)) {
+                        true => _ = pending.insert(key, Some(Arc::clone(resource))),
+                        false => _ = pending.entry(key).or_insert(None),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Replaces resources. Those that are equal stay the very same.
+    pub(super) fn finish(&mut self) {
+        for (name, pending) in mem::take(&mut self.pending) {
+            // A group that is gone has nothing any more.
+            let Some(group) = self.groups.get_mut(&name) else { continue };
+            for (profile, pending) in pending {
+                let resources = group.profiles.entry(profile).or_default();
+                let mut changed = BTreeSet::new();
+                for (key, resource) in pending {
+                    let before = resources.get(&key);
+                    let Some(resource) = resource else {
+                        changed.extend(resources.remove(&key).map(|_| key));
+                        continue;
+                    };
+                    if !before.is_some_and(|before| is_same(before, &resource)) {
+                        changed.insert(key.clone());
+                        resources.insert(key, resource);
+                    }
+                }
+                if !changed.is_empty() {
+                    self.delta.resources.entry(name.clone()).or_default().insert(profile, changed);
+                }
+            }
+        }
+    }
+}
+
+fn written(value: Option<&Value>) -> Option<&Written> {
+    let Some(Value::Written(written)) = value else { return None };
+    Some(written)
+}
+
+fn doubts(value: Option<&Value>) -> &[Diagnostic] {
+    let Some(Value::Doubts(doubts)) = value else { return &[] };
+    doubts
+}
+
+fn unsupported(value: Option<&Value>) -> &[(GrpcFeature, usize)] {
+    let Some(Value::Unsupported(counts)) = value else { return &[] };
+    counts
+}

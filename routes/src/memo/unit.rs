@@ -1,0 +1,40 @@
+//! Units of work, in the order in which they are done.
+
+use xds_cache::{GroupName, Profile};
+
+use super::fact::{HostKey, InGroup};
+use crate::model::DocumentKey;
+
+/// A unit of work. One reads only what those before it write, so that each is done at most once for a change.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Unit {
+    /// Everything but what is written.
+    Plan,
+    /// A virtual host for Envoys.
+    Part(HostKey),
+    /// A Listener for Envoys.
+    Listener(InGroup),
+    /// A RouteConfiguration for Envoys.
+    Table(InGroup),
+    /// The Listeners and the RouteConfiguration of a host for gRPC clients.
+    Dialled(HostKey),
+    /// A cluster that routes for gRPC clients name, and what it stands for.
+    GrpcRoot(InGroup),
+    /// A cluster with endpoints for gRPC clients; it can become several.
+    GrpcCluster(InGroup),
+    /// A cluster for Envoys, for each protocol.
+    Cluster(InGroup),
+    /// The endpoints of a cluster, for both kinds of clients.
+    Assignment(InGroup),
+    /// A secret.
+    Secret(InGroup),
+    /// The cluster without endpoints.
+    Unavailable(GroupName, Profile),
+    /// What became of an object.
+    Status(DocumentKey),
+}
+
+impl Unit {
+    /// The one before all others.
+    pub(crate) const FIRST: Self = Self::Plan;
+}

@@ -1,0 +1,132 @@
+//! What Envoys are served.
+
+use std::sync::Arc;
+
+use xds_cache::Profile;
+use xds_codec::Diagnostic;
+
+use super::{Context, ENVOY, Facts, UNAVAILABLE};
+use crate::emit::envoy;
+use crate::memo::fact::{Assembled, Claim, Fact, HostKey, InGroup, Part, Value};
+use crate::plan::{Action, Discovery, Plan, PlannedRoute, Target, UpstreamTls};
+
+impl<'m> Context<'_, 'm, '_> {
+    /// A virtual host.
+    pub(super) fn part(self, key: &HostKey) -> Option<Facts> {
+        let Some(Value::Host(host)) = self.reader.value(Fact::Host(key.clone())) else { return None };
+        let Some(frame) = &host.frame else { return Some(Vec::new()) };
+        let routes = self.routes(key);
+        let plan = self.pinned(key, routes);
+        let encoded = self.encoder.host(&envoy::host(frame.clone(), routes, &plan));
+        let needs_unavailable = routes.iter().any(envoy::uses_unavailable);
+        let table = InGroup { group: key.group.clone(), name: Arc::clone(&key.table) };
+        let part = Part { encoded: encoded.map_err(Into::into), needs_unavailable };
+        Some(vec![(Fact::Part(table, Some(key.clone())), Value::Part(part))])
+    }
+
+    /// The backends with which sessions of these routes can be.
+    fn pinned(&self, key: &HostKey, routes: &[PlannedRoute]) -> Plan {
+        let mut names = Vec::new();
+        for route in routes.iter().filter(|route| route.session.is_some()) {
+            let Action::Forward(targets) = &route.action else { continue };
+            names.extend(targets.iter().filter_map(|weighted| match &weighted.target {
+                Target::Backend(backend) => Some(backend.name.as_str()),
+                Target::Broken => None,
+            }));
+        }
+        let mut plan = self.clusters(&key.group, names);
+        for name in plan.clusters.keys() {
+            if let Some(assignment) = self.assigned(&InGroup::new(&key.group, name)) {
+                plan.assignments.insert(name.clone(), assignment.clone());
+            }
+        }
+        plan
+    }
+
+    /// A Listener.
+    pub(super) fn listener(mut self, name: &InGroup) -> Option<Facts> {
+        let Some(Value::Listener(listener)) = self.reader.value(Fact::Listener(name.clone())) else {
+            return None;
+        };
+        let (listener, origin) = &**listener;
+        Some(self.write(&name.group, ENVOY, &[envoy::listener(listener.clone(), origin)]))
+    }
+
+    /// A RouteConfiguration, put together of its virtual hosts.
+    pub(super) fn table(self, name: &InGroup) -> Option<Facts> {
+        let Some(Value::Table(place, origin)) = self.reader.value(Fact::Table(name.clone())) else {
+            return None;
+        };
+        let mut needs_unavailable = false;
+        let mut hosts: Result<Vec<_>, Vec<Diagnostic>> = Ok(Vec::new());
+        for (_, value) in self.reader.all(Fact::Part(name.clone(), None)) {
+            let Value::Part(part) = value else { continue };
+            needs_unavailable |= part.needs_unavailable;
+            match (&mut hosts, &part.encoded) {
+                (Ok(hosts), Ok(host)) => hosts.push(Arc::clone(host)),
+                (Ok(_), Err(faults)) => hosts = Err(faults.to_vec()),
+                (Err(_), _) => {}
+            }
+        }
+        let last = self.reader.last();
+        let assembled = Fact::Assembled(name.clone());
+        let before = self.reader.own(&assembled);
+        let like = match (last, before) {
+            ([resource], Some(Value::Assembled(hosts))) => Some((&**resource, &*hosts.0)),
+            _ => None,
+        };
+        let hosts: Result<Arc<[_]>, _> = hosts.map(Into::into);
+        let emitted = envoy::configuration(name.name.to_string(), origin);
+        let of_hosts = hosts.as_deref().map_err(Clone::clone);
+        let made = self.encoder.assembled(&emitted, of_hosts, like, last);
+        let hosts = match (&made, hosts, before) {
+            (Ok(_), Ok(hosts), _) => Some(Value::Assembled(Assembled(hosts))),
+            (_, _, before) => before.cloned(),
+        };
+        let mut facts = self.written(&name.group, ENVOY, vec![made]);
+        facts.extend(hosts.map(|hosts| (assembled, hosts)));
+        if needs_unavailable {
+            let need = Fact::Need(
+                name.group.clone(),
+                Profile::Envoy,
+                Some(Claim::Table(*place, Arc::clone(&name.name))),
+            );
+            facts.push((need, Value::Origin(origin.clone())));
+        }
+        Some(facts)
+    }
+
+    /// A cluster, once for each protocol.
+    pub(super) fn cluster(mut self, name: &InGroup) -> Option<Facts> {
+        let cluster = self.planned(name)?;
+        let mut plan = Plan::default();
+        if let Discovery::Aggregate(_) = &cluster.discovery {
+            plan = self.clusters(&name.group, [&*name.name]);
+        }
+        let mut emitted = envoy::cluster(&plan, &name.name, cluster);
+        if *name.name == *UNAVAILABLE && self.unavailable_for(&name.group, Profile::Envoy).is_some() {
+            // Ours wins over a backend that has this name of all names.
+            emitted.retain(|one| !one.is_named(UNAVAILABLE));
+        }
+        let mut facts = self.write(&name.group, ENVOY, &emitted);
+        if !cluster.protocols.is_empty() && cluster.tls == Some(UpstreamTls::Invalid) {
+            let nowhere = Fact::Nowhere(name.group.clone(), Profile::Envoy, Some(Arc::clone(&name.name)));
+            facts.push((nowhere, Value::Origin(cluster.origin.clone())));
+        }
+        Some(facts)
+    }
+
+    /// A secret.
+    pub(super) fn secret(mut self, name: &InGroup) -> Option<Facts> {
+        let Some(Value::Secret(secret)) = self.reader.value(Fact::Secret(name.clone())) else { return None };
+        Some(self.write(&name.group, ENVOY, &[envoy::secret(&name.name, secret)]))
+    }
+
+    /// The routes of a host.
+    pub(super) fn routes(&self, key: &HostKey) -> &'m [PlannedRoute] {
+        match self.reader.value(Fact::Routes(key.clone())) {
+            Some(Value::Routes(routes)) => routes,
+            _ => &[],
+        }
+    }
+}

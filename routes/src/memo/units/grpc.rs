@@ -1,0 +1,105 @@
+//! What proxyless gRPC clients are served.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use xds_cache::Profile;
+
+use super::{Context, Facts, GRPC, UNAVAILABLE};
+use crate::emit::{GrpcLoss, grpc};
+use crate::memo::fact::{Claim, Fact, HostKey, InGroup, Value};
+use crate::model::DocumentKey;
+use crate::plan::{Action, PlannedRoute, Target};
+
+impl Context<'_, '_, '_> {
+    /// The Listeners and the RouteConfiguration of a host.
+    pub(super) fn dialled(mut self, key: &HostKey) -> Option<Facts> {
+        let Some(Value::Host(host)) = self.reader.value(Fact::Host(key.clone())) else { return None };
+        let Some(dialled) = &host.dialled else { return Some(Vec::new()) };
+        let routes = self.routes(key);
+        let mut plan = self.clusters(&key.group, routes.iter().flat_map(named));
+        for name in plan.clusters.keys() {
+            let name = InGroup::new(&key.group, name);
+            // Nothing else is asked of endpoints, and they change more often than anything else.
+            if !self.reader.has(Fact::Uneven(name.clone())) {
+                continue;
+            }
+            if let Some(assignment) = self.assigned(&name) {
+                plan.assignments.insert(name.name.to_string(), assignment.clone());
+            }
+        }
+        let grpc::Table { emitted, roots, needs_unavailable, losses } =
+            grpc::table(&plan, self.options, dialled, routes, &host.origin);
+        let mut facts = self.write(&key.group, GRPC, &emitted);
+        let uses = roots
+            .iter()
+            .map(|root| (Fact::GrpcUse(InGroup::new(&key.group, root), Some(key.clone())), Value::Present));
+        facts.extend(uses);
+        if let Some(first) = dialled.names.first().filter(|_| needs_unavailable) {
+            let claim = Some(Claim::Dialled(first.clone(), key.clone()));
+            let need = Fact::Need(key.group.clone(), Profile::Grpc, claim);
+            facts.push((need, Value::Origin(host.origin.clone())));
+        }
+        facts.extend(by_document(losses).into_iter().map(|(document, losses)| {
+            (Fact::Loss(document, Some(key.clone())), Value::Losses(losses.into()))
+        }));
+        Some(facts)
+    }
+
+    /// A cluster that routes name: its message if it is an aggregate, and what it stands for.
+    pub(super) fn grpc_root(mut self, name: &InGroup) -> Option<Facts> {
+        self.reader.all(Fact::GrpcUse(name.clone(), None)).next()?;
+        let plan = self.clusters(&name.group, [&*name.name]);
+        let Some(root) = grpc::root(&plan, &name.name) else { return Some(Vec::new()) };
+        let emitted: Vec<_> = root.aggregate.into_iter().collect();
+        let mut facts = self.write(&name.group, GRPC, &emitted);
+        facts.extend(root.reached.into_iter().map(|reached| {
+            let by = Some(Arc::clone(&name.name));
+            (Fact::GrpcReach(InGroup::new(&name.group, reached), by), Value::Flag(root.has_sessions))
+        }));
+        Some(facts)
+    }
+
+    /// A cluster with endpoints of its own.
+    pub(super) fn grpc_cluster(mut self, name: &InGroup) -> Option<Facts> {
+        let mut by = self.reader.all(Fact::GrpcReach(name.clone(), None)).peekable();
+        by.peek()?;
+        let has_sessions = by.any(|(_, value)| *value == Value::Flag(true));
+        let Some(cluster) = self.planned(name) else { return Some(Vec::new()) };
+        let mut plan = crate::plan::Plan::default();
+        plan.clusters.insert(name.name.to_string(), cluster.clone());
+        let mut made = grpc::cluster(&plan, self.options, &name.name, has_sessions);
+        if *name.name == *UNAVAILABLE && self.unavailable_for(&name.group, Profile::Grpc).is_some() {
+            made.emitted.clear();
+        }
+        let mut facts = self.write(&name.group, GRPC, &made.emitted);
+        if made.assignment.is_some() {
+            facts.push((Fact::GrpcAssigned(name.clone()), Value::Present));
+        }
+        if let Some(nowhere) = made.nowhere {
+            let nowhere = Fact::Nowhere(name.group.clone(), Profile::Grpc, Some(nowhere.into()));
+            facts.push((nowhere, Value::Origin(cluster.origin.clone())));
+        }
+        Some(facts)
+    }
+}
+
+/// The backends that a route names.
+fn named(route: &PlannedRoute) -> impl Iterator<Item = &str> {
+    let targets = match &route.action {
+        Action::Forward(targets) => targets.as_slice(),
+        Action::Redirect(_) | Action::Fail => &[],
+    };
+    targets.iter().filter_map(|weighted| match &weighted.target {
+        Target::Backend(backend) => Some(backend.name.as_str()),
+        Target::Broken => None,
+    })
+}
+
+fn by_document(losses: BTreeSet<GrpcLoss>) -> BTreeMap<DocumentKey, Vec<GrpcLoss>> {
+    let mut by_document: BTreeMap<DocumentKey, Vec<GrpcLoss>> = BTreeMap::new();
+    for loss in losses {
+        by_document.entry(loss.document.clone()).or_default().push(loss);
+    }
+    by_document
+}

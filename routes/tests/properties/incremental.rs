@@ -1,0 +1,169 @@
+//! A translation that follows another is the one that is made from nothing.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use serde_json::Value as Json;
+use xds_cache::{GroupName, OrdMap, Profile, ResourceKey};
+use xds_routes::{Delta, Documents, Options, Placed, Translation, translate};
+
+use super::documents::{world_documents, worlds};
+use super::support::{CODEC, conditions_text};
+use super::{config, reading};
+
+/// A change of documents.
+#[derive(Clone, Debug)]
+enum Edit {
+    /// A document comes, or takes the place of that with its name.
+    Put(Vec<Json>),
+    /// One goes.
+    Remove(Index),
+    /// One is moved to another group.
+    Move(Index, bool),
+    /// One is counted as changed, though it says the same.
+    Count(Index),
+    /// A Service counts as split once, or no longer.
+    Split(Index),
+}
+
+fn edits() -> impl Strategy<Value = Edit> {
+    prop_oneof![
+        6 => world_documents().prop_map(Edit::Put),
+        3 => any::<Index>().prop_map(Edit::Remove),
+        1 => (any::<Index>(), any::<bool>()).prop_map(|(index, is_other)| Edit::Move(index, is_other)),
+        1 => any::<Index>().prop_map(Edit::Count),
+        1 => any::<Index>().prop_map(Edit::Split),
+    ]
+}
+
+impl Edit {
+    fn apply(&self, documents: &mut Documents) {
+        let pick = |index: &Index, documents: &Documents| {
+            let keys: Vec<_> = documents.keys().cloned().collect();
+            (!keys.is_empty()).then(|| keys[index.index(keys.len())].clone())
+        };
+        let change = |index: &Index, documents: &mut Documents, change: &dyn Fn(&mut Placed)| {
+            let Some(key) = pick(index, documents) else { return };
+            let mut placed = documents[&key].clone();
+            change(&mut placed);
+            documents.insert(key, placed);
+        };
+        match self {
+            Self::Put(new) => {
+                for (key, placed) in reading(new).documents {
+                    documents.insert(key, placed);
+                }
+            }
+            Self::Remove(index) => {
+                if let Some(key) = pick(index, documents) {
+                    documents.remove(&key);
+                }
+            }
+            Self::Move(index, is_other) => change(index, documents, &|placed| {
+                let name = if *is_other { "other" } else { "default" };
+                placed.group = GroupName::new(name).expect("a name");
+            }),
+            Self::Count(index) => change(index, documents, &|placed| placed.generation += 1),
+            Self::Split(index) => change(index, documents, &|placed| placed.was_split = !placed.was_split),
+        }
+    }
+}
+
+/// All that anybody can see of a translation.
+fn shown(translation: &Translation) -> String {
+    let mut text = String::new();
+    for (name, group) in &translation.groups {
+        text.push_str(&format!("{name} {:?}\n", group.definition));
+        for (profile, resources) in &group.profiles {
+            for (key, resource) in resources {
+                let draft = resource.to_draft();
+                text.push_str(&format!("  {profile:?} {key} {} {draft:?}\n", resource.version()));
+            }
+        }
+    }
+    text.push_str(&conditions_text(translation));
+    text.push_str(&format!("{:?}\n{:#?}", translation.grpc_unsupported, translation.diagnostics));
+    text
+}
+
+/// The lines that only one of two texts has.
+fn differing(one: &str, other: &str) -> String {
+    let only = |of: &str, not: &str, mark: &str| -> String {
+        let not: std::collections::BTreeSet<&str> = not.lines().collect();
+        let lines = of.lines().filter(|line| !not.contains(line));
+        lines.map(|line| format!("{mark} {}\n", line.chars().take(300).collect::<String>())).collect()
+    };
+    only(one, other, "whole:") + &only(other, one, "followed:")
+}
+
+/// What differs between two translations, found by looking at all of both.
+fn delta(before: &Translation, after: &Translation) -> Delta {
+    let mut delta = Delta::default();
+    let nothing = OrdMap::new();
+    let groups: std::collections::BTreeSet<_> = before.groups.keys().chain(after.groups.keys()).collect();
+    for name in groups {
+        let (old, new) = (before.groups.get(name), after.groups.get(name));
+        let definition =
+            |group: Option<&xds_cache::layer::GeneratedGroup>| group.map(|group| group.definition.clone());
+        if definition(old) != definition(new) {
+            delta.resources.entry(name.clone()).or_default();
+        }
+        for profile in Profile::ALL.into_iter().filter(|_| new.is_some()) {
+            let of = |group: Option<&xds_cache::layer::GeneratedGroup>| {
+                group
+                    .and_then(|group| group.profiles.get(&profile))
+                    .cloned()
+                    .unwrap_or_else(|| nothing.clone())
+            };
+            let (old, new) = (of(old), of(new));
+            let is_changed = |key: &&ResourceKey| match (old.get(*key), new.get(*key)) {
+                (Some(old), Some(new)) => !Arc::ptr_eq(old, new),
+                (None, None) => false,
+                (Some(_), None) | (None, Some(_)) => true,
+            };
+            let keys: std::collections::BTreeSet<ResourceKey> =
+                old.keys().chain(new.keys()).filter(is_changed).cloned().collect();
+            if !keys.is_empty() {
+                delta.resources.entry(name.clone()).or_default().insert(profile, keys);
+            }
+        }
+    }
+    let (old, new) = (&before.conditions.objects, &after.conditions.objects);
+    let changed = old.keys().chain(new.keys()).filter(|key| old.get(*key) != new.get(*key));
+    delta.conditions = changed.cloned().collect();
+    delta.has_diagnostics = before.diagnostics != after.diagnostics;
+    delta
+}
+
+/// As many histories as `XDS_CASES` says.
+fn cases() -> u32 {
+    std::env::var("XDS_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(100)
+}
+
+proptest! {
+    #![proptest_config(config(cases()))]
+
+    #[test]
+    fn what_follows_is_what_is_made_from_nothing(
+        first in worlds(),
+        edits in prop::collection::vec(edits(), 1..12),
+        merges_route_kinds in any::<bool>(),
+    ) {
+        let options = Options { merges_route_kinds, ..Options::default() };
+        let mut documents = reading(&first).documents;
+        let mut last = translate(&CODEC, &documents, &options, None);
+        for edit in edits {
+            edit.apply(&mut documents);
+            let followed = translate(&CODEC, &documents, &options, Some(&last));
+            let whole = translate(&CODEC, &documents, &options, None);
+            let (whole, shown) = (shown(&whole), shown(&followed));
+            prop_assert!(whole == shown, "after {:?}:\n{}", edit, differing(&whole, &shown));
+            let expected = delta(&last, &followed);
+            prop_assert_eq!(&expected.resources, &followed.delta.resources);
+            prop_assert!(expected.conditions.is_subset(&followed.delta.conditions));
+            prop_assert!(followed.delta.has_diagnostics || !expected.has_diagnostics);
+            last = followed;
+        }
+    }
+}
