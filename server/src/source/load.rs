@@ -25,6 +25,7 @@ use crate::source::walk::is_below;
 
 mod groups;
 mod objects;
+mod parallel;
 mod parsed;
 pub(crate) mod persist;
 mod state;
@@ -34,6 +35,7 @@ mod tests;
 pub use state::State;
 
 use groups::Assignment;
+use parallel::Bounds;
 use parsed::{Parsed, diagnostic};
 use state::{FileState, Files, Key, ObjectId, Served};
 
@@ -71,18 +73,33 @@ impl Findings {
 
 /// Loads what a scan found on top of what was known.
 ///
-/// `decode` is asked only for contents that are new. A scan that is not settled never removes anything.
+/// `decode` is asked only for contents that are new, of several files at a time. A scan that is not settled never removes anything.
 #[must_use]
 pub fn load(
     previous: &State,
     scan: &Scan,
     options: Options,
     now: SystemTime,
-    mut decode: impl FnMut(&str, &FileContent) -> DecodedFile,
+    decode: impl Fn(&str, &FileContent) -> DecodedFile + Sync,
+) -> Loaded {
+    load_within(Bounds::of_machine(), previous, scan, options, now, decode)
+}
+
+/// Like [`load`], with as much at a time as the bounds say, which changes nothing of what it gives.
+fn load_within(
+    bounds: Bounds,
+    previous: &State,
+    scan: &Scan,
+    options: Options,
+    now: SystemTime,
+    decode: impl Fn(&str, &FileContent) -> DecodedFile + Sync,
 ) -> Loaded {
     let removals = if scan.is_settled { options.removals } else { Removals::Held };
     let mut findings = Findings::default();
-    let files = take_files(previous, scan, options, now, &mut decode);
+    let parsed = parse_new(previous, scan, bounds, |path, content| {
+        Parsed::new(decode(path, content), options.unknown_fields)
+    });
+    let files = take_files(previous, scan, parsed, options.removals, now);
     let assignment = groups::assign(&files, &previous.directories, removals, &mut findings);
     let served = objects::resolve(&files, &assignment, &previous.served, removals, &mut findings);
     let present = definitions(&assignment);
@@ -109,24 +126,44 @@ pub fn load(
     Loaded { state, load, holds_removals }
 }
 
+/// What the files say of which the content is new.
+fn parse_new<'s>(
+    previous: &State,
+    scan: &'s Scan,
+    bounds: Bounds,
+    parse: impl Fn(&str, &FileContent) -> Parsed + Sync,
+) -> BTreeMap<&'s Arc<str>, Parsed> {
+    let is_new = |path: &Arc<str>, content: &FileContent| {
+        previous.files.get(path).is_none_or(|file| file.hash != Some(content.hash))
+    };
+    let contents = scan.files.iter().filter_map(|(path, read)| Some((path, read.as_ref().ok()?)));
+    let new: Vec<_> = contents.filter(|(path, content)| is_new(path, content)).collect();
+    let parsed = parallel::map(
+        &new,
+        bounds,
+        |(_, content)| content.bytes.len(),
+        |(path, content)| parse(path, content),
+    );
+    new.into_iter().map(|(path, _)| path).zip(parsed).collect()
+}
+
 /// The files of the scan, those below a fault as they were, and the missing ones while removals are held.
 fn take_files(
     previous: &State,
     scan: &Scan,
-    options: Options,
+    mut parsed: BTreeMap<&Arc<str>, Parsed>,
+    removals: Removals,
     now: SystemTime,
-    decode: &mut impl FnMut(&str, &FileContent) -> DecodedFile,
 ) -> Files {
     let mut files = Files::new();
     for (path, read) in &scan.files {
         let mut file = previous.files.get(path).cloned().unwrap_or_else(|| Arc::new(FileState::new(now)));
         match read {
-            Ok(content) if file.hash == Some(content.hash) && !file.is_missing => {}
-            Ok(content) if file.hash == Some(content.hash) => Arc::make_mut(&mut file).is_missing = false,
-            Ok(content) => {
-                let parsed = Parsed::new(decode(path, content), options.unknown_fields);
-                Arc::make_mut(&mut file).take(Some(content.hash), parsed, now);
-            }
+            Ok(content) => match parsed.remove(path) {
+                Some(parsed) => Arc::make_mut(&mut file).take(Some(content.hash), parsed, now),
+                None if file.is_missing => Arc::make_mut(&mut file).is_missing = false,
+                None => {}
+            },
             Err(fault) => {
                 let parsed = Parsed::of_fault(path, fault);
                 if file.is_missing || file.parsed.diagnostics != parsed.diagnostics {
@@ -141,7 +178,7 @@ fn take_files(
             continue;
         }
         let is_unreachable = scan.faults.keys().any(|fault| is_below(path, fault));
-        if is_unreachable || options.removals == Removals::Held {
+        if is_unreachable || removals == Removals::Held {
             let mut file = Arc::clone(file);
             if file.is_missing == is_unreachable {
                 Arc::make_mut(&mut file).is_missing = !is_unreachable;

@@ -446,6 +446,31 @@ fn equal_contents_are_decoded_once() {
 }
 
 #[test]
+fn several_files_at_a_time_give_the_same_as_one_after_the_other() {
+    let broken = |n: usize| (n % 7 == 3).then(|| "<".to_owned());
+    let text = |n: usize| {
+        let bad = if n % 3 == 0 { format!("bad{n}!\n") } else { String::new() };
+        broken(n).unwrap_or_else(|| format!("c{n}=1\n{bad}shared=1\nc{}=2\n", n + 1))
+    };
+    let texts: Vec<_> = (0..40).map(|n| (format!("{}/f{n:02}", n % 4), text(n))).collect();
+    let mut files = scan(&texts.iter().map(|(path, text)| (&**path, &**text)).collect::<Vec<_>>());
+    let node_group = FileContent::new(b"group g\n");
+    files.files.insert("2/group".into(), Ok(node_group));
+    let options =
+        Options { removals: Removals::Due, is_partial_start: true, unknown_fields: UnknownFields::Refuse };
+    let load = |bounds| load_within(bounds, &State::default(), &files, options, UNIX_EPOCH, decode);
+    let of_one = load(Bounds { n_threads: 1, n_bytes: 10 });
+    assert!(of_one.load.files.values().filter(|file| !file.diagnostics.is_empty()).count() > 20);
+    for n_bytes in [1, 60, 10_000] {
+        let of_many = load(Bounds { n_threads: 8, n_bytes });
+        assert_eq!(format!("{:?}", of_many.state), format!("{:?}", of_one.state));
+        assert_eq!(of_many.load.layer, of_one.load.layer);
+        assert_eq!(format!("{:?}", of_many.load.files), format!("{:?}", of_one.load.files));
+        assert_eq!(of_many.load.unusable, of_one.load.unusable);
+    }
+}
+
+#[test]
 fn a_file_that_is_at_fault_itself_shows_it() {
     let mut files = Files::loaded(&[("r/a", "x=1")]);
     let mut dangling = scan(&[]);
