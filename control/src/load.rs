@@ -78,7 +78,7 @@ impl Shared {
     ) -> Result<ReloadOutcome, WriteError> {
         let _changing = self.changing.lock().await;
         let FileLoad { layer, documents, files, unusable, texts, is_complete } = load;
-        let base = Base { layer: Arc::new(layer), documents: Arc::new(documents) };
+        let base = Base { layer: Arc::new(layer), documents };
         let n_errors = files.values().flat_map(|file| &file.diagnostics).filter(|d| d.is_error()).count();
         let before = self.state().world();
         let mut outcome =

@@ -214,7 +214,7 @@ fn load_at(groups: &[(&str, &[(&str, &str)])], first_line: u32) -> FileLoad {
     };
     FileLoad {
         layer,
-        documents: BTreeMap::new(),
+        documents: Arc::default(),
         files: BTreeMap::from([("routes/a.yaml".into(), status)]),
         unusable: BTreeSet::new(),
         texts: Texts::default(),

@@ -18,7 +18,7 @@ pub struct FileLoad {
     /// Groups and resources: the base layer (D6).
     pub layer: Layer,
     /// The route documents, each with the group of its directory. They have one name in all groups.
-    pub documents: GroupedDocuments,
+    pub documents: Arc<GroupedDocuments>,
     /// The watched files by path, and besides them the roots and directories that cannot be read.
     pub files: BTreeMap<Arc<str>, FileStatus>,
     /// The resources that files define and that are not in the layer, because something is wrong with them.
@@ -49,8 +49,8 @@ pub struct FileStatus {
     pub hash: Option<Version>,
     /// When this content was first read.
     pub loaded_at: SystemTime,
-    /// The objects that it gives.
-    pub objects: Vec<FileObject>,
+    /// The objects that it gives, in the order of the text; shared by copies of the status.
+    pub objects: Arc<[FileObject]>,
     /// What is wrong or doubtful.
     pub diagnostics: Vec<Diagnostic>,
     /// Whether the whole file could not be used and its last good contents are served.

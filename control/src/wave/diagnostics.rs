@@ -38,8 +38,9 @@ impl Shared {
             let file = files.entry(Arc::clone(&place.file)).or_insert_with(|| gone(&place.file, &wave));
             if report.phase == WavePhase::Held {
                 let is_it = |line, column| place.line > 0 && (line, column) == (place.line, place.column);
-                let objects = file.objects.iter_mut().filter(|object| is_it(object.line, object.column));
-                objects.for_each(|object| object.is_last_good = true);
+                let objects = Arc::make_mut(&mut file.objects).iter_mut();
+                let found = objects.filter(|object| is_it(object.line, object.column));
+                found.for_each(|object| object.is_last_good = true);
             }
             file.diagnostics.push(diagnostic(&report, key, place));
         }
@@ -127,7 +128,7 @@ fn gone(path: &Arc<str>, wave: &Wave) -> FileStatus {
         path: Arc::clone(path),
         hash: None,
         loaded_at: wave.began_at,
-        objects: vec![],
+        objects: Arc::default(),
         diagnostics: vec![],
         is_last_good: true,
     }

@@ -105,7 +105,7 @@ impl Offline {
                 codec.decode_file(path, &content.bytes, &limits)
             });
         let nothing = DocumentState { options: Arc::new(routes), ..DocumentState::default() };
-        let documents = documents::offline(&codec, &nothing, Arc::new(load.documents));
+        let documents = documents::offline(&codec, &nothing, load.documents);
         let translated = documents.translated;
         let mut diagnostics: Vec<Diagnostic> =
             load.files.into_values().flat_map(|file| file.diagnostics).collect();

@@ -122,6 +122,7 @@ fn load_within(
     let (layer, documents) = state.served();
     let unusable = state.unusable();
     let texts = Texts::default();
+    let documents = Arc::new(documents);
     let load = FileLoad { layer, documents, files: statuses, unusable, texts, is_complete };
     Loaded { state, load, holds_removals }
 }
@@ -230,7 +231,7 @@ fn statuses(
             path: Arc::clone(path),
             hash: file.hash,
             loaded_at: file.loaded_at,
-            objects,
+            objects: objects.into(),
             diagnostics,
             is_last_good: file.is_last_good(),
         };
@@ -243,7 +244,7 @@ fn statuses(
             path: Arc::clone(path),
             hash: None,
             loaded_at: now,
-            objects: Vec::new(),
+            objects: Arc::default(),
             diagnostics: Vec::new(),
             is_last_good: files.keys().any(|file| is_below(file, path)),
         });

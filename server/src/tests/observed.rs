@@ -43,7 +43,7 @@ async fn generations_and_times_of_conditions_survive_a_restart_without_revisions
     server.control.load_files(files(&[("a.yaml", ROUTE)])).await.unwrap();
     let apply = |text: &str| {
         let load = files(&[("b.yaml", text)]);
-        let documents = load.documents.into_values().map(|one| one.document).collect();
+        let documents = load.documents.values().map(|one| Arc::clone(&one.document)).collect();
         Write::ApplyDocuments { group: None, documents, warnings: vec![] }
     };
     server.write(apply(SERVICE)).await.unwrap();
@@ -81,7 +81,7 @@ async fn servers_of_one_store_tell_the_same_ages() {
     let (writer, follower) = (Server::without_files(&store), Server::without_files(&store));
     let apply = |text: &str| {
         let load = files(&[("b.yaml", text)]);
-        let documents = load.documents.into_values().map(|one| one.document).collect();
+        let documents = load.documents.values().map(|one| Arc::clone(&one.document)).collect();
         Write::ApplyDocuments { group: None, documents, warnings: vec![] }
     };
     writer.write(apply(&both())).await.unwrap();

@@ -48,13 +48,12 @@ pub(super) fn resolve(
             claims.entry(ObjectId::new(&group, key)).or_default().push(claim);
         }
     }
-    let mut served = BTreeMap::new();
-    for (id, claims) in claims {
-        let before = previous.get(&id);
-        if let Some(object) = choose(&id, claims, before, findings) {
-            served.insert(id, object);
-        }
-    }
+    let choose = |(id, claims): (ObjectId, Vec<Claim>)| {
+        let object = choose(&id, claims, previous.get(&id), findings)?;
+        Some((id, object))
+    };
+    // A map that is collected has full nodes, and one that grows in order half-empty ones.
+    let mut served: BTreeMap<ObjectId, Served> = claims.into_iter().filter_map(choose).collect();
     if removals == Removals::Held {
         for (id, object) in previous.iter().filter(|(id, _)| !served.contains_key(*id)).collect::<Vec<_>>() {
             served.insert(id.clone(), object.clone());

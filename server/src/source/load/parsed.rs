@@ -81,6 +81,7 @@ impl Parsed {
         parsed.tell_foreign(foreign);
         parsed.refuse_duplicates();
         parsed.tell_untold();
+        parsed.objects.shrink_to_fit();
         parsed
     }
 

@@ -126,22 +126,22 @@ pub(super) struct Served {
 impl State {
     /// What is served: groups and resources, and documents.
     pub(crate) fn served(&self) -> (Layer, GroupedDocuments) {
-        let (mut layer, mut documents) = (Layer::default(), GroupedDocuments::new());
+        let mut layer = Layer::default();
         for (name, definition) in &self.definitions {
             layer.groups.entry(name.clone()).or_default().definition = Some(definition.clone());
         }
-        for object in self.served.values() {
-            match &object.content {
-                Content::Resource(resource) => {
-                    let group = layer.groups.entry(object.group.clone()).or_default();
-                    group.resources.insert(resource.key().clone(), Arc::clone(resource));
-                }
-                Content::Document(document) => {
-                    let (document, group) = (Arc::clone(document), object.group.clone());
-                    documents.insert(document.key.clone(), GroupedDocument { document, group });
-                }
+        let mut take = |object: &Served| match &object.content {
+            Content::Resource(resource) => {
+                let group = layer.groups.entry(object.group.clone()).or_default();
+                group.resources.insert(resource.key().clone(), Arc::clone(resource));
+                None
             }
-        }
+            Content::Document(document) => {
+                let (document, group) = (Arc::clone(document), object.group.clone());
+                Some((document.key.clone(), GroupedDocument { document, group }))
+            }
+        };
+        let documents: GroupedDocuments = self.served.values().filter_map(&mut take).collect();
         (layer, documents)
     }
 
@@ -213,7 +213,9 @@ impl FileState {
         self.loaded_at = now;
         if !parsed.is_broken {
             let keys = parsed.keys();
-            self.good.retain(|key, _| parsed.has_unreadable || keys.contains(key));
+            let good = std::mem::take(&mut self.good).into_iter();
+            let mut good: Vec<_> =
+                good.filter(|(key, _)| parsed.has_unreadable || keys.contains(key)).collect();
             let n_groups = parsed.groups().count();
             if n_groups == 0 && !parsed.has_unreadable {
                 self.group = None;
@@ -221,8 +223,8 @@ impl FileState {
             for object in &parsed.objects {
                 match object {
                     ParsedObject::Keyed(key, place, Some(content)) => {
-                        let good = Good { content: content.clone(), place: place.clone() };
-                        self.good.insert(key.clone(), good);
+                        let new = Good { content: content.clone(), place: place.clone() };
+                        good.push((key.clone(), new));
                     }
                     ParsedObject::Group(place, Some(definition)) if n_groups == 1 => {
                         let (definition, place) = (NodeGroup::clone(definition), place.clone());
@@ -231,6 +233,8 @@ impl FileState {
                     ParsedObject::Keyed(_, _, None) | ParsedObject::Group(..) => {}
                 }
             }
+            // Of equal keys the last counts.
+            self.good = good.into_iter().collect();
         }
         if parsed.is_broken || parsed.has_unreadable {
             parsed.keep_stand_ins(&self.parsed);

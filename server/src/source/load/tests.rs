@@ -449,7 +449,7 @@ fn equal_contents_are_decoded_once() {
 fn several_files_at_a_time_give_the_same_as_one_after_the_other() {
     let broken = |n: usize| (n % 7 == 3).then(|| "<".to_owned());
     let text = |n: usize| {
-        let bad = if n % 3 == 0 { format!("bad{n}!\n") } else { String::new() };
+        let bad = if n.is_multiple_of(3) { format!("bad{n}!\n") } else { String::new() };
         broken(n).unwrap_or_else(|| format!("c{n}=1\n{bad}shared=1\nc{}=2\n", n + 1))
     };
     let texts: Vec<_> = (0..40).map(|n| (format!("{}/f{n:02}", n % 4), text(n))).collect();

@@ -195,7 +195,7 @@ async fn secrets_of_files_that_changed_meanwhile_wait_for_their_wave_if_there_ar
         first.kill().await;
         let second = Killable::open(&store, &options);
         if let Some(FileLoad { layer, documents, .. }) = copies {
-            second.server.control.recall(layer, documents);
+            second.server.control.recall(layer, Arc::unwrap_or_clone(documents));
         }
         second.server.control.load_files(with("2", "new")).await.unwrap();
         assert_eq!(newest(&second.server).unwrap().objects, objects);
