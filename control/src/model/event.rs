@@ -27,7 +27,7 @@ pub enum Event {
     },
     /// An override, or what it says of one backend, was dropped, because the file says the same by now or for another reason.
     OverrideDropped {
-        /// As [`ChangedObject::what`].
+        /// As [`ChangedObject::what`](super::ChangedObject::what).
         what: String,
         /// Why.
         reason: String,
@@ -36,7 +36,7 @@ pub enum Event {
     Wave {
         /// Its number.
         deployment: u64,
-        /// As in [`WaveReport::phase`].
+        /// As in [`WaveReport::phase`](super::wave::WaveReport::phase).
         phase: WavePhase,
         /// The share of the nodes that have the change now.
         share: Option<Share>,
@@ -50,7 +50,7 @@ pub enum Event {
         /// What happened.
         event: xds_rollout::Event,
     },
-    /// Something needs attention; also listed by [`Control::problems`] while it lasts.
+    /// Something needs attention; also listed by [`Control::problems`](crate::Control::problems) while it lasts.
     Problem {
         /// What.
         message: String,
