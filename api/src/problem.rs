@@ -290,7 +290,9 @@ impl ApiError {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::Write(WriteError::Store(error)) => store_status(error),
-            Self::Internal(_) | Self::Write(WriteError::History(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Internal(_) | Self::Write(WriteError::History(_) | WriteError::Internal(_)) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
         }
     }
 
@@ -335,7 +337,7 @@ impl ApiError {
             Self::Busy(_) | Self::Write(WriteError::Stopped) => "busy",
             Self::NotReady(_) | Self::Write(WriteError::NotReady) => "not-ready",
             Self::Write(WriteError::Closed) => "shutting-down",
-            Self::Internal(_) | Self::Write(WriteError::History(_)) => "internal",
+            Self::Internal(_) | Self::Write(WriteError::History(_) | WriteError::Internal(_)) => "internal",
         }
     }
 

@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use xds_cache::layer::{LayerGroup, Resources};
 use xds_cache::{GroupName, NodeGroup, Resource, ResourceKey, Selector};
-use xds_codec::{Diagnostic, Place, Severity};
+use xds_codec::{Diagnostic, Severity};
 use xds_routes::{Document, DocumentKey};
 
-use super::documents::DocumentPatch;
-use super::key::resource_name;
-use super::state::{Patch, World};
-use super::weights::WeightPatch;
+use crate::accepted::Accepted;
+use crate::documents::DocumentPatch;
+use crate::key::resource_name;
 use crate::model::document::GroupedDocument;
 use crate::model::rollouts::RolloutPatch;
 use crate::model::tag;
 use crate::model::{EntityTags, Write, WriteError, WriteOptions};
+use crate::plan::Patch;
+use crate::warning::warning;
+use crate::weights::WeightPatch;
 
 /// What a write would make of the overrides; not checked against the rest yet.
 #[derive(Debug, Default)]
@@ -49,22 +51,22 @@ impl Candidate {
     }
 }
 
-/// Builds the candidate of a write that stands for itself; rollbacks are built in [`past`](super::past).
-pub(crate) fn put_group(world: &World, definition: NodeGroup) -> Result<Candidate, WriteError> {
+/// Builds the candidate of a write that stands for itself; rollbacks are built in [`past`](crate::past).
+pub(crate) fn put_group(accepted: &Accepted, definition: NodeGroup) -> Result<Candidate, WriteError> {
     let name = definition.name.clone();
-    refuse_if_a_file_defines(world, &name)?;
+    refuse_if_a_file_defines(accepted, &name)?;
     refuse_selector(&definition)?;
     let summary = format!("put group {name}");
-    let group = LayerGroup { definition: Some(definition), ..world.owned(&name) };
+    let group = LayerGroup { definition: Some(definition), ..accepted.owned(&name) };
     Ok(Candidate::of_group(name, Some(group), summary))
 }
 
-pub(crate) fn delete_group(world: &World, name: &GroupName) -> Result<Candidate, WriteError> {
+pub(crate) fn delete_group(accepted: &Accepted, name: &GroupName) -> Result<Candidate, WriteError> {
     if name.is_default() {
         return Err(WriteError::BuiltIn { what: "the group default".to_owned(), action: "deleted" });
     }
-    refuse_if_a_file_defines(world, name)?;
-    if !world.overrides.groups.contains_key(name) {
+    refuse_if_a_file_defines(accepted, name)?;
+    if !accepted.overrides.groups.contains_key(name) {
         return Err(WriteError::NotFound { what: format!("the group {name}") });
     }
     let candidate = Candidate::of_group(name.clone(), None, format!("delete group {name}"));
@@ -72,15 +74,15 @@ pub(crate) fn delete_group(world: &World, name: &GroupName) -> Result<Candidate,
 }
 
 pub(crate) fn replace_resources(
-    world: &World,
+    accepted: &Accepted,
     name: &GroupName,
     label: Option<Arc<str>>,
     resources: Resources,
 ) -> Candidate {
-    let before = world.owned(name);
+    let before = accepted.owned(name);
     let reuses_label = label.is_some() && before.label == label && before.resources != resources;
     let summary = format!("replace the resources of {name} by {}", resources.len());
-    let group = LayerGroup { definition: definition(world, name, before.definition), label, resources };
+    let group = LayerGroup { definition: definition(accepted, name, before.definition), label, resources };
     let mut candidate =
         Candidate { is_whole: true, ..Candidate::of_group(name.clone(), Some(group), summary) };
     if reuses_label {
@@ -90,27 +92,27 @@ pub(crate) fn replace_resources(
     candidate
 }
 
-pub(crate) fn put_resource(world: &World, name: &GroupName, resource: Arc<Resource>) -> Candidate {
-    let mut group = world.owned(name);
+pub(crate) fn put_resource(accepted: &Accepted, name: &GroupName, resource: Arc<Resource>) -> Candidate {
+    let mut group = accepted.owned(name);
     let what = resource_name(name, resource.key());
     // The label belongs to the whole publication, which this changes.
     if group.resources.get(resource.key()) != Some(&resource) {
         group.label = None;
     }
-    group.definition = definition(world, name, group.definition);
+    group.definition = definition(accepted, name, group.definition);
     group.resources.insert(resource.key().clone(), resource);
     Candidate::of_group(name.clone(), Some(group), format!("put {what}"))
 }
 
 pub(crate) fn delete_resource(
-    world: &World,
+    accepted: &Accepted,
     name: &GroupName,
     key: &ResourceKey,
 ) -> Result<Candidate, WriteError> {
-    let mut group = world.owned(name);
+    let mut group = accepted.owned(name);
     let what = resource_name(name, key);
     if group.resources.remove(key).is_none() {
-        if let Some(file) = world.base.resources(name).and_then(|resources| resources.get(key)) {
+        if let Some(file) = accepted.base.resources(name).and_then(|resources| resources.get(key)) {
             return Err(WriteError::OwnedByFile { what, origin: file.origin().to_string() });
         }
         return Err(WriteError::NotFound { what });
@@ -121,7 +123,7 @@ pub(crate) fn delete_resource(
 
 /// Documents without a group stay in the one that they have, or come into the default group.
 pub(crate) fn apply_documents(
-    world: &World,
+    accepted: &Accepted,
     applied: Vec<Arc<Document>>,
     group: Option<&GroupName>,
     warnings: Vec<Diagnostic>,
@@ -132,7 +134,7 @@ pub(crate) fn apply_documents(
     let summary = format!("apply {}{more}", names.join(", "));
     let mut documents = DocumentPatch::new();
     for document in applied {
-        let present = world.documents.translated.documents.get(&document.key);
+        let present = accepted.documents.translated.documents.get(&document.key);
         let group = group.or(present.map(|placed| &placed.group)).cloned();
         let group = group.unwrap_or_else(GroupName::default_group);
         documents.insert(document.key.clone(), Some(GroupedDocument { document, group }));
@@ -140,9 +142,9 @@ pub(crate) fn apply_documents(
     Candidate::of_documents(documents, warnings, summary)
 }
 
-pub(crate) fn delete_document(world: &World, key: &DocumentKey) -> Result<Candidate, WriteError> {
-    if !world.documents.owned.contains_key(key) {
-        return Err(match world.documents.files.get(key) {
+pub(crate) fn delete_document(accepted: &Accepted, key: &DocumentKey) -> Result<Candidate, WriteError> {
+    if !accepted.documents.owned.contains_key(key) {
+        return Err(match accepted.documents.files.get(key) {
             Some(file) => {
                 WriteError::OwnedByFile { what: key.to_string(), origin: file.document.origin().to_string() }
             }
@@ -157,13 +159,17 @@ pub(crate) fn delete_document(world: &World, key: &DocumentKey) -> Result<Candid
 const MAX_NAMED: usize = 3;
 
 /// Compares what the caller saw with what there is.
-pub(crate) fn check_tags(world: &World, write: &Write, options: &WriteOptions) -> Result<(), WriteError> {
+pub(crate) fn check_tags(
+    accepted: &Accepted,
+    write: &Write,
+    options: &WriteOptions,
+) -> Result<(), WriteError> {
     let says_none = options.if_match.is_none() && options.if_none_match.is_none();
     // Those of weights are compared when the rule is found.
     if says_none || matches!(write, Write::ChangeWeights { .. } | Write::StepRollouts { .. }) {
         return Ok(());
     }
-    let current = current_tag(world, write);
+    let current = current_tag(accepted, write);
     let holds = |tags: &EntityTags| match write {
         Write::ApplyDocuments { .. } | Write::DeleteDocument { .. } => tags.match_content(current.as_deref()),
         Write::PutGroup(_)
@@ -183,43 +189,43 @@ pub(crate) fn check_tags(world: &World, write: &Write, options: &WriteOptions) -
 }
 
 /// The entity tag of what a write changes, as `GET` gives it; `None` if that is not there.
-fn current_tag(world: &World, write: &Write) -> Option<String> {
+fn current_tag(accepted: &Accepted, write: &Write) -> Option<String> {
     match write {
         Write::PutGroup(NodeGroup { name, .. }) | Write::DeleteGroup(name) => {
-            world.group(name).map(|group| tag::of_group(&group.definition))
+            accepted.group(name).map(|group| tag::of_group(&group.definition))
         }
         Write::ReplaceResources { group, .. } => {
-            world.group(group)?;
-            Some(tag::of_resources(world.overrides.resources(group).unwrap_or(&Resources::new())))
+            accepted.group(group)?;
+            Some(tag::of_resources(accepted.overrides.resources(group).unwrap_or(&Resources::new())))
         }
-        Write::PutResource { group, resource } => owned_tag(world, group, resource.key()),
-        Write::DeleteResource { group, key } => owned_tag(world, group, key),
+        Write::PutResource { group, resource } => owned_tag(accepted, group, resource.key()),
+        Write::DeleteResource { group, key } => owned_tag(accepted, group, key),
         Write::ApplyDocuments { documents, .. } => match documents.as_slice() {
-            [document] => document_tag(world, &document.key),
-            _ => Some(tag::of_documents(&world.documents.translated.documents)),
+            [document] => document_tag(accepted, &document.key),
+            _ => Some(tag::of_documents(&accepted.documents.translated.documents)),
         },
-        Write::DeleteDocument { key } => document_tag(world, key),
+        Write::DeleteDocument { key } => document_tag(accepted, key),
         Write::ChangeWeights { .. } | Write::StepRollouts { .. } | Write::EndOverrides => None,
-        Write::Rollback { .. } | Write::Revert { .. } => Some(tag::of_revision(world.revision)),
+        Write::Rollback { .. } | Write::Revert { .. } => Some(tag::of_revision(accepted.revision)),
     }
 }
 
-fn document_tag(world: &World, key: &DocumentKey) -> Option<String> {
-    world.documents.translated.documents.get(key).map(tag::of_document)
+fn document_tag(accepted: &Accepted, key: &DocumentKey) -> Option<String> {
+    accepted.documents.translated.documents.get(key).map(tag::of_document)
 }
 
-fn owned_tag(world: &World, group: &GroupName, key: &ResourceKey) -> Option<String> {
-    world.overrides.resources(group)?.get(key).map(|resource| tag::of_resource(resource))
+fn owned_tag(accepted: &Accepted, group: &GroupName, key: &ResourceKey) -> Option<String> {
+    accepted.overrides.resources(group)?.get(key).map(|resource| tag::of_resource(resource))
 }
 
 /// A group that is new gets a definition, so that it stays when its last resource goes (D3).
-fn definition(world: &World, name: &GroupName, owned: Option<NodeGroup>) -> Option<NodeGroup> {
-    let is_new = owned.is_none() && world.group(name).is_none();
+fn definition(accepted: &Accepted, name: &GroupName, owned: Option<NodeGroup>) -> Option<NodeGroup> {
+    let is_new = owned.is_none() && accepted.group(name).is_none();
     if is_new { Some(NodeGroup::for_node_id(name.clone())) } else { owned }
 }
 
-fn refuse_if_a_file_defines(world: &World, name: &GroupName) -> Result<(), WriteError> {
-    match world.definer(name) {
+fn refuse_if_a_file_defines(accepted: &Accepted, name: &GroupName) -> Result<(), WriteError> {
+    match accepted.definer(name) {
         None => Ok(()),
         Some(origin) => Err(WriteError::OwnedByFile { what: format!("the group {name}"), origin }),
     }
@@ -235,17 +241,4 @@ fn refuse_selector(definition: &NodeGroup) -> Result<(), WriteError> {
     };
     let fault = Diagnostic { severity: Severity::Error, ..warning("selector", "selector", fault.to_owned()) };
     Err(WriteError::Invalid(vec![fault]))
-}
-
-pub(crate) fn warning(code: &'static str, path: &str, message: String) -> Diagnostic {
-    Diagnostic {
-        severity: Severity::Warning,
-        code,
-        place: Place { file: "".into(), line: 0, column: 0 },
-        path: path.to_owned(),
-        message,
-        suggestion: None,
-        related: vec![],
-        is_sensitive: false,
-    }
 }

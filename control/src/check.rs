@@ -12,7 +12,7 @@ use xds_cache::status::StreamEntry;
 use xds_cache::{DiffItem, GroupName, Groups, Node, Origin, Profile, Resource, ResourceKey, StatusBoard};
 use xds_codec::{Diagnostic, Place, Severity};
 
-use super::candidate::warning;
+use crate::warning::warning;
 
 /// What is doubtful about `after`: of the resources that `counts` takes in the `touched` groups, and what their change made
 /// doubtful elsewhere. A reference to what is `unusable` is none: that it is broken is reported where it stands.

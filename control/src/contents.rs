@@ -6,72 +6,74 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use xds_cache::{Layer, Resource, VersionHasher};
 use xds_codec::Codec;
-use xds_store::BlobHash;
+use xds_store::{BlobHash, Store};
 
-use super::documents::DocumentPatch;
-use super::key::{FILES_HASH, StoreKey, resource_name};
-use super::load::Base;
-use super::plan::Plan;
-use super::state::{Patch, World};
-use super::{Shared, documents, record};
+use crate::accepted::{Accepted, Base, Recorded};
+use crate::documents::DocumentPatch;
+use crate::key::{FILES_HASH, StoreKey, resource_name};
 use crate::model::document::{
     GroupedDocument, GroupedDocuments, content_hash as content_hash_of, redact, redacted,
 };
 use crate::model::group;
+use crate::plan::{Patch, Plan};
+use crate::{documents, record};
 
-impl Shared {
-    /// What the files say, as it is kept: only what is not stored so already.
-    pub(crate) fn contents(&self, world: &World, base: &Base, stored: &BTreeMap<String, BlobHash>) -> Plan {
-        let is_recorded = self.state().is_recorded;
-        let mut gone: BTreeSet<&str> = stored.keys().map(String::as_str).collect();
-        let mut plan = Plan::new();
-        let mut put = |key: StoreKey, value: Bytes| {
-            if stored.get(&key.to_string()) != Some(&BlobHash::of(&value)) {
-                plan.push((key, Some(value)));
-            }
-        };
-        for (name, group) in &base.layer.groups {
-            if let Some(definition) = &group.definition {
-                let key = StoreKey::FileGroup(name.clone());
-                gone.remove(key.to_string().as_str());
-                put(key, group::to_json(definition).to_string().into());
-            }
-            for (resource_key, resource) in &group.resources {
-                let key = StoreKey::File(name.clone(), resource_key.clone());
-                gone.remove(key.to_string().as_str());
-                let recorded = world.base.resources(name).and_then(|resources| resources.get(resource_key));
-                if !is_recorded || recorded != Some(resource) {
-                    put(key, self.content(resource));
-                }
+/// What the files say, as it is kept: only what is not stored so already.
+pub(crate) fn contents(
+    codec: &Codec,
+    accepted: &Accepted,
+    base: &Base,
+    stored: &BTreeMap<String, BlobHash>,
+) -> Plan {
+    let is_recorded = accepted.recorded == Recorded::Yes;
+    let mut gone: BTreeSet<&str> = stored.keys().map(String::as_str).collect();
+    let mut plan = Plan::new();
+    let mut put = |key: StoreKey, value: Bytes| {
+        if stored.get(&key.to_string()) != Some(&BlobHash::of(&value)) {
+            plan.push((key, Some(value)));
+        }
+    };
+    for (name, group) in &base.layer.groups {
+        if let Some(definition) = &group.definition {
+            let key = StoreKey::FileGroup(name.clone());
+            gone.remove(key.to_string().as_str());
+            put(key, group::to_json(definition).to_string().into());
+        }
+        for (resource_key, resource) in &group.resources {
+            let key = StoreKey::File(name.clone(), resource_key.clone());
+            gone.remove(key.to_string().as_str());
+            let recorded = accepted.base.resources(name).and_then(|resources| resources.get(resource_key));
+            if !is_recorded || recorded != Some(resource) {
+                put(key, content(codec, resource));
             }
         }
-        for (key, document) in base.documents.iter() {
-            let store_key = StoreKey::FileDocument(key.clone());
-            gone.remove(store_key.to_string().as_str());
-            let recorded = world.documents.files.get(key);
-            if !is_recorded || !recorded.is_some_and(|recorded| recorded.says_the_same(document)) {
-                put(store_key, content_of_document(document));
-            }
+    }
+    for (key, document) in base.documents.iter() {
+        let store_key = StoreKey::FileDocument(key.clone());
+        gone.remove(store_key.to_string().as_str());
+        let recorded = accepted.documents.files.get(key);
+        if !is_recorded || !recorded.is_some_and(|recorded| recorded.says_the_same(document)) {
+            put(store_key, content_of_document(document));
         }
-        plan.extend(gone.into_iter().filter_map(StoreKey::parse).filter(is_content).map(|key| (key, None)));
-        plan
     }
+    plan.extend(gone.into_iter().filter_map(StoreKey::parse).filter(is_content).map(|key| (key, None)));
+    plan
+}
 
-    /// Whether all of what the files said last is stored, and not a hash alone. Yes if the store cannot be read, which others tell.
-    pub(crate) fn has_contents(&self, stored: &BTreeMap<String, BlobHash>) -> bool {
-        let hash = stored.get(FILES_HASH).and_then(|hash| self.parts.store.blob(*hash).ok()?);
-        hash.is_none_or(|hash| says_contents(&hash))
-    }
+/// Whether all of what the files said last is stored, and not a hash alone. Yes if the store cannot be read, which others tell.
+pub(crate) fn has_contents(store: &dyn Store, stored: &BTreeMap<String, BlobHash>) -> bool {
+    let hash = stored.get(FILES_HASH).and_then(|hash| store.blob(*hash).ok()?);
+    hash.is_none_or(|hash| says_contents(&hash))
+}
 
-    /// A resource of a file as it is kept: whole, so that the next start knows what it was; or as JSON, without its secrets, which
-    /// do not outlive the file that they are in.
-    fn content(&self, resource: &Resource) -> Bytes {
-        if !self.parts.codec.has_secrets(resource) {
-            return record::write(resource);
-        }
-        let shown = self.parts.codec.to_json(resource);
-        json!({"version": resource.version().to_string(), "resource": shown}).to_string().into()
+/// A resource of a file as it is kept: whole, so that the next start knows what it was; or as JSON, without its secrets, which
+/// do not outlive the file that they are in.
+fn content(codec: &Codec, resource: &Resource) -> Bytes {
+    if !codec.has_secrets(resource) {
+        return record::write(resource);
     }
+    let shown = codec.to_json(resource);
+    json!({"version": resource.version().to_string(), "resource": shown}).to_string().into()
 }
 
 /// The same of a document.
@@ -100,17 +102,17 @@ pub(crate) fn shown_content(codec: &Codec, key: &StoreKey, value: &Bytes) -> Opt
 }
 
 /// The overrides that the changed files have caught up with: `contents` is what changed in them (D6).
-pub(crate) fn equal_overrides(world: &World, base: &Layer, contents: &Plan) -> (Patch, Vec<String>) {
+pub(crate) fn equal_overrides(accepted: &Accepted, base: &Layer, contents: &Plan) -> (Patch, Vec<String>) {
     let mut patch = Patch::new();
     let mut dropped = Vec::new();
     for (key, value) in contents {
         let (StoreKey::File(name, key), Some(_)) = (key, value) else { continue };
         let of_file = base.resources(name).and_then(|resources| resources.get(key));
-        let of_api = world.overrides.resources(name).and_then(|resources| resources.get(key));
+        let of_api = accepted.overrides.resources(name).and_then(|resources| resources.get(key));
         if of_api.is_none() || of_api != of_file {
             continue;
         }
-        let group = patch.entry(name.clone()).or_insert_with(|| Some(world.owned(name)));
+        let group = patch.entry(name.clone()).or_insert_with(|| Some(accepted.owned(name)));
         group.get_or_insert_default().resources.remove(key);
         dropped.push(resource_name(name, key));
     }
@@ -118,11 +120,15 @@ pub(crate) fn equal_overrides(world: &World, base: &Layer, contents: &Plan) -> (
 }
 
 /// The documents of the API that the changed files have caught up with.
-pub(crate) fn equal_documents(world: &World, files: &GroupedDocuments, contents: &Plan) -> DocumentPatch {
+pub(crate) fn equal_documents(
+    accepted: &Accepted,
+    files: &GroupedDocuments,
+    contents: &Plan,
+) -> DocumentPatch {
     let mut patch = DocumentPatch::new();
     for (key, value) in contents {
         let (StoreKey::FileDocument(key), Some(_)) = (key, value) else { continue };
-        let (of_api, of_file) = (world.documents.owned.get(key), files.get(key));
+        let (of_api, of_file) = (accepted.documents.owned.get(key), files.get(key));
         if of_api.zip(of_file).is_some_and(|(of_api, of_file)| of_api.says_the_same(of_file)) {
             patch.insert(key.clone(), None);
         }

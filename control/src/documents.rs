@@ -14,15 +14,15 @@ use xds_routes::{
     translate_while,
 };
 
-use super::key::{StoreKey, resource_name};
-use super::observed::Observed;
-use super::plan::{MAX_DIFFERENCE, Plan};
-use super::weights::lay_documents;
-use crate::model::ChangedObject;
+use crate::key::{StoreKey, resource_name};
 use crate::model::document::{
     ConditionId, DocumentState, GroupedDocument, GroupedDocuments, Translated, conditions, redacted, what,
 };
 use crate::model::weights::Overrides;
+use crate::model::{ChangedObject, WriteError};
+use crate::observed::Observed;
+use crate::plan::{MAX_DIFFERENCE, Plan};
+use crate::weights::lay_documents;
 
 /// New documents of the API; `None` takes one out.
 pub(crate) type DocumentPatch = BTreeMap<DocumentKey, Option<GroupedDocument>>;
@@ -38,47 +38,52 @@ pub(crate) struct Said {
     pub(crate) weights: Arc<Overrides>,
 }
 
-/// What there is once that is said; `observed` is what the store remembers of documents that this process has not seen as they
-/// are. Takes as long as all documents are many, unless nothing changed: then what they give is the very same.
-pub(crate) fn next(
-    codec: &Codec,
-    before: &DocumentState,
-    said: Said,
-    observed: &Observed,
-    now: SystemTime,
-) -> DocumentState {
-    let goes_on = || true;
-    // It goes on, so there is a result.
-    next_while(codec, before, said, observed, (now, &goes_on)).unwrap_or_else(|| before.clone())
+/// How documents are translated.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    pub(crate) codec: &'a Codec,
+    /// What the store remembers of documents that this process has not seen as they are.
+    pub(crate) observed: &'a Observed,
+    /// The time.
+    pub(crate) now: SystemTime,
+    /// Whether somebody still waits for it.
+    pub(crate) goes_on: &'a dyn Fn() -> bool,
 }
 
-/// Like [`next`], as long as it goes on; `None` if it was stopped.
-pub(crate) fn next_while(
-    codec: &Codec,
+/// What there is once that is said. Takes as long as all documents are many, unless nothing changed: then what they give is the
+/// very same.
+///
+/// # Errors
+///
+/// [`WriteError::Stopped`] if nobody waits for it any more.
+pub(crate) fn next(
     before: &DocumentState,
     said: Said,
-    observed: &Observed,
-    (now, goes_on): (SystemTime, &dyn Fn() -> bool),
-) -> Option<DocumentState> {
-    let Said { files, owned, weights } = said;
+    terms: Terms<'_>,
+) -> Result<DocumentState, WriteError> {
+    let (Said { files, owned, weights }, Terms { codec, observed, now, goes_on }) = (said, terms);
     let mut documents = effective(&before.translated.documents, &files, &owned, observed);
     lay_documents(&mut documents, &weights);
     let options = Arc::clone(&before.options);
     if is_same(&documents, &before.translated.documents) {
         let translated = Arc::clone(&before.translated);
-        return Some(DocumentState { files, owned, weights, translated, options });
+        return Ok(DocumentState { files, owned, weights, translated, options });
     }
     let previous = Some(&before.translated.translation);
-    let translation = translate_while(codec, &documents, &options, previous, goes_on)?;
+    let translation = translate_while(codec, &documents, &options, previous, goes_on);
+    let translation = translation.ok_or(WriteError::Stopped)?;
     let since = since(&before.translated, &translation.conditions, observed, now);
     let translated = Arc::new(Translated { documents, translation, since });
-    Some(DocumentState { files, owned, weights, translated, options })
+    Ok(DocumentState { files, owned, weights, translated, options })
 }
 
 /// What files give that nobody serves.
 pub fn offline(codec: &Codec, nothing: &DocumentState, files: Arc<GroupedDocuments>) -> DocumentState {
     let said = Said { files, owned: Arc::default(), weights: Arc::default() };
-    next(codec, nothing, said, &Observed::default(), SystemTime::UNIX_EPOCH)
+    let observed = Observed::default();
+    let terms = Terms { codec, observed: &observed, now: SystemTime::UNIX_EPOCH, goes_on: &|| true };
+    // Nobody stops it.
+    next(nothing, said, terms).unwrap_or_else(|_| nothing.clone())
 }
 
 /// The documents that count, each with how often it has changed.

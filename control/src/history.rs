@@ -10,11 +10,12 @@ use xds_codec::Codec;
 use xds_rollout::RolloutStatus;
 use xds_store::{BlobHash, HistoryError, Record, Store, StoreError};
 
-use super::key::StoreKey;
-use super::plan::MAX_DIFFERENCE;
-use super::{contents, record as resource_record, revision_of, rollouts, stored_revision};
+use crate::env::{revision_of, stored_revision};
+use crate::key::StoreKey;
 use crate::model::document;
 use crate::model::{ChangeKind, ChangedObject, HistoryEntry, WriteError};
+use crate::plan::MAX_DIFFERENCE;
+use crate::{contents, record as resource_record, rollouts};
 
 /// At most `limit` revisions below `before`, newest first.
 pub(crate) fn entries(

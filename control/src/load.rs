@@ -1,62 +1,269 @@
-//! Loads: what the files give becomes the base, and a revision (D5, D6).
+//! Loads, proposed: what the files give becomes the base, and a revision (D5, D6).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use xds_cache::layer::differing;
-use xds_cache::{GroupName, Groups, Layer, Origin};
+use xds_cache::{GroupName, Groups, Origin, Resource, ResourceKey, Revision};
 use xds_codec::Diagnostic;
-use xds_store::{BlobHash, CommitError, StoreError};
+use xds_store::{CommitError, StoreError};
 
-use super::contents::{
-    content_hash, equal_documents, equal_overrides, hash_alone, is_content, is_recorded, summary,
+use crate::accepted::{Accepted, Base, Files, Recorded};
+use crate::causes::chain;
+use crate::contents::{
+    content_hash, contents, equal_documents, equal_overrides, has_contents, hash_alone, is_content,
+    is_recorded, summary,
 };
-use super::documents::{DocumentPatch, Said};
-use super::key::StoreKey;
-use super::mass_removal::{mass_removal, nothing_left};
-use super::plan::{Plan, difference, plan};
-use super::state::{Patch, World};
-use super::wave::begin::AfterLoad;
-use super::wave::ended::EndedWave;
-use super::wave::{self, Wave};
-use super::weights::{Objects, Resting};
-use super::write::{Label, MAX_ATTEMPTS};
-use super::{Shared, chain, check, documents, observed, revision_of, weights};
-use crate::model::document::{DocumentState, GroupedDocuments};
-use crate::model::wave::WavePhase;
+use crate::documents::{self, DocumentPatch, Said, Terms};
+use crate::env::{At, Env};
+use crate::key::StoreKey;
+use crate::mass_removal::{mass_removal, nothing_left};
+use crate::model::document::{DocumentState, what};
 use crate::model::weights::reconcile::Dropped;
-use crate::model::{Asked, ChangedObject, Event, FileLoad, FileStatus, ReloadOutcome, Texts, WriteError};
+use crate::model::{Asked, ChangedObject, Event, FileLoad, ReloadOutcome, Texts, WriteError};
+use crate::plan::{Patch, Plan, difference, plan};
+use crate::recorded::recorded;
+use crate::rules::Objects;
+use crate::transition::{Label, Note, Outcome, Transition};
+use crate::wave::begin::{self, AfterLoad};
+use crate::wave::ended::{Ended, EndedWave};
+use crate::wave::value::Wave;
+use crate::wave::{close, former};
+use crate::weights::{self, Resting};
+use crate::{check, observed, write};
 
 /// The subject of the problem that there was no complete load yet.
 const NOTHING_SERVED: &str = "start";
 
 /// The subject of the problem that the last load was refused.
-pub(super) const REFUSED: &str = "files";
+pub(crate) const REFUSED: &str = "files";
 
-/// The watched files by path.
-type Files = BTreeMap<Arc<str>, FileStatus>;
+/// The subject of the problem that what files say could not be recorded.
+const RECORD: &str = "record";
 
-/// What the files say.
-#[derive(Clone)]
-pub(crate) struct Base {
-    /// Groups and resources.
-    pub(crate) layer: Arc<Layer>,
-    /// Route documents.
-    pub(crate) documents: Arc<GroupedDocuments>,
+/// What the files give, and who wants it to be served.
+#[derive(Debug)]
+pub(crate) struct Load {
+    base: Base,
+    files: Arc<Files>,
+    unusable: Arc<BTreeSet<ResourceKey>>,
+    texts: Texts,
+    /// What the files gave when their copies were saved, before the first load.
+    copies: Option<Arc<Base>>,
+    is_complete: bool,
+    asked: Asked,
 }
 
-/// A load that is ready to be committed.
+impl Load {
+    pub(crate) fn new(load: FileLoad, asked: Asked, copies: Option<Arc<Base>>) -> Self {
+        let FileLoad { layer, documents, files, unusable, texts, is_complete } = load;
+        let base = Base { layer: Arc::new(layer), documents };
+        Self { base, files: Arc::new(files), unusable: Arc::new(unusable), texts, copies, is_complete, asked }
+    }
+
+    fn n_errors(&self) -> usize {
+        let diagnostics = self.files.values().flat_map(|file| &file.diagnostics);
+        diagnostics.filter(|diagnostic| diagnostic.is_error()).count()
+    }
+}
+
+/// What a load comes to. One that is not complete, or is held back or refused, changes only what is told of the files.
+///
+/// # Errors
+///
+/// If the store cannot be read where it must be.
+pub(crate) fn propose(env: &Env, accepted: &Accepted, load: &Load, at: At) -> Result<Transition, WriteError> {
+    let n_errors = load.n_errors();
+    let mut outcome = ReloadOutcome { revision: accepted.revision, difference: vec![], n_errors, held: None };
+    if !load.is_complete {
+        let held = accepted.held.clone();
+        return Ok(shown(accepted, load, (vec![], held), outcome));
+    }
+    if load.asked != Asked::Confirmed {
+        outcome.held = held_back(env, accepted, &load.base);
+    }
+    if outcome.held.is_some() {
+        let held = outcome.held.clone();
+        return Ok(shown(accepted, load, (vec![], held), outcome));
+    }
+    let step = step(env, accepted, (&load.base, load.copies.as_deref()), at)?;
+    let mut doubts = doubts_of(env, accepted, load, &step);
+    load.texts.move_to_fields(&mut doubts);
+    if env.options.strict && !doubts.is_empty() {
+        outcome.n_errors += doubts.len();
+        return Ok(refused(accepted, load, doubts, outcome));
+    }
+    if load.asked != Asked::ByNobody {
+        outcome.difference = difference_of(env, accepted, &load.base, &step.documents);
+    }
+    let mut transition = step.transition(accepted, at, env)?;
+    transition.notes.extend([Note::solved(REFUSED), Note::solved(NOTHING_SERVED)]);
+    transition.notes.push(note(&load.files, &doubts));
+    transition.next.unusable = Arc::clone(&load.unusable);
+    show(&mut transition, accepted, &load.files, (doubts, None));
+    transition.outcome = Outcome::Loaded(outcome);
+    Ok(transition)
+}
+
+/// Makes up for a load that was served without being recorded.
+///
+/// # Errors
+///
+/// If the store cannot be read where it must be.
+pub(crate) fn record_late(env: &Env, accepted: &Accepted, at: At) -> Result<Transition, WriteError> {
+    step(env, accepted, (&accepted.files_say(), None), at)?.transition(accepted, at, env)
+}
+
+/// A load that could not be recorded because of `error`. What the files say does not depend on the store: they are served as
+/// they are, under what the API says already.
+///
+/// # Errors
+///
+/// None that a load that was proposed does not have.
+pub(crate) fn unrecorded(
+    env: &Env,
+    accepted: &Accepted,
+    proposed: Transition,
+    error: &WriteError,
+    at: At,
+) -> Result<Transition, WriteError> {
+    let Transition { next, label, outcome, mut notes, told, .. } = proposed;
+    let DocumentState { owned, weights, .. } = accepted.documents.clone();
+    let codec = &env.parts.codec;
+    let terms = Terms { codec, observed: &accepted.observed, now: at.wall, goes_on: &|| true };
+    let said = Said { files: Arc::clone(&next.documents.files), owned, weights };
+    let documents = documents::next(&next.documents, said, terms)?;
+    let groups = accepted.rebased(codec, &next.base, &Patch::new(), &documents);
+    let stopped = |wave: &Arc<Wave>| {
+        let is_known = accepted.wave.as_ref().is_some_and(|known| Arc::ptr_eq(known, wave));
+        // The ACKs of a new one could not be told from earlier ones.
+        let reason = (!is_known).then(|| "the change could not be recorded".into());
+        Arc::new(Wave { stopped: reason.or_else(|| wave.stopped.clone()), ..(**wave).clone() })
+    };
+    let wave = next.wave.as_ref().map(stopped);
+    let is_published = !accepted.is_loaded || !differing(&accepted.groups, &groups).is_empty();
+    let overrides = Arc::clone(&accepted.overrides);
+    let recorded = if may_pass(error) { Recorded::Due } else { Recorded::No };
+    let mut next = Accepted { overrides, documents, groups, wave, recorded, ..next };
+    next.former = former::former(&next, terms)?;
+    notes.retain(|note| note.subject != RECORD);
+    let problem = format!("a load of the files could not be recorded: {}", chain(error));
+    notes.push(Note::problem(RECORD, problem));
+    let told = told.into_iter().filter(|event| !matches!(event, Event::OverrideDropped { .. })).collect();
+    Ok(Transition { is_published, label, told, notes, ..Transition::quiet(next, outcome) })
+}
+
+/// A load of which only the files are shown.
+fn shown(
+    accepted: &Accepted,
+    load: &Load,
+    (doubts, held): (Vec<Diagnostic>, Option<String>),
+    outcome: ReloadOutcome,
+) -> Transition {
+    let mut transition = Transition::quiet(accepted.clone(), Outcome::Loaded(outcome));
+    show(&mut transition, accepted, &load.files, (doubts, held));
+    if !accepted.is_loaded {
+        let reason = transition.next.nothing_served();
+        transition.notes.push(Note::problem(NOTHING_SERVED, reason));
+    }
+    transition
+}
+
+fn refused(accepted: &Accepted, load: &Load, doubts: Vec<Diagnostic>, outcome: ReloadOutcome) -> Transition {
+    let n_more = doubts.len().saturating_sub(1);
+    let first = doubts.first().map(ToString::to_string).unwrap_or_default();
+    let problem = format!("the load of the files is refused (--strict): {first}, and {n_more} more");
+    let errors = check::as_errors(doubts);
+    let general = note(&load.files, &errors);
+    let mut transition = Transition::quiet(accepted.clone(), Outcome::Loaded(outcome));
+    transition.next.unusable = Arc::clone(&load.unusable);
+    transition.notes.extend([Note::problem(REFUSED, problem), general]);
+    show(&mut transition, accepted, &load.files, (errors, None));
+    transition
+}
+
+/// Shows the files as a load left them, with its doubts beside what they are about, and tells of errors that were not
+/// there before, and of a load that is held back.
+fn show(
+    transition: &mut Transition,
+    accepted: &Accepted,
+    files: &Arc<Files>,
+    (doubts, held): (Vec<Diagnostic>, Option<String>),
+) {
+    for (path, file) in &**files {
+        let known = accepted.files.get(path).map(|file| file.diagnostics.as_slice()).unwrap_or_default();
+        let errors = file.diagnostics.iter().filter(|diagnostic| diagnostic.is_error());
+        let news = errors.filter(|error| !known.contains(error));
+        transition.told.extend(news.cloned().map(Event::FileError));
+    }
+    if let Some(reason) = held.clone().filter(|_| accepted.held != held) {
+        transition.told.push(Event::Held { reason });
+    }
+    let mut files = Arc::clone(files);
+    for doubt in doubts {
+        if files.contains_key(&doubt.place.file)
+            && let Some(file) = Arc::make_mut(&mut files).get_mut(&doubt.place.file)
+        {
+            file.diagnostics.push(doubt);
+        }
+    }
+    (transition.next.files, transition.next.held) = (files, held);
+}
+
+/// The doubts of a load that are about no file in particular.
+fn note(files: &Files, doubts: &[Diagnostic]) -> Note {
+    let general = doubts.iter().filter(|doubt| !files.contains_key(&doubt.place.file));
+    let general: Vec<String> = general.map(ToString::to_string).collect();
+    let problem = (!general.is_empty()).then(|| general.join("; "));
+    Note { subject: "groups", problem }
+}
+
+/// Why the load has to be confirmed, if it has to.
+fn held_back(env: &Env, accepted: &Accepted, after: &Base) -> Option<String> {
+    let limit = env.options.hold_mass_removal?;
+    if accepted.is_loaded {
+        return mass_removal(&accepted.base, &accepted.documents.files, after, limit);
+    }
+    let (_, stored) = env.parts.store.state();
+    nothing_left(&stored, after)
+}
+
+/// What a load has changed: what the files say, and what is generated from documents.
+fn difference_of(
+    env: &Env,
+    accepted: &Accepted,
+    base: &Base,
+    documents: &DocumentState,
+) -> Vec<ChangedObject> {
+    let (codec, before) = (&env.parts.codec, &accepted.documents);
+    let (old, new) = (&accepted.base.groups, &base.layer.groups);
+    let groups = old.keys().chain(new.keys()).collect::<BTreeSet<_>>();
+    let compared = groups.into_iter().map(|name| (name, old.get(name), new.get(name)));
+    let mut changed = difference(codec, compared);
+    documents::difference(&before.files, &base.documents, &mut changed);
+    let (old, new) = (&before.translated.translation.groups, &documents.translated.translation.groups);
+    documents::generated_difference(codec, old, new, &mut changed);
+    changed
+}
+
+/// The doubts of a load. With `--strict`, nothing may be served that names what is broken.
+fn doubts_of(env: &Env, accepted: &Accepted, load: &Load, step: &Step) -> Vec<Diagnostic> {
+    let touched: BTreeSet<&GroupName> = step.base.groups.keys().chain(accepted.base.groups.keys()).collect();
+    let is_of_file = |resource: &Resource| *resource.origin() != Origin::Api;
+    let nothing = BTreeSet::new();
+    let unusable = if env.options.strict { &nothing } else { &*load.unusable };
+    check::doubts(&accepted.groups, &step.groups, &touched, unusable, &env.parts.board, is_of_file)
+}
+
+/// What a complete load makes of what is accepted.
 struct Step {
-    base: Arc<Layer>,
+    base: Arc<xds_cache::Layer>,
     /// All documents as they are then, and what they give.
     documents: DocumentState,
     /// What of the overrides goes, because it is what the files say by now.
     patch: Patch,
-    /// And what of the API's documents.
-    document_patch: DocumentPatch,
-    /// Of what is named here, the API's part goes, because it is what the files say by now.
+    /// Of what is named here, the API's part goes for that reason.
     equal: Vec<String>,
     /// What goes of the overrides of weights.
     dropped: Vec<Dropped>,
@@ -69,476 +276,146 @@ struct Step {
     ended: Option<EndedWave>,
 }
 
-impl Shared {
-    /// Takes in a load.
-    pub(crate) async fn load(
-        self: &Arc<Self>,
-        load: FileLoad,
-        asked: Asked,
-    ) -> Result<ReloadOutcome, WriteError> {
-        let _changing = self.changing.lock().await;
-        let FileLoad { layer, documents, files, unusable, texts, is_complete } = load;
-        let base = Base { layer: Arc::new(layer), documents };
-        let n_errors = files.values().flat_map(|file| &file.diagnostics).filter(|d| d.is_error()).count();
-        let before = self.state().world();
-        let mut outcome =
-            ReloadOutcome { revision: before.revision, difference: vec![], n_errors, held: None };
-        if !is_complete {
-            let held = self.state().held.clone();
-            self.show(&files, vec![], held);
-            self.tell_nothing_served();
-            return Ok(outcome);
-        }
-        if asked != Asked::Confirmed {
-            outcome.held = self.mass_removal_aside(before.clone(), base.clone()).await?;
-        }
-        if outcome.held.is_some() {
-            self.show(&files, vec![], outcome.held.clone());
-            self.tell_nothing_served();
-            return Ok(outcome);
-        }
-        self.state().unusable = Arc::new(unusable);
-        let served = self.serve(base.clone(), (&files, texts), &mut outcome).await;
-        match served {
-            Ok(true) if asked != Asked::ByNobody => {
-                outcome.difference = self.difference_aside(before, base).await?;
-            }
-            Ok(_) => {}
-            Err(_) => self.show(&files, vec![], None),
-        }
-        served.map(|_| outcome)
-    }
-
-    /// Makes a load the base and publishes it, unless it is refused, and shows the files as they are then. Returns whether it
-    /// is served.
-    async fn serve(
-        self: &Arc<Self>,
-        base: Base,
-        (files, texts): (&Files, Texts),
-        outcome: &mut ReloadOutcome,
-    ) -> Result<bool, WriteError> {
-        for _ in 0..MAX_ATTEMPTS {
-            let caught_up = self.catch_up().await;
-            let world = self.state().world();
-            let (head, keys) = self.parts.store.state();
-            match caught_up {
-                // Another server committed in between: what is stored is not what the world is of.
-                Ok(()) if revision_of(head) != world.revision => continue,
-                Ok(()) => {}
-                Err(error) => self.problem("store", format!("the store cannot be read: {error}")),
-            }
-            let step = self.step_aside(&world, &base, keys).await?;
-            let doubts = at_their_fields(self.doubts(&world, &step), &texts).await;
-            if self.options.strict && !doubts.is_empty() {
-                outcome.n_errors += doubts.len();
-                self.refuse(files, doubts);
-                return Ok(false);
-            }
-            let show = || self.show(files, doubts.clone(), None);
-            if self.try_load(&world, step, show).await {
-                self.solved(REFUSED);
-                self.solved(NOTHING_SERVED);
-                self.note(files, &doubts);
-                outcome.revision = self.state().revision;
-                return Ok(true);
-            }
-        }
-        Err(WriteError::Store(Arc::new(CommitError::Conflict { head: self.parts.store.head() })))
-    }
-
-    async fn difference_aside(
-        self: &Arc<Self>,
-        before: World,
-        base: Base,
-    ) -> Result<Vec<ChangedObject>, WriteError> {
-        let shared = Arc::clone(self);
-        let difference = tokio::task::spawn_blocking(move || shared.difference(&before, &base)).await;
-        difference.map_err(|_| WriteError::Closed)
-    }
-
-    /// What a load has changed: what the files say, and what is generated from documents.
-    fn difference(&self, before: &World, base: &Base) -> Vec<ChangedObject> {
-        let (old, new) = (&before.base.groups, &base.layer.groups);
-        let groups = old.keys().chain(new.keys()).collect::<BTreeSet<_>>();
-        let compared = groups.into_iter().map(|name| (name, old.get(name), new.get(name)));
-        let mut changed = difference(&self.parts.codec, compared);
-        documents::difference(&before.documents.files, &base.documents, &mut changed);
-        let after = Arc::clone(&self.state().documents.translated);
-        let (old, new) = (&before.documents.translated.translation.groups, &after.translation.groups);
-        documents::generated_difference(&self.parts.codec, old, new, &mut changed);
-        changed
-    }
-
-    /// What a reload says if there are no files.
-    pub(crate) fn nothing_loaded(&self) -> ReloadOutcome {
-        let revision = self.state().revision;
-        ReloadOutcome { revision, difference: vec![], n_errors: 0, held: None }
-    }
-
-    /// Makes up for a load that was served without being recorded. If that fails again, the problem stays.
-    pub(crate) async fn record_late(self: &Arc<Self>) {
-        if !self.state().is_record_due || self.catch_up().await.is_err() {
-            return;
-        }
-        let world = self.state().world();
-        let base = Base { layer: Arc::clone(&world.base), documents: Arc::clone(&world.documents.files) };
-        let (_, keys) = self.parts.store.state();
-        if let Ok(step) = self.step_aside(&world, &base, keys).await {
-            // If another server was faster, the next write tries again.
-            self.try_load(&world, step, || {}).await;
+fn step(
+    env: &Env,
+    accepted: &Accepted,
+    (base, copies): (&Base, Option<&Base>),
+    at: At,
+) -> Result<Step, WriteError> {
+    let (codec, store) = (&env.parts.codec, &*env.parts.store);
+    let keys = &store.state().1;
+    let terms = Terms { codec, observed: &accepted.observed, now: at.wall, goes_on: &|| true };
+    let hash = content_hash(base);
+    let is_known = is_recorded(keys, &hash);
+    let contents = if is_known { Plan::new() } else { contents(codec, accepted, base, keys) };
+    let is_first = !accepted.is_loaded;
+    let before =
+        if is_first && !is_known { recorded(env, accepted, (base, copies), keys, terms)? } else { None };
+    let is_change = !is_first || before.is_some();
+    let before = before.as_ref().unwrap_or(accepted);
+    let (patch, mut equal) = equal_overrides(before, &base.layer, &contents);
+    let document_patch = equal_documents(before, &base.documents, &contents);
+    equal.extend(document_patch.keys().map(what));
+    let give = |resting: &Resting| given(before, base, (&patch, &document_patch), resting, terms);
+    let resting = accepted.resting();
+    let (mut documents, mut groups, mut dropped) = give(&resting)?;
+    let label = Label::new("files", "file", summary(&contents));
+    let touched = match is_change {
+        true => begin::held_of_load(before, base),
+        // It is not known what was served, but for what a wave deployment holds; the store knows what is new.
+        false => begin::held_again(accepted, &contents),
+    };
+    let wave = begin::wave_after_load(env, before, base, &groups, touched, &label, at);
+    if let AfterLoad::Becomes(wave) = &wave {
+        let then = wave.as_deref().map(Wave::resting).unwrap_or_default();
+        if then != resting && !before.documents.weights.is_empty() {
+            (documents, groups, dropped) = give(&then)?;
         }
     }
+    let mut plan = plan(&before.overrides, &patch);
+    plan.extend(documents::plan(&before.documents.owned, &document_patch));
+    plan.extend(weights::plan(&before.documents.weights, &documents.weights));
+    if !is_known {
+        plan.extend(contents);
+        // What is kept beside others that were too large is not all of it. The first load brings all.
+        let hash = if is_first || has_contents(store, keys) { hash } else { hash_alone(&hash) };
+        plan.push((StoreKey::FilesHash, Some(Bytes::from(hash))));
+    }
+    let ended = close::plan_waves(env, accepted, &wave, base, keys, &mut plan, at);
+    // It makes no revision of its own.
+    if !plan.is_empty() {
+        let (before, after) = (&before.documents.translated, &documents.translated);
+        plan.extend(match accepted.recorded {
+            Recorded::Yes => observed::plan(before, after),
+            Recorded::No | Recorded::Due => observed::whole_plan(keys, after),
+        });
+    }
+    let base = Arc::clone(&base.layer);
+    Ok(Step { base, documents, patch, equal, dropped, groups, plan, summary: label.summary, wave, ended })
+}
 
-    /// Commits and publishes a step; false if another server was faster and it has to be built anew.
-    ///
-    /// `show` makes the status of the load visible: once it is published, and before that is told.
-    async fn try_load(self: &Arc<Self>, world: &World, step: Step, show: impl Fn()) -> bool {
-        if !self.state().is_loaded && is_served_first(&step.plan) {
-            self.serve_first(&step, &show).await;
-        }
-        let Step { base, documents, patch, document_patch, equal, dropped, groups, plan, summary, .. } = step;
-        let Step { wave, ended, .. } = step;
-        let has_revision = !plan.is_empty();
-        let mut is_record_due = false;
-        let (revision, patch, documents, groups) = if has_revision {
-            let label = Label { actor: "files", source: "file", summary: &summary };
-            match self.commit_load(world, plan, label).await {
-                Ok(revision) => (revision, patch, documents, groups),
-                Err(WriteError::Store(error)) if matches!(*error, CommitError::Conflict { .. }) => {
-                    return false;
-                }
-                Err(error) => {
-                    // What the files say does not depend on the store: they are served as they are.
-                    let problem = format!("a load of the files could not be recorded: {}", chain(&error));
-                    self.problem("record", problem);
-                    is_record_due = may_pass(&error);
-                    let documents = self.unrecorded(world, documents, &document_patch);
-                    let groups = world.rebased(&base, &Patch::new(), &documents);
-                    (world.revision, Patch::new(), documents, groups)
-                }
-            }
-        } else {
-            (world.revision, patch, documents, groups)
+/// What documents and groups are with another base, once the patches are laid over what the API owns.
+fn given(
+    before: &Accepted,
+    base: &Base,
+    (patch, document_patch): (&Patch, &DocumentPatch),
+    resting: &Resting,
+    terms: Terms<'_>,
+) -> Result<(DocumentState, Groups, Vec<Dropped>), WriteError> {
+    let owned = documents::patched(&before.documents.owned, document_patch);
+    let objects = Objects::of(terms.codec, before, patch);
+    let objects = Objects { files: &base.documents, owned: &owned, base: &base.layer, ..objects };
+    let (laid, dropped) = objects.reconcile(&before.documents.weights, resting, terms.now);
+    let weights = before.same_weights(laid);
+    let said = Said { files: Arc::clone(&base.documents), owned: Arc::clone(&owned), weights };
+    let documents = documents::next(&before.documents, said, terms)?;
+    let groups = before.rebased(terms.codec, &base.layer, patch, &documents);
+    Ok((documents, groups, dropped))
+}
+
+impl Step {
+    fn transition(self, accepted: &Accepted, at: At, env: &Env) -> Result<Transition, WriteError> {
+        let Self { base, documents, patch, equal, dropped, groups, plan, summary, wave, ended } = self;
+        let is_first = !accepted.is_loaded;
+        let is_published = is_first || !differing(&accepted.groups, &groups).is_empty();
+        let overrides = accepted.patched_overrides(&patch);
+        let mut next = Accepted {
+            base,
+            overrides,
+            documents,
+            groups,
+            observed: Arc::default(),
+            recorded: Recorded::Yes,
+            is_loaded: true,
+            ..accepted.clone()
         };
-        let is_recorded = !has_revision || revision != world.revision;
-        if is_recorded {
-            self.solved("record");
-        }
+        let mut told = Vec::new();
         if let Some(ended) = ended {
-            self.take_ended(ended);
-        }
-        let is_first = {
-            let mut state = self.state();
-            state.base = base;
-            state.is_recorded = is_recorded;
-            state.is_record_due = is_record_due;
-            if let AfterLoad::Becomes(wave) = &wave {
-                state.wave = wave.as_deref().cloned();
-                if let Some(wave) = state.wave.as_mut().filter(|_| !is_recorded) {
-                    // Its ACKs could not be told from earlier ones.
-                    wave.stopped = Some("the change could not be recorded".into());
-                }
-            }
-            state.observed = Arc::default();
-            !std::mem::replace(&mut state.is_loaded, true)
-        };
-        self.forget_recalled();
-        let changes = is_first || revision != world.revision || !differing(&world.groups, &groups).is_empty();
-        self.apply(revision, patch, documents, groups.clone());
-        self.prepare().await;
-        if changes {
-            self.publish_and(revision, groups, "file", &summary, show);
-        } else {
-            show();
+            told.push(close::event_of_end(&ended));
+            next.ended = Arc::new(Ended::clone(&accepted.ended).with(ended));
         }
         if let AfterLoad::Becomes(wave) = wave {
-            self.wave_of_files(wave.as_deref());
-        } else if is_first {
-            // One that a restart found goes on.
-            self.wave_told.notify_one();
+            next.wave = wave.map(|wave| Arc::new(*wave));
+            told.extend(write::begun(next.wave.as_deref(), &summary));
         }
-        if is_recorded {
-            self.tell_equal(equal);
-            self.tell_dropped(&dropped);
-        }
-        true
-    }
-
-    /// Publishes a first load whose recording takes long before it is recorded, as one that is due to be.
-    ///
-    /// Nobody can tell from it that it is not recorded: it changes nothing but what the store remembers of the files, and writes
-    /// and what others commit wait for the change that is under way. After a kill before it is recorded, the next start
-    /// finds the same difference to what is stored.
-    async fn serve_first(self: &Arc<Self>, step: &Step, show: impl FnOnce()) {
-        let revision = {
-            let mut state = self.state();
-            state.base = Arc::clone(&step.base);
-            state.is_recorded = false;
-            state.is_record_due = true;
-            state.observed = Arc::default();
-            state.is_loaded = true;
-            state.revision
-        };
-        self.apply(revision, Patch::new(), step.documents.clone(), step.groups.clone());
-        self.prepare().await;
-        let summary = format!("{}; not recorded yet", step.summary);
-        self.publish_and(revision, step.groups.clone(), "file", &summary, show);
-        self.solved(NOTHING_SERVED);
-        // A wave deployment that a restart found goes on.
-        self.wave_told.notify_one();
-    }
-
-    /// The documents of a load that could not be recorded: what the API says stays as it is.
-    fn unrecorded(&self, world: &World, documents: DocumentState, patch: &DocumentPatch) -> DocumentState {
-        let DocumentState { owned, weights, .. } = world.documents.clone();
-        if patch.is_empty() && Arc::ptr_eq(&documents.weights, &weights) {
-            return documents;
-        }
-        self.translate(world, Said { files: documents.files, owned, weights })
-    }
-
-    /// Tells which overrides files have caught up with.
-    fn tell_equal(&self, equal: Vec<String>) {
-        for what in equal {
-            tracing::info!(what, "override dropped: it is what the file says by now");
-            let reason = "it is what the file says by now".to_owned();
-            self.tell(Event::OverrideDropped { what, reason });
-        }
-    }
-
-    /// Tells that a load began a wave deployment, or ended one.
-    fn wave_of_files(&self, wave: Option<&Wave>) {
-        if let Some(wave) = wave {
-            self.tell_wave(wave, WavePhase::Progressing, format!("began: {}", wave.summary));
-        }
-        self.wave_told.notify_one();
-    }
-
-    async fn commit_load(
-        &self,
-        world: &World,
-        plan: Plan,
-        label: Label<'_>,
-    ) -> Result<xds_cache::Revision, WriteError> {
-        let alone = |(key, value): &(StoreKey, Option<Bytes>)| match (key, value) {
-            (StoreKey::DocumentStatus(_), _) => None,
-            (key, _) if is_content(key) => None,
-            (StoreKey::FilesHash, Some(hash)) => {
-                let hash = hash_alone(&String::from_utf8_lossy(hash));
-                Some((StoreKey::FilesHash, Some(Bytes::from(hash))))
-            }
-            (key, value) => Some((key.clone(), value.clone())),
-        };
-        let small: Plan = plan.iter().filter_map(alone).collect();
-        let again = Label { actor: label.actor, source: label.source, summary: label.summary };
-        match self.commit(world.revision, plan, label).await {
-            Err(WriteError::Store(error)) if matches!(*error, CommitError::TooLarge { .. }) => {
-                tracing::warn!("the load is too large for the history; only that it was is recorded");
-                self.commit(world.revision, small, again).await
-            }
-            done => done,
-        }
-    }
-
-    /// Computes the step on a thread of its own: the JSON of a hundred thousand resources takes seconds.
-    async fn step_aside(
-        self: &Arc<Self>,
-        world: &World,
-        base: &Base,
-        keys: BTreeMap<String, BlobHash>,
-    ) -> Result<Step, WriteError> {
-        let (shared, world, base) = (Arc::clone(self), world.clone(), base.clone());
-        let step = tokio::task::spawn_blocking(move || shared.step(&world, &base, &keys)).await;
-        step.map_err(|_| WriteError::Closed)
-    }
-
-    fn step(&self, world: &World, base: &Base, keys: &BTreeMap<String, BlobHash>) -> Step {
-        let hash = content_hash(base);
-        let is_known = is_recorded(keys, &hash);
-        let contents = if is_known { Plan::new() } else { self.contents(world, base, keys) };
-        let is_first = !self.state().is_loaded;
-        let recorded = if is_first && !is_known { self.recorded_world(world, base, keys) } else { None };
-        let is_change = !is_first || recorded.is_some();
-        let world = recorded.as_ref().unwrap_or(world);
-        let (patch, mut equal) = equal_overrides(world, &base.layer, &contents);
-        let document_patch = equal_documents(world, &base.documents, &contents);
-        equal.extend(document_patch.keys().map(crate::model::document::what));
-        let owned = documents::patched(&world.documents.owned, &document_patch);
-        let objects =
-            Objects { files: &base.documents, owned: &owned, base: &base.layer, ..world.objects(&patch) };
-        let now = SystemTime::now();
-        let give = |resting: &Resting| {
-            let (laid, dropped) = objects.reconcile(&world.documents.weights, resting, now);
-            let weights = world.same_weights(laid);
-            let said = Said { files: Arc::clone(&base.documents), owned: Arc::clone(&owned), weights };
-            let documents = self.translate(world, said);
-            let groups = world.rebased(&base.layer, &patch, &documents);
-            (documents, groups, dropped)
-        };
-        let resting = self.resting();
-        let (mut documents, mut groups, mut dropped) = give(&resting);
-        let summary = summary(&contents);
-        let label = Label { actor: "files", source: "file", summary: &summary };
-        let touched = match is_change {
-            true => wave::begin::held_of_load(world, base),
-            // It is not known what was served, but for what a wave deployment holds; the store knows what is new.
-            false => self.held_again(&contents),
-        };
-        let wave = self.wave_after_load(world, base, &groups, touched, &label);
-        if let AfterLoad::Becomes(wave) = &wave {
-            let then = wave.as_deref().map(Wave::resting).unwrap_or_default();
-            if then != resting && !world.documents.weights.is_empty() {
-                (documents, groups, dropped) = give(&then);
-            }
-        }
-        let mut plan = plan(&world.overrides, &patch);
-        plan.extend(documents::plan(&world.documents.owned, &document_patch));
-        plan.extend(weights::plan(&world.documents.weights, &documents.weights));
-        if !is_known {
-            plan.extend(contents);
-            // What is kept beside others that were too large is not all of it. The first load brings all.
-            let hash = if is_first || self.has_contents(keys) { hash } else { hash_alone(&hash) };
-            plan.push((StoreKey::FilesHash, Some(Bytes::from(hash))));
-        }
-        let ended = self.plan_waves(&wave, base, keys, &mut plan);
-        // It makes no revision of its own.
-        if !plan.is_empty() {
-            let (before, after) = (&world.documents.translated, &documents.translated);
-            plan.extend(match self.state().is_recorded {
-                true => observed::plan(before, after),
-                false => observed::whole_plan(keys, after),
-            });
-        }
-        let base = Arc::clone(&base.layer);
-        Step { base, documents, patch, document_patch, equal, dropped, groups, plan, summary, wave, ended }
-    }
-
-    /// What there is once that is said, as long as it goes on; `None` if it was stopped.
-    pub(crate) fn translate_while(
-        &self,
-        world: &World,
-        said: Said,
-        goes_on: &dyn Fn() -> bool,
-    ) -> Option<DocumentState> {
-        let (before, now) = (&world.documents, SystemTime::now());
-        documents::next_while(&self.parts.codec, before, said, &world.observed, (now, goes_on))
-    }
-
-    /// What there is once that is said.
-    pub(crate) fn translate(&self, world: &World, said: Said) -> DocumentState {
-        documents::next(&self.parts.codec, &world.documents, said, &world.observed, SystemTime::now())
-    }
-
-    /// The doubts of a load. With `--strict`, nothing may be served that names what is broken.
-    fn doubts(&self, world: &World, step: &Step) -> Vec<Diagnostic> {
-        let touched: BTreeSet<&GroupName> = step.base.groups.keys().chain(world.base.groups.keys()).collect();
-        let is_of_file = |resource: &xds_cache::Resource| *resource.origin() != Origin::Api;
-        let unusable = match self.options.strict {
-            true => Arc::default(),
-            false => Arc::clone(&self.state().unusable),
-        };
-        check::doubts(&world.groups, &step.groups, &touched, &unusable, &self.parts.board, is_of_file)
-    }
-
-    /// Notes the doubts of a load that are about no file in particular.
-    fn note(&self, files: &Files, doubts: &[Diagnostic]) {
-        let general = doubts.iter().filter(|doubt| !files.contains_key(&doubt.place.file));
-        let general: Vec<String> = general.map(ToString::to_string).collect();
-        if general.is_empty() {
-            self.solved("groups");
-        } else {
-            self.problem("groups", general.join("; "));
-        }
-    }
-
-    fn refuse(&self, files: &Files, doubts: Vec<Diagnostic>) {
-        let n_more = doubts.len().saturating_sub(1);
-        let first = doubts.first().map(ToString::to_string).unwrap_or_default();
-        self.problem(
-            REFUSED,
-            format!("the load of the files is refused (--strict): {first}, and {n_more} more"),
-        );
-        let errors = check::as_errors(doubts);
-        self.note(files, &errors);
-        self.show(files, errors, None);
-    }
-
-    /// Shows the files as a load left them, with its doubts beside what they are about, and tells of errors that were not
-    /// there before, and of a load that is held back.
-    ///
-    /// What is served of the load has been published by then: whoever sees the status finds it in a snapshot.
-    fn show(&self, files: &Files, doubts: Vec<Diagnostic>, held: Option<String>) {
-        let mut shown = files.clone();
-        for doubt in doubts {
-            if let Some(file) = shown.get_mut(&doubt.place.file) {
-                file.diagnostics.push(doubt);
-            }
-        }
-        let (files_before, held_before) = {
-            let mut state = self.state();
-            let files_before = std::mem::replace(&mut state.files, Arc::new(shown));
-            (files_before, std::mem::replace(&mut state.held, held.clone()))
-        };
-        for (path, file) in files {
-            let known = files_before.get(path).map(|file| file.diagnostics.as_slice()).unwrap_or_default();
-            for diagnostic in file.diagnostics.iter().filter(|diagnostic| diagnostic.is_error()) {
-                if !known.contains(diagnostic) {
-                    self.tell(Event::FileError(diagnostic.clone()));
-                }
-            }
-        }
-        if let Some(reason) = held
-            && held_before.as_ref() != Some(&reason)
-        {
-            tracing::warn!(reason, "a load of the files is held back until `xds-server reload --confirm`");
-            self.tell(Event::Held { reason });
-        }
-    }
-
-    /// Says why the first load is not served.
-    fn tell_nothing_served(&self) {
-        let reason = {
-            let state = self.state();
-            (!state.is_loaded).then(|| state.nothing_served())
-        };
-        if let Some(reason) = reason {
-            self.problem_once(NOTHING_SERVED, reason);
-        }
-    }
-
-    /// Compares all objects on a thread of its own: of a hundred thousand, that takes a while.
-    async fn mass_removal_aside(
-        self: &Arc<Self>,
-        before: World,
-        after: Base,
-    ) -> Result<Option<String>, WriteError> {
-        let shared = Arc::clone(self);
-        let held = tokio::task::spawn_blocking(move || shared.mass_removal(&before, &after)).await;
-        held.map_err(|_| WriteError::Closed)
-    }
-
-    /// Why the load has to be confirmed, if it has to.
-    fn mass_removal(&self, before: &World, after: &Base) -> Option<String> {
-        let limit = self.options.hold_mass_removal?;
-        if self.state().is_loaded {
-            return mass_removal(&before.base, &before.documents.files, after, limit);
-        }
-        let (_, stored) = self.parts.store.state();
-        nothing_left(&stored, after)
+        let reason = || "it is what the file says by now".to_owned();
+        told.extend(equal.into_iter().map(|what| Event::OverrideDropped { what, reason: reason() }));
+        told.extend(weights::events(&dropped));
+        let terms =
+            Terms { codec: &env.parts.codec, observed: &accepted.observed, now: at.wall, goes_on: &|| true };
+        next.former = former::former(&next, terms)?;
+        let is_served_first = is_first && is_served_first(&plan);
+        let smaller = Some(without_contents(&plan));
+        let label = Label::new("files", "file", summary);
+        let notes = vec![Note::solved(RECORD)];
+        let quiet = Transition::quiet(next, Outcome::Done);
+        Ok(Transition { plan, smaller, is_served_first, is_published, label, told, notes, ..quiet })
     }
 }
 
-/// Doubts at the fields that they are about; the texts are read again on a thread of its own.
-async fn at_their_fields(doubts: Vec<Diagnostic>, texts: &Texts) -> Vec<Diagnostic> {
-    if texts.is_empty() || doubts.is_empty() {
-        return doubts;
-    }
-    let (texts, mut found) = (texts.clone(), doubts.clone());
-    let finding = tokio::task::spawn_blocking(move || {
-        texts.move_to_fields(&mut found);
-        found
-    });
-    finding.await.unwrap_or(doubts)
+/// What is stored of a load that is too large for the history: only that it was.
+fn without_contents(plan: &Plan) -> Plan {
+    let alone = |(key, value): &(StoreKey, Option<Bytes>)| match (key, value) {
+        (StoreKey::DocumentStatus(_), _) => None,
+        (key, _) if is_content(key) => None,
+        (StoreKey::FilesHash, Some(hash)) => {
+            let hash = hash_alone(&String::from_utf8_lossy(hash));
+            Some((StoreKey::FilesHash, Some(Bytes::from(hash))))
+        }
+        (key, value) => Some((key.clone(), value.clone())),
+    };
+    plan.iter().filter_map(alone).collect()
+}
+
+/// What is served of a first load before it is recorded.
+///
+/// Nobody can tell from it that it is not recorded: it changes nothing but what the store remembers of the files, and writes
+/// and what others commit wait for the change that is under way. After a kill before it is recorded, the next start finds the
+/// same difference to what is stored.
+pub(crate) fn served_first(proposed: &Transition, revision: Revision) -> (Accepted, Label) {
+    let Label { actor, source, summary } = proposed.label.clone();
+    let label = Label { actor, source, summary: format!("{summary}; not recorded yet") };
+    (Accepted { revision, recorded: Recorded::Due, ..proposed.next.clone() }, label)
 }
 
 /// Whether a first load is served before it is recorded: if that takes long, and says only what the files say. What takes an

@@ -6,8 +6,8 @@ use xds_cache::{GroupName, Layer};
 use xds_routes::Kind;
 use xds_store::BlobHash;
 
-use super::key::StoreKey;
-use super::load::Base;
+use crate::accepted::Base;
+use crate::key::StoreKey;
 use crate::model::document::GroupedDocuments;
 
 /// Why a load has to be confirmed: it removes everything of a group or of a kind, or more than `limit` of a large group.

@@ -15,9 +15,9 @@ use xds_routes::conditions::Truth;
 use xds_routes::{Document, DocumentKey, Placed};
 use xds_store::{BlobHash, Store, StoreError};
 
-use super::key::StoreKey;
-use super::plan::Plan;
+use crate::key::StoreKey;
 use crate::model::document::{ConditionId, ConditionPart, Translated, content_hash};
+use crate::plan::Plan;
 
 /// What the store remembers of documents.
 #[derive(Clone, Debug, Default)]

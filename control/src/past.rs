@@ -9,22 +9,24 @@ use xds_codec::{Codec, Diagnostic};
 use xds_routes::DocumentKey;
 use xds_store::{BlobHash, Record, Store};
 
-use super::candidate::{Candidate, warning};
-use super::documents::DocumentPatch;
-use super::key::StoreKey;
-use super::rollouts::spare_owned;
-use super::state::{Patch, World};
-use super::weights::WeightPatch;
-use super::{documents, history, stored, weights};
+use crate::accepted::Accepted;
+use crate::candidate::Candidate;
+use crate::documents::DocumentPatch;
+use crate::key::StoreKey;
 use crate::model::WriteError;
 use crate::model::document::GroupedDocument;
 use crate::model::weights::RuleOverride;
+use crate::plan::Patch;
+use crate::rollouts::spare_owned;
+use crate::warning::warning;
+use crate::weights::WeightPatch;
+use crate::{documents, history, stored, weights};
 
 /// Builds the candidate that makes the overrides what they were at `to`.
 pub(crate) fn rollback(
     codec: &Codec,
     store: &dyn Store,
-    world: &World,
+    accepted: &Accepted,
     to: Revision,
 ) -> Result<Candidate, WriteError> {
     let keys = history::state_at(store, to)?;
@@ -32,32 +34,32 @@ pub(crate) fn rollback(
     let mut warnings: Vec<Diagnostic> =
         past.unreadable.values().map(|reason| warning("unreadable-record", "", reason.clone())).collect();
     let names: BTreeSet<&GroupName> =
-        world.overrides.groups.keys().chain(past.overrides.groups.keys()).collect();
+        accepted.overrides.groups.keys().chain(past.overrides.groups.keys()).collect();
     let mut patch = Patch::new();
     for name in names {
         let mut group = past.overrides.groups.get(name).cloned();
         if let Some(group) = &mut group {
-            drop_definition_of_file(world, name, group, &mut warnings);
+            drop_definition_of_file(accepted, name, group, &mut warnings);
         }
-        if world.overrides.groups.get(name) != group.as_ref() {
+        if accepted.overrides.groups.get(name) != group.as_ref() {
             patch.insert(name.clone(), group);
         }
     }
     let mut documents = DocumentPatch::new();
     let keys_of_documents: BTreeSet<&DocumentKey> =
-        world.documents.owned.keys().chain(past.documents.keys()).collect();
+        accepted.documents.owned.keys().chain(past.documents.keys()).collect();
     for key in keys_of_documents {
-        let (present, past) = (world.documents.owned.get(key), past.documents.get(key));
+        let (present, past) = (accepted.documents.owned.get(key), past.documents.get(key));
         if !present.zip(past).is_some_and(|(present, past)| present.says_the_same(past)) {
             documents.insert(key.clone(), past.cloned());
         }
     }
-    let (before, after) = (&*world.documents.weights, &past.weights);
+    let (before, after) = (&*accepted.documents.weights, &past.weights);
     let mut weights = WeightPatch::new();
     for key in before.keys().chain(after.keys()).filter(|key| before.get(*key) != after.get(*key)) {
         weights.insert(key.clone(), after.get(key).cloned());
     }
-    spare_owned(world, &mut weights, &mut warnings);
+    spare_owned(&accepted.rollouts, &mut weights, &mut warnings);
     warnings.extend(changed_files(&keys, &store.state().1));
     let summary = format!("roll back to revision {to}");
     let candidate = Candidate { patch, documents, weights, warnings, summary, ..Candidate::default() };
@@ -68,7 +70,7 @@ pub(crate) fn rollback(
 pub(crate) fn revert(
     codec: &Codec,
     store: &dyn Store,
-    world: &World,
+    accepted: &Accepted,
     of: Revision,
 ) -> Result<Candidate, WriteError> {
     let record = history::record(store, of)?;
@@ -94,7 +96,7 @@ pub(crate) fn revert(
                 override_at(store, *previous).map(|over| _ = weights.insert(key.clone(), over))
             }
             (key, Some(name)) => {
-                let group = patch.entry(name.clone()).or_insert_with(|| Some(world.owned(name)));
+                let group = patch.entry(name.clone()).or_insert_with(|| Some(accepted.owned(name)));
                 put_back(codec, store, group.get_or_insert_default(), key, *previous)
             }
             (_, None) => Ok(()),
@@ -105,10 +107,10 @@ pub(crate) fn revert(
     }
     for (name, group) in &mut patch {
         if let Some(group) = group {
-            drop_definition_of_file(world, name, group, &mut warnings);
+            drop_definition_of_file(accepted, name, group, &mut warnings);
         }
     }
-    spare_owned(world, &mut weights, &mut warnings);
+    spare_owned(&accepted.rollouts, &mut weights, &mut warnings);
     let summary = format!("revert revision {of}");
     let candidate = Candidate { patch, documents, weights, warnings, summary, ..Candidate::default() };
     Ok(Candidate { source: "revert", ..candidate })
@@ -167,12 +169,12 @@ fn former(store: &dyn Store, hash: BlobHash) -> Result<Bytes, String> {
 
 /// A file defines the group by now, and the API cannot (D6).
 fn drop_definition_of_file(
-    world: &World,
+    accepted: &Accepted,
     name: &GroupName,
     group: &mut LayerGroup,
     warnings: &mut Vec<Diagnostic>,
 ) {
-    if let Some(origin) = world.definer(name)
+    if let Some(origin) = accepted.definer(name)
         && group.definition.take().is_some()
     {
         let message = format!("the group {name} is defined by {origin} and stays as it is there");

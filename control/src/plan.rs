@@ -1,15 +1,19 @@
 //! Plans: what has to be stored, and what has to be told, for a change of the overrides.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use xds_cache::layer::LayerGroup;
 use xds_cache::{GroupName, Layer, Resource};
 use xds_codec::Codec;
 
-use super::key::{StoreKey, resource_name};
-use super::record;
-use super::state::Patch;
+use crate::key::{StoreKey, resource_name};
 use crate::model::ChangedObject;
 use crate::model::group;
+use crate::record;
+
+/// New contents of some groups of a layer; `None` takes the group out of it.
+pub(crate) type Patch = BTreeMap<GroupName, Option<LayerGroup>>;
 
 /// New values by key; `None` deletes. Only what differs, each key once.
 pub(crate) type Plan = Vec<(StoreKey, Option<Bytes>)>;

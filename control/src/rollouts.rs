@@ -1,77 +1,24 @@
-//! Rollouts as the control keeps them: stored by id, each the one owner of its rule.
+//! Rollouts as they are kept: stored by id, each the one owner of its rule.
 //!
-//! How they move is computed in [`xds_rollout`], and driven by [`rollouts`](crate::rollouts); here a state and the weights that
-//! it wants go into one commit, and nobody else changes the weights of a rule that is owned.
+//! How they move is computed in [`xds_rollout`], and driven by the server; here a state and the weights that it wants go into one
+//! commit, and nobody else changes the weights of a rule that is owned.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use xds_codec::Diagnostic;
-use xds_rollout::Event as RolloutEvent;
 
-use super::candidate::{Candidate, warning};
-use super::key::StoreKey;
-use super::plan::Plan;
-use super::state::World;
-use super::weights::WeightPatch;
-use super::{Control, weights};
+use crate::key::StoreKey;
+use crate::model::WriteError;
 use crate::model::rollouts::{RolloutPatch, RolloutRecord, RolloutRecords, owner_of};
-use crate::model::weights::change::WeightChange;
-use crate::model::weights::{RuleKey, effective};
-use crate::model::{Event, WriteError, WriteOptions};
-
-/// What a rule says, and what counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RuleState {
-    /// The weights of its object.
-    pub source: Vec<(String, u64)>,
-    /// Those with what the API lays over them.
-    pub effective: Vec<(String, u64)>,
-}
-
-impl Control {
-    /// The rollouts that are stored.
-    #[must_use]
-    pub fn rollouts(&self) -> Arc<RolloutRecords> {
-        Arc::clone(&self.shared.state().rollouts)
-    }
-
-    /// What a rule says now.
-    ///
-    /// # Errors
-    ///
-    /// [`WriteError::NotFound`] or [`WriteError::NoRule`].
-    pub fn rule(&self, key: &RuleKey) -> Result<RuleState, WriteError> {
-        let world = self.shared.state().world();
-        let rule = weights::rule(&world, key)?;
-        let over = world.documents.weights.get(key).map(|over| over.overlay.clone()).unwrap_or_default();
-        Ok(RuleState { effective: effective(&rule, &over), source: rule.backends })
-    }
-
-    /// Tells whoever watches what happened in a rollout.
-    pub fn tell_rollout(&self, rollout: &str, event: RolloutEvent) {
-        self.shared.tell(Event::Rollout { rollout: rollout.to_owned(), event });
-    }
-}
-
-/// Builds the candidate of new states of rollouts, with what one of them wants of its rule.
-pub(crate) fn step(
-    world: &World,
-    rollouts: RolloutPatch,
-    change: Option<&(RuleKey, WeightChange)>,
-    (source, summary): (&'static str, String),
-    options: &WriteOptions,
-) -> Result<Candidate, WriteError> {
-    let candidate = match change {
-        Some((key, change)) => weights::change(world, key, change, options)?,
-        None => Candidate::default(),
-    };
-    Ok(Candidate { rollouts, source, summary, ..candidate })
-}
+use crate::model::weights::RuleKey;
+use crate::plan::Plan;
+use crate::warning::warning;
+use crate::weights::WeightPatch;
 
 /// Refuses to change the weights of a rule that a rollout owns.
-pub(crate) fn refuse_owned(world: &World, key: &RuleKey) -> Result<(), WriteError> {
-    match owner_of(&world.rollouts, key) {
+pub(crate) fn refuse_owned(rollouts: &RolloutRecords, key: &RuleKey) -> Result<(), WriteError> {
+    match owner_of(rollouts, key) {
         None => Ok(()),
         Some(rollout) => {
             Err(WriteError::RolloutActive { rule: key.to_string(), rollout: rollout.to_owned() })
@@ -80,8 +27,12 @@ pub(crate) fn refuse_owned(world: &World, key: &RuleKey) -> Result<(), WriteErro
 }
 
 /// Leaves the weights of rules alone that rollouts own.
-pub(crate) fn spare_owned(world: &World, weights: &mut WeightPatch, warnings: &mut Vec<Diagnostic>) {
-    weights.retain(|key, _| match owner_of(&world.rollouts, key) {
+pub(crate) fn spare_owned(
+    rollouts: &RolloutRecords,
+    weights: &mut WeightPatch,
+    warnings: &mut Vec<Diagnostic>,
+) {
+    weights.retain(|key, _| match owner_of(rollouts, key) {
         None => true,
         Some(rollout) => {
             let message = format!("the weights of {key} are those of the rollout {rollout} and stay");

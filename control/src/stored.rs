@@ -10,11 +10,11 @@ use xds_codec::{Codec, Diagnostic};
 use xds_routes::DocumentKey;
 use xds_store::{BlobHash, Store, StoreError};
 
-use super::key::StoreKey;
-use super::{documents, record, rollouts, weights};
+use crate::key::StoreKey;
 use crate::model::document::{GroupedDocument, GroupedDocuments};
 use crate::model::rollouts::RolloutRecords;
 use crate::model::weights::Overrides;
+use crate::{documents, record, rollouts, weights};
 
 /// The API's part of a state of the store.
 #[derive(Debug, Default)]

@@ -1,5 +1,6 @@
 //! The rules of ARCHITECTURE.md and STYLE.md that Cargo and clippy do not hold: what a module may use, and what every file has.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -161,8 +162,115 @@ fn nothing_is_left_undone() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
+#[test]
+fn modules_of_the_control_use_each_other_in_one_direction() {
+    let mut left = uses(&root().join("control/src"));
+    assert!(left.len() > 40 && left.values().map(BTreeSet::len).sum::<usize>() > 100, "{left:#?}");
+    // A module that uses none of the others that are left, or that none of them uses, is in no circle.
+    loop {
+        let names: BTreeSet<String> = left.keys().cloned().collect();
+        left.values_mut().for_each(|used| used.retain(|one| names.contains(one)));
+        let users: BTreeSet<String> = left.values().flatten().cloned().collect();
+        left.retain(|module, used| !used.is_empty() && users.contains(module));
+        if left.len() == names.len() {
+            break;
+        }
+    }
+    assert!(left.is_empty(), "these use each other in a circle, or are between two circles: {left:#?}");
+}
+
+/// The modules below a directory, each with those that it uses. The root of the crate is none: it only names the others, and what
+/// it exports is used by its own path.
+fn uses(directory: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let files = rust_files(directory).into_iter().filter(|file| !file.ends_with("lib.rs"));
+    let name = |file: &Path| {
+        let inside = file.strip_prefix(directory).unwrap_or(file).with_extension("");
+        let parts: Vec<_> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        parts.join("::").trim_end_matches("::mod").to_owned()
+    };
+    let modules: BTreeMap<String, PathBuf> = files.map(|file| (name(&file), file)).collect();
+    let used = modules.iter().map(|(module, file)| {
+        let text: Vec<String> = code_lines(file).into_iter().map(|(_, line)| line).collect();
+        let scope = if file.ends_with("mod.rs") { module.as_str() } else { above(module) };
+        let paths = paths(&text.join("\n"), scope, file.ends_with("mod.rs"));
+        let used: BTreeSet<String> = paths.iter().filter_map(|path| nearest(path, &modules)).collect();
+        let foreign = paths.iter().filter(|path| nearest(path, &modules).is_none());
+        let exported: Vec<&String> = foreign.filter(|path| path.starts_with(char::is_uppercase)).collect();
+        assert!(exported.is_empty(), "{module} uses what the crate exports: {exported:?}");
+        (module.clone(), used.into_iter().filter(|one| one != module).collect())
+    });
+    used.collect()
+}
+
+/// The module that a path leads into.
+fn nearest(path: &str, modules: &BTreeMap<String, PathBuf>) -> Option<String> {
+    let mut path = path;
+    while !path.is_empty() {
+        if modules.contains_key(path) {
+            return Some(path.to_owned());
+        }
+        path = above(path);
+    }
+    None
+}
+
+fn above(module: &str) -> &str {
+    module.rsplit_once("::").map_or("", |(above, _)| above)
+}
+
+/// The paths within the crate that a text has: what follows `crate::`, what follows `super::` put behind `scope`, and, of what only
+/// names its children, what it takes from them.
+fn paths(text: &str, scope: &str, names_children: bool) -> Vec<String> {
+    let mut paths = Vec::new();
+    let behind = |path: &str| if scope.is_empty() { path.to_owned() } else { format!("{scope}::{path}") };
+    for (begin, _) in text.match_indices("crate::") {
+        // Not that of another crate's name.
+        if !text[..begin].ends_with(|before: char| before.is_alphanumeric() || before == '_') {
+            paths.extend(expanded(&text[begin + "crate::".len()..]));
+        }
+    }
+    for (begin, _) in text.match_indices("super::") {
+        paths.extend(expanded(&text[begin + "super::".len()..]).iter().map(|path| behind(path)));
+    }
+    if names_children {
+        for (begin, _) in text.match_indices("pub use ") {
+            paths.extend(expanded(&text[begin + "pub use ".len()..]).iter().map(|path| behind(path)));
+        }
+    }
+    paths
+}
+
+/// The paths that a text begins with: `a::{b, c::D}` is `a::b` and `a::c::D`.
+fn expanded(text: &str) -> Vec<String> {
+    let is_of_path = |character: char| character.is_alphanumeric() || character == '_' || character == ':';
+    let end = text.find(|character| !is_of_path(character)).unwrap_or(text.len());
+    let (path, rest) = text.split_at(end);
+    let Some(group) = rest.strip_prefix('{').filter(|_| path.is_empty() || path.ends_with("::")) else {
+        return vec![path.trim_end_matches(':').to_owned()];
+    };
+    let mut found = Vec::new();
+    let (mut depth, mut begin) = (0_usize, 0);
+    for (at, character) in group.char_indices() {
+        match character {
+            '{' => depth += 1,
+            '}' if depth > 0 => depth -= 1,
+            ',' | '}' if depth == 0 => {
+                let part = group[begin..at].trim();
+                let parts = if part.is_empty() { vec![] } else { expanded(part) };
+                found.extend(parts.into_iter().map(|part| format!("{path}{part}")));
+                begin = at + 1;
+                if character == '}' {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
 fn all_files() -> Vec<PathBuf> {
-    let crates = ["api", "cache", "codec", "rollout", "routes", "server", "store", "tests"];
+    let crates = ["api", "cache", "codec", "control", "rollout", "routes", "server", "store", "tests"];
     let files: Vec<_> = crates.iter().flat_map(|name| rust_files(&root().join(name))).collect();
     assert!(files.len() > 100, "only {} files were found", files.len());
     files

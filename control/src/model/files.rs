@@ -10,7 +10,8 @@ use xds_cache::{GroupName, Layer, ResourceKey, Revision, Version};
 use xds_codec::Diagnostic;
 
 use super::document::GroupedDocuments;
-use super::{ChangedObject, Texts};
+use super::revision::ChangedObject;
+use super::texts::Texts;
 
 /// What the files give now, for the publisher and for the status.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use xds_cache::{
 use xds_codec::Diagnostic;
 use xds_routes::{Document, DocumentKey};
 
-use super::ChangedObject;
+use super::revision::ChangedObject;
 use super::rollouts::RolloutPatch;
 use super::weights::RuleKey;
 use super::weights::change::{ChangeFault, WeightChange};
@@ -281,6 +281,11 @@ pub enum WriteError {
     /// The dry run did not end in its time.
     #[error("the dry run took too long")]
     Stopped,
+    /// The program itself is at fault.
+    #[error(
+        "the change could not be worked out, which is a fault of this program: {0}; what was served before still is"
+    )]
+    Internal(String),
     /// The server is shutting down.
     #[error("the server is shutting down")]
     Closed,

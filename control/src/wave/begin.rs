@@ -2,24 +2,24 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use xds_cache::layer::{Resources, differing};
 use xds_cache::wave::{AWAY_TIME, Deployment, Members, Split, Stage};
-use xds_cache::{GroupName, Groups, Layer, Revision, WavePolicy};
+use xds_cache::{GroupName, Groups, Layer, WavePolicy};
 use xds_codec::{Diagnostic, Severity};
 
-use super::{Held, HeldValue, Wave, is_of_file, now};
-use crate::Shared;
-use crate::candidate::warning;
+use super::rank;
+use super::report::{connected, failing};
+use super::value::{Held, HeldValue, Wave, is_of_file};
+use crate::accepted::{Accepted, Base};
+use crate::env::{At, Env};
 use crate::key::StoreKey;
-use crate::load::Base;
 use crate::model::weights::{RuleKey, WeightedObject};
 use crate::model::{WaveChoice, WriteError, WriteOptions};
 use crate::plan::Plan;
-use crate::state::World;
+use crate::transition::Label;
+use crate::warning::warning;
 use crate::weights::WeightPatch;
-use crate::write::Label;
 
 /// What a load makes of the wave deployment that is under way.
 #[derive(Debug)]
@@ -30,177 +30,174 @@ pub(crate) enum AfterLoad {
     Becomes(Option<Box<Wave>>),
 }
 
-impl Shared {
-    /// The wave deployment that a write begins; `None` if it reaches everyone at once. `named` are the overrides of weights that it asks
-    /// for; others in the plan only follow from what it changes, or from the time.
-    ///
-    /// # Errors
-    ///
-    /// [`WriteError::WaveActive`] if it changes what a wave deployment holds, or would begin a second one.
-    pub(crate) fn begin_wave(
-        &self,
-        world: &World,
-        (plan, named): (&Plan, &WeightPatch),
-        after: &Groups,
-        options: &WriteOptions,
-        label: &Label<'_>,
-    ) -> Result<Option<Wave>, WriteError> {
-        let held = held_of_write(world, plan);
-        let active = self.state().wave.clone();
-        // What was put back is served to nobody: a forced write may lie over it.
-        if let Some(active) = active.as_ref().filter(|active| active.stopped.is_none() || !options.force) {
-            refuse_touched(active, plan, named)?;
-        }
-        let policy = match &options.waves {
-            WaveChoice::AtOnce => None,
-            WaveChoice::By(policy) => Some(policy.clone()),
-            WaveChoice::ByPolicy => self.policy(world, after, &held),
+/// The wave deployment that a write begins; `None` if it reaches everyone at once. `named` are the overrides of weights that it asks
+/// for; others in the plan only follow from what it changes, or from the time.
+///
+/// # Errors
+///
+/// [`WriteError::WaveActive`] if it changes what a wave deployment holds, or would begin a second one.
+pub(crate) fn begin_wave(
+    env: &Env,
+    accepted: &Accepted,
+    (plan, named): (&Plan, &WeightPatch),
+    after: &Groups,
+    options: &WriteOptions,
+    label: &Label,
+    at: At,
+) -> Result<Option<Wave>, WriteError> {
+    let held = held_of_write(accepted, plan);
+    let active = accepted.wave.as_deref();
+    // What was put back is served to nobody: a forced write may lie over it.
+    if let Some(active) = active.filter(|active| active.stopped.is_none() || !options.force) {
+        refuse_touched(active, plan, named)?;
+    }
+    let policy = match &options.waves {
+        WaveChoice::AtOnce => None,
+        WaveChoice::By(policy) => Some(policy.clone()),
+        WaveChoice::ByPolicy => policy_of(env, accepted, after, &held),
+    };
+    let Some(policy) = policy else { return Ok(None) };
+    if held.is_empty() {
+        return match options.waves {
+            WaveChoice::By(_) => Err(not_for_definitions()),
+            WaveChoice::AtOnce | WaveChoice::ByPolicy => Ok(None),
         };
-        let Some(policy) = policy else { return Ok(None) };
-        if held.is_empty() {
-            return match options.waves {
-                WaveChoice::By(_) => Err(not_for_definitions()),
-                WaveChoice::AtOnce | WaveChoice::ByPolicy => Ok(None),
-            };
-        }
-        if let Some(active) = active {
-            let id = active.id;
-            return Err(WriteError::WaveActive {
-                deployment: id,
-                message: format!(
-                    "the wave deployment {id} ({}) is not done, and there is one at a time: wait, end it with \
-                     /v1/waves/{id}:promote or :abort, write to everyone with waves=none, or force=true to abort it first",
-                    active.summary
-                ),
-            });
-        }
-        let first = Revision(world.revision.0 + 1);
-        let changed = differing(&world.groups, after);
-        Ok(Some(self.wave(policy, (held, &changed), label, first)))
     }
+    if let Some(active) = active {
+        let id = active.id;
+        return Err(WriteError::WaveActive {
+            deployment: id,
+            message: format!(
+                "the wave deployment {id} ({}) is not done, and there is one at a time: wait, end it with \
+                 /v1/waves/{id}:promote or :abort, write to everyone with waves=none, or force=true to abort it first",
+                active.summary
+            ),
+        });
+    }
+    let changed = differing(&accepted.groups, after);
+    Ok(Some(wave(env, accepted, policy, (held, &changed), label, at)))
+}
 
-    /// A wave deployment that begins with the next revision; `changed` are the groups that it changes.
-    fn wave(
-        &self,
-        policy: WavePolicy,
-        (held, changed): (Held, &BTreeSet<&GroupName>),
-        label: &Label<'_>,
-        first: Revision,
-    ) -> Wave {
-        let at = SystemTime::now();
-        let is_start = !self.state().is_loaded;
-        let ranking = self.ranking(&policy, changed);
-        let policy = ranking.order().map_or_else(|| policy.clone(), |order| policy.in_order(order));
-        let (deployment, rank_from) = match is_start {
-            true => (Deployment::restored(policy, 0, Stage::Progressing, now()), now() + AWAY_TIME),
-            false => (Deployment::new(policy, 0, now()), now()),
+/// A wave deployment that begins with the next revision; `changed` are the groups that it changes.
+fn wave(
+    env: &Env,
+    accepted: &Accepted,
+    policy: WavePolicy,
+    (held, changed): (Held, &BTreeSet<&GroupName>),
+    label: &Label,
+    at: At,
+) -> Wave {
+    let (first, now) = (accepted.next_revision(), at.clock);
+    let ranking = rank::ranking_of(env, &policy, changed);
+    let policy = ranking.order().map_or_else(|| policy.clone(), |order| policy.in_order(order));
+    let (deployment, rank_from) = match !accepted.is_loaded {
+        true => (Deployment::restored(policy, 0, Stage::Progressing, now), now + AWAY_TIME),
+        false => (Deployment::new(policy, 0, now), now),
+    };
+    let split = Split { deployment: first.0, share: Some(deployment.share()), ranking: ranking.clone() };
+    let members = connected(env, &split, changed);
+    let recorded = members.keys().cloned().collect();
+    let mut known = Members::default();
+    known.look(members, |_| false, now);
+    Wave {
+        id: first.0,
+        actor: label.actor.clone(),
+        source: label.source.to_owned(),
+        summary: label.summary.clone(),
+        began_at: at.wall,
+        since: at.wall,
+        held: Arc::new(held),
+        reached: vec![first],
+        ranking,
+        rank_from,
+        stopped: None,
+        paused: None,
+        deployment,
+        failing: Arc::new(failing(env, |_| true)),
+        members: Arc::new(known),
+        recorded,
+    }
+}
+
+/// What of the objects that a first load changes a wave deployment holds.
+pub(crate) fn held_again(accepted: &Accepted, contents: &Plan) -> Held {
+    let held = |key: &StoreKey| accepted.wave.as_ref()?.held.get(key).cloned();
+    contents.iter().filter_map(|(key, _)| Some((key.clone(), held(key)?))).collect()
+}
+
+/// What a load makes of the wave deployment that is under way; `touched` is what it changes, as it was. A file that is changed while its
+/// last change is held back keeps what nodes are served, and the wave deployment starts afresh; what is again as it was is no longer held.
+pub(crate) fn wave_after_load(
+    env: &Env,
+    accepted: &Accepted,
+    base: &Base,
+    after: &Groups,
+    touched: Held,
+    label: &Label,
+    at: At,
+) -> AfterLoad {
+    if touched.is_empty() {
+        return AfterLoad::Unchanged;
+    }
+    let active = accepted.wave.as_deref();
+    let policy = policy_of(env, accepted, after, &touched);
+    let changed = differing(&accepted.groups, after);
+    let Some(active) = active else {
+        return match policy {
+            Some(policy) => {
+                let wave = wave(env, accepted, policy, (touched, &changed), label, at);
+                AfterLoad::Becomes(Some(Box::new(wave)))
+            }
+            None => AfterLoad::Unchanged,
         };
-        let split = Split { deployment: first.0, share: Some(deployment.share()), ranking: ranking.clone() };
-        let members = self.connected(&split, changed);
-        let recorded = members.keys().cloned().collect();
-        let mut known = Members::default();
-        known.look(members, |_| false, now());
-        Wave {
-            id: first.0,
-            actor: label.actor.to_owned(),
-            source: label.source.to_owned(),
-            summary: label.summary.to_owned(),
-            began_at: at,
-            since: at,
-            held: Arc::new(held),
-            reached: vec![first],
-            ranking,
-            rank_from,
-            stopped: None,
-            paused: None,
-            deployment,
-            failing: Arc::new(self.failing(|_| true)),
-            members: Arc::new(known),
-            recorded,
-        }
-    }
-
-    /// What of the objects that a first load changes a wave deployment holds.
-    pub(crate) fn held_again(&self, contents: &Plan) -> Held {
-        let state = self.state();
-        let held = |key: &StoreKey| state.wave.as_ref()?.held.get(key).cloned();
-        contents.iter().filter_map(|(key, _)| Some((key.clone(), held(key)?))).collect()
-    }
-
-    /// What a load makes of the wave deployment that is under way; `touched` is what it changes, as it was. A file that is changed while its
-    /// last change is held back keeps what nodes are served, and the wave deployment starts afresh; what is again as it was is no longer held.
-    pub(crate) fn wave_after_load(
-        &self,
-        world: &World,
-        base: &Base,
-        after: &Groups,
-        touched: Held,
-        label: &Label<'_>,
-    ) -> AfterLoad {
-        if touched.is_empty() {
+    };
+    let is_new = |key: &StoreKey| touched.contains_key(key);
+    let mut held: Held = (*active.held).clone();
+    let Some(policy) = policy else {
+        held.retain(|key, _| !is_new(key));
+        if held.len() == active.held.len() {
             return AfterLoad::Unchanged;
         }
-        let active = self.state().wave.clone();
-        let first = Revision(world.revision.0 + 1);
-        let policy = self.policy(world, after, &touched);
-        let changed = differing(&world.groups, after);
-        let Some(active) = active else {
-            return match policy {
-                Some(policy) => {
-                    let wave = self.wave(policy, (touched, &changed), label, first);
-                    AfterLoad::Becomes(Some(Box::new(wave)))
-                }
-                None => AfterLoad::Unchanged,
-            };
-        };
-        let is_new = |key: &StoreKey| touched.contains_key(key);
-        let mut held: Held = (*active.held).clone();
-        let Some(policy) = policy else {
-            held.retain(|key, _| !is_new(key));
-            if held.len() == active.held.len() {
-                return AfterLoad::Unchanged;
-            }
-            let rest = Wave { held: Arc::new(held), ..active };
-            return AfterLoad::Becomes((!rest.held.is_empty()).then(|| Box::new(rest)));
-        };
-        for (key, value) in touched {
-            held.entry(key).or_insert(value);
-        }
-        held.retain(|key, value| !is_of_file(key) || !says(base, key, value.as_ref()));
-        if held.is_empty() {
-            return AfterLoad::Becomes(None);
-        }
-        AfterLoad::Becomes(Some(Box::new(self.wave(policy, (held, &changed), label, first))))
+        let rest = Wave { held: Arc::new(held), ..active.clone() };
+        return AfterLoad::Becomes((!rest.held.is_empty()).then(|| Box::new(rest)));
+    };
+    for (key, value) in touched {
+        held.entry(key).or_insert(value);
     }
+    held.retain(|key, value| !is_of_file(key) || !says(base, key, value.as_ref()));
+    if held.is_empty() {
+        return AfterLoad::Becomes(None);
+    }
+    AfterLoad::Becomes(Some(Box::new(wave(env, accepted, policy, (held, &changed), label, at))))
+}
 
-    /// The waves of a change of these objects: as the most careful of their groups says, the one with the smallest first
-    /// wave; one wave for each value comes before all shares. A group that says nothing goes by the flags.
-    fn policy(&self, world: &World, after: &Groups, touched: &Held) -> Option<WavePolicy> {
-        let mut names: BTreeSet<&GroupName> = BTreeSet::new();
-        for (key, value) in touched {
-            match (key, value) {
-                (StoreKey::Document(document), _) | (StoreKey::FileDocument(document), _) => {
-                    let placed = world.documents.translated.documents.get(document);
-                    names.extend(placed.map(|placed| &placed.group));
-                    if let Some(HeldValue::Document(document)) = value {
-                        names.insert(&document.group);
-                    }
+/// The waves of a change of these objects: as the most careful of their groups says, the one with the smallest first
+/// wave; one wave for each value comes before all shares. A group that says nothing goes by the flags.
+fn policy_of(env: &Env, accepted: &Accepted, after: &Groups, touched: &Held) -> Option<WavePolicy> {
+    let mut names: BTreeSet<&GroupName> = BTreeSet::new();
+    for (key, value) in touched {
+        match (key, value) {
+            (StoreKey::Document(document), _) | (StoreKey::FileDocument(document), _) => {
+                let placed = accepted.documents.translated.documents.get(document);
+                names.extend(placed.map(|placed| &placed.group));
+                if let Some(HeldValue::Document(document)) = value {
+                    names.insert(&document.group);
                 }
-                (StoreKey::Weights(RuleKey { object: WeightedObject::Document(document), .. }), _) => {
-                    let placed = world.documents.translated.documents.get(document);
-                    names.extend(placed.map(|placed| &placed.group));
-                }
-                (key, _) => names.extend(group_of(key)),
             }
+            (StoreKey::Weights(RuleKey { object: WeightedObject::Document(document), .. }), _) => {
+                let placed = accepted.documents.translated.documents.get(document);
+                names.extend(placed.map(|placed| &placed.group));
+            }
+            (key, _) => names.extend(group_of(key)),
         }
-        // A document that is new has its group after the change only; it is among those whose resources differ.
-        names.extend(differing(&world.groups, after).into_iter().filter(|name| after.contains_key(*name)));
-        let policy = |name: &&GroupName| {
-            let group = after.get(*name).or_else(|| world.groups.get(*name))?;
-            group.definition.waves.clone().or_else(|| self.options.waves.clone())
-        };
-        names.iter().filter_map(policy).min_by_key(WavePolicy::first_share)
     }
+    // A document that is new has its group after the change only; it is among those whose resources differ.
+    names.extend(differing(&accepted.groups, after).into_iter().filter(|name| after.contains_key(*name)));
+    let policy = |name: &&GroupName| {
+        let group = after.get(*name).or_else(|| accepted.groups.get(*name))?;
+        group.definition.waves.clone().or_else(|| env.options.waves.clone())
+    };
+    names.iter().filter_map(policy).min_by_key(WavePolicy::first_share)
 }
 
 fn group_of(key: &StoreKey) -> Option<&GroupName> {
@@ -250,24 +247,24 @@ fn not_for_definitions() -> WriteError {
 }
 
 /// What the objects that a write changes are now.
-fn held_of_write(world: &World, plan: &Plan) -> Held {
+fn held_of_write(accepted: &Accepted, plan: &Plan) -> Held {
     let mut held = Held::new();
     for (key, after) in plan {
         let value = match key {
             StoreKey::Resource(name, resource) => {
-                let owned = world.overrides.resources(name).and_then(|resources| resources.get(resource));
+                let owned = accepted.overrides.resources(name).and_then(|resources| resources.get(resource));
                 owned.cloned().map(HeldValue::Resource)
             }
             StoreKey::Label(name) => {
-                let group = world.overrides.groups.get(name);
+                let group = accepted.overrides.groups.get(name);
                 group.and_then(|group| group.label.clone()).map(HeldValue::Label)
             }
             StoreKey::Document(document) => {
-                world.documents.owned.get(document).cloned().map(HeldValue::Document)
+                accepted.documents.owned.get(document).cloned().map(HeldValue::Document)
             }
-            StoreKey::Weights(rule) => world.documents.weights.get(rule).cloned().map(HeldValue::Weights),
+            StoreKey::Weights(rule) => accepted.documents.weights.get(rule).cloned().map(HeldValue::Weights),
             StoreKey::Group(name) if after.is_none() => {
-                let group = world.overrides.groups.get(name);
+                let group = accepted.overrides.groups.get(name);
                 group.and_then(|group| group.definition.clone()).map(HeldValue::Definition)
             }
             StoreKey::Group(_)
@@ -288,30 +285,30 @@ fn held_of_write(world: &World, plan: &Plan) -> Held {
 
 /// What the objects that a load changes are now. What the API has something over is none of them: nobody was or is served what
 /// the file says.
-pub(crate) fn held_of_load(world: &World, base: &Base) -> Held {
+pub(crate) fn held_of_load(accepted: &Accepted, base: &Base) -> Held {
     let mut held = Held::new();
-    let names: BTreeSet<&GroupName> = world.base.groups.keys().chain(base.layer.groups.keys()).collect();
+    let names: BTreeSet<&GroupName> = accepted.base.groups.keys().chain(base.layer.groups.keys()).collect();
     let nothing = Resources::new();
     for name in names {
         let of = |layer: &Layer| layer.groups.get(name).and_then(|group| group.definition.clone());
-        if let (Some(definition), None) = (of(&world.base), of(&base.layer)) {
+        if let (Some(definition), None) = (of(&accepted.base), of(&base.layer)) {
             held.insert(StoreKey::FileGroup(name.clone()), Some(HeldValue::Definition(definition)));
         }
-        let before = world.base.resources(name).unwrap_or(&nothing);
+        let before = accepted.base.resources(name).unwrap_or(&nothing);
         let after = base.layer.resources(name).unwrap_or(&nothing);
         for key in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
             let is_covered =
-                world.overrides.resources(name).is_some_and(|resources| resources.contains_key(key));
+                accepted.overrides.resources(name).is_some_and(|resources| resources.contains_key(key));
             if before.get(key) != after.get(key) && !is_covered {
                 let value = before.get(key).cloned().map(HeldValue::Resource);
                 held.insert(StoreKey::File(name.clone(), key.clone()), value);
             }
         }
     }
-    let (before, after) = (&world.documents.files, &base.documents);
+    let (before, after) = (&accepted.documents.files, &base.documents);
     for key in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
         let is_same = before.get(key).zip(after.get(key)).is_some_and(|(old, new)| old.says_the_same(new));
-        if !is_same && !world.documents.owned.contains_key(key) {
+        if !is_same && !accepted.documents.owned.contains_key(key) {
             let value = before.get(key).cloned().map(HeldValue::Document);
             held.insert(StoreKey::FileDocument(key.clone()), value);
         }

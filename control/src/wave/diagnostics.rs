@@ -6,56 +6,51 @@ use std::sync::Arc;
 use xds_cache::Origin;
 use xds_codec::{Diagnostic, Place, Severity};
 
-use super::{HeldValue, Wave, is_of_file};
-use crate::Shared;
+use super::report::report;
+use super::value::{HeldValue, Wave, is_of_file};
+use crate::accepted::Accepted;
+use crate::env::{At, Env};
 use crate::key::StoreKey;
 use crate::model::FileStatus;
 use crate::model::wave::{WavePhase, WaveReport};
-use crate::state::World;
 
-impl Shared {
-    /// Adds to each file what it says and not everyone is served: an error if nobody is, a warning if somebody has to decide,
-    /// else for information. A file that is gone, but not for everyone, is listed again.
-    pub(crate) fn tell_waves(&self, files: &mut BTreeMap<Arc<str>, FileStatus>) {
-        let (world, wave) = {
-            let state = self.state();
-            (state.world(), state.wave.clone())
-        };
-        let Some(wave) = wave.filter(|wave| wave.held.keys().any(is_of_file)) else { return };
-        let report = self.report(&wave);
-        let mut counts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
-        for (key, value) in &*wave.held {
-            let Some(place) = place(&world, key, value.as_ref()) else { continue };
-            // What is there is listed as soon as its load is done; only what is gone is listed here.
-            if place.line > 0 && !files.contains_key(&place.file) {
-                continue;
-            }
-            let count = counts.entry(Arc::clone(&place.file)).or_default();
-            *count += 1;
-            if *count > MAX_DIAGNOSTICS {
-                continue;
-            }
-            let file = files.entry(Arc::clone(&place.file)).or_insert_with(|| gone(&place.file, &wave));
-            if report.phase == WavePhase::Held {
-                let is_it = |line, column| place.line > 0 && (line, column) == (place.line, place.column);
-                let objects = Arc::make_mut(&mut file.objects).iter_mut();
-                let found = objects.filter(|object| is_it(object.line, object.column));
-                found.for_each(|object| object.is_last_good = true);
-            }
-            file.diagnostics.push(diagnostic(&report, key, place));
+/// Adds to each file what it says and not everyone is served: an error if nobody is, a warning if somebody has to decide,
+/// else for information. A file that is gone, but not for everyone, is listed again.
+pub(crate) fn tell_waves(env: &Env, accepted: &Accepted, files: &mut BTreeMap<Arc<str>, FileStatus>, at: At) {
+    let wave = accepted.wave.as_deref().filter(|wave| wave.held.keys().any(is_of_file));
+    let Some(wave) = wave else { return };
+    let report = report(env, wave, at);
+    let mut counts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+    for (key, value) in &*wave.held {
+        let Some(place) = place(accepted, key, value.as_ref()) else { continue };
+        // What is there is listed as soon as its load is done; only what is gone is listed here.
+        if place.line > 0 && !files.contains_key(&place.file) {
+            continue;
         }
-        for (path, n) in counts.into_iter().filter(|(_, n)| *n > MAX_DIAGNOSTICS) {
-            let Some(file) = files.get_mut(&path) else { continue };
-            if let Some(last) = file.diagnostics.last_mut() {
-                last.message =
-                    format!("{}; and {} more objects of the file", last.message, n - MAX_DIAGNOSTICS);
-            }
+        let count = counts.entry(Arc::clone(&place.file)).or_default();
+        *count += 1;
+        if *count > MAX_DIAGNOSTICS {
+            continue;
+        }
+        let file = files.entry(Arc::clone(&place.file)).or_insert_with(|| gone(&place.file, wave));
+        if report.phase == WavePhase::Held {
+            let is_it = |line, column| place.line > 0 && (line, column) == (place.line, place.column);
+            let objects = Arc::make_mut(&mut file.objects).iter_mut();
+            let found = objects.filter(|object| is_it(object.line, object.column));
+            found.for_each(|object| object.is_last_good = true);
+        }
+        file.diagnostics.push(diagnostic(&report, key, place));
+    }
+    for (path, n) in counts.into_iter().filter(|(_, n)| *n > MAX_DIAGNOSTICS) {
+        let Some(file) = files.get_mut(&path) else { continue };
+        if let Some(last) = file.diagnostics.last_mut() {
+            last.message = format!("{}; and {} more objects of the file", last.message, n - MAX_DIAGNOSTICS);
         }
     }
 }
 
 /// Where a file says the thing, or said it before it was taken out; `None` if that is not known, or it is no file's.
-fn place(world: &World, key: &StoreKey, value: Option<&HeldValue>) -> Option<Place> {
+fn place(accepted: &Accepted, key: &StoreKey, value: Option<&HeldValue>) -> Option<Place> {
     let of_origin = |origin: &Origin| match origin {
         Origin::File { path, line, column } => {
             Some(Place { file: Arc::clone(path), line: *line, column: *column })
@@ -63,9 +58,9 @@ fn place(world: &World, key: &StoreKey, value: Option<&HeldValue>) -> Option<Pla
         Origin::Api => None,
     };
     let present = if let StoreKey::File(group, key) = key {
-        world.base.resources(group).and_then(|all| all.get(key)).and_then(|one| of_origin(one.origin()))
+        accepted.base.resources(group).and_then(|all| all.get(key)).and_then(|one| of_origin(one.origin()))
     } else if let StoreKey::FileDocument(key) = key {
-        world.documents.files.get(key).map(|one| one.document.place.clone())
+        accepted.documents.files.get(key).map(|one| one.document.place.clone())
     } else {
         return None;
     };

@@ -1,7 +1,6 @@
 //! Wave deployments that ended: how they ended is told after a restart too (`wave/ended/{id}`).
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -9,12 +8,7 @@ use xds_cache::Revision;
 use xds_cache::time::{from_millis, millis};
 use xds_store::{BlobHash, Store, StoreError};
 
-use super::Wave;
-use super::begin::{AfterLoad, says};
-use super::record;
-use crate::Shared;
 use crate::key::StoreKey;
-use crate::load::Base;
 use crate::model::wave::PolicyRecord;
 use crate::model::wave::{WaveMembers, WavePhase, WaveReport};
 use crate::plan::Plan;
@@ -157,55 +151,6 @@ impl EndedWave {
             members: record.members,
         };
         Some(Self { report, put_back: record.put_back.map(Revision) })
-    }
-}
-
-impl Shared {
-    /// Adds what has to be stored for what a load makes of the wave deployment that is under way, and for what loads made of wave deployments that
-    /// could not be recorded; gives the one that ends by this load.
-    pub(crate) fn plan_waves(
-        &self,
-        after: &AfterLoad,
-        base: &Base,
-        stored: &BTreeMap<String, BlobHash>,
-        plan: &mut Plan,
-    ) -> Option<EndedWave> {
-        let (active, known, is_owed) = {
-            let state = self.state();
-            (state.wave.clone(), state.ended.clone(), state.is_loaded && !state.is_recorded)
-        };
-        let (next, ended) = match after {
-            AfterLoad::Unchanged if !is_owed => return None,
-            AfterLoad::Unchanged => (active.as_ref(), None),
-            AfterLoad::Becomes(next) => (next.as_deref(), self.superseded(next.as_deref(), base)),
-        };
-        plan.extend(record::plan(next, stored));
-        if is_owed || ended.is_some() {
-            plan.extend(ended.iter().cloned().fold(known, Ended::with).plan(stored));
-        }
-        ended
-    }
-
-    /// How the wave deployment that is under way ends because files changed: there is `next` for them, they say what was before, or they
-    /// reach everyone, because nobody asks for waves any more.
-    fn superseded(&self, next: Option<&Wave>, base: &Base) -> Option<EndedWave> {
-        let wave = self.state().wave.clone().filter(|wave| next.is_none_or(|next| next.id != wave.id))?;
-        let is_as_before = wave.held.iter().all(|(key, value)| says(base, key, value.as_ref()));
-        let (phase, reason) = match next {
-            Some(next) => {
-                (WavePhase::Superseded, format!("files changed, which began the wave deployment {}", next.id))
-            }
-            None if is_as_before => (WavePhase::Reverted, "the files say again what was before".to_owned()),
-            None => (WavePhase::Superseded, "files changed, which reached everyone at once".to_owned()),
-        };
-        Some(self.ended(&wave, phase, Some(reason)))
-    }
-
-    /// A wave deployment that ends now.
-    pub(crate) fn ended(&self, wave: &Wave, phase: WavePhase, reason: Option<String>) -> EndedWave {
-        let since = SystemTime::now();
-        let report = WaveReport { phase, reason, next_at: None, since, ..self.report(wave) };
-        EndedWave { report, put_back: None }
     }
 }
 

@@ -2,20 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group};
 use xds_cache::wave::Behind;
 use xds_cache::{GroupName, Groups, Layer};
+use xds_codec::Codec;
 
-use super::{Held, HeldValue, Wave};
+use super::value::{Held, HeldValue, is_of_file};
+use crate::accepted::{Accepted, Former, insert};
 use crate::candidate::Candidate;
-use crate::documents::{self, DocumentPatch, Said};
+use crate::documents::{self, DocumentPatch, Said, Terms};
 use crate::key::StoreKey;
-use crate::model::document::DocumentState;
-use crate::state::{World, insert};
+use crate::model::WriteError;
+use crate::stored;
 use crate::weights::{self, WeightPatch};
-use crate::{Shared, stored};
 
 /// What both layers said of a group before.
 pub(crate) struct FormerGroup {
@@ -23,103 +23,71 @@ pub(crate) struct FormerGroup {
     overrides: LayerGroup,
 }
 
-/// The documents of the last look, and what they were made of.
-#[derive(Debug)]
-pub(crate) struct FormerDocuments {
-    held: Arc<Held>,
-    present: DocumentState,
-    former: DocumentState,
+/// What nodes are served that no wave has reached; `None` if no wave deployment is under way. Groups that are only there before
+/// or after the change are put into the other state too, without resources, so that both select the same nodes.
+pub(crate) fn behind(codec: &Codec, accepted: &Accepted, ahead: &mut Groups) -> Option<Behind> {
+    let wave = accepted.wave.as_deref()?;
+    let former = former_groups(&wave.held, &accepted.base, &accepted.overrides);
+    let documents = accepted.former.as_ref().map_or(&accepted.documents, |former| &former.former);
+    let translated = &documents.translated;
+    let (present, generated) =
+        (&accepted.documents.translated.translation.groups, &translated.translation.groups);
+    let mut names: BTreeSet<&GroupName> = former.keys().collect();
+    if !Arc::ptr_eq(&accepted.documents.translated, translated) {
+        names.extend(present.keys().chain(generated.keys()));
+    }
+    if documents.weights != accepted.documents.weights {
+        names.extend(weights::groups_of(&accepted.documents.weights));
+        names.extend(weights::groups_of(&documents.weights));
+    }
+    let mut groups = ahead.clone();
+    for name in names {
+        let (under, over) = match former.get(name) {
+            Some(group) => (Some(&group.base), Some(&group.overrides)),
+            None => (accepted.base.groups.get(name), accepted.overrides.groups.get(name)),
+        };
+        let under = under.filter(|group| !stored::is_empty(group));
+        let over = over.filter(|group| !stored::is_empty(group));
+        let generated = generated.get(name);
+        let was_there = under.is_some() || over.is_some() || generated.is_some() || name.is_default();
+        let definition = ahead.get(name).map(|group| group.definition.clone());
+        let mut group = effective_group(name, under, over, generated);
+        weights::lay_resources(codec, name, &mut group.resources, &documents.weights);
+        match definition {
+            Some(definition) if was_there => group.definition = definition,
+            Some(definition) => group = without_resources(EffectiveGroup { definition, ..group }),
+            None => _ = ahead.insert(name.clone(), Arc::new(without_resources(group.clone()))),
+        }
+        insert(&mut groups, name, group);
+    }
+    Some(Behind { split: wave.split(), groups })
 }
 
-impl Shared {
-    /// What nodes are served that no wave has reached; `None` if no wave deployment is under way. Groups that are only there before
-    /// or after the change are put into the other state too, without resources, so that both select the same nodes.
-    pub(crate) fn behind(&self, ahead: &mut Groups) -> Option<Behind> {
-        let (world, wave) = {
-            let state = self.state();
-            let wave = state.wave.clone()?;
-            (state.world(), wave)
-        };
-        let former = former_groups(&wave.held, &world.base, &world.overrides);
-        let documents = self.former_documents(&world, &wave);
-        let translated = &documents.translated;
-        let (present, generated) =
-            (&world.documents.translated.translation.groups, &translated.translation.groups);
-        let mut names: BTreeSet<&GroupName> = former.keys().collect();
-        if !Arc::ptr_eq(&world.documents.translated, translated) {
-            names.extend(present.keys().chain(generated.keys()));
-        }
-        if documents.weights != world.documents.weights {
-            names.extend(weights::groups_of(&world.documents.weights));
-            names.extend(weights::groups_of(&documents.weights));
-        }
-        let mut groups = ahead.clone();
-        for name in names {
-            let (under, over) = match former.get(name) {
-                Some(group) => (Some(&group.base), Some(&group.overrides)),
-                None => (world.base.groups.get(name), world.overrides.groups.get(name)),
-            };
-            let under = under.filter(|group| !stored::is_empty(group));
-            let over = over.filter(|group| !stored::is_empty(group));
-            let generated = generated.get(name);
-            let was_there = under.is_some() || over.is_some() || generated.is_some() || name.is_default();
-            let definition = ahead.get(name).map(|group| group.definition.clone());
-            let mut group = effective_group(name, under, over, generated);
-            weights::lay_resources(&world.codec, name, &mut group.resources, &documents.weights);
-            match definition {
-                Some(definition) if was_there => group.definition = definition,
-                Some(definition) => group = without_resources(EffectiveGroup { definition, ..group }),
-                None => _ = ahead.insert(name.clone(), Arc::new(without_resources(group.clone()))),
-            }
-            insert(&mut groups, name, group);
-        }
-        Some(Behind { split: wave.split(), groups })
+/// All documents and overrides of weights as they were before the change of the wave deployment that is under way, and what they
+/// gave; translated only if something changed since `accepted` was given its own. `None` if it holds none of them.
+pub(crate) fn former(accepted: &Accepted, terms: Terms<'_>) -> Result<Option<Arc<Former>>, WriteError> {
+    let Some(wave) = &accepted.wave else { return Ok(None) };
+    let (patch, laid) = (document_patches(&wave.held), weight_patch(&wave.held));
+    if patch.0.is_empty() && patch.1.is_empty() && laid.is_empty() {
+        return Ok(None);
     }
-
-    /// All documents and overrides of weights as they were before the change, and what they gave; translated only if something
-    /// changed since the last look.
-    fn former_documents(&self, world: &World, wave: &Wave) -> DocumentState {
-        let mut kept = self.former.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (patch, laid) = (document_patches(&wave.held), weight_patch(&wave.held));
-        if patch.0.is_empty() && patch.1.is_empty() && laid.is_empty() {
-            *kept = None;
-            return world.documents.clone();
-        }
-        if let Some(kept) = &*kept
-            && Arc::ptr_eq(&kept.held, &wave.held)
-            && Arc::ptr_eq(&kept.present.files, &world.documents.files)
-            && Arc::ptr_eq(&kept.present.owned, &world.documents.owned)
-            && Arc::ptr_eq(&kept.present.weights, &world.documents.weights)
-        {
-            return kept.former.clone();
-        }
-        let files = documents::patched(&world.documents.files, &patch.0);
-        let owned = documents::patched(&world.documents.owned, &patch.1);
-        let before = kept.as_ref().map_or(&world.documents, |kept| &kept.former);
-        let weights = Arc::new(weights::patched(&world.documents.weights, &laid));
-        let said = Said { files, owned, weights };
-        let former = documents::next(&self.parts.codec, before, said, &world.observed, SystemTime::now());
-        let (held, present) = (Arc::clone(&wave.held), world.documents.clone());
-        *kept = Some(FormerDocuments { held, present, former: former.clone() });
-        former
+    let (known, present) = (accepted.former.as_ref(), &accepted.documents);
+    let is_known = |known: &&Arc<Former>| {
+        Arc::ptr_eq(&known.held, &wave.held)
+            && Arc::ptr_eq(&known.present.files, &present.files)
+            && Arc::ptr_eq(&known.present.owned, &present.owned)
+            && Arc::ptr_eq(&known.present.weights, &present.weights)
+    };
+    if let Some(known) = known.filter(is_known) {
+        return Ok(Some(Arc::clone(known)));
     }
-
-    /// Does on a thread of its own what [`behind`](Self::behind) would have to do on this one.
-    pub(crate) async fn prepare(self: &Arc<Self>) {
-        let (world, wave) = {
-            let state = self.state();
-            (state.world(), state.wave.clone())
-        };
-        let Some(wave) = wave else { return };
-        let is_laid = |key: &StoreKey| {
-            matches!(key, StoreKey::Document(_) | StoreKey::FileDocument(_) | StoreKey::Weights(_))
-        };
-        if wave.held.keys().any(is_laid) {
-            let shared = Arc::clone(self);
-            // If it fails, it is done when it is needed.
-            let _ = tokio::task::spawn_blocking(move || shared.former_documents(&world, &wave)).await;
-        }
-    }
+    let files = documents::patched(&present.files, &patch.0);
+    let owned = documents::patched(&present.owned, &patch.1);
+    let before = known.map_or(present, |known| &known.former);
+    let weights = Arc::new(weights::patched(&present.weights, &laid));
+    let former = documents::next(before, Said { files, owned, weights }, terms)?;
+    let (held, present) = (Arc::clone(&wave.held), present.clone());
+    Ok(Some(Arc::new(Former { held, present, former })))
 }
 
 fn without_resources(group: EffectiveGroup) -> EffectiveGroup {
@@ -142,7 +110,7 @@ fn former_groups(held: &Held, base: &Layer, overrides: &Layer) -> BTreeMap<Group
         let group = former
             .entry(name.clone())
             .or_insert_with(|| FormerGroup { base: of(base, name), overrides: of(overrides, name) });
-        let layer = if super::is_of_file(key) { &mut group.base } else { &mut group.overrides };
+        let layer = if is_of_file(key) { &mut group.base } else { &mut group.overrides };
         put_back(layer, key, value.as_ref());
     }
     former
@@ -196,8 +164,8 @@ fn weight_patch(held: &Held) -> WeightPatch {
 }
 
 /// What puts the API's part of a change back.
-pub(crate) fn undo(world: &World, held: &Held) -> Candidate {
-    let former = former_groups(held, &world.base, &world.overrides);
+pub(crate) fn undo(accepted: &Accepted, held: &Held) -> Candidate {
+    let former = former_groups(held, &accepted.base, &accepted.overrides);
     let is_owned = |name: &GroupName| held.keys().any(|key| key.owned_group() == Some(name));
     let patch = former.into_iter().filter(|(name, _)| is_owned(name));
     let patch = patch.map(|(name, group)| (name, Some(group.overrides))).collect();

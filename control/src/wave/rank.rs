@@ -6,8 +6,8 @@ use std::sync::Arc;
 use xds_cache::wave::{By, Census, Order, Ranking, Share};
 use xds_cache::{GroupName, Node, WavePolicy};
 
-use crate::Shared;
 use crate::acks::MAX_LISTED;
+use crate::env::Env;
 use crate::model::wave::{ValueState, WaveValue};
 
 /// How the nodes of a census are ranked. As long as none has a value they are not: a misspelt key of the metadata would have everyone
@@ -23,36 +23,34 @@ pub(crate) fn ranking(policy: &WavePolicy, census: &Census) -> Ranking {
     Ranking::Ordered(Arc::new(Order::new(policy, census)))
 }
 
-impl Shared {
-    /// How the nodes are ranked that a change of these groups concerns.
-    pub(crate) fn ranking(&self, policy: &WavePolicy, changed: &BTreeSet<&GroupName>) -> Ranking {
-        if policy.by == By::Hash {
-            return Ranking::Hash;
-        }
-        let concerns = |node: &Node| {
-            let view = self.parts.publisher.view_of(node);
-            view.is_some_and(|view| view.key().groups.iter().any(|name| changed.contains(&name)))
-        };
-        ranking(policy, &self.census(&policy.by, concerns))
+/// How the nodes are ranked that a change of these groups concerns.
+pub(crate) fn ranking_of(env: &Env, policy: &WavePolicy, changed: &BTreeSet<&GroupName>) -> Ranking {
+    if policy.by == By::Hash {
+        return Ranking::Hash;
     }
+    let concerns = |node: &Node| {
+        let view = env.parts.publisher.view_of(node);
+        view.is_some_and(|view| view.key().groups.iter().any(|name| changed.contains(&name)))
+    };
+    ranking(policy, &census(env, &policy.by, concerns))
+}
 
-    /// Whether the wave deployment that is under way concerns a node.
-    pub(crate) fn concerns(&self, node: &Node) -> bool {
-        self.parts.publisher.is_ahead(node).is_some()
-    }
+/// Whether the wave deployment that is under way concerns a node.
+pub(crate) fn concerns(env: &Env, node: &Node) -> bool {
+    env.parts.publisher.is_ahead(node).is_some()
+}
 
-    /// Counts the values of the connected nodes; one that has several clients counts once.
-    pub(crate) fn census(&self, by: &By, concerns: impl Fn(&Node) -> bool) -> Census {
-        let mut census = Census::default();
-        let mut counted = HashSet::new();
-        for entry in self.parts.board.streams() {
-            let node = entry.with(|status| Arc::clone(&status.info.node));
-            if concerns(&node) && counted.insert(node.id.clone()) {
-                census.add(by.value_of(&node).as_deref());
-            }
+/// Counts the values of the connected nodes; one that has several clients counts once.
+pub(crate) fn census(env: &Env, by: &By, concerns: impl Fn(&Node) -> bool) -> Census {
+    let mut census = Census::default();
+    let mut counted = HashSet::new();
+    for entry in env.parts.board.streams() {
+        let node = entry.with(|status| Arc::clone(&status.info.node));
+        if concerns(&node) && counted.insert(node.id.clone()) {
+            census.add(by.value_of(&node).as_deref());
         }
-        census
     }
+    census
 }
 
 /// How many connected nodes of each value are ahead and behind.

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -12,7 +11,8 @@ use xds_cache::wave::{AWAY_TIME, By, Deployment, Members, Order, Ranking, Stage}
 use xds_codec::Codec;
 use xds_store::{BlobHash, Store, StoreError};
 
-use super::{Held, HeldValue, Wave, now};
+use super::value::{Held, HeldValue, Wave};
+use crate::env::At;
 use crate::key::StoreKey;
 use crate::model::group;
 use crate::model::wave::PolicyRecord;
@@ -90,6 +90,7 @@ pub(crate) fn read(
     codec: &Codec,
     store: &dyn Store,
     keys: &BTreeMap<String, BlobHash>,
+    at: At,
 ) -> Result<Result<Option<Wave>, String>, StoreError> {
     let Some(hash) = keys.get(&StoreKey::Wave.to_string()) else { return Ok(Ok(None)) };
     let Some(value) = store.blob(*hash)? else { return Ok(Err("its content is missing".to_owned())) };
@@ -115,10 +116,10 @@ pub(crate) fn read(
             Err(reason) => return Ok(Err(format!("what {} was cannot be read: {reason}", key.what()))),
         }
     }
-    Ok(restore(record, held).map(Some))
+    Ok(restore(record, held, at).map(Some))
 }
 
-fn restore(record: Record, held: Held) -> Result<Wave, String> {
+fn restore(record: Record, held: Held, at: At) -> Result<Wave, String> {
     let policy = record.policy.read().map_err(|error| error.to_string())?;
     let stage = if record.paused.is_some() { Stage::Paused } else { Stage::Progressing };
     let recorded: Arc<[Arc<str>]> = record.members.into_iter().map(Arc::from).collect();
@@ -137,16 +138,16 @@ fn restore(record: Record, held: Held) -> Result<Wave, String> {
         source: record.source,
         summary: record.summary,
         began_at: from_millis(record.began_at_ms),
-        since: SystemTime::now(),
+        since: at.wall,
         held: Arc::new(held),
         reached: record.reached.into_iter().map(Revision).collect(),
         ranking,
-        rank_from: now() + AWAY_TIME,
+        rank_from: at.clock + AWAY_TIME,
         stopped: record.stopped.map(Arc::from),
         paused: record.paused.map(Arc::from),
-        deployment: Deployment::restored(policy, last, stage, now()),
+        deployment: Deployment::restored(policy, last, stage, at.clock),
         failing: Arc::new(record.failing.into_iter().collect()),
-        members: Arc::new(Members::remembered(recorded.iter().cloned(), now())),
+        members: Arc::new(Members::remembered(recorded.iter().cloned(), at.clock)),
         recorded,
     })
 }
@@ -227,7 +228,7 @@ mod tests {
     fn a_record_of_a_version_that_knew_no_members_can_be_read() {
         let text = r#"{"format": 1, "id": 7, "actor": "me", "source": "api", "summary": "put a", "beganAtMs": 1, "shares": "10%,100%",
             "hold": "30s", "maxNacks": "0", "ackTimeout": null, "reached": [7], "stopped": null, "absent": []}"#;
-        let wave = restore(serde_json::from_str(text).unwrap(), Held::new()).unwrap();
+        let wave = restore(serde_json::from_str(text).unwrap(), Held::new(), At::now()).unwrap();
         assert_eq!((wave.id, wave.members.nodes().count()), (7, 0));
         let policy = wave.deployment.policy();
         assert_eq!((policy.max_lost, policy.allow_empty), (None, false));
@@ -238,7 +239,7 @@ mod tests {
         let text = r#"{"format": 1, "id": 7, "actor": "me", "source": "api", "summary": "put a", "beganAtMs": 1, "shares": "33.33%,100%",
             "hold": "30s", "maxNacks": "0", "ackTimeout": null, "each": true, "by": "metadata.tier", "order": ["gold"],
             "reached": [7], "ranks": [["gold", 3333], ["silver", 10000]], "stopped": null, "absent": []}"#;
-        let restored = |text: &str| restore(serde_json::from_str(text).unwrap(), Held::new());
+        let restored = |text: &str| restore(serde_json::from_str(text).unwrap(), Held::new(), At::now());
         let wave = restored(text).unwrap();
         let policy = wave.deployment.policy();
         assert!(policy.is_each() && policy.by.to_string() == "metadata.tier" && policy.order.len() == 1);
@@ -259,7 +260,8 @@ mod tests {
         let text = r#"{"format": 1, "id": 7, "actor": "me", "source": "api", "summary": "put a", "beganAtMs": 1, "shares": "10%,100%",
             "hold": "30s", "maxNacks": "0", "ackTimeout": null, "maxLost": "2%", "allowEmpty": true, "reached": [7],
             "stopped": null, "absent": [], "members": ["edge-1", "edge-2"]}"#;
-        let read = |bytes: &[u8]| restore(serde_json::from_slice(bytes).unwrap(), Held::new()).unwrap();
+        let read =
+            |bytes: &[u8]| restore(serde_json::from_slice(bytes).unwrap(), Held::new(), At::now()).unwrap();
         let wave = read(text.as_bytes());
         let stored: serde_json::Value = serde_json::from_slice(&write(&wave)).unwrap();
         for new in ["each", "by", "order", "ranks"] {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use xds_cache::loads::Since;
 use xds_cache::status::StreamEntry;
@@ -13,9 +13,10 @@ use xds_cache::{AHEAD, GroupName, Node, ViewChange, ViewKey};
 use xds_rollout::{Comparison, Counts, Percent, compare};
 
 use super::rank::Tally;
-use super::{Wave, now};
-use crate::Shared;
+use super::value::Wave;
+use crate::accepted::Accepted;
 use crate::acks::{MAX_LISTED, NodeNack, difference};
+use crate::env::{At, Env};
 use crate::model::wave::{LostNode, RequestCounts, WaveMembers, WavePhase, WaveReport, WaveRequests};
 
 /// A node's answer to the change; the worse is larger.
@@ -57,142 +58,140 @@ pub(crate) fn why_paused(deployment: &Deployment, members: &WaveMembers) -> Stri
     }
 }
 
-impl Shared {
-    /// Looks at the connected clients. A node is a member if the publisher would serve it what is ahead, whether or not its
-    /// streams have taken note of that; it has ACKed if every stream has accepted what differs for it, or wants nothing of it.
-    pub(crate) fn look_at(&self, wave: &Wave) -> Look {
-        let publisher = &self.parts.publisher;
-        let mut changes: HashMap<ViewKey, Arc<ViewChange>> = HashMap::new();
-        let mut answers: BTreeMap<String, Answer> = BTreeMap::new();
-        let mut look = Look::default();
-        let mut behind = BTreeSet::new();
-        let mut tally = Tally::new(wave.ranking.order());
-        for entry in self.parts.board.streams() {
-            let node = entry.with(|status| Arc::clone(&status.info.node));
-            let is_ahead = publisher.is_ahead(&node);
-            if is_ahead != Some(true) {
-                if wave.members.contains(&node.id) {
-                    look.released.insert(node.id.clone());
-                }
-                if is_ahead == Some(false) && behind.insert(node.id.clone()) {
-                    tally.add(&node, false);
-                }
-                continue;
+/// Looks at the connected clients. A node is a member if the publisher would serve it what is ahead, whether or not its
+/// streams have taken note of that; it has ACKed if every stream has accepted what differs for it, or wants nothing of it.
+pub(crate) fn look_at(env: &Env, wave: &Wave, at: At) -> Look {
+    let publisher = &env.parts.publisher;
+    let mut changes: HashMap<ViewKey, Arc<ViewChange>> = HashMap::new();
+    let mut answers: BTreeMap<String, Answer> = BTreeMap::new();
+    let mut look = Look::default();
+    let mut behind = BTreeSet::new();
+    let mut tally = Tally::new(wave.ranking.order());
+    for entry in env.parts.board.streams() {
+        let node = entry.with(|status| Arc::clone(&status.info.node));
+        let is_ahead = publisher.is_ahead(&node);
+        if is_ahead != Some(true) {
+            if wave.members.contains(&node.id) {
+                look.released.insert(node.id.clone());
             }
-            let (Some(view), Some(reached)) = (publisher.view_of(&node), wave.reached_by(&node)) else {
-                continue;
-            };
-            add_client(&mut look.present, &entry);
-            let change = changes.entry(view.key().clone()).or_insert_with_key(|key| {
-                let former = publisher.view_at(&ViewKey { cohort: 0, ..key.clone() });
-                let present = publisher.view_at(&ViewKey { cohort: AHEAD, ..key.clone() });
-                Arc::new(difference(former.as_deref(), present.as_deref().unwrap_or(&view)))
-            });
-            let answer = answer(&entry, change, reached);
-            let known = answers.entry(node.id.clone()).or_insert_with(|| {
-                tally.add(&node, true);
-                Answer::Acked
-            });
-            if answer > *known {
-                *known = answer;
+            if is_ahead == Some(false) && behind.insert(node.id.clone()) {
+                tally.add(&node, false);
             }
+            continue;
         }
-        look.members.requests = self.requests(wave, &look.present, &behind);
-        look.is_failing = look.members.requests.is_some_and(|requests| is_failing(wave, requests));
-        let members = &mut look.members;
-        members.values = tally.values(wave.share());
-        members.n_behind = behind.len();
-        members.behind = behind.into_iter().take(MAX_LISTED).collect();
-        for (node, answer) in answers {
-            count(members, &wave.failing, node, answer);
-        }
-        tell_lost(members, &wave.members, now());
-        look
-    }
-
-    /// What is reported of requests since the wave is held, if its policy asks for that.
-    fn requests(
-        &self,
-        wave: &Wave,
-        ahead: &BTreeMap<Arc<str>, Present>,
-        behind: &BTreeSet<String>,
-    ) -> Option<WaveRequests> {
-        wave.deployment.policy().max_error_rate?;
-        if wave.deployment.stage() != Stage::Holding {
-            return None;
-        }
-        let since = Since { from: Some(wave.since), now: SystemTime::now() };
-        let part = |node: &str| match (ahead.contains_key(node), behind.contains(node)) {
-            (true, _) => Some(0),
-            (false, true) => Some(1),
-            (false, false) => None,
+        let (Some(view), Some(reached)) = (publisher.view_of(&node), wave.reached_by(&node)) else {
+            continue;
         };
-        let [ahead, behind] = self
-            .parts
-            .loads
-            .by_part(since, part)
-            .map(|counts| RequestCounts { requests: counts.finished(), failures: counts.errors });
-        Some(WaveRequests { ahead, behind })
-    }
-
-    /// The nodes that count and are in ERROR now.
-    pub(crate) fn failing(&self, counts: impl Fn(&Node) -> bool) -> HashSet<String> {
-        let mut failing = HashSet::new();
-        for entry in self.parts.board.streams() {
-            entry.with(|status| {
-                let node = &status.info.node;
-                if status.types.values().any(|status| status.is_error) && counts(node) {
-                    failing.insert(node.id.clone());
-                }
-            });
+        add_client(&mut look.present, &entry);
+        let change = changes.entry(view.key().clone()).or_insert_with_key(|key| {
+            let former = publisher.view_at(&ViewKey { cohort: 0, ..key.clone() });
+            let present = publisher.view_at(&ViewKey { cohort: AHEAD, ..key.clone() });
+            Arc::new(difference(former.as_deref(), present.as_deref().unwrap_or(&view)))
+        });
+        let answer = answer(&entry, change, reached);
+        let known = answers.entry(node.id.clone()).or_insert_with(|| {
+            tally.add(&node, true);
+            Answer::Acked
+        });
+        if answer > *known {
+            *known = answer;
         }
-        failing
     }
+    look.members.requests = requests(env, wave, (&look.present, &behind), at);
+    look.is_failing = look.members.requests.is_some_and(|requests| is_failing(wave, requests));
+    let members = &mut look.members;
+    members.values = tally.values(wave.share());
+    members.n_behind = behind.len();
+    members.behind = behind.into_iter().take(MAX_LISTED).collect();
+    for (node, answer) in answers {
+        count(members, &wave.failing, node, answer);
+    }
+    tell_lost(members, &wave.members, at.clock);
+    look
+}
 
-    /// The clients of the nodes that a wave reaches if it changes these groups.
-    pub(crate) fn connected(
-        &self,
-        split: &Split,
-        groups: &BTreeSet<&GroupName>,
-    ) -> BTreeMap<Arc<str>, Present> {
-        let mut present = BTreeMap::new();
-        for entry in self.parts.board.streams() {
-            let node = entry.with(|status| Arc::clone(&status.info.node));
-            let Some(view) = self.parts.publisher.view_of(&node).filter(|_| split.is_ahead(&node)) else {
-                continue;
-            };
-            if view.key().groups.iter().any(|name| groups.contains(&name)) {
-                add_client(&mut present, &entry);
+/// What is reported of requests since the wave is held, if its policy asks for that.
+fn requests(
+    env: &Env,
+    wave: &Wave,
+    (ahead, behind): (&BTreeMap<Arc<str>, Present>, &BTreeSet<String>),
+    at: At,
+) -> Option<WaveRequests> {
+    wave.deployment.policy().max_error_rate?;
+    if wave.deployment.stage() != Stage::Holding {
+        return None;
+    }
+    let since = Since { from: Some(wave.since), now: at.wall };
+    let part = |node: &str| match (ahead.contains_key(node), behind.contains(node)) {
+        (true, _) => Some(0),
+        (false, true) => Some(1),
+        (false, false) => None,
+    };
+    let [ahead, behind] = env
+        .parts
+        .loads
+        .by_part(since, part)
+        .map(|counts| RequestCounts { requests: counts.finished(), failures: counts.errors });
+    Some(WaveRequests { ahead, behind })
+}
+
+/// The nodes that count and are in ERROR now.
+pub(crate) fn failing(env: &Env, counts: impl Fn(&Node) -> bool) -> HashSet<String> {
+    let mut failing = HashSet::new();
+    for entry in env.parts.board.streams() {
+        entry.with(|status| {
+            let node = &status.info.node;
+            if status.types.values().any(|status| status.is_error) && counts(node) {
+                failing.insert(node.id.clone());
             }
-        }
-        present
+        });
     }
+    failing
+}
 
-    /// What is told of a wave deployment that is under way.
-    pub(crate) fn report(&self, wave: &Wave) -> WaveReport {
-        let phase = match wave.deployment.stage() {
-            _ if wave.stopped.is_some() => WavePhase::Held,
-            Stage::Progressing => WavePhase::Progressing,
-            Stage::Holding => WavePhase::Holding,
-            Stage::Paused => WavePhase::Paused,
+/// The clients of the nodes that a wave reaches if it changes these groups.
+pub(crate) fn connected(
+    env: &Env,
+    split: &Split,
+    groups: &BTreeSet<&GroupName>,
+) -> BTreeMap<Arc<str>, Present> {
+    let mut present = BTreeMap::new();
+    for entry in env.parts.board.streams() {
+        let node = entry.with(|status| Arc::clone(&status.info.node));
+        let Some(view) = env.parts.publisher.view_of(&node).filter(|_| split.is_ahead(&node)) else {
+            continue;
         };
-        let reason = wave.stopped.as_deref().map(str::to_owned);
-        let paused = wave.paused.as_deref().filter(|_| phase == WavePhase::Paused).map(str::to_owned);
-        WaveReport {
-            deployment: wave.id,
-            phase,
-            reason: reason.or(paused).or_else(|| waits_for(wave)),
-            source: wave.source.clone(),
-            actor: wave.actor.clone(),
-            summary: wave.summary.clone(),
-            objects: wave.held.keys().take(MAX_LISTED).map(|key| key.what()).collect(),
-            policy: wave.deployment.policy().clone(),
-            reached: wave.waves().collect(),
-            began_at: wave.began_at,
-            since: wave.since,
-            next_at: (phase == WavePhase::Holding).then(|| wave.since + wave.deployment.policy().hold),
-            members: self.look_at(wave).members,
+        if view.key().groups.iter().any(|name| groups.contains(&name)) {
+            add_client(&mut present, &entry);
         }
+    }
+    present
+}
+
+/// What is told of a wave deployment that is under way.
+pub(crate) fn report(env: &Env, wave: &Wave, at: At) -> WaveReport {
+    let phase = match wave.deployment.stage() {
+        _ if wave.stopped.is_some() => WavePhase::Held,
+        Stage::Progressing => WavePhase::Progressing,
+        Stage::Holding => WavePhase::Holding,
+        Stage::Paused => WavePhase::Paused,
+    };
+    let reason = wave.stopped.as_deref().map(str::to_owned);
+    let paused = wave.paused.as_deref().filter(|_| phase == WavePhase::Paused).map(str::to_owned);
+    WaveReport {
+        deployment: wave.id,
+        phase,
+        reason: reason.or(paused).or_else(|| waits_for(wave)),
+        source: wave.source.clone(),
+        actor: wave.actor.clone(),
+        summary: wave.summary.clone(),
+        objects: wave.held.keys().take(MAX_LISTED).map(|key| key.what()).collect(),
+        policy: wave.deployment.policy().clone(),
+        reached: wave.waves().collect(),
+        began_at: wave.began_at,
+        since: wave.since,
+        next_at: (phase == WavePhase::Holding).then(|| wave.since + wave.deployment.policy().hold),
+        members: look_at(env, wave, at).members,
     }
 }
 
@@ -348,3 +347,13 @@ const MAX_MESSAGE: usize = 200;
 
 /// The shortest time between two looks at the clients: a wave of thousands ends in thousands of answers.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The wave deployment that is under way, and those that ended.
+pub(crate) fn reports(env: &Env, accepted: &Accepted, at: At) -> Vec<WaveReport> {
+    let active = accepted.wave.as_deref().map(|wave| report(env, wave, at));
+    let is_active =
+        |report: &WaveReport| active.as_ref().is_some_and(|active| active.deployment == report.deployment);
+    let ended = accepted.ended.waves.iter().map(|one| &one.report);
+    let ended: Vec<WaveReport> = ended.filter(|report| !is_active(report)).cloned().collect();
+    active.into_iter().chain(ended).collect()
+}

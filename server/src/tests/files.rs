@@ -295,7 +295,7 @@ async fn the_status_of_a_load_is_seen_only_once_the_load_is_published() {
             .into_iter()
             .map(|event| matches!(event, Event::FileError(found) if found.message == text))
             .collect();
-        assert_eq!(kinds, [true, false], "the error, and the publication once the status shows it");
+        assert_eq!(kinds, [false, true], "the publication, and the error once the status shows it");
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -22,6 +22,10 @@ pub(super) struct MemoryStore {
     pub(super) disk: Mutex<Option<io::ErrorKind>>,
     /// Commits wait while this is taken for writing.
     pub(super) gate: tokio::sync::RwLock<()>,
+    /// The next look at the past waits until this says something, or is gone.
+    pub(super) past: Mutex<Option<mpsc::Receiver<()>>>,
+    /// Panics when it is asked for the past.
+    pub(super) is_broken: AtomicBool,
     /// How many commits came to the gate.
     pub(super) n_at_gate: AtomicUsize,
     /// How many commits it refused.
@@ -40,6 +44,8 @@ impl MemoryStore {
             is_failing: AtomicBool::new(false),
             disk: Mutex::default(),
             gate: tokio::sync::RwLock::default(),
+            past: Mutex::default(),
+            is_broken: AtomicBool::new(false),
             n_at_gate: AtomicUsize::new(0),
             n_refused: AtomicUsize::new(0),
             blobs: Mutex::default(),
@@ -131,6 +137,9 @@ impl Store for MemoryStore {
     }
 
     fn state_at(&self, revision: Revision) -> Result<BTreeMap<String, BlobHash>, HistoryError> {
+        let past = self.past.lock().unwrap().take();
+        past.map(|past| past.recv());
+        assert!(!self.is_broken.load(Ordering::Relaxed), "injected");
         let states = self.states.lock().unwrap();
         let head = Revision(states.len() as u64 - 1);
         let state = states.get(usize::try_from(revision.0).unwrap()).map(|(_, state)| state.clone());

@@ -92,35 +92,46 @@ async fn a_dry_run_tells_the_difference_and_changes_nothing() {
     assert_eq!((server.revision(), server.served("g")), (1, pairs(&[("a", "1"), ("b", "1")])));
 }
 
-#[test]
-fn writes_do_not_wait_while_a_dry_run_is_played() {
-    // The only thread for what takes long is taken, so that the dry run cannot be played before it is given back.
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(1).build().unwrap();
-    runtime.block_on(async {
-        let server = Server::without_files(&MemoryStore::new());
-        server.write(replace("g", &[("a", "1")])).await.unwrap();
-        let (give_back, is_given_back) = std::sync::mpsc::channel::<()>();
-        let taken = tokio::task::spawn_blocking(move || is_given_back.recv());
-        let control = server.control.clone();
-        let options = WriteOptions { dry_run: true, ..WriteOptions::default() };
-        let dry_run =
-            tokio::spawn(async move { control.write(replace("g", &[("b", "1")]), options).await.unwrap() });
+#[tokio::test]
+async fn a_panic_takes_back_its_change_and_nothing_else() {
+    let store = MemoryStore::new();
+    let server = Server::without_files(&store);
+    server.write(replace("g", &[("a", "1")])).await.unwrap();
+    server.write(replace("g", &[("b", "1")])).await.unwrap();
+    store.is_broken.store(true, Ordering::Relaxed);
+    let error = server.write(Write::Rollback { to: Revision(1) }).await.unwrap_err();
+    assert!(matches!(&error, WriteError::Internal(what) if what == "injected"), "{error:?}");
+    assert!(error.to_string().contains("what was served before still is"), "{error}");
+    assert_eq!((server.revision(), server.served("g")), (2, pairs(&[("b", "1")])));
+    store.is_broken.store(false, Ordering::Relaxed);
+    let outcome = server.write(Write::Rollback { to: Revision(1) }).await.unwrap();
+    assert_eq!((outcome.revision, server.served("g")), (Revision(3), pairs(&[("a", "1")])));
+}
+
+#[tokio::test]
+async fn writes_do_not_wait_for_a_dry_run() {
+    let store = MemoryStore::new();
+    let server = Server::without_files(&store);
+    server.write(replace("g", &[("a", "1")])).await.unwrap();
+    server.write(replace("g", &[("b", "1")])).await.unwrap();
+    let (let_go, past) = std::sync::mpsc::channel::<()>();
+    *store.past.lock().unwrap() = Some(past);
+    let control = server.control.clone();
+    let options = WriteOptions { dry_run: true, ..WriteOptions::default() };
+    let rollback = Write::Rollback { to: Revision(1) };
+    let dry_run = tokio::spawn(async move { control.write(rollback, options).await.unwrap() });
+    while store.past.lock().unwrap().is_some() {
         tokio::task::yield_now().await;
-        let written =
-            tokio::time::timeout(Duration::from_secs(10), server.write(replace("g", &[("c", "1")])));
-        let outcome = written.await.expect("the write waits for the dry run").unwrap();
-        assert_eq!(outcome.revision, Revision(2));
-        assert!(!dry_run.is_finished());
-        drop(give_back);
-        taken.await.unwrap().unwrap_err();
-        let phases = dry_run.await.unwrap().phases;
-        // It tells what was asked, not what came of it meanwhile.
-        let envoy = phases.iter().find(|told| told.profile == Profile::Envoy).unwrap();
-        let sent: Vec<_> = envoy.phases.iter().flat_map(|phase| &phase.sent).collect();
-        let removed: Vec<_> = envoy.phases.iter().flat_map(|phase| &phase.removed).collect();
-        assert_eq!((sent, removed), (vec![&key("b")], vec![&key("a")]));
-    });
+    }
+    let written = tokio::time::timeout(Duration::from_secs(10), server.write(replace("g", &[("c", "1")])));
+    let outcome = written.await.expect("the write waits for the dry run").unwrap();
+    assert_eq!(outcome.revision, Revision(3));
+    assert!(!dry_run.is_finished());
+    drop(let_go);
+    // It tells what was asked, not what came of it meanwhile.
+    let outcome = dry_run.await.unwrap();
+    let told: Vec<&str> = outcome.difference.iter().map(|object| object.what.as_str()).collect();
+    assert_eq!((outcome.revision, told), (Revision(2), vec!["g/clusters/a", "g/clusters/b"]));
 }
 
 #[tokio::test]

@@ -77,6 +77,12 @@ impl Fleet {
         Self::connect_for(server, n_clients, wants, |_| "", false)
     }
 
+    /// The same, for nodes that show that they have configuration.
+    pub(super) fn come_back_for_routes(server: &Server, n_clients: usize, name: &str) -> Self {
+        let wants = Wants { resource_type: ResourceType::RouteConfiguration, names: vec![name.to_owned()] };
+        Self::connect_for(server, n_clients, wants, |_| "", true)
+    }
+
     fn connect_for(
         server: &Server,
         n_clients: usize,

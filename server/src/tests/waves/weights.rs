@@ -57,7 +57,7 @@ async fn weights_reach_the_members_first_and_a_nack_brings_the_former_override_b
     drop((rest, fleet));
     let rest = with_files(&store, None);
     load(&rest, &route("", HALVES)).await;
-    let mut fleet = Fleet::connect_for_routes(&rest.server, N_CLIENTS, ROUTES);
+    let mut fleet = Fleet::come_back_for_routes(&rest.server, N_CLIENTS, ROUTES);
     assert_eq!(fleet.with(ROUTES, "50/50"), members);
     assert_eq!(fleet.with(ROUTES, "80/20").len(), N_CLIENTS - members.len());
     rest.server.control.wave(id, WaveVerb::Abort, "me".to_owned()).await.unwrap();

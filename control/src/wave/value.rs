@@ -1,19 +1,4 @@
-//! Wave deployments: a change that is accepted reaches a share of the nodes first (D14).
-//!
-//! A wave deployment *holds* what each object that its change touched was before. The state as it was accepted is *ahead*, the same
-//! with the held objects put back is *behind* ([`mod@former`]); all other changes are in both. [`begin`] says which changes are
-//! deployed so and which are in the way of one, [`rank`] which nodes come first, [`drive`] looks at the clients and goes on, or puts the change back,
-//! [`report`] tells of it, [`diagnostics`] at the files that it is about. What has to survive a restart is in the store ([`record`],
-//! [`ended`]). One wave deployment is under way at a time.
-
-pub(crate) mod begin;
-mod diagnostics;
-mod drive;
-pub(crate) mod ended;
-pub(crate) mod former;
-mod rank;
-pub(crate) mod record;
-mod report;
+//! A wave deployment as a value: what it holds, who is ahead, and how far it is.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -22,10 +7,10 @@ use std::time::{Instant, SystemTime};
 use xds_cache::wave::{Deployment, Members, Ranking, Share, Split};
 use xds_cache::{Node, NodeGroup, Resource, ResourceType, Revision};
 
-use super::key::StoreKey;
-use super::weights::Resting;
+use crate::key::StoreKey;
 use crate::model::document::GroupedDocument;
 use crate::model::weights::{RuleOverride, WeightedObject};
+use crate::weights::Resting;
 
 /// What the objects of a change were before it; `None` if they were not there. Keys are those of the layer that changed: of
 /// the API `Resource`, `Label`, `Group`, `Document` and `Weights`, of the files `File`, `FileGroup` and `FileDocument`. A group is held only
@@ -161,8 +146,3 @@ pub(crate) fn is_of_file(key: &StoreKey) -> bool {
 
 /// How many objects the problem of a change that is held back names.
 const MAX_NAMED: usize = 3;
-
-/// Now, on the clock of the runtime, which tests stop.
-pub(crate) fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
-}

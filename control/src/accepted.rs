@@ -1,0 +1,368 @@
+//! What was accepted last: the two layers, what documents give, the groups made of them, and what is known of the files.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group, merge};
+use xds_cache::{GroupName, Groups, Layer, ResourceKey, Revision};
+use xds_codec::Codec;
+
+use crate::model::FileStatus;
+use crate::model::document::{DocumentState, GroupedDocuments};
+use crate::model::rollouts::RolloutRecords;
+use crate::model::weights::Overrides;
+use crate::observed::Observed;
+use crate::plan::Patch;
+use crate::stored::{self, Stored};
+use crate::wave::ended::Ended;
+use crate::wave::value::{Held, Wave};
+use crate::weights::{self, Resting};
+
+/// The watched files by path.
+pub(crate) type Files = BTreeMap<Arc<str>, FileStatus>;
+
+/// What was accepted last. Never changes: what wants to change it [proposes](crate::propose) another one. A copy shares what it
+/// has with the original.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Accepted {
+    /// The revision that the overrides are of.
+    pub(crate) revision: Revision,
+    /// What the files give.
+    pub(crate) base: Arc<Layer>,
+    /// What the API owns.
+    pub(crate) overrides: Arc<Layer>,
+    /// The documents of both, and what they give.
+    pub(crate) documents: DocumentState,
+    /// The rollouts as they are stored.
+    pub(crate) rollouts: Arc<RolloutRecords>,
+    /// What the store remembered of documents when it was opened; nothing once the first complete load was published.
+    pub(crate) observed: Arc<Observed>,
+    /// All of it merged.
+    pub(crate) groups: Groups,
+    /// The stored records that could not be read: why, by key.
+    pub(crate) unreadable: Arc<BTreeMap<String, String>>,
+    /// The watched files.
+    pub(crate) files: Arc<Files>,
+    /// The resources that the last load defines and that are not served, because something is wrong with them.
+    pub(crate) unusable: Arc<BTreeSet<ResourceKey>>,
+    /// Why a load is held back, if one is.
+    pub(crate) held: Option<String>,
+    /// The wave deployment that is under way.
+    pub(crate) wave: Option<Arc<Wave>>,
+    /// The documents without what that changed.
+    pub(crate) former: Option<Arc<Former>>,
+    /// Those that ended.
+    pub(crate) ended: Arc<Ended>,
+    /// Whether the store knows the base as it is.
+    pub(crate) recorded: Recorded,
+    /// Whether the first complete load was published.
+    pub(crate) is_loaded: bool,
+}
+
+/// Whether the store knows what the files give.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    /// It does.
+    Yes,
+    /// It does not, and that stays so until files change.
+    #[default]
+    No,
+    /// It does not, and the next write is to make up for that.
+    Due,
+}
+
+/// What the files say.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Base {
+    /// Groups and resources.
+    pub(crate) layer: Arc<Layer>,
+    /// Route documents.
+    pub(crate) documents: Arc<GroupedDocuments>,
+}
+
+/// The documents without what a wave deployment changed, and what they were made of.
+#[derive(Debug)]
+pub(crate) struct Former {
+    pub(crate) held: Arc<Held>,
+    pub(crate) present: DocumentState,
+    pub(crate) former: DocumentState,
+}
+
+impl Accepted {
+    /// What is stored, without any files. `documents` are those of `stored`.
+    pub(crate) fn of_store(
+        codec: &Codec,
+        revision: Revision,
+        stored: Stored,
+        documents: DocumentState,
+        observed: Arc<Observed>,
+    ) -> Self {
+        let mut groups =
+            merge(&Layer::default(), &stored.overrides, &documents.translated.translation.groups);
+        weights::lay_groups(codec, &mut groups, &documents.weights);
+        Self {
+            revision,
+            groups,
+            overrides: Arc::new(stored.overrides),
+            documents,
+            rollouts: Arc::new(stored.rollouts),
+            observed,
+            unreadable: Arc::new(stored.unreadable),
+            ..Self::default()
+        }
+    }
+
+    /// What the files say.
+    pub(crate) fn files_say(&self) -> Base {
+        Base { layer: Arc::clone(&self.base), documents: Arc::clone(&self.documents.files) }
+    }
+
+    /// The revision that the next commit makes.
+    pub(crate) fn next_revision(&self) -> Revision {
+        Revision(self.revision.0 + 1)
+    }
+
+    /// A group as it is served; `None` if there is no such group.
+    pub(crate) fn group(&self, name: &GroupName) -> Option<&Arc<EffectiveGroup>> {
+        self.groups.get(name)
+    }
+
+    /// The file and line that define a group; `None` if no file does.
+    pub(crate) fn definer(&self, name: &GroupName) -> Option<String> {
+        self.base.groups.get(name)?.definition.as_ref()?;
+        let place = self.files.values().find_map(|file| {
+            let object =
+                file.objects.iter().find(|object| object.kind == "NodeGroup" && object.group == *name)?;
+            Some(format!("{}:{}", file.path, object.line))
+        });
+        Some(place.unwrap_or_else(|| "a file".to_owned()))
+    }
+
+    /// What the API says of a group; nothing, if it says nothing.
+    pub(crate) fn owned(&self, name: &GroupName) -> LayerGroup {
+        self.overrides.groups.get(name).cloned().unwrap_or_default()
+    }
+
+    /// The API's part with a patch laid over it.
+    pub(crate) fn patched_overrides(&self, patch: &Patch) -> Arc<Layer> {
+        if patch.is_empty() {
+            return Arc::clone(&self.overrides);
+        }
+        let mut overrides = (*self.overrides).clone();
+        for (name, group) in patch {
+            match group.as_ref().filter(|group| !stored::is_empty(group)) {
+                Some(group) => _ = overrides.groups.insert(name.clone(), group.clone()),
+                None => _ = overrides.groups.remove(name),
+            }
+        }
+        Arc::new(overrides)
+    }
+
+    /// What the wave deployment that is under way holds, as far as it can have weights.
+    pub(crate) fn resting(&self) -> Resting {
+        self.wave.as_ref().map(|wave| wave.resting()).unwrap_or_default()
+    }
+
+    /// These overrides of weights, or the very ones that are there if they are the same.
+    pub(crate) fn same_weights(&self, overrides: Overrides) -> Arc<Overrides> {
+        let present = &self.documents.weights;
+        if overrides == **present { Arc::clone(present) } else { Arc::new(overrides) }
+    }
+
+    /// The places of the files' first errors, in words; `None` if there are none.
+    pub(crate) fn broken_files(&self) -> Option<String> {
+        let first = |file: &FileStatus| file.diagnostics.iter().find(|found| found.is_error()).cloned();
+        let errors = self.files.values().filter_map(first).take(MAX_NAMED_FILES);
+        let places: Vec<String> = errors.map(|error| error.place.to_string()).collect();
+        (!places.is_empty()).then(|| places.join(", "))
+    }
+
+    /// Why nothing is served before the first load is complete, and what would change that.
+    pub(crate) fn nothing_served(&self) -> String {
+        if let Some(held) = &self.held {
+            return format!(
+                "nothing is served yet: {held}; `xds-server reload --confirm` says that this is meant"
+            );
+        }
+        self.broken_files().map_or_else(
+            || "nothing is served yet: the files have not been read".to_owned(),
+            |files| {
+                format!(
+                    "nothing is served yet: the first load of the files has errors in {files}; correct them, or \
+                     start with --partial-start to serve everything else"
+                )
+            },
+        )
+    }
+
+    /// The groups as they are after `base` and the overrides were patched, and with what the documents then give and what is
+    /// laid over weights.
+    ///
+    /// `base` may differ from what is accepted only in groups that `patch` names. A group that would be the same as it is stays
+    /// the very same.
+    pub(crate) fn patched(
+        &self,
+        codec: &Codec,
+        base: &Layer,
+        patch: &Patch,
+        documents: &DocumentState,
+    ) -> Groups {
+        let mut names: BTreeSet<&GroupName> = patch.keys().collect();
+        let generated = &documents.translated.translation.groups;
+        if !Arc::ptr_eq(&self.documents.translated, &documents.translated) {
+            names.extend(self.documents.translated.translation.groups.keys().chain(generated.keys()));
+        }
+        if !Arc::ptr_eq(&self.documents.weights, &documents.weights) {
+            names.extend(weights::groups_of(&self.documents.weights));
+            names.extend(weights::groups_of(&documents.weights));
+        }
+        let mut groups = self.groups.clone();
+        for name in names {
+            let under = base.groups.get(name);
+            let over = match patch.get(name) {
+                Some(patched) => patched.as_ref(),
+                None => self.overrides.groups.get(name),
+            };
+            let generated = generated.get(name);
+            if under.is_some() || over.is_some() || generated.is_some() || name.is_default() {
+                let mut group = effective_group(name, under, over, generated);
+                weights::lay_resources(codec, name, &mut group.resources, &documents.weights);
+                insert(&mut groups, name, group);
+            } else {
+                groups.remove(name);
+            }
+        }
+        groups
+    }
+
+    /// The groups as they are with another base, the overrides patched, and what the documents then give.
+    pub(crate) fn rebased(
+        &self,
+        codec: &Codec,
+        base: &Layer,
+        patch: &Patch,
+        documents: &DocumentState,
+    ) -> Groups {
+        let mut everything: Patch =
+            self.overrides.groups.iter().map(|(name, group)| (name.clone(), Some(group.clone()))).collect();
+        everything.extend(patch.iter().map(|(name, group)| (name.clone(), group.clone())));
+        let names: BTreeSet<&GroupName> = self.base.groups.keys().chain(base.groups.keys()).collect();
+        for name in names {
+            everything.entry(name.clone()).or_insert(None);
+        }
+        self.patched(codec, base, &everything, documents)
+    }
+}
+
+/// Keeps the very group that is there if it would be the same in every respect: then its views need not be compiled again.
+pub(crate) fn insert(groups: &mut Groups, name: &GroupName, group: EffectiveGroup) {
+    let is_same = groups.get(name).is_some_and(|old| {
+        old.definition == group.definition
+            && old.label == group.label
+            && have_same_places(&old.resources, &group.resources)
+            && old.generated.len() == group.generated.len()
+            && old
+                .generated
+                .iter()
+                .zip(&group.generated)
+                .all(|((profile, old), (other, new))| profile == other && have_same_places(old, new))
+    });
+    if !is_same {
+        groups.insert(name.clone(), Arc::new(group));
+    }
+}
+
+/// Whether two groups have the same resources from the same places.
+fn have_same_places(a: &Resources, b: &Resources) -> bool {
+    a.len() == b.len()
+        && a.values().zip(b.values()).all(|(a, b)| Arc::ptr_eq(a, b) || (a == b && a.origin() == b.origin()))
+}
+
+/// How many broken files a readiness reason names.
+const MAX_NAMED_FILES: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use crate::model::document::Translated;
+    use xds_cache::layer::GeneratedGroup;
+    use xds_cache::{Profile, Resource, ResourceType};
+
+    use super::*;
+
+    fn name(name: &str) -> GroupName {
+        GroupName::new(name).unwrap()
+    }
+
+    fn resources(content: &str) -> Resources {
+        let resource = Resource::plain(ResourceType::Cluster, "c", content.to_owned());
+        [(resource.key().clone(), Arc::new(resource))].into_iter().collect()
+    }
+
+    fn layer(groups: &[&str]) -> Arc<Layer> {
+        let group =
+            |group: &&str| (name(group), LayerGroup { resources: resources("raw"), ..LayerGroup::default() });
+        Arc::new(Layer { groups: groups.iter().map(group).collect() })
+    }
+
+    fn generated(groups: &[(&str, Profile, &str)]) -> Arc<Translated> {
+        let mut translated = Translated::default();
+        for (group, profile, content) in groups {
+            let group: &mut GeneratedGroup = translated.translation.groups.entry(name(group)).or_default();
+            group.profiles.insert(*profile, resources(content));
+        }
+        Arc::new(translated)
+    }
+
+    fn accepted(base: &Arc<Layer>, overrides: &Arc<Layer>, generated: &Arc<Translated>) -> Accepted {
+        Accepted {
+            base: Arc::clone(base),
+            overrides: Arc::clone(overrides),
+            documents: DocumentState { translated: Arc::clone(generated), ..DocumentState::default() },
+            groups: merge(base, overrides, &generated.translation.groups),
+            ..Accepted::default()
+        }
+    }
+
+    /// The groups that are not the very same, or are not there any more.
+    fn touched(before: &Groups, after: &Groups) -> Vec<String> {
+        let names: BTreeSet<&GroupName> = before.keys().chain(after.keys()).collect();
+        let pointer = |groups: &Groups, name: &GroupName| groups.get(name).map(Arc::as_ptr);
+        let touched = names.into_iter().filter(|name| pointer(before, name) != pointer(after, name));
+        touched.map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_group_of_which_nothing_changed_stays_the_very_same() {
+        let (base, overrides) = (layer(&["file", "n"]), layer(&["api"]));
+        let first = [("api", Profile::Grpc, "1"), ("gone", Profile::Envoy, "1"), ("n", Profile::Envoy, "1")];
+        let codec = Codec::new().unwrap();
+        let accepted = accepted(&base, &overrides, &generated(&first));
+        let expect = |generated: &Arc<Translated>, patch: &Patch, expected: &[&str]| {
+            let documents = DocumentState { translated: Arc::clone(generated), ..accepted.documents.clone() };
+            let of = |way: fn(&Accepted, &Codec, &Layer, &Patch, &DocumentState) -> Groups| {
+                way(&accepted, &codec, &base, patch, &documents)
+            };
+            for groups in [of(Accepted::patched), of(Accepted::rebased)] {
+                let mut overrides = (*overrides).clone();
+                for (name, group) in patch {
+                    match group {
+                        Some(group) => _ = overrides.groups.insert(name.clone(), group.clone()),
+                        None => _ = overrides.groups.remove(name),
+                    }
+                }
+                assert_eq!(groups, merge(&base, &overrides, &generated.translation.groups));
+                assert_eq!(touched(&accepted.groups, &groups), expected);
+            }
+        };
+        let same = generated(&first);
+        expect(&accepted.documents.translated, &Patch::new(), &[]);
+        expect(&same, &Patch::new(), &[]);
+        let other_profile = generated(&[("api", Profile::Envoy, "1"), first[1], first[2]]);
+        expect(&other_profile, &Patch::new(), &["api"]);
+        let other_content = generated(&[first[0], ("new", Profile::Envoy, "1"), ("n", Profile::Envoy, "2")]);
+        expect(&other_content, &Patch::new(), &["gone", "n", "new"]);
+        let patch = Patch::from([(name("api"), None), (name("gone"), Some(LayerGroup::default()))]);
+        expect(&accepted.documents.translated, &patch, &["api"]);
+        expect(&generated(&first[1..]), &patch, &["api"]);
+    }
+}

@@ -1,0 +1,351 @@
+//! The one place that commits, publishes, swaps and tells.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::{broadcast, watch};
+use xds_cache::{Publication, Revision};
+use xds_store::{Change, CommitError};
+
+use crate::accepted::{Accepted, Base, Recorded};
+use crate::causes::chain;
+use crate::disk;
+use crate::env::{At, Env, Reload, revision_of, stored_revision};
+use crate::key::StoreKey;
+use crate::model::{Event, WriteError};
+use crate::plan::Plan;
+use crate::propose::{Cause, propose, unstored};
+use crate::transition::{Done, Label, Note, Outcome, Transition};
+use crate::wave::former;
+use crate::{documents, load, others};
+
+/// What all parts of a control share.
+pub(crate) struct Shared {
+    /// Held while a dry run is made and played, which takes a processor and memory for its time.
+    pub(crate) dry_running: tokio::sync::Mutex<()>,
+    /// How the files are read again.
+    pub(crate) reload: OnceLock<Reload>,
+    /// What the files gave when their copies were saved, until the first load.
+    pub(crate) copies: Mutex<Option<Arc<Base>>>,
+    pub(crate) env: Env,
+    /// Held while a change is made.
+    changing: tokio::sync::Mutex<()>,
+    /// Whoever reads clones one pointer.
+    accepted: watch::Sender<Arc<Accepted>>,
+    health: Mutex<Health>,
+    events: broadcast::Sender<Event>,
+}
+
+/// What is no part of what was accepted.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    /// What needs attention, by subject.
+    pub(crate) problems: BTreeMap<&'static str, String>,
+    /// Whether the server is shutting down.
+    pub(crate) is_closing: bool,
+}
+
+/// How many events a slow reader may lag behind before it loses the oldest.
+const EVENT_CAPACITY: usize = 256;
+
+/// How often a change is proposed anew because another server committed first.
+const MAX_ATTEMPTS: usize = 16;
+
+/// The subject of the problem that the store cannot be read.
+const STORE: &str = "store";
+
+impl Shared {
+    pub(crate) fn new(env: Env, accepted: Accepted) -> Self {
+        Self {
+            dry_running: tokio::sync::Mutex::default(),
+            reload: OnceLock::new(),
+            copies: Mutex::default(),
+            env,
+            changing: tokio::sync::Mutex::default(),
+            accepted: watch::Sender::new(Arc::new(accepted)),
+            health: Mutex::default(),
+            events: broadcast::Sender::new(EVENT_CAPACITY),
+        }
+    }
+
+    /// What was accepted last.
+    pub(crate) fn accepted(&self) -> Arc<Accepted> {
+        Arc::clone(&self.accepted.borrow())
+    }
+
+    /// Wakes whenever something else is accepted.
+    pub(crate) fn watch(&self) -> watch::Receiver<Arc<Accepted>> {
+        self.accepted.subscribe()
+    }
+
+    pub(crate) fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn events(&self) -> broadcast::Receiver<Event> {
+        self.events.subscribe()
+    }
+
+    /// What a cause would come to: a dry run. Nothing is changed, and others need not wait for it.
+    pub(crate) async fn try_out(self: &Arc<Self>, cause: Cause) -> Result<Transition, WriteError> {
+        self.propose(&self.accepted(), &Arc::new(cause)).await
+    }
+
+    /// Makes a change, one at a time.
+    pub(crate) async fn change(self: &Arc<Self>, cause: Cause) -> Result<Done, WriteError> {
+        let cause = Arc::new(cause);
+        let _changing = self.changing.lock().await;
+        // What is served already comes first in the history.
+        if matches!(*cause, Cause::Write(..)) && self.accepted().recorded == Recorded::Due {
+            // If it fails again, the problem stays.
+            let _ = self.alone(&Arc::new(Cause::Unrecorded)).await;
+        }
+        match (self.alone(&cause).await, cause.forced_by()) {
+            (Err(WriteError::WaveActive { .. }), Some(actor)) => {
+                self.alone(&Arc::new(Cause::Forced { actor: actor.to_owned() })).await?;
+                self.alone(&cause).await
+            }
+            (done, _) => done,
+        }
+    }
+
+    /// The same, while no other change is made.
+    async fn alone(self: &Arc<Self>, cause: &Arc<Cause>) -> Result<Done, WriteError> {
+        for _ in 0..MAX_ATTEMPTS {
+            // What files say does not depend on what others committed.
+            let is_current = match self.catch_up().await {
+                Err(error) if !matches!(**cause, Cause::Files(_)) => return Err(error),
+                caught_up => caught_up.is_ok(),
+            };
+            let accepted = self.accepted();
+            let proposed = self.propose(&accepted, cause).await?;
+            if proposed.is_served_first {
+                let (next, label) = load::served_first(&proposed, accepted.revision);
+                let notes = proposed.notes.clone();
+                self.accept(next, &label, true, vec![], notes);
+            }
+            match self.commit(accepted.revision, &proposed).await {
+                Err(WriteError::Store(error)) if matches!(*error, CommitError::Conflict { .. }) => {}
+                Err(error) => {
+                    let proposed = self.without_store(&accepted, cause, proposed, error).await?;
+                    return self.take(proposed, accepted.revision);
+                }
+                Ok(Some(revision)) => {
+                    return self.take(Transition { is_published: true, ..proposed }, revision);
+                }
+                // What it was proposed from is older than what it was compared with.
+                Ok(None) if is_current && !others::is_current(&self.env, accepted.revision) => {}
+                Ok(None) => {
+                    let revision = proposed.next.revision;
+                    return self.take(proposed, revision);
+                }
+            }
+        }
+        let head = self.env.parts.store.head();
+        Err(WriteError::Store(Arc::new(CommitError::Conflict { head })))
+    }
+
+    /// Takes in what others committed, unless that is known.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read, which is noted.
+    pub(crate) async fn follow(self: &Arc<Self>) -> Result<(), WriteError> {
+        let _changing = self.changing.lock().await;
+        self.catch_up().await
+    }
+
+    async fn catch_up(self: &Arc<Self>) -> Result<(), WriteError> {
+        if others::is_current(&self.env, self.accepted().revision) {
+            self.note([Note::solved(STORE)]);
+            return Ok(());
+        }
+        let caught_up = self.propose(&self.accepted(), &Arc::new(Cause::Others)).await;
+        let caught_up = caught_up.and_then(|proposed| {
+            let revision = proposed.next.revision;
+            self.take(proposed, revision)
+        });
+        match caught_up {
+            Ok(_) => self.note([Note::solved(STORE)]),
+            Err(error) => {
+                let problem = format!("the store cannot be read: {}", chain(&error));
+                self.note([Note::problem(STORE, problem)]);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Proposes on a thread of its own: of many documents, that takes a while.
+    async fn propose(
+        self: &Arc<Self>,
+        accepted: &Arc<Accepted>,
+        cause: &Arc<Cause>,
+    ) -> Result<Transition, WriteError> {
+        let (shared, accepted, cause) = (Arc::clone(self), Arc::clone(accepted), Arc::clone(cause));
+        let at = At::now();
+        aside(move || propose(&shared.env, &accepted, &cause, at)).await?
+    }
+
+    async fn without_store(
+        self: &Arc<Self>,
+        accepted: &Arc<Accepted>,
+        cause: &Arc<Cause>,
+        proposed: Transition,
+        error: WriteError,
+    ) -> Result<Transition, WriteError> {
+        let (shared, accepted, cause) = (Arc::clone(self), Arc::clone(accepted), Arc::clone(cause));
+        let at = At::now();
+        aside(move || unstored(&shared.env, &accepted, (&cause, proposed), error, at)).await?
+    }
+
+    /// Stores what has to be stored, as the revision after `expected`; `None` if that is nothing.
+    async fn commit(
+        &self,
+        expected: Revision,
+        proposed: &Transition,
+    ) -> Result<Option<Revision>, WriteError> {
+        if proposed.plan.is_empty() {
+            return Ok(None);
+        }
+        let committed = self.store(expected, &proposed.plan, &proposed.label).await;
+        match (committed, &proposed.smaller) {
+            (Err(CommitError::TooLarge { .. }), Some(smaller)) => {
+                tracing::warn!("the load is too large for the history; only that it was is recorded");
+                self.store(expected, smaller, &proposed.label).await
+            }
+            (done, _) => done,
+        }
+        .map(Some)
+        .map_err(|error| WriteError::Store(Arc::new(error)))
+    }
+
+    async fn store(&self, expected: Revision, plan: &Plan, label: &Label) -> Result<Revision, CommitError> {
+        let store = &self.env.parts.store;
+        let values = plan.iter().filter_map(|(_, value)| value.clone()).collect();
+        let mut hashes = store.put_blobs(values).await?.into_iter();
+        let change = |(key, value): &(StoreKey, Option<Bytes>)| Change {
+            key: key.to_string(),
+            value: value.as_ref().and_then(|_| hashes.next()),
+        };
+        let changes = plan.iter().map(change).collect();
+        let committed = store.commit(stored_revision(expected), label.commit(changes, At::now())).await;
+        match &committed {
+            Ok(_) => self.note(disk::note(Ok(()))),
+            Err(CommitError::Store(error)) => self.note(disk::note(Err(error))),
+            // Whoever made the commit was at fault, or somebody was faster.
+            Err(_) => {}
+        }
+        committed.map(revision_of)
+    }
+
+    /// Has what was proposed accepted, as `revision`.
+    pub(crate) fn take(&self, proposed: Transition, revision: Revision) -> Result<Done, WriteError> {
+        let Transition { next, label, is_published, told, notes, outcome, .. } = proposed;
+        let next = Accepted { revision, ..next };
+        let publication = self.accept(next, &label, is_published, told, notes);
+        match outcome {
+            Outcome::Failed(error) => Err(error),
+            outcome @ (Outcome::Done | Outcome::Written(..) | Outcome::Loaded(_) | Outcome::GoesOn(_)) => {
+                Ok(Done { outcome, revision, publication })
+            }
+        }
+    }
+
+    /// Publishes what is accepted from here on, lets it be read, and tells of it: whoever is told, or sees it in the status, finds it
+    /// served.
+    fn accept(
+        &self,
+        next: Accepted,
+        label: &Label,
+        is_published: bool,
+        told: Vec<Event>,
+        notes: Vec<Note>,
+    ) -> Publication {
+        let publication = match is_published {
+            true => self.publish(&next, label),
+            false => Publication { revision: next.revision, views: vec![] },
+        };
+        let before = self.accepted.send_replace(Arc::new(next));
+        let after = self.accepted();
+        let (old, new) = (&before.documents.translated, &after.documents.translated);
+        if !Arc::ptr_eq(old, new) {
+            documents::log_news(old, new);
+            // Of many documents, what was is large: whoever waits need not wait for the end of it.
+            let before = Arc::clone(&before);
+            tokio::task::spawn_blocking(move || drop(before));
+        }
+        self.note(notes);
+        if is_published {
+            let (revision, source, summary) = (after.revision, label.source, label.summary.clone());
+            self.tell(Event::Published { revision, source, summary });
+        }
+        told.into_iter().for_each(|event| self.tell(event));
+        publication
+    }
+
+    fn publish(&self, next: &Accepted, label: &Label) -> Publication {
+        let Label { source, summary, .. } = label;
+        // Before it is published, so that the first acknowledgement finds when that was.
+        if let Some(observer) = &self.env.parts.observer {
+            observer.published(source, next.revision);
+        }
+        let mut groups = next.groups.clone();
+        let behind = former::behind(&self.env.parts.codec, next, &mut groups);
+        let publication = self.env.parts.acks.publish_split(next.revision, groups, behind);
+        let (revision, n_views) = (next.revision.0, publication.views.len());
+        tracing::info!(revision, source, summary, n_views, "published");
+        publication
+    }
+
+    /// Notes what needs attention until the same subject is fine again; logged and told when it is new.
+    pub(crate) fn note(&self, notes: impl IntoIterator<Item = Note>) {
+        for Note { subject, problem } in notes {
+            let Some(message) = problem else {
+                self.health().problems.remove(subject);
+                continue;
+            };
+            let before = self.health().problems.insert(subject, message.clone());
+            if before.as_ref() != Some(&message) {
+                tracing::error!(subject, "{message}");
+                self.tell(Event::Problem { message });
+            }
+        }
+    }
+
+    /// Tells whoever watches.
+    pub(crate) fn tell(&self, event: Event) {
+        match &event {
+            Event::OverrideDropped { what, reason } => tracing::info!(what, reason, "override dropped"),
+            Event::Held { reason } => {
+                tracing::warn!(
+                    reason,
+                    "a load of the files is held back until `xds-server reload --confirm`"
+                );
+            }
+            Event::Wave { deployment, phase, share, message } => {
+                if let Some(observer) = &self.env.parts.observer {
+                    observer.wave(*phase, *share);
+                }
+                tracing::info!(deployment, phase = phase.as_str(), "{message}");
+            }
+            Event::Published { .. } | Event::FileError(_) | Event::Rollout { .. } | Event::Problem { .. } => {
+            }
+        }
+        // No receiver is no error: then nobody watches.
+        let _ = self.events.send(event);
+    }
+}
+
+/// Does what may take long on a thread of its own. If that panics, nothing has changed.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, WriteError> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| match error.try_into_panic() {
+        Ok(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            WriteError::Internal(text.unwrap_or("it panicked").to_owned())
+        }
+        Err(_) => WriteError::Closed,
+    })
+}

@@ -1,0 +1,388 @@
+//! The control, for whoever asks something of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, PoisonError};
+
+use tokio::sync::broadcast;
+use xds_cache::{Layer, Revision};
+use xds_codec::Diagnostic;
+use xds_rollout::Event as RolloutEvent;
+use xds_store::StoreError;
+
+use crate::accepted::Base;
+use crate::change::Shared;
+use crate::env::{At, Env, Options, Parts, Reload};
+use crate::load::{self, Load};
+use crate::model::document::{DocumentState, GroupedDocuments};
+use crate::model::rollouts::RolloutRecords;
+use crate::model::wave::{WaveReport, WaveVerb};
+use crate::model::weights::{RuleKey, effective};
+use crate::model::{
+    Asked, ChangedObject, Event, FileLoad, FileStatus, HistoryEntry, ReloadOutcome, ServedLoad, WaveChoice,
+    Write, WriteError, WriteOptions, WriteOutcome,
+};
+use crate::propose::Cause;
+use crate::transition::{Done, Outcome, Transition};
+use crate::wave::report::reports;
+use crate::wave::{diagnostics, step};
+use crate::{disk, history, others, phases, rules};
+
+/// Changes what is served. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Control {
+    shared: Arc<Shared>,
+}
+
+/// What a rule says, and what counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleState {
+    /// The weights of its object.
+    pub source: Vec<(String, u64)>,
+    /// Those with what the API lays over them.
+    pub effective: Vec<(String, u64)>,
+}
+
+impl Control {
+    /// Reads what the store holds, and publishes it if there are no files to wait for.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read at all. A record that cannot be read is a [problem](Self::problems), not an error.
+    pub fn open(parts: Parts, options: Options) -> Result<Self, StoreError> {
+        let env = Env { parts, options };
+        let (accepted, note) = others::open(&env, At::now())?;
+        let first = (!env.options.watches_files).then(|| others::first(&accepted));
+        let revision = accepted.revision;
+        let shared = Shared::new(env, accepted);
+        shared.note([note]);
+        if let Some(first) = first {
+            // It asks for nothing that could fail.
+            let _ = shared.take(first, revision);
+        }
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Says how the files are read again. Without it a reload changes nothing. The first one stays.
+    pub fn set_reload(&self, reload: Reload) {
+        if self.shared.reload.set(reload).is_err() {
+            tracing::warn!("how the files are read again was said twice");
+        }
+    }
+
+    /// Says what the files gave when their last good copies were saved. The store has no secrets of files: what they were before
+    /// the first load is taken from here, as far as it is what the store recorded.
+    pub fn recall(&self, layer: Layer, documents: GroupedDocuments) {
+        let copies = Base { layer: Arc::new(layer), documents: Arc::new(documents) };
+        *self.shared.copies.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(copies));
+    }
+
+    /// Makes `load` what the files give. The first complete one also makes the server ready.
+    ///
+    /// Nothing is done if nothing changed. A load that removes too much is held back (`--hold-mass-removal`), unless it is confirmed.
+    ///
+    /// # Errors
+    ///
+    /// Never because of the files' contents; a store that fails is a problem, and the files are served nevertheless.
+    pub async fn take_files(&self, load: FileLoad, asked: Asked) -> Result<ReloadOutcome, WriteError> {
+        let copies = || self.shared.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = Load::new(load, asked, copies().clone());
+        let done = self.change(Cause::Files(load)).await?;
+        if self.shared.accepted().is_loaded {
+            copies().take();
+        }
+        match done.outcome {
+            Outcome::Loaded(outcome) => Ok(ReloadOutcome { revision: done.revision, ..outcome }),
+            Outcome::Done | Outcome::Written(..) | Outcome::GoesOn(_) | Outcome::Failed(_) => {
+                Err(WriteError::Closed)
+            }
+        }
+    }
+
+    /// Reads the files again now. `confirm` also publishes a load that is held back.
+    ///
+    /// # Errors
+    ///
+    /// As [`take_files`](Self::take_files).
+    pub async fn reload(&self, confirm: bool) -> Result<ReloadOutcome, WriteError> {
+        match self.shared.reload.get() {
+            Some(reload) => reload(confirm).await,
+            None => {
+                let revision = self.shared.accepted().revision;
+                Ok(ReloadOutcome { revision, difference: vec![], n_errors: 0, held: None })
+            }
+        }
+    }
+
+    /// Validates, commits and publishes a change. Answered after all three.
+    ///
+    /// Dropping the future does not stop a write that has begun.
+    ///
+    /// # Errors
+    ///
+    /// Why it was not done; nothing changed then.
+    pub async fn write(&self, write: Write, options: WriteOptions) -> Result<WriteOutcome, WriteError> {
+        if options.dry_run {
+            return self.try_out(write, options).await;
+        }
+        let Done { outcome, revision, publication } =
+            self.change(Cause::Write(Box::new(write), options)).await?;
+        written(outcome).map(|(outcome, _)| WriteOutcome { revision, publication, ..outcome })
+    }
+
+    /// Finds out what a write would change. What is left to play is played when others are let in again, because that may take
+    /// seconds; but no two dry runs are under way at once.
+    async fn try_out(&self, write: Write, options: WriteOptions) -> Result<WriteOutcome, WriteError> {
+        let shared = Arc::clone(&self.shared);
+        let limits = shared.env.options.session;
+        let trial = async move {
+            let _dry_running = shared.dry_running.lock().await;
+            let Transition { outcome, .. } = shared.try_out(Cause::Write(Box::new(write), options)).await?;
+            let (mut outcome, clients) = written(outcome)?;
+            if !clients.is_empty() {
+                let playing =
+                    tokio::task::spawn_blocking(move || phases::play(clients, &limits, At::now().clock));
+                outcome.phases = playing.await.map_err(|_| WriteError::Closed)?;
+            }
+            Ok(outcome)
+        };
+        detached(trial).await
+    }
+
+    /// Does something to a wave deployment. Answered with what it is then.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::NotFound`], [`WriteError::WaveState`], or why it could not be stored.
+    pub async fn wave(
+        &self,
+        deployment: u64,
+        verb: WaveVerb,
+        actor: String,
+    ) -> Result<WaveReport, WriteError> {
+        let accepted = self.shared.accepted();
+        let is_active = accepted.wave.as_ref().is_some_and(|wave| wave.id == deployment);
+        let deployment = if is_active {
+            self.change(Cause::Ask { deployment, verb, actor }).await?;
+            deployment
+        } else {
+            let (put_back, policy) = step::again(&accepted, deployment, verb)?;
+            let options = WriteOptions { actor, waves: WaveChoice::By(policy), ..WriteOptions::default() };
+            let outcome = self.write(Write::Revert { of: put_back }, options).await?;
+            outcome.wave.ok_or_else(|| {
+                WriteError::WaveState(
+                    "everything that the change was about was changed again since".to_owned(),
+                )
+            })?
+        };
+        let report = self.waves().into_iter().find(|report| report.deployment == deployment);
+        report.ok_or_else(|| step::not_found(deployment))
+    }
+
+    /// Makes the server not ready, for good.
+    pub fn shut_down(&self) {
+        self.shared.health().is_closing = true;
+    }
+
+    /// Says that last good copies of files cannot be saved, and why; or that all are.
+    pub fn note_copies(&self, failure: Option<&str>) {
+        self.shared.note([disk::note_of_copies(failure)]);
+    }
+
+    /// Tells whoever watches what happened in a rollout.
+    pub fn tell_rollout(&self, rollout: &str, event: RolloutEvent) {
+        self.shared.tell(Event::Rollout { rollout: rollout.to_owned(), event });
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    async fn change(&self, cause: Cause) -> Result<Done, WriteError> {
+        let shared = Arc::clone(&self.shared);
+        detached(async move { shared.change(cause).await }).await
+    }
+}
+
+/// What can be read. Each answer is of one time; two are not.
+impl Control {
+    /// What the API owns now, and the revision of it.
+    #[must_use]
+    pub fn overrides(&self) -> (Revision, Arc<Layer>) {
+        let accepted = self.shared.accepted();
+        (accepted.revision, Arc::clone(&accepted.overrides))
+    }
+
+    /// What the files give now.
+    #[must_use]
+    pub fn base(&self) -> Arc<Layer> {
+        Arc::clone(&self.shared.accepted().base)
+    }
+
+    /// The route documents now, and what became of them.
+    #[must_use]
+    pub fn documents(&self) -> DocumentState {
+        self.shared.accepted().documents.clone()
+    }
+
+    /// The rollouts that are stored.
+    #[must_use]
+    pub fn rollouts(&self) -> Arc<RolloutRecords> {
+        Arc::clone(&self.shared.accepted().rollouts)
+    }
+
+    /// What a rule says now.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::NotFound`] or [`WriteError::NoRule`].
+    pub fn rule(&self, key: &RuleKey) -> Result<RuleState, WriteError> {
+        let accepted = self.shared.accepted();
+        let rule = rules::rule(&self.shared.env.parts.codec, &accepted, key)?;
+        let over = accepted.documents.weights.get(key).map(|over| over.overlay.clone()).unwrap_or_default();
+        Ok(RuleState { effective: effective(&rule, &over), source: rule.backends })
+    }
+
+    /// The watched files, by path.
+    #[must_use]
+    pub fn files(&self) -> BTreeMap<Arc<str>, FileStatus> {
+        let accepted = self.shared.accepted();
+        let mut files = (*accepted.files).clone();
+        let mut touched = BTreeSet::new();
+        for doubt in &accepted.documents.translated.translation.diagnostics {
+            if let Some(file) = files.get_mut(&doubt.place.file) {
+                file.diagnostics.push(doubt.clone());
+                touched.insert(&doubt.place.file);
+            }
+        }
+        diagnostics::tell_waves(&self.shared.env, &accepted, &mut files, At::now());
+        for path in touched {
+            if let Some(file) = files.get_mut(path) {
+                file.diagnostics.sort_by_key(|one| (one.place.line, one.place.column));
+            }
+        }
+        files
+    }
+
+    /// Why a load of files is held back, if one is.
+    #[must_use]
+    pub fn held(&self) -> Option<String> {
+        self.shared.accepted().held.clone()
+    }
+
+    /// Which load of the files is served.
+    #[must_use]
+    pub fn served_load(&self) -> ServedLoad {
+        let accepted = self.shared.accepted();
+        let is_refused = || self.shared.health().problems.contains_key(load::REFUSED);
+        match accepted.is_loaded {
+            false => ServedLoad::None,
+            true if accepted.held.is_some() || is_refused() => ServedLoad::Earlier,
+            true => ServedLoad::Current,
+        }
+    }
+
+    /// Why the server is not ready; empty if it is.
+    #[must_use]
+    pub fn not_ready(&self) -> Vec<String> {
+        let (accepted, mut reasons) = (self.shared.accepted(), Vec::new());
+        if self.shared.health().is_closing {
+            reasons.push("the server is shutting down".to_owned());
+        }
+        if !accepted.is_loaded {
+            reasons.push(accepted.nothing_served());
+        }
+        reasons
+    }
+
+    /// What needs attention though the server serves, such as a stored record that could not be read.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let accepted = self.shared.accepted();
+        let problems: Vec<String> = self.shared.health().problems.values().cloned().collect();
+        let broken = accepted.broken_files().filter(|_| accepted.is_loaded);
+        let broken =
+            broken.map(|files| format!("there are errors in {files}; last good contents are served"));
+        // What the program itself got wrong is in no file.
+        let is_ours = |doubt: &&Diagnostic| doubt.code == "generated-resource" && doubt.place.file.is_empty();
+        let generated = accepted.documents.translated.translation.diagnostics.iter().filter(is_ours);
+        let known = accepted.unreadable.values().cloned().chain(problems).chain(broken);
+        let wave = accepted.wave.as_ref().and_then(|wave| wave.problem());
+        let held = accepted.held.as_ref().filter(|_| accepted.is_loaded).map(|held| {
+            format!("a load of the files is held back: {held}; `xds-server reload --confirm` lets it pass")
+        });
+        known.chain(generated.map(ToString::to_string)).chain(wave).chain(held).collect()
+    }
+
+    /// The wave deployment that is under way, and the last ones that were, newest first.
+    #[must_use]
+    pub fn waves(&self) -> Vec<WaveReport> {
+        reports(&self.shared.env, &self.shared.accepted(), At::now())
+    }
+
+    /// What is published, held and reported from now on; a reader that lags loses the oldest and is told so.
+    #[must_use]
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.shared.events()
+    }
+
+    /// The metrics in OpenMetrics text.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        let accepted = self.shared.accepted();
+        let unsupported = &accepted.documents.translated.translation.grpc_unsupported;
+        let observer = self.shared.env.parts.observer.as_ref();
+        observer.map(|observer| observer.render(unsupported)).unwrap_or_default()
+    }
+
+    /// At most `limit` revisions below `before` (or from the newest on), newest first. Reads files.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<HistoryEntry>, WriteError> {
+        history::entries(&*self.shared.env.parts.store, before, limit)
+    }
+
+    /// One revision and what it changed. Reads files.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::NotFound`] or [`WriteError::Compacted`] if there is no such revision.
+    pub fn revision(&self, revision: Revision) -> Result<(HistoryEntry, Vec<ChangedObject>), WriteError> {
+        let Parts { codec, store, .. } = &self.shared.env.parts;
+        history::entry(codec, &**store, revision)
+    }
+
+    /// What differs between the states after two revisions. Reads files.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::NotFound`] or [`WriteError::Compacted`] if there is no such revision.
+    pub fn difference(&self, from: Revision, to: Revision) -> Result<Vec<ChangedObject>, WriteError> {
+        let Parts { codec, store, .. } = &self.shared.env.parts;
+        history::difference(codec, &**store, from, to)
+    }
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Control({})", self.shared.accepted().revision)
+    }
+}
+
+fn written(outcome: Outcome) -> Result<(WriteOutcome, Vec<phases::ClientPreview>), WriteError> {
+    match outcome {
+        Outcome::Written(outcome, clients) => Ok((*outcome, clients)),
+        Outcome::Failed(error) => Err(error),
+        Outcome::Done | Outcome::Loaded(_) | Outcome::GoesOn(_) => Err(WriteError::Closed),
+    }
+}
+
+/// Runs a change to its end even if the caller goes away meanwhile: what is committed must be published.
+async fn detached<T: Send + 'static>(
+    change: impl Future<Output = Result<T, WriteError>> + Send + 'static,
+) -> Result<T, WriteError> {
+    tokio::spawn(change).await.map_err(|_| WriteError::Closed)?
+}

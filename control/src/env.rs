@@ -1,0 +1,106 @@
+//! What changes are made with, and how they are judged. Nothing of it changes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use xds_cache::loads::LoadBoard;
+use xds_cache::wave::Share;
+use xds_cache::{Publisher, Revision, StatusBoard, WavePolicy};
+use xds_codec::Codec;
+use xds_routes::conditions::GrpcFeature;
+use xds_store::Store;
+
+use crate::acks::Acks;
+use crate::model::wave::WavePhase;
+use crate::model::{ReloadOutcome, WriteError};
+
+/// How changes are judged.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Whether files are watched: then nothing is served before their first complete load.
+    pub watches_files: bool,
+    /// Whether a dangling reference, or a conflict of groups of equal priority, is an error.
+    pub strict: bool,
+    /// The share of a group's resources, from 0 to 1, of which a load may remove no more without being confirmed.
+    pub hold_mass_removal: Option<f64>,
+    /// How route documents are translated.
+    pub routes: xds_routes::Options,
+    /// The waves of changes of groups that do not say it themselves; `None` for everyone at once.
+    pub waves: Option<WavePolicy>,
+    /// How clients are served, to tell in which phases they would get a change.
+    pub session: xds_session::Limits,
+}
+
+/// What the control tells of its work, for the metrics.
+pub trait Observer: Send + Sync {
+    /// A revision was published; `source` is `api`, `file`, `rollback`, `revert`, `expiry`, `waves`, `rollout` or `store`.
+    fn published(&self, source: &'static str, revision: Revision);
+    /// A wave deployment is in another phase, or has reached another share of the nodes.
+    fn wave(&self, phase: WavePhase, share: Option<Share>);
+    /// All metrics in OpenMetrics text; `unsupported` is how many rules have something that gRPC clients cannot have.
+    fn render(&self, unsupported: &BTreeMap<GrpcFeature, usize>) -> String;
+}
+
+/// A boxed future, for what is behind a trait object.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Reads the files again and hands them to [`Control::take_files`](crate::Control::take_files), as confirmed if the argument is
+/// true.
+pub type Reload = Arc<dyn Fn(bool) -> BoxFuture<'static, Result<ReloadOutcome, WriteError>> + Send + Sync>;
+
+/// What changes are made with.
+pub struct Parts {
+    /// Reads and writes resources.
+    pub codec: Codec,
+    /// Where changes are committed.
+    pub store: Arc<dyn Store>,
+    /// Where they are published.
+    pub publisher: Arc<Publisher>,
+    /// Who is connected.
+    pub board: Arc<StatusBoard>,
+    /// Publishes, and remembers whom that concerned.
+    pub acks: Arc<Acks>,
+    /// What clients report of their requests.
+    pub loads: Arc<LoadBoard>,
+    /// Who counts.
+    pub observer: Option<Arc<dyn Observer>>,
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+/// The surroundings of a change: what a proposal may ask besides what is accepted.
+#[derive(Debug)]
+pub(crate) struct Env {
+    pub(crate) parts: Parts,
+    pub(crate) options: Options,
+}
+
+/// A time, on the clock that people read and on the one that measures.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub(crate) wall: SystemTime,
+    /// On the clock of the runtime, which tests stop.
+    pub(crate) clock: Instant,
+}
+
+impl At {
+    pub(crate) fn now() -> Self {
+        Self { wall: SystemTime::now(), clock: tokio::time::Instant::now().into_std() }
+    }
+}
+
+/// The store's and the cache's revisions are the same numbers.
+pub(crate) fn revision_of(revision: xds_store::Revision) -> Revision {
+    Revision(revision.0)
+}
+
+pub(crate) fn stored_revision(revision: Revision) -> xds_store::Revision {
+    xds_store::Revision(revision.0)
+}

@@ -1,0 +1,138 @@
+//! What goes on by itself: wave deployments, times that are up, what others commit, disks that recover.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::time::{Duration, sleep, sleep_until};
+use xds_cache::time::millis;
+
+use crate::accepted::Accepted;
+use crate::causes::chain;
+use crate::control::Control;
+use crate::disk;
+use crate::model::weights::reconcile::next_end;
+use crate::model::{WaveChoice, Write, WriteOptions};
+use crate::propose::Cause;
+use crate::transition::{Next, Note, Outcome};
+use crate::wave::report::LOOK_INTERVAL;
+use crate::weights::is_due;
+
+impl Control {
+    /// Takes in what others commit to the same store, until the store is closed.
+    pub async fn follow_store(self) {
+        let mut head = self.shared().env.parts.store.watch();
+        loop {
+            if let Err(error) = self.shared().follow().await {
+                tracing::debug!(%error, "what another server committed is not taken in yet");
+            }
+            if head.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Has wave deployments go on as their clients answer and time passes. Never ends.
+    pub async fn follow_waves(self) {
+        let mut ticks = self.shared().env.parts.board.ticks();
+        let mut accepted = self.shared().watch();
+        loop {
+            ticks.mark_unchanged();
+            let next = match self.shared().change(Cause::Wave).await {
+                Ok(done) => match done.outcome {
+                    Outcome::GoesOn(next) => next,
+                    Outcome::Done | Outcome::Written(..) | Outcome::Loaded(_) | Outcome::Failed(_) => {
+                        Next::Told
+                    }
+                },
+                Err(error) => {
+                    let problem = format!("the wave deployment cannot go on: {}", chain(&error));
+                    self.shared().note([Note::problem("waves", problem)]);
+                    sleep(RETRY).await;
+                    continue;
+                }
+            };
+            let seen = Arc::clone(&accepted.borrow_and_update());
+            let is_other = |now: &Arc<Accepted>| {
+                let is_same = match (&now.wave, &seen.wave) {
+                    (Some(wave), Some(seen)) => Arc::ptr_eq(wave, seen),
+                    (None, None) => true,
+                    (Some(_), None) | (None, Some(_)) => false,
+                };
+                !is_same || now.is_loaded != seen.is_loaded
+            };
+            let passed = async {
+                match next {
+                    Next::Answered(Some(at)) => sleep_until(at.into()).await,
+                    Next::Answered(None) | Next::Told => std::future::pending().await,
+                }
+            };
+            let answered = async {
+                match next {
+                    Next::Answered(_) => ticks.changed().await,
+                    Next::Told => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                told = async { accepted.wait_for(is_other).await.map(drop) } => {
+                    if told.is_err() {
+                        return;
+                    }
+                }
+                answered = answered => {
+                    if answered.is_err() {
+                        return;
+                    }
+                    sleep(LOOK_INTERVAL).await;
+                }
+                () = passed => {}
+            }
+        }
+    }
+
+    /// Drops overrides when their time is up, for ever.
+    pub async fn end_overrides(self) {
+        let mut accepted = self.shared().watch();
+        loop {
+            let weights = Arc::clone(&accepted.borrow_and_update().documents.weights);
+            let is_other = |now: &Arc<Accepted>| !Arc::ptr_eq(&now.documents.weights, &weights);
+            let end = next_end(&weights);
+            let wait = end.map(|end| Duration::from_millis(end.saturating_sub(millis(SystemTime::now()))));
+            // The clock may be set while this waits.
+            let wait = wait.map_or(MAX_WAIT, |wait| wait.min(MAX_WAIT));
+            tokio::select! {
+                () = async { drop(accepted.wait_for(is_other).await) } => continue,
+                () = sleep(wait) => {}
+            }
+            if !is_due(&self.documents().weights, SystemTime::now()) {
+                continue;
+            }
+            // Time is up for everyone.
+            let (actor, waves) = ("clock".to_owned(), WaveChoice::AtOnce);
+            let options = WriteOptions { actor, waves, ..WriteOptions::default() };
+            if let Err(error) = self.write(Write::EndOverrides, options).await {
+                tracing::warn!(%error, "overrides whose time is up could not be dropped yet");
+                sleep(RETRY).await;
+            }
+        }
+    }
+
+    /// Looks, as long as changes could not be stored, whether they can be by now; for ever.
+    pub async fn watch_disk(self) {
+        loop {
+            sleep(PROBE_INTERVAL).await;
+            if self.shared().health().problems.contains_key(disk::STORE) {
+                let probed = self.shared().env.parts.store.probe().await;
+                self.shared().note(disk::note(probed.as_ref().map(|&()| ())));
+            }
+        }
+    }
+}
+
+/// How long the clock is trusted.
+const MAX_WAIT: Duration = Duration::from_secs(30);
+
+/// How long to wait after a refusal of the store, or of a load that is not complete.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Soon after there is room again, and seldom enough to cost a full disk nothing.
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);

@@ -1,0 +1,133 @@
+//! What others committed to the same store, proposed; and what it held at the start.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use xds_cache::Revision;
+use xds_routes::DocumentKey;
+use xds_store::{BlobHash, StoreError};
+
+use crate::accepted::Accepted;
+use crate::documents::{self, Said, Terms};
+use crate::env::{At, Env, revision_of};
+use crate::model::WriteError;
+use crate::model::document::{DocumentState, GroupedDocuments};
+use crate::observed::Observed;
+use crate::plan::Patch;
+use crate::stored;
+use crate::transition::{Label, Note, Outcome, Transition};
+use crate::wave::ended::Ended;
+use crate::wave::{former, record};
+
+/// Reads what the store holds, without any files.
+///
+/// # Errors
+///
+/// If the store cannot be read at all. A record that cannot be read is told in what is accepted.
+pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
+    let (codec, store) = (&env.parts.codec, &*env.parts.store);
+    let (revision, keys) = store.state();
+    let mut stored = stored::read(codec, store, &keys, None)?;
+    for problem in stored.unreadable.values() {
+        tracing::error!(problem, "stored record left out");
+    }
+    let options = Arc::new(env.options.routes.clone());
+    let nothing = DocumentState { options, ..DocumentState::default() };
+    let said = Said {
+        files: Arc::default(),
+        owned: Arc::new(std::mem::take(&mut stored.documents)),
+        weights: Arc::new(std::mem::take(&mut stored.weights)),
+    };
+    let observed = Arc::new(Observed::read(store, &keys, |_| true)?);
+    let terms = Terms { codec, observed: &observed, now: at.wall, goes_on: &|| true };
+    // Nobody stops it.
+    let documents = documents::next(&nothing, said, terms).unwrap_or(nothing);
+    let accepted = Accepted::of_store(codec, revision_of(revision), stored, documents, Arc::clone(&observed));
+    let (mut accepted, note) = with_wave(env, accepted, &keys, at)?;
+    accepted.former = former::former(&accepted, terms).unwrap_or_default();
+    Ok((accepted, note))
+}
+
+/// What is accepted without files becomes what is served.
+pub(crate) fn first(accepted: &Accepted) -> Transition {
+    let next = Accepted { is_loaded: true, observed: Arc::default(), ..accepted.clone() };
+    let label = Label::new("", "store", "the stored state".to_owned());
+    Transition { is_published: true, label, ..Transition::quiet(next, Outcome::Done) }
+}
+
+/// What the store holds by now.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(crate) fn propose(env: &Env, accepted: &Accepted, at: At) -> Result<Transition, WriteError> {
+    let failed = |error: StoreError| WriteError::Store(Arc::new(error.into()));
+    let (codec, store) = (&env.parts.codec, &*env.parts.store);
+    let (revision, keys) = store.state();
+    let last_good = Some((&*accepted.overrides, &*accepted.documents.owned));
+    let stored = stored::read(codec, store, &keys, last_good).map_err(failed)?;
+    let (before, after) = (&accepted.overrides.groups, &stored.overrides.groups);
+    let changed = before.keys().chain(after.keys()).filter(|name| before.get(*name) != after.get(*name));
+    let patch: Patch = changed.map(|name| (name.clone(), after.get(name).cloned())).collect();
+    let owned = Arc::new(stored.documents);
+    let is_news = |key: &DocumentKey| {
+        let said =
+            |documents: &GroupedDocuments| documents.get(key).map(|one| Arc::clone(&one.document.source));
+        said(&owned) != said(&accepted.documents.owned)
+    };
+    let observed = Observed::read(store, &keys, is_news).map_err(failed)?;
+    let said = Said {
+        files: Arc::clone(&accepted.documents.files),
+        owned: Arc::clone(&owned),
+        weights: Arc::new(stored.weights),
+    };
+    let terms = Terms { codec, observed: &observed, now: at.wall, goes_on: &|| true };
+    let documents = documents::next(&accepted.documents, said, terms)?;
+    let groups = accepted.patched(codec, &accepted.base, &patch, &documents);
+    let next = Accepted {
+        revision: revision_of(revision),
+        overrides: Arc::new(stored.overrides),
+        documents,
+        rollouts: Arc::new(stored.rollouts),
+        unreadable: Arc::new(stored.unreadable),
+        groups,
+        ..accepted.clone()
+    };
+    let (mut next, note) = with_wave(env, next, &keys, at).map_err(failed)?;
+    next.former = former::former(&next, terms)?;
+    let label = Label::new("", "store", "what another server committed".to_owned());
+    let is_published = accepted.is_loaded;
+    Ok(Transition { is_published, label, notes: vec![note], ..Transition::quiet(next, Outcome::Done) })
+}
+
+/// With the wave deployment that is stored, unless it is the one that is known, and those that ended. One that cannot be read is a
+/// problem, and its change reaches everyone.
+fn with_wave(
+    env: &Env,
+    accepted: Accepted,
+    keys: &BTreeMap<String, BlobHash>,
+    at: At,
+) -> Result<(Accepted, Note), StoreError> {
+    let store = &*env.parts.store;
+    let (stored, note) = match record::read(&env.parts.codec, store, keys, at)? {
+        Ok(stored) => (stored, Note::solved(WAVE_RECORD)),
+        Err(reason) => {
+            let problem = format!("the stored wave deployment cannot be read: {reason}");
+            (None, Note::problem(WAVE_RECORD, problem))
+        }
+    };
+    let ended = Arc::new(Ended::read(store, keys)?);
+    let known = accepted.wave.as_ref().zip(stored.as_ref());
+    let is_known =
+        known.is_some_and(|(known, stored)| stored.id == known.id && stored.reached == known.reached);
+    let wave = if is_known { accepted.wave.clone() } else { stored.map(Arc::new) };
+    Ok((Accepted { wave, ended, ..accepted }, note))
+}
+
+/// Whether the store is where what is accepted is of.
+pub(crate) fn is_current(env: &Env, revision: Revision) -> bool {
+    revision_of(env.parts.store.head()) == revision
+}
+
+/// The subject of the problem that a stored wave deployment cannot be read.
+const WAVE_RECORD: &str = "wave-record";

@@ -1,0 +1,92 @@
+//! Every cause of a change, and the one way to what it comes to.
+
+use std::sync::Arc;
+
+use crate::accepted::Accepted;
+use crate::env::{At, Env};
+use crate::load::{self, Load};
+use crate::model::wave::WaveVerb;
+use crate::model::{Write, WriteError, WriteOptions};
+use crate::transition::{Outcome, Transition};
+use crate::wave::step;
+use crate::{others, write};
+
+/// Why something changes.
+#[derive(Debug)]
+pub(crate) enum Cause {
+    /// The files were read.
+    Files(Load),
+    /// What files say is served, and still to be recorded.
+    Unrecorded,
+    /// Somebody asks for it.
+    Write(Box<Write>, WriteOptions),
+    /// A wave deployment is looked at.
+    Wave,
+    /// Somebody asks something of a wave deployment.
+    Ask { deployment: u64, verb: WaveVerb, actor: String },
+    /// The wave deployment that is under way is in the way of what somebody forces.
+    Forced { actor: String },
+    /// Another server committed to the store.
+    Others,
+}
+
+impl Cause {
+    /// Who asks for it, if a wave deployment that is in the way is to be put back.
+    pub(crate) fn forced_by(&self) -> Option<&str> {
+        match self {
+            Self::Write(_, options) if options.force => Some(&options.actor),
+            Self::Write(..)
+            | Self::Files(_)
+            | Self::Unrecorded
+            | Self::Wave
+            | Self::Ask { .. }
+            | Self::Forced { .. }
+            | Self::Others => None,
+        }
+    }
+}
+
+/// What a cause makes of what is accepted. Depends on nothing but its arguments: it commits, publishes and tells nothing, and a dry
+/// run is this alone.
+///
+/// # Errors
+///
+/// Why nothing is changed.
+pub(crate) fn propose(
+    env: &Env,
+    accepted: &Accepted,
+    cause: &Cause,
+    at: At,
+) -> Result<Transition, WriteError> {
+    match cause {
+        Cause::Files(load) => load::propose(env, accepted, load, at),
+        Cause::Unrecorded => load::record_late(env, accepted, at),
+        Cause::Write(write, options) => write::propose(env, accepted, write, options, at),
+        Cause::Wave => step::go_on(env, accepted, at),
+        Cause::Ask { deployment, verb, actor } => step::act(env, accepted, (*deployment, *verb, actor), at),
+        Cause::Forced { actor } => step::abort_for(env, accepted, actor, at),
+        Cause::Others => others::propose(env, accepted, at),
+    }
+}
+
+/// What a cause comes to if what it was to be stored with could not be, because of `error`.
+///
+/// # Errors
+///
+/// The error, if nothing changes then.
+pub(crate) fn unstored(
+    env: &Env,
+    accepted: &Accepted,
+    (cause, proposed): (&Cause, Transition),
+    error: WriteError,
+    at: At,
+) -> Result<Transition, WriteError> {
+    match cause {
+        Cause::Files(_) | Cause::Unrecorded => load::unrecorded(env, accepted, proposed, &error, at),
+        Cause::Write(..) | Cause::Wave | Cause::Ask { .. } | Cause::Forced { .. } | Cause::Others => {
+            let Transition { unstored: Some(wave), label, .. } = proposed else { return Err(error) };
+            let next = Accepted { wave: Some(Arc::new(wave)), ..accepted.clone() };
+            Ok(Transition { is_published: true, label, ..Transition::quiet(next, Outcome::Failed(error)) })
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! How a wave deployment ends, and what a load makes of the one that is under way.
+
+use std::collections::BTreeMap;
+
+use xds_cache::wave::Share;
+use xds_store::BlobHash;
+
+use super::begin::{AfterLoad, says};
+use super::ended::{Ended, EndedWave};
+use super::record;
+use super::report::report;
+use super::value::Wave;
+use crate::accepted::{Accepted, Base, Recorded};
+use crate::env::{At, Env};
+use crate::model::Event;
+use crate::model::wave::{WavePhase, WaveReport};
+use crate::plan::Plan;
+
+/// Adds what has to be stored for what a load makes of the wave deployment that is under way, and for what loads made of wave deployments that
+/// could not be recorded; gives the one that ends by this load.
+pub(crate) fn plan_waves(
+    env: &Env,
+    accepted: &Accepted,
+    after: &AfterLoad,
+    base: &Base,
+    stored: &BTreeMap<String, BlobHash>,
+    plan: &mut Plan,
+    at: At,
+) -> Option<EndedWave> {
+    let is_owed = accepted.is_loaded && accepted.recorded != Recorded::Yes;
+    let (next, ended) = match after {
+        AfterLoad::Unchanged if !is_owed => return None,
+        AfterLoad::Unchanged => (accepted.wave.as_deref(), None),
+        AfterLoad::Becomes(next) => (next.as_deref(), superseded(env, accepted, next.as_deref(), base, at)),
+    };
+    plan.extend(record::plan(next, stored));
+    if is_owed || ended.is_some() {
+        plan.extend(ended.iter().cloned().fold((*accepted.ended).clone(), Ended::with).plan(stored));
+    }
+    ended
+}
+
+/// How the wave deployment that is under way ends because files changed: there is `next` for them, they say what was before, or they
+/// reach everyone, because nobody asks for waves any more.
+fn superseded(env: &Env, accepted: &Accepted, next: Option<&Wave>, base: &Base, at: At) -> Option<EndedWave> {
+    let wave = accepted.wave.as_deref().filter(|wave| next.is_none_or(|next| next.id != wave.id))?;
+    let is_as_before = wave.held.iter().all(|(key, value)| says(base, key, value.as_ref()));
+    let (phase, reason) = match next {
+        Some(next) => {
+            (WavePhase::Superseded, format!("files changed, which began the wave deployment {}", next.id))
+        }
+        None if is_as_before => (WavePhase::Reverted, "the files say again what was before".to_owned()),
+        None => (WavePhase::Superseded, "files changed, which reached everyone at once".to_owned()),
+    };
+    Some(ended(env, wave, phase, Some(reason), at))
+}
+
+/// A wave deployment that ends now.
+pub(crate) fn ended(env: &Env, wave: &Wave, phase: WavePhase, reason: Option<String>, at: At) -> EndedWave {
+    let report = WaveReport { phase, reason, next_at: None, since: at.wall, ..report(env, wave, at) };
+    EndedWave { report, put_back: None }
+}
+
+/// What is told of a wave deployment that began or went on.
+pub(crate) fn event(wave: &Wave, phase: WavePhase, message: String) -> Event {
+    let share = match phase {
+        WavePhase::Progressing | WavePhase::Holding | WavePhase::Paused => wave.share(),
+        WavePhase::Completed | WavePhase::Promoted => Some(Share::ALL),
+        WavePhase::Held | WavePhase::Reverted | WavePhase::Superseded => None,
+    };
+    Event::Wave { deployment: wave.id, phase, share, message }
+}
+
+/// What is told of one that ended because files changed.
+pub(crate) fn event_of_end(ended: &EndedWave) -> Event {
+    let WaveReport { deployment, phase, reason, .. } = &ended.report;
+    let message = reason.clone().unwrap_or_default();
+    Event::Wave { deployment: *deployment, phase: *phase, share: None, message }
+}
