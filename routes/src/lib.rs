@@ -20,7 +20,7 @@ mod translate;
 pub mod weights;
 
 pub use conditions::{Condition, Conditions};
-pub use memo::{Delta, Diagnostics};
+pub use memo::{Delta, Diagnostics, Work};
 pub use model::{Document, DocumentKey, Kind};
 pub use plan::split_roots;
 pub use read::{ReadObject, ReadOutcome, UnknownFields, left_out, read, stand_in};

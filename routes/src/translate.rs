@@ -13,7 +13,7 @@ pub use xds_cache::layer::{Generated, GeneratedGroup};
 pub use crate::plan::GenerationLimits;
 
 use crate::conditions::{Conditions, GrpcFeature};
-use crate::memo::{Delta, Diagnostics, Memo, Outputs};
+use crate::memo::{Delta, Diagnostics, Memo, Outputs, Work};
 use crate::model::{Document, DocumentKey};
 use crate::read::UnknownFields;
 
@@ -96,8 +96,8 @@ pub struct Translation {
     pub grpc_unsupported: BTreeMap<GrpcFeature, usize>,
     /// What differs from the previous translation.
     pub delta: Delta,
-    /// How many units of work it took.
-    pub n_units: usize,
+    /// What it took.
+    pub work: Work,
     options: Options,
     memo: Memo,
 }
@@ -145,7 +145,7 @@ pub fn translate_while(
         diagnostics,
         grpc_unsupported: unsupported,
         delta,
-        n_units: memo.n_run(),
+        work: memo.work(),
         options: options.clone(),
         memo,
     })

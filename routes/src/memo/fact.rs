@@ -8,7 +8,7 @@ use xds_codec::{Diagnostic, VirtualHost};
 use crate::conditions::{GrpcFeature, ObjectStatus};
 use crate::emit::{Dialled, EnvoyFrame, EnvoyListener, GrpcLoss};
 use crate::model::DocumentKey;
-use crate::plan::{Assignment, Cluster, Parts, PlannedRoute, TlsSecret};
+use crate::plan::{Assignment, Cluster, Outline, Parts, PlannedRoute, TlsSecret, Usage, Verdict, is_route};
 
 use super::unit::Unit;
 
@@ -52,14 +52,30 @@ impl InGroup {
 pub(crate) enum Fact {
     /// A document; it is kept elsewhere.
     Document(Option<DocumentKey>),
+    /// A document as the plan as a whole sees it.
+    Outline(Option<DocumentKey>),
+    /// An EndpointSlice of a Service, by namespace and name of the Service.
+    Slice(Name, Name, Option<DocumentKey>),
+    /// A ReferenceGrant of a namespace.
+    Grant(Name, Option<DocumentKey>),
+    /// A BackendTLSPolicy for a Service or Backend.
+    Policy(DocumentKey, Option<DocumentKey>),
+    /// What became of a fallback.
+    Verdict(DocumentKey),
+    /// Every match of every rule of a route.
+    Rules(DocumentKey),
     /// A node group, with the definition if only documents make it.
     Group(GroupName),
     /// What becomes of an object, but for what gRPC clients cannot have.
     Standing(DocumentKey),
     /// A host, without its routes.
     Host(HostKey),
+    /// Which routes a host has, in which order; what becomes of their requests is not to be taken from here.
+    Stubs(HostKey),
     /// The routes of a host.
     Routes(HostKey),
+    /// How routes use a cluster.
+    Usage(InGroup),
     /// A Listener for Envoys.
     Listener(InGroup),
     /// A RouteConfiguration for Envoys, without its hosts: its place among the others, and where it is from.
@@ -70,8 +86,10 @@ pub(crate) enum Fact {
     Assignment(InGroup),
     /// Present if the endpoints of a cluster differ in weight within a zone.
     Uneven(InGroup),
-    /// A secret.
-    Secret(InGroup),
+    /// Present if a listener has the certificate of that name.
+    Certificate(InGroup),
+    /// Certificates that a cluster trusts, by their name and that of the cluster.
+    Trusted(InGroup, Option<Name>),
     /// A virtual host of a RouteConfiguration for Envoys.
     Part(InGroup, Option<HostKey>),
     /// The virtual hosts that a RouteConfiguration was put together of.
@@ -123,6 +141,9 @@ pub(crate) enum Value {
     Cluster(Arc<Cluster>),
     Assignment(Arc<Assignment>),
     Secret(Arc<TlsSecret>),
+    Outline(Arc<Outline>),
+    Verdict(Arc<Verdict>),
+    Usage(Usage),
     Part(Part),
     Assembled(Assembled),
     Origin(Origin),
@@ -206,6 +227,13 @@ impl Fact {
     pub(crate) fn covering(&self) -> Option<Self> {
         match self {
             Self::Document(Some(_)) => Some(Self::Document(None)),
+            Self::Outline(Some(_)) => Some(Self::Outline(None)),
+            Self::Slice(namespace, service, Some(_)) => {
+                Some(Self::Slice(Arc::clone(namespace), Arc::clone(service), None))
+            }
+            Self::Grant(namespace, Some(_)) => Some(Self::Grant(Arc::clone(namespace), None)),
+            Self::Policy(target, Some(_)) => Some(Self::Policy(target.clone(), None)),
+            Self::Trusted(name, Some(_)) => Some(Self::Trusted(name.clone(), None)),
             Self::Part(table, Some(_)) => Some(Self::Part(table.clone(), None)),
             Self::Need(group, profile, Some(_)) => Some(Self::Need(group.clone(), *profile, None)),
             Self::Nowhere(group, profile, Some(_)) => Some(Self::Nowhere(group.clone(), *profile, None)),
@@ -213,6 +241,16 @@ impl Fact {
             Self::GrpcReach(cluster, Some(_)) => Some(Self::GrpcReach(cluster.clone(), None)),
             Self::Loss(document, Some(_)) => Some(Self::Loss(document.clone(), None)),
             Self::Document(None)
+            | Self::Outline(None)
+            | Self::Slice(_, _, None)
+            | Self::Grant(_, None)
+            | Self::Policy(_, None)
+            | Self::Trusted(_, None)
+            | Self::Verdict(_)
+            | Self::Rules(_)
+            | Self::Stubs(_)
+            | Self::Usage(_)
+            | Self::Certificate(_)
             | Self::Part(_, None)
             | Self::Need(_, _, None)
             | Self::Nowhere(_, _, None)
@@ -228,7 +266,6 @@ impl Fact {
             | Self::Cluster(_)
             | Self::Assignment(_)
             | Self::Uneven(_)
-            | Self::Secret(_)
             | Self::Assembled(_)
             | Self::GrpcAssigned(_)
             | Self::Written(_)
@@ -241,20 +278,34 @@ impl Fact {
     /// The units that there are because of this fact.
     pub(crate) fn units(&self) -> Vec<Unit> {
         match self {
-            Self::Document(Some(key)) => vec![Unit::Status(key.clone())],
-            Self::Document(None) => vec![Unit::Plan],
+            Self::Document(Some(key)) => {
+                let rules = is_route(key.kind).then(|| Unit::Rules(key.clone()));
+                let units = [Unit::Outline(key.clone()), Unit::Status(key.clone())];
+                units.into_iter().chain(rules).collect()
+            }
+            Self::Outline(None) => vec![Unit::Plan],
+            Self::Stubs(host) => vec![Unit::Routes(host.clone())],
+            Self::Usage(name) => vec![Unit::Backend(name.clone())],
             Self::Standing(key) | Self::Loss(key, Some(_)) => vec![Unit::Status(key.clone())],
             Self::Host(host) => vec![Unit::Part(host.clone()), Unit::Dialled(host.clone())],
             Self::Listener(listener) => vec![Unit::Listener(listener.clone())],
             Self::Table(table) => vec![Unit::Table(table.clone())],
             Self::Cluster(name) => vec![Unit::Cluster(name.clone()), Unit::Assignment(name.clone())],
-            Self::Secret(name) => vec![Unit::Secret(name.clone())],
+            Self::Certificate(name) | Self::Trusted(name, Some(_)) => vec![Unit::Secret(name.clone())],
             Self::GrpcUse(cluster, Some(_)) => vec![Unit::GrpcRoot(cluster.clone())],
             Self::GrpcReach(cluster, Some(_)) => vec![Unit::GrpcCluster(cluster.clone())],
             Self::Need(group, profile, Some(_)) | Self::Nowhere(group, profile, Some(_)) => {
                 vec![Unit::Unavailable(group.clone(), *profile)]
             }
-            Self::Group(_)
+            Self::Document(None)
+            | Self::Outline(Some(_))
+            | Self::Slice(..)
+            | Self::Grant(..)
+            | Self::Policy(..)
+            | Self::Verdict(_)
+            | Self::Rules(_)
+            | Self::Trusted(_, None)
+            | Self::Group(_)
             | Self::Routes(_)
             | Self::Assignment(_)
             | Self::Uneven(_)

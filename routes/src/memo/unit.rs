@@ -8,8 +8,16 @@ use crate::model::DocumentKey;
 /// A unit of work. One reads only what those before it write, so that each is done at most once for a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Unit {
-    /// Everything but what is written.
+    /// A document as the plan as a whole sees it, and by what it is found.
+    Outline(DocumentKey),
+    /// The plan as a whole: which hosts have which routes, what they use, and what becomes of objects.
     Plan,
+    /// The rules of a route.
+    Rules(DocumentKey),
+    /// The routes of a host.
+    Routes(HostKey),
+    /// A cluster with its endpoints and the certificates that it trusts.
+    Backend(InGroup),
     /// A virtual host for Envoys.
     Part(HostKey),
     /// A Listener for Envoys.
@@ -32,9 +40,4 @@ pub(crate) enum Unit {
     Unavailable(GroupName, Profile),
     /// What became of an object.
     Status(DocumentKey),
-}
-
-impl Unit {
-    /// The one before all others.
-    pub(crate) const FIRST: Self = Self::Plan;
 }

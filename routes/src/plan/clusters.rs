@@ -7,60 +7,78 @@ use xds_codec::{Diagnostic, Severity};
 use super::backends::Referent;
 use super::endpoints;
 use super::lookup::Lookup;
-use super::parts::{Action, Backend, Cluster, Plan, PlannedRoute, Protocol, Target, UpstreamTls};
+use super::parts::{
+    Action, Assignment, Backend, Cluster, Plan, PlannedRoute, Protocol, Target, TlsSecret, UpstreamTls,
+};
 use super::tls::invalid_tls;
 use crate::model::{BackendSource, DocumentKey, Kind, LbPolicy, Limits, Spot};
 
 /// How routes use a cluster.
-#[derive(Clone, Default, PartialEq)]
-struct Usage {
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Usage {
     protocols: BTreeSet<Protocol>,
     has_sessions: bool,
     is_fallback_member: bool,
 }
 
+/// A cluster with what it needs.
+pub(crate) struct Reached {
+    pub(crate) cluster: Cluster,
+    /// Its endpoints, if they are assigned.
+    pub(crate) assignment: Option<Assignment>,
+    /// The secret that it names.
+    pub(crate) secret: Option<(String, TlsSecret)>,
+    /// What is doubtful of it.
+    pub(crate) diagnostics: Vec<Diagnostic>,
+}
+
 impl Lookup<'_> {
     /// Fills clusters, assignments and secrets of everything that the plan's routes reach; warnings go to `diagnostics`.
+    #[cfg(test)]
     pub(crate) fn fill(&self, plan: &mut Plan, diagnostics: &mut Vec<Diagnostic>) {
         for (name, usage) in self.usages(plan) {
-            let Some(referent) = self.of_cluster_name(&name) else { continue };
-            let found = endpoints::find(self, &referent, &name);
-            // Nobody asked for what only a gRPC client could dial.
-            if let Some(message) = found.warning.filter(|_| !usage.protocols.is_empty()) {
-                warn("no-endpoints", &referent, message, diagnostics);
-            }
-            if let Some(assignment) = found.assignment {
-                plan.assignments.insert(name.clone(), assignment);
-            }
-            let tls = self.upstream_tls(&referent).map(|(tls, secret)| {
-                plan.secrets.extend(secret);
-                tls
-            });
-            if tls == Some(UpstreamTls::Invalid) {
-                warn("invalid-tls", &referent, invalid_tls(&referent).to_owned(), diagnostics);
-            }
-            let (lb_policy, limits) = match &referent {
-                Referent::Port { .. } => (LbPolicy::default(), Limits::default()),
-                Referent::Backend { backend, .. } => (backend.lb_policy, backend.limits),
-            };
-            let cluster = Cluster {
-                protocols: usage.protocols.into_iter().collect(),
-                discovery: found.discovery,
-                tls,
-                lb_policy,
-                limits,
-                has_sessions: usage.has_sessions,
-                is_fallback_member: usage.is_fallback_member,
-                drain: referent.drain(),
-                origin: referent.document().origin(),
-            };
-            warn_of_idle_tls(&referent, diagnostics);
-            plan.clusters.insert(name, cluster);
+            let Some(reached) = self.reached(&name, &usage) else { continue };
+            diagnostics.extend(reached.diagnostics);
+            plan.assignments.extend(reached.assignment.map(|assignment| (name.clone(), assignment)));
+            plan.secrets.extend(reached.secret);
+            plan.clusters.insert(name, reached.cluster);
         }
     }
 
+    /// The cluster of that name, which is used so; `None` if nothing has that name.
+    pub(crate) fn reached(&self, name: &str, usage: &Usage) -> Option<Reached> {
+        let referent = self.of_cluster_name(name)?;
+        let mut diagnostics = Vec::new();
+        let found = endpoints::find(self, &referent, name);
+        // Nobody asked for what only a gRPC client could dial.
+        if let Some(message) = found.warning.filter(|_| !usage.protocols.is_empty()) {
+            warn("no-endpoints", &referent, message, &mut diagnostics);
+        }
+        let (tls, secret) = self.upstream_tls(&referent).unzip();
+        if tls == Some(UpstreamTls::Invalid) {
+            warn("invalid-tls", &referent, invalid_tls(&referent).to_owned(), &mut diagnostics);
+        }
+        let (lb_policy, limits) = match &referent {
+            Referent::Port { .. } => (LbPolicy::default(), Limits::default()),
+            Referent::Backend { backend, .. } => (backend.lb_policy, backend.limits),
+        };
+        let cluster = Cluster {
+            protocols: usage.protocols.iter().copied().collect(),
+            discovery: found.discovery,
+            tls,
+            lb_policy,
+            limits,
+            has_sessions: usage.has_sessions,
+            is_fallback_member: usage.is_fallback_member,
+            drain: referent.drain(),
+            origin: referent.document().origin(),
+        };
+        warn_of_idle_tls(&referent, &mut diagnostics);
+        Some(Reached { cluster, assignment: found.assignment, secret: secret.flatten(), diagnostics })
+    }
+
     /// Every cluster that the plan's routes reach, by themselves and as members of fallbacks.
-    fn usages(&self, plan: &Plan) -> BTreeMap<String, Usage> {
+    pub(crate) fn usages(&self, plan: &Plan) -> BTreeMap<String, Usage> {
         let mut usages: BTreeMap<String, Usage> = BTreeMap::new();
         let mut rest: Vec<(String, Usage)> = routes(plan).collect();
         while let Some((name, usage)) = rest.pop() {
@@ -81,7 +99,7 @@ impl Lookup<'_> {
     }
 
     /// The members of the cluster of that name, if it is that of a fallback.
-    fn members_of(&self, cluster: &str) -> &[String] {
+    pub(super) fn members_of(&self, cluster: &str) -> &[String] {
         let fallback = match cluster.split_once('/') {
             Some((namespace, name)) if !name.contains('/') => {
                 self.fallbacks.get(&DocumentKey::new(Kind::Backend, namespace, name))

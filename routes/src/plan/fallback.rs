@@ -11,7 +11,7 @@ use crate::model::{Backend, BackendMember, BackendSource, Document, DocumentKey,
 
 /// A fallback that can be used.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Fallback {
+pub(crate) struct Fallback {
     /// The clusters of its members in order, each at its earliest position (C60); at least one.
     pub(super) members: Vec<String>,
     /// Whether it speaks HTTP/2: it says so, or all its members do.
@@ -22,7 +22,7 @@ pub(super) struct Fallback {
 
 /// Why a fallback cannot be used.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Fault {
+pub(crate) struct Fault {
     /// The reason for those who refer to it.
     pub(super) reason: &'static str,
     /// The clusters from it to where the fault is.
@@ -33,7 +33,7 @@ pub(super) struct Fault {
 }
 
 /// What became of a fallback.
-pub(super) type Verdict = Result<Fallback, Fault>;
+pub(crate) type Verdict = Result<Fallback, Fault>;
 
 /// How many clusters may be on a path, the first and the last included (B178).
 const MAX_PATH: usize = 16;

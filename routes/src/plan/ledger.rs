@@ -34,10 +34,37 @@ impl Default for GenerationLimits {
     }
 }
 
+/// How long texts of documents count as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Texts {
+    /// As long as they are.
+    Exact,
+    /// As long as a text of the same [`length_class`] can be. What is admitted then, is in any case.
+    AtMost,
+}
+
+impl Texts {
+    fn length(self, document: &Document) -> usize {
+        let n_bytes = document.source.text().len();
+        match self {
+            Self::Exact => n_bytes,
+            Self::AtMost => length_class(n_bytes),
+        }
+    }
+}
+
+/// The length of the longest text that is taken for one of this length: the next power of two.
+pub(crate) fn length_class(n_bytes: usize) -> usize {
+    n_bytes.checked_next_power_of_two().unwrap_or(usize::MAX)
+}
+
 /// Counts what was admitted.
 #[derive(Debug)]
 pub(crate) struct Ledger<'d> {
     limits: GenerationLimits,
+    texts: Texts,
+    /// Whether a route was refused because of the length of texts.
+    pub(crate) has_refused_text: bool,
     groups: BTreeMap<&'d GroupName, Cost>,
     /// What the hosts of a listener have, by gateway and listener.
     listeners: HashMap<(usize, usize), Levels>,
@@ -103,8 +130,15 @@ impl Levels {
 pub(crate) type Wanted<'h> = ((usize, usize), &'h [Host]);
 
 impl<'d> Ledger<'d> {
-    pub(crate) fn new(limits: GenerationLimits) -> Self {
-        Self { limits, groups: BTreeMap::new(), listeners: HashMap::new(), n_asked: 0 }
+    pub(crate) fn new(limits: GenerationLimits, texts: Texts) -> Self {
+        Self {
+            limits,
+            texts,
+            has_refused_text: false,
+            groups: BTreeMap::new(),
+            listeners: HashMap::new(),
+            n_asked: 0,
+        }
     }
 
     /// Whether as many listeners have been asked as routes could be admitted, and several times more: then nobody asks any more.
@@ -129,7 +163,7 @@ impl<'d> Ledger<'d> {
         n_routes: usize,
         wanted: &[Wanted<'_>],
     ) -> Result<(), Fault> {
-        let routes = Cost { routes: n_routes, hosts: 0, bytes: document.source.text().len() };
+        let routes = Cost { routes: n_routes, hosts: 0, bytes: self.texts.length(document) };
         let nothing = Levels::default();
         let mut cost = Cost::default();
         for (listener, hosts) in wanted {
@@ -156,7 +190,7 @@ impl<'d> Ledger<'d> {
         n_routes: usize,
         (n_ports, n_others): (usize, usize),
     ) -> Result<(), Fault> {
-        let routes = Cost { routes: n_routes, hosts: 1, bytes: document.source.text().len() };
+        let routes = Cost { routes: n_routes, hosts: 1, bytes: self.texts.length(document) };
         let mut cost = routes.times(n_ports);
         cost.add(Cost { routes: n_others, hosts: n_others, bytes: 0 });
         self.charge(group, cost)
@@ -169,10 +203,11 @@ impl<'d> Ledger<'d> {
         let bounds = [
             (sum.routes, max_routes, cost.routes, "routes in virtual hosts", "--max-generated-routes"),
             (sum.hosts, max_hosts, cost.hosts, "virtual hosts", "--max-generated-hosts"),
-            (sum.bytes, max_bytes, cost.bytes, "bytes of routes in virtual hosts", "--max-generated-bytes"),
+            (sum.bytes, max_bytes, cost.bytes, "bytes of routes in virtual hosts", MAX_BYTES_FLAG),
         ];
         for (sum, most, own, what, flag) in bounds {
             if sum > most {
+                self.has_refused_text |= flag == MAX_BYTES_FLAG;
                 let message = format!(
                     "the route gives {own} {what}, and with the older ones of the node group {group} more than {most} ({flag}): \
                      let fewer listeners take it, give it fewer host names, or move routes to another group"
@@ -184,6 +219,8 @@ impl<'d> Ledger<'d> {
         Ok(())
     }
 }
+
+const MAX_BYTES_FLAG: &str = "--max-generated-bytes";
 
 /// The reason of the condition of a route that is not admitted.
 pub(crate) const LIMIT_EXCEEDED: &str = "LimitExceeded";

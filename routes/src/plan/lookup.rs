@@ -62,6 +62,17 @@ impl RefProblem {
 impl<'d> Lookup<'d> {
     /// Indexes the documents, and judges the fallbacks among them.
     pub(crate) fn new(documents: &'d Documents, options: &Options) -> Self {
+        let mut lookup = Self::of(documents, BTreeMap::new(), options);
+        lookup.fallbacks = fallback::verdicts(&lookup);
+        lookup
+    }
+
+    /// Indexes documents whose fallbacks are judged already.
+    pub(crate) fn of(
+        documents: &'d Documents,
+        fallbacks: BTreeMap<&'d DocumentKey, Verdict>,
+        options: &Options,
+    ) -> Self {
         let identity = |(key, placed): (&'d DocumentKey, &'d Placed)| {
             ((key.kind, &*key.namespace, &*key.name), &*placed.document)
         };
@@ -71,7 +82,7 @@ impl<'d> Lookup<'d> {
             grants: BTreeMap::new(),
             slices: BTreeMap::new(),
             policies: Policies::of(documents),
-            fallbacks: BTreeMap::new(),
+            fallbacks,
             matches_whole_paths: options.matches_whole_paths,
         };
         for (key, placed) in of_kinds(documents, Kind::ReferenceGrant..=Kind::ReferenceGrant) {
@@ -85,8 +96,12 @@ impl<'d> Lookup<'d> {
                 services.entry(service.as_str()).or_default().push(slice);
             }
         }
-        lookup.fallbacks = fallback::verdicts(&lookup);
         lookup
+    }
+
+    /// What became of each fallback.
+    pub(crate) fn verdicts(&self) -> BTreeMap<DocumentKey, Verdict> {
+        self.fallbacks.iter().map(|(key, verdict)| ((*key).clone(), verdict.clone())).collect()
     }
 
     /// A document by its identity.

@@ -17,6 +17,7 @@ mod ledger;
 mod listeners;
 mod lookup;
 mod mesh;
+mod outline;
 mod parts;
 mod policies;
 mod precedence;
@@ -34,16 +35,20 @@ use std::collections::BTreeMap;
 use xds_cache::{GroupName, NodeGroup};
 use xds_codec::{Diagnostic, Severity};
 
-use crate::model::Spot;
+use crate::model::{DocumentKey, Spot};
 use crate::translate::{Documents, Options};
 
 use attach::{attach, attachable_routes};
 use gateways::Gateways;
 
+pub(crate) use clusters::{Reached, Usage};
+pub(crate) use fallback::Verdict;
 pub use ledger::GenerationLimits;
 use ledger::Ledger;
+pub(crate) use ledger::Texts;
 pub(crate) use lookup::{Lookup, RefProblem, RoutePlan};
 pub(crate) use mesh::mesh;
+pub(crate) use outline::{Outline, is_route};
 pub use parts::{
     Action, Address, Assignment, Backend, Chain, Cluster, Discovery, Endpoint, Health, Host, Locality,
     MeshService, Mirror, Plan, PlannedRoute, Port, Protocol, RouteId, Session, Target, TlsSecret,
@@ -51,6 +56,7 @@ pub use parts::{
 };
 pub use split::split_roots;
 pub(crate) use statuses::{Parts, Statuses};
+pub(crate) use tls::certificate;
 
 /// The plans of all groups, and what was found out on the way.
 #[derive(Debug, Default)]
@@ -61,6 +67,10 @@ pub(crate) struct Planned {
     pub(crate) statuses: Statuses,
     /// Warnings and notes between documents, in no order; a route with parents of several kinds is told of for each.
     pub(crate) diagnostics: Vec<Diagnostic>,
+    /// What became of each fallback.
+    pub(crate) verdicts: BTreeMap<DocumentKey, Verdict>,
+    /// Whether a route was refused because of the length of texts.
+    pub(crate) has_refused_text: bool,
 }
 
 /// The plan of one group.
@@ -68,8 +78,10 @@ pub(crate) struct Planned {
 pub(crate) struct PlannedGroup {
     /// The definition, if only documents make the group.
     pub(crate) definition: Option<NodeGroup>,
-    /// The plan.
+    /// The plan; its clusters, with endpoints and secrets, are made one by one.
     pub(crate) plan: Plan,
+    /// Every cluster that it reaches, and how it uses it.
+    pub(crate) usages: BTreeMap<String, Usage>,
 }
 
 /// Whether somebody still waits for the result; once it says no, it never says yes again, and what is made is dropped.
@@ -83,11 +95,16 @@ pub(crate) struct Told<'t, 'd> {
 }
 
 /// Plans everything. Depends on nothing but its arguments, as long as it goes on.
-pub(crate) fn plan_while(documents: &Documents, options: &Options, goes_on: GoesOn<'_>) -> Planned {
+pub(crate) fn plan_while(
+    documents: &Documents,
+    options: &Options,
+    texts: Texts,
+    goes_on: GoesOn<'_>,
+) -> Planned {
     let lookup = Lookup::new(documents, options);
-    let Planned { mut groups, mut statuses, mut diagnostics } = Planned::default();
+    let Planned { mut groups, mut statuses, mut diagnostics, .. } = Planned::default();
     let mut gateways = Gateways::of(&lookup, documents, options, &mut diagnostics);
-    let mut ledger = Ledger::new(options.limits);
+    let mut ledger = Ledger::new(options.limits, texts);
     let routes = attachable_routes(&lookup, documents, goes_on);
     let mut told = Told { ledger: &mut ledger, statuses: &mut statuses, diagnostics: &mut diagnostics };
     attach(&lookup, &routes, &mut gateways, options, &mut told, goes_on);
@@ -110,22 +127,27 @@ pub(crate) fn plan_while(documents: &Documents, options: &Options, goes_on: Goes
         group.definition = definition;
         group.plan.services = services;
     }
-    for PlannedGroup { plan, .. } in groups.values_mut() {
+    for PlannedGroup { plan, usages, .. } in groups.values_mut() {
         plan.ports.sort_by(|one, other| one.name.cmp(&other.name));
-        lookup.fill(plan, &mut diagnostics);
+        *usages = lookup.usages(plan);
         if options.mesh_address.is_some() {
             tell_taken_ports(plan, &lookup, &mut diagnostics);
         }
     }
     lookup.report(groups.values().map(|group| &group.plan), &mut statuses);
     foreign_policies::report(&lookup, &mut statuses, &mut diagnostics, goes_on);
-    Planned { groups, statuses, diagnostics }
+    let verdicts = lookup.verdicts();
+    Planned { groups, statuses, diagnostics, verdicts, has_refused_text: ledger.has_refused_text }
 }
 
-/// Plans everything, however long it takes.
+/// Plans everything with all clusters, however long it takes.
 #[cfg(test)]
 pub(crate) fn plan(documents: &Documents, options: &Options) -> Planned {
-    plan_while(documents, options, &|| true)
+    let mut planned = plan_while(documents, options, Texts::Exact, &|| true);
+    let lookup = Lookup::new(documents, options);
+    let Planned { groups, diagnostics, .. } = &mut planned;
+    groups.values_mut().for_each(|group| lookup.fill(&mut group.plan, diagnostics));
+    planned
 }
 
 /// Tells where Envoys do not listen for the mesh, because a Gateway has the port.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::backends::{Referent, backend_kind};
 use super::listeners::resolved_refs;
 use super::lookup::{Lookup, of_kinds};
-use super::parts::{Action, Discovery, Plan, PlannedRoute, Target, UpstreamTls};
+use super::parts::{Action, Plan, PlannedRoute, Target, UpstreamTls};
 use super::precedence::Seniority;
 use super::statuses::Statuses;
 use super::tls::invalid_tls;
@@ -177,13 +177,33 @@ impl<'d> Lookup<'d> {
                 (format!("Service {}/{}", service.namespace, service.name), service.routes.iter().collect())
             });
             for (ancestor, routes) in gateways.chain(services) {
-                for cluster in reached(plan, &routes) {
+                for cluster in self.reached_by(&routes) {
                     let Some(referent) = self.of_cluster_name(cluster) else { continue };
                     ancestors.entry(&referent.document().key).or_default().insert(ancestor.clone());
                 }
             }
         }
         ancestors
+    }
+
+    /// Every cluster that routes reach, through others too.
+    fn reached_by<'p>(&'p self, routes: &[&'p PlannedRoute]) -> BTreeSet<&'p str> {
+        let mut names: Vec<&str> = Vec::new();
+        for route in routes {
+            names.extend(route.mirrors.iter().map(|mirror| mirror.backend.name.as_str()));
+            let Action::Forward(targets) = &route.action else { continue };
+            names.extend(targets.iter().filter_map(|weighted| match &weighted.target {
+                Target::Backend(backend) => Some(backend.name.as_str()),
+                Target::Broken => None,
+            }));
+        }
+        let mut reached = BTreeSet::new();
+        while let Some(name) = names.pop() {
+            if reached.insert(name) {
+                names.extend(self.members_of(name).iter().map(String::as_str));
+            }
+        }
+        reached
     }
 }
 
@@ -195,28 +215,4 @@ fn targets(policy: &BackendTlsPolicy) -> impl Iterator<Item = PolicyTarget> {
 fn target(reference: &ObjectRef, section: Option<&String>) -> Option<PolicyTarget> {
     let kind = backend_kind(reference)?;
     Some((DocumentKey::new(kind, &reference.namespace, &reference.name), section.cloned()))
-}
-
-/// Every cluster that routes reach, through others too.
-fn reached<'p>(plan: &'p Plan, routes: &[&'p PlannedRoute]) -> BTreeSet<&'p str> {
-    let mut names: Vec<&str> = Vec::new();
-    for route in routes {
-        names.extend(route.mirrors.iter().map(|mirror| mirror.backend.name.as_str()));
-        let Action::Forward(targets) = &route.action else { continue };
-        names.extend(targets.iter().filter_map(|weighted| match &weighted.target {
-            Target::Backend(backend) => Some(backend.name.as_str()),
-            Target::Broken => None,
-        }));
-    }
-    let mut reached = BTreeSet::new();
-    while let Some(name) = names.pop() {
-        if !reached.insert(name) {
-            continue;
-        }
-        if let Some(Discovery::Aggregate(members)) = plan.clusters.get(name).map(|cluster| &cluster.discovery)
-        {
-            names.extend(members.iter().map(String::as_str));
-        }
-    }
-    reached
 }

@@ -48,17 +48,12 @@ impl Lookup<'_> {
         let Some((document, secret)) = self.secret(namespace, name) else {
             return Err(invalid(format!("there is no Secret {namespace}/{name}")));
         };
-        let text = |key: &str, is_label: fn(&str) -> bool| {
-            let text = secret.value(key).and_then(|value| str::from_utf8(value).ok());
-            let text = text.filter(|text| has_pem(text, is_label));
-            text.map(str::to_owned).ok_or_else(|| {
-                invalid(format!("the Secret {namespace}/{name} has no PEM of the right kind as {key}"))
-            })
-        };
-        let chain_pem = text("tls.crt", is_certificate)?;
-        let key_pem = text("tls.key", is_private_key)?;
-        let origin = document.origin();
-        Ok((format!("{namespace}/{name}"), TlsSecret::Certificate { chain_pem, key_pem, origin }))
+        let lacks =
+            |key| invalid(format!("the Secret {namespace}/{name} has no PEM of the right kind as {key}"));
+        pem(secret, "tls.crt", is_certificate).ok_or_else(|| lacks("tls.crt"))?;
+        pem(secret, "tls.key", is_private_key).ok_or_else(|| lacks("tls.key"))?;
+        let certificate = certificate(document).ok_or_else(|| lacks("tls.crt"))?;
+        Ok((format!("{namespace}/{name}"), certificate))
     }
 
     /// TLS towards a backend, if a policy or the backend itself asks for it. Fails closed: what cannot be done as it was asked
@@ -168,6 +163,19 @@ impl Lookup<'_> {
     }
 }
 
+/// The certificate in a Secret.
+pub(crate) fn certificate(document: &Document) -> Option<TlsSecret> {
+    let Spec::Secret(secret) = &document.spec else { return None };
+    let chain_pem = pem(secret, "tls.crt", is_certificate)?.to_owned();
+    let key_pem = pem(secret, "tls.key", is_private_key)?.to_owned();
+    Some(TlsSecret::Certificate { chain_pem, key_pem, origin: document.origin() })
+}
+
+fn pem<'d>(secret: &'d Secret, key: &str, is_label: fn(&str) -> bool) -> Option<&'d str> {
+    let text = secret.value(key).and_then(|value| str::from_utf8(value).ok());
+    text.filter(|text| has_pem(text, is_label))
+}
+
 /// Why TLS towards a backend is [`UpstreamTls::Invalid`].
 pub(super) fn invalid_tls(referent: &Referent<'_>) -> &'static str {
     match is_fallback(referent) {
@@ -210,7 +218,7 @@ fn verified(sni: String, alt_names: Vec<String>, trusted: Option<Trusted>) -> Up
 /// Whether the first PEM block of a text has such a label, and is complete. Text before it is allowed, as OpenSSL does.
 ///
 /// This is no more than a check of form: a client that cannot read what is in it says so by itself.
-fn has_pem(text: &str, is_label: fn(&str) -> bool) -> bool {
+pub(super) fn has_pem(text: &str, is_label: fn(&str) -> bool) -> bool {
     let mut lines = text.lines().map(str::trim).skip_while(|line| !line.starts_with("-----BEGIN "));
     let label = lines.next().and_then(|line| line.strip_prefix("-----BEGIN ")?.strip_suffix("-----"));
     let Some(label) = label.filter(|label| is_label(label)) else { return false };
@@ -225,11 +233,11 @@ fn has_pem(text: &str, is_label: fn(&str) -> bool) -> bool {
     false
 }
 
-fn is_certificate(label: &str) -> bool {
+pub(super) fn is_certificate(label: &str) -> bool {
     label == "CERTIFICATE"
 }
 
 /// `PRIVATE KEY`, `RSA PRIVATE KEY`, `EC PRIVATE KEY`; an encrypted one could not be used.
-fn is_private_key(label: &str) -> bool {
+pub(super) fn is_private_key(label: &str) -> bool {
     label.ends_with("PRIVATE KEY") && !label.starts_with("ENCRYPTED")
 }

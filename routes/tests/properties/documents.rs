@@ -66,8 +66,30 @@ pub(crate) fn world_documents() -> impl Strategy<Value = Vec<Json>> {
         1 => policy(),
         1 => backend(),
         1 => native(),
+        2 => certificates(),
     ];
     one.prop_map(|document| vec![document])
+}
+
+/// What listeners and policies name as `missing`: a Secret or a ConfigMap with something in PEM, or with nothing of use.
+fn certificates() -> impl Strategy<Value = Json> {
+    (any::<bool>(), one_of(&NAMESPACES), one_of(&["AAAA", "BBBB", "?"])).prop_map(
+        |(is_secret, namespace, body)| {
+            let pem = |label: &str| format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n");
+            let certificate = pem("CERTIFICATE");
+            let metadata = metadata("missing", namespace);
+            match is_secret {
+                true => json!({
+                    "apiVersion": "v1", "kind": "Secret", "metadata": metadata,
+                    "stringData": {"tls.crt": certificate, "tls.key": pem("PRIVATE KEY")},
+                }),
+                false => json!({
+                    "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
+                    "data": {"ca.crt": certificate},
+                }),
+            }
+        },
+    )
 }
 
 fn metadata(name: &str, namespace: &str) -> Json {

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::Value as Json;
 use xds_cache::{GroupName, OrdMap, Profile, ResourceKey};
-use xds_routes::{Delta, Documents, Options, Placed, Translation, translate};
+use xds_routes::model::Spec;
+use xds_routes::{Delta, Documents, GenerationLimits, Options, Placed, Translation, translate};
 
 use super::documents::{world_documents, worlds};
 use super::support::{CODEC, conditions_text};
@@ -25,6 +26,8 @@ enum Edit {
     Count(Index),
     /// A Service counts as split once, or no longer.
     Split(Index),
+    /// All backends of a route or split get another weight.
+    Weigh(Index, u32),
 }
 
 fn edits() -> impl Strategy<Value = Edit> {
@@ -34,6 +37,7 @@ fn edits() -> impl Strategy<Value = Edit> {
         1 => (any::<Index>(), any::<bool>()).prop_map(|(index, is_other)| Edit::Move(index, is_other)),
         1 => any::<Index>().prop_map(Edit::Count),
         1 => any::<Index>().prop_map(Edit::Split),
+        4 => (any::<Index>(), 0..4_u32).prop_map(|(index, weight)| Edit::Weigh(index, weight)),
     ]
 }
 
@@ -66,6 +70,16 @@ impl Edit {
             }),
             Self::Count(index) => change(index, documents, &|placed| placed.generation += 1),
             Self::Split(index) => change(index, documents, &|placed| placed.was_split = !placed.was_split),
+            Self::Weigh(index, weight) => change(index, documents, &|placed| {
+                placed.generation += 1;
+                let spec = &mut Arc::make_mut(&mut placed.document).spec;
+                if let Spec::Route(route) = spec {
+                    let backends = route.rules.iter_mut().flat_map(|rule| &mut rule.backends);
+                    backends.for_each(|backend| backend.weight = *weight);
+                } else if let Spec::TrafficSplit(split) = spec {
+                    split.backends.iter_mut().for_each(|backend| backend.weight = (*weight).into());
+                }
+            }),
         }
     }
 }
@@ -149,8 +163,11 @@ proptest! {
         first in worlds(),
         edits in prop::collection::vec(edits(), 1..12),
         merges_route_kinds in any::<bool>(),
+        // Some routes pass the smaller one.
+        max_bytes in prop::sample::select(&[2_000, 256 << 20][..]),
     ) {
-        let options = Options { merges_route_kinds, ..Options::default() };
+        let limits = GenerationLimits { max_bytes, ..GenerationLimits::default() };
+        let options = Options { merges_route_kinds, limits, ..Options::default() };
         let mut documents = reading(&first).documents;
         let mut last = translate(&CODEC, &documents, &options, None);
         for edit in edits {

@@ -8,7 +8,7 @@ use xds_codec::Diagnostic;
 use super::{Context, ENVOY, Facts, UNAVAILABLE};
 use crate::emit::envoy;
 use crate::memo::fact::{Assembled, Claim, Fact, HostKey, InGroup, Part, Value};
-use crate::plan::{Action, Discovery, Plan, PlannedRoute, Target, UpstreamTls};
+use crate::plan::{Action, Discovery, Plan, PlannedRoute, Target, TlsSecret, UpstreamTls};
 
 impl<'m> Context<'_, 'm, '_> {
     /// A virtual host.
@@ -116,10 +116,9 @@ impl<'m> Context<'_, 'm, '_> {
         Some(facts)
     }
 
-    /// A secret.
-    pub(super) fn secret(mut self, name: &InGroup) -> Option<Facts> {
-        let Some(Value::Secret(secret)) = self.reader.value(Fact::Secret(name.clone())) else { return None };
-        Some(self.write(&name.group, ENVOY, &[envoy::secret(&name.name, secret)]))
+    /// Writes a secret.
+    pub(super) fn write_secret(&mut self, name: &InGroup, secret: &TlsSecret) -> Facts {
+        self.write(&name.group, ENVOY, &[envoy::secret(&name.name, secret)])
     }
 
     /// The routes of a host.

@@ -1,5 +1,6 @@
 //! What each unit does.
 
+mod detail;
 mod envoy;
 mod grpc;
 mod plan;
@@ -40,7 +41,11 @@ pub(super) fn run(
 ) -> Option<Facts> {
     let context = Context { unit, reader, encoder, options };
     match unit {
+        Unit::Outline(key) => plan::outline(reader, key),
         Unit::Plan => Some(plan::plan(reader, options, goes_on)),
+        Unit::Rules(key) => context.rules(key),
+        Unit::Routes(host) => context.host_routes(host),
+        Unit::Backend(name) => context.backend(name),
         Unit::Part(host) => context.part(host),
         Unit::Listener(listener) => context.listener(listener),
         Unit::Table(table) => context.table(table),

@@ -1,6 +1,6 @@
 //! The plans of all groups, in parts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use xds_cache::{GroupName, Origin};
@@ -10,32 +10,67 @@ use crate::emit::{Dialled, EnvoyFrame, envoy, grpc};
 use crate::memo::fact::{Fact, Host, HostKey, InGroup, Value};
 use crate::memo::reader::Reader;
 use crate::memo::unit::Unit;
-use crate::plan::{Plan, Planned, PlannedGroup, PlannedRoute, plan_while};
+use crate::model::{DocumentKey, EndpointSlice, Kind, ObjectRef, Spec};
+use crate::plan::{Outline, Plan, Planned, PlannedGroup, PlannedRoute, Texts, plan_while};
 use crate::translate::Options;
 
-/// Plans everything.
+/// A document as the plan as a whole sees it, and by what else it is found; `None` if there is none.
+pub(super) fn outline(reader: &Reader<'_>, key: &DocumentKey) -> Option<Facts> {
+    let placed = reader.document(key)?;
+    let mut facts = Facts::new();
+    if let Some(outline) = Outline::of(placed) {
+        facts.push((Fact::Outline(Some(key.clone())), Value::Outline(outline.into())));
+    }
+    let namespace = || Arc::clone(&key.namespace);
+    if let Spec::EndpointSlice(EndpointSlice { service: Some(service), .. }) = &placed.document.spec {
+        let slice = Fact::Slice(namespace(), service.as_str().into(), Some(key.clone()));
+        facts.push((slice, Value::Present));
+    }
+    if let Spec::ReferenceGrant(_) = &placed.document.spec {
+        facts.push((Fact::Grant(namespace(), Some(key.clone())), Value::Present));
+    }
+    if let Spec::BackendTlsPolicy(policy) = &placed.document.spec {
+        let targets = policy.targets.iter().flat_map(|(target, _)| backends(target));
+        let targets: BTreeSet<DocumentKey> = targets.collect();
+        let found = targets.into_iter().map(|target| Fact::Policy(target, Some(key.clone())));
+        facts.extend(found.map(|found| (found, Value::Present)));
+    }
+    Some(facts)
+}
+
+/// What a reference to a backend can mean.
+pub(super) fn backends(to: &ObjectRef) -> [DocumentKey; 2] {
+    [Kind::Service, Kind::Backend].map(|kind| DocumentKey::new(kind, &to.namespace, &to.name))
+}
+
+/// Plans everything as a whole.
 pub(super) fn plan(reader: &Reader<'_>, options: &Options, goes_on: &dyn Fn() -> bool) -> Facts {
-    let Planned { groups, statuses, diagnostics } = plan_while(reader.documents(), options, goes_on);
+    let outlines = reader.all(Fact::Outline(None)).filter_map(|(_, value)| {
+        let Value::Outline(outline) = value else { return None };
+        Some((outline.0.document.key.clone(), outline.0.clone()))
+    });
+    let mut planned = plan_while(&outlines.collect(), options, Texts::AtMost, goes_on);
+    if planned.has_refused_text {
+        planned = plan_while(reader.documents(), options, Texts::Exact, goes_on);
+    }
+    let Planned { groups, statuses, diagnostics, verdicts, has_refused_text: _ } = planned;
     let mut facts = vec![(Fact::Doubts(Unit::Plan), Value::Doubts(diagnostics.into()))];
-    for (group, PlannedGroup { definition, plan }) in groups {
+    for (group, PlannedGroup { definition, plan, usages }) in groups {
         facts.push((Fact::Group(group.clone()), Value::Group(definition.map(Arc::new))));
         hosts(&group, &plan, options, &mut facts);
         let name = |name: &str| InGroup::new(&group, name);
-        for (cluster, planned) in plan.clusters {
-            facts.push((Fact::Cluster(name(&cluster)), Value::Cluster(planned.into())));
+        for (cluster, usage) in usages {
+            facts.push((Fact::Usage(name(&cluster)), Value::Usage(usage)));
         }
-        for (assignment, planned) in plan.assignments {
-            if grpc::has_uneven_weights(&planned) {
-                facts.push((Fact::Uneven(name(&assignment)), Value::Present));
-            }
-            facts.push((Fact::Assignment(name(&assignment)), Value::Assignment(planned.into())));
-        }
-        for (secret, planned) in plan.secrets {
-            facts.push((Fact::Secret(name(&secret)), Value::Secret(planned.into())));
+        for certificate in plan.secrets.keys() {
+            facts.push((Fact::Certificate(name(certificate)), Value::Present));
         }
     }
     for (key, parts) in statuses.finish() {
         facts.push((Fact::Standing(key), Value::Standing(parts.into())));
+    }
+    for (key, verdict) in verdicts {
+        facts.push((Fact::Verdict(key), Value::Verdict(verdict.into())));
     }
     facts
 }
@@ -93,7 +128,7 @@ fn hosts(group: &GroupName, plan: &Plan, options: &Options, facts: &mut Facts) {
     for (key, Found { frame, dialled, origin, routes }) in found {
         let host = Host { frame, dialled, origin: origin.clone() };
         facts.push((Fact::Host(key.clone()), Value::Host(host.into())));
-        facts.push((Fact::Routes(key), Value::Routes(routes.into())));
+        facts.push((Fact::Stubs(key), Value::Routes(routes.into())));
     }
 }
 

@@ -1,0 +1,191 @@
+//! Every kind of fact counts: where changes of one are not noticed, some history of documents ends with something else than what is
+//! made from nothing.
+
+#[path = "../../tests/properties/documents.rs"]
+mod documents;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, LazyLock};
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
+use serde_json::{Value as Json, json};
+use xds_cache::GroupName;
+use xds_codec::{Codec, Tree};
+
+use super::Memo;
+use crate::model::Spec;
+use crate::translate::{Documents, Options, Placed};
+use crate::{ReadOutcome, UnknownFields, read};
+
+static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().unwrap());
+
+/// All that are read, or because of which there are units.
+const KINDS: [&str; 26] = [
+    "Document",
+    "Outline",
+    "Slice",
+    "Grant",
+    "Policy",
+    "Verdict",
+    "Rules",
+    "Standing",
+    "Host",
+    "Stubs",
+    "Routes",
+    "Usage",
+    "Listener",
+    "Table",
+    "Cluster",
+    "Assignment",
+    "Uneven",
+    "Certificate",
+    "Trusted",
+    "Part",
+    "Need",
+    "Nowhere",
+    "GrpcUse",
+    "GrpcReach",
+    "GrpcAssigned",
+    "Loss",
+];
+
+fn add(documents: &mut Documents, json: &Json) {
+    let outcome = read(&"f.yaml".into(), &Tree::from_json(json), UnknownFields::Refuse);
+    let ReadOutcome::Objects(objects) = outcome else { return };
+    for object in objects {
+        let Ok((document, _)) = object.outcome else { continue };
+        let group = GroupName::default_group();
+        documents.insert(object.key, Placed { document, group, generation: 1, was_split: false });
+    }
+}
+
+/// Documents, and how they change: most come, some go, some weights change.
+fn history() -> impl Strategy<Value = Vec<Documents>> {
+    let edits =
+        prop::collection::vec((documents::world_documents(), any::<prop::sample::Index>(), 0..4_u32), 1..9);
+    (documents::worlds(), edits).prop_map(|(first, edits)| {
+        let mut all = Documents::new();
+        first.iter().for_each(|json| add(&mut all, json));
+        let mut history = vec![all.clone()];
+        for (new, index, weight) in edits {
+            let keys: Vec<_> = all.keys().cloned().collect();
+            match keys.get(index.index(keys.len().max(1))) {
+                Some(key) if weight == 0 => drop(all.remove(key)),
+                Some(key) if weight == 3 => {
+                    let mut placed = all[key].clone();
+                    if let Spec::Route(route) = &mut Arc::make_mut(&mut placed.document).spec {
+                        let backends = route.rules.iter_mut().flat_map(|rule| &mut rule.backends);
+                        backends.for_each(|backend| backend.weight = 7);
+                    }
+                    all.insert(key.clone(), placed);
+                }
+                _ => new.iter().for_each(|json| add(&mut all, json)),
+            }
+            history.push(all.clone());
+        }
+        history
+    })
+}
+
+/// What random histories hardly ever do: a grant comes, endpoints come to differ in weight, trusted certificates change.
+fn rare() -> Vec<Vec<Documents>> {
+    let object = |version: &str, kind: &str, namespace: &str, rest: Json| {
+        let mut object =
+            json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a", "namespace": namespace}});
+        rest.as_object().into_iter().flatten().for_each(|(field, value)| object[field] = value.clone());
+        object
+    };
+    let gateway_api = "gateway.networking.k8s.io/v1";
+    let backend = json!({"name": "a", "namespace": "prod", "port": 80});
+    let route = |namespace: &str| {
+        let rules = json!([{"backendRefs": [backend]}]);
+        object(gateway_api, "GRPCRoute", namespace, json!({"spec": {"rules": rules}}))
+    };
+    let service = object("v1", "Service", "prod", json!({"spec": {"ports": [{"port": 80}]}}));
+    let from = json!([{"group": "gateway.networking.k8s.io", "kind": "GRPCRoute", "namespace": "default"}]);
+    let to = json!([{"group": "", "kind": "Service"}]);
+    let grant = object(
+        "gateway.networking.k8s.io/v1beta1",
+        "ReferenceGrant",
+        "prod",
+        json!({"spec": {"from": from, "to": to}}),
+    );
+    let authority = json!([{"group": "", "kind": "ConfigMap", "name": "a"}]);
+    let policy = object(
+        gateway_api,
+        "BackendTLSPolicy",
+        "prod",
+        json!({"spec": {
+            "targetRefs": [{"group": "", "kind": "Service", "name": "a"}],
+            "validation": {"hostname": "a.internal", "caCertificateRefs": authority},
+        }}),
+    );
+    let trusted = |body: &str| {
+        let pem = format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
+        object("v1", "ConfigMap", "prod", json!({"data": {"ca.crt": pem}}))
+    };
+    let native = |weight: u32| {
+        let endpoints = json!(["10.0.2.1:80", {"addr": "10.0.2.2:80", "weight": weight}]);
+        let rules = json!([{"match": {"grpc": "foo.Bar/Get"}, "to": {"b": 1}}]);
+        json!({
+            "version": "xds-server/v1", "listeners": {"n": 8080}, "routes": {"r": {"rules": rules}},
+            "backends": {"b": {"protocol": "grpc", "endpoints": endpoints}},
+        })
+    };
+    let histories = [
+        vec![vec![route("default"), service.clone()], vec![grant]],
+        vec![vec![native(1)], vec![native(2)]],
+        vec![vec![route("prod"), service, policy, trusted("AAAA")], vec![trusted("BBBB")]],
+    ];
+    let history = |steps: Vec<Vec<Json>>| {
+        let mut all = Documents::new();
+        let mut take = |step: Vec<Json>| {
+            step.iter().for_each(|json| add(&mut all, json));
+            all.clone()
+        };
+        steps.into_iter().map(&mut take).collect()
+    };
+    histories.into_iter().map(history).collect()
+}
+
+fn shown(memo: &Memo) -> String {
+    let outputs = memo.outputs();
+    format!(
+        "{:?} {:?} {:?} {:?}",
+        outputs.groups, outputs.conditions, outputs.diagnostics, outputs.unsupported
+    )
+}
+
+fn next(memo: &Memo, documents: &Documents) -> Memo {
+    memo.next(&CODEC, documents, &Options::default(), &|| true).unwrap()
+}
+
+#[test]
+fn every_kind_of_fact_counts() {
+    let mut runner = TestRunner::deterministic();
+    let mut left = KINDS.to_vec();
+    std::panic::set_hook(Box::new(|_| {}));
+    let random = (0..400).map(|_| history().new_tree(&mut runner).unwrap().current());
+    for history in rare().into_iter().chain(random) {
+        let whole: Vec<String> =
+            history.iter().map(|documents| shown(&next(&Memo::default(), documents))).collect();
+        left.retain(|kind| {
+            let is_the_same = catch_unwind(AssertUnwindSafe(|| {
+                let mut memo = Memo::default();
+                history.iter().zip(&whole).enumerate().all(|(index, (documents, whole))| {
+                    memo.blind_to = (index > 0).then_some(*kind);
+                    memo = next(&memo, documents);
+                    shown(&memo) == *whole
+                })
+            }));
+            is_the_same.unwrap_or(false)
+        });
+        if left.is_empty() {
+            break;
+        }
+    }
+    drop(std::panic::take_hook());
+    assert_eq!(left, [""; 0]);
+}

@@ -1,0 +1,94 @@
+//! Documents without what changes often and changes nothing but itself: weights, endpoints, the content of secrets.
+//!
+//! The plan as a whole is made of outlines, so that it stays as long as these do.
+
+use std::sync::Arc;
+
+use super::ledger::length_class;
+use super::tls::{has_pem, is_certificate, is_private_key};
+use crate::model::{ConfigMap, Document, Kind, Secret, Spec};
+use crate::translate::Placed;
+
+/// A document as the plan as a whole sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Outline(pub(crate) Placed);
+
+impl PartialEq for Outline {
+    /// Of the text, only how long it can be is compared.
+    fn eq(&self, other: &Self) -> bool {
+        let (Self(one), Self(other)) = (self, other);
+        let (document, others) = (&*one.document, &*other.document);
+        let length = |document: &Document| length_class(document.source.text().len());
+        one.group == other.group
+            && one.was_split == other.was_split
+            && (Arc::ptr_eq(&one.document, &other.document)
+                || document.key == others.key
+                    && document.place == others.place
+                    && document.meta == others.meta
+                    && length(document) == length(others)
+                    && document.spec == others.spec)
+    }
+}
+
+impl Outline {
+    /// That of a document; `None` if the plan as a whole does not look at it.
+    pub(crate) fn of(placed: &Placed) -> Option<Self> {
+        let document = match &placed.document.spec {
+            Spec::EndpointSlice(_) | Spec::Endpoints(_) => return None,
+            Spec::Route(route) => {
+                let mut route = route.clone();
+                for backend in route.rules.iter_mut().flat_map(|rule| &mut rule.backends) {
+                    backend.weight = backend.weight.min(1);
+                }
+                with_spec(&placed.document, Spec::Route(route))
+            }
+            Spec::Secret(secret) => {
+                let data = secret.data.iter().filter_map(|(key, value)| {
+                    let stand_in = stand_in(key, str::from_utf8(value).ok()?)?;
+                    Some((key.clone(), stand_in.as_bytes().to_vec()))
+                });
+                with_spec(&placed.document, Spec::Secret(Secret { data: data.collect() }))
+            }
+            Spec::ConfigMap(map) => {
+                let stand_in =
+                    |(key, value): &(String, String)| Some((key.clone(), stand_in(key, value)?.to_owned()));
+                let data = map.data.iter().filter_map(stand_in).collect();
+                with_spec(&placed.document, Spec::ConfigMap(ConfigMap { data }))
+            }
+            Spec::GatewayClass { .. }
+            | Spec::Gateway(_)
+            | Spec::ReferenceGrant(_)
+            | Spec::BackendTlsPolicy(_)
+            | Spec::Backend(_)
+            | Spec::Service(_)
+            | Spec::Namespace(_)
+            | Spec::TrafficSplit(_)
+            | Spec::HttpRouteGroup(_)
+            | Spec::Policy(_) => Arc::clone(&placed.document),
+        };
+        Some(Self(Placed { document, generation: 0, ..placed.clone() }))
+    }
+}
+
+fn with_spec(document: &Document, spec: Spec) -> Arc<Document> {
+    let Document { key, place, meta, source, spec: _ } = document;
+    let (key, place, meta, source) = (key.clone(), place.clone(), meta.clone(), Arc::clone(source));
+    Arc::new(Document { key, place, meta, spec, source })
+}
+
+/// Something of the same kind as a text in PEM, if it is of the kind that is asked for under the key.
+fn stand_in(key: &str, text: &str) -> Option<&'static str> {
+    match key {
+        "tls.crt" | "ca.crt" if has_pem(text, is_certificate) => Some(CERTIFICATE),
+        "tls.key" if has_pem(text, is_private_key) => Some(PRIVATE_KEY),
+        _ => None,
+    }
+}
+
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+const PRIVATE_KEY: &str = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+
+/// Whether documents of the kind are routes.
+pub(crate) fn is_route(kind: Kind) -> bool {
+    super::lookup::ROUTES.contains(&kind)
+}

@@ -1,0 +1,147 @@
+//! What a change costs does not grow with the documents: it is the same number of units however many there are.
+
+#![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+use serde_json::{Value as Json, json};
+use xds_cache::GroupName;
+use xds_codec::{Codec, Tree};
+use xds_routes::{
+    DocumentKey, Documents, Kind, Options, Placed, ReadOutcome, Translation, UnknownFields, Work, read,
+    translate,
+};
+
+/// GRPCRoutes with a host of their own on one Gateway with a certificate, each with two Services of one endpoint.
+fn documents(n_routes: usize) -> Documents {
+    let mut documents = Documents::new();
+    let listener = |name: &str, port: u16, protocol: &str| json!({"name": name, "protocol": protocol, "port": port, "allowedRoutes": {"namespaces": {"from": "All"}}});
+    let mut https = listener("https", 443, "HTTPS");
+    https["tls"] = json!({"certificateRefs": [{"name": "certificate"}]});
+    add(
+        &mut documents,
+        &object(
+            "gateway.networking.k8s.io/v1",
+            "Gateway",
+            "edge",
+            json!({
+                "spec": {"gatewayClassName": "xds", "listeners": [listener("http", 80, "HTTP"), https]},
+            }),
+        ),
+    );
+    add(&mut documents, &secret("AAAA"));
+    for index in 0..n_routes {
+        add(&mut documents, &route(index, 10));
+        for version in ["v1", "v2"] {
+            add(&mut documents, &service(index, version, "1"));
+            add(&mut documents, &slice(index, version, 1));
+        }
+    }
+    documents
+}
+
+fn object(version: &str, kind: &str, name: &str, rest: Json) -> Json {
+    let mut object =
+        json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "prod"}});
+    for (field, value) in rest.as_object().into_iter().flatten() {
+        object[field] = value.clone();
+    }
+    object
+}
+
+fn secret(body: &str) -> Json {
+    let pem = |label: &str| format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n");
+    let data = json!({"tls.crt": pem("CERTIFICATE"), "tls.key": pem("PRIVATE KEY")});
+    object("v1", "Secret", "certificate", json!({"stringData": data}))
+}
+
+fn route(index: usize, weight: usize) -> Json {
+    let backend = |version: &str, weight: usize| json!({"name": format!("s{index}-{version}"), "port": 80, "weight": weight});
+    object(
+        "gateway.networking.k8s.io/v1",
+        "GRPCRoute",
+        &format!("r{index:05}"),
+        json!({"spec": {
+            "parentRefs": [{"name": "edge"}],
+            "hostnames": [format!("r{index}.example.com")],
+            "rules": [{"backendRefs": [backend("v1", 100 - weight), backend("v2", weight)]}],
+        }}),
+    )
+}
+
+fn service(index: usize, version: &str, label: &str) -> Json {
+    let mut service = object(
+        "v1",
+        "Service",
+        &format!("s{index}-{version}"),
+        json!({
+            "spec": {"ports": [{"name": "grpc", "port": 80}]},
+        }),
+    );
+    service["metadata"]["labels"] = json!({"a": label});
+    service
+}
+
+fn slice(index: usize, version: &str, last: u8) -> Json {
+    let name = format!("s{index}-{version}");
+    let mut slice = object(
+        "discovery.k8s.io/v1",
+        "EndpointSlice",
+        &name,
+        json!({
+            "addressType": "IPv4",
+            "ports": [{"name": "grpc", "port": 80}],
+            "endpoints": [{"addresses": [format!("10.0.0.{last}")]}],
+        }),
+    );
+    slice["metadata"]["labels"] = json!({"kubernetes.io/service-name": name});
+    slice
+}
+
+fn add(documents: &mut Documents, json: &Json) {
+    let outcome = read(&"routes.yaml".into(), &Tree::from_json(json), UnknownFields::Refuse);
+    let ReadOutcome::Objects(objects) = outcome else { panic!("not read: {json}") };
+    for object in objects {
+        let (document, _) = object.outcome.expect("a document without faults");
+        let group = GroupName::default_group();
+        documents.insert(object.key, Placed { document, group, generation: 1, was_split: false });
+    }
+}
+
+/// What changes take among so many routes: a weight, a slice, a secret, a label of a Service, a route that comes and one that goes.
+fn work(codec: &Codec, n_routes: usize) -> [Work; 6] {
+    let documents = documents(n_routes);
+    let options = Options::default();
+    let first = translate(codec, &documents, &options, None);
+    assert!(first.diagnostics.is_empty(), "{:?}", first.diagnostics);
+    let after = |change: &dyn Fn(&mut Documents)| {
+        let mut changed = documents.clone();
+        change(&mut changed);
+        let Translation { work, delta, .. } = translate(codec, &changed, &options, Some(&first));
+        assert!(!delta.resources.is_empty() || work.has_planned);
+        work
+    };
+    [
+        after(&|documents| add(documents, &route(7, 20))),
+        after(&|documents| add(documents, &slice(7, "v1", 2))),
+        after(&|documents| add(documents, &secret("BBBB"))),
+        after(&|documents| add(documents, &service(7, "v1", "2"))),
+        after(&|documents| add(documents, &route(n_routes, 20))),
+        after(&|documents| drop(documents.remove(&DocumentKey::new(Kind::GrpcRoute, "prod", "r00007")))),
+    ]
+}
+
+#[test]
+fn a_change_takes_as_many_units_among_a_thousand_routes_as_among_fifty() {
+    let codec = Codec::new().expect("a codec");
+    let [few, many] = [50, 1_000].map(|n_routes| work(&codec, n_routes));
+    assert_eq!(few, many);
+    let [weight, slice, secret, service, added, removed] = many;
+    assert_eq!([weight, slice, secret].map(|work| work.has_planned), [false; 3]);
+    assert!(
+        weight.n_units < 16 && slice.n_units < 8 && secret.n_units < 8,
+        "{weight:?} {slice:?} {secret:?}"
+    );
+    assert!(
+        service.n_units < 16 && added.n_units < 64 && removed.n_units < 64,
+        "{service:?} {added:?} {removed:?}"
+    );
+}
