@@ -14,11 +14,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::cluster::drain_policy;
-use crate::layer::Resources;
 use crate::node::Profile;
 use crate::resource::{Name, Resource, ResourceDraft, ResourceKey};
 use crate::resource_type::ResourceType;
-use crate::view::View;
+use crate::view::{Base, Members, View};
 
 mod assignment;
 #[cfg(test)]
@@ -72,6 +71,18 @@ struct Assignment {
     own: Arc<Resource>,
     /// Those that left, by their first address. Never empty.
     endpoints: BTreeMap<Address, (Endpoint, Instant)>,
+    /// With them.
+    served: Arc<Resource>,
+}
+
+/// A view that clients come from, and what may have left it.
+#[derive(Debug)]
+pub(crate) struct Former<'a> {
+    view: &'a View,
+    /// Clusters of which the groups may give nothing now, and those that drain.
+    clusters: BTreeSet<Name>,
+    /// Assignments of which the groups may give something else now, and those with endpoints that drain.
+    assignments: BTreeSet<Name>,
 }
 
 /// When and how long things drain in one view.
@@ -97,27 +108,33 @@ impl DrainPolicy {
 }
 
 impl Drain {
-    /// What drains after `before`, the views that clients come from, now that the groups give `own`; adds it to `own`.
+    /// What drains after `before`, the views that clients come from, now that the groups give `own`.
     ///
     /// What is back does not drain any more. What drains goes on doing so until its time, whatever the policy says by then; in
     /// two of the views, until the later one.
-    pub(crate) fn next(before: &[&View], own: &mut Resources, terms: Terms) -> Self {
+    pub(crate) fn next(before: &[Former<'_>], own: &Members, terms: Terms) -> Self {
         let mut drain = Self::default();
-        for view in before {
-            drain.keep_clusters(view, own, terms);
-        }
-        for (key, kept) in &drain.resources {
-            own.insert(key.clone(), Arc::clone(&kept.resource));
+        for former in before {
+            drain.keep_clusters(former, own, terms);
         }
         drain.keep_endpoints(before, own, terms);
-        drain.assignments.retain(|name, assignment| {
-            let served = assignment.served(terms.profile);
-            served.map(|served| own.insert(assignment_key(name), Arc::new(served))).is_some()
-        });
         let endpoints = drain.assignments.values().flat_map(|assignment| assignment.endpoints.values());
         let ends = endpoints.map(|(_, until)| *until);
         drain.next_end = ends.chain(drain.resources.values().map(|kept| kept.until)).min();
         drain
+    }
+
+    /// Where something is served otherwise than the groups say.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = ResourceKey> {
+        self.resources.keys().cloned().chain(self.assignments.keys().map(assignment_key))
+    }
+
+    /// What is served there.
+    pub(crate) fn served(&self, key: &ResourceKey) -> Option<&Arc<Resource>> {
+        let of_endpoints = key.resource_type == ResourceType::ClusterLoadAssignment;
+        let assignment = self.assignments.get(&key.name).filter(|_| of_endpoints);
+        let kept = || self.resources.get(key).map(|kept| &kept.resource);
+        assignment.map(|assignment| &assignment.served).or_else(kept)
     }
 
     /// When the first thing ends.
@@ -156,26 +173,27 @@ impl Drain {
     }
 
     /// Keeps the clusters of a view that are gone, with what else is gone of what they refer to.
-    fn keep_clusters(&mut self, view: &View, own: &Resources, terms: Terms) {
-        for cluster in view.table(&ResourceType::Cluster).resources() {
-            if own.contains_key(cluster.key()) {
+    fn keep_clusters(&mut self, former: &Former<'_>, own: &Members, terms: Terms) {
+        let table = former.view.table(&ResourceType::Cluster);
+        for cluster in former.clusters.iter().filter_map(|name| table.find(name)) {
+            if own.find(cluster.key()).is_some() {
                 continue;
             }
-            let known = view.drain().resources.get(cluster.key()).map(|kept| kept.until);
+            let known = former.view.drain().resources.get(cluster.key()).map(|kept| kept.until);
             let policy = || drain_policy(cluster.value()).or(terms.policy);
             let fresh = || terms.now.checked_add(policy().clusters.unwrap_or_default());
             if let Some(until) = known.or_else(fresh).filter(|until| *until > terms.now) {
-                self.keep(view, cluster, own, until);
+                self.keep(former.view, cluster, own, until);
             }
         }
     }
 
-    fn keep(&mut self, view: &View, resource: &Arc<Resource>, own: &Resources, until: Instant) {
+    fn keep(&mut self, view: &View, resource: &Arc<Resource>, own: &Members, until: Instant) {
         let mut pending = vec![Arc::clone(resource)];
         while let Some(resource) = pending.pop() {
             let known = self.resources.get(resource.key()).map(|kept| kept.until);
             let is_full = known.is_none() && self.resources.len() >= MAX_KEPT;
-            if is_full || own.contains_key(resource.key()) || known.is_some_and(|known| known >= until) {
+            if is_full || own.find(resource.key()).is_some() || known.is_some_and(|known| known >= until) {
                 continue;
             }
             pending.extend(resource.references().targets().filter_map(|to| view.undrained(to)).cloned());
@@ -184,28 +202,43 @@ impl Drain {
         }
     }
 
-    fn keep_endpoints(&mut self, before: &[&View], own: &Resources, terms: Terms) {
-        let of_type = ResourceType::ClusterLoadAssignment;
-        let mut names: BTreeSet<&Name> = BTreeSet::new();
-        for view in before {
-            let tables = view.table(&of_type).resources().iter();
-            let differs =
-                |old: &&Arc<Resource>| own.get(old.key()).is_some_and(|new| new.version() != old.version());
-            names.extend(tables.filter(differs).map(|old| old.name()));
-        }
+    fn keep_endpoints(&mut self, before: &[Former<'_>], own: &Members, terms: Terms) {
+        let names: BTreeSet<&Name> = before.iter().flat_map(|former| &former.assignments).collect();
         let mut n_kept = 0;
         for name in names {
-            let Some(new) = own.get(&assignment_key(name)) else { continue };
-            let mut endpoints = left(before, name, new, terms.of_assignment(before, name, own));
+            let Some(new) = self.present(own, &assignment_key(name)).cloned() else { continue };
+            let terms = self.terms_of(before, name, own, terms);
+            let mut endpoints = left(before, name, &new, terms);
             while n_kept + endpoints.len() > MAX_DRAINING_ENDPOINTS {
                 endpoints.pop_last();
             }
+            let draining = endpoints.values().map(|(endpoint, _)| endpoint);
+            let value = assignment::with_draining(new.value(), draining, terms.profile);
             n_kept += endpoints.len();
-            if !endpoints.is_empty() {
-                let assignment = Assignment { own: Arc::clone(new), endpoints };
-                self.assignments.insert(Arc::clone(name), assignment);
+            // Without room for them in the assignment they leave at once.
+            if let Some(value) = value.filter(|_| !endpoints.is_empty()) {
+                let served = Arc::new(Resource::new(ResourceDraft { value, ..new.to_draft() }));
+                self.assignments.insert(Arc::clone(name), Assignment { own: new, endpoints, served });
             }
         }
+    }
+
+    /// What is there under a key but for endpoints that drain: what the groups give, or what is kept.
+    fn present<'a>(&'a self, own: &'a Members, key: &ResourceKey) -> Option<&'a Arc<Resource>> {
+        own.find(key).or_else(|| self.resources.get(key).map(|kept| &kept.resource))
+    }
+
+    /// The terms with what the clusters say that have an assignment; of several the longest counts.
+    fn terms_of(&self, before: &[Former<'_>], name: &Name, own: &Members, terms: Terms) -> Terms {
+        let key = assignment_key(name);
+        let clusters =
+            before.iter().flat_map(|former| former.view.table(&ResourceType::Cluster).referrers(&key));
+        let said = clusters.filter_map(|old| {
+            let cluster = self.present(own, old.key()).unwrap_or(old);
+            drain_policy(cluster.value()).endpoints
+        });
+        let said = DrainPolicy { endpoints: said.max(), clusters: None };
+        Terms { policy: said.or(terms.policy), ..terms }
     }
 
     /// An assignment as it is without what drains in it.
@@ -214,37 +247,38 @@ impl Drain {
     }
 }
 
-impl Terms {
-    /// The same, with what the clusters say that have an assignment; of several the longest counts.
-    fn of_assignment(self, before: &[&View], name: &Name, own: &Resources) -> Self {
-        let key = assignment_key(name);
-        let clusters = before.iter().flat_map(|view| view.table(&ResourceType::Cluster).referrers(&key));
-        let said = clusters.filter_map(|old| {
-            let cluster = own.get(old.key()).unwrap_or(old);
-            drain_policy(cluster.value()).endpoints
-        });
-        let said = DrainPolicy { endpoints: said.max(), clusters: None };
-        Self { policy: said.or(self.policy), ..self }
-    }
-}
-
-impl Assignment {
-    /// The assignment with what drains; `None` if it has no room for that.
-    fn served(&self, profile: Profile) -> Option<Resource> {
-        let draining = self.endpoints.values().map(|(endpoint, _)| endpoint);
-        let value = assignment::with_draining(self.own.value(), draining, profile)?;
-        Some(Resource::new(ResourceDraft { value, ..self.own.to_draft() }))
+impl<'a> Former<'a> {
+    /// `changed` are the keys under which the view's own groups give something else now, `base` is what the default group gives.
+    pub(crate) fn new(view: &'a View, changed: &BTreeSet<ResourceKey>, base: &Base) -> Self {
+        let changes = |of_type| base.table(&of_type).changes_since(view.base().table(&of_type));
+        let names = |of_type: &ResourceType| -> BTreeSet<Name> {
+            let of_type = changed.iter().filter(|key| key.resource_type == *of_type);
+            of_type.map(|key| Arc::clone(&key.name)).collect()
+        };
+        let mut clusters = names(&ResourceType::Cluster);
+        clusters.extend(changes(ResourceType::Cluster).removed.iter().cloned());
+        let kept = view.drain().resources.keys().filter(|key| key.resource_type == ResourceType::Cluster);
+        clusters.extend(kept.map(|key| Arc::clone(&key.name)));
+        let mut assignments = names(&ResourceType::ClusterLoadAssignment);
+        let changes = changes(ResourceType::ClusterLoadAssignment);
+        assignments.extend(changes.changed.iter().map(|resource| Arc::clone(resource.name())));
+        assignments.extend(view.drain().assignments.keys().cloned());
+        Self { view, clusters, assignments }
     }
 }
 
 /// The endpoints that left an assignment and still drain, by their first address. What had no new requests before it left, having
 /// drained by other means or being ill, does not.
 fn left(
-    before: &[&View],
+    before: &[Former<'_>],
     name: &Name,
     new: &Resource,
     terms: Terms,
 ) -> BTreeMap<Address, (Endpoint, Instant)> {
+    let is_known = before.iter().any(|former| former.view.drain().assignments.contains_key(name));
+    if !is_known && terms.policy.endpoints.unwrap_or_default().is_zero() {
+        return BTreeMap::new();
+    }
     let present = assignment::endpoints(new.value());
     let mut taken: BTreeSet<Address> = assignment::addresses(&present).into_iter().cloned().collect();
     let mut found: BTreeMap<Address, (Endpoint, Instant)> = BTreeMap::new();
@@ -257,7 +291,7 @@ fn left(
             found.insert(address, (endpoint, until));
         }
     };
-    for view in before {
+    for view in before.iter().map(|former| former.view) {
         for (endpoint, until) in
             view.drain().assignments.get(name).into_iter().flat_map(|a| a.endpoints.values())
         {
@@ -265,7 +299,7 @@ fn left(
         }
     }
     let Some(until) = terms.now.checked_add(terms.policy.endpoints.unwrap_or_default()) else { return found };
-    for view in before {
+    for view in before.iter().map(|former| former.view) {
         let Some(old) = view.undrained(&assignment_key(name)) else { continue };
         if old.version() != new.version() {
             let used = assignment::endpoints(old.value()).into_iter().filter(|endpoint| endpoint.is_used);

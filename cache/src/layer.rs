@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
 
 use crate::group::{GroupName, NodeGroup};
 use crate::node::Profile;
 use crate::resource::{Origin, Resource, ResourceKey};
-use crate::walk;
 
 /// Resources by type and name. A copy shares what it has with the original, and costs nothing.
 pub type Resources = OrdMap<ResourceKey, Arc<Resource>>;
@@ -75,13 +75,39 @@ pub struct EffectiveGroup {
 /// All groups as they are served. Always has the default group.
 pub type Groups = OrdMap<GroupName, Arc<EffectiveGroup>>;
 
-/// The groups that are not the very same value in both. What is equal is made the same beforehand, so that nobody compares contents.
+/// The groups that are not equal in both. Costs what the two do not share, so one should be made of the other.
 #[must_use]
 pub fn differing<'g>(a: &'g Groups, b: &'g Groups) -> BTreeSet<&'g GroupName> {
-    if a.ptr_eq(b) {
-        return BTreeSet::new();
+    a.diff(b).map(|item| *name_of(&item)).collect()
+}
+
+fn name_of<'i, 'g, V>(item: &'i DiffItem<'g, 'g, GroupName, V>) -> &'i &'g GroupName {
+    match item {
+        DiffItem::Add(name, _) | DiffItem::Remove(name, _) | DiffItem::Update { new: (name, _), .. } => name,
     }
-    walk::differing(a, b, Arc::ptr_eq).into_iter().collect()
+}
+
+/// Adds the keys under which clients of a profile may get something else from `new` than from `old`.
+pub fn changed_keys(
+    old: Option<&Arc<EffectiveGroup>>,
+    new: Option<&Arc<EffectiveGroup>>,
+    profile: Profile,
+    changed: &mut BTreeSet<ResourceKey>,
+) {
+    if old.map(Arc::as_ptr) == new.map(Arc::as_ptr) {
+        return;
+    }
+    let nothing = Resources::new();
+    let maps = |group: Option<&Arc<EffectiveGroup>>| {
+        let generated = group.and_then(|group| group.generated.get(&profile));
+        [group.map(|group| &group.resources), generated].map(|map| map.unwrap_or(&nothing).clone())
+    };
+    for (old, new) in maps(old).iter().zip(&maps(new)) {
+        changed.extend(old.diff(new).map(|item| match item {
+            DiffItem::Add(key, _) | DiffItem::Remove(key, _) => key.clone(),
+            DiffItem::Update { new: (key, _), .. } => key.clone(),
+        }));
+    }
 }
 
 /// Lays the overrides over the base, and both over what documents give.
@@ -149,8 +175,7 @@ impl EffectiveGroup {
     /// Whether clients of a profile get a resource of this type and name from the group.
     #[must_use]
     pub fn has(&self, profile: Profile, key: &ResourceKey) -> bool {
-        self.resources.contains_key(key)
-            || self.generated.get(&profile).is_some_and(|resources| resources.contains_key(key))
+        self.find(profile, key).is_some()
     }
 
     /// The kinds of clients that its nodes can be.
@@ -163,11 +188,14 @@ impl EffectiveGroup {
         }
     }
 
-    /// The label to show for `resource`, which the group serves, if it is part of a labelled publication. What documents give is
-    /// part of none.
-    pub(crate) fn label_of(&self, resource: &Resource) -> Option<&Arc<str>> {
-        let label = self.label.as_ref()?;
-        let is_published = *resource.origin() == Origin::Api && self.resources.contains_key(resource.key());
-        is_published.then_some(label)
+    /// What clients of a profile get from the group under a key.
+    #[must_use]
+    pub fn find(&self, profile: Profile, key: &ResourceKey) -> Option<&Arc<Resource>> {
+        self.resources.get(key).or_else(|| self.generated.get(&profile)?.get(key))
+    }
+
+    /// Whether `resource`, which the group serves, is part of a publication by the API. What documents give is part of none.
+    pub(crate) fn is_published(&self, resource: &Resource) -> bool {
+        *resource.origin() == Origin::Api && self.resources.contains_key(resource.key())
     }
 }

@@ -32,6 +32,7 @@ mod virtual_host;
 pub mod walk;
 pub mod wave;
 pub mod wire;
+mod work;
 pub mod xdstp;
 
 pub use imbl::OrdMap;
@@ -43,7 +44,7 @@ pub use held_back::{HeldBack, Phase, WaitsFor};
 pub use layer::{Generated, Groups, Layer};
 pub use loads::LoadBoard;
 pub use node::{Locality, Node, Profile, Scalar};
-pub use publisher::{AHEAD, Preview, Publication, Publisher, ViewChange, ViewReceiver};
+pub use publisher::{AHEAD, Moved, Preview, Publication, Publisher, ViewChange, ViewReceiver};
 pub use references::{Reference, References};
 pub use refusals::{Reason, Refusals};
 pub use resource::{Name, Origin, Resource, ResourceDraft, ResourceKey};

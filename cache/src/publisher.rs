@@ -8,13 +8,20 @@ use tokio::sync::watch;
 
 use crate::drain::DrainPolicy;
 use crate::group::GroupName;
-use crate::layer::{Groups, differing};
+use crate::layer::{self, EffectiveGroup, Groups};
 use crate::node::{Node, Profile};
 use crate::resource_type::ResourceType;
-use crate::table::Changes;
+use crate::table::{Changes, NONE};
 use crate::version::Revision;
-use crate::view::{Circumstances, View, ViewKey, compile};
+use crate::view::{Base, Circumstances, View, ViewKey, ViewsOf, compile};
 use crate::wave::{Behind, Split};
+
+mod index;
+#[cfg(test)]
+mod tests;
+
+pub use index::Moved;
+use index::NodeIndex;
 
 /// Publishes groups as views. Shared by reference; every call takes one short lock and none waits for a client.
 #[derive(Debug)]
@@ -30,6 +37,8 @@ struct State {
     is_loaded: bool,
     revision: Revision,
     epoch: u64,
+    /// The last publication that could change the groups of a node.
+    moved_at: Revision,
     groups: Groups,
     /// What the nodes are served that a wave deployment has not reached; `None` if there is none.
     behind: Option<Behind>,
@@ -37,6 +46,13 @@ struct State {
     differing: BTreeSet<GroupName>,
     index: NodeIndex,
     views: HashMap<ViewKey, watch::Sender<Option<Arc<View>>>>,
+    views_of: ViewsOf,
+    /// Views of nodes that no group selects by their ids.
+    unlisted: BTreeSet<ViewKey>,
+    /// When the first thing ends that drains in a view.
+    drain_ends: BTreeSet<(Instant, ViewKey)>,
+    /// What the default group gives, by kind of client and cohort.
+    bases: BTreeMap<(Profile, u32), Arc<Base>>,
     /// Views that nobody followed at the last call of [`Publisher::retire_unused`].
     unused: BTreeSet<ViewKey>,
     /// How long things drain that no group says it of.
@@ -52,6 +68,10 @@ pub struct Publication {
     pub revision: Revision,
     /// The views that somebody follows and in which a resource changed.
     pub views: Vec<ViewChange>,
+    /// Whose groups may be others now.
+    pub moved: Moved,
+    /// The views, as they were, of those whose groups may be others now.
+    pub former: Vec<Arc<View>>,
 }
 
 /// What changed in one view.
@@ -123,11 +143,16 @@ impl Publisher {
             is_loaded: false,
             revision: Revision(0),
             epoch: 0,
+            moved_at: Revision(0),
             groups: Groups::new(),
             behind: None,
             differing: BTreeSet::new(),
             index: NodeIndex::default(),
             views: HashMap::new(),
+            views_of: ViewsOf::default(),
+            unlisted: BTreeSet::new(),
+            drain_ends: BTreeSet::new(),
+            bases: BTreeMap::new(),
             unused: BTreeSet::new(),
             drain,
             now: None,
@@ -136,9 +161,10 @@ impl Publisher {
     }
 
     /// Makes `groups` what is served, at the time that was told last. Wakes exactly the clients of the views in which something
-    /// changed, or all of them if the selection of groups changed.
+    /// changed, and those whose groups may be others now.
     ///
-    /// `revision` must not be lower than the last one.
+    /// `revision` must not be lower than the last one. `groups` should be made of what was published last: then this costs what is
+    /// different, and only the views of groups that are not equal are looked at.
     pub fn publish(&self, revision: Revision, groups: Groups) -> Publication {
         self.publish_at(None, revision, groups, None)
     }
@@ -165,44 +191,47 @@ impl Publisher {
     ) -> Publication {
         let mut state = self.lock();
         debug_assert!(revision >= state.revision, "revisions only grow");
-        let differing = behind.as_ref().map(|behind| differing(&groups, &behind.groups)).unwrap_or_default();
-        let differing: BTreeSet<GroupName> = differing.into_iter().cloned().collect();
+        let differing: BTreeSet<GroupName> = match &behind {
+            Some(behind) => layer::differing(&groups, &behind.groups).into_iter().cloned().collect(),
+            None => BTreeSet::new(),
+        };
         let same_split = state.behind.as_ref().map(|behind| &behind.split)
             == behind.as_ref().map(|behind| &behind.split)
             && state.differing == differing;
-        let reselect = !state.is_loaded || !same_split || !same_selection(&state.groups, &groups);
-        if reselect {
-            state.epoch += 1;
-            state.index = NodeIndex::new(&groups);
-        }
         let siblings = if same_split { HashMap::new() } else { state.siblings() };
+        let everyone = !state.is_loaded || !same_split;
         state.is_loaded = true;
         state.revision = revision;
         state.now = now.or(state.now);
+        state.differing = differing;
         let before = std::mem::replace(&mut state.groups, groups);
         let behind_before = std::mem::replace(&mut state.behind, behind);
-        state.differing = differing;
-        let mut publication = Publication { revision, views: vec![] };
-        let [of_ahead, of_others] = [AHEAD, 0].map(|cohort| {
+        let mut touched = BTreeSet::new();
+        for cohort in [AHEAD, 0] {
             let before = groups_of(cohort, &before, behind_before.as_ref());
-            crate::layer::differing(before, groups_of(cohort, &state.groups, state.behind.as_ref()))
-        });
-        for (key, sender) in &state.views {
-            let touched = if key.cohort == AHEAD { &of_ahead } else { &of_others };
-            if !reselect && !key.groups.iter().any(|name| touched.contains(name)) {
-                continue;
+            let after = groups_of(cohort, &state.groups, state.behind.as_ref());
+            for name in layer::differing(before, after) {
+                touched.extend(state.views_of.of(name).filter(|key| key.cohort == cohort).cloned());
             }
-            let previous = sender.borrow().clone();
-            let view = state.compile(key, previous.as_deref(), siblings.get(key).map(|view| &**view));
+        }
+        let (moved, concerned) = state.reselect(&before, everyone);
+        if moved != Moved::Nobody {
+            state.epoch += 1;
+            state.moved_at = revision;
+        }
+        let mut publication = Publication { revision, moved, ..Publication::default() };
+        for key in touched.union(&concerned) {
+            let Some(previous) = state.views.get(key).map(|sender| sender.borrow().clone()) else { continue };
+            let is_concerned = concerned.contains(key);
+            let epoch = previous.as_ref().filter(|_| !is_concerned).map_or(state.epoch, |view| view.epoch());
+            let sibling = siblings.get(key).map(|view| &**view);
+            let view = state.compile(key, (revision, epoch), previous.as_deref(), sibling);
             let changes = changes(previous.as_deref(), &view);
-            let wakes = reselect || !changes.is_empty();
-            sender.send_if_modified(|current| {
-                *current = Some(view);
-                wakes
-            });
+            state.replace(key, view, is_concerned || !changes.is_empty());
             if !changes.is_empty() {
                 publication.views.push(ViewChange { key: key.clone(), changes });
             }
+            publication.former.extend(previous.filter(|_| is_concerned));
         }
         self.tell_drain_end(&state);
         publication
@@ -212,19 +241,15 @@ impl Publisher {
     pub fn end_drains(&self, now: Instant) {
         let mut state = self.lock();
         state.now = Some(now);
-        for (key, sender) in &state.views {
-            let previous = sender.borrow().clone();
-            let Some(previous) =
-                previous.filter(|view| view.drain().next_end().is_some_and(|end| end <= now))
-            else {
+        let ended = state.drain_ends.iter().take_while(|(end, _)| *end <= now);
+        let ended: Vec<ViewKey> = ended.map(|(_, key)| key.clone()).collect();
+        for key in ended {
+            let Some(previous) = state.views.get(&key).and_then(|sender| sender.borrow().clone()) else {
                 continue;
             };
-            let view = state.compile(key, Some(&previous), None);
+            let view = state.compile(&key, (previous.revision(), previous.epoch()), Some(&previous), None);
             let wakes = !changes(Some(&previous), &view).is_empty();
-            sender.send_if_modified(|current| {
-                *current = Some(view);
-                wakes
-            });
+            state.replace(&key, view, wakes);
         }
         self.tell_drain_end(&state);
     }
@@ -236,8 +261,7 @@ impl Publisher {
     }
 
     fn tell_drain_end(&self, state: &State) {
-        let views = state.views.values().filter_map(|sender| sender.borrow().as_ref()?.drain().next_end());
-        let end = views.min();
+        let end = state.drain_ends.first().map(|(end, _)| *end);
         self.drain_end.send_if_modified(|current| std::mem::replace(current, end) != end);
     }
 
@@ -246,22 +270,34 @@ impl Publisher {
     pub fn follow(&self, node: &Node) -> ViewReceiver {
         let mut state = self.lock();
         let key = state.key_of(node);
-        let epoch = state.epoch;
-        if let Some(sender) = state.views.get(&key) {
-            return ViewReceiver { receiver: sender.subscribe(), epoch };
+        let now = (state.revision, state.epoch);
+        match state.views.get(&key).map(|sender| sender.borrow().clone()) {
+            None => {
+                let sibling = state.sibling(&key);
+                let view = state.is_loaded.then(|| state.compile(&key, now, None, sibling.as_deref()));
+                state.insert(key.clone());
+                if let Some(view) = view {
+                    state.replace(&key, view, false);
+                }
+                self.tell_drain_end(&state);
+            }
+            // Whoever comes from another view is never shown an older publication than there; the others are told of it, as their
+            // answers are compared with it.
+            Some(Some(view)) if view.revision() < state.moved_at => {
+                let view = state.compile(&key, (now.0, view.epoch()), Some(&view), None);
+                state.replace(&key, view, true);
+            }
+            Some(_) => {}
         }
-        let sibling = state.sibling(&key);
-        let view = state.is_loaded.then(|| state.compile(&key, None, sibling.as_deref()));
-        let (sender, receiver) = watch::channel(view);
-        state.views.insert(key, sender);
-        self.tell_drain_end(&state);
+        let receiver = state.views.entry(key).or_default().subscribe();
+        let epoch = receiver.borrow().as_ref().map_or(state.epoch, |view| view.epoch());
         ViewReceiver { receiver, epoch }
     }
 
     /// What `node` is served now, whether or not it is connected; `None` before the first complete load.
     #[must_use]
     pub fn view_of(&self, node: &Node) -> Option<Arc<View>> {
-        let state = self.lock();
+        let mut state = self.lock();
         let key = state.key_of(node);
         state.view(&key)
     }
@@ -277,12 +313,14 @@ impl Publisher {
     /// with how long that takes. The two are the same if nothing drains. `None` before the first complete load.
     #[must_use]
     pub fn preview(&self, key: &ViewKey, groups: &Groups, now: Instant) -> Option<Preview> {
-        let state = self.lock();
+        let mut state = self.lock();
         let before = state.view(key)?;
         let revision = Revision(state.revision.0 + 1);
+        let base = state.base(key).next(groups, key.profile);
         let circumstances = Circumstances {
             revision,
             epoch: state.epoch,
+            base: &base,
             previous: Some(&before),
             sibling: None,
             drain: state.drain,
@@ -335,20 +373,20 @@ impl Publisher {
     /// Drops the views that nobody has followed since the call before. Call it now and then.
     pub fn retire_unused(&self) {
         let mut state = self.lock();
-        let State { views, unused, .. } = &mut *state;
-        views.retain(|key, sender| sender.receiver_count() > 0 || !unused.contains(key));
-        *unused = views
-            .iter()
-            .filter(|(_, sender)| sender.receiver_count() == 0)
-            .map(|(key, _)| key.clone())
-            .collect();
+        let unused = state.views.iter().filter(|(_, sender)| sender.receiver_count() == 0);
+        let unused: BTreeSet<ViewKey> = unused.map(|(key, _)| key.clone()).collect();
+        let known = std::mem::take(&mut state.unused);
+        let (retired, unused) = unused.into_iter().partition(|key| known.contains(key));
+        state.unused = unused;
+        state.retire(&retired);
     }
 
     /// How many resources and how many endpoints drain, each counted once in every view that has it.
     #[must_use]
     pub fn n_draining(&self) -> (usize, usize) {
         let state = self.lock();
-        let views = state.views.values().filter_map(|sender| sender.borrow().clone());
+        let keys = state.drain_ends.iter().map(|(_, key)| key);
+        let views = keys.filter_map(|key| state.views.get(key)?.borrow().clone());
         views.map(|view| view.drain().count()).fold((0, 0), |(a, b), (c, d)| (a + c, b + d))
     }
 
@@ -371,24 +409,129 @@ impl Default for Publisher {
 }
 
 impl State {
-    fn view(&self, key: &ViewKey) -> Option<Arc<View>> {
+    fn view(&mut self, key: &ViewKey) -> Option<Arc<View>> {
         if let Some(view) = self.views.get(key).and_then(|sender| sender.borrow().clone()) {
             return Some(view);
         }
-        self.is_loaded.then(|| self.compile(key, None, None))
+        self.is_loaded.then(|| self.compile(key, (self.revision, self.epoch), None, None))
     }
 
-    fn compile(&self, key: &ViewKey, previous: Option<&View>, sibling: Option<&View>) -> Arc<View> {
+    fn compile(
+        &mut self,
+        key: &ViewKey,
+        (revision, epoch): (Revision, u64),
+        previous: Option<&View>,
+        sibling: Option<&View>,
+    ) -> Arc<View> {
+        let base = self.base(key);
         let groups = groups_of(key.cohort, &self.groups, self.behind.as_ref());
         let circumstances = Circumstances {
-            revision: self.revision,
-            epoch: self.epoch,
+            revision,
+            epoch,
+            base: &base,
             previous,
             sibling,
             drain: self.drain,
             now: self.now,
         };
         Arc::new(compile(key.clone(), groups, circumstances))
+    }
+
+    /// What the default group gives to the clients of a view now. Made of what it gave before, and the very same for both cohorts
+    /// unless they differ in it.
+    fn base(&mut self, key: &ViewKey) -> Arc<Base> {
+        let groups = groups_of(key.cohort, &self.groups, self.behind.as_ref());
+        let default = groups.get(&GroupName::default_group());
+        let place = (key.profile, key.cohort);
+        let known =
+            || self.bases.iter().filter(|((profile, _), _)| *profile == key.profile).map(|(_, base)| base);
+        if let Some(base) = self.bases.get(&place).filter(|base| base.is_of(default)) {
+            return Arc::clone(base);
+        }
+        let same = known().find(|base| base.is_of(default)).cloned();
+        let base = same.unwrap_or_else(|| {
+            let before = self.bases.get(&place).or_else(|| known().next()).cloned();
+            before.unwrap_or_default().next(groups, key.profile)
+        });
+        self.bases.insert(place, Arc::clone(&base));
+        base
+    }
+
+    /// Begins to keep a view.
+    fn insert(&mut self, key: ViewKey) {
+        self.views_of.insert(&key);
+        if self.is_unlisted(&key) {
+            self.unlisted.insert(key.clone());
+        }
+        self.views.insert(key, watch::Sender::default());
+    }
+
+    fn is_unlisted(&self, key: &ViewKey) -> bool {
+        let is_listed = |group: &EffectiveGroup| group.definition.selector.literal_node_ids().is_some();
+        !key.groups.iter().any(|name| self.groups.get(name).is_some_and(|group| is_listed(group)))
+    }
+
+    fn replace(&mut self, key: &ViewKey, view: Arc<View>, wakes: bool) {
+        let Some(sender) = self.views.get(key) else { return };
+        let end = view.drain().next_end();
+        let mut before = None;
+        sender.send_if_modified(|current| {
+            before = current.replace(view);
+            wakes
+        });
+        if let Some(end) = before.and_then(|view| view.drain().next_end()) {
+            self.drain_ends.remove(&(end, key.clone()));
+        }
+        self.drain_ends.extend(end.map(|end| (end, key.clone())));
+    }
+
+    fn retire(&mut self, keys: &BTreeSet<ViewKey>) {
+        for key in keys {
+            let view = self.views.remove(key).and_then(|sender| sender.borrow().clone());
+            if let Some(end) = view.and_then(|view| view.drain().next_end()) {
+                self.drain_ends.remove(&(end, key.clone()));
+            }
+            self.views_of.remove(key);
+            self.unlisted.remove(key);
+        }
+        if !keys.is_empty() {
+            let used: BTreeSet<(Profile, u32)> =
+                self.views.keys().map(|key| (key.profile, key.cohort)).collect();
+            self.bases.retain(|place, _| used.contains(place));
+        }
+    }
+
+    /// Finds whose groups may be others than in `before`, and the views that these follow.
+    fn reselect(&mut self, before: &Groups, everyone: bool) -> (Moved, BTreeSet<ViewKey>) {
+        let definition = |group: Option<&'_ Arc<EffectiveGroup>>| group.map(|group| group.definition.clone());
+        let (mut ids, mut is_everyone) = (BTreeSet::new(), everyone);
+        let mut concerned: BTreeSet<ViewKey> = BTreeSet::new();
+        let after = self.groups.clone();
+        for name in layer::differing(before, &after) {
+            let [old, new] = [before, &after].map(|groups| definition(groups.get(name)));
+            if old == new {
+                continue;
+            }
+            let names =
+                [&old, &new].into_iter().flatten().filter_map(|group| group.selector.literal_node_ids());
+            for id in names.flatten() {
+                concerned.extend(self.index.of_id(id).flat_map(|group| self.views_of.of(group)).cloned());
+                if self.index.of_id(id).next().is_none() {
+                    concerned.extend(self.unlisted.iter().cloned());
+                }
+            }
+            match self.index.redefine(old.as_ref(), new.as_ref()) {
+                Moved::Nobody => {}
+                Moved::Ids(found) => ids.extend(found),
+                Moved::Everyone => is_everyone = true,
+            }
+        }
+        if is_everyone {
+            let keys: Vec<ViewKey> = self.views.keys().cloned().collect();
+            self.unlisted = keys.iter().filter(|key| self.is_unlisted(key)).cloned().collect();
+            return (Moved::Everyone, keys.into_iter().collect());
+        }
+        if ids.is_empty() { (Moved::Nobody, BTreeSet::new()) } else { (Moved::Ids(ids), concerned) }
     }
 
     /// What the clients of a view are served when a wave deployment has another state for them.
@@ -427,66 +570,12 @@ fn groups_of<'a>(cohort: u32, ahead: &'a Groups, behind: Option<&'a Behind>) -> 
 fn changes(previous: Option<&View>, view: &View) -> BTreeMap<ResourceType, Arc<Changes>> {
     let before = previous.into_iter().flat_map(View::types);
     let types: BTreeSet<&ResourceType> = before.chain(view.types()).collect();
-    types
-        .into_iter()
-        .filter_map(|resource_type| {
-            let changes = match previous {
-                Some(previous) => view.table(resource_type).changes_since(previous.table(resource_type)),
-                None => view.table(resource_type).changes_since(&crate::TypeTable::default()),
-            };
-            (!changes.is_empty()).then(|| (resource_type.clone(), changes))
-        })
-        .collect()
-}
-
-/// Whether every node would resolve to the same groups and profile.
-fn same_selection(before: &Groups, after: &Groups) -> bool {
-    before.len() == after.len()
-        && before.iter().zip(after).all(|((_, before), (_, after))| {
-            Arc::ptr_eq(before, after) || before.definition == after.definition
-        })
-}
-
-/// Finds the groups of a node: literal node ids by hash, other selectors one by one.
-#[derive(Debug, Default)]
-struct NodeIndex {
-    by_id: HashMap<String, Vec<GroupName>>,
-    by_selector: Vec<GroupName>,
-}
-
-impl NodeIndex {
-    fn new(groups: &Groups) -> Self {
-        let mut index = Self::default();
-        for (name, group) in groups.iter().filter(|(name, _)| !name.is_default()) {
-            match group.definition.selector.literal_node_ids() {
-                Some(ids) => {
-                    for id in ids {
-                        index.by_id.entry(id.to_owned()).or_default().push(name.clone());
-                    }
-                }
-                None => index.by_selector.push(name.clone()),
-            }
+    let mut changes = BTreeMap::new();
+    for of_type in types {
+        let (table, before) = (view.table(of_type), previous.map_or(&*NONE, |view| view.table(of_type)));
+        if table.version() != before.version() {
+            changes.insert(of_type.clone(), table.changes_since(before));
         }
-        index
     }
-
-    /// The groups that select `node`, the winner first: by priority, then by name, the default group last.
-    fn key_of(&self, node: &Node, groups: &Groups) -> ViewKey {
-        let selects = |name: &&GroupName| {
-            groups.get(*name).is_some_and(|group| group.definition.selector.selects(node))
-        };
-        let by_selector = self.by_selector.iter().filter(selects);
-        let mut names: Vec<&GroupName> =
-            self.by_id.get(&node.id).into_iter().flatten().chain(by_selector).collect();
-        let priority = |name: &GroupName| groups.get(name).map_or(0, |group| group.definition.priority);
-        names.sort_by(|a, b| priority(b).cmp(&priority(a)).then_with(|| a.cmp(b)));
-        names.dedup();
-        let default = GroupName::default_group();
-        names.push(&default);
-        let profile = names
-            .iter()
-            .find_map(|name| groups.get(*name).and_then(|group| group.definition.client))
-            .unwrap_or_else(|| Profile::of_user_agent(&node.user_agent_name));
-        ViewKey { groups: names.into_iter().cloned().collect(), profile, cohort: 0 }
-    }
+    changes
 }

@@ -103,6 +103,15 @@ impl ResourceDraft {
 pub struct Resource {
     draft: ResourceDraft,
     version: Version,
+    /// Hash of the name and the version: what the resource adds to the version of a table.
+    entry: u128,
+}
+
+impl PartialEq for Resource {
+    /// Equal name, type, content and origin. Equal content is equal [`version`](Self::version)s.
+    fn eq(&self, other: &Self) -> bool {
+        self.version == other.version && self.key() == other.key() && self.origin() == other.origin()
+    }
 }
 
 impl Resource {
@@ -131,7 +140,11 @@ impl Resource {
         if draft.host_pattern {
             hasher.update(b"a pattern of hosts");
         }
-        Self { version: hasher.finish(), draft }
+        let version = hasher.finish();
+        let mut hasher = VersionHasher::new();
+        hasher.update(draft.key.name.as_bytes());
+        hasher.update(&version.bits().to_le_bytes());
+        Self { entry: hasher.finish_wide(), version, draft }
     }
 
     /// A resource that only has a name and content, from the admin API; for tests and tools.
@@ -177,6 +190,17 @@ impl Resource {
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
+    }
+
+    /// Hash of the name and the version.
+    pub(crate) fn entry(&self) -> u128 {
+        self.entry
+    }
+
+    /// Whether both have the same type, name and content, wherever they came from.
+    #[must_use]
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        self.version == other.version && self.key() == other.key()
     }
 
     /// The encoded message.

@@ -2,20 +2,22 @@
 //!
 //! Sessions tell it as [`StreamEvent`]s; the admin API reads it. Times are passed in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::SystemTime;
 
 use tokio::sync::{broadcast, watch};
 
+use crate::group::GroupName;
 use crate::held_back::HeldBack;
 use crate::node::Node;
 use crate::publisher::ViewChange;
 use crate::resource_type::ResourceType;
 use crate::version::Revision;
-use crate::view::ViewKey;
+use crate::view::{ViewKey, ViewsOf};
+use crate::work::{self, Work};
 
 /// A stream, unique while the process lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -150,6 +152,9 @@ pub struct TypeStatus {
     pub last_nack: Option<Nack>,
     /// Whether the last answer was a NACK.
     pub is_error: bool,
+    /// The publication that the first response showed of those that were rejected since one was accepted; `None` if the last answer
+    /// was no NACK.
+    pub failing_since: Option<Revision>,
     /// Whether the last response was not answered.
     pub is_outstanding: bool,
     /// Whether the client told, in its first request, that it holds configuration from an earlier stream.
@@ -182,6 +187,12 @@ impl TypeStatus {
         by_answer || (!self.is_error && !self.is_outstanding && self.current >= revision)
     }
 
+    /// Whether the client rejected something of an earlier publication, and accepted nothing since.
+    #[must_use]
+    pub fn failed_before(&self, revision: Revision) -> bool {
+        self.failing_since.is_some_and(|since| since < revision)
+    }
+
     /// The NACK of a response of publication `revision` or later, if that is the last word of the client.
     #[must_use]
     pub fn nack_since(&self, revision: Revision) -> Option<&Nack> {
@@ -204,11 +215,13 @@ impl TypeStatus {
             EventKind::Acked(sent) => {
                 self.is_outstanding = self.sent.as_ref() != Some(sent);
                 self.is_error = false;
+                self.failing_since = None;
                 self.acked = Some(sent.clone());
             }
             EventKind::Nacked { sent, message } => {
                 self.is_outstanding = self.sent.as_ref() != Some(sent);
                 self.is_error = true;
+                self.failing_since.get_or_insert(sent.revision);
                 self.last_nack = Some(Nack {
                     version_info: Arc::clone(&sent.version_info),
                     revision: sent.revision,
@@ -285,6 +298,12 @@ impl fmt::Debug for StreamEntry {
 }
 
 impl StreamEntry {
+    /// The stream.
+    #[must_use]
+    pub fn id(&self) -> StreamId {
+        self.id
+    }
+
     /// A copy of what is known.
     #[must_use]
     pub fn status(&self) -> StreamStatus {
@@ -298,9 +317,18 @@ impl StreamEntry {
 
     /// Records which view the stream follows.
     pub fn record_view(&self, view: ViewKey, is_unmatched: bool) {
-        let mut status = self.lock();
-        status.view = Some(view);
-        status.is_unmatched = is_unmatched;
+        let before = {
+            let mut status = self.lock();
+            status.is_unmatched = is_unmatched;
+            status.view.replace(view.clone())
+        };
+        if before.as_ref() == Some(&view) {
+            return;
+        }
+        let Some(board) = self.board.upgrade() else { return };
+        let mut streams = board.write();
+        streams.leave(before.as_ref(), self.id);
+        streams.join(Some(&view), self.id);
     }
 
     /// Records what happened, and tells those who wait for it.
@@ -347,7 +375,11 @@ impl StreamEntry {
 impl Drop for StreamEntry {
     fn drop(&mut self) {
         let Some(board) = self.board.upgrade() else { return };
-        board.streams.write().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        let view = self.lock().view.clone();
+        let mut streams = board.write();
+        streams.all.remove(&self.id);
+        streams.leave(view.as_ref(), self.id);
+        drop(streams);
         let _ = board.news.send(News::Disconnected(self.lock().info.clone()));
         board.tick();
     }
@@ -374,9 +406,37 @@ const NEWS_CAPACITY: usize = 1024;
 
 /// All streams. Shared by reference.
 pub struct StatusBoard {
-    streams: RwLock<BTreeMap<StreamId, Weak<StreamEntry>>>,
+    streams: RwLock<Streams>,
     ticks: watch::Sender<u64>,
     news: broadcast::Sender<News>,
+}
+
+#[derive(Default)]
+struct Streams {
+    all: BTreeMap<StreamId, Weak<StreamEntry>>,
+    /// By the view that they follow; `None` of those that have none yet.
+    by_view: HashMap<Option<ViewKey>, BTreeSet<StreamId>>,
+    views_of: ViewsOf,
+}
+
+impl Streams {
+    fn join(&mut self, view: Option<&ViewKey>, id: StreamId) {
+        let of_view = self.by_view.entry(view.cloned()).or_default();
+        if let Some(view) = view.filter(|_| of_view.is_empty()) {
+            self.views_of.insert(view);
+        }
+        of_view.insert(id);
+    }
+
+    fn leave(&mut self, view: Option<&ViewKey>, id: StreamId) {
+        let view = view.cloned();
+        let Some(of_view) = self.by_view.get_mut(&view) else { return };
+        of_view.remove(&id);
+        if of_view.is_empty() {
+            self.by_view.remove(&view);
+            view.iter().for_each(|view| self.views_of.remove(view));
+        }
+    }
 }
 
 impl fmt::Debug for StatusBoard {
@@ -406,7 +466,10 @@ impl StatusBoard {
             StreamStatus { info: info.clone(), view: None, is_unmatched: false, types: BTreeMap::new() };
         let entry =
             Arc::new(StreamEntry { status: Mutex::new(status), subscriber, board: Arc::downgrade(self), id });
-        self.streams.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::downgrade(&entry));
+        let mut streams = self.write();
+        streams.all.insert(id, Arc::downgrade(&entry));
+        streams.join(None, id);
+        drop(streams);
         let _ = self.news.send(News::Connected(info));
         entry
     }
@@ -414,28 +477,42 @@ impl StatusBoard {
     /// All streams, in the order in which they came.
     #[must_use]
     pub fn streams(&self) -> Vec<Arc<StreamEntry>> {
-        let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
-        streams.values().filter_map(Weak::upgrade).collect()
+        self.read().all.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The streams that follow a view, or that follow none yet, in the order in which they came.
+    #[must_use]
+    pub fn streams_of(&self, view: Option<&ViewKey>) -> Vec<Arc<StreamEntry>> {
+        let streams = self.read();
+        let ids = streams.by_view.get(&view.cloned()).into_iter().flatten();
+        let found: Vec<_> = ids.filter_map(|id| streams.all.get(id)?.upgrade()).collect();
+        work::count(Work::Stream, found.len());
+        found
+    }
+
+    /// The views of a group that streams follow, in order.
+    #[must_use]
+    pub fn views_of(&self, group: &GroupName) -> Vec<ViewKey> {
+        self.read().views_of.of(group).cloned().collect()
     }
 
     /// One stream.
     #[must_use]
     pub fn stream(&self, id: StreamId) -> Option<Arc<StreamEntry>> {
-        self.streams.read().unwrap_or_else(PoisonError::into_inner).get(&id).and_then(Weak::upgrade)
+        self.read().all.get(&id).and_then(Weak::upgrade)
     }
 
     /// The next stream after `after`, or the first, in the order in which they came.
     #[must_use]
     pub fn stream_after(&self, after: Option<StreamId>) -> Option<Arc<StreamEntry>> {
-        let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        streams.range((from, Bound::Unbounded)).find_map(|(_, entry)| entry.upgrade())
+        self.read().all.range((from, Bound::Unbounded)).find_map(|(_, entry)| entry.upgrade())
     }
 
     /// How many streams there are.
     #[must_use]
     pub fn n_streams(&self) -> usize {
-        self.streams.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.read().all.len()
     }
 
     /// Changes whenever a client answered, caught up, or left.
@@ -448,6 +525,14 @@ impl StatusBoard {
     #[must_use]
     pub fn news(&self) -> broadcast::Receiver<News> {
         self.news.subscribe()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Streams> {
+        self.streams.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Streams> {
+        self.streams.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tick(&self) {

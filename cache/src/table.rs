@@ -1,42 +1,69 @@
 //! The resources of one type in a view, and the difference between two such tables.
+//!
+//! Many views differ from what everyone is served in a few resources. So a table may lie over another: it shares everything of that
+//! which it does not have otherwise. Nobody can tell from outside: equal resources give equal versions, and every look-up gives what
+//! a table would give that has the same resources by itself.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use imbl::ordmap::DiffItem;
+use imbl::{OrdMap, OrdSet, ordset};
 
 use crate::host::{self, Authority};
 use crate::resource::{Name, Resource, ResourceKey};
-use crate::resource_type::ResourceType;
 use crate::transition::Transitions;
 use crate::version::{Version, VersionHasher};
-use crate::virtual_host::Domains;
-use crate::xdstp;
+use crate::virtual_host;
+use crate::work::{self, Work};
 
-/// All resources of one type in a view, sorted by name, with their common version.
+mod index;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
+use index::{Index, Totals};
+
+/// All resources of one type in a view, by name, with their common version.
 ///
 /// Streams keep the table that they were sent instead of copies of its names and versions, so what a stream costs does not
-/// grow with the number of resources.
+/// grow with the number of resources. What a table costs that succeeds another, or lies over it, is what differs.
 #[derive(Debug)]
 pub struct TypeTable {
     version: Version,
-    resources: Box<[Arc<Resource>]>,
-    /// Position in `resources` by alias; of two resources with one alias the first by name has it.
-    aliases: BTreeMap<Name, usize>,
-    /// Positions of the resources that have a time to live.
-    with_ttl: Box<[usize]>,
-    /// Position in `resources` by the key of a pattern of hosts; of two resources with one key the first by name has it.
-    host_patterns: BTreeMap<String, usize>,
-    is_all_in_wildcard: bool,
-    /// The domains of virtual hosts; `None` for other types.
-    domains: Option<Box<Domains>>,
+    version_text: Arc<str>,
+    /// What other tables may share.
+    below: Arc<Index>,
+    /// What this one has otherwise.
+    over: Option<Box<Over>>,
     /// What changed from the table that this one replaced in its view.
     since: Option<(Version, Arc<Changes>)>,
     /// What changed from other tables, as far as somebody asked lately.
     compared: Mutex<Vec<(Version, Arc<Changes>)>>,
-    /// Positions of the resources that refer to something; made when first asked for.
-    referrers: OnceLock<HashMap<ResourceKey, Box<[usize]>>>,
-    /// Positions of the members of each glob collection; made when first asked for.
-    collections: OnceLock<HashMap<String, Vec<usize>>>,
     pub(crate) transitions: Transitions,
+}
+
+/// What a table has otherwise than the one that it lies over.
+#[derive(Clone, Debug, Default)]
+struct Over {
+    /// Resources beside those below, or in the place of those of their names.
+    own: Index,
+    /// Names that are there below, and not here; none of them is in `own`.
+    hidden: OrdSet<Name>,
+    /// What the resources below add up to whose names are in one of these.
+    covered: Totals,
+}
+
+/// What a table is to have under a name.
+#[derive(Clone, Debug)]
+pub(crate) enum Edit {
+    /// This.
+    Own(Arc<Resource>),
+    /// Nothing.
+    Hidden,
+    /// Whatever the table has that it lies over.
+    Below,
 }
 
 /// What is different in a newer table. Names are sorted and unique, and none is in both lists.
@@ -49,7 +76,7 @@ pub struct Changes {
 }
 
 /// What a table has for a name.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Found<'a> {
     /// A resource that is given as it is: its name, or an alias, or a domain of it is what was asked for.
     AsItIs(&'a Arc<Resource>),
@@ -101,10 +128,15 @@ impl<'a> Found<'a> {
     }
 }
 
-impl PartialEq for Resource {
-    /// Equal name, type and content.
+impl PartialEq for Found<'_> {
+    /// Whether a client gets the same, wherever it came from.
     fn eq(&self, other: &Self) -> bool {
-        self.version() == other.version() && self.key() == other.key()
+        match (self, other) {
+            (Self::AsItIs(one), Self::AsItIs(other)) | (Self::Template(one), Self::Template(other)) => {
+                one.says_the_same(other)
+            }
+            (Self::AsItIs(_), Self::Template(_)) | (Self::Template(_), Self::AsItIs(_)) => false,
+        }
     }
 }
 
@@ -121,6 +153,12 @@ impl Changes {
         self.changed.len() + self.removed.len()
     }
 
+    /// Whether a name is different.
+    fn has(&self, name: &Name) -> bool {
+        self.changed.binary_search_by(|resource| resource.name().cmp(name)).is_ok()
+            || self.removed.binary_search(name).is_ok()
+    }
+
     /// Every name that is different, changed ones first.
     pub fn names(&self) -> impl Iterator<Item = &Name> {
         self.changed.iter().map(|resource| resource.name()).chain(&self.removed)
@@ -128,106 +166,198 @@ impl Changes {
 }
 
 impl TypeTable {
-    /// Makes a table of resources that are sorted by name and have unique names.
+    /// Makes a table of resources with unique names.
     #[must_use]
     pub fn new(resources: Vec<Arc<Resource>>) -> Self {
-        debug_assert!(resources.is_sorted_by(|a, b| a.name() < b.name()), "sorted and unique");
+        let mut index = Index::default();
+        resources.into_iter().for_each(|resource| index.insert(resource));
+        Self::of(Arc::new(index), None)
+    }
+
+    fn of(below: Arc<Index>, over: Option<Box<Over>>) -> Self {
+        let totals = totals(&below, over.as_deref());
         let mut hasher = VersionHasher::new();
-        let mut aliases = BTreeMap::new();
-        let mut with_ttl = Vec::new();
-        let mut host_patterns = BTreeMap::new();
-        for (position, resource) in resources.iter().enumerate() {
-            hasher.update(resource.name().as_bytes());
-            hasher.update(resource.version().to_string().as_bytes());
-            for alias in resource.aliases() {
-                aliases.entry(Arc::clone(alias)).or_insert(position);
-            }
-            if resource.is_host_pattern() {
-                host_patterns.entry(host::key(resource.name())).or_insert(position);
-            }
-            if resource.ttl().is_some() {
-                with_ttl.push(position);
-            }
-        }
-        let has_virtual_hosts =
-            resources.first().is_some_and(|resource| *resource.resource_type() == ResourceType::VirtualHost);
-        let domains = has_virtual_hosts.then(|| {
-            let mut domains = Box::<Domains>::default();
-            aliases.iter().for_each(|(alias, position)| domains.insert(alias, *position));
-            domains
-        });
+        hasher.update(&(totals.n as u64).to_le_bytes());
+        hasher.update(&totals.sum.to_le_bytes());
+        let version = hasher.finish();
         Self {
-            version: hasher.finish(),
-            is_all_in_wildcard: resources.iter().all(|resource| resource.in_wildcard()),
-            domains,
-            resources: resources.into(),
-            aliases,
-            host_patterns,
-            with_ttl: with_ttl.into(),
+            version,
+            version_text: version.to_string().into(),
+            below,
+            over,
             since: None,
             compared: Mutex::default(),
-            referrers: OnceLock::new(),
-            collections: OnceLock::new(),
             transitions: Transitions::default(),
         }
     }
 
-    /// The same, remembering what is different from the table that it replaces, so that streams which hold that one find
-    /// their difference without comparing.
+    /// The table that has `edits` in itself; the very same if they are no difference. `None` stands for no resources in both.
     #[must_use]
-    pub fn succeeding(previous: &Self, resources: Vec<Arc<Resource>>) -> Self {
-        let mut table = Self::new(resources);
-        let changes = compare(&previous.resources, &table.resources);
-        table.since = Some((previous.version, Arc::new(changes)));
-        table
+    pub(crate) fn edited(
+        previous: Option<&Arc<Self>>,
+        edits: &[(Name, Option<Arc<Resource>>)],
+    ) -> Option<Arc<Self>> {
+        let mut index = previous.map_or_else(Index::default, |previous| Index::clone(&previous.below));
+        let mut is_same = true;
+        for (name, new) in edits {
+            match (index.find(name), new) {
+                (Some(old), Some(new)) if Arc::ptr_eq(old, new) => continue,
+                (None, None) => continue,
+                (_, Some(new)) => index.insert(Arc::clone(new)),
+                (Some(_), None) => index.remove(name),
+            }
+            is_same = false;
+        }
+        if is_same || index.is_empty() {
+            return previous.filter(|_| is_same).map(Arc::clone);
+        }
+        let table = Self::of(Arc::new(index), None);
+        Some(Arc::new(table.succeeding(previous.map(|previous| &**previous))))
     }
 
-    /// Hash over names and versions (D4).
+    /// The table that lies over `base` as `previous` lay over `former`, but with `edits`. `None` stands for no resources in all of
+    /// them.
+    #[must_use]
+    pub(crate) fn laid_over(
+        base: Option<&Arc<Self>>,
+        (former, previous): (Option<&Arc<Self>>, Option<&Arc<Self>>),
+        edits: &[(Name, Edit)],
+    ) -> Option<Arc<Self>> {
+        let [base, former, previous] = [base, former, previous].map(|table| table.unwrap_or(&NONE));
+        debug_assert!(Arc::ptr_eq(&former.below, &previous.below), "it lies over that one");
+        let mut over = previous.over.as_deref().cloned().unwrap_or_default();
+        let is_same_base = Arc::ptr_eq(&former.below, &base.below);
+        let mut changes_below = Arc::default();
+        if !is_same_base && !over.is_empty() {
+            changes_below = base.changes_since(former);
+            over.rebase(&former.below, &base.below, &changes_below);
+        }
+        let edits = edits.iter().filter(|(name, edit)| over.put(&base.below, name, edit)).count();
+        let same = (edits == 0 && is_same_base).then_some(previous);
+        if let Some(table) = same.or_else(|| over.is_empty().then_some(base)) {
+            return (!table.is_empty()).then(|| Arc::clone(table));
+        }
+        let changes = (edits == 0).then(|| over.visible(&changes_below));
+        let table = Self::of(Arc::clone(&base.below), Some(Box::new(over)));
+        if table.is_empty() {
+            return None;
+        }
+        Some(Arc::new(match changes {
+            Some(changes) => Self { since: Some((previous.version, changes)), ..table },
+            None => table.succeeding(Some(previous)),
+        }))
+    }
+
+    /// This table, but with `edits`.
+    pub(crate) fn with(&self, edits: impl IntoIterator<Item = (Name, Edit)>) -> Self {
+        let mut over = self.over.as_deref().cloned().unwrap_or_default();
+        for (name, edit) in edits {
+            over.put(&self.below, &name, &edit);
+        }
+        Self::of(Arc::clone(&self.below), (!over.is_empty()).then(|| Box::new(over)))
+    }
+
+    /// The same, remembering what is different from the table that it replaces, so that streams which hold that one find
+    /// their difference without comparing.
+    fn succeeding(mut self, previous: Option<&Self>) -> Self {
+        if let Some(previous) = previous {
+            self.since = Some((previous.version, Arc::new(compare(previous, &self))));
+        }
+        self
+    }
+
+    /// Hash over the number of resources and the sum of the hashes of their names and versions (D4).
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// All resources, sorted by name.
+    /// The version as text.
     #[must_use]
-    pub fn resources(&self) -> &[Arc<Resource>] {
-        &self.resources
+    pub fn version_text(&self) -> &Arc<str> {
+        &self.version_text
+    }
+
+    /// All resources, sorted by name.
+    pub fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> + Clone {
+        self.resources_after(None)
+    }
+
+    /// The resources whose names come after this one, sorted by name; all of them if there is none.
+    pub fn resources_after(
+        &self,
+        name: Option<&str>,
+    ) -> impl Iterator<Item = &Arc<Resource>> + Clone + use<'_> {
+        let over = self.over();
+        let below = self.below.after(name);
+        let below = below.filter(move |resource| over.is_none_or(|over| !over.covers(resource.name())));
+        let own = over.map(|over| over.own.after(name));
+        Merged::new(below, own.into_iter().flatten(), |resource| resource.name())
     }
 
     /// The resources that have a time to live, sorted by name.
     pub fn resources_with_ttl(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.with_ttl.iter().filter_map(|position| self.resources.get(*position))
+        self.found(self.below.with_ttl(), self.own().map(Index::with_ttl))
     }
 
     /// Whether a wildcard covers every resource.
     #[must_use]
     pub fn is_all_in_wildcard(&self) -> bool {
-        self.is_all_in_wildcard
+        totals(&self.below, self.over()).n_outside == 0
     }
 
     /// How many resources there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.resources.len()
+        totals(&self.below, self.over()).n
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.resources.is_empty()
+        self.len() == 0
     }
 
     /// The resource with exactly this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Arc<Resource>> {
-        let position = self.resources.binary_search_by(|resource| (**resource.name()).cmp(name)).ok()?;
-        self.resources.get(position)
+        work::count(Work::Resource, 1);
+        let Some(over) = &self.over else { return self.below.find(name) };
+        match over.own.find(name) {
+            None if over.hidden.contains(name) => None,
+            None => self.below.find(name),
+            own => own,
+        }
     }
 
-    /// The resource that has this alias (row A109).
+    /// The resources of names that each part of the table found in order, sorted by name.
+    fn found<'a, I: Iterator<Item = &'a Name>>(
+        &'a self,
+        below: I,
+        own: Option<I>,
+    ) -> impl Iterator<Item = &'a Arc<Resource>> {
+        let over = self.over();
+        let below = below.filter(move |name| over.is_none_or(|over| !over.covers(name)));
+        Merged::new(below, own.into_iter().flatten(), |name| name).filter_map(|name| self.find(name))
+    }
+
+    fn over(&self) -> Option<&Over> {
+        self.over.as_deref()
+    }
+
+    fn own(&self) -> Option<&Index> {
+        self.over().map(|over| &over.own)
+    }
+
+    /// The parts of the table.
+    fn indices(&self) -> impl Iterator<Item = &Index> {
+        std::iter::once(&*self.below).chain(self.own())
+    }
+
+    /// The resource that has this alias (row A109); of several the first by name.
     #[must_use]
     pub fn find_alias(&self, alias: &str) -> Option<&Arc<Resource>> {
-        self.aliases.get(alias).and_then(|position| self.resources.get(*position))
+        self.found(self.below.by_alias(alias), self.own().map(|own| own.by_alias(alias))).next()
     }
 
     /// What a client gets for a name (D15): the resource of that name, the one with that alias, the virtual host whose domains
@@ -235,10 +365,11 @@ impl TypeTable {
     #[must_use]
     pub fn look_up(&self, name: &str) -> Option<Found<'_>> {
         let found = self.find(name).or_else(|| self.find_alias(name));
-        let Some(domains) = self.domains.as_ref().filter(|_| found.is_none()) else {
+        if found.is_some() || !self.has_virtual_hosts() {
             return found.map(Found::AsItIs).or_else(|| self.template(name).map(Found::Template));
-        };
-        domains.find(name).and_then(|position| self.resources.get(position)).map(Found::AsItIs)
+        }
+        let affixes: Vec<_> = self.indices().map(Index::affixes).collect();
+        virtual_host::serving(name, &affixes, |alias| self.find_alias(alias)).map(Found::AsItIs)
     }
 
     /// The resource that a client gets for a name; see [`look_up`](Self::look_up).
@@ -250,15 +381,17 @@ impl TypeTable {
     /// The resource that is meant by an `xdstp:` name, or the pattern of hosts that matches a name best. None of that without
     /// patterns: then names are what they are.
     fn template(&self, name: &str) -> Option<&Arc<Resource>> {
-        if self.host_patterns.is_empty() {
+        if !self.has_host_patterns() {
             return None;
         }
         let authority = Authority::of(name)?;
         let plain = authority.plain().and_then(|plain| self.find(plain));
-        plain.or_else(|| {
-            let position = authority.keys().find_map(|key| self.host_patterns.get(key))?;
-            self.resources.get(*position)
-        })
+        plain.or_else(|| authority.keys().find_map(|key| self.pattern(key)))
+    }
+
+    /// The pattern of hosts with a key; of several the first by name.
+    fn pattern(&self, key: &str) -> Option<&Arc<Resource>> {
+        self.found(self.below.by_pattern(key), self.own().map(|own| own.by_pattern(key))).next()
     }
 
     /// Whether a client that asks for `name` would get something else if resources of the names `changed` came or left: one of them
@@ -270,7 +403,7 @@ impl TypeTable {
             return true;
         }
         let mut keys = authority.keys();
-        let best = keys.find(|key| changed.keys.contains(*key) || self.host_patterns.contains_key(*key));
+        let best = keys.find(|key| changed.keys.contains(*key) || self.pattern(key).is_some());
         best.is_some_and(|best| changed.keys.contains(best))
             && ![Some(name), authority.plain()].into_iter().flatten().any(|name| self.find(name).is_some())
     }
@@ -278,35 +411,32 @@ impl TypeTable {
     /// The members of an `xdstp:` glob collection, sorted by name (row A154). Resources whose paths are not in canonical form
     /// are members of none.
     pub fn members(&self, glob: &str) -> impl Iterator<Item = &Arc<Resource>> + use<'_> {
-        let collections = self.collections.get_or_init(|| collections(&self.resources));
-        let positions = collections.get(glob).map(|positions| &positions[..]).unwrap_or_default();
-        positions.iter().filter_map(|position| self.resources.get(*position))
+        self.found(self.below.by_glob(glob), self.own().map(|own| own.by_glob(glob)))
     }
 
     /// The resources that refer to `to`, sorted by name.
-    pub fn referrers(&self, to: &ResourceKey) -> impl Iterator<Item = &Arc<Resource>> {
-        let index = self.referrers.get_or_init(|| index_of_referrers(&self.resources));
-        let positions = index.get(to).map(|positions| &positions[..]).unwrap_or_default();
-        positions.iter().filter_map(|position| self.resources.get(*position))
+    pub fn referrers(&self, to: &ResourceKey) -> impl Iterator<Item = &Arc<Resource>> + use<'_> {
+        self.found(self.below.by_target(to), self.own().map(|own| own.by_target(to)))
     }
 
     /// Whether any resource can be asked for by another name than its own, so that what a name stands for can change without a
     /// change of a resource of that name.
     #[must_use]
     pub fn has_other_names(&self) -> bool {
-        !self.aliases.is_empty() || !self.host_patterns.is_empty()
+        self.has_host_patterns()
+            || self.found(self.below.with_alias(), self.own().map(Index::with_alias)).next().is_some()
     }
 
     /// Whether names are matched to patterns of hosts.
     #[must_use]
     pub fn has_host_patterns(&self) -> bool {
-        !self.host_patterns.is_empty()
+        self.found(self.below.patterns(), self.own().map(Index::patterns)).next().is_some()
     }
 
     /// Whether names are matched to the domains of virtual hosts.
     #[must_use]
     pub fn has_virtual_hosts(&self) -> bool {
-        self.domains.is_some()
+        self.indices().any(Index::has_virtual_hosts) && !self.is_empty()
     }
 
     /// What is different here from `older`; remembered for the table that this one replaced, computed for any other.
@@ -319,7 +449,7 @@ impl TypeTable {
         if let Some((_, changes)) = compared.iter().find(|(version, _)| *version == older.version) {
             return Arc::clone(changes);
         }
-        let changes = Arc::new(compare(&older.resources, &self.resources));
+        let changes = Arc::new(compare(older, self));
         if compared.len() == MAX_COMPARED {
             compared.remove(0);
         }
@@ -349,167 +479,156 @@ impl Default for TypeTable {
 /// led over step by step, are mostly in one of a few places.
 const MAX_COMPARED: usize = 8;
 
-fn index_of_referrers(resources: &[Arc<Resource>]) -> HashMap<ResourceKey, Box<[usize]>> {
-    let mut index: HashMap<ResourceKey, Vec<usize>> = HashMap::new();
-    for (position, resource) in resources.iter().enumerate() {
-        for to in resource.references().targets() {
-            index.entry(to.clone()).or_default().push(position);
+/// No resources.
+pub(crate) static NONE: LazyLock<Arc<TypeTable>> = LazyLock::new(Arc::default);
+
+impl Over {
+    fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.hidden.is_empty()
+    }
+
+    /// How many names are not those below.
+    fn len(&self) -> usize {
+        self.own.resources().len() + self.hidden.len()
+    }
+
+    /// Whether nobody sees what there is below of a name.
+    fn covers(&self, name: &str) -> bool {
+        self.own.find(name).is_some() || self.hidden.contains(name)
+    }
+
+    /// Says what there is under a name; whether that makes a difference.
+    fn put(&mut self, below: &Index, name: &Name, edit: &Edit) -> bool {
+        match (self.own.find(name), edit) {
+            (Some(own), Edit::Own(new)) if Arc::ptr_eq(own, new) => return false,
+            (None, Edit::Hidden) if self.hidden.contains(name) => return false,
+            (None, Edit::Below) if !self.hidden.contains(name) => return false,
+            (Some(_) | None, _) => {}
         }
-    }
-    index.into_iter().map(|(to, positions)| (to, positions.into())).collect()
-}
-
-/// Each resource is a member of one collection at most.
-fn collections(resources: &[Arc<Resource>]) -> HashMap<String, Vec<usize>> {
-    let mut collections: HashMap<String, Vec<usize>> = HashMap::new();
-    for (position, resource) in resources.iter().enumerate() {
-        if let Some(glob) = xdstp::glob_of(resource.name()) {
-            collections.entry(glob).or_default().push(position);
-        }
-    }
-    collections
-}
-
-/// One walk over two sorted lists.
-fn compare(older: &[Arc<Resource>], newer: &[Arc<Resource>]) -> Changes {
-    let mut changes = Changes::default();
-    let mut older = older.iter().peekable();
-    for resource in newer {
-        while let Some(gone) = older.next_if(|old| old.name() < resource.name()) {
-            changes.removed.push(Arc::clone(gone.name()));
-        }
-        let unchanged = older
-            .next_if(|old| old.name() == resource.name())
-            .is_some_and(|old| old.version() == resource.version());
-        if !unchanged {
-            changes.changed.push(Arc::clone(resource));
-        }
-    }
-    changes.removed.extend(older.map(|gone| Arc::clone(gone.name())));
-    changes
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::resource::ResourceDraft;
-
-    fn table(content: &[(&str, &'static str)]) -> TypeTable {
-        TypeTable::new(resources(content))
-    }
-
-    fn resources(content: &[(&str, &'static str)]) -> Vec<Arc<Resource>> {
-        content
-            .iter()
-            .map(|(name, value)| Arc::new(Resource::plain(ResourceType::Cluster, name, value.as_bytes())))
-            .collect()
-    }
-
-    fn names(changes: &Changes) -> (Vec<&str>, Vec<&str>) {
-        (
-            changes.changed.iter().map(|r| &**r.name()).collect(),
-            changes.removed.iter().map(|n| &**n).collect(),
-        )
-    }
-
-    #[test]
-    fn the_difference_is_what_was_added_changed_and_removed() {
-        let older = table(&[("a", "1"), ("b", "1"), ("d", "1"), ("e", "1")]);
-        let newer = table(&[("a", "1"), ("b", "2"), ("c", "1"), ("e", "1")]);
-        assert_eq!(names(&newer.changes_since(&older)), (vec!["b", "c"], vec!["d"]));
-        assert_eq!(names(&older.changes_since(&newer)), (vec!["b", "d"], vec!["c"]));
-        assert!(newer.changes_since(&table(&[("a", "1"), ("b", "2"), ("c", "1"), ("e", "1")])).is_empty());
-    }
-
-    #[test]
-    fn the_remembered_difference_equals_the_computed_one() {
-        let older = table(&[("a", "1"), ("b", "1")]);
-        let content = resources(&[("b", "2"), ("c", "1")]);
-        let successor = TypeTable::succeeding(&older, content.clone());
-        assert_eq!(successor.changes_since(&older), TypeTable::new(content).changes_since(&older));
-    }
-
-    fn listener(name: &str, content: &'static str, host_pattern: bool) -> Arc<Resource> {
-        let draft = Resource::plain(ResourceType::Listener, name, content).to_draft();
-        let in_wildcard = !name.starts_with('*');
-        Arc::new(Resource::new(ResourceDraft { host_pattern, in_wildcard, ..draft }))
-    }
-
-    #[test]
-    fn a_host_is_served_by_the_pattern_that_matches_best() {
-        let patterns = ["*", "*.b.io", "*.io", "A.b.io", "a.b.io:80", "raw.io", "x.b.io"];
-        let listeners = patterns.map(|name| listener(name, "1", name != "raw.io"));
-        let table = TypeTable::new(listeners.to_vec());
-        let urn = |rest: &str| format!("xdstp://any/envoy.config.listener.v3.Listener/{rest}");
-        let rows = [
-            ("a.b.io:80", Some("a.b.io:80")),
-            ("a.b.io:81", Some("A.b.io")),
-            ("a.b.io", Some("A.b.io")),
-            ("A.b.io", Some("A.b.io")),
-            ("x.B.io:80", Some("x.b.io")),
-            ("y.b.io", Some("*.b.io")),
-            ("z.y.b.io:80", Some("*.b.io")),
-            ("b.io", Some("*.io")),
-            ("io", Some("*")),
-            ("[::1]:80", Some("*")),
-            ("raw.io", Some("raw.io")),
-            ("raw.io:80", Some("*.io")),
-            ("*.io", Some("*.io")),
-            ("*.b.org", None),
-            ("a/b", None),
-            (&urn("y.b.io"), Some("*.b.io")),
-            (&urn("a.b.io:80?k=v"), Some("a.b.io:80")),
-            (&urn("raw.io"), Some("raw.io")),
-            (&urn("%5B::1%5D"), Some("*")),
-            (&urn("*"), None),
-            ("xdstp://any/envoy.config.cluster.v3.Cluster/y.b.io", None),
-        ];
-        let may_derive =
-            |pattern: &str, asked: &str| table.may_derive(&[Name::from(pattern)].iter().collect(), asked);
-        for (asked, expected) in rows {
-            let found = table.look_up(asked);
-            let source = found.map(|found| match found {
-                Found::AsItIs(resource) | Found::Template(resource) => &**resource.name(),
-            });
-            assert_eq!(source, expected, "{asked}");
-            let is_itself = expected == Some(asked);
-            assert_eq!(matches!(found, Some(Found::AsItIs(_))), is_itself, "{asked}");
-            if let Some(expected) = expected.filter(|_| !is_itself) {
-                assert!(may_derive(expected, asked), "{asked} by {expected}");
-                assert!(expected == "*" || !may_derive("*", asked), "{asked} by *");
+        let was_covered = self.covers(name);
+        match edit {
+            Edit::Own(new) => {
+                self.own.insert(Arc::clone(new));
+                self.hidden.remove(name);
+            }
+            Edit::Hidden => {
+                self.own.remove(name);
+                self.hidden.insert(Arc::clone(name));
+            }
+            Edit::Below => {
+                self.own.remove(name);
+                self.hidden.remove(name);
             }
         }
-        assert!(may_derive("*.y.b.io", "z.y.b.io:80"), "it would match better than what there is");
-        assert!(!may_derive("*.y.b.io", "y.b.io"), "it would not match");
+        match (below.find(name), was_covered, self.covers(name)) {
+            (Some(resource), false, true) => self.covered.add(resource),
+            (Some(resource), true, false) => self.covered.take_out(resource),
+            (Some(_), _, _) | (None, _, _) => {}
+        }
+        true
     }
 
-    #[test]
-    fn what_is_made_of_a_pattern_has_the_name_that_was_asked_for() {
-        let table = |content| TypeTable::new(vec![listener("*.io", content, true)]);
-        let (first, second) = (table("\x0a\x04*.io\x1a\x01x"), table("\x0a\x04*.io\x1a\x01y"));
-        let derived = first.resolve("a.io:80").expect("derived");
-        assert_eq!((&**derived.name(), &**derived.value()), ("a.io:80", &b"\x0a\x07a.io:80\x1a\x01x"[..]));
-        assert!(!derived.in_wildcard() && !derived.is_host_pattern());
-        assert_eq!(first.resolve("a.io:80").as_ref(), Some(&derived), "every time the same");
-        assert_ne!(second.resolve("a.io:80").as_ref(), Some(&derived), "it follows the template");
-        assert_ne!(first.resolve("b.io").map(|other| other.version()), Some(derived.version()));
+    /// The changes below that can be seen. Looks at those, or at what covers something, whichever is less.
+    fn visible(&self, changes: &Arc<Changes>) -> Arc<Changes> {
+        let is_covered = |name: &Name| self.covers(name);
+        let is_any_covered = if changes.len() <= self.len() {
+            changes.names().any(is_covered)
+        } else {
+            self.own.resources().keys().chain(&self.hidden).any(|name| changes.has(name))
+        };
+        if !is_any_covered {
+            return Arc::clone(changes);
+        }
+        let changed = changes.changed.iter().filter(|resource| !is_covered(resource.name()));
+        let removed = changes.removed.iter().filter(|name| !is_covered(name));
+        Arc::new(Changes { changed: changed.cloned().collect(), removed: removed.cloned().collect() })
     }
 
-    #[test]
-    fn without_patterns_and_for_other_types_names_are_what_they_are() {
-        let table = |resource| TypeTable::new(vec![resource]);
-        let raw = table(listener("a.io", "1", false));
-        let urn = "xdstp://any/envoy.config.listener.v3.Listener/a.io";
-        assert!(raw.resolve("a.io:80").is_none() && raw.resolve(urn).is_none() && !raw.has_host_patterns());
-        let draft = Resource::plain(ResourceType::Cluster, "*", "1").to_draft();
-        let cluster = table(Arc::new(Resource::new(ResourceDraft { host_pattern: true, ..draft })));
-        assert!(cluster.resolve("a.io").is_none() && !cluster.has_host_patterns());
+    /// Lies over `new` instead of `old`, of which `changes` tell what is different. Looks at those, or at what covers something,
+    /// whichever is less.
+    fn rebase(&mut self, old: &Index, new: &Index, changes: &Changes) {
+        let mut covered = self.covered;
+        let mut replace = |name: &Name| {
+            work::count(Work::Resource, 1);
+            old.find(name).into_iter().for_each(|resource| covered.take_out(resource));
+            new.find(name).into_iter().for_each(|resource| covered.add(resource));
+        };
+        if changes.len() <= self.len() {
+            changes.names().filter(|name| self.covers(name)).for_each(&mut replace);
+        } else {
+            self.own.resources().keys().chain(&self.hidden).for_each(&mut replace);
+        }
+        self.covered = covered;
     }
+}
 
-    #[test]
-    fn names_are_found_exactly() {
-        let table = table(&[("a", "1"), ("ab", "1"), ("b", "1")]);
-        assert_eq!(table.find("ab").map(|r| &**r.name()), Some("ab"));
-        assert!(table.find("aa").is_none() && table.find("").is_none() && table.find("AB").is_none());
+fn totals(below: &Index, over: Option<&Over>) -> Totals {
+    let Some(over) = over else { return below.totals() };
+    below.totals().minus(over.covered).plus(over.own.totals())
+}
+
+/// Two sorted iterators as one. No key is in both.
+#[derive(Clone)]
+struct Merged<'a, T, A, B> {
+    a: A,
+    b: B,
+    next: (Option<&'a T>, Option<&'a T>),
+    key: fn(&T) -> &Name,
+}
+
+impl<'a, T, A: Iterator<Item = &'a T>, B: Iterator<Item = &'a T>> Merged<'a, T, A, B> {
+    fn new(mut a: A, mut b: B, key: fn(&T) -> &Name) -> Self {
+        let next = (a.next(), b.next());
+        Self { a, b, next, key }
     }
+}
+
+impl<'a, T, A: Iterator<Item = &'a T>, B: Iterator<Item = &'a T>> Iterator for Merged<'a, T, A, B> {
+    type Item = &'a T;
+
+    fn next(&mut self) -> Option<&'a T> {
+        let is_b_first = match self.next {
+            (Some(a), Some(b)) => (self.key)(b) < (self.key)(a),
+            (a, _) => a.is_none(),
+        };
+        if is_b_first {
+            std::mem::replace(&mut self.next.1, self.b.next())
+        } else {
+            std::mem::replace(&mut self.next.0, self.a.next())
+        }
+    }
+}
+
+/// Notes the names under which two maps do not have the same.
+fn differing(
+    older: &OrdMap<Name, Arc<Resource>>,
+    newer: &OrdMap<Name, Arc<Resource>>,
+    names: &mut BTreeSet<Name>,
+) {
+    names.extend(older.diff(newer).map(|item| match item {
+        DiffItem::Add(name, _) | DiffItem::Remove(name, _) => Arc::clone(name),
+        DiffItem::Update { new: (name, _), .. } => Arc::clone(name),
+    }));
+}
+
+/// What is different in `newer`. Costs what the two do not share.
+fn compare(older: &TypeTable, newer: &TypeTable) -> Changes {
+    let own = |table: &TypeTable| table.own().map(|own| own.resources().clone()).unwrap_or_default();
+    let hidden = |table: &TypeTable| table.over().map(|over| over.hidden.clone()).unwrap_or_default();
+    let mut names: BTreeSet<Name> = BTreeSet::new();
+    differing(older.below.resources(), newer.below.resources(), &mut names);
+    differing(&own(older), &own(newer), &mut names);
+    names.extend(hidden(older).diff(&hidden(newer)).map(|item| match item {
+        ordset::DiffItem::Add(name) | ordset::DiffItem::Remove(name) => Arc::clone(name),
+    }));
+    let mut changes = Changes::default();
+    for name in names {
+        match (older.find(&name), newer.find(&name)) {
+            (Some(old), Some(new)) if old.version() == new.version() => {}
+            (_, Some(new)) => changes.changed.push(Arc::clone(new)),
+            (Some(_), None) => changes.removed.push(name),
+            (None, None) => {}
+        }
+    }
+    changes
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::resource::{Name, Resource};
-use crate::table::TypeTable;
+use crate::table::{Edit, TypeTable};
 use crate::version::{Version, VersionHasher};
 
 /// What a transitional table has otherwise than the final one.
@@ -50,24 +50,18 @@ impl TypeTable {
         if let Some(table) = known.iter().find(|(of, _)| *of == hash).and_then(|(_, table)| table.upgrade()) {
             return table;
         }
-        let mut resources: BTreeMap<Name, Arc<Resource>> = self
-            .resources()
-            .iter()
-            .map(|resource| (Arc::clone(resource.name()), Arc::clone(resource)))
-            .collect();
         let mut withheld = Vec::new();
-        for (name, deviation) in deviations {
-            match deviation {
-                Deviation::Kept(kept) | Deviation::Withheld(Some(kept)) => {
-                    resources.insert(Arc::clone(name), Arc::clone(kept));
-                }
-                Deviation::Withheld(None) => drop(resources.remove(name)),
-            }
+        let edits = deviations.iter().map(|(name, deviation)| {
             if matches!(deviation, Deviation::Withheld(_)) {
                 withheld.push(Arc::clone(name));
             }
-        }
-        let mut table = Self::new(resources.into_values().collect());
+            let edit = match deviation {
+                Deviation::Kept(kept) | Deviation::Withheld(Some(kept)) => Edit::Own(Arc::clone(kept)),
+                Deviation::Withheld(None) => Edit::Hidden,
+            };
+            (Arc::clone(name), edit)
+        });
+        let mut table = self.with(edits);
         table.transitions.goal = Some(Goal { table: Arc::clone(self), withheld: withheld.into() });
         let table = Arc::new(table);
         known.push((hash, Arc::downgrade(&table)));

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::work::{self, Work};
+
 /// Content hash of one resource, or of all resources of one type in a view: 16 lower-case hexadecimal digits.
 ///
 /// Equal content gives equal versions, on every replica and after every restart. Versions are compared for equality
@@ -73,6 +75,7 @@ impl VersionHasher {
 
     /// Adds one part.
     pub fn update(&mut self, part: &[u8]) {
+        work::count(Work::Bytes, part.len());
         self.0.update(&(part.len() as u64).to_le_bytes());
         self.0.update(part);
     }
@@ -80,10 +83,16 @@ impl VersionHasher {
     /// The version of all parts so far.
     #[must_use]
     pub fn finish(&self) -> Version {
-        let hash = self.0.finalize();
         let mut first = [0; 8];
-        first.copy_from_slice(&hash.as_bytes()[..8]);
+        self.0.finalize_xof().fill(&mut first);
         Version(u64::from_be_bytes(first))
+    }
+
+    /// The first 128 bits of the hash of all parts so far.
+    pub(crate) fn finish_wide(&self) -> u128 {
+        let mut first = [0; 16];
+        self.0.finalize_xof().fill(&mut first);
+        u128::from_be_bytes(first)
     }
 }
 

@@ -1,20 +1,24 @@
 //! What one kind of client is served: all resources of its groups, as they stood at one revision.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::sync::{Arc, LazyLock};
-use std::time::Instant;
+use std::sync::Arc;
 
-use crate::drain::{Drain, DrainPolicy, Draining, Terms};
+use crate::drain::{Drain, Draining};
 use crate::group::GroupName;
-use crate::layer::{EffectiveGroup, Groups, Resources};
 use crate::node::Profile;
-use crate::resource::{Resource, ResourceKey};
+use crate::resource::{Name, Resource, ResourceKey};
 use crate::resource_type::ResourceType;
-use crate::table::TypeTable;
+use crate::table::{NONE, TypeTable};
 use crate::version::Revision;
 use crate::xdstp;
+
+mod compile;
+mod members;
+
+use compile::Own;
+pub(crate) use compile::{Circumstances, compile};
+pub(crate) use members::{Base, Members};
 
 /// What selects a view: clients with equal keys share one (D14).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,19 +55,34 @@ pub struct View {
     pub(crate) key: ViewKey,
     pub(crate) revision: Revision,
     pub(crate) epoch: u64,
-    pub(crate) tables: BTreeMap<ResourceType, Arc<TypeTable>>,
-    pub(crate) version_infos: BTreeMap<ResourceType, Arc<str>>,
-    pub(crate) conflicts: Vec<Conflict>,
-    /// Whether the groups give nothing.
-    pub(crate) is_empty: bool,
+    /// What it was compiled from.
+    members: Members,
+    /// What its tables lie over.
+    base: Arc<Base>,
+    own: Own,
+    tables: BTreeMap<ResourceType, Arc<TypeTable>>,
+    /// By type, where one is shown.
+    labels: BTreeMap<ResourceType, Arc<str>>,
     /// What of it is served only because it has not drained yet.
-    pub(crate) drain: Drain,
+    drain: Drain,
 }
 
-static EMPTY: LazyLock<Arc<TypeTable>> = LazyLock::new(Arc::default);
-static EMPTY_VERSION_INFO: LazyLock<Arc<str>> = LazyLock::new(|| EMPTY.version().to_string().into());
-
 impl View {
+    /// The view before any of its groups gave anything.
+    fn nothing(key: &ViewKey) -> Self {
+        Self {
+            key: key.clone(),
+            revision: Revision(0),
+            epoch: 0,
+            members: Members::none(key),
+            base: Arc::default(),
+            own: Own::default(),
+            tables: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            drain: Drain::default(),
+        }
+    }
+
     /// What selects this view.
     #[must_use]
     pub fn key(&self) -> &ViewKey {
@@ -76,8 +95,8 @@ impl View {
         self.revision
     }
 
-    /// Counts how often the selection of groups changed; a client whose view has another epoch than it resolved at resolves
-    /// again.
+    /// Counts how often the selection of groups changed, as of the last time when that could concern a client of this view. A client
+    /// whose view has another epoch than it resolved at resolves again.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
@@ -86,7 +105,7 @@ impl View {
     /// The resources of a type; an empty table if there are none.
     #[must_use]
     pub fn table(&self, resource_type: &ResourceType) -> &Arc<TypeTable> {
-        self.tables.get(resource_type).unwrap_or(&EMPTY)
+        self.tables.get(resource_type).unwrap_or(&NONE)
     }
 
     /// The types that have resources, in order.
@@ -103,7 +122,11 @@ impl View {
     /// For people; nothing is decided by it.
     #[must_use]
     pub fn version_info(&self, resource_type: &ResourceType) -> &Arc<str> {
-        self.version_infos.get(resource_type).unwrap_or(&EMPTY_VERSION_INFO)
+        let shown = || Some(self.tables.get(resource_type)?.version_text());
+        // Of types without resources, any group's label says that nothing was published.
+        let is_known = !matches!(resource_type, ResourceType::Other(_));
+        let of_view = || self.members.iter().find_map(|group| group.label.as_ref()).filter(|_| is_known);
+        self.labels.get(resource_type).or_else(shown).or_else(of_view).unwrap_or(NONE.version_text())
     }
 
     /// The resource that a client gets for a name (D15); see [`TypeTable::look_up`].
@@ -116,7 +139,7 @@ impl View {
     /// nothing of the node.
     #[must_use]
     pub fn is_unmatched(&self) -> bool {
-        self.key.groups.len() == 1 && self.is_empty
+        self.key.groups.len() == 1 && self.base.tables().is_empty()
     }
 
     /// What is served only because it left a while ago and what uses it shall end by itself: resources, then endpoints.
@@ -124,10 +147,14 @@ impl View {
         self.drain.draining()
     }
 
-    /// Where groups of equal priority met.
-    #[must_use]
-    pub fn conflicts(&self) -> &[Conflict] {
-        &self.conflicts
+    /// Where groups of equal priority met, by the group that lost.
+    pub fn conflicts(&self) -> impl Iterator<Item = &Conflict> {
+        self.own.conflicts.values()
+    }
+
+    /// What the view's tables lie over.
+    pub(crate) fn base(&self) -> &Base {
+        &self.base
     }
 
     pub(crate) fn drain(&self) -> &Drain {
@@ -142,117 +169,33 @@ impl View {
     }
 }
 
-/// What a view is compiled from besides its groups.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Circumstances<'a> {
-    pub(crate) revision: Revision,
-    pub(crate) epoch: u64,
-    /// The view before; tables that did not change are taken from it.
-    pub(crate) previous: Option<&'a View>,
-    /// Another view from which clients come to this one.
-    pub(crate) sibling: Option<&'a View>,
-    /// How long things drain that no group says it of.
-    pub(crate) drain: DrainPolicy,
-    /// The time; without one nothing drains.
-    pub(crate) now: Option<Instant>,
-}
+/// What tables are to have under names, by type.
+type Edits<T> = BTreeMap<ResourceType, Vec<(Name, T)>>;
 
-/// Compiles the view of `key`.
-pub(crate) fn compile(key: ViewKey, groups: &Groups, circumstances: Circumstances<'_>) -> View {
-    let Circumstances { revision, epoch, previous, .. } = circumstances;
-    let members: Vec<&EffectiveGroup> =
-        key.groups.iter().filter_map(|name| groups.get(name)).map(|g| &**g).collect();
-    let mut merged: BTreeMap<&ResourceKey, (&EffectiveGroup, &Arc<Resource>)> = BTreeMap::new();
-    let mut conflicts = Vec::new();
-    for group in &members {
-        for (resource_key, resource) in group.resources_for(key.profile) {
-            match merged.entry(resource_key) {
-                Entry::Vacant(entry) => {
-                    entry.insert((group, resource));
+/// Views by the groups that they are of.
+#[derive(Debug, Default)]
+pub(crate) struct ViewsOf(HashMap<GroupName, BTreeSet<ViewKey>>);
+
+impl ViewsOf {
+    pub(crate) fn insert(&mut self, key: &ViewKey) {
+        for group in key.groups.iter() {
+            self.0.entry(group.clone()).or_default().insert(key.clone());
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: &ViewKey) {
+        for group in key.groups.iter() {
+            if let Some(of_group) = self.0.get_mut(group) {
+                of_group.remove(key);
+                if of_group.is_empty() {
+                    self.0.remove(group);
                 }
-                Entry::Occupied(entry) => conflicts.extend(conflict(entry.get().0, group, resource_key)),
             }
         }
     }
-    let is_empty = merged.is_empty();
-    let mut version_infos: BTreeMap<ResourceType, Arc<str>> = BTreeMap::new();
-    for owned in
-        merged.values().collect::<Vec<_>>().chunk_by(|a, b| a.1.resource_type() == b.1.resource_type())
-    {
-        if let (Some((_, resource)), Some(label)) = (owned.first(), common_label(owned)) {
-            version_infos.insert(resource.resource_type().clone(), Arc::clone(label));
-        }
-    }
-    let mut resources: Resources =
-        merged.into_iter().map(|(key, (_, resource))| (key.clone(), Arc::clone(resource))).collect();
-    let drain = drain(&key, &members, &mut resources, circumstances);
-    // A label names what was published, not that with something else.
-    drain.types().into_iter().for_each(|of_type| drop(version_infos.remove(of_type)));
-    let mut by_type: BTreeMap<ResourceType, Vec<Arc<Resource>>> = BTreeMap::new();
-    for (resource_key, resource) in resources {
-        by_type.entry(resource_key.resource_type).or_default().push(resource);
-    }
-    let mut tables = BTreeMap::new();
-    for (resource_type, resources) in by_type {
-        let table = table(resources, previous.and_then(|view| view.tables.get(&resource_type)));
-        version_infos.entry(resource_type.clone()).or_insert_with(|| table.version().to_string().into());
-        tables.insert(resource_type, table);
-    }
-    if let Some(label) = members.iter().find_map(|group| group.label.as_ref()) {
-        for known in ResourceType::KNOWN {
-            version_infos.entry(known).or_insert_with(|| Arc::clone(label));
-        }
-    }
-    View { key, revision, epoch, tables, version_infos, conflicts, is_empty, drain }
-}
 
-/// What drains once the groups give `resources`; adds it to them. The first of the view's groups that says how long decides.
-fn drain(
-    key: &ViewKey,
-    members: &[&EffectiveGroup],
-    resources: &mut Resources,
-    circumstances: Circumstances<'_>,
-) -> Drain {
-    let Circumstances { previous, sibling, now: Some(now), .. } = circumstances else {
-        return Drain::default();
-    };
-    let before: Vec<&View> = previous.into_iter().chain(sibling).collect();
-    let policy =
-        members.iter().fold(DrainPolicy::default(), |policy, group| policy.or(group.definition.drain));
-    let policy = policy.or(circumstances.drain);
-    Drain::next(&before, resources, Terms { policy, profile: key.profile, now })
-}
-
-/// The previous table if it holds the very same resources, else one that succeeds it.
-fn table(resources: Vec<Arc<Resource>>, previous: Option<&Arc<TypeTable>>) -> Arc<TypeTable> {
-    match previous {
-        Some(previous)
-            if previous.len() == resources.len()
-                && previous.resources().iter().zip(&resources).all(|(old, new)| Arc::ptr_eq(old, new)) =>
-        {
-            Arc::clone(previous)
-        }
-        Some(previous) => Arc::new(TypeTable::succeeding(previous, resources)),
-        None => Arc::new(TypeTable::new(resources)),
+    /// The views of a group, in order.
+    pub(crate) fn of(&self, group: &GroupName) -> impl Iterator<Item = &ViewKey> {
+        self.0.get(group).into_iter().flatten()
     }
-}
-
-/// The label to show for a type: one that all its resources have from one group (D4).
-fn common_label<'a>(owned: &[&(&'a EffectiveGroup, &Arc<Resource>)]) -> Option<&'a Arc<str>> {
-    let (first, _) = owned.first()?;
-    let all = owned
-        .iter()
-        .all(|(group, resource)| std::ptr::eq(*group, *first) && group.label_of(resource).is_some());
-    if all { first.label.as_ref() } else { None }
-}
-
-/// Two groups of equal priority that own one key; the default group lies below all and never conflicts.
-fn conflict(winner: &EffectiveGroup, loser: &EffectiveGroup, key: &ResourceKey) -> Option<Conflict> {
-    let equal =
-        winner.definition.priority == loser.definition.priority && !loser.definition.name.is_default();
-    equal.then(|| Conflict {
-        key: key.clone(),
-        winner: winner.definition.name.clone(),
-        loser: loser.definition.name.clone(),
-    })
 }

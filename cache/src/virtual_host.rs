@@ -3,82 +3,75 @@
 //! A virtual host resource is named `ROUTE/HOST`, and has the alias `ROUTE/DOMAIN` for each of its domains, in lower case and with
 //! their wildcards as they are. So a host is found among aliases, in the order in which Envoy prefers domains.
 
-use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
-/// The domains of virtual hosts, by route configuration; each leads to the position of its virtual host.
-#[derive(Debug, Default)]
-pub(crate) struct Domains {
-    routes: HashMap<Box<str>, Route>,
-}
+use imbl::OrdMap;
 
-/// The domains of one route configuration.
-#[derive(Debug, Default)]
-struct Route {
-    exact: HashMap<Box<str>, usize>,
+use crate::resource::Name;
+
+/// Which fixed parts the domains with a wildcard have, by route configuration: their lengths in bytes, and how many domains have them.
+/// A host is looked for once for each length, however long it is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Affixes {
     /// What follows the wildcard of `*suffix`.
-    suffixes: Affixes,
+    suffixes: Lengths,
     /// What stands before the wildcard of `prefix*`.
-    prefixes: Affixes,
-    /// `*`.
-    any: Option<usize>,
+    prefixes: Lengths,
 }
 
-/// The fixed parts of domains with a wildcard.
-#[derive(Debug, Default)]
-struct Affixes {
-    by_text: HashMap<Box<str>, usize>,
-    /// Their lengths in bytes: a host is looked for once for each, however long it is.
-    lengths: BTreeSet<usize>,
-}
-
-impl Domains {
-    /// Adds an alias; one that is no name of a virtual host is left out.
-    pub(crate) fn insert(&mut self, alias: &str, position: usize) {
-        let Some((route, domain)) = alias.rsplit_once('/') else { return };
-        let route = self.routes.entry(route.into()).or_default();
-        if domain == "*" {
-            route.any = Some(position);
-        }
-        if let Some(suffix) = domain.strip_prefix('*') {
-            route.suffixes.insert(suffix, position);
-        }
-        if let Some(prefix) = domain.strip_suffix('*') {
-            route.prefixes.insert(prefix, position);
-        }
-        route.exact.insert(domain.into(), position);
-    }
-
-    /// The position of the virtual host that serves the host of this name: by the host itself, by the longest `*suffix`, by the
-    /// longest `prefix*`, or by `*`. The name is split at its last `/`, because the name of a route configuration may hold one.
-    pub(crate) fn find(&self, name: &str) -> Option<usize> {
-        let (route, host) = name.rsplit_once('/')?;
-        let route = self.routes.get(route)?;
-        if host.is_empty() || host.len() > MAX_HOST {
-            return None;
-        }
-        let host = host.to_lowercase();
-        let exact = route.exact.get(&*host).copied();
-        // A wildcard stands for at least one character.
-        exact
-            .or_else(|| route.suffixes.find(host.len(), |length| host.get(host.len() - length..)))
-            .or_else(|| route.prefixes.find(host.len(), |length| host.get(..length)))
-            .or(route.any)
-    }
-}
+type Lengths = OrdMap<Name, OrdMap<usize, usize>>;
 
 impl Affixes {
-    fn insert(&mut self, text: &str, position: usize) {
-        if !text.is_empty() {
-            self.by_text.insert(text.into(), position);
-            self.lengths.insert(text.len());
+    /// A virtual host has an alias, or has it no more. One that is no name of a virtual host does not count.
+    pub(crate) fn count(&mut self, alias: &str, is_new: bool) {
+        let Some((route, domain)) = alias.rsplit_once('/') else { return };
+        let affixes =
+            [(&mut self.suffixes, domain.strip_prefix('*')), (&mut self.prefixes, domain.strip_suffix('*'))];
+        for (lengths, affix) in affixes {
+            if let Some(affix) = affix.filter(|affix| !affix.is_empty()) {
+                count(lengths, route, affix.len(), is_new);
+            }
         }
     }
+}
 
-    /// The longest that is `part` of a host of `host_len` bytes, given its length.
-    fn find<'a>(&self, host_len: usize, part: impl Fn(usize) -> Option<&'a str>) -> Option<usize> {
-        let lengths = self.lengths.range(..host_len).rev();
-        lengths.filter_map(|length| part(*length)).find_map(|part| self.by_text.get(part).copied())
+fn count(lengths: &mut Lengths, route: &str, length: usize, is_new: bool) {
+    let mut of_route = lengths.get(route).cloned().unwrap_or_default();
+    let n = of_route.get(&length).copied().unwrap_or_default();
+    match if is_new { n + 1 } else { n.saturating_sub(1) } {
+        0 => drop(of_route.remove(&length)),
+        n => drop(of_route.insert(length, n)),
     }
+    if of_route.is_empty() {
+        lengths.remove(route);
+    } else {
+        lengths.insert(Arc::from(route), of_route);
+    }
+}
+
+/// The virtual host that serves the host of this name: by the host itself, by the longest `*suffix`, by the longest `prefix*`, or by
+/// `*`. The name is split at its last `/`, because the name of a route configuration may hold one. `affixes` are those of all
+/// virtual hosts, `find` gives the one with an alias.
+pub(crate) fn serving<T>(name: &str, affixes: &[&Affixes], find: impl Fn(&str) -> Option<T>) -> Option<T> {
+    let (route, host) = name.rsplit_once('/')?;
+    if host.is_empty() || host.len() > MAX_HOST {
+        return None;
+    }
+    let host = host.to_lowercase();
+    // A wildcard stands for at least one character.
+    let lengths = |of: fn(&Affixes) -> &Lengths| {
+        let known = affixes.iter().filter_map(|affixes| of(affixes).get(route));
+        let mut lengths: Vec<usize> =
+            known.flat_map(|lengths| lengths.range(..host.len()).map(|(n, _)| *n)).collect();
+        lengths.sort_unstable_by(|a, b| b.cmp(a));
+        lengths
+    };
+    let by_suffix = |length: usize| find(&format!("{route}/*{}", host.get(host.len() - length..)?));
+    let by_prefix = |length: usize| find(&format!("{route}/{}*", host.get(..length)?));
+    find(&format!("{route}/{host}"))
+        .or_else(|| lengths(|affixes| &affixes.suffixes).into_iter().find_map(by_suffix))
+        .or_else(|| lengths(|affixes| &affixes.prefixes).into_iter().find_map(by_prefix))
+        .or_else(|| find(&format!("{route}/*")))
 }
 
 /// No host name with a port is longer; what is longer is looked for by its very name only.
@@ -88,28 +81,43 @@ const MAX_HOST: usize = 261;
 mod tests {
     use super::*;
 
+    /// The position of the alias that serves a name.
+    fn find(aliases: &[String], name: &str) -> Option<usize> {
+        let mut affixes = Affixes::default();
+        aliases.iter().for_each(|alias| affixes.count(alias, true));
+        serving(name, &[&affixes], |asked| aliases.iter().position(|alias| alias == asked))
+    }
+
     #[test]
     fn domains_are_preferred_from_the_most_to_the_least_special() {
         let preferred = ["a.io", "*.io", "*io", "*o", "a.i*", "a.*", "a*", "*"];
         for first in 0..preferred.len() {
-            let mut domains = Domains::default();
-            for (position, domain) in preferred.iter().enumerate().skip(first) {
-                domains.insert(&format!("my/route/{domain}"), position);
-            }
-            assert_eq!(domains.find("my/route/A.io"), Some(first));
+            let aliases: Vec<String> =
+                preferred.iter().skip(first).map(|domain| format!("my/route/{domain}")).collect();
+            assert_eq!(find(&aliases, "my/route/A.io"), Some(0));
         }
     }
 
     #[test]
     fn a_wildcard_stands_for_something_and_only_hosts_are_matched() {
-        let mut domains = Domains::default();
-        for (position, alias) in ["r/*.io", "r/a*", "*", "s/*"].iter().enumerate() {
-            domains.insert(alias, position);
-        }
-        assert_eq!(domains.find("r/x.io"), Some(0));
-        assert_eq!(domains.find("s/\u{e9}"), Some(3));
+        let aliases = ["r/*.io", "r/a*", "*", "s/*"].map(str::to_owned);
+        assert_eq!(find(&aliases, "r/x.io"), Some(0));
+        assert_eq!(find(&aliases, "s/\u{e9}"), Some(3));
         for name in ["r/.io", "r/a", "no-route", "s/", "", &format!("s/{}", "x".repeat(300))] {
-            assert_eq!(domains.find(name), None, "{name}");
+            assert_eq!(find(&aliases, name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn lengths_go_with_the_last_domain_that_has_them() {
+        let mut affixes = Affixes::default();
+        for (alias, is_new) in [("r/*.io", true), ("r/*.de", true), ("r/*.io", false)] {
+            affixes.count(alias, is_new);
+        }
+        let find =
+            |affixes: &Affixes| serving("r/x.de", &[affixes], |alias| (alias == "r/*.de").then_some(()));
+        assert_eq!(find(&affixes), Some(()));
+        affixes.count("r/*.de", false);
+        assert!(affixes.suffixes.is_empty());
     }
 }

@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use xds_cache::group::Glob;
-use xds_cache::layer::{Generated, GeneratedGroup, Groups, Layer, LayerGroup, merge};
+use xds_cache::layer::{Generated, GeneratedGroup, Groups, Layer, LayerGroup, Resources, merge};
 use xds_cache::{
-    DrainPolicy, GroupName, Node, NodeGroup, Profile, Publisher, Resource, ResourceDraft, ResourceType,
-    Revision, Selector, View, ViewReceiver,
+    DrainPolicy, GroupName, Node, NodeGroup, Origin, Profile, Publisher, Resource, ResourceDraft,
+    ResourceKey, ResourceType, Revision, Selector, View, ViewReceiver,
 };
 
 fn name(name: &str) -> GroupName {
@@ -79,15 +80,15 @@ fn a_publication_wakes_only_the_views_in_which_something_changed() {
 }
 
 #[test]
-fn equal_content_wakes_nobody_though_it_is_published_anew() {
+fn equal_content_wakes_nobody_and_the_view_stays_though_it_is_published_anew() {
     let publisher = Publisher::new();
     publisher.publish(Revision(1), served(&[("a", &[("x", "1")])]));
     let a = followed(&publisher, "a");
+    let before = publisher.view_of(&node("a")).expect("loaded");
     let publication = publisher.publish(Revision(2), served(&[("a", &[("x", "1")])]));
     assert!(publication.views.is_empty());
     assert!(!is_woken(a));
-    let view = publisher.view_of(&node("a")).expect("loaded");
-    assert_eq!(view.revision(), Revision(2), "who asks gets the newest revision");
+    assert!(Arc::ptr_eq(&before, &publisher.view_of(&node("a")).expect("loaded")));
 }
 
 #[test]
@@ -181,8 +182,7 @@ fn the_higher_priority_wins_then_the_name_and_the_default_group_is_below_all() {
         let publisher = Publisher::new();
         publisher.publish(Revision(1), merge(&base, &Layer::default(), &Generated::new()));
         let view = publisher.view_of(&node("n1")).expect("loaded");
-        let conflicts: Vec<String> =
-            view.conflicts().iter().map(|conflict| conflict.loser.to_string()).collect();
+        let conflicts: Vec<String> = view.conflicts().map(|conflict| conflict.loser.to_string()).collect();
         (contents(&view).iter().find(|(name, _)| name == "x").expect("served").1.clone(), conflicts)
     };
     let (low, high) = (with_priority("a", -5, "low"), with_priority("z", 5, "high"));
@@ -403,10 +403,186 @@ proptest! {
             let views = [&once, &stepwise].map(|publisher| publisher.view_of(&node(id)).expect("loaded"));
             let versions = views.map(|view| {
                 let table = view.table(&ResourceType::Cluster);
-                let of_resources: Vec<_> = table.resources().iter().map(|resource| resource.version()).collect();
+                let of_resources: Vec<_> = table.resources().map(|resource| resource.version()).collect();
                 (table.version(), of_resources, view.version_info(&ResourceType::Cluster).clone())
             });
             prop_assert_eq!(&versions[0], &versions[1]);
+        }
+    }
+}
+
+/// What can be told of a view, but for when it was published.
+fn told(view: &View) -> Vec<String> {
+    let mut told: Vec<String> = view
+        .resources()
+        .map(|one| format!("{one:?} {:?} from {}", one.value(), one.origin()))
+        .chain(view.conflicts().map(|conflict| format!("{conflict:?}")))
+        .collect();
+    for of_type in ResourceType::KNOWN {
+        told.push(format!("{of_type} {} {}", view.version_info(&of_type), view.table(&of_type).version()));
+    }
+    told.push(format!("{} {:?}", view.is_unmatched(), view.key()));
+    told
+}
+
+/// Puts resources into some groups, or takes them out, or defines groups otherwise.
+#[derive(Clone, Debug)]
+enum Edit {
+    Put { group: usize, of: Layers, kind: bool, name: usize, content: u8 },
+    Remove { group: usize, of: Layers, kind: bool, name: usize },
+    Define { group: usize, priority: i64, is_for_all: bool },
+    Label { group: usize, label: u8 },
+    Drop { group: usize },
+}
+
+/// Where a resource comes from.
+#[derive(Clone, Copy, Debug)]
+enum Layers {
+    Files,
+    Api,
+    Documents(Profile),
+}
+
+fn edits() -> impl Strategy<Value = Vec<Edit>> {
+    let of = prop::sample::select(vec![
+        Layers::Files,
+        Layers::Api,
+        Layers::Documents(Profile::Envoy),
+        Layers::Documents(Profile::Grpc),
+    ]);
+    let put = (0..4_usize, of.clone(), any::<bool>(), 0..4_usize, 0..3_u8)
+        .prop_map(|(group, of, kind, name, content)| Edit::Put { group, of, kind, name, content });
+    let remove = (0..4_usize, of, any::<bool>(), 0..4_usize)
+        .prop_map(|(group, of, kind, name)| Edit::Remove { group, of, kind, name });
+    let define = (1..4_usize, 0..2_i64, any::<bool>())
+        .prop_map(|(group, priority, is_for_all)| Edit::Define { group, priority, is_for_all });
+    let label = (0..4_usize, 0..3_u8).prop_map(|(group, label)| Edit::Label { group, label });
+    let drop = (1..4_usize).prop_map(|group| Edit::Drop { group });
+    prop::collection::vec(prop_oneof![8 => put, 4 => remove, 1 => define, 2 => label, 1 => drop], 1..40)
+}
+
+#[derive(Default)]
+struct Sources {
+    files: Layer,
+    api: Layer,
+    documents: Generated,
+}
+
+impl Sources {
+    fn resources(&mut self, group: usize, of: Layers) -> &mut Resources {
+        let group = name(GROUPS[group]);
+        match of {
+            Layers::Files => &mut self.files.groups.entry(group).or_default().resources,
+            Layers::Api => &mut self.api.groups.entry(group).or_default().resources,
+            Layers::Documents(profile) => {
+                self.documents.entry(group).or_default().profiles.entry(profile).or_default()
+            }
+        }
+    }
+
+    fn apply(&mut self, edit: &Edit) {
+        let key = |kind: bool, name: usize| ResourceKey {
+            resource_type: if kind { ResourceType::Cluster } else { ResourceType::Listener },
+            name: format!("c{name}").into(),
+        };
+        match *edit {
+            Edit::Put { group, of, kind, name, content } => {
+                let origin = match of {
+                    Layers::Api => Origin::Api,
+                    Layers::Files | Layers::Documents(_) => {
+                        Origin::File { path: "f".into(), line: u32::from(content), column: 1 }
+                    }
+                };
+                // The contents of files and of the API may be equal.
+                let key = key(kind, name);
+                let draft =
+                    Resource::plain(key.resource_type.clone(), &key.name, vec![content / 2]).to_draft();
+                let resource = Resource::new(ResourceDraft { origin, ..draft });
+                self.resources(group, of).insert(key, Arc::new(resource));
+            }
+            Edit::Remove { group, of, kind, name } => {
+                drop(self.resources(group, of).remove(&key(kind, name)));
+            }
+            Edit::Define { group, priority, is_for_all } => {
+                let group = name(GROUPS[group]);
+                let selector = if is_for_all {
+                    Selector::everyone()
+                } else {
+                    NodeGroup::for_node_id(group.clone()).selector
+                };
+                let definition = NodeGroup { priority, selector, ..NodeGroup::for_node_id(group.clone()) };
+                self.files.groups.entry(group).or_default().definition = Some(definition);
+            }
+            Edit::Label { group, label } => {
+                let label = (label > 0).then(|| format!("v{label}").into());
+                self.api.groups.entry(name(GROUPS[group])).or_default().label = label;
+            }
+            Edit::Drop { group } => {
+                let group = name(GROUPS[group]);
+                self.files.groups.remove(&group);
+                self.api.groups.remove(&group);
+                self.documents.remove(&group);
+            }
+        }
+    }
+}
+
+const GROUPS: [&str; 4] = ["default", "a", "b", "n"];
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(12),
+        ..ProptestConfig::with_cases(500)
+    })]
+
+    /// A publisher that saw every step serves what one serves that saw only the last, and its clients follow where they belong.
+    #[test]
+    fn views_are_those_of_the_groups_however_they_came_about(edits in edits()) {
+        let publisher = Publisher::new();
+        let mut sources = Sources::default();
+        publisher.publish(Revision(0), Groups::from_iter(merge(&sources.files, &sources.api, &sources.documents)));
+        let nodes = GROUPS.iter().flat_map(|id| {
+            let grpc = Node { user_agent_name: "gRPC Go".to_owned(), ..node(id) };
+            [node(id), grpc]
+        });
+        let mut clients: Vec<(Node, ViewReceiver)> =
+            nodes.map(|node| (node.clone(), publisher.follow(&node))).collect();
+        for (revision, edit) in edits.iter().enumerate() {
+            let before: Vec<_> = clients.iter_mut().map(|(_, client)| client.take().expect("loaded")).collect();
+            sources.apply(edit);
+            let merged = merge(&sources.files, &sources.api, &sources.documents);
+            // What is equal is the very same, as the server has it.
+            let served = publisher.groups().1;
+            let mut groups = served.clone();
+            for (name, group) in &merged {
+                if served.get(name).is_none_or(|old| old != group) {
+                    groups.insert(name.clone(), Arc::clone(group));
+                }
+            }
+            let gone: Vec<GroupName> = served.keys().filter(|name| !merged.contains_key(*name)).cloned().collect();
+            gone.iter().for_each(|name| drop(groups.remove(name)));
+            let publication = publisher.publish(Revision(revision as u64 + 1), groups);
+            let fresh = Publisher::new();
+            fresh.publish(Revision(1), merged);
+            for ((node, client), before) in clients.iter_mut().zip(before) {
+                let mut view = client.take().expect("loaded");
+                if client.is_outdated_by(&view) {
+                    *client = publisher.follow(node);
+                    view = client.take().expect("loaded");
+                }
+                prop_assert!(view.revision() >= before.revision());
+                prop_assert!(view.key() == before.key() || publication.moved.may_be(node));
+                prop_assert_eq!(told(&view), told(&fresh.view_of(node).expect("loaded")));
+                let is_told = publication.views.iter().find(|change| change.key == *view.key());
+                for of_type in ResourceType::KNOWN {
+                    let changes = view.table(&of_type).changes_since(before.table(&of_type));
+                    let told = is_told.and_then(|change| change.changes.get(&of_type));
+                    if before.key() == view.key() {
+                        prop_assert_eq!(told.cloned().unwrap_or_default(), changes);
+                    }
+                }
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group, merge};
+use xds_cache::layer::{EffectiveGroup, LayerGroup, effective_group, merge};
 use xds_cache::{GroupName, Groups, Layer, ResourceKey, Revision};
 use xds_codec::Codec;
 
@@ -256,26 +256,9 @@ impl Accepted {
 
 /// Keeps the very group that is there if it would be the same in every respect: then its views need not be compiled again.
 pub(crate) fn insert(groups: &mut Groups, name: &GroupName, group: EffectiveGroup) {
-    let is_same = groups.get(name).is_some_and(|old| {
-        old.definition == group.definition
-            && old.label == group.label
-            && have_same_places(&old.resources, &group.resources)
-            && old.generated.len() == group.generated.len()
-            && old
-                .generated
-                .iter()
-                .zip(&group.generated)
-                .all(|((profile, old), (other, new))| profile == other && have_same_places(old, new))
-    });
-    if !is_same {
+    if groups.get(name).is_none_or(|old| **old != group) {
         groups.insert(name.clone(), Arc::new(group));
     }
-}
-
-/// Whether two groups have the same resources from the same places.
-fn have_same_places(a: &Resources, b: &Resources) -> bool {
-    a.len() == b.len()
-        && a.values().zip(b.values()).all(|(a, b)| Arc::ptr_eq(a, b) || (a == b && a.origin() == b.origin()))
 }
 
 /// How many broken files a readiness reason names.
@@ -284,7 +267,7 @@ const MAX_NAMED_FILES: usize = 10;
 #[cfg(test)]
 mod tests {
     use crate::model::document::Translated;
-    use xds_cache::layer::GeneratedGroup;
+    use xds_cache::layer::{GeneratedGroup, Resources};
     use xds_cache::{Profile, Resource, ResourceType};
 
     use super::*;

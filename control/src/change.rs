@@ -265,7 +265,7 @@ impl Shared {
     ) -> Publication {
         let publication = match is_published {
             true => self.publish(&next, label),
-            false => Publication { revision: next.revision, views: vec![] },
+            false => Publication { revision: next.revision, ..Publication::default() },
         };
         let before = self.accepted.send_replace(Arc::new(next));
         let after = self.accepted();

@@ -43,7 +43,7 @@ pub(crate) fn contents(
             let key = StoreKey::File(name.clone(), resource_key.clone());
             gone.remove(key.to_string().as_str());
             let recorded = accepted.base.resources(name).and_then(|resources| resources.get(resource_key));
-            if !is_recorded || recorded != Some(resource) {
+            if !is_recorded || !recorded.is_some_and(|recorded| recorded.says_the_same(resource)) {
                 put(key, content(codec, resource));
             }
         }
@@ -109,7 +109,7 @@ pub(crate) fn equal_overrides(accepted: &Accepted, base: &Layer, contents: &Plan
         let (StoreKey::File(name, key), Some(_)) = (key, value) else { continue };
         let of_file = base.resources(name).and_then(|resources| resources.get(key));
         let of_api = accepted.overrides.resources(name).and_then(|resources| resources.get(key));
-        if of_api.is_none() || of_api != of_file {
+        if !of_api.zip(of_file).is_some_and(|(of_api, of_file)| of_api.says_the_same(of_file)) {
             continue;
         }
         let group = patch.entry(name.clone()).or_insert_with(|| Some(accepted.owned(name)));

@@ -282,7 +282,8 @@ pub(crate) fn generated_difference(
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     for name in names {
         let (old, new) = (before.get(name), after.get(name));
-        if old == new || changed.len() >= MAX_DIFFERENCE {
+        let is_same = old.zip(new).is_some_and(|(old, new)| old.says_the_same(new));
+        if is_same || changed.len() >= MAX_DIFFERENCE {
             continue;
         }
         let json = |resource: &Arc<xds_cache::Resource>| codec.to_json(resource);

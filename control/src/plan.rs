@@ -75,7 +75,7 @@ pub(crate) fn difference<'a>(
             before.resources.keys().chain(after.resources.keys()).collect();
         for key in keys {
             let (old, new) = (before.resources.get(key), after.resources.get(key));
-            if old == new {
+            if old.zip(new).is_some_and(|(old, new)| old.says_the_same(new)) {
                 continue;
             }
             if changed.len() >= MAX_DIFFERENCE {

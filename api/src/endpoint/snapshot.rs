@@ -182,7 +182,7 @@ fn snapshot(
         let of_type = of_type.or_insert_with(|| TypeSnapshot { version: version(), resources: vec![] });
         of_type.resources.push(entry(state, view, (groups, &base), resource));
     }
-    let conflicts = view.conflicts().iter().map(|conflict| ConflictEntry {
+    let conflicts = view.conflicts().map(|conflict| ConflictEntry {
         type_url: conflict.key.resource_type.type_url().to_owned(),
         name: conflict.key.name.to_string(),
         winner: conflict.winner.to_string(),

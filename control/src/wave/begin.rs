@@ -299,7 +299,11 @@ pub(crate) fn held_of_load(accepted: &Accepted, base: &Base) -> Held {
         for key in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
             let is_covered =
                 accepted.overrides.resources(name).is_some_and(|resources| resources.contains_key(key));
-            if before.get(key) != after.get(key) && !is_covered {
+            let is_same = match (before.get(key), after.get(key)) {
+                (Some(old), Some(new)) => old.says_the_same(new),
+                (old, new) => old.is_none() && new.is_none(),
+            };
+            if !is_same && !is_covered {
                 let value = before.get(key).cloned().map(HeldValue::Resource);
                 held.insert(StoreKey::File(name.clone(), key.clone()), value);
             }
@@ -322,7 +326,7 @@ pub(crate) fn says(base: &Base, key: &StoreKey, value: Option<&HeldValue>) -> bo
         (StoreKey::File(name, key), value) => {
             let present = base.layer.resources(name).and_then(|resources| resources.get(key));
             match (present, value) {
-                (Some(present), Some(HeldValue::Resource(held))) => present == held,
+                (Some(present), Some(HeldValue::Resource(held))) => present.says_the_same(held),
                 (present, value) => present.is_none() && value.is_none(),
             }
         }

@@ -133,7 +133,7 @@ impl Follower {
             phase.sent.push(resource.key().clone());
         };
         match &contents.entries {
-            Entries::Table(table) => table.resources().iter().for_each(&mut take),
+            Entries::Table(table) => table.resources().for_each(&mut take),
             Entries::Listed(entries) => entries.iter().for_each(|entry| match entry {
                 Entry::Full(resource) => take(resource),
                 Entry::Heartbeat(_) | Entry::Unpopulated(_) => {}

@@ -95,9 +95,9 @@ impl Entries {
     /// The names, in the order in which they are sent.
     pub fn names(&self) -> impl Iterator<Item = &Name> + Clone {
         let (table, listed) = match self {
-            Self::Table(table) => (table.resources(), &[][..]),
-            Self::Listed(entries) => (&[][..], entries.as_slice()),
+            Self::Table(table) => (Some(table.resources()), &[][..]),
+            Self::Listed(entries) => (None, entries.as_slice()),
         };
-        table.iter().map(|resource| resource.name()).chain(listed.iter().map(Entry::name))
+        table.into_iter().flatten().map(|resource| resource.name()).chain(listed.iter().map(Entry::name))
     }
 }

@@ -326,7 +326,7 @@ impl Subscription {
     /// Subscribes to everything; what the client holds is unknown from now on.
     pub(crate) fn add_wildcard(&mut self) {
         if self.is_wildcard {
-            let covered = counted(self.settled.resources().iter()).filter(|resource| resource.in_wildcard());
+            let covered = counted(self.settled.resources()).filter(|resource| resource.in_wildcard());
             let unknown: Vec<Name> = covered.map(|resource| Arc::clone(resource.name())).collect();
             unknown.into_iter().for_each(|name| self.exceptions.insert(name, Held::Unknown));
         } else {
@@ -355,7 +355,7 @@ impl Subscription {
             return;
         }
         let settled = Arc::clone(&self.settled);
-        let held = counted(settled.resources().iter()).filter(|resource| resource.in_wildcard());
+        let held = counted(settled.resources()).filter(|resource| resource.in_wildcard());
         if self.names.has_hosts() {
             // Which of them the client keeps for a host depends on the aliases that it was told, so it is told anew.
             held.for_each(|resource| self.exceptions.insert_new(Arc::clone(resource.name()), Held::Stale));

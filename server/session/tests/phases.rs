@@ -165,7 +165,6 @@ fn a_preview_tells_when_what_left_has_drained_and_publishes_nothing() {
         .flat_map(|view| {
             view.table(&CLUSTER)
                 .resources()
-                .iter()
                 .map(|one| (one.name().to_string(), view.revision()))
                 .collect::<Vec<_>>()
         })

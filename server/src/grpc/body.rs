@@ -447,7 +447,7 @@ fn is_large(contents: &Contents) -> bool {
         n_bytes > PACED_FROM
     };
     match &contents.entries {
-        Entries::Table(table) => table.resources().iter().any(|resource| add(resource)),
+        Entries::Table(table) => table.resources().any(|resource| add(resource)),
         Entries::Listed(entries) => entries.iter().any(|entry| match entry {
             Entry::Full(resource) => add(resource),
             Entry::Heartbeat(_) | Entry::Unpopulated(_) => false,

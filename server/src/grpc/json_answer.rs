@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value as Json;
+use xds_cache::Name;
 use xds_codec::MessageError;
 use xds_session::{Contents, Entries, Entry};
 
@@ -21,6 +22,8 @@ pub(crate) struct JsonAnswer {
     /// How many entries are written, and of how many names it is said that they do not exist.
     n_written: usize,
     n_not_found: usize,
+    /// The name of the last entry that is written.
+    last: Option<Name>,
     /// The list that is being written; `None` before the first.
     list: Option<&'static str>,
     n_bytes: usize,
@@ -30,7 +33,16 @@ pub(crate) struct JsonAnswer {
 impl JsonAnswer {
     /// Nothing is written yet.
     pub(crate) fn new(grpc: Arc<Grpc>, contents: Contents) -> Self {
-        Self { grpc, contents, n_written: 0, n_not_found: 0, list: None, n_bytes: 0, is_done: false }
+        Self {
+            grpc,
+            contents,
+            n_written: 0,
+            n_not_found: 0,
+            last: None,
+            list: None,
+            n_bytes: 0,
+            is_done: false,
+        }
     }
 
     /// Whether there is no more.
@@ -90,6 +102,7 @@ impl JsonAnswer {
     fn encode_part(&mut self) -> Vec<u8> {
         let entries = self.batch();
         self.n_written += entries.len();
+        self.last = entries.last().map(|entry| Arc::clone(entry.name())).or(self.last.take());
         let n_names = if entries.is_empty() { BATCH_BYTES / ENTRY_BYTES } else { 0 };
         let not_found: Vec<_> =
             self.contents.not_found.iter().skip(self.n_not_found).take(n_names).cloned().collect();
@@ -118,7 +131,7 @@ impl JsonAnswer {
         };
         match &self.contents.entries {
             Entries::Table(table) => {
-                let rest = table.resources().iter().skip(self.n_written);
+                let rest = table.resources_after(self.last.as_deref());
                 rest.map(|resource| Entry::Full(Arc::clone(resource))).take_while(fits).collect()
             }
             Entries::Listed(entries) => {

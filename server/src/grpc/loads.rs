@@ -303,7 +303,7 @@ impl ReportingClient {
             n_bytes += name.len() + FIELD_OVERHEAD;
             n_bytes <= MAX_NAMES_BYTES
         };
-        let names = clusters.resources().iter().map(|cluster| cluster.name().to_string());
+        let names = clusters.resources().map(|cluster| cluster.name().to_string());
         let names: Vec<String> = names.take_while(fits).collect();
         if names.len() < clusters.len() {
             let n_left_out = clusters.len() - names.len();

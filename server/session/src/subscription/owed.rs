@@ -162,10 +162,10 @@ impl Subscription {
     /// Every resource of `table` that the client wants, sorted by name.
     pub(crate) fn wanted(&self, table: &TypeTable) -> Vec<Arc<Resource>> {
         if self.is_wildcard && self.names.is_empty() {
-            let all = counted(table.resources().iter());
+            let all = counted(table.resources());
             return all.filter(|resource| resource.in_wildcard()).cloned().collect();
         }
-        let all = self.is_wildcard.then(|| counted(table.resources().iter())).into_iter().flatten();
+        let all = self.is_wildcard.then(|| counted(table.resources())).into_iter().flatten();
         let all = all.filter(|resource| resource.in_wildcard());
         let named = self.names.iter().flat_map(|name| self.resources_of(table, name));
         let by_name: BTreeMap<Name, Arc<Resource>> =

@@ -284,7 +284,7 @@ impl World {
             (resource.name().to_string(), String::from_utf8_lossy(resource.value()).into_owned())
         };
         let resources = match &contents.entries {
-            Entries::Table(table) => table.resources().iter().map(text).collect(),
+            Entries::Table(table) => table.resources().map(text).collect(),
             Entries::Listed(entries) => entries
                 .iter()
                 .filter_map(|entry| match entry {

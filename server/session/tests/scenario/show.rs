@@ -50,7 +50,7 @@ pub(crate) fn response(
     let mut line = format!("{stream} #{nonce} {} {version}{form}:", resource_type.slug());
     match &contents.entries {
         Entries::Table(table) => {
-            table.resources().iter().for_each(|resource| full(&mut line, resource, has_ttl));
+            table.resources().for_each(|resource| full(&mut line, resource, has_ttl));
         }
         Entries::Listed(entries) => entries.iter().for_each(|entry| match entry {
             Entry::Full(resource) => full(&mut line, resource, has_ttl),
@@ -107,14 +107,14 @@ pub(crate) fn named(name: &str, content: &[u8]) -> Bytes {
 /// The resources of a response that are there in full.
 pub(crate) fn sent(response: &Response) -> impl Iterator<Item = &Resource> {
     let (table, listed) = match &response.contents.entries {
-        Entries::Table(table) => (table.resources(), &[][..]),
-        Entries::Listed(entries) => (&[][..], entries.as_slice()),
+        Entries::Table(table) => (Some(table.resources()), &[][..]),
+        Entries::Listed(entries) => (None, entries.as_slice()),
     };
     let listed = listed.iter().filter_map(|entry| match entry {
         Entry::Full(resource) => Some(resource),
         Entry::Heartbeat(_) | Entry::Unpopulated(_) => None,
     });
-    table.iter().chain(listed).map(|resource| &**resource)
+    table.into_iter().flatten().chain(listed).map(|resource| &**resource)
 }
 
 /// What is held back, as a line.

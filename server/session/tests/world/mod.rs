@@ -186,10 +186,12 @@ impl World {
     }
 
     pub(crate) fn publish(&mut self) {
+        self.revision += 1;
+        let revision = self.revision;
         let group = |definition: NodeGroup, content: &BTreeMap<(usize, String), u8>| {
             let resources = content.iter().map(|((kind, name), content)| resource(*kind, name, *content));
-            // So that the node is never one that the server knows nothing of.
-            let always = Resource::plain(ResourceType::Runtime, "always", "1");
+            // So that the node is never one that the server knows nothing of, and every publication makes views of its revision.
+            let always = Resource::plain(ResourceType::Runtime, "always", revision.to_string());
             let resources = resources.chain([always]).map(|r| (r.key().clone(), Arc::new(r))).collect();
             (
                 definition.name.clone(),
@@ -205,8 +207,7 @@ impl World {
             pipe.is_silent = false;
             pipe.fresh.clear();
         }
-        self.revision += 1;
-        self.publisher.publish(Revision(self.revision), groups);
+        self.publisher.publish(Revision(revision), groups);
         self.follow();
     }
 
@@ -449,7 +450,7 @@ fn wire(response: &Response) -> Wire {
         aliases: resource.aliases().iter().map(ToString::to_string).collect(),
     };
     let resources = match &contents.entries {
-        Entries::Table(table) => table.resources().iter().map(full).collect(),
+        Entries::Table(table) => table.resources().map(full).collect(),
         Entries::Listed(entries) => entries
             .iter()
             .map(|entry| match entry {

@@ -323,7 +323,7 @@ impl Simulated {
             let Some(response) = response else { return };
             self.n_responses += 1;
             let sent: BTreeMap<String, String> = match &response.contents.entries {
-                Entries::Table(table) => table.resources().iter().map(|one| told(one)).collect(),
+                Entries::Table(table) => table.resources().map(|one| told(one)).collect(),
                 Entries::Listed(entries) => entries
                     .iter()
                     .filter_map(|entry| match entry {

@@ -1,0 +1,184 @@
+//! How a view is made of the one before, of its groups, and of what everyone gets: it costs what is different.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use imbl::OrdMap;
+
+use super::members::{Base, Members};
+use super::{Conflict, Edits, View, ViewKey};
+use crate::drain::{Drain, DrainPolicy, Former, Terms};
+use crate::layer::Groups;
+use crate::resource::ResourceKey;
+use crate::resource_type::ResourceType;
+use crate::table::{Edit, TypeTable};
+use crate::version::Revision;
+use crate::work::{self, Work};
+
+/// What a view is compiled from besides its groups.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Circumstances<'a> {
+    pub(crate) revision: Revision,
+    pub(crate) epoch: u64,
+    /// What the default group gives.
+    pub(crate) base: &'a Arc<Base>,
+    /// The view before; what did not change is taken from it.
+    pub(crate) previous: Option<&'a View>,
+    /// Another view from which clients come to this one.
+    pub(crate) sibling: Option<&'a View>,
+    /// How long things drain that no group says it of.
+    pub(crate) drain: DrainPolicy,
+    /// The time; without one nothing drains.
+    pub(crate) now: Option<Instant>,
+}
+
+/// What one group gives a view of one type.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    n: usize,
+    /// How many of them are part of a publication by the API.
+    n_published: usize,
+}
+
+/// What the groups of a view but the default one give.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Own {
+    /// By type and position of the group; what another group wins does not count, and no tally is empty.
+    pub(super) tallies: BTreeMap<(ResourceType, usize), Tally>,
+    /// By position of the group that loses.
+    pub(super) conflicts: OrdMap<(usize, ResourceKey), Conflict>,
+}
+
+/// Compiles the view of `key`.
+pub(crate) fn compile(key: ViewKey, groups: &Groups, circumstances: Circumstances<'_>) -> View {
+    work::count(Work::View, 1);
+    let Circumstances { revision, epoch, base, .. } = circumstances;
+    let nothing = View::nothing(&key);
+    let before = circumstances.previous.unwrap_or(&nothing);
+    let members = Members::new(&key, groups);
+    let (own, changed) = own(before, &members);
+    let drain = drain(&members, &changed, circumstances);
+    let mut edits: Edits<Edit> = Edits::new();
+    let touched: BTreeSet<ResourceKey> =
+        changed.into_iter().chain(before.drain.keys()).chain(drain.keys()).collect();
+    for key in touched {
+        let served = drain.served(&key).or_else(|| members.find_own(&key).map(|(_, resource)| resource));
+        let edit = served.map_or(Edit::Below, |served| Edit::Own(Arc::clone(served)));
+        edits.entry(key.resource_type).or_default().push((key.name, edit));
+    }
+    let tables = if edits.is_empty() && Arc::ptr_eq(base, &before.base) {
+        before.tables.clone()
+    } else {
+        tables(before, base, &edits)
+    };
+    let labels = labels(&members, &own, base, &tables, &drain);
+    let base = Arc::clone(base);
+    View { key, revision, epoch, members, base, own, tables, labels, drain }
+}
+
+/// What the groups but the default one give, and under which keys that may be something else than before.
+fn own(before: &View, members: &Members) -> (Own, BTreeSet<ResourceKey>) {
+    let mut changed = members.changed_since(&before.members);
+    let mut own = before.own.clone();
+    let mut older = before.members.clone();
+    if !members.has_priorities_of(&older) {
+        // Which groups conflict may be different for every key.
+        let none = Members::none(&before.key);
+        changed.extend(older.changed_since(&none));
+        changed.extend(members.changed_since(&none));
+        (own, older) = (Own::default(), none);
+    }
+    for key in &changed {
+        work::count(Work::Resource, 1);
+        own.note(key, &older, members);
+    }
+    (own, changed)
+}
+
+impl Own {
+    /// The groups may give something else under a key.
+    fn note(&mut self, key: &ResourceKey, before: &Members, after: &Members) {
+        for (members, is_new) in [(before, false), (after, true)] {
+            let Some((position, resource)) = members.find_own(key) else { continue };
+            let is_published = members.get(position).is_some_and(|group| group.is_published(resource));
+            let place = (key.resource_type.clone(), position);
+            let tally = self.tallies.entry(place.clone()).or_default();
+            if is_new {
+                tally.n += 1;
+                tally.n_published += usize::from(is_published);
+            } else {
+                tally.n -= 1;
+                tally.n_published -= usize::from(is_published);
+            }
+            if tally.n == 0 {
+                self.tallies.remove(&place);
+            }
+        }
+        let mut winner = None;
+        for (position, group) in after.own() {
+            self.conflicts.remove(&(position, key.clone()));
+            if !group.has(after.profile(), key) {
+                continue;
+            }
+            let winner = *winner.get_or_insert(group);
+            if !Arc::ptr_eq(winner, group) && winner.definition.priority == group.definition.priority {
+                let conflict = Conflict {
+                    key: key.clone(),
+                    winner: winner.definition.name.clone(),
+                    loser: group.definition.name.clone(),
+                };
+                self.conflicts.insert((position, key.clone()), conflict);
+            }
+        }
+    }
+}
+
+/// What drains. `changed` are the keys under which the view's own groups give something else than in the view before.
+fn drain(members: &Members, changed: &BTreeSet<ResourceKey>, circumstances: Circumstances<'_>) -> Drain {
+    let Circumstances { previous, sibling, base, now: Some(now), .. } = circumstances else {
+        return Drain::default();
+    };
+    let previous = previous.map(|view| Former::new(view, changed, base));
+    let sibling = sibling.map(|view| Former::new(view, &members.changed_since(&view.members), base));
+    let before: Vec<Former<'_>> = previous.into_iter().chain(sibling).collect();
+    let policy = members.drain_policy().or(circumstances.drain);
+    Drain::next(&before, members, Terms { policy, profile: members.profile(), now })
+}
+
+fn tables(before: &View, base: &Base, edits: &Edits<Edit>) -> BTreeMap<ResourceType, Arc<TypeTable>> {
+    let known = before.tables.keys().chain(base.tables().keys()).chain(before.base.tables().keys());
+    let types: BTreeSet<&ResourceType> = known.chain(edits.keys()).collect();
+    let table = |of_type: &ResourceType| {
+        let former = (before.base.tables().get(of_type), before.tables.get(of_type));
+        let edits = edits.get(of_type).map(|edits| &edits[..]).unwrap_or_default();
+        TypeTable::laid_over(base.tables().get(of_type), former, edits)
+    };
+    types.into_iter().filter_map(|of_type| Some((of_type.clone(), table(of_type)?))).collect()
+}
+
+/// The labels to show for types: those that all resources of a type have from one group (D4). What drains has none: a label names
+/// what was published, not that with something else.
+fn labels(
+    members: &Members,
+    own: &Own,
+    base: &Base,
+    tables: &BTreeMap<ResourceType, Arc<TypeTable>>,
+    drain: &Drain,
+) -> BTreeMap<ResourceType, Arc<str>> {
+    if members.iter().all(|group| group.label.is_none()) {
+        return BTreeMap::new();
+    }
+    let drained = drain.types();
+    let label = |of_type: &ResourceType, table: &TypeTable| {
+        let mut of_groups = own.tallies.iter().filter(|((of, _), _)| of == of_type);
+        let group = match of_groups.next() {
+            None => members.default_group().filter(|_| base.is_published(of_type)),
+            Some(((_, position), tally)) if tally.n_published == table.len() => members.get(*position),
+            Some(_) => None,
+        };
+        group?.label.clone()
+    };
+    let tables = tables.iter().filter(|(of_type, _)| !drained.contains(of_type));
+    tables.filter_map(|(of_type, table)| Some((of_type.clone(), label(of_type, table)?))).collect()
+}

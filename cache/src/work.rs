@@ -1,0 +1,36 @@
+//! Counts work, so that tests can tell how the cost of a publication grows; costs nothing in the program itself.
+
+#[cfg(test)]
+use std::cell::Cell;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work {
+    /// A view that is compiled.
+    View,
+    /// A resource that is put into a table, or looked up to be compared.
+    Resource,
+    /// A byte that is hashed.
+    Bytes,
+    /// A stream that is looked at.
+    Stream,
+}
+
+#[cfg(test)]
+thread_local! {
+    static COUNTED: [Cell<usize>; 4] = const { [const { Cell::new(0) }; 4] };
+}
+
+/// `n` of these were done.
+#[inline]
+#[cfg_attr(not(test), expect(unused_variables, reason = "only tests count"))]
+pub(crate) fn count(work: Work, n: usize) {
+    #[cfg(test)]
+    COUNTED.with(|counted| counted[work as usize].set(counted[work as usize].get() + n));
+}
+
+/// How many views, resources, bytes and streams this thread counted since this was asked last.
+#[cfg(test)]
+pub(crate) fn take() -> [usize; 4] {
+    COUNTED.with(|counted| [0, 1, 2, 3].map(|work: usize| counted[work].take()))
+}
