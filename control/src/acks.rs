@@ -4,7 +4,7 @@
 //! stream is a client of its own; the per-type streams of one connection and node are one client together (D13), so several
 //! clients may have one node id. A client that disconnects leaves the set. An ACK of a newer response counts.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,8 +15,8 @@ use utoipa::ToSchema;
 use xds_cache::status::{StreamEntry, StreamId, TypeStatus};
 use xds_cache::wave::Behind;
 use xds_cache::{
-    GroupName, Groups, Node, Publication, Publisher, ResourceType, Revision, StatusBoard, View, ViewChange,
-    ViewKey,
+    GroupName, Groups, Moved, Node, Publication, Publisher, ResourceType, Revision, StatusBoard, View,
+    ViewChange, ViewKey,
 };
 
 /// Publishes, and remembers whom each publication concerned.
@@ -99,14 +99,6 @@ enum State {
     Gone,
 }
 
-/// What has to be seen before a publication to judge it afterwards.
-struct Before {
-    streams: Vec<Arc<StreamEntry>>,
-    failing: HashSet<(StreamId, ResourceType)>,
-    /// By stream, if the publication may move nodes to other views.
-    views: Option<HashMap<StreamId, Option<Arc<View>>>>,
-}
-
 impl Acks {
     /// Remembers nothing yet.
     #[must_use]
@@ -122,9 +114,8 @@ impl Acks {
     /// The same during a wave deployment; concerned are then the clients that this publication changes something
     /// for, such as those of the wave that it starts.
     pub fn publish_split(&self, revision: Revision, groups: Groups, behind: Option<Behind>) -> Publication {
-        let before = self.look(&groups, behind.is_some());
         let publication = self.publisher.publish_split(revision, groups, behind, Instant::now().into_std());
-        let clients = self.concerned(&before, &publication);
+        let clients = self.concerned(&publication);
         self.remember(&publication, clients);
         publication
     }
@@ -170,72 +161,46 @@ impl Acks {
         }
     }
 
-    fn look(&self, groups: &Groups, is_split: bool) -> Before {
-        let streams = self.board.streams();
-        let mut failing = HashSet::new();
-        for entry in &streams {
-            entry.with(|status| {
-                let failed = status.types.iter().filter(|(_, status)| status.is_error);
-                failing.extend(failed.map(|(resource_type, _)| (status.info.id, resource_type.clone())));
-            });
-        }
-        let (_, served) = self.publisher.groups();
-        let moves_nodes = is_split
-            || self.publisher.behind().is_some()
-            || served.len() != groups.len()
-            || served
-                .iter()
-                .zip(groups)
-                .any(|((_, a), (_, b))| !Arc::ptr_eq(a, b) && a.definition != b.definition);
-        let views = moves_nodes.then(|| self.views(&streams));
-        Before { streams, failing, views }
-    }
-
-    /// The view that each stream follows.
-    fn views(&self, streams: &[Arc<StreamEntry>]) -> HashMap<StreamId, Option<Arc<View>>> {
-        let mut by_key: HashMap<ViewKey, Option<Arc<View>>> = HashMap::new();
-        let mut view =
-            |key: ViewKey| by_key.entry(key).or_insert_with_key(|key| self.publisher.view_at(key)).clone();
-        streams
-            .iter()
-            .map(|entry| entry.with(|status| (status.info.id, status.view.clone())))
-            .map(|(id, key)| (id, key.and_then(&mut view)))
-            .collect()
-    }
-
-    fn concerned(&self, before: &Before, publication: &Publication) -> Vec<Client> {
-        let by_key: HashMap<&ViewKey, &ViewChange> =
+    /// The clients that a publication concerns: those of the views that it changes, and of those who may have moved to another one.
+    fn concerned(&self, publication: &Publication) -> Vec<Client> {
+        let changes: HashMap<&ViewKey, &ViewChange> =
             publication.views.iter().map(|change| (&change.key, change)).collect();
+        let former: HashMap<&ViewKey, &Arc<View>> =
+            publication.former.iter().map(|view| (view.key(), view)).collect();
+        let mut concerned = BTreeMap::new();
         let mut moves = Moves::default();
-        let mut clients = Clients::default();
-        for entry in &before.streams {
-            let (id, node, key) =
-                entry.with(|status| (status.info.id, Arc::clone(&status.info.node), status.view.clone()));
-            let moved = match &before.views {
-                Some(views) => {
-                    let view = self.publisher.view_of(&node);
-                    let old = views.get(&id).cloned().flatten();
-                    view.filter(|view| key.as_ref() != Some(view.key()))
-                        .map(|view| moves.change(old.as_deref(), &view))
+        let mut look_at = |key: Option<&ViewKey>| {
+            for entry in self.board.streams_of(key) {
+                let node = entry.with(|status| Arc::clone(&status.info.node));
+                let view = publication.moved.may_be(&node).then(|| self.publisher.view_of(&node)).flatten();
+                let moved = view.filter(|view| key != Some(view.key())).map(|view| {
+                    let old = key.and_then(|key| former.get(key)).map(|view| &***view);
+                    moves.change(old, &view)
+                });
+                let change = moved.as_deref().or_else(|| changes.get(key?).copied());
+                let types = change.map(|change| entry.concerned(change)).unwrap_or_default();
+                if !types.is_empty() {
+                    concerned.insert(entry.id(), (entry, types));
                 }
-                None => None,
-            };
-            let types = match (&moved, key.as_ref().and_then(|key| by_key.get(key))) {
-                (Some(change), _) => entry.concerned(change),
-                (None, Some(change)) => entry.concerned(change),
-                (None, None) => continue,
-            };
-            if types.is_empty() {
-                continue;
             }
-            let types = types
-                .into_iter()
-                .map(|resource_type| {
-                    let failed_before = before.failing.contains(&(id, resource_type.clone()));
-                    (resource_type, failed_before)
-                })
-                .collect();
-            clients.add(entry, ConcernedStream { id, types });
+        };
+        let of_changed = changes.keys().chain(former.keys()).copied();
+        of_changed.collect::<BTreeSet<&ViewKey>>().into_iter().for_each(|key| look_at(Some(key)));
+        if publication.moved != Moved::Nobody {
+            look_at(None);
+        }
+        let mut clients = Clients::default();
+        for (id, (entry, types)) in concerned {
+            let failed_before = |of_type: &ResourceType| {
+                let failed = |status: &TypeStatus| status.failed_before(publication.revision);
+                entry.with(|status| status.types.get(of_type).is_some_and(failed))
+            };
+            let types = types.into_iter().map(|of_type| {
+                let failed_before = failed_before(&of_type);
+                (of_type, failed_before)
+            });
+            let types = types.collect();
+            clients.add(&entry, ConcernedStream { id, types });
         }
         clients.list
     }

@@ -1,6 +1,6 @@
 //! What clients do with a rule: who is concerned by it and has ACKed, and what they report of its backends.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xds_api::rollouts::RolloutLoads;
@@ -9,7 +9,8 @@ use xds_cache::loads::Since;
 use xds_cache::status::StreamId;
 use xds_cache::time::from_millis;
 use xds_cache::{
-    Changes, Groups, Profile, Publisher, Resource, ResourceType, Revision, StatusBoard, ViewChange, ViewKey,
+    Changes, GroupName, Groups, Profile, Publisher, Resource, ResourceType, Revision, StatusBoard,
+    ViewChange, ViewKey,
 };
 use xds_control::Control;
 use xds_control::model::rollouts::rule_key;
@@ -24,7 +25,7 @@ use super::Parts;
 pub(super) struct Concern {
     pub(super) revision: Revision,
     /// By group and profile.
-    routes: BTreeMap<(Arc<str>, Profile), Vec<Arc<Resource>>>,
+    routes: BTreeMap<(GroupName, Profile), Vec<Arc<Resource>>>,
 }
 
 /// The streams that rejected their last response of a type with routes.
@@ -41,7 +42,7 @@ impl Concern {
             for profile in Profile::ALL {
                 let found =
                     routes(effective, profile).filter(|one| **one.name() == **name).cloned().collect();
-                concern.routes.insert((group.as_str().into(), profile), found);
+                concern.routes.insert((group.clone(), profile), found);
             }
             return concern;
         }
@@ -60,7 +61,7 @@ impl Concern {
                 if found.is_empty() {
                     found = refer_to(&names[1..]);
                 }
-                concern.routes.insert((name.as_str().into(), profile), found);
+                concern.routes.insert((name.clone(), profile), found);
             }
         }
         concern
@@ -68,8 +69,7 @@ impl Concern {
 
     /// What the clients of a view are concerned by, as if all of it had changed.
     fn of_view(&self, key: &ViewKey) -> ViewChange {
-        let found =
-            key.groups.iter().filter_map(|group| self.routes.get(&(group.as_str().into(), key.profile)));
+        let found = key.groups.iter().filter_map(|group| self.routes.get(&(group.clone(), key.profile)));
         let mut changed: Vec<Arc<Resource>> = found.flatten().cloned().collect();
         changed.sort_by(|a, b| a.name().cmp(b.name()));
         changed.dedup_by(|a, b| a.name() == b.name());
@@ -91,16 +91,21 @@ impl Concern {
         failing: &Failing,
     ) -> AckStatus {
         let mut status = AckStatus { change, ..AckStatus::default() };
-        let mut views: HashMap<ViewKey, (ViewChange, Revision)> = HashMap::new();
-        for entry in board.streams() {
-            let Some(key) = entry.with(|status| status.view.clone()) else { continue };
-            let (concerned, revision) = views.entry(key).or_insert_with_key(|key| {
-                let revision = publisher.view_at(key).map(|view| view.revision());
-                (self.of_view(key), revision.unwrap_or_default())
-            });
-            if concerned.changes.is_empty() || entry.concerned(concerned).is_empty() {
+        let with_routes = self.routes.iter().filter(|(_, routes)| !routes.is_empty());
+        let groups: BTreeSet<&GroupName> = with_routes.map(|((group, _), _)| group).collect();
+        let views: BTreeSet<ViewKey> = groups.into_iter().flat_map(|group| board.views_of(group)).collect();
+        let mut streams = BTreeMap::new();
+        for key in views {
+            let change = self.of_view(&key);
+            if change.changes.is_empty() {
                 continue;
             }
+            let revision = publisher.view_at(&key).map(|view| view.revision()).unwrap_or_default();
+            let concerned =
+                board.streams_of(Some(&key)).into_iter().filter(|entry| !entry.concerned(&change).is_empty());
+            streams.extend(concerned.map(|entry| (entry.id(), (entry, revision))));
+        }
+        for (entry, revision) in streams.values() {
             entry.with(|stream| {
                 let routes = stream.types.get(&ResourceType::RouteConfiguration);
                 let is_error = routes.is_some_and(|routes| routes.is_error);
