@@ -137,8 +137,8 @@ pub fn translate_while(
 ) -> Option<Translation> {
     let same = previous.filter(|previous| previous.options == *options);
     let memo = same.map(|previous| &previous.memo);
-    let memo = memo.unwrap_or(&Memo::default()).next(codec, documents, options, goes_on)?;
-    let Outputs { groups, conditions, diagnostics, unsupported, delta, .. } = memo.outputs().clone();
+    let (memo, delta) = memo.unwrap_or(&Memo::default()).next(codec, documents, options, goes_on)?;
+    let Outputs { groups, conditions, diagnostics, unsupported, .. } = memo.outputs().clone();
     Some(Translation {
         groups,
         conditions,

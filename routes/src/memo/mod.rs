@@ -61,14 +61,14 @@ pub struct Work {
 }
 
 impl Memo {
-    /// The memo of other documents; `None` if it was stopped.
+    /// The memo of other documents, and what differs; `None` if it was stopped.
     pub(crate) fn next(
         &self,
         codec: &Codec,
         documents: &Documents,
         options: &Options,
         goes_on: &dyn Fn() -> bool,
-    ) -> Option<Self> {
+    ) -> Option<(Self, Delta)> {
         let mut next = self.clone();
         let mut dirty = BTreeSet::new();
         for item in self.documents.diff(documents) {
@@ -79,7 +79,6 @@ impl Memo {
             next.touch(&Fact::Document(Some(key.clone())), &mut dirty);
         }
         next.documents = documents.clone();
-        next.outputs.begin();
         next.work = Work::default();
         let mut encoder = Encoder::new(codec);
         while let Some(unit) = dirty.pop_first() {
@@ -93,8 +92,8 @@ impl Memo {
             next.work.has_planned |= unit == Unit::Plan;
             next.commit(&unit, made, reads, &mut dirty);
         }
-        next.outputs.finish();
-        goes_on().then_some(next)
+        let delta = next.outputs.finish();
+        goes_on().then_some((next, delta))
     }
 
     /// What all of it comes to.

@@ -19,7 +19,8 @@ pub(crate) struct Outputs {
     pub(crate) conditions: Conditions,
     pub(crate) diagnostics: Diagnostics,
     pub(crate) unsupported: BTreeMap<GrpcFeature, usize>,
-    pub(crate) delta: Delta,
+    /// What differs so far; empty between changes, so that a copy costs nothing.
+    delta: Delta,
     /// What is to become of resources: another one, or none.
     pending: BTreeMap<GroupName, BTreeMap<Profile, Pending>>,
 }
@@ -112,11 +113,6 @@ fn order(one: &Diagnostic) -> Order {
 }
 
 impl Outputs {
-    /// From here on, what changes is in the delta.
-    pub(super) fn begin(&mut self) {
-        self.delta = Delta::default();
-    }
-
     /// Takes in that a fact has another value.
     pub(super) fn change(&mut self, fact: &Fact, old: Option<&Value>, new: Option<&Value>) {
         match fact {
@@ -209,8 +205,8 @@ impl Outputs {
         }
     }
 
-    /// Replaces resources. Those that are equal stay the very same.
-    pub(super) fn finish(&mut self) {
+    /// Replaces resources, of which those that are equal stay the very same; returns what differs since the last call.
+    pub(super) fn finish(&mut self) -> Delta {
         for (name, pending) in mem::take(&mut self.pending) {
             // A group that is gone has nothing any more.
             let Some(group) = self.groups.get_mut(&name) else { continue };
@@ -233,6 +229,7 @@ impl Outputs {
                 }
             }
         }
+        mem::take(&mut self.delta)
     }
 }
 

@@ -159,7 +159,7 @@ fn shown(memo: &Memo) -> String {
 }
 
 fn next(memo: &Memo, documents: &Documents) -> Memo {
-    memo.next(&CODEC, documents, &Options::default(), &|| true).unwrap()
+    memo.next(&CODEC, documents, &Options::default(), &|| true).unwrap().0
 }
 
 #[test]
