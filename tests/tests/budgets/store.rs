@@ -68,12 +68,11 @@ async fn a_journal_of_a_newer_version_is_named_as_such_and_not_touched() -> Resu
     server.stop().await?;
     let journal = journal(setup.data_dir())?;
     let good = fs::read(&journal)?;
-    // The format's digit, and a checksum that a newer program computed in its own way.
+    // The format's digit, and the checksum of a header with it.
     let mut newer = good.clone();
     *newer.get_mut(7).context("the digit")? = b'2';
-    for byte in newer.get_mut(32..36).context("the checksum")? {
-        *byte = !*byte;
-    }
+    let checksum = crc32c::crc32c(newer.get(..32).context("a header")?);
+    newer.get_mut(32..36).context("the checksum")?.copy_from_slice(&checksum.to_le_bytes());
     fs::write(&journal, &newer)?;
     let mut refused = setup.spawn().await?;
     let status = refused.wait_exit(PATIENCE).await?;
