@@ -29,7 +29,6 @@ mod transition;
 mod version;
 mod view;
 mod virtual_host;
-pub mod walk;
 pub mod wave;
 pub mod wire;
 mod work;

@@ -8,21 +8,21 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use xds_cache::{Generated, GroupName};
 use xds_codec::{Codec, Diagnostic, Severity, Tree};
-use xds_routes::conditions::Truth;
 use xds_routes::{
-    Conditions, Document, DocumentKey, Documents, Placed, ReadOutcome, UnknownFields, split_roots,
+    Document, DocumentKey, Documents, Placed, ReadOutcome, Translation, UnknownFields, split_roots,
     translate_while,
 };
 
 use crate::key::{StoreKey, resource_name};
 use crate::model::document::{
-    ConditionId, DocumentState, GroupedDocument, GroupedDocuments, Translated, conditions, redacted, what,
+    ConditionAges, ConditionId, ConditionPart, DocumentState, GroupedDocument, GroupedDocuments, Translated,
+    conditions, redacted, what,
 };
 use crate::model::weights::Overrides;
 use crate::model::{ChangedObject, WriteError};
 use crate::observed::Observed;
 use crate::plan::{MAX_DIFFERENCE, Plan};
-use crate::weights::lay_documents;
+use crate::weights;
 
 /// New documents of the API; `None` takes one out.
 pub(crate) type DocumentPatch = BTreeMap<DocumentKey, Option<GroupedDocument>>;
@@ -62,17 +62,23 @@ pub(crate) fn next(
     terms: Terms<'_>,
 ) -> Result<DocumentState, WriteError> {
     let (Said { files, owned, weights }, Terms { codec, observed, now, goes_on }) = (said, terms);
-    let mut documents = effective(&before.translated.documents, &files, &owned, observed);
-    lay_documents(&mut documents, &weights);
+    let present = &before.translated.documents;
+    let is_said = Arc::ptr_eq(&files, &before.files) && Arc::ptr_eq(&owned, &before.owned);
+    let (mut documents, laid) = match is_said {
+        true => (present.clone(), weights::changed_objects(&before.weights, &weights)),
+        false => (effective(present, &files, &owned, observed), weights::objects(&weights)),
+    };
+    let written = |key: &DocumentKey| owned.get(key).or_else(|| files.get(key)).map(|one| &one.document);
+    weights::lay_documents(&mut documents, laid, &weights, written);
     let options = Arc::clone(&before.options);
-    if is_same(&documents, &before.translated.documents) {
+    if present.diff(&documents).next().is_none() {
         let translated = Arc::clone(&before.translated);
         return Ok(DocumentState { files, owned, weights, translated, options });
     }
     let previous = Some(&before.translated.translation);
     let translation = translate_while(codec, &documents, &options, previous, goes_on);
     let translation = translation.ok_or(WriteError::Stopped)?;
-    let since = since(&before.translated, &translation.conditions, observed, now);
+    let since = since(&before.translated.since, &translation, observed, now);
     let translated = Arc::new(Translated { documents, translation, since });
     Ok(DocumentState { files, owned, weights, translated, options })
 }
@@ -108,29 +114,18 @@ fn effective(
     of_files.chain(owned).map(place).collect()
 }
 
-/// Whether all documents are the same and in the same places.
-fn is_same(a: &Documents, b: &Documents) -> bool {
-    let is_same = |a: &Placed, b: &Placed| {
-        a.group == b.group
-            && a.generation == b.generation
-            && a.was_split == b.was_split
-            && (Arc::ptr_eq(&a.document, &b.document) || a.document == b.document)
-    };
-    a.len() == b.len() && a.iter().zip(b).all(|((key, a), (other, b))| key == other && is_same(a, b))
-}
-
 /// Since when each condition has its status: since `now` if it had another one, or none, and no other is remembered.
-fn since(
-    before: &Translated,
-    after: &Conditions,
-    observed: &Observed,
-    now: SystemTime,
-) -> BTreeMap<ConditionId, (Truth, SystemTime)> {
-    let mut since = BTreeMap::new();
-    for (object, status) in &after.objects {
+fn since(before: &ConditionAges, after: &Translation, observed: &Observed, now: SystemTime) -> ConditionAges {
+    let mut since = before.clone();
+    for object in after.delta.conditions.iter().chain(observed.documents()) {
+        let first = ConditionId { object: object.clone(), part: ConditionPart::Object, kind: "" };
+        let known =
+            before.range::<_, ConditionId>(first..).map(|(id, _)| id).take_while(|id| id.object == *object);
+        known.for_each(|id| _ = since.remove(id));
+        let Some(status) = after.conditions.objects.get(object) else { continue };
         for (part, condition) in conditions(status) {
             let id = ConditionId { object: object.clone(), part, kind: condition.kind };
-            let known = before.since.get(&id).filter(|(status, _)| *status == condition.status);
+            let known = before.get(&id).filter(|(status, _)| *status == condition.status);
             // What is remembered comes first: before the files were read, conditions were not what they will be.
             let remembered = observed.since(&id, condition.status);
             let at = remembered.or(known.map(|(_, at)| *at)).unwrap_or(now);
@@ -294,6 +289,9 @@ pub(crate) fn generated_difference(
 /// What is doubtful between documents and concerns a write: about what it brings, which has lines in the body, and what was
 /// not doubtful before.
 pub(crate) fn doubts_of_write(before: &Translated, after: &Translated) -> Vec<Diagnostic> {
+    if before.translation.diagnostics.is_same(&after.translation.diagnostics) {
+        return vec![];
+    }
     let told: BTreeSet<_> = before.translation.diagnostics.iter().map(identity).collect();
     let is_news = |doubt: &&Diagnostic| {
         (doubt.place.file.is_empty() && doubt.place.line > 0) || !told.contains(&identity(doubt))
@@ -308,6 +306,9 @@ fn identity(doubt: &Diagnostic) -> (&str, &str, &str, &str) {
 
 /// Logs what has become doubtful between documents.
 pub(crate) fn log_news(before: &Translated, after: &Translated) {
+    if before.translation.diagnostics.is_same(&after.translation.diagnostics) {
+        return;
+    }
     let told: BTreeSet<_> = before.translation.diagnostics.iter().map(identity).collect();
     let news = after.translation.diagnostics.iter().filter(|doubt| !told.contains(&identity(doubt)));
     for doubt in news.take(MAX_DOUBTS) {

@@ -8,9 +8,8 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use xds_cache::GroupName;
 use xds_cache::time::{from_millis, millis};
-use xds_cache::walk::differing;
+use xds_cache::{DiffItem, GroupName};
 use xds_routes::conditions::Truth;
 use xds_routes::{Document, DocumentKey, Placed};
 use xds_store::{BlobHash, Store, StoreError};
@@ -86,6 +85,11 @@ impl Observed {
         }
     }
 
+    /// The documents that something is remembered of.
+    pub(crate) fn documents(&self) -> impl Iterator<Item = &DocumentKey> {
+        self.documents.keys()
+    }
+
     /// Whether a TrafficSplit named this Service once.
     pub(crate) fn was_split(&self, key: &DocumentKey) -> bool {
         self.documents.get(key).is_some_and(|record| record.was_split)
@@ -129,13 +133,17 @@ impl Since {
 
 /// What has to be stored along with a change from `before` to `after`.
 pub(crate) fn plan(before: &Translated, after: &Translated) -> Plan {
-    let is_same = |before: &Placed, after: &Placed| {
-        (before.generation, before.was_split) == (after.generation, after.was_split)
-    };
-    let documents = differing(&before.documents, &after.documents, is_same);
-    let conditions = differing(&before.since, &after.since, |before, after| before == after);
-    let changed: BTreeSet<&DocumentKey> =
-        documents.into_iter().chain(conditions.into_iter().map(|id| &id.object)).collect();
+    let documents = before.documents.diff(&after.documents).filter_map(|item| match item {
+        DiffItem::Add(key, _) | DiffItem::Remove(key, _) => Some(key),
+        DiffItem::Update { old: (_, before), new: (key, after) } => {
+            let is_same = (before.generation, before.was_split) == (after.generation, after.was_split);
+            (!is_same).then_some(key)
+        }
+    });
+    let conditions = before.since.diff(&after.since).map(|item| match item {
+        DiffItem::Add(id, _) | DiffItem::Remove(id, _) | DiffItem::Update { new: (id, _), .. } => &id.object,
+    });
+    let changed: BTreeSet<&DocumentKey> = documents.chain(conditions).collect();
     changed.into_iter().map(|key| (StoreKey::DocumentStatus(key.clone()), record(after, key))).collect()
 }
 

@@ -14,7 +14,7 @@ use xds_cache::layer::Resources;
 use xds_cache::time::millis;
 use xds_cache::{GroupName, Groups, Resource, ResourceKey, ResourceType};
 use xds_codec::{Codec, Diagnostic};
-use xds_routes::Documents;
+use xds_routes::{Document, DocumentKey, Documents};
 
 use crate::key::{StoreKey, resource_name};
 use crate::model::weights::reconcile::{Dropped, next_end};
@@ -38,15 +38,32 @@ pub(crate) fn patched(overrides: &Overrides, patch: &WeightPatch) -> Overrides {
     overrides
 }
 
-/// Lays overrides over documents.
-pub(crate) fn lay_documents(documents: &mut Documents, overrides: &Overrides) {
-    let objects: BTreeSet<&WeightedObject> = overrides.keys().map(|key| &key.object).collect();
+/// Lays the overrides of some objects over documents, which are as they were `written`.
+pub(crate) fn lay_documents<'d>(
+    documents: &mut Documents,
+    objects: BTreeSet<&WeightedObject>,
+    overrides: &Overrides,
+    written: impl Fn(&DocumentKey) -> Option<&'d Arc<Document>>,
+) {
     for object in objects {
         let WeightedObject::Document(key) = object else { continue };
-        if let Some(placed) = documents.get_mut(key) {
-            placed.document = xds_routes::weights::lay(&placed.document, &overlays(overrides, object));
+        if let (Some(placed), Some(written)) = (documents.get_mut(key), written(key)) {
+            placed.document = xds_routes::weights::lay(written, &overlays(overrides, object));
         }
     }
+}
+
+/// The objects that have overrides.
+pub(crate) fn objects(overrides: &Overrides) -> BTreeSet<&WeightedObject> {
+    overrides.keys().map(|key| &key.object).collect()
+}
+
+/// The objects whose overrides differ.
+pub(crate) fn changed_objects<'o>(
+    before: &'o Overrides,
+    after: &'o Overrides,
+) -> BTreeSet<&'o WeightedObject> {
+    changed(before, after).map(|key| &key.object).collect()
 }
 
 /// Lays overrides over the RouteConfigurations of a group.
@@ -86,8 +103,7 @@ pub(crate) fn groups_of(overrides: &Overrides) -> BTreeSet<&GroupName> {
 
 /// The RouteConfigurations that have overrides, each once.
 fn routes_of(overrides: &Overrides) -> impl Iterator<Item = &WeightedObject> {
-    let objects: BTreeSet<&WeightedObject> = overrides.keys().map(|key| &key.object).collect();
-    objects.into_iter().filter(|object| matches!(object, WeightedObject::Routes(..)))
+    objects(overrides).into_iter().filter(|object| matches!(object, WeightedObject::Routes(..)))
 }
 
 /// The key of a RouteConfiguration.

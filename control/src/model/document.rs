@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::{Map, Value};
-use xds_cache::GroupName;
+use xds_cache::{GroupName, OrdMap};
 use xds_codec::REDACTED;
 use xds_routes::conditions::{ObjectStatus, ParentStatus, Truth};
 use xds_routes::{Condition, Document, DocumentKey, Documents, Kind, Options, Translation};
@@ -65,6 +65,9 @@ pub struct DocumentState {
     pub options: Arc<Options>,
 }
 
+/// The status of every condition, and since when it has that.
+pub type ConditionAges = OrdMap<ConditionId, (Truth, SystemTime)>;
+
 /// What documents give, and since when.
 #[derive(Debug, Default)]
 pub struct Translated {
@@ -74,7 +77,7 @@ pub struct Translated {
     /// What they give.
     pub translation: Translation,
     /// The present status of every condition, and since when it has that.
-    pub since: BTreeMap<ConditionId, (Truth, SystemTime)>,
+    pub since: ConditionAges,
 }
 
 /// Which condition of which object.

@@ -35,13 +35,11 @@ pub use self::outputs::{Delta, Diagnostics};
 pub(crate) struct Memo {
     documents: Documents,
     /// What units wrote.
-    values: OrdMap<Fact, Value>,
-    /// What each unit read, sorted.
-    reads: OrdMap<Unit, Arc<[Fact]>>,
-    /// What each unit wrote, sorted.
-    written: OrdMap<Unit, Arc<[Fact]>>,
+    values: OrdMap<Arc<Fact>, Value>,
+    /// What each unit did.
+    units: OrdMap<Arc<Unit>, Done>,
     /// Who read each fact.
-    readers: OrdMap<(Fact, Option<Unit>), ()>,
+    readers: OrdMap<Reading, ()>,
     /// What all of it comes to.
     outputs: Outputs,
     /// What it took to make this of what was before.
@@ -49,6 +47,16 @@ pub(crate) struct Memo {
     /// The kind of fact that is not noticed to change, to see that somebody does.
     #[cfg(test)]
     blind_to: Option<&'static str>,
+}
+
+/// That a unit read a fact; without a unit, what comes before all that read it.
+type Reading = (Arc<Fact>, Option<Arc<Unit>>);
+
+/// What a unit did. Facts are sorted, and every one is kept once for all who read or write it.
+#[derive(Clone, Default)]
+struct Done {
+    reads: Arc<[Arc<Fact>]>,
+    written: Arc<[Arc<Fact>]>,
 }
 
 /// What a translation took.
@@ -115,19 +123,21 @@ impl Memo {
         dirty: &mut BTreeSet<Unit>,
     ) {
         let is_there = made.is_some();
+        let before = self.units.get(unit).cloned().unwrap_or_default();
         let mut made = made.unwrap_or_default();
         made.sort_by(|(one, _), (other, _)| one.cmp(other));
-        let facts: Arc<[Fact]> = made.iter().map(|(fact, _)| fact.clone()).collect();
-        let before = self.written.get(unit).cloned().unwrap_or_default();
-        for fact in before.iter().filter(|fact| facts.binary_search(fact).is_err()) {
-            let old = self.values.remove(fact);
+        let made: Vec<(Arc<Fact>, Value)> =
+            made.into_iter().map(|(fact, value)| (self.shared(&before.written, fact), value)).collect();
+        let facts: Arc<[Arc<Fact>]> = made.iter().map(|(fact, _)| Arc::clone(fact)).collect();
+        for fact in before.written.iter().filter(|fact| facts.binary_search(fact).is_err()) {
+            let old = self.values.remove(&**fact);
             self.outputs.change(fact, old.as_ref(), None);
             self.touch(fact, dirty);
         }
         for (fact, value) in made {
-            let old = self.values.get(&fact);
+            let old = self.values.get(&*fact);
             debug_assert!(
-                old.is_none() || before.binary_search(&fact).is_ok(),
+                old.is_none() || before.written.binary_search(&fact).is_ok(),
                 "{unit:?} writes {fact:?} too"
             );
             if old == Some(&value) {
@@ -138,31 +148,48 @@ impl Memo {
             self.values.insert(fact, value);
         }
         debug_assert!(dirty.first().is_none_or(|next| next > unit), "{unit:?} makes {dirty:?} run again");
-        if is_there {
-            if before != facts {
-                self.written.insert(unit.clone(), facts);
-            }
-        } else {
-            self.written.remove(unit);
-        }
-        self.note_reads(unit, if is_there { reads } else { Vec::new() });
-    }
-
-    fn note_reads(&mut self, unit: &Unit, reads: Vec<Fact>) {
-        let before = self.reads.get(unit).cloned().unwrap_or_default();
-        if *before == *reads {
+        let reads = if is_there { reads } else { Vec::new() };
+        let reads: Vec<Arc<Fact>> = reads.into_iter().map(|fact| self.shared(&before.reads, fact)).collect();
+        if is_there == self.units.contains_key(unit)
+            && (&*before.reads, &*before.written) == (&*reads, &*facts)
+        {
             return;
         }
-        for fact in before.iter().filter(|fact| reads.binary_search(fact).is_err()) {
-            self.readers.remove(&(fact.clone(), Some(unit.clone())));
+        let unit = self
+            .units
+            .get_key_value(unit)
+            .map_or_else(|| Arc::new(unit.clone()), |(unit, _)| Arc::clone(unit));
+        for fact in before.reads.iter().filter(|fact| reads.binary_search(fact).is_err()) {
+            self.readers.remove(&(Arc::clone(fact), Some(Arc::clone(&unit))));
         }
-        for fact in reads.iter().filter(|fact| before.binary_search(fact).is_err()) {
-            self.readers.insert((fact.clone(), Some(unit.clone())), ());
+        for fact in reads.iter().filter(|fact| before.reads.binary_search(fact).is_err()) {
+            self.readers.insert((Arc::clone(fact), Some(Arc::clone(&unit))), ());
         }
-        match reads.is_empty() {
-            true => self.reads.remove(unit).map(drop),
-            false => self.reads.insert(unit.clone(), reads.into()).map(drop),
+        match is_there {
+            true => self.units.insert(unit, Done { reads: reads.into(), written: facts }),
+            false => self.units.remove(&*unit),
         };
+    }
+
+    /// A fact as it is kept already: among those that are `known`, or by whoever wrote or read it.
+    fn shared(&self, known: &[Arc<Fact>], fact: Fact) -> Arc<Fact> {
+        let at = known.binary_search_by(|known| (**known).cmp(&fact));
+        if let Some(known) = at.ok().and_then(|at| known.get(at)) {
+            return Arc::clone(known);
+        }
+        if let Some((known, _)) = self.values.get_key_value(&fact) {
+            return Arc::clone(known);
+        }
+        let fact = Arc::new(fact);
+        let known = self.readers_of(&fact).next().map(|(known, _)| Arc::clone(known));
+        known.unwrap_or(fact)
+    }
+
+    /// Who read a fact.
+    fn readers_of<'m>(&'m self, fact: &'m Arc<Fact>) -> impl Iterator<Item = &'m Reading> {
+        let from: Reading = (Arc::clone(fact), None);
+        let readers = self.readers.range::<_, Reading>(from..).map(|(reading, ())| reading);
+        readers.take_while(move |(read, _)| read == fact)
     }
 
     /// A fact changes: whoever read it, or what stands for it, must run.
@@ -173,10 +200,8 @@ impl Memo {
                 continue;
             }
             dirty.extend(fact.units());
-            let from = (fact, None);
-            let readers = self.readers.range::<_, (Fact, Option<Unit>)>(&from..).map(|(reader, ())| reader);
-            let readers = readers.take_while(|(read, _)| *read == from.0);
-            dirty.extend(readers.filter_map(|(_, unit)| unit.clone()));
+            let fact = Arc::new(fact);
+            dirty.extend(self.readers_of(&fact).filter_map(|(_, unit)| unit.as_deref().cloned()));
         }
     }
 }

@@ -65,6 +65,12 @@ impl Diagnostics {
         self.0.len()
     }
 
+    /// Whether both are the very same: then nothing has become doubtful, and nothing is settled.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -58,7 +58,8 @@ impl<'m> Reader<'m> {
     /// All facts for which this one stands, in order.
     pub(crate) fn all(&self, of: Fact) -> impl Iterator<Item = (&'m Fact, &'m Value)> + use<'m> {
         self.note(of.clone());
-        let all = self.memo.values.range(of.clone()..);
+        let all = self.memo.values.range::<_, Fact>(of.clone()..);
+        let all = all.map(|(fact, value)| (&**fact, value));
         all.take_while(move |(fact, _)| fact.covering().as_ref() == Some(&of))
     }
 
