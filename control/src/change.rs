@@ -248,7 +248,7 @@ impl Shared {
         match outcome {
             Outcome::Failed(error) => Err(error),
             outcome @ (Outcome::Done | Outcome::Written(..) | Outcome::Loaded(_) | Outcome::GoesOn(_)) => {
-                Ok(Done { outcome, revision, publication })
+                Ok(Done { outcome, revision, accepted: self.accepted(), publication })
             }
         }
     }

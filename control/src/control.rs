@@ -126,7 +126,7 @@ impl Control {
         if options.dry_run {
             return self.try_out(write, options).await;
         }
-        let Done { outcome, revision, publication } =
+        let Done { outcome, revision, publication, .. } =
             self.change(Cause::Write(Box::new(write), options)).await?;
         written(outcome).map(|(outcome, _)| WriteOutcome { revision, publication, ..outcome })
     }
@@ -163,20 +163,23 @@ impl Control {
     ) -> Result<WaveReport, WriteError> {
         let accepted = self.shared.accepted();
         let is_active = accepted.wave.as_ref().is_some_and(|wave| wave.id == deployment);
-        let deployment = if is_active {
-            self.change(Cause::Ask { deployment, verb, actor }).await?;
-            deployment
+        let (deployment, accepted) = if is_active {
+            let done = self.change(Cause::Ask { deployment, verb, actor }).await?;
+            (deployment, done.accepted)
         } else {
             let (put_back, policy) = step::again(&accepted, deployment, verb)?;
             let options = WriteOptions { actor, waves: WaveChoice::By(policy), ..WriteOptions::default() };
-            let outcome = self.write(Write::Revert { of: put_back }, options).await?;
-            outcome.wave.ok_or_else(|| {
+            let write = Box::new(Write::Revert { of: put_back });
+            let done = self.change(Cause::Write(write, options)).await?;
+            let wave = written(done.outcome)?.0.wave.ok_or_else(|| {
                 WriteError::WaveState(
                     "everything that the change was about was changed again since".to_owned(),
                 )
-            })?
+            })?;
+            (wave, done.accepted)
         };
-        let report = self.waves().into_iter().find(|report| report.deployment == deployment);
+        let reports = reports(&self.shared.env, &accepted, At::now());
+        let report = reports.into_iter().find(|report| report.deployment == deployment);
         report.ok_or_else(|| step::not_found(deployment))
     }
 

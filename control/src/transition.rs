@@ -1,5 +1,7 @@
 //! What a proposal comes to: another accepted value, and everything that has to be done for it.
 
+use std::sync::Arc;
+
 use xds_cache::time::millis;
 use xds_cache::{Publication, Revision};
 
@@ -87,6 +89,8 @@ pub(crate) enum Next {
 pub(crate) struct Done {
     pub(crate) outcome: Outcome,
     pub(crate) revision: Revision,
+    /// What it made of what was accepted.
+    pub(crate) accepted: Arc<Accepted>,
     /// Whom it concerns.
     pub(crate) publication: Publication,
 }
