@@ -15,7 +15,7 @@ use crate::env::{At, Env, Reload, revision_of, stored_revision};
 use crate::key::StoreKey;
 use crate::model::{Event, WriteError};
 use crate::plan::Plan;
-use crate::propose::{Cause, propose, unstored};
+use crate::propose::{Cause, propose, unstored, without_effect};
 use crate::transition::{Done, Label, Note, Outcome, Transition};
 use crate::wave::former;
 use crate::{documents, load, others};
@@ -105,6 +105,13 @@ impl Shared {
             (Err(WriteError::WaveActive { .. }), Some(actor)) => {
                 self.alone(&Arc::new(Cause::Forced { actor: actor.to_owned() })).await?;
                 self.alone(&cause).await
+            }
+            (Err(error), _) => {
+                if let Some(shown) = without_effect(&self.accepted(), &cause) {
+                    let revision = shown.next.revision;
+                    self.take(shown, revision)?;
+                }
+                Err(error)
             }
             (done, _) => done,
         }

@@ -154,6 +154,13 @@ pub(crate) fn unrecorded(
     Ok(Transition { is_published, label, told, notes, ..Transition::quiet(next, outcome) })
 }
 
+/// A load that could not be taken in: only its files are shown.
+pub(crate) fn failed(accepted: &Accepted, load: &Load) -> Transition {
+    let mut transition = Transition::quiet(accepted.clone(), Outcome::Done);
+    show(&mut transition, accepted, &load.files, (vec![], None));
+    transition
+}
+
 /// A load of which only the files are shown.
 fn shown(
     accepted: &Accepted,

@@ -69,6 +69,19 @@ pub(crate) fn propose(
     }
 }
 
+/// What is left of a cause that failed: how the files are is shown nevertheless. `None` if that is nothing.
+pub(crate) fn without_effect(accepted: &Accepted, cause: &Cause) -> Option<Transition> {
+    match cause {
+        Cause::Files(load) => Some(load::failed(accepted, load)),
+        Cause::Unrecorded
+        | Cause::Write(..)
+        | Cause::Wave
+        | Cause::Ask { .. }
+        | Cause::Forced { .. }
+        | Cause::Others => None,
+    }
+}
+
 /// What a cause comes to if what it was to be stored with could not be, because of `error`.
 ///
 /// # Errors

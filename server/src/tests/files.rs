@@ -300,6 +300,21 @@ async fn the_status_of_a_load_is_seen_only_once_the_load_is_published() {
 }
 
 #[tokio::test]
+async fn the_status_of_a_load_that_fails_is_seen_and_the_last_one_goes_on() {
+    let store = MemoryStore::new();
+    let server = Server::with_files(&store);
+    server.control.load_files(load_with("1", Severity::Warning, &[("g", &[("a", "1")])])).await.unwrap();
+    store.is_broken.store(true, Ordering::Relaxed);
+    let failing = load_with("2", Severity::Warning, &[("g", &[("a", "2")])]);
+    let error = server.control.load_files(failing).await.unwrap_err();
+    assert!(matches!(error, WriteError::Internal(_)), "{error:?}");
+    assert_eq!((shown(&server).as_str(), server.served("g")["a"].as_str()), ("2", "1"));
+    store.is_broken.store(false, Ordering::Relaxed);
+    server.control.load_files(load_with("2", Severity::Warning, &[("g", &[("a", "2")])])).await.unwrap();
+    assert_eq!(server.served("g")["a"], "2");
+}
+
+#[tokio::test]
 async fn the_status_of_a_load_that_is_held_is_seen_with_the_reason() {
     let options = Options { watches_files: true, hold_mass_removal: Some(0.5), ..Options::default() };
     let server = Server::open(MemoryStore::new(), options);

@@ -24,7 +24,7 @@ pub(super) struct MemoryStore {
     pub(super) gate: tokio::sync::RwLock<()>,
     /// The next look at the past waits until this says something, or is gone.
     pub(super) past: Mutex<Option<mpsc::Receiver<()>>>,
-    /// Panics when it is asked for the past.
+    /// Panics when it is asked for all that it holds, now or in the past.
     pub(super) is_broken: AtomicBool,
     /// How many commits came to the gate.
     pub(super) n_at_gate: AtomicUsize,
@@ -132,6 +132,7 @@ impl Store for MemoryStore {
     }
 
     fn state(&self) -> (Revision, BTreeMap<String, BlobHash>) {
+        assert!(!self.is_broken.load(Ordering::Relaxed), "injected");
         let states = self.states.lock().unwrap();
         (Revision(states.len() as u64 - 1), states.last().unwrap().1.clone())
     }
