@@ -60,6 +60,8 @@ pub(crate) enum Fact {
     Grant(Name, Option<DocumentKey>),
     /// A BackendTLSPolicy for a Service or Backend.
     Policy(DocumentKey, Option<DocumentKey>),
+    /// A Backend that stands for others.
+    Fallback(Option<DocumentKey>),
     /// What became of a fallback.
     Verdict(DocumentKey),
     /// Every match of every rule of a route.
@@ -74,8 +76,8 @@ pub(crate) enum Fact {
     Stubs(HostKey),
     /// The routes of a host.
     Routes(HostKey),
-    /// How routes use a cluster.
-    Usage(InGroup),
+    /// How the routes of a host use a cluster.
+    Use(InGroup, Option<HostKey>),
     /// A Listener for Envoys.
     Listener(InGroup),
     /// A RouteConfiguration for Envoys, without its hosts: its place among the others, and where it is from.
@@ -135,6 +137,7 @@ pub(crate) enum Value {
     Group(Option<Arc<NodeGroup>>),
     Standing(Arc<Parts>),
     Host(Arc<Host>),
+    Stubs(Arc<Stubs>),
     Routes(Arc<[PlannedRoute]>),
     Listener(Arc<(EnvoyListener, Origin)>),
     Table(usize, Origin),
@@ -152,6 +155,15 @@ pub(crate) enum Value {
     Doubts(Arc<[Diagnostic]>),
     Status(Arc<ObjectStatus>),
     Unsupported(Arc<[(GrpcFeature, usize)]>),
+}
+
+/// The routes of a host, as far as the plan as a whole knows them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Stubs {
+    /// The routes, in order.
+    pub(crate) routes: Vec<PlannedRoute>,
+    /// Whether Envoys are served the host.
+    pub(crate) is_for_envoys: bool,
 }
 
 /// A host, without its routes.
@@ -233,6 +245,8 @@ impl Fact {
             }
             Self::Grant(namespace, Some(_)) => Some(Self::Grant(Arc::clone(namespace), None)),
             Self::Policy(target, Some(_)) => Some(Self::Policy(target.clone(), None)),
+            Self::Fallback(Some(_)) => Some(Self::Fallback(None)),
+            Self::Use(cluster, Some(_)) => Some(Self::Use(cluster.clone(), None)),
             Self::Trusted(name, Some(_)) => Some(Self::Trusted(name.clone(), None)),
             Self::Part(table, Some(_)) => Some(Self::Part(table.clone(), None)),
             Self::Need(group, profile, Some(_)) => Some(Self::Need(group.clone(), *profile, None)),
@@ -246,10 +260,11 @@ impl Fact {
             | Self::Grant(_, None)
             | Self::Policy(_, None)
             | Self::Trusted(_, None)
+            | Self::Fallback(None)
+            | Self::Use(_, None)
             | Self::Verdict(_)
             | Self::Rules(_)
             | Self::Stubs(_)
-            | Self::Usage(_)
             | Self::Certificate(_)
             | Self::Part(_, None)
             | Self::Need(_, _, None)
@@ -284,8 +299,9 @@ impl Fact {
                 units.into_iter().chain(rules).collect()
             }
             Self::Outline(None) => vec![Unit::Plan],
+            Self::Fallback(None) => vec![Unit::Fallbacks],
             Self::Stubs(host) => vec![Unit::Routes(host.clone())],
-            Self::Usage(name) => vec![Unit::Backend(name.clone())],
+            Self::Use(name, Some(_)) => vec![Unit::Backend(name.clone())],
             Self::Standing(key) | Self::Loss(key, Some(_)) => vec![Unit::Status(key.clone())],
             Self::Host(host) => vec![Unit::Part(host.clone()), Unit::Dialled(host.clone())],
             Self::Listener(listener) => vec![Unit::Listener(listener.clone())],
@@ -302,7 +318,9 @@ impl Fact {
             | Self::Slice(..)
             | Self::Grant(..)
             | Self::Policy(..)
+            | Self::Fallback(Some(_))
             | Self::Verdict(_)
+            | Self::Use(_, None)
             | Self::Rules(_)
             | Self::Trusted(_, None)
             | Self::Group(_)

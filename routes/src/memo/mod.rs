@@ -9,6 +9,8 @@
 
 mod fact;
 mod outputs;
+#[cfg(test)]
+mod planned;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -29,6 +31,8 @@ use crate::translate::{Documents, Options};
 
 pub(crate) use self::outputs::Outputs;
 pub use self::outputs::{Delta, Diagnostics};
+#[cfg(test)]
+pub(crate) use self::planned::plan;
 
 /// Documents, what was made of them, and how.
 #[derive(Clone, Default)]
@@ -77,6 +81,18 @@ impl Memo {
         options: &Options,
         goes_on: &dyn Fn() -> bool,
     ) -> Option<(Self, Delta)> {
+        self.next_of(codec, documents, options, goes_on, &|_| true)
+    }
+
+    /// The same of some units only.
+    fn next_of(
+        &self,
+        codec: &Codec,
+        documents: &Documents,
+        options: &Options,
+        goes_on: &dyn Fn() -> bool,
+        is_wanted: &dyn Fn(&Unit) -> bool,
+    ) -> Option<(Self, Delta)> {
         let mut next = self.clone();
         let mut dirty = BTreeSet::new();
         for item in self.documents.diff(documents) {
@@ -92,6 +108,9 @@ impl Memo {
         while let Some(unit) = dirty.pop_first() {
             if !goes_on() {
                 return None;
+            }
+            if !is_wanted(&unit) {
+                continue;
             }
             let reader = Reader::new(&next, &unit);
             let made = units::run(&unit, &reader, &mut encoder, options, goes_on);

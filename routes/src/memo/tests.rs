@@ -22,19 +22,20 @@ use crate::{ReadOutcome, UnknownFields, read};
 static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().unwrap());
 
 /// All that are read, or because of which there are units.
-const KINDS: [&str; 26] = [
+const KINDS: [&str; 27] = [
     "Document",
     "Outline",
     "Slice",
     "Grant",
     "Policy",
+    "Fallback",
     "Verdict",
     "Rules",
     "Standing",
     "Host",
     "Stubs",
     "Routes",
-    "Usage",
+    "Use",
     "Listener",
     "Table",
     "Cluster",

@@ -10,7 +10,9 @@ use crate::model::DocumentKey;
 pub(crate) enum Unit {
     /// A document as the plan as a whole sees it, and by what it is found.
     Outline(DocumentKey),
-    /// The plan as a whole: which hosts have which routes, what they use, and what becomes of objects.
+    /// What becomes of fallbacks.
+    Fallbacks,
+    /// The plan as a whole: which hosts have which routes, and what becomes of objects.
     Plan,
     /// The rules of a route.
     Rules(DocumentKey),

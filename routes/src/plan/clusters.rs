@@ -6,12 +6,13 @@ use xds_codec::{Diagnostic, Severity};
 
 use super::backends::Referent;
 use super::endpoints;
+use super::fallback::fallback_of_cluster;
 use super::lookup::Lookup;
 use super::parts::{
-    Action, Assignment, Backend, Cluster, Plan, PlannedRoute, Protocol, Target, TlsSecret, UpstreamTls,
+    Action, Assignment, Backend, Cluster, PlannedRoute, Protocol, Target, TlsSecret, UpstreamTls,
 };
 use super::tls::invalid_tls;
-use crate::model::{BackendSource, DocumentKey, Kind, LbPolicy, Limits, Spot};
+use crate::model::{BackendSource, LbPolicy, Limits, Spot};
 
 /// How routes use a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,6 +20,15 @@ pub(crate) struct Usage {
     protocols: BTreeSet<Protocol>,
     has_sessions: bool,
     is_fallback_member: bool,
+}
+
+impl Usage {
+    /// Takes in how others use it.
+    pub(crate) fn join(&mut self, other: &Self) {
+        self.protocols.extend(&other.protocols);
+        self.has_sessions |= other.has_sessions;
+        self.is_fallback_member |= other.is_fallback_member;
+    }
 }
 
 /// A cluster with what it needs.
@@ -33,18 +43,6 @@ pub(crate) struct Reached {
 }
 
 impl Lookup<'_> {
-    /// Fills clusters, assignments and secrets of everything that the plan's routes reach; warnings go to `diagnostics`.
-    #[cfg(test)]
-    pub(crate) fn fill(&self, plan: &mut Plan, diagnostics: &mut Vec<Diagnostic>) {
-        for (name, usage) in self.usages(plan) {
-            let Some(reached) = self.reached(&name, &usage) else { continue };
-            diagnostics.extend(reached.diagnostics);
-            plan.assignments.extend(reached.assignment.map(|assignment| (name.clone(), assignment)));
-            plan.secrets.extend(reached.secret);
-            plan.clusters.insert(name, reached.cluster);
-        }
-    }
-
     /// The cluster of that name, which is used so; `None` if nothing has that name.
     pub(crate) fn reached(&self, name: &str, usage: &Usage) -> Option<Reached> {
         let referent = self.of_cluster_name(name)?;
@@ -77,49 +75,36 @@ impl Lookup<'_> {
         Some(Reached { cluster, assignment: found.assignment, secret: secret.flatten(), diagnostics })
     }
 
-    /// Every cluster that the plan's routes reach, by themselves and as members of fallbacks.
-    pub(crate) fn usages(&self, plan: &Plan) -> BTreeMap<String, Usage> {
-        let mut usages: BTreeMap<String, Usage> = BTreeMap::new();
-        let mut rest: Vec<(String, Usage)> = routes(plan).collect();
-        while let Some((name, usage)) = rest.pop() {
-            let is_new = !usages.contains_key(&name);
-            let known = usages.entry(name.clone()).or_default();
-            let before = known.clone();
-            known.protocols.extend(&usage.protocols);
-            known.has_sessions |= usage.has_sessions;
-            known.is_fallback_member |= usage.is_fallback_member;
-            if *known == before && !is_new {
-                continue;
-            }
-            let below = Usage { is_fallback_member: true, ..known.clone() };
-            let members = self.members_of(&name).iter();
-            rest.extend(members.map(|member| (member.clone(), below.clone())));
-        }
-        usages
-    }
-
     /// The members of the cluster of that name, if it is that of a fallback.
     pub(super) fn members_of(&self, cluster: &str) -> &[String] {
-        let fallback = match cluster.split_once('/') {
-            Some((namespace, name)) if !name.contains('/') => {
-                self.fallbacks.get(&DocumentKey::new(Kind::Backend, namespace, name))
-            }
-            Some(_) | None => None,
-        };
+        let fallback = fallback_of_cluster(cluster).and_then(|key| self.fallbacks.get(&key));
         fallback.and_then(|verdict| verdict.as_ref().ok()).map_or(&[], |fallback| &fallback.members)
     }
 }
 
-/// What the routes of a plan name.
-fn routes(plan: &Plan) -> impl Iterator<Item = (String, Usage)> {
-    let chains = plan.ports.iter().flat_map(|port| &port.chains);
-    let hosts = chains.flat_map(|chain| &chain.hosts);
-    let of_gateways = hosts.flat_map(|host| &host.routes).flat_map(uses);
-    let of_services = plan.services_for_envoys().flat_map(|service| &service.routes).flat_map(uses);
-    let implicit = plan.services.iter().filter(|service| service.is_implicit);
-    let of_implicit = implicit.flat_map(|service| &service.routes).flat_map(uses);
-    let of_implicit = of_implicit.map(|(name, usage)| (name, Usage { protocols: BTreeSet::new(), ..usage }));
-    of_gateways.chain(of_services).chain(of_implicit)
+/// Every cluster that routes reach, by themselves and as members of fallbacks. A route that Envoys are not served adds no protocol.
+pub(crate) fn usages(
+    routes: &[PlannedRoute],
+    is_for_envoys: bool,
+    members: impl Fn(&str) -> Vec<String>,
+) -> BTreeMap<String, Usage> {
+    let mut usages: BTreeMap<String, Usage> = BTreeMap::new();
+    let mut rest: Vec<(String, Usage)> = routes.iter().flat_map(uses).collect();
+    if !is_for_envoys {
+        rest.iter_mut().for_each(|(_, usage)| usage.protocols.clear());
+    }
+    while let Some((name, usage)) = rest.pop() {
+        let is_new = !usages.contains_key(&name);
+        let known = usages.entry(name.clone()).or_default();
+        let before = known.clone();
+        known.join(&usage);
+        if *known == before && !is_new {
+            continue;
+        }
+        let below = Usage { is_fallback_member: true, ..known.clone() };
+        rest.extend(members(&name).into_iter().map(|member| (member, below.clone())));
+    }
+    usages
 }
 
 /// The clusters that a route names.

@@ -13,7 +13,7 @@ use crate::model::{Backend, BackendMember, BackendSource, Document, DocumentKey,
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fallback {
     /// The clusters of its members in order, each at its earliest position (C60); at least one.
-    pub(super) members: Vec<String>,
+    pub(crate) members: Vec<String>,
     /// Whether it speaks HTTP/2: it says so, or all its members do.
     pub(super) is_http2: bool,
     /// The clusters on the longest path down from it, itself included.
@@ -34,6 +34,15 @@ pub(crate) struct Fault {
 
 /// What became of a fallback.
 pub(crate) type Verdict = Result<Fallback, Fault>;
+
+/// What became of fallbacks.
+pub(crate) type Verdicts = BTreeMap<DocumentKey, Verdict>;
+
+/// The Backend of a cluster, which may be a fallback; `None` if the cluster is that of a Service.
+pub(crate) fn fallback_of_cluster(cluster: &str) -> Option<DocumentKey> {
+    let (namespace, name) = cluster.split_once('/').filter(|(_, name)| !name.contains('/'))?;
+    Some(DocumentKey::new(Kind::Backend, namespace, name))
+}
 
 /// How many clusters may be on a path, the first and the last included (B178).
 const MAX_PATH: usize = 16;
@@ -56,7 +65,7 @@ impl Fault {
 }
 
 /// Judges every fallback.
-pub(super) fn verdicts<'d>(lookup: &Lookup<'d>) -> BTreeMap<&'d DocumentKey, Verdict> {
+pub(crate) fn verdicts<'d>(lookup: &Lookup<'d>) -> BTreeMap<&'d DocumentKey, Verdict> {
     let mut walk = Walk { lookup, done: BTreeMap::new(), path: Vec::new(), on_path: BTreeSet::new() };
     for (_, placed) in of_kinds(lookup.documents, Kind::Backend..=Kind::Backend) {
         if let Some((backend, members)) = fallback(&placed.document) {

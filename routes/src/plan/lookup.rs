@@ -5,7 +5,9 @@ use std::ops::RangeInclusive;
 
 use xds_codec::{Diagnostic, Severity};
 
-use super::fallback::{self, Verdict};
+#[cfg(test)]
+use super::fallback;
+use super::fallback::Verdict;
 use super::parts::PlannedRoute;
 use super::policies::Policies;
 use super::statuses::code_of;
@@ -61,6 +63,7 @@ impl RefProblem {
 
 impl<'d> Lookup<'d> {
     /// Indexes the documents, and judges the fallbacks among them.
+    #[cfg(test)]
     pub(crate) fn new(documents: &'d Documents, options: &Options) -> Self {
         let mut lookup = Self::of(documents, BTreeMap::new(), options);
         lookup.fallbacks = fallback::verdicts(&lookup);
@@ -97,11 +100,6 @@ impl<'d> Lookup<'d> {
             }
         }
         lookup
-    }
-
-    /// What became of each fallback.
-    pub(crate) fn verdicts(&self) -> BTreeMap<DocumentKey, Verdict> {
-        self.fallbacks.iter().map(|(key, verdict)| ((*key).clone(), verdict.clone())).collect()
     }
 
     /// A document by its identity.

@@ -35,14 +35,14 @@ use std::collections::BTreeMap;
 use xds_cache::{GroupName, NodeGroup};
 use xds_codec::{Diagnostic, Severity};
 
-use crate::model::{DocumentKey, Spot};
+use crate::model::Spot;
 use crate::translate::{Documents, Options};
 
 use attach::{attach, attachable_routes};
 use gateways::Gateways;
 
-pub(crate) use clusters::{Reached, Usage};
-pub(crate) use fallback::Verdict;
+pub(crate) use clusters::{Reached, Usage, usages};
+pub(crate) use fallback::{Verdict, Verdicts, fallback_of_cluster, verdicts};
 pub use ledger::GenerationLimits;
 use ledger::Ledger;
 pub(crate) use ledger::Texts;
@@ -67,8 +67,6 @@ pub(crate) struct Planned {
     pub(crate) statuses: Statuses,
     /// Warnings and notes between documents, in no order; a route with parents of several kinds is told of for each.
     pub(crate) diagnostics: Vec<Diagnostic>,
-    /// What became of each fallback.
-    pub(crate) verdicts: BTreeMap<DocumentKey, Verdict>,
     /// Whether a route was refused because of the length of texts.
     pub(crate) has_refused_text: bool,
 }
@@ -80,8 +78,6 @@ pub(crate) struct PlannedGroup {
     pub(crate) definition: Option<NodeGroup>,
     /// The plan; its clusters, with endpoints and secrets, are made one by one.
     pub(crate) plan: Plan,
-    /// Every cluster that it reaches, and how it uses it.
-    pub(crate) usages: BTreeMap<String, Usage>,
 }
 
 /// Whether somebody still waits for the result; once it says no, it never says yes again, and what is made is dropped.
@@ -97,11 +93,13 @@ pub(crate) struct Told<'t, 'd> {
 /// Plans everything. Depends on nothing but its arguments, as long as it goes on.
 pub(crate) fn plan_while(
     documents: &Documents,
+    verdicts: &Verdicts,
     options: &Options,
     texts: Texts,
     goes_on: GoesOn<'_>,
 ) -> Planned {
-    let lookup = Lookup::new(documents, options);
+    let verdicts = verdicts.iter().map(|(key, verdict)| (key, verdict.clone())).collect();
+    let lookup = Lookup::of(documents, verdicts, options);
     let Planned { mut groups, mut statuses, mut diagnostics, .. } = Planned::default();
     let mut gateways = Gateways::of(&lookup, documents, options, &mut diagnostics);
     let mut ledger = Ledger::new(options.limits, texts);
@@ -127,27 +125,15 @@ pub(crate) fn plan_while(
         group.definition = definition;
         group.plan.services = services;
     }
-    for PlannedGroup { plan, usages, .. } in groups.values_mut() {
+    for PlannedGroup { plan, .. } in groups.values_mut() {
         plan.ports.sort_by(|one, other| one.name.cmp(&other.name));
-        *usages = lookup.usages(plan);
         if options.mesh_address.is_some() {
             tell_taken_ports(plan, &lookup, &mut diagnostics);
         }
     }
     lookup.report(groups.values().map(|group| &group.plan), &mut statuses);
     foreign_policies::report(&lookup, &mut statuses, &mut diagnostics, goes_on);
-    let verdicts = lookup.verdicts();
-    Planned { groups, statuses, diagnostics, verdicts, has_refused_text: ledger.has_refused_text }
-}
-
-/// Plans everything with all clusters, however long it takes.
-#[cfg(test)]
-pub(crate) fn plan(documents: &Documents, options: &Options) -> Planned {
-    let mut planned = plan_while(documents, options, Texts::Exact, &|| true);
-    let lookup = Lookup::new(documents, options);
-    let Planned { groups, diagnostics, .. } = &mut planned;
-    groups.values_mut().for_each(|group| lookup.fill(&mut group.plan, diagnostics));
-    planned
+    Planned { groups, statuses, diagnostics, has_refused_text: ledger.has_refused_text }
 }
 
 /// Tells where Envoys do not listen for the mesh, because a Gateway has the port.

@@ -132,6 +132,7 @@ pub(crate) enum Place<'p> {
 
 impl<'p> Place<'p> {
     /// Its routes.
+    #[cfg(test)]
     pub(crate) fn routes(self) -> &'p [PlannedRoute] {
         match self {
             Self::Host(host) => &host.routes,

@@ -5,6 +5,7 @@ mod envoy;
 mod grpc;
 mod plan;
 mod status;
+mod surroundings;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub(super) fn run(
     let context = Context { unit, reader, encoder, options };
     match unit {
         Unit::Outline(key) => plan::outline(reader, key),
+        Unit::Fallbacks => context.fallbacks(),
         Unit::Plan => Some(plan::plan(reader, options, goes_on)),
         Unit::Rules(key) => context.rules(key),
         Unit::Routes(host) => context.host_routes(host),

@@ -7,11 +7,13 @@ use xds_cache::{GroupName, Origin};
 
 use super::Facts;
 use crate::emit::{Dialled, EnvoyFrame, envoy, grpc};
-use crate::memo::fact::{Fact, Host, HostKey, InGroup, Value};
+use crate::memo::fact::{Fact, Host, HostKey, InGroup, Stubs, Value};
 use crate::memo::reader::Reader;
 use crate::memo::unit::Unit;
-use crate::model::{DocumentKey, EndpointSlice, Kind, ObjectRef, Spec};
-use crate::plan::{Outline, Plan, Planned, PlannedGroup, PlannedRoute, Texts, plan_while};
+use crate::model::{BackendSource, DocumentKey, EndpointSlice, Kind, ObjectRef, Spec};
+use crate::plan::{
+    Outline, Plan, Planned, PlannedGroup, PlannedRoute, Texts, Verdicts, VirtualHost, plan_while,
+};
 use crate::translate::Options;
 
 /// A document as the plan as a whole sees it, and by what else it is found; `None` if there is none.
@@ -25,6 +27,11 @@ pub(super) fn outline(reader: &Reader<'_>, key: &DocumentKey) -> Option<Facts> {
     if let Spec::EndpointSlice(EndpointSlice { service: Some(service), .. }) = &placed.document.spec {
         let slice = Fact::Slice(namespace(), service.as_str().into(), Some(key.clone()));
         facts.push((slice, Value::Present));
+    }
+    if let Spec::Backend(backend) = &placed.document.spec
+        && let BackendSource::Fallback(_) = &backend.source
+    {
+        facts.push((Fact::Fallback(Some(key.clone())), Value::Present));
     }
     if let Spec::ReferenceGrant(_) = &placed.document.spec {
         facts.push((Fact::Grant(namespace(), Some(key.clone())), Value::Present));
@@ -49,28 +56,30 @@ pub(super) fn plan(reader: &Reader<'_>, options: &Options, goes_on: &dyn Fn() ->
         let Value::Outline(outline) = value else { return None };
         Some((outline.0.document.key.clone(), outline.0.clone()))
     });
-    let mut planned = plan_while(&outlines.collect(), options, Texts::AtMost, goes_on);
+    let verdicts: Verdicts = reader
+        .all(Fact::Fallback(None))
+        .filter_map(|(fact, _)| {
+            let Fact::Fallback(Some(key)) = fact else { return None };
+            let Some(Value::Verdict(verdict)) = reader.value(Fact::Verdict(key.clone())) else { return None };
+            Some((key.clone(), (**verdict).clone()))
+        })
+        .collect();
+    let mut planned = plan_while(&outlines.collect(), &verdicts, options, Texts::AtMost, goes_on);
     if planned.has_refused_text {
-        planned = plan_while(reader.documents(), options, Texts::Exact, goes_on);
+        planned = plan_while(reader.documents(), &verdicts, options, Texts::Exact, goes_on);
     }
-    let Planned { groups, statuses, diagnostics, verdicts, has_refused_text: _ } = planned;
+    let Planned { groups, statuses, diagnostics, has_refused_text: _ } = planned;
     let mut facts = vec![(Fact::Doubts(Unit::Plan), Value::Doubts(diagnostics.into()))];
-    for (group, PlannedGroup { definition, plan, usages }) in groups {
+    for (group, PlannedGroup { definition, plan }) in groups {
         facts.push((Fact::Group(group.clone()), Value::Group(definition.map(Arc::new))));
         hosts(&group, &plan, options, &mut facts);
         let name = |name: &str| InGroup::new(&group, name);
-        for (cluster, usage) in usages {
-            facts.push((Fact::Usage(name(&cluster)), Value::Usage(usage)));
-        }
         for certificate in plan.secrets.keys() {
             facts.push((Fact::Certificate(name(certificate)), Value::Present));
         }
     }
     for (key, parts) in statuses.finish() {
         facts.push((Fact::Standing(key), Value::Standing(parts.into())));
-    }
-    for (key, verdict) in verdicts {
-        facts.push((Fact::Verdict(key), Value::Verdict(verdict.into())));
     }
     facts
 }
@@ -80,7 +89,6 @@ struct Found<'p> {
     frame: Option<EnvoyFrame>,
     dialled: Option<Dialled>,
     origin: &'p Origin,
-    routes: &'p [PlannedRoute],
 }
 
 /// The hosts of a plan, and the Listeners and RouteConfigurations in which Envoys have them.
@@ -101,8 +109,7 @@ fn hosts(group: &GroupName, plan: &Plan, options: &Options, facts: &mut Facts) {
                     envoy::Place::Misdirected => (true, "", ""),
                 };
                 let key = host_key(&name, is_misdirected, namespace, host);
-                let (frame, routes) = (Some(frame), place.routes());
-                found.insert(key, Found { frame, dialled: None, origin, routes });
+                found.insert(key, Found { frame: Some(frame), dialled: None, origin });
             }
             facts.push((Fact::Table(name), Value::Table(tables, origin.clone())));
             tables += 1;
@@ -110,26 +117,41 @@ fn hosts(group: &GroupName, plan: &Plan, options: &Options, facts: &mut Facts) {
     }
     let mut names: HashMap<&str, InGroup> = HashMap::new();
     for (place, dialled) in grpc::tables(plan) {
-        let (key, origin, routes) = match place {
+        let (key, origin) = match place {
             grpc::Place::Host(port, chain, host) => {
                 let name = names.entry(&chain.name).or_insert_with(|| table(&chain.name));
-                (host_key(name, false, "", host.host.as_str()), &port.origin, host.routes.as_slice())
+                (host_key(name, false, "", host.host.as_str()), &port.origin)
             }
             grpc::Place::Service(service) => {
                 let name = table(&envoy::mesh_table(service.port));
-                let key = host_key(&name, false, &service.namespace, &service.name);
-                (key, &service.origin, service.routes.as_slice())
+                (host_key(&name, false, &service.namespace, &service.name), &service.origin)
             }
         };
-        let new = Found { frame: None, dialled: None, origin, routes };
+        let new = Found { frame: None, dialled: None, origin };
         let known = found.entry(key).or_insert(new);
         (known.dialled, known.origin) = (Some(dialled), origin);
     }
-    for (key, Found { frame, dialled, origin, routes }) in found {
+    for (key, Found { frame, dialled, origin }) in found {
         let host = Host { frame, dialled, origin: origin.clone() };
-        facts.push((Fact::Host(key.clone()), Value::Host(host.into())));
-        facts.push((Fact::Stubs(key), Value::Routes(routes.into())));
+        facts.push((Fact::Host(key), Value::Host(host.into())));
     }
+    for chain in plan.ports.iter().flat_map(|port| &port.chains) {
+        let table = table(&chain.name);
+        let of_host =
+            |host: &VirtualHost| stubs(&host_key(&table, false, "", host.host.as_str()), &host.routes, true);
+        facts.extend(chain.hosts.iter().map(of_host));
+    }
+    let asked: BTreeSet<u16> = plan.services_for_envoys().map(|service| service.port).collect();
+    facts.extend(plan.services.iter().map(|service| {
+        let table = table(&envoy::mesh_table(service.port));
+        let key = host_key(&table, false, &service.namespace, &service.name);
+        stubs(&key, &service.routes, asked.contains(&service.port))
+    }));
+}
+
+fn stubs(key: &HostKey, routes: &[PlannedRoute], is_for_envoys: bool) -> (Fact, Value) {
+    let stubs = Stubs { routes: routes.to_vec(), is_for_envoys };
+    (Fact::Stubs(key.clone()), Value::Stubs(stubs.into()))
 }
 
 fn host_key(table: &InGroup, is_misdirected: bool, namespace: &str, name: &str) -> HostKey {

@@ -9,7 +9,7 @@ use crate::model::{
     Spot, StaticEndpoint, TargetPort,
 };
 use crate::model::{Document, ObjectRef};
-use crate::plan::{Action, Lookup, Plan, Planned, RoutePlan, Target, plan};
+use crate::plan::{Action, Lookup, Plan, Planned, RoutePlan, Target};
 use crate::translate::{Documents, Options};
 
 /// A Service with a clusterIP; its ports are written `name:port`, then `>target` and `+appProtocol`.
@@ -180,7 +180,7 @@ pub(crate) fn route_plan(documents: &Documents, name: &str) -> RoutePlan {
 
 /// The plan of the group `default`.
 pub(crate) fn default_plan(documents: &Documents) -> (Plan, Planned) {
-    let mut planned = plan(documents, &Options::default());
+    let mut planned = crate::memo::plan(documents, &Options::default());
     let group = planned.groups.remove(&xds_cache::GroupName::default_group()).unwrap_or_default();
     (group.plan, planned)
 }

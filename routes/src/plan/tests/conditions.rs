@@ -248,7 +248,6 @@ fn a_problem_of_a_rule_is_told_for_every_parent_and_the_route_stays() {
 fn what_is_not_done_of_an_accepted_route_is_told_in_one_condition() {
     use crate::conditions::Truth;
     use crate::model::{Filter, FilterKind, Redirect, Spot};
-    use crate::plan::plan;
     use crate::translate::Options;
     let mut both = rule(vec![one("=/a")]);
     let redirect = Redirect { scheme: None, host: None, path: None, port: None, status: 302 };
@@ -259,7 +258,7 @@ fn what_is_not_done_of_an_accepted_route_is_told_in_one_condition() {
         gateway("default/edge", vec![http("web", 80, "")]),
         web("default/a", "default/edge default/edge:81", "", vec![both]),
     ]);
-    let statuses = plan(&all, &Options::default()).statuses;
+    let statuses = crate::memo::plan(&all, &Options::default()).statuses;
     let key = crate::model::DocumentKey::new(crate::model::Kind::HttpRoute, "default", "a");
     let conditions = statuses.conditions(&all);
     let parents = &conditions.objects[&key].parents;

@@ -4,7 +4,7 @@ use super::backends_support::{external, service, shown, to};
 use super::support::{created, documents, gateway, grpc, http, in_groups, one, planned, route, web};
 use crate::emit::{Emitted, all};
 use crate::model::{Document, RouteKind, Rule};
-use crate::plan::{Planned, plan};
+use crate::plan::Planned;
 use crate::translate::{Documents, Options};
 use xds_cache::{Node, Scalar};
 
@@ -39,7 +39,7 @@ fn of_group(planned: &Planned, group: &str) -> Vec<String> {
 }
 
 fn default_group(documents: &Documents) -> Vec<String> {
-    of_group(&plan(documents, &Options::default()), "default")
+    of_group(&crate::memo::plan(documents, &Options::default()), "default")
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_consumers_route_needs_no_grant_for_its_own_parent() {
         "Accepted=True/Accepted ResolvedRefs=True/ResolvedRefs"
     );
     let of_consumer = of_group(
-        &plan(&with([grpc("b/consumer", "Service=a/s:80", "", rules())]), &Options::default()),
+        &crate::memo::plan(&with([grpc("b/consumer", "Service=a/s:80", "", rules())]), &Options::default()),
         "namespace/b",
     );
     assert_eq!(of_consumer, ["a/s:80 = GRPCRoute/b/consumer/0/0 a/s/80*1"]);
@@ -116,7 +116,7 @@ fn a_consumers_route_is_for_its_namespace_only() {
         grpc("a/producer", "Service=a/s:80", "", vec![to("a/v1:80")]),
         grpc("b/consumer", "Service=a/s:80", "", vec![to("b/v2:80")]),
     ]);
-    let planned = plan(&documents, &Options::default());
+    let planned = crate::memo::plan(&documents, &Options::default());
     assert_eq!(of_group(&planned, "default"), ["a/s:80 = GRPCRoute/a/producer/0/0 a/v1/80*1"]);
     assert_eq!(of_group(&planned, "namespace/b"), ["a/s:80 = GRPCRoute/b/consumer/0/0 b/v2/80*1"]);
     let (_, group) = planned.groups.iter().find(|(name, _)| name.as_str() == "namespace/b").unwrap();
@@ -147,7 +147,7 @@ fn a_consumer_of_one_service_keeps_the_others_of_its_port() {
         services.iter().map(line).collect()
     };
     let of = |documents: &Documents, group: &str| {
-        let planned = plan(documents, &Options::default());
+        let planned = crate::memo::plan(documents, &Options::default());
         let (_, group) = planned.groups.iter().find(|(name, _)| name.as_str() == group).unwrap();
         (shown(group.plan.services_for_envoys().collect()), group.definition.is_some(), group.plan.clone())
     };
@@ -183,7 +183,7 @@ fn a_consumer_of_one_service_keeps_the_others_of_its_port() {
 #[test]
 fn only_the_lowest_port_of_a_service_is_dialled_without_its_number() {
     let documents = with([grpc("b/consumer", "Service=a/s:90", "", vec![to("b/v2:80")])]);
-    let planned = plan(&documents, &Options::default());
+    let planned = crate::memo::plan(&documents, &Options::default());
     let (_, group) = planned.groups.iter().find(|(name, _)| name.as_str() == "namespace/b").unwrap();
     let emitted = all(|emit| _ = crate::emit::grpc::grpc(&group.plan, &Options::default(), emit));
     let messages = emitted.iter().flat_map(Emitted::messages);
@@ -196,7 +196,7 @@ fn only_the_lowest_port_of_a_service_is_dialled_without_its_number() {
 fn a_producers_route_is_for_the_group_of_its_directory() {
     let list = services().into_iter().map(|one| ("default", one));
     let route = grpc("a/r", "Service=a/s:80", "", vec![to("a/v1:80")]);
-    let planned = plan(&in_groups(list.chain([("edge", route)])), &Options::default());
+    let planned = crate::memo::plan(&in_groups(list.chain([("edge", route)])), &Options::default());
     assert!(of_group(&planned, "default").is_empty());
     assert_eq!(of_group(&planned, "edge").len(), 1);
 }
@@ -229,7 +229,7 @@ fn of_several_kinds_on_a_port_the_first_holds_alone() {
             .contains("GRPCRoute a/new has the port 80 of the Service a/s for itself")
     );
     let options = Options { merges_route_kinds: true, ..Options::default() };
-    let merged = of_group(&plan(&documents, &options), "default");
+    let merged = of_group(&crate::memo::plan(&documents, &options), "default");
     let expected =
         "a/s:80 = GRPCRoute/a/new/0/0 a/v1/80*1; HTTPRoute/a/old/0/0 a/v1/80*1; Route/a/native/0/0 a/s/80*1";
     assert_eq!(merged[0], expected);
@@ -256,7 +256,7 @@ fn a_route_without_rules_leaves_nothing_to_call() {
 #[test]
 fn the_short_name_is_for_services_that_are_alone_with_it() {
     let hosts = |documents: &Documents| -> Vec<String> {
-        let planned = plan(documents, &Options::default());
+        let planned = crate::memo::plan(documents, &Options::default());
         let services = planned.groups.values().flat_map(|group| group.plan.services.clone());
         services.filter(|service| !service.is_implicit).map(|service| service.hosts[0].clone()).collect()
     };
@@ -273,7 +273,7 @@ fn the_short_name_is_for_services_that_are_alone_with_it() {
 #[test]
 fn a_service_without_routes_is_for_grpc_clients_only_unless_its_port_is_asked_for() {
     let planned = |documents: &Documents| {
-        let mut planned = plan(documents, &Options::default());
+        let mut planned = crate::memo::plan(documents, &Options::default());
         planned.groups.remove(&xds_cache::GroupName::default_group()).unwrap().plan
     };
     let names = |services: Vec<&crate::plan::MeshService>| -> Vec<String> {

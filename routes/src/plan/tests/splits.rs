@@ -10,7 +10,7 @@ use crate::model::{
     PathMatch, Spec, SplitBackend, Spot, TrafficSplit,
 };
 use crate::plan::{Action, PlannedRoute};
-use crate::plan::{Discovery, MeshService, Plan, Protocol, Target, plan};
+use crate::plan::{Discovery, MeshService, Plan, Protocol, Target};
 use crate::translate::{Documents, Options};
 
 /// A split; backends are written `service*weight`.
@@ -60,7 +60,7 @@ fn outcome(list: Vec<Document>) -> Outcome {
 }
 
 fn outcome_with(documents: &Documents, options: &Options) -> Outcome {
-    let mut planned = plan(documents, options);
+    let mut planned = crate::memo::plan(documents, options);
     let group = planned.groups.remove(&xds_cache::GroupName::default_group()).unwrap_or_default();
     let diagnostics = planned.diagnostics.iter().filter(|one| one.code != "no-endpoints");
     Outcome {

@@ -12,7 +12,7 @@ use crate::model::{
     HeaderMatch, HeaderValue, Hostname, Kind, Match, MatchType, Meta, MethodMatch, Namespace, ObjectRef,
     ParentRef, PathMatch, Protocol, ReferenceGrant, Route, RouteKind, Rule, Secret, Spec, Spot, Timeouts,
 };
-use crate::plan::{Chain, Host, PlannedRoute, Port, VirtualHost, plan};
+use crate::plan::{Chain, Host, PlannedRoute, Port, VirtualHost};
 use crate::translate::{Documents, Options, Placed};
 
 /// The documents of the group `default`, in files.
@@ -296,7 +296,7 @@ pub(crate) fn planned(documents: &Documents) -> Outcome {
 
 /// Plans.
 pub(crate) fn planned_with(documents: &Documents, options: &Options) -> Outcome {
-    let planned = plan(documents, options);
+    let planned = crate::memo::plan(documents, options);
     let mut ports = BTreeMap::new();
     let mut secrets = Vec::new();
     for (group, planned) in planned.groups {

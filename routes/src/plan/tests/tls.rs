@@ -3,7 +3,7 @@
 use super::backends_support::{backend, config_map, default_plan, fallback, object, service, to};
 use super::support::{created, document, documents, gateway, grpc, http, reference, secret};
 use crate::model::{BackendTlsPolicy, Document, Kind, NativeTls, Secret, Spec, Spot};
-use crate::plan::{Lookup, PlannedGroup, Statuses, TlsSecret, UpstreamTls, plan};
+use crate::plan::{Lookup, PlannedGroup, Statuses, TlsSecret, UpstreamTls};
 use crate::translate::{Documents, Options};
 
 const PEM: &str = "# ours\n-----BEGIN CERTIFICATE-----\nAAAA\nBBBB\n-----END CERTIFICATE-----\n";
@@ -54,7 +54,7 @@ fn verified(trusted: Option<&str>) -> Option<UpstreamTls> {
 
 /// The conditions of a policy for each ancestor: `ancestor: Type=Status/Reason …`; for itself if there is none.
 fn told(documents: &Documents, name: &str) -> Vec<String> {
-    let planned = plan(documents, &Options::default());
+    let planned = crate::memo::plan(documents, &Options::default());
     let lookup = Lookup::new(documents, &Options::default());
     let mut statuses = Statuses::default();
     lookup.report(planned.groups.values().map(|PlannedGroup { plan, .. }| plan), &mut statuses);

@@ -1,0 +1,114 @@
+//! What some documents refer to, so that the functions of the plan find it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::plan::backends;
+use crate::memo::fact::{Fact, Value};
+use crate::memo::reader::Reader;
+use crate::model::{BackendSource, Document, DocumentKey, Filter, FilterKind, Kind, ObjectRef, Spec};
+use crate::plan::{Lookup, Verdict};
+use crate::translate::{Documents, Options, Placed};
+
+/// The documents that some others refer to, and what became of the fallbacks among them.
+pub(super) struct Surroundings<'r, 'm> {
+    reader: &'r Reader<'m>,
+    documents: Documents,
+    verdicts: BTreeMap<DocumentKey, Verdict>,
+}
+
+impl<'r, 'm> Surroundings<'r, 'm> {
+    pub(super) fn new(reader: &'r Reader<'m>) -> Self {
+        Self { reader, documents: Documents::new(), verdicts: BTreeMap::new() }
+    }
+
+    /// A document, if it is there.
+    pub(super) fn add(&mut self, key: DocumentKey) -> Option<&'m Document> {
+        let placed = self.reader.document(&key)?;
+        self.documents.insert(key, placed.clone());
+        Some(&placed.document)
+    }
+
+    /// A document that the unit has.
+    pub(super) fn add_placed(&mut self, placed: &Placed) {
+        self.documents.insert(placed.document.key.clone(), placed.clone());
+    }
+
+    pub(super) fn add_filter(&mut self, filter: &Filter) {
+        match &filter.kind {
+            FilterKind::Mirror { backend, .. } => self.add_reference(backend),
+            FilterKind::RequestHeaders(_)
+            | FilterKind::ResponseHeaders(_)
+            | FilterKind::Redirect(_)
+            | FilterKind::Rewrite { .. }
+            | FilterKind::Cors(_)
+            | FilterKind::Extension { .. } => {}
+        }
+    }
+
+    /// What a reference can mean, and who allows it.
+    pub(super) fn add_reference(&mut self, to: &ObjectRef) {
+        self.add_grants(to);
+        backends(to).into_iter().for_each(|key| self.add_backend(key));
+    }
+
+    /// What a reference of a fallback can mean, and who allows it.
+    pub(super) fn add_member(&mut self, to: &ObjectRef) {
+        self.add_grants(to);
+        backends(to).into_iter().for_each(|key| _ = self.add(key));
+    }
+
+    fn add_grants(&mut self, to: &ObjectRef) {
+        for (fact, _) in self.reader.all(Fact::Grant(Arc::clone(&to.namespace), None)) {
+            if let Fact::Grant(_, Some(grant)) = fact {
+                self.add(grant.clone());
+            }
+        }
+    }
+
+    /// A Service or Backend with its policies.
+    fn add_backend(&mut self, key: DocumentKey) {
+        let Some(document) = self.add(key.clone()) else { return };
+        if let Spec::Backend(backend) = &document.spec
+            && let BackendSource::Fallback(_) = &backend.source
+            && let Some(Value::Verdict(verdict)) = self.reader.value(Fact::Verdict(key.clone()))
+        {
+            self.verdicts.insert(key.clone(), (**verdict).clone());
+        }
+        for (fact, _) in self.reader.all(Fact::Policy(key, None)) {
+            if let Fact::Policy(_, Some(policy)) = fact {
+                self.add(policy.clone());
+            }
+        }
+    }
+
+    /// The Service or Backend of a cluster, with endpoints and certificates.
+    pub(super) fn add_cluster(&mut self, name: &str) {
+        let mut parts = name.split('/');
+        let (Some(namespace), Some(name)) = (parts.next(), parts.next()) else { return };
+        let kind = if parts.next().is_some() { Kind::Service } else { Kind::Backend };
+        if kind == Kind::Service {
+            for (fact, _) in self.reader.all(Fact::Slice(namespace.into(), name.into(), None)) {
+                if let Fact::Slice(_, _, Some(slice)) = fact {
+                    self.add(slice.clone());
+                }
+            }
+            self.add(DocumentKey::new(Kind::Endpoints, namespace, name));
+        }
+        self.add_backend(DocumentKey::new(kind, namespace, name));
+        for placed in self.documents.clone().values() {
+            let Spec::BackendTlsPolicy(policy) = &placed.document.spec else { continue };
+            for reference in &policy.ca_certificates {
+                for kind in [Kind::Secret, Kind::ConfigMap] {
+                    self.add(DocumentKey::new(kind, &reference.namespace, &reference.name));
+                }
+            }
+        }
+    }
+
+    /// All of it, indexed.
+    pub(super) fn lookup(&self, options: &Options) -> Lookup<'_> {
+        let verdict = |key| Some((key, self.verdicts.get(key)?.clone()));
+        Lookup::of(&self.documents, self.documents.keys().filter_map(verdict).collect(), options)
+    }
+}
