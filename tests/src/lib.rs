@@ -37,3 +37,4 @@ pub mod tools;
 pub mod transitions;
 pub mod wait;
 pub mod worker;
+pub mod world;

@@ -1,0 +1,66 @@
+//! Clients that take what they are sent.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryResponse;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::transport::Channel;
+use xds_tests::raw::{DeltaStream, node, path};
+
+/// An incremental client that asks for everything of some types and accepts it. Dropping it ends it.
+pub(crate) struct Follower {
+    /// The responses so far.
+    n_responses: watch::Receiver<usize>,
+    task: JoinHandle<()>,
+}
+
+impl Follower {
+    /// Connects as node `id` and waits for the first response of each type.
+    pub(crate) async fn start(channel: Channel, id: &str, asks: &[(&str, &[&str])]) -> Result<Self> {
+        let mut stream = DeltaStream::open(channel, path::ADS_DELTA, node(id, "bench"));
+        for (type_url, names) in asks {
+            stream.subscribe(type_url, names).await?;
+            let first = stream.expect_type(type_url).await?;
+            stream.ack(&first).await?;
+        }
+        let (sender, n_responses) = watch::channel(0);
+        let task = tokio::spawn(async move {
+            while let Ok(response) = next(&mut stream).await {
+                if stream.ack(&response).await.is_err() {
+                    return;
+                }
+                sender.send_modify(|n| *n += 1);
+            }
+        });
+        Ok(Self { n_responses, task })
+    }
+
+    /// Waits for the next response after those that were seen.
+    pub(crate) async fn next(&mut self) -> Result<()> {
+        self.n_responses.changed().await?;
+        Ok(())
+    }
+
+    /// Forgets the responses so far.
+    pub(crate) fn mark(&mut self) {
+        self.n_responses.mark_unchanged();
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The next response, however long it takes.
+async fn next(stream: &mut DeltaStream) -> Result<Arc<DeltaDiscoveryResponse>> {
+    const FOREVER: std::time::Duration = std::time::Duration::from_secs(3600);
+    stream.expect_response_within(FOREVER).await.map(Arc::new)
+}
+
+pub(crate) const LISTENERS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
+pub(crate) const ROUTES: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+pub(crate) const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";

@@ -1,0 +1,47 @@
+//! The cost of one change to a running server, and its memory, by the size of what it serves.
+//!
+//! ```console
+//! $ cargo bench -p xds-tests --bench world                        # both tables, at 100, 1,000 and 10,000
+//! $ cargo bench -p xds-tests --bench world -- routes 100 30000    # other sizes
+//! $ cargo bench -p xds-tests --bench world -- groups 10 5000
+//! $ cargo bench -p xds-tests --bench world -- plot docs/performance.svg   # 100 to 30,000 routes
+//! ```
+//!
+//! It builds the server with optimisation, or takes the one that `XDS_TESTS_SERVER` names. Ratios between sizes of one run are what it
+//! says; absolute times hold for one machine.
+
+#![expect(clippy::print_stdout, reason = "a measurement for whoever runs it")]
+
+mod clients;
+mod groups;
+mod plot;
+mod routes;
+mod samples;
+
+use anyhow::{Context as _, Result, bail};
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let sizes = |sizes: &[String], default: &[usize]| -> Result<Vec<usize>> {
+        let parsed: Result<Vec<usize>, _> = sizes.iter().map(|size| size.parse()).collect();
+        let parsed = parsed.with_context(|| format!("sizes, not {sizes:?}"))?;
+        Ok(if parsed.is_empty() { default.to_vec() } else { parsed })
+    };
+    match arguments.split_first() {
+        None => {
+            println!("{}", routes::table(&ROUTES).await?);
+            println!("{}", groups::table(&GROUPS).await?);
+        }
+        Some((what, rest)) => match what.as_str() {
+            "routes" => println!("{}", routes::table(&sizes(rest, &ROUTES)?).await?),
+            "groups" => println!("{}", groups::table(&sizes(rest, &GROUPS)?).await?),
+            "plot" => plot::write(rest.first().context("a file to write the plot to")?).await?,
+            other => bail!("routes, groups or plot, not {other}"),
+        },
+    }
+    Ok(())
+}
+
+const ROUTES: [usize; 3] = [100, 1_000, 10_000];
+const GROUPS: [usize; 3] = [10, 1_000, 5_000];
