@@ -1,7 +1,5 @@
 //! Clients that take what they are sent.
 
-use std::sync::Arc;
-
 use anyhow::Result;
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryResponse;
 use tokio::sync::watch;
@@ -22,8 +20,14 @@ impl Follower {
         let mut stream = DeltaStream::open(channel, path::ADS_DELTA, node(id, "bench"));
         for (type_url, names) in asks {
             stream.subscribe(type_url, names).await?;
-            let first = stream.expect_type(type_url).await?;
-            stream.ack(&first).await?;
+            // What is large comes in parts, also after what was asked for next.
+            loop {
+                let response = next(&mut stream).await?;
+                stream.ack(&response).await?;
+                if response.type_url == *type_url {
+                    break;
+                }
+            }
         }
         let (sender, n_responses) = watch::channel(0);
         let task = tokio::spawn(async move {
@@ -56,9 +60,9 @@ impl Drop for Follower {
 }
 
 /// The next response, however long it takes.
-async fn next(stream: &mut DeltaStream) -> Result<Arc<DeltaDiscoveryResponse>> {
+async fn next(stream: &mut DeltaStream) -> Result<DeltaDiscoveryResponse> {
     const FOREVER: std::time::Duration = std::time::Duration::from_secs(3600);
-    stream.expect_response_within(FOREVER).await.map(Arc::new)
+    stream.expect_response_within(FOREVER).await
 }
 
 pub(crate) const LISTENERS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";

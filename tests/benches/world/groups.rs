@@ -45,7 +45,7 @@ async fn measure(n_groups: usize) -> Result<String> {
         (0..N_SHARED).map(|i| (format!("shared-{i}"), cluster(&format!("shared-{i}"), 1))).collect();
     let resources: Vec<&Value> = shared.values().collect();
     nodes.iter_mut().for_each(Follower::mark);
-    server.put("/v1/groups/default/resources", &json!({"clusters": resources})).await?;
+    server.put("/v1/groups/default/resources", &json!({"resources": resources})).await?;
     all(&mut nodes).await?;
     let below = sample(meter, async |i| {
         nodes.iter_mut().for_each(Follower::mark);
