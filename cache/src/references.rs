@@ -1,5 +1,6 @@
 //! What a resource names: other resources, and where it names them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -45,6 +46,31 @@ impl References {
         let from = self.0.get(start..).unwrap_or_default();
         let end = from.partition_point(|reference| reference.to.resource_type == *resource_type);
         targets(from.get(..end).unwrap_or_default()).map(|to| &to.name)
+    }
+
+    /// These without some that are among them, and with others; the very same if that makes no difference. One walk over all, none
+    /// if all stays, and the rest costs what changes.
+    #[must_use]
+    pub fn changed<'r>(
+        &self,
+        gone: impl Iterator<Item = &'r Reference>,
+        new: impl Iterator<Item = &'r Reference>,
+    ) -> Self {
+        let (gone, new): (BTreeSet<_>, BTreeSet<_>) = (gone.collect(), new.collect());
+        if gone == new {
+            return self.clone();
+        }
+        let mut new = new.into_iter().peekable();
+        let mut changed = Vec::with_capacity(self.0.len() + new.size_hint().0);
+        for here in self.0.iter().filter(|here| !gone.contains(here)) {
+            while let Some(new) = new.next_if(|new| *new < here) {
+                changed.push(new.clone());
+            }
+            new.next_if(|new| *new == here);
+            changed.push(here.clone());
+        }
+        changed.extend(new.cloned());
+        Self(changed.into())
     }
 
     /// What is named here and not in `other`, sorted and unique. One walk over both, and none if they are shared.
@@ -141,6 +167,25 @@ mod tests {
         assert_eq!(some.of_type(&ResourceType::Listener).count(), 0);
         assert!(some.has(&ResourceKey { resource_type: cluster, name: "a".into() }));
         assert!(!some.has(&ResourceKey { resource_type: secret, name: "a".into() }));
+    }
+
+    #[test]
+    fn what_is_changed_is_as_if_it_were_made_anew() {
+        let all = ["a", "b", "c", "d"];
+        let of = |bits: usize| -> Vec<Reference> {
+            let chosen = all.iter().enumerate().filter(|(at, _)| bits >> at & 1 == 1);
+            let named: Vec<_> = chosen.map(|(_, name)| (ResourceType::Cluster, *name, "x")).collect();
+            references(&named).into_iter().cloned().collect()
+        };
+        for (here, gone, new) in (0..16)
+            .flat_map(|here| (0..16).flat_map(move |gone| (0..16).map(move |new| (here, gone & here, new))))
+        {
+            let before: References = of(here).into_iter().collect();
+            let changed = before.changed(of(gone).iter(), of(new).iter());
+            let expected: References = of(here & !gone | new).into_iter().collect();
+            assert_eq!(changed, expected, "{here} without {gone} and with {new}");
+            assert!(gone != new || changed.is(&before));
+        }
     }
 
     #[test]

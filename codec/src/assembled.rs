@@ -54,8 +54,8 @@ impl Codec {
     }
 
     /// The RouteConfiguration that `frame`, which has no virtual hosts, is with these: the same bytes as
-    /// [`resource_from_json`](Self::resource_from_json) makes of the whole. Its references are the very same as those of `like`, an
-    /// earlier version and the hosts that it was put together of, if they are equal host by host.
+    /// [`resource_from_json`](Self::resource_from_json) makes of the whole. Costs a copy of the bytes and what differs from `like`: the
+    /// version that was put together of the same frame and other hosts, with these. References that are equal stay the very same.
     ///
     /// # Errors
     ///
@@ -65,10 +65,13 @@ impl Codec {
         frame: &Resource,
         hosts: &[Arc<VirtualHost>],
         like: Option<(&Resource, &[Arc<VirtualHost>])>,
-    ) -> Result<Resource, Vec<Diagnostic>> {
-        let twice = said_twice(hosts);
-        if !twice.is_empty() {
-            return Err(twice);
+    ) -> Result<ResourceDraft, Vec<Diagnostic>> {
+        let difference = Difference::of(like.map(|(_, former)| former).unwrap_or_default(), hosts);
+        if difference.is_doubtful() {
+            let twice = said_twice(hosts);
+            if !twice.is_empty() {
+                return Err(twice);
+            }
         }
         let (before, after) = split(frame.value());
         let n_bytes = before.len() + after.len() + hosts.iter().map(|host| host.field.len()).sum::<usize>();
@@ -76,18 +79,64 @@ impl Codec {
         value.put_slice(before);
         hosts.iter().for_each(|host| value.put_slice(&host.field));
         value.put_slice(after);
-        let is_equal = |former: &[Arc<VirtualHost>]| {
-            let pairs = || former.iter().zip(hosts);
-            former.len() == hosts.len() && pairs().all(|(former, host)| former.references == host.references)
-        };
-        let references = match like.filter(|(_, former)| is_equal(former)) {
-            Some((former, _)) => former.references().clone(),
-            None => {
-                let of_hosts = hosts.iter().flat_map(|host| &host.references);
-                frame.references().into_iter().chain(of_hosts).cloned().collect()
+        let references = match like {
+            Some((former, _)) => {
+                former.references().changed(difference.gone_references(), difference.new_references())
             }
+            None => frame.references().changed(std::iter::empty(), difference.new_references()),
         };
-        Ok(Resource::new(ResourceDraft { value: value.freeze(), references, ..frame.to_draft() }))
+        Ok(ResourceDraft { value: value.freeze(), references, ..frame.to_draft() })
+    }
+}
+
+/// The hosts of two versions of a RouteConfiguration: those at the beginning and at the end that are the very same, and those
+/// between them.
+struct Difference<'h> {
+    kept: [&'h [Arc<VirtualHost>]; 2],
+    gone: &'h [Arc<VirtualHost>],
+    new: &'h [Arc<VirtualHost>],
+}
+
+impl<'h> Difference<'h> {
+    fn of(former: &'h [Arc<VirtualHost>], hosts: &'h [Arc<VirtualHost>]) -> Self {
+        let is_same = |(one, other): &(&Arc<VirtualHost>, &Arc<VirtualHost>)| Arc::ptr_eq(one, other);
+        let n_before = former.iter().zip(hosts).take_while(is_same).count();
+        let ((_, gone), (before, new)) = (former.split_at(n_before), hosts.split_at(n_before));
+        let n_after = gone.iter().rev().zip(new.iter().rev()).take_while(is_same).count();
+        let (gone, _) = gone.split_at(gone.len() - n_after);
+        let (new, after) = new.split_at(new.len() - n_after);
+        Self { kept: [before, after], gone, new }
+    }
+
+    /// Whether two hosts may have a name or domain in common, if those before had not.
+    fn is_doubtful(&self) -> bool {
+        let is_called_as_before = self.gone.len() == self.new.len()
+            && self
+                .gone
+                .iter()
+                .zip(self.new)
+                .all(|(gone, new)| gone.name == new.name && gone.domains == new.domains);
+        if is_called_as_before {
+            return false;
+        }
+        let names: HashSet<&str> = self.new.iter().map(|host| &*host.name).collect();
+        let domains: HashSet<u64> = self.new.iter().flat_map(|host| host.domains.iter().copied()).collect();
+        let is_taken = |host: &Arc<VirtualHost>| {
+            names.contains(&*host.name) || host.domains.iter().any(|domain| domains.contains(domain))
+        };
+        names.len() < self.new.len()
+            || domains.len() < self.new.iter().map(|host| host.domains.len()).sum()
+            || self.kept.iter().copied().flatten().any(is_taken)
+    }
+
+    /// The references that are gone.
+    fn gone_references(&self) -> impl Iterator<Item = &'h Reference> {
+        self.gone.iter().flat_map(|host| &host.references)
+    }
+
+    /// The references that are new.
+    fn new_references(&self) -> impl Iterator<Item = &'h Reference> {
+        self.new.iter().flat_map(|host| &host.references)
     }
 }
 
@@ -108,12 +157,12 @@ fn said_twice(hosts: &[Arc<VirtualHost>]) -> Vec<Diagnostic> {
         told.push(finding.locate(&"".into(), nowhere.root()));
     };
     for host in hosts {
-        let name = echo_name(&host.name);
+        let name = || echo_name(&host.name);
         if !names.insert(&host.name) {
-            tell("duplicate-virtual-host", format!("two virtual hosts have the name {name}"));
+            tell("duplicate-virtual-host", format!("two virtual hosts have the name {}", name()));
         }
         if !host.domains.iter().all(|domain| domains.insert(*domain)) {
-            tell("duplicate-domain", format!("a domain of the virtual host {name} is another one's too"));
+            tell("duplicate-domain", format!("a domain of the virtual host {} is another one's too", name()));
         }
     }
     told
@@ -152,7 +201,7 @@ mod tests {
     fn assembled(codec: &Codec, hosts: &[Json]) -> Result<Resource, Vec<Diagnostic>> {
         let frame = codec.resource_from_json(&frame()).unwrap();
         let hosts: Vec<_> = hosts.iter().map(|host| Arc::new(codec.virtual_host(host).unwrap())).collect();
-        codec.route_configuration(&frame, &hosts, None)
+        codec.route_configuration(&frame, &hosts, None).map(Resource::new)
     }
 
     #[test]
@@ -190,14 +239,51 @@ mod tests {
             let hosts = [host("a", &["a"], &[("x", weight)]), host("b", &["b"], &[(cluster, 1)])];
             hosts.iter().map(|host| Arc::new(codec.virtual_host(host).unwrap())).collect()
         };
-        let first = codec.route_configuration(&frame, &hosts(1, "y"), None).unwrap();
         let like = hosts(1, "y");
-        let next =
-            |now: &[Arc<VirtualHost>]| codec.route_configuration(&frame, now, Some((&first, &like))).unwrap();
+        let first = Resource::new(codec.route_configuration(&frame, &like, None).unwrap());
+        let next = |now: &[Arc<VirtualHost>]| {
+            Resource::new(codec.route_configuration(&frame, now, Some((&first, &like))).unwrap())
+        };
         assert!(next(&hosts(2, "y")).references().is(first.references()));
         let other = next(&hosts(1, "z"));
         assert!(!other.references().is(first.references()));
         assert!(other.references().targets().any(|to| &*to.name == "z"));
+    }
+
+    #[test]
+    fn a_version_made_of_another_is_what_is_made_of_nothing() {
+        let codec = codec();
+        let frame = codec.resource_from_json(&frame()).unwrap();
+        let pool: Vec<_> = ["a", "b", "c", "d"]
+            .into_iter()
+            .flat_map(|name| {
+                [("x", 1), ("y", 1), ("y", 2)].map(|way| host(name, &[name], &[way, ("all", 1)]))
+            })
+            .chain([host("a", &["b"], &[("z", 1)]), host("e", &["a"], &[("z", 1)])])
+            .map(|host| Arc::new(codec.virtual_host(&host).unwrap()))
+            .collect();
+        let chosen = |seed: usize| -> Vec<_> {
+            (0..4).map(|i| seed / 15_usize.pow(i) % 15).filter_map(|at| pool.get(at).cloned()).collect()
+        };
+        let mut n_made = 0;
+        for seed in (0..15_usize.pow(4)).step_by(97) {
+            let like = chosen(seed);
+            let Ok(former) = codec.route_configuration(&frame, &like, None).map(Resource::new) else {
+                continue;
+            };
+            for other in (seed % 31..15_usize.pow(4)).step_by(499) {
+                let now = chosen(other);
+                let texts = |told: Vec<Diagnostic>| told.iter().map(ToString::to_string).collect::<Vec<_>>();
+                let whole = codec.route_configuration(&frame, &now, None).map_err(texts);
+                let made = codec.route_configuration(&frame, &now, Some((&former, &like))).map_err(texts);
+                n_made += usize::from(made.is_ok());
+                let said = |made: Result<ResourceDraft, Vec<String>>| {
+                    made.map(|draft| (draft.value, draft.references))
+                };
+                assert_eq!(said(made), said(whole), "{seed} {other}");
+            }
+        }
+        assert!(n_made > 1_000, "{n_made}");
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl<'a> Encoder<'a> {
         }
         let made = self.codec.resource_from_json(&emitted.message());
         let made = made.map_err(|diagnostics| refused(emitted, last, diagnostics))?;
-        let made = named(made, emitted, last);
+        let made = named(made.to_draft(), emitted, last);
         self.resources.insert(emitted.fingerprint, Arc::clone(&made));
         Ok(made)
     }
@@ -69,7 +69,7 @@ impl<'a> Encoder<'a> {
     ) -> Result<Arc<[Arc<Resource>]>, Refused> {
         let frame = self.codec.resource_from_json(&emitted.message());
         let made = frame.and_then(|frame| match hosts? {
-            [] => Ok(frame),
+            [] => Ok(frame.to_draft()),
             hosts => self.codec.route_configuration(&frame, hosts, like),
         });
         let made = made.map_err(|diagnostics| refused(emitted, last, diagnostics))?;
@@ -92,8 +92,7 @@ impl<'a> Encoder<'a> {
 }
 
 /// The resource under each of its names.
-fn named(resource: Resource, emitted: &Emitted<'_>, last: &[Arc<Resource>]) -> Arc<[Arc<Resource>]> {
-    let mut draft = resource.to_draft();
+fn named(mut draft: ResourceDraft, emitted: &Emitted<'_>, last: &[Arc<Resource>]) -> Arc<[Arc<Resource>]> {
     draft.origin = emitted.origin.clone();
     draft.host_pattern = emitted.found_by != FoundBy::Name;
     draft.in_wildcard = emitted.found_by != FoundBy::Pattern;

@@ -31,7 +31,10 @@ impl World {
         fs::write(dir.join("gateway.yaml"), gateway("edge", 8_000))?;
         for first in (0..self.n_routes).step_by(ROUTES_A_FILE) {
             let routes = first..self.n_routes.min(first + ROUTES_A_FILE);
-            fs::write(dir.join(format!("routes-{first:06}.yaml")), routes.map(documents).collect::<String>())?;
+            fs::write(
+                dir.join(format!("routes-{first:06}.yaml")),
+                routes.map(documents).collect::<String>(),
+            )?;
         }
         Ok(())
     }

@@ -290,6 +290,21 @@ impl Fact {
         }
     }
 
+    /// Whether `all` is the fact that stands for this one and others.
+    pub(crate) fn is_covered_by(&self, all: &Self) -> bool {
+        let is_covered = match (self, all) {
+            (Self::Document(Some(_)), Self::Document(None))
+            | (Self::Outline(Some(_)), Self::Outline(None)) => true,
+            (Self::Slice(namespace, service, Some(_)), Self::Slice(of_namespace, of_service, None)) => {
+                (namespace, service) == (of_namespace, of_service)
+            }
+            (Self::Part(table, Some(_)), Self::Part(of_table, None)) => table == of_table,
+            _ => self.covering().as_ref() == Some(all),
+        };
+        debug_assert_eq!(is_covered, self.covering().as_ref() == Some(all), "{self:?} {all:?}");
+        is_covered
+    }
+
     /// The units that there are because of this fact.
     pub(crate) fn units(&self) -> Vec<Unit> {
         match self {

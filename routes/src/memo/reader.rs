@@ -60,7 +60,7 @@ impl<'m> Reader<'m> {
         self.note(of.clone());
         let all = self.memo.values.range::<_, Fact>(of.clone()..);
         let all = all.map(|(fact, value)| (&**fact, value));
-        all.take_while(move |(fact, _)| fact.covering().as_ref() == Some(&of))
+        all.take_while(move |(fact, _)| fact.is_covered_by(&of))
     }
 
     /// The resources that the unit itself made last: what is refused stays.

@@ -55,12 +55,7 @@ async fn measure(n_groups: usize) -> Result<String> {
     });
     let below = below.await?;
     let created = format!("{:.1} s", created.as_secs_f64());
-    Ok(format!(
-        "| {n_groups} | {created} | {} | {} | {} |\n",
-        alone.cell(),
-        connected.cell(),
-        below.cell()
-    ))
+    Ok(format!("| {n_groups} | {created} | {} | {} | {} |\n", alone.cell(), connected.cell(), below.cell()))
 }
 
 /// One node for each group.

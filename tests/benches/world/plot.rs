@@ -20,15 +20,17 @@ pub(crate) async fn write(path: &str) -> Result<()> {
 }
 
 const COLORS: [&str; 10] = [
-    "#1b6ca8", "#d1495b", "#3b8b5a", "#8d5a97", "#c98a1b", "#4a4e69", "#2a9d8f", "#9b2226", "#6a994e", "#7f7f7f",
+    "#1b6ca8", "#d1495b", "#3b8b5a", "#8d5a97", "#c98a1b", "#4a4e69", "#2a9d8f", "#9b2226", "#6a994e",
+    "#7f7f7f",
 ];
 /// The field of the plot: left, top, width, height.
 const FIELD: [f64; 4] = [60.0, 20.0, 460.0, 380.0];
 
 fn picture(all: &[Measured]) -> String {
-    let mut svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 960 460\" font-family=\"sans-serif\" \
+    let mut svg =
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 960 460\" font-family=\"sans-serif\" \
                    font-size=\"12\">\n<rect width=\"960\" height=\"460\" fill=\"white\"/>\n"
-        .to_owned();
+            .to_owned();
     let [left, top, width, height] = FIELD;
     for ms in [0.1, 1.0, 10.0, 100.0, 1_000.0] {
         let y = y(ms);
@@ -62,7 +64,10 @@ fn picture(all: &[Measured]) -> String {
             .map(|(x, ms)| format!("{x:.1},{:.1} ", y(ms)))
             .collect();
         let (line, text) = (top + 20.0 + 24.0 * i as f64, name.replace('`', ""));
-        let _ = writeln!(svg, "<polyline points=\"{points}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\"/>");
+        let _ = writeln!(
+            svg,
+            "<polyline points=\"{points}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\"/>"
+        );
         let _ = writeln!(
             svg,
             "<path d=\"M{} {:.1}h20\" stroke=\"{color}\" stroke-width=\"2\"/><text x=\"{}\" y=\"{line:.1}\">{text}</text>",

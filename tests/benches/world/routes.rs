@@ -95,7 +95,9 @@ async fn changes(server: &Server, meter: Meter, n: usize) -> Result<Vec<(&'stati
                  \"\", kind: Service }}]\n"
             )
         }),
-        ("a new Gateway", &|i| world::gateway(&format!("edge-{i}"), 9_000 + u16::try_from(i).unwrap_or_default())),
+        ("a new Gateway", &|i| {
+            world::gateway(&format!("edge-{i}"), 9_000 + u16::try_from(i).unwrap_or_default())
+        }),
     ];
     for (name, document) in kinds {
         let change = async |i: usize| {
@@ -117,8 +119,7 @@ async fn patch(server: &Server, i: usize) -> Result<()> {
 
 /// Changes that an Envoy gets: a weight, and an EndpointSlice in a file.
 async fn followed(server: &Server, meter: Meter, dir: &TempDir) -> Result<Vec<(&'static str, Samples)>> {
-    let everything: [(&str, &[&str]); 3] =
-        [(LISTENERS, &[]), (CLUSTERS, &[]), (ROUTES, &["prod/edge/8000"])];
+    let everything: [(&str, &[&str]); 3] = [(LISTENERS, &[]), (CLUSTERS, &[]), (ROUTES, &["prod/edge/8000"])];
     let mut envoy = Follower::start(raw::connect(server.xds()).await?, "envoy", &everything).await?;
     let n = Cell::new(30);
     let weight = sample(meter, async |_| {

@@ -18,7 +18,10 @@ pub(crate) struct Samples {
 const N_SAMPLES: usize = 25;
 
 /// Makes a change again and again; the argument counts from 0. The first is not counted: it fills caches.
-pub(crate) async fn sample(meter: Meter, mut change: impl AsyncFnMut(usize) -> Result<()>) -> Result<Samples> {
+pub(crate) async fn sample(
+    meter: Meter,
+    mut change: impl AsyncFnMut(usize) -> Result<()>,
+) -> Result<Samples> {
     change(0).await?;
     let mut took = Vec::new();
     let before = meter.cpu()?;
