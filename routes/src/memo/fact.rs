@@ -5,10 +5,13 @@ use std::sync::Arc;
 use xds_cache::{GroupName, NodeGroup, Origin, Profile, Resource};
 use xds_codec::{Diagnostic, VirtualHost};
 
-use crate::conditions::{GrpcFeature, ObjectStatus};
+use crate::conditions::{Condition, GrpcFeature, ObjectStatus};
 use crate::emit::{Dialled, EnvoyFrame, EnvoyListener, GrpcLoss};
-use crate::model::DocumentKey;
-use crate::plan::{Assignment, Cluster, Outline, Parts, PlannedRoute, TlsSecret, Usage, Verdict, is_route};
+use crate::model::{DocumentKey, Kind, RouteKind};
+use crate::plan::{
+    Assignment, Cluster, Cost, Fault, Front, Host as HostName, ListenerKey, Outline, Parent, Parts,
+    PlannedRoute, RefProblem, Requests, TlsSecret, Usage, Verdict, is_route,
+};
 
 use super::unit::Unit;
 
@@ -54,6 +57,54 @@ pub(crate) enum Fact {
     Document(Option<DocumentKey>),
     /// A document as the plan as a whole sees it.
     Outline(Option<DocumentKey>),
+    /// Stands for the outlines of a kind.
+    Outlines(Kind),
+    /// Present if there is a Gateway, of whichever controller.
+    HasGateways,
+    /// A Gateway.
+    Gateway(DocumentKey),
+    /// The Gateways of the native form.
+    Natives,
+    /// How many Gateways of the native form there are, if they are more than all routes that take them can ask.
+    Throng,
+    /// How many routes take all Gateways of the native form.
+    Unnamed,
+    /// Which Gateway of a group has the port of implicit gateways.
+    ImplicitTaken(GroupName),
+    /// A port of a group on which a Gateway listens, by name.
+    GatewayPort(GroupName, u16, Option<Name>),
+    /// A chain of a Gateway.
+    Front(InGroup),
+    /// What a route asks of Gateways.
+    Requests(Option<DocumentKey>),
+    /// What a route gives in the mesh.
+    Calls(DocumentKey),
+    /// A sum over what all routes ask for.
+    Load(Option<Load>),
+    /// Why a route gets no listener: what it gives is too much.
+    Refused(DocumentKey),
+    /// Why a route gets no port of a Service: what it gives is too much.
+    MeshRefused(Option<DocumentKey>),
+    /// What a route asks of Gateways, if that was left open.
+    Admitted(DocumentKey),
+    /// How many routes a listener has.
+    Attached(Arc<ListenerKey>),
+    /// Who brings a host to a listener: a route, or the Gateway itself; the value is the age.
+    On(Arc<ListenerKey>, HostName, Option<DocumentKey>),
+    /// Stands for all who bring hosts to a listener.
+    Bids(Arc<ListenerKey>),
+    /// How many pairs of hosts of a listener have a name in common and are brought by routes of kinds that exclude each other.
+    Rivals(Arc<ListenerKey>),
+    /// How many hosts below this one routes of a kind bring to a listener.
+    Within(Arc<ListenerKey>, HostName, RouteKind),
+    /// A route that a listener does not take, because of another one.
+    Lost(Arc<ListenerKey>, DocumentKey),
+    /// A host of such a route.
+    Off(Arc<ListenerKey>, HostName, DocumentKey),
+    /// A route for which a group needs an implicit gateway; the value is whether it attaches.
+    Asks(GroupName, Option<DocumentKey>),
+    /// A node group that something makes.
+    Makes(GroupName, Option<Maker>),
     /// An EndpointSlice of a Service, by namespace and name of the Service.
     Slice(Name, Name, Option<DocumentKey>),
     /// A ReferenceGrant of a namespace.
@@ -66,6 +117,10 @@ pub(crate) enum Fact {
     Verdict(DocumentKey),
     /// Every match of every rule of a route.
     Rules(DocumentKey),
+    /// What is wrong with the rules of a route.
+    Faults(DocumentKey),
+    /// Stands for all node groups.
+    Groups,
     /// A node group, with the definition if only documents make it.
     Group(GroupName),
     /// What becomes of an object, but for what gRPC clients cannot have.
@@ -76,6 +131,10 @@ pub(crate) enum Fact {
     Stubs(HostKey),
     /// The routes of a host.
     Routes(HostKey),
+    /// A chain of Gateways that has a host, by its port.
+    Named(InGroup, Option<(u16, Name)>),
+    /// A host of a chain of Gateways, by its port, that could be the name of a Service too.
+    Clash(GroupName, Option<(Name, u16, Name)>),
     /// How the routes of a host use a cluster.
     Use(InGroup, Option<HostKey>),
     /// A Listener for Envoys.
@@ -112,6 +171,8 @@ pub(crate) enum Fact {
     Written(Unit),
     /// What a unit says of documents.
     Doubts(Unit),
+    /// What policies that are not supported make of an object.
+    Affected(DocumentKey),
     /// All that became of an object.
     Status(DocumentKey),
     /// How many rules of a document have something that gRPC clients cannot have.
@@ -122,9 +183,44 @@ pub(crate) enum Fact {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Claim {
     /// A RouteConfiguration for Envoys, by its place.
-    Table(usize, Name),
+    Table(TablePlace, Name),
     /// One for gRPC clients, by the first name that is dialled.
     Dialled(String, HostKey),
+}
+
+/// The place of a RouteConfiguration for Envoys among the others.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum TablePlace {
+    /// That of a chain, by the name of its port and its place there.
+    Gateway(Name, usize),
+    /// That of a port of the mesh.
+    Mesh(u16),
+}
+
+/// What routes ask for, in sum.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Load {
+    /// How often Gateways and listeners are asked.
+    Asked,
+    /// What the routes of a group give at all of their hosts.
+    Group(GroupName),
+    /// How many hosts routes bring to a listener, and what they give at wildcards among them.
+    Listener(Arc<ListenerKey>),
+    /// How many ports of Services consumers ask for.
+    Consumed,
+    /// How many ports Services have.
+    Ports,
+}
+
+/// What makes a node group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Maker {
+    /// A Gateway with a document.
+    Gateway,
+    /// An implicit gateway.
+    Implicit,
+    /// The mesh.
+    Mesh,
 }
 
 /// The value of a fact.
@@ -134,13 +230,28 @@ pub(crate) enum Value {
     Present,
     /// Yes or no.
     Flag(bool),
+    /// How many: routes, hosts, bytes.
+    Sum(Sum),
+    /// A Gateway; `None` if it is of another controller.
+    Gateway(Option<Arc<Parent>>),
+    Gateways(Arc<[Arc<Parent>]>),
+    Key(DocumentKey),
+    Front(Arc<Front>),
+    Requests(Arc<Requests>),
+    Calls(Arc<Calls>),
+    Refused(Arc<Refused>),
+    Fault(Arc<Fault>),
+    /// A `creationTimestamp`.
+    Age(Option<i64>),
+    Faults(Arc<Faults>),
+    Affected(Arc<[Affected]>),
     Group(Option<Arc<NodeGroup>>),
     Standing(Arc<Parts>),
     Host(Arc<Host>),
     Stubs(Arc<Stubs>),
     Routes(Arc<[PlannedRoute]>),
     Listener(Arc<(EnvoyListener, Origin)>),
-    Table(usize, Origin),
+    Table(TablePlace, Origin),
     Cluster(Arc<Cluster>),
     Assignment(Arc<Assignment>),
     Secret(Arc<TlsSecret>),
@@ -157,13 +268,63 @@ pub(crate) enum Value {
     Unsupported(Arc<[(GrpcFeature, usize)]>),
 }
 
-/// The routes of a host, as far as the plan as a whole knows them.
+/// Routes, hosts and bytes that are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    pub(crate) routes: i64,
+    pub(crate) hosts: i64,
+    pub(crate) bytes: i64,
+}
+
+/// What a route gives in the mesh, at most.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Calls {
+    /// The group of the route.
+    pub(crate) group: GroupName,
+    /// What it gives at all ports.
+    pub(crate) cost: Cost,
+    /// How many of them are for clients of another namespace.
+    pub(crate) n_consumed: usize,
+}
+
+/// A route that is refused by the limits of its group.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Refused {
+    /// Why.
+    pub(crate) fault: Fault,
+    /// Whether not even its Gateways were asked.
+    pub(crate) is_tired: bool,
+    /// The listeners that would take it.
+    pub(crate) listeners: Vec<Arc<ListenerKey>>,
+}
+
+/// What is wrong with the rules of a route.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Faults {
+    /// The references that cannot be followed.
+    pub(crate) problems: Vec<RefProblem>,
+    /// What is not done of what the rules say.
+    pub(crate) partly_invalid: Vec<String>,
+}
+
+/// What policies make of an object, or of one of its listeners.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Affected {
+    /// The listener, if only that is meant.
+    pub(crate) listener: Option<String>,
+    /// What is said of it.
+    pub(crate) condition: Condition,
+}
+
+/// The routes of a Service, as far as the plan as a whole knows them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Stubs {
     /// The routes, in order.
     pub(crate) routes: Vec<PlannedRoute>,
     /// Whether Envoys are served the host.
     pub(crate) is_for_envoys: bool,
+    /// Whether no document asks for the host.
+    pub(crate) is_implicit: bool,
 }
 
 /// A host, without its routes.
@@ -236,6 +397,7 @@ pub(crate) fn is_same(one: &Arc<Resource>, other: &Arc<Resource>) -> bool {
 
 impl Fact {
     /// The fact that stands for this one and others.
+    #[expect(clippy::too_many_lines, reason = "a line for each kind of fact")]
     pub(crate) fn covering(&self) -> Option<Self> {
         match self {
             Self::Document(Some(_)) => Some(Self::Document(None)),
@@ -243,6 +405,18 @@ impl Fact {
             Self::Slice(namespace, service, Some(_)) => {
                 Some(Self::Slice(Arc::clone(namespace), Arc::clone(service), None))
             }
+            Self::GatewayPort(group, port, Some(_)) => Some(Self::GatewayPort(group.clone(), *port, None)),
+            Self::Requests(Some(_)) => Some(Self::Requests(None)),
+            Self::Load(Some(_)) => Some(Self::Load(None)),
+            Self::MeshRefused(Some(_)) => Some(Self::MeshRefused(None)),
+            Self::On(listener, host, Some(_)) | Self::Off(listener, host, _) => {
+                Some(Self::On(Arc::clone(listener), host.clone(), None))
+            }
+            Self::Asks(group, Some(_)) => Some(Self::Asks(group.clone(), None)),
+            Self::Makes(group, Some(_)) => Some(Self::Makes(group.clone(), None)),
+            Self::Group(_) => Some(Self::Groups),
+            Self::Named(host, Some(_)) => Some(Self::Named(host.clone(), None)),
+            Self::Clash(group, Some(_)) => Some(Self::Clash(group.clone(), None)),
             Self::Grant(namespace, Some(_)) => Some(Self::Grant(Arc::clone(namespace), None)),
             Self::Policy(target, Some(_)) => Some(Self::Policy(target.clone(), None)),
             Self::Fallback(Some(_)) => Some(Self::Fallback(None)),
@@ -256,6 +430,34 @@ impl Fact {
             Self::Loss(document, Some(_)) => Some(Self::Loss(document.clone(), None)),
             Self::Document(None)
             | Self::Outline(None)
+            | Self::Outlines(_)
+            | Self::HasGateways
+            | Self::Gateway(_)
+            | Self::Natives
+            | Self::Throng
+            | Self::Unnamed
+            | Self::ImplicitTaken(_)
+            | Self::GatewayPort(_, _, None)
+            | Self::Front(_)
+            | Self::Requests(None)
+            | Self::Calls(_)
+            | Self::Load(None)
+            | Self::Refused(_)
+            | Self::MeshRefused(None)
+            | Self::Admitted(_)
+            | Self::Attached(_)
+            | Self::On(_, _, None)
+            | Self::Bids(_)
+            | Self::Rivals(_)
+            | Self::Within(..)
+            | Self::Lost(..)
+            | Self::Asks(_, None)
+            | Self::Makes(_, None)
+            | Self::Faults(_)
+            | Self::Groups
+            | Self::Named(_, None)
+            | Self::Clash(_, None)
+            | Self::Affected(_)
             | Self::Slice(_, _, None)
             | Self::Grant(_, None)
             | Self::Policy(_, None)
@@ -272,7 +474,6 @@ impl Fact {
             | Self::GrpcUse(_, None)
             | Self::GrpcReach(_, None)
             | Self::Loss(_, None)
-            | Self::Group(_)
             | Self::Standing(_)
             | Self::Host(_)
             | Self::Routes(_)
@@ -305,7 +506,19 @@ impl Fact {
         is_covered
     }
 
-    /// The units that there are because of this fact.
+    /// Another fact that stands for this one and others.
+    pub(crate) fn wider(&self) -> Option<Self> {
+        if let Self::Outline(Some(key)) = self {
+            return Some(Self::Outlines(key.kind));
+        }
+        if let Self::On(listener, _, Some(_)) = self {
+            return Some(Self::Bids(Arc::clone(listener)));
+        }
+        None
+    }
+
+    /// The units that there are because of this fact. They are not taken down as its readers.
+    #[expect(clippy::too_many_lines, reason = "a line for each kind of fact")]
     pub(crate) fn units(&self) -> Vec<Unit> {
         match self {
             Self::Document(Some(key)) => {
@@ -314,42 +527,73 @@ impl Fact {
                 units.into_iter().chain(rules).collect()
             }
             Self::Outline(None) => vec![Unit::Plan],
+            Self::Outline(Some(key)) if is_route(key.kind) => {
+                vec![Unit::Attachment(key.clone()), Unit::Status(key.clone())]
+            }
+            Self::Outlines(Kind::GatewayClass | Kind::Gateway) => vec![Unit::Gateways],
+            Self::Outlines(Kind::Policy) => vec![Unit::Policies],
+            Self::Load(_) => vec![Unit::Ledger],
+            Self::Requests(Some(key)) | Self::Admitted(key) | Self::Refused(key) => {
+                vec![Unit::Bids(key.clone()), Unit::Status(key.clone())]
+            }
+            Self::On(listener, host, _) => {
+                let ListenerKey { group, chain, .. } = &**listener;
+                let (group, table, namespace) = (group.clone(), Arc::clone(chain), "".into());
+                let name = host.as_str().into();
+                vec![Unit::Host(HostKey { group, table, is_misdirected: false, namespace, name })]
+            }
+            Self::Rivals(listener) => vec![Unit::Kinds(Arc::clone(listener))],
+            Self::Lost(_, key) | Self::Faults(key) | Self::Affected(key) => vec![Unit::Status(key.clone())],
+            Self::Attached(listener) => vec![Unit::Status(listener.gateway.clone())],
+            Self::Asks(group, _) => vec![Unit::Implicit(group.clone())],
+            Self::Makes(group, _) => vec![Unit::Group(group.clone())],
+            Self::Routes(host) => vec![Unit::Part(host.clone()), Unit::Dialled(host.clone())],
             Self::Fallback(None) => vec![Unit::Fallbacks],
             Self::Stubs(host) => vec![Unit::Routes(host.clone())],
-            Self::Use(name, Some(_)) => vec![Unit::Backend(name.clone())],
-            Self::Standing(key) | Self::Loss(key, Some(_)) => vec![Unit::Status(key.clone())],
+            Self::Use(name, _) => vec![Unit::Backend(name.clone())],
+            Self::Standing(key) | Self::Loss(key, _) => vec![Unit::Status(key.clone())],
             Self::Host(host) => vec![Unit::Part(host.clone()), Unit::Dialled(host.clone())],
             Self::Listener(listener) => vec![Unit::Listener(listener.clone())],
             Self::Table(table) => vec![Unit::Table(table.clone())],
             Self::Cluster(name) => vec![Unit::Cluster(name.clone()), Unit::Assignment(name.clone())],
-            Self::Certificate(name) | Self::Trusted(name, Some(_)) => vec![Unit::Secret(name.clone())],
-            Self::GrpcUse(cluster, Some(_)) => vec![Unit::GrpcRoot(cluster.clone())],
-            Self::GrpcReach(cluster, Some(_)) => vec![Unit::GrpcCluster(cluster.clone())],
-            Self::Need(group, profile, Some(_)) | Self::Nowhere(group, profile, Some(_)) => {
+            Self::Certificate(name) | Self::Trusted(name, _) => vec![Unit::Secret(name.clone())],
+            Self::GrpcUse(cluster, _) => vec![Unit::GrpcRoot(cluster.clone())],
+            Self::GrpcReach(cluster, _) => vec![Unit::GrpcCluster(cluster.clone())],
+            Self::Need(group, profile, _) | Self::Nowhere(group, profile, _) => {
                 vec![Unit::Unavailable(group.clone(), *profile)]
             }
             Self::Document(None)
             | Self::Outline(Some(_))
+            | Self::Outlines(_)
+            | Self::HasGateways
+            | Self::Gateway(_)
+            | Self::Natives
+            | Self::Throng
+            | Self::Unnamed
+            | Self::ImplicitTaken(_)
+            | Self::GatewayPort(..)
+            | Self::Front(_)
+            | Self::Requests(None)
+            | Self::Calls(_)
+            | Self::MeshRefused(_)
+            | Self::Bids(_)
+            | Self::Within(..)
+            | Self::Off(..)
+            | Self::Groups
+            | Self::Named(..)
+            | Self::Clash(..)
             | Self::Slice(..)
             | Self::Grant(..)
             | Self::Policy(..)
             | Self::Fallback(Some(_))
             | Self::Verdict(_)
-            | Self::Use(_, None)
             | Self::Rules(_)
-            | Self::Trusted(_, None)
             | Self::Group(_)
-            | Self::Routes(_)
             | Self::Assignment(_)
             | Self::Uneven(_)
             | Self::Part(..)
             | Self::Assembled(_)
-            | Self::Need(_, _, None)
-            | Self::Nowhere(_, _, None)
-            | Self::GrpcUse(_, None)
-            | Self::GrpcReach(_, None)
             | Self::GrpcAssigned(_)
-            | Self::Loss(_, None)
             | Self::Written(_)
             | Self::Doubts(_)
             | Self::Status(_)

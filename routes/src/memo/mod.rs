@@ -12,6 +12,7 @@ mod outputs;
 #[cfg(test)]
 mod planned;
 mod reader;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod unit;
@@ -32,14 +33,14 @@ use crate::translate::{Documents, Options};
 pub(crate) use self::outputs::Outputs;
 pub use self::outputs::{Delta, Diagnostics};
 #[cfg(test)]
-pub(crate) use self::planned::plan;
+pub(crate) use self::planned::{Planned, plan};
 
 /// Documents, what was made of them, and how.
 #[derive(Clone, Default)]
 pub(crate) struct Memo {
     documents: Documents,
-    /// What units wrote.
-    values: OrdMap<Arc<Fact>, Value>,
+    /// What units wrote, and what was counted of it.
+    values: Values,
     /// What each unit did.
     units: OrdMap<Arc<Unit>, Done>,
     /// Who read each fact.
@@ -52,6 +53,9 @@ pub(crate) struct Memo {
     #[cfg(test)]
     blind_to: Option<&'static str>,
 }
+
+/// Facts with what they are.
+type Values = OrdMap<Arc<Fact>, Value>;
 
 /// That a unit read a fact; without a unit, what comes before all that read it.
 type Reading = (Arc<Fact>, Option<Arc<Unit>>);
@@ -149,22 +153,14 @@ impl Memo {
             made.into_iter().map(|(fact, value)| (self.shared(&before.written, fact), value)).collect();
         let facts: Arc<[Arc<Fact>]> = made.iter().map(|(fact, _)| Arc::clone(fact)).collect();
         for fact in before.written.iter().filter(|fact| facts.binary_search(fact).is_err()) {
-            let old = self.values.remove(&**fact);
-            self.outputs.change(fact, old.as_ref(), None);
-            self.touch(fact, dirty);
+            self.change(fact, None, dirty);
         }
         for (fact, value) in made {
-            let old = self.values.get(&*fact);
             debug_assert!(
-                old.is_none() || before.written.binary_search(&fact).is_ok(),
+                !self.values.contains_key(&*fact) || before.written.binary_search(&fact).is_ok(),
                 "{unit:?} writes {fact:?} too"
             );
-            if old == Some(&value) {
-                continue;
-            }
-            self.outputs.change(&fact, old, Some(&value));
-            self.touch(&fact, dirty);
-            self.values.insert(fact, value);
+            self.change(&fact, Some(value), dirty);
         }
         debug_assert!(dirty.first().is_none_or(|next| next > unit), "{unit:?} makes {dirty:?} run again");
         let reads = if is_there { reads } else { Vec::new() };
@@ -190,6 +186,22 @@ impl Memo {
         };
     }
 
+    /// Gives a fact another value, or none; with all sums that it is counted in.
+    fn change(&mut self, fact: &Arc<Fact>, new: Option<Value>, dirty: &mut BTreeSet<Unit>) {
+        if self.values.get(fact) == new.as_ref() {
+            return;
+        }
+        let old = self.values.remove(fact);
+        let changes = tally::changes(&self.values, fact, old.as_ref(), new.as_ref());
+        self.outputs.change(fact, old.as_ref(), new.as_ref());
+        self.values.extend(new.map(|new| (Arc::clone(fact), new)));
+        self.touch(fact, dirty);
+        for (sum, change) in changes {
+            self.touch(&sum, dirty);
+            self.add(sum, change);
+        }
+    }
+
     /// A fact as it is kept already: among those that are `known`, or by whoever wrote or read it.
     fn shared(&self, known: &[Arc<Fact>], fact: Fact) -> Arc<Fact> {
         let at = known.binary_search_by(|known| (**known).cmp(&fact));
@@ -213,9 +225,9 @@ impl Memo {
 
     /// A fact changes: whoever read it, or what stands for it, must run.
     fn touch(&self, fact: &Fact, dirty: &mut BTreeSet<Unit>) {
-        for fact in [Some(fact.clone()), fact.covering()].into_iter().flatten() {
+        for fact in [Some(fact.clone()), fact.covering(), fact.wider()].into_iter().flatten() {
             #[cfg(test)]
-            if self.blind_to.is_some_and(|kind| format!("{fact:?}").starts_with(&format!("{kind}("))) {
+            if self.blind_to.is_some_and(|kind| format!("{fact:?}").split('(').next() == Some(kind)) {
                 continue;
             }
             dirty.extend(fact.units());

@@ -120,6 +120,7 @@ fn order(one: &Diagnostic) -> Order {
 
 impl Outputs {
     /// Takes in that a fact has another value.
+    #[expect(clippy::too_many_lines, reason = "a line for each kind of fact")]
     pub(super) fn change(&mut self, fact: &Fact, old: Option<&Value>, new: Option<&Value>) {
         match fact {
             Fact::Group(name) => {
@@ -157,6 +158,35 @@ impl Outputs {
             }
             Fact::Document(_)
             | Fact::Outline(_)
+            | Fact::Outlines(_)
+            | Fact::HasGateways
+            | Fact::Gateway(_)
+            | Fact::Natives
+            | Fact::Throng
+            | Fact::Unnamed
+            | Fact::ImplicitTaken(_)
+            | Fact::GatewayPort(..)
+            | Fact::Front(_)
+            | Fact::Requests(_)
+            | Fact::Calls(_)
+            | Fact::Load(_)
+            | Fact::Refused(_)
+            | Fact::MeshRefused(_)
+            | Fact::Admitted(_)
+            | Fact::Attached(_)
+            | Fact::On(..)
+            | Fact::Bids(_)
+            | Fact::Rivals(_)
+            | Fact::Within(..)
+            | Fact::Lost(..)
+            | Fact::Off(..)
+            | Fact::Asks(..)
+            | Fact::Makes(..)
+            | Fact::Faults(_)
+            | Fact::Groups
+            | Fact::Named(..)
+            | Fact::Clash(..)
+            | Fact::Affected(_)
             | Fact::Slice(..)
             | Fact::Grant(..)
             | Fact::Policy(..)

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use xds_cache::Resource;
 
-use super::Memo;
 use super::fact::{Fact, Value};
 use super::unit::Unit;
-use crate::model::DocumentKey;
+use super::{Memo, tally};
+use crate::model::{DocumentKey, Kind};
+use crate::plan::{Cost, Host, ListenerKey};
 use crate::translate::{Documents, Placed};
 
 /// The only way of a unit to documents and to what others write.
@@ -37,6 +38,12 @@ impl<'m> Reader<'m> {
         self.memo.documents.get(key)
     }
 
+    /// A document as the plan as a whole sees it.
+    pub(crate) fn outline(&self, key: &DocumentKey) -> Option<&'m Placed> {
+        let Some(Value::Outline(outline)) = self.value(Fact::Outline(Some(key.clone()))) else { return None };
+        Some(&outline.0)
+    }
+
     /// All documents.
     pub(crate) fn documents(&self) -> &'m Documents {
         self.note(Fact::Document(None));
@@ -63,6 +70,46 @@ impl<'m> Reader<'m> {
         all.take_while(move |(fact, _)| fact.is_covered_by(&of))
     }
 
+    /// A sum; nothing if nothing was counted.
+    pub(crate) fn sum(&self, fact: Fact) -> Cost {
+        tally::sum(self.value(fact)).cost()
+    }
+
+    /// The outlines of a kind, in order.
+    pub(crate) fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &'m Placed> + use<'m> {
+        self.note(Fact::Outlines(kind));
+        let first = DocumentKey { kind, namespace: "".into(), name: "".into() };
+        let all = self.memo.values.range::<_, Fact>(Fact::Outline(Some(first))..);
+        let outlines = all.map_while(|(_, value)| {
+            let Value::Outline(outline) = value else { return None };
+            Some(&outline.0)
+        });
+        outlines.take_while(move |placed| placed.document.key.kind == kind)
+    }
+
+    /// All who bring hosts to a listener, by host.
+    pub(crate) fn bids(
+        &self,
+        listener: &Arc<ListenerKey>,
+    ) -> impl Iterator<Item = (&'m Host, &'m DocumentKey, &'m Value)> + use<'m> {
+        let of = Fact::Bids(Arc::clone(listener));
+        self.note(of.clone());
+        let first = Fact::On(Arc::clone(listener), Host::Any, None);
+        let all = self.memo.values.range::<_, Fact>(first..);
+        let all = all.take_while(move |(fact, _)| fact.wider().as_ref() == Some(&of));
+        all.filter_map(|(fact, value)| {
+            let Fact::On(_, host, Some(by)) = &**fact else { return None };
+            Some((host, by, value))
+        })
+    }
+
+    /// A fact for which another one stands that was read.
+    pub(crate) fn covered(&self, fact: &Fact) -> Option<&'m Value> {
+        let is_read = |one: &Fact| self.reads.borrow().contains(one) || one.units().contains(self.unit);
+        debug_assert!(fact.covering().is_some_and(|one| is_read(&one)), "{fact:?}");
+        self.memo.values.get(fact)
+    }
+
     /// The resources that the unit itself made last: what is refused stays.
     pub(crate) fn last(&self) -> &'m [Arc<Resource>] {
         let Some(Value::Written(written)) = self.memo.values.get(&Fact::Written(self.unit.clone())) else {
@@ -76,7 +123,11 @@ impl<'m> Reader<'m> {
         self.memo.values.get(fact)
     }
 
+    /// Takes down that a fact is read; of one that makes the unit run anyway there is no need to.
     fn note(&self, fact: Fact) {
+        if fact.units().contains(self.unit) {
+            return;
+        }
         self.reads.borrow_mut().push(fact);
     }
 }

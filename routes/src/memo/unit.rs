@@ -1,9 +1,12 @@
 //! Units of work, in the order in which they are done.
 
+use std::sync::Arc;
+
 use xds_cache::{GroupName, Profile};
 
 use super::fact::{HostKey, InGroup};
 use crate::model::DocumentKey;
+use crate::plan::ListenerKey;
 
 /// A unit of work. One reads only what those before it write, so that each is done at most once for a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,10 +15,26 @@ pub(crate) enum Unit {
     Outline(DocumentKey),
     /// What becomes of fallbacks.
     Fallbacks,
+    /// All Gateways: which are ours, and which ports they get.
+    Gateways,
+    /// What a route asks of Gateways.
+    Attachment(DocumentKey),
+    /// Which routes give too much.
+    Ledger,
+    /// The hosts that a route brings to listeners.
+    Bids(DocumentKey),
+    /// Which routes leave a listener to those of another kind.
+    Kinds(Arc<ListenerKey>),
+    /// The implicit gateway of a group.
+    Implicit(GroupName),
     /// The plan as a whole: which hosts have which routes, and what becomes of objects.
     Plan,
+    /// A node group.
+    Group(GroupName),
     /// The rules of a route.
     Rules(DocumentKey),
+    /// A host of a chain of Gateways.
+    Host(HostKey),
     /// The routes of a host.
     Routes(HostKey),
     /// A cluster with its endpoints and the certificates that it trusts.
@@ -40,6 +59,8 @@ pub(crate) enum Unit {
     Secret(InGroup),
     /// The cluster without endpoints.
     Unavailable(GroupName, Profile),
+    /// What policies that are not supported say of others.
+    Policies,
     /// What became of an object.
     Status(DocumentKey),
 }

@@ -1,28 +1,28 @@
 //! Which listeners take which routes, and what routes are told about it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use xds_cache::GroupName;
 use xds_codec::{Diagnostic, Severity};
 
-use super::gateways::{Gateways, PlannedGateway};
-use super::hostnames::intersection;
-use super::kinds::{Contender, losers};
-use super::ledger::{LIMIT_EXCEEDED, Wanted};
-use super::listeners::{PlannedListener, document_kind, resolved_refs};
-use super::lookup::{ROUTES, of_kinds};
-use super::precedence::Seniority;
-use super::statuses::{Fault, Statuses, code_of, partially_invalid};
-use super::{GoesOn, Host, Lookup, RoutePlan, Told};
+use super::Host;
+use super::gateways::{ListenerKey, Parent, ParentListener};
+use super::hostnames::{intersection, specificity};
+use super::hosts::owner;
+use super::ledger::{Cost, LIMIT_EXCEEDED, length_class};
+use super::listeners::{document_kind, resolved_refs};
+use super::lookup::RefProblem;
+use super::statuses::{Fault, Parts, code_of, partially_invalid};
 use crate::conditions::{Condition, ParentStatus, Truth};
 use crate::model::{
     AllowedNamespaces, Document, DocumentKey, Hostname, Kind, LabelSelector, ParentRef, Route, RouteKind,
     Spec, Spot,
 };
-use crate::translate::{Documents, Options};
+use crate::translate::Placed;
 
-/// A route that may attach to Gateways.
-#[derive(Debug)]
+/// A route that may attach to Gateways: it has a parent other than a Service, or none at all.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct AttachableRoute<'d> {
     /// Its document.
     pub(crate) document: &'d Document,
@@ -30,257 +30,240 @@ pub(crate) struct AttachableRoute<'d> {
     pub(crate) route: &'d Route,
     /// The group of its document, for which an implicit gateway would be.
     pub(crate) group: &'d GroupName,
-    /// Its place among routes.
-    pub(crate) seniority: Seniority,
-    /// What its rules come to.
-    pub(crate) plan: RoutePlan,
 }
 
-/// The routes that have a parent other than a Service, or none at all; sorted by identity.
-pub(crate) fn attachable_routes<'d>(
-    lookup: &Lookup<'d>,
-    documents: &'d Documents,
-    goes_on: GoesOn<'_>,
-) -> Vec<AttachableRoute<'d>> {
-    let mut routes = Vec::new();
-    for (_, placed) in of_kinds(documents, ROUTES).take_while(|_| goes_on()) {
-        let Spec::Route(route) = &placed.document.spec else { continue };
-        if !route.parents.is_empty() && route.parents.iter().all(ParentRef::is_service) {
+impl<'d> AttachableRoute<'d> {
+    /// That of a document, if it is one.
+    pub(crate) fn of(placed: &'d Placed) -> Option<Self> {
+        let Spec::Route(route) = &placed.document.spec else { return None };
+        let is_of_mesh = !route.parents.is_empty() && route.parents.iter().all(ParentRef::is_service);
+        (!is_of_mesh).then_some(Self { document: &placed.document, route, group: &placed.group })
+    }
+
+    /// Whether it attaches to all Gateways of the native form.
+    pub(crate) fn takes_natives(&self) -> bool {
+        self.route.kind == RouteKind::Native && self.route.parents.is_empty()
+    }
+}
+
+/// What a route can ask of Gateways.
+pub(crate) trait Parents {
+    /// The Gateway with a document of this identity.
+    fn gateway(&self, key: &DocumentKey) -> Known;
+
+    /// Those of the native form.
+    fn natives(&self) -> Arc<[Arc<Parent>]>;
+
+    /// Whether there is no Gateway document at all, of whichever controller.
+    fn is_without_documents(&self) -> bool;
+
+    /// The implicit gateway of a group; `None` if there can be none.
+    fn implicit(&self, group: &GroupName) -> Option<Arc<Parent>>;
+
+    /// The labels of a namespace.
+    fn namespace_labels(&self, namespace: &str) -> Vec<(String, String)>;
+}
+
+/// A Gateway, as far as it is known.
+pub(crate) enum Known {
+    /// One of ours.
+    Ours(Arc<Parent>),
+    /// One of another controller.
+    Foreign,
+    /// There is none.
+    Missing,
+}
+
+/// What a route asks of all its parents, and what these say.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Requests {
+    /// The group of the route.
+    pub(crate) group: GroupName,
+    /// The kind of the route.
+    pub(crate) kind: RouteKind,
+    /// The `creationTimestamp` of the route.
+    pub(crate) created: Option<i64>,
+    /// What the route gives in each virtual host; of its text, at most so many bytes.
+    pub(crate) cost: Cost,
+    /// How often Gateways and listeners are asked.
+    pub(crate) n_asked: usize,
+    /// Why the route is not accepted, if it has no parent at all.
+    pub(crate) fault: Option<Fault>,
+    /// One for each reference, but for Services and the Gateways of others.
+    pub(crate) list: Vec<Request>,
+}
+
+/// One reference of a route to a parent.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Request {
+    /// The position in the status; that in the document, if it names parents.
+    index: usize,
+    /// The Gateway, if the document names none.
+    unnamed: Option<DocumentKey>,
+    /// Whether it leads to the implicit gateway, which stands in for whatever is named, section and port included.
+    pub(crate) is_implicit: bool,
+    /// The listeners that take the route, at least one; or why none does.
+    pub(crate) places: Result<Vec<Place>, Fault>,
+}
+
+/// A listener that takes a route.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Place {
+    /// The listener.
+    pub(crate) listener: Arc<ParentListener>,
+    /// The hosts that both have in common, at least one.
+    pub(crate) hosts: Arc<[Host]>,
+    /// Those of them that another listener of the port owns, and which.
+    elsewhere: Box<[(Host, Arc<ListenerKey>)]>,
+}
+
+impl Requests {
+    /// The requests of a route.
+    pub(crate) fn of(route: &AttachableRoute<'_>, parents: &impl Parents) -> Self {
+        let list = requests(route, parents);
+        let is_alone = list.is_empty() && route.route.parents.is_empty();
+        let fault = is_alone.then(|| {
+            let message = "the route names no parent, and there is no implicit gateway for it";
+            Fault::new("NoMatchingParent", message)
+        });
+        let places: usize = list.iter().flat_map(|request| &request.places).map(Vec::len).sum();
+        Self { n_asked: list.len() + places, fault, list, ..Self::none(route) }
+    }
+
+    /// Those of a route that attaches to Gateways of the native form, of which there are more than can be asked before it is known
+    /// whether it may.
+    pub(crate) fn deferred(route: &AttachableRoute<'_>, n_asked: usize) -> Self {
+        Self { n_asked, ..Self::none(route) }
+    }
+
+    fn none(route: &AttachableRoute<'_>) -> Self {
+        let AttachableRoute { document, route, group } = *route;
+        Self {
+            group: group.clone(),
+            kind: route.kind,
+            created: document.meta.created,
+            cost: Self::cost_of(document, route),
+            n_asked: 0,
+            fault: None,
+            list: Vec::new(),
+        }
+    }
+
+    /// What a route gives in each virtual host; of its text, as many bytes as it can have without its outline being another.
+    pub(crate) fn cost_of(document: &Document, route: &Route) -> Cost {
+        Cost::of(route, length_class(document.source.text().len()))
+    }
+
+    /// Whether they are still to be found out.
+    pub(crate) fn is_deferred(&self) -> bool {
+        self.fault.is_none() && self.list.is_empty() && self.n_asked > 0
+    }
+
+    /// Whether there is anything to say of the route.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fault.is_none() && self.list.is_empty() && self.n_asked == 0
+    }
+
+    /// All listeners that take the route, some more than once.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
+        self.list.iter().flat_map(|request| request.places.iter().flatten())
+    }
+
+    /// The listeners that take the route, each once.
+    pub(crate) fn listeners(&self) -> BTreeSet<&Arc<ListenerKey>> {
+        self.places().map(|place| &place.listener.key).collect()
+    }
+
+    /// The same for a route that passes a limit.
+    pub(crate) fn refuse(&mut self, fault: &Fault, names_parents: bool) {
+        if !names_parents {
+            // Said once: its text names no parent at which it could be said.
+            self.list.clear();
+            self.fault = Some(fault.clone());
+            return;
+        }
+        let accepted = self.list.iter_mut().filter(|request| request.places.is_ok());
+        accepted.for_each(|request| request.places = Err(fault.clone()));
+    }
+}
+
+/// Why a route that names no parent is not even asked for.
+pub(crate) fn tired() -> Fault {
+    let message = "older routes have asked all listeners that may be asked; name a parent";
+    Fault::new(LIMIT_EXCEEDED, message)
+}
+
+/// What the parents of a route lead to, without Services and without the Gateways of others.
+fn requests(route: &AttachableRoute<'_>, parents: &impl Parents) -> Vec<Request> {
+    if route.route.parents.is_empty() {
+        return unnamed_parents(route, parents);
+    }
+    let mut requests = Vec::new();
+    for (index, parent) in route.route.parents.iter().enumerate() {
+        if parent.is_service() {
             continue;
         }
-        routes.push(AttachableRoute {
-            document: &placed.document,
-            route,
-            group: &placed.group,
-            seniority: Seniority::of(&placed.document),
-            plan: lookup.route_plan(placed, route),
-        });
-    }
-    routes
-}
-
-/// Attaches routes to listeners, and says what came of it.
-///
-/// Adds implicit gateways where they are needed. Says nothing of parents that are Services, or Gateways of others.
-pub(crate) fn attach<'d>(
-    lookup: &Lookup<'_>,
-    routes: &[AttachableRoute<'d>],
-    gateways: &mut Gateways<'_>,
-    options: &Options,
-    told: &mut Told<'_, 'd>,
-    goes_on: GoesOn<'_>,
-) {
-    let mut by_age: Vec<(usize, &AttachableRoute<'d>)> = routes.iter().enumerate().collect();
-    by_age.sort_by(|(_, one), (_, other)| one.seniority.cmp(&other.seniority));
-    let mut by_route = BTreeMap::new();
-    for (index, route) in by_age.into_iter().take_while(|_| goes_on()) {
-        by_route.insert(index, requests_of(index, route, lookup, gateways, options, told));
-    }
-    let Told { statuses, diagnostics, .. } = told;
-    let mut requests: Vec<Request<'_>> = by_route.into_values().flatten().collect();
-    settle_kinds(routes, gateways, options, &mut requests);
-    for Request { route, places, .. } in &requests {
-        for Place { gateway, listener, hosts } in places.iter().flatten() {
-            let gateway = gateways.list.get_mut(*gateway);
-            if let Some(listener) = gateway.and_then(|gateway| gateway.listeners.get_mut(*listener)) {
-                listener.attached.entry(*route).or_default().extend(hosts.iter().cloned());
+        let key = DocumentKey::new(Kind::Gateway, &parent.namespace, &parent.name);
+        let known = parents.gateway(&key);
+        let is_gateway = key.kind.is_named(&parent.group, &parent.kind);
+        let (is_implicit, places) = match known {
+            Known::Foreign => continue,
+            Known::Ours(_) | Known::Missing if !is_gateway => {
+                let message = format!("routes cannot attach to a {} of {:?}", parent.kind, parent.group);
+                (false, Err(Fault::new("UnsupportedValue", message)))
             }
-        }
-    }
-    let mut reported = BTreeSet::new();
-    for request in &requests {
-        let Some(route) = routes.get(request.route) else { continue };
-        report(route, request, statuses, diagnostics);
-        if reported.insert(request.route) {
-            diagnostics.extend(route.plan.problems.iter().map(|problem| problem.diagnostic(route.document)));
-            diagnostics.extend(super::rules::without_backends(route.document));
-        }
-    }
-}
-
-impl Told<'_, '_> {
-    /// Says of a route as a whole that it is not accepted.
-    fn refuse(&mut self, route: &AttachableRoute<'_>, fault: Fault) {
-        self.diagnostics.push(warning(route, &fault, &Spot::default()));
-        self.statuses.object(&route.document.key, Condition::fails("Accepted", fault.reason, fault.message));
-    }
-}
-
-/// What a route asks of its parents, as far as the limits of its group let it.
-fn requests_of<'d>(
-    index: usize,
-    route: &AttachableRoute<'d>,
-    lookup: &Lookup<'_>,
-    gateways: &mut Gateways<'_>,
-    options: &Options,
-    told: &mut Told<'_, 'd>,
-) -> Vec<Request<'d>> {
-    let names_none = route.route.parents.is_empty();
-    if names_none && told.ledger.is_tired() {
-        let message = "older routes have asked all listeners that may be asked; name a parent";
-        told.refuse(route, Fault::new(LIMIT_EXCEEDED, message));
-        return Vec::new();
-    }
-    let references = references(route, gateways, options);
-    if references.is_empty() && names_none {
-        let message = "the route names no parent, and there is no implicit gateway for it";
-        told.refuse(route, Fault::new("NoMatchingParent", message));
-    }
-    told.ledger.asked(references.len());
-    let mut requests: Vec<Request<'_>> = references
-        .into_iter()
-        .map(|reference| {
-            let places = places(lookup, route, &reference, gateways);
-            Request { route: index, reference, places, lost: Vec::new() }
-        })
-        .collect();
-    let of_places = requests.iter().flat_map(|request| request.places.iter().flatten());
-    let wanted: Vec<Wanted<'_>> =
-        of_places.map(|place| ((place.gateway, place.listener), place.hosts.as_slice())).collect();
-    told.ledger.asked(wanted.len());
-    match told.ledger.admit(route.group, route.document, route.plan.routes.len(), &wanted) {
-        Ok(()) => {}
-        // Said once: its text names no parent at which it could be said.
-        Err(fault) if names_none => {
-            told.refuse(route, fault);
-            return Vec::new();
-        }
-        Err(fault) => {
-            let accepted = requests.iter_mut().filter(|request| request.places.is_ok());
-            accepted.for_each(|request| request.places = Err(fault.clone()));
-        }
+            Known::Ours(gateway) => (false, places(parents, route, &gateway, Some(parent))),
+            Known::Missing => {
+                let implicit =
+                    parents.is_without_documents().then(|| parents.implicit(route.group)).flatten();
+                let missing = || Err(Fault::new("NoMatchingParent", format!("there is no {key}")));
+                let found = implicit.as_ref().map(|gateway| places(parents, route, gateway, None));
+                (implicit.is_some(), found.unwrap_or_else(missing))
+            }
+        };
+        requests.push(Request { index, unnamed: None, is_implicit, places });
     }
     requests
 }
 
-/// One reference of a route to a parent.
-#[derive(Debug)]
-struct Request<'d> {
-    route: usize,
-    reference: Reference<'d>,
-    /// The listeners that take the route, at least one; or why none does.
-    places: Result<Vec<Place>, Fault>,
-    /// Why some listener does not take it that would otherwise.
-    lost: Vec<String>,
-}
-
-/// A listener that takes a route.
-#[derive(Clone, Debug)]
-struct Place {
-    gateway: usize,
-    listener: usize,
-    /// At least one.
-    hosts: Vec<Host>,
-}
-
-/// A parent as a route names it.
-#[derive(Debug)]
-struct Reference<'d> {
-    /// Its position in the status.
-    index: usize,
-    /// What the document says, unless it is silent.
-    parent: Option<&'d ParentRef>,
-    /// The name that the status shows.
-    name: String,
-    /// What it leads to.
-    target: Target,
-}
-
-#[derive(Debug)]
-enum Target {
-    /// A Gateway, by index.
-    Gateway(usize),
-    /// The implicit gateway, by index: it stands in for whatever is named, section and port included.
-    Implicit(usize),
-    /// Nothing.
-    Nothing(Fault),
-}
-
-/// What the parents of a route lead to, without Services and without the Gateways of others.
-fn references<'d>(
-    route: &AttachableRoute<'d>,
-    gateways: &mut Gateways<'_>,
-    options: &Options,
-) -> Vec<Reference<'d>> {
-    let port = options.implicit_port.filter(|_| gateways.is_without_documents());
-    if route.route.parents.is_empty() {
-        return unnamed_parents(route, gateways, options);
-    }
-    let mut references = Vec::new();
-    for (index, parent) in route.route.parents.iter().enumerate() {
-        let key = DocumentKey::new(Kind::Gateway, &parent.namespace, &parent.name);
-        if parent.is_service() || gateways.is_foreign(&key) {
-            continue;
-        }
-        let is_gateway = key.kind.is_named(&parent.group, &parent.kind);
-        let target = match (is_gateway, gateways.find(&key), port) {
-            (false, _, _) => {
-                let message = format!("routes cannot attach to a {} of {:?}", parent.kind, parent.group);
-                Target::Nothing(Fault::new("UnsupportedValue", message))
-            }
-            (true, Some(gateway), _) => Target::Gateway(gateway),
-            (true, None, Some(port)) => Target::Implicit(gateways.implicit(route.group, port)),
-            (true, None, None) => {
-                Target::Nothing(Fault::new("NoMatchingParent", format!("there is no {key}")))
-            }
-        };
-        let name = format!("{} {}/{}", parent.kind, parent.namespace, parent.name);
-        references.push(Reference { index, parent: Some(parent), name, target });
-    }
-    references
-}
-
 /// To what a route attaches that names nothing. Native routes take all that their form has; routes of the Gateway API the
 /// implicit gateway, if there is no other or the route asks for it.
-fn unnamed_parents<'d>(
-    route: &AttachableRoute<'d>,
-    gateways: &mut Gateways<'_>,
-    options: &Options,
-) -> Vec<Reference<'d>> {
+fn unnamed_parents(route: &AttachableRoute<'_>, parents: &impl Parents) -> Vec<Request> {
     let is_native = route.route.kind == RouteKind::Native;
-    let natives = if is_native { gateways.natives() } else { Vec::new() };
-    let mut targets: Vec<Target> = natives.into_iter().map(Target::Gateway).collect();
-    let takes_implicit = is_native || route.route.uses_default_gateways || gateways.is_without_documents();
-    if targets.is_empty() && takes_implicit {
-        let port = options.implicit_port;
-        targets.extend(port.map(|port| Target::Implicit(gateways.implicit(route.group, port))));
+    let mut targets: Vec<Arc<Parent>> = if is_native { parents.natives().to_vec() } else { Vec::new() };
+    let takes_implicit = is_native || route.route.uses_default_gateways;
+    if targets.is_empty() && (takes_implicit || parents.is_without_documents()) {
+        targets.extend(parents.implicit(route.group));
     }
-    let name = |target: &Target| match target {
-        Target::Gateway(index) | Target::Implicit(index) => {
-            gateways.list.get(*index).map(|gateway| gateway.key.to_string()).unwrap_or_default()
-        }
-        Target::Nothing(_) => String::new(),
+    let request = |(index, gateway): (usize, Arc<Parent>)| Request {
+        index,
+        unnamed: Some(gateway.key.clone()),
+        is_implicit: gateway.is_implicit,
+        places: places(parents, route, &gateway, None),
     };
-    let targets = targets.into_iter().enumerate();
-    targets.map(|(index, target)| Reference { index, parent: None, name: name(&target), target }).collect()
+    targets.into_iter().enumerate().map(request).collect()
 }
 
 /// The listeners that take a route by a reference, or why none does.
 ///
 /// The first of these that leaves no listener is the reason: section and port, permission, host names, validity.
 fn places(
-    lookup: &Lookup<'_>,
+    parents: &impl Parents,
     route: &AttachableRoute<'_>,
-    reference: &Reference<'_>,
-    gateways: &Gateways<'_>,
+    gateway: &Parent,
+    parent: Option<&ParentRef>,
 ) -> Result<Vec<Place>, Fault> {
-    let (at, parent) = match &reference.target {
-        Target::Gateway(index) => (*index, reference.parent),
-        Target::Implicit(index) => (*index, None),
-        Target::Nothing(fault) => return Err(fault.clone()),
-    };
-    let Some(gateway) = gateways.list.get(at) else { return Ok(Vec::new()) };
-    let mut meant: Vec<(usize, &PlannedListener)> = gateway.listeners.iter().enumerate().collect();
-    meant.retain(|(_, listener)| parent.is_none_or(|parent| is_meant(parent, listener)));
+    let mut meant: Vec<&Arc<ParentListener>> = gateway.listeners.iter().collect();
+    meant.retain(|listener| parent.is_none_or(|parent| is_meant(parent, listener)));
     if meant.is_empty() {
         return Err(Fault::new("NoMatchingParent", nothing_meant(gateway, parent)));
     }
     let mut refusals = Vec::new();
     let mut allowed = Vec::new();
-    for (index, listener) in meant {
-        match admission(lookup, route, gateway, listener) {
-            Ok(()) => allowed.push((index, listener)),
-            Err(why) => refusals.push(format!("listener {} {why}", listener.spec.name)),
+    for listener in meant {
+        match admission(parents, route, gateway, listener) {
+            Ok(()) => allowed.push(listener),
+            Err(why) => refusals.push(format!("listener {} {why}", listener.key.name)),
         }
     }
     if allowed.is_empty() {
@@ -288,25 +271,27 @@ fn places(
     }
     let hostnames = &route.route.hostnames;
     let mut matching = Vec::new();
-    for (index, listener) in &allowed {
+    for listener in &allowed {
         let hosts = intersection(&listener.host, hostnames);
         if !hosts.is_empty() {
-            matching.push((Place { gateway: at, listener: *index, hosts }, *listener));
+            matching.push((*listener, hosts));
         }
     }
     if matching.is_empty() {
-        let listeners = allowed.iter().map(|(_, listener)| (listener.spec.name.as_str(), &listener.host));
+        let listeners = allowed.iter().map(|listener| (&*listener.key.name, &listener.host));
         return Err(Fault::new("NoMatchingListenerHostname", no_common_host(hostnames, listeners)));
     }
-    let mut places = Vec::new();
+    let mut places: Vec<Place> = Vec::new();
     let mut faults = Vec::new();
-    for (place, listener) in matching {
-        match &listener.fault {
-            None => places.push(place),
-            Some(fault) => {
-                faults.push(format!("listener {} is not accepted: {}", listener.spec.name, fault.message));
-            }
+    for (listener, hosts) in matching {
+        if let Some(fault) = &listener.fault {
+            faults.push(format!("listener {} is not accepted: {}", listener.key.name, fault.message));
+            continue;
         }
+        let same = places.last().map(|last| &last.hosts).filter(|last| ***last == *hosts);
+        let hosts = same.map_or_else(|| hosts.into(), Arc::clone);
+        let elsewhere = elsewhere(listener, &hosts, gateway);
+        places.push(Place { listener: Arc::clone(listener), hosts, elsewhere });
     }
     if places.is_empty() {
         return Err(Fault::new("NoReadyListeners", faults.join("; ")));
@@ -314,18 +299,31 @@ fn places(
     Ok(places)
 }
 
-/// Whether section and port of a reference are those of a listener.
-fn is_meant(parent: &ParentRef, listener: &PlannedListener) -> bool {
-    parent.section.as_ref().is_none_or(|section| *section == listener.spec.name)
-        && parent.port.is_none_or(|port| port == listener.spec.port)
+/// The hosts of a route at a listener that another listener of the port owns.
+fn elsewhere(listener: &ParentListener, hosts: &[Host], gateway: &Parent) -> Box<[(Host, Arc<ListenerKey>)]> {
+    let own = specificity(&listener.host);
+    let more_specific = |one: &&Arc<ParentListener>| {
+        one.fault.is_none() && one.port == listener.port && specificity(&one.host) > own
+    };
+    let owner_of = |host: &Host| {
+        let others = gateway.listeners.iter().filter(more_specific).map(|other| (&other.key, &other.host));
+        owner(host, others).map(|(owner, _)| (host.clone(), Arc::clone(owner)))
+    };
+    hosts.iter().filter_map(owner_of).collect()
 }
 
-fn nothing_meant(gateway: &PlannedGateway<'_>, parent: Option<&ParentRef>) -> String {
+/// Whether section and port of a reference are those of a listener.
+fn is_meant(parent: &ParentRef, listener: &ParentListener) -> bool {
+    parent.section.as_ref().is_none_or(|section| **section == *listener.key.name)
+        && parent.port.is_none_or(|port| port == listener.port)
+}
+
+fn nothing_meant(gateway: &Parent, parent: Option<&ParentRef>) -> String {
     let section = parent.and_then(|parent| parent.section.as_ref());
     let section = section.map(|section| format!(" {section}")).unwrap_or_default();
     let port = parent.and_then(|parent| parent.port);
     let port = port.map(|port| format!(" on port {port}")).unwrap_or_default();
-    let names: Vec<&str> = gateway.listeners.iter().map(|listener| listener.spec.name.as_str()).collect();
+    let names: Vec<&str> = gateway.listeners.iter().map(|listener| &*listener.key.name).collect();
     format!("{} has no listener{section}{port}; it has {}", gateway.key, names.join(", "))
 }
 
@@ -340,17 +338,17 @@ fn no_common_host<'a>(
 
 /// Whether a listener may take a route of this kind and namespace; else why not, to be put behind its name.
 fn admission(
-    lookup: &Lookup<'_>,
+    parents: &impl Parents,
     route: &AttachableRoute<'_>,
-    gateway: &PlannedGateway<'_>,
-    listener: &PlannedListener,
+    gateway: &Parent,
+    listener: &ParentListener,
 ) -> Result<(), String> {
     let namespace = &route.document.key.namespace;
-    let is_allowed = match &listener.spec.allowed.namespaces {
+    let is_allowed = match &listener.namespaces {
         AllowedNamespaces::Same => *namespace == gateway.key.namespace,
         AllowedNamespaces::All => true,
         AllowedNamespaces::None => false,
-        AllowedNamespaces::Selector(selector) => selects(selector, &lookup.namespace_labels(namespace)),
+        AllowedNamespaces::Selector(selector) => selects(selector, &parents.namespace_labels(namespace)),
     };
     if !is_allowed {
         return Err(format!("takes no routes of the namespace {namespace}"));
@@ -372,103 +370,112 @@ pub(super) fn selects(selector: &LabelSelector, labels: &[(String, String)]) -> 
         && selector.keys.iter().all(|(key, is_there)| label(key).is_some() == *is_there)
 }
 
-/// Takes listeners from routes that lose them to a route of the other kind.
-fn settle_kinds(
-    routes: &[AttachableRoute<'_>],
-    gateways: &Gateways<'_>,
-    options: &Options,
-    requests: &mut [Request<'_>],
-) {
-    if options.merges_route_kinds {
-        return;
-    }
-    let mut contests: BTreeMap<(usize, usize), BTreeMap<usize, BTreeSet<Host>>> = BTreeMap::new();
-    for Request { route, places, .. } in requests.iter() {
-        for Place { gateway, listener, hosts } in places.iter().flatten() {
-            let contest = contests.entry((*gateway, *listener)).or_default();
-            contest.entry(*route).or_default().extend(hosts.iter().cloned());
+/// What becomes of a route at listeners.
+pub(crate) struct Attached<'r> {
+    /// Its document, of which nothing counts but spots and place.
+    pub(crate) document: &'r Document,
+    /// What it asks for; without what limits took from it.
+    pub(crate) requests: &'r Requests,
+    /// The references that cannot be followed.
+    pub(crate) problems: &'r [RefProblem],
+    /// What is not done of what the rules say.
+    pub(crate) partly_invalid: &'r [String],
+}
+
+impl Attached<'_> {
+    /// Says what a route is to its parents. `winner` is who took a listener from it.
+    pub(crate) fn report(
+        &self,
+        winner: impl Fn(&Arc<ListenerKey>) -> Option<DocumentKey>,
+        parts: &mut Parts,
+        diagnostics: &mut Vec<Diagnostic>,
+    ) {
+        let Self { document, requests, problems, .. } = self;
+        if let Some(fault) = &requests.fault {
+            diagnostics.push(self.warning(fault, &Spot::default()));
+            parts.conditions.push(Condition::fails("Accepted", fault.reason, fault.message.clone()));
+            return;
+        }
+        let is_lost = |listener: &Arc<ListenerKey>| winner(listener).is_some();
+        let taken: BTreeSet<_> = requests.listeners().into_iter().filter(|one| !is_lost(one)).collect();
+        for request in &requests.list {
+            self.report_request(request, &winner, parts, diagnostics);
+            let places = request.places.iter().flatten();
+            for place in places.filter(|place| taken.contains(&place.listener.key)) {
+                let unserved = place.elsewhere.iter().filter(|(_, owner)| !taken.contains(owner));
+                diagnostics.extend(unserved.map(|(host, owner)| self.unserved(host, owner, place)));
+            }
+        }
+        if !requests.list.is_empty() {
+            diagnostics.extend(problems.iter().map(|problem| problem.diagnostic(document)));
+            diagnostics.extend(super::rules::without_backends(document));
         }
     }
-    let mut lost: BTreeMap<(usize, usize, usize), String> = BTreeMap::new();
-    for ((gateway, listener), contest) in contests {
-        let sides: Vec<(usize, &AttachableRoute<'_>, Vec<Host>)> = contest
-            .into_iter()
-            .filter_map(|(index, hosts)| Some((index, routes.get(index)?, hosts.into_iter().collect())))
-            .collect();
-        let contenders: Vec<Contender<'_>> = sides
-            .iter()
-            .map(|(_, route, hosts)| Contender { kind: route.route.kind, seniority: &route.seniority, hosts })
-            .collect();
-        let planned = gateways.list.get(gateway);
-        let name = planned.and_then(|planned| planned.listeners.get(listener)).map(|one| &one.spec.name);
-        for (loser, winner) in losers(&contenders) {
-            let (Some(loser), Some(winner), Some(name)) = (sides.get(loser), sides.get(winner), name) else {
-                continue;
-            };
-            let message = format!("listener {name} has {} for the same host", winner.1.document.key);
-            lost.insert((loser.0, gateway, listener), message);
-        }
-    }
-    for Request { route, places, lost: own, .. } in requests {
-        let Ok(taken) = places else { continue };
-        taken.retain(|place| {
-            let message = lost.get(&(*route, place.gateway, place.listener));
-            own.extend(message.cloned());
-            message.is_none()
+
+    /// Says what a route is to one parent.
+    fn report_request(
+        &self,
+        request: &Request,
+        winner: &impl Fn(&Arc<ListenerKey>) -> Option<DocumentKey>,
+        parts: &mut Parts,
+        diagnostics: &mut Vec<Diagnostic>,
+    ) {
+        let route = if let Spec::Route(route) = &self.document.spec { Some(route) } else { None };
+        let parent = route.and_then(|route| route.parents.get(request.index));
+        let named = |parent: &ParentRef| format!("{} {}/{}", parent.kind, parent.namespace, parent.name);
+        let unnamed = || request.unnamed.as_ref().map(ToString::to_string).unwrap_or_default();
+        let name = parent.map_or_else(unnamed, named);
+        let document_spot = Spot::default();
+        let spot = parent.map_or(&document_spot, |parent| &parent.spot);
+        let lost = request.places.iter().flatten().filter_map(|place| {
+            let listener = &place.listener.key;
+            Some(format!("listener {} has {} for the same host", listener.name, winner(listener)?))
         });
-        if taken.is_empty() && !own.is_empty() {
-            *places = Err(Fault::new("HostnameConflict", std::mem::take(own).join("; ")));
+        let lost: Vec<String> = lost.collect();
+        let fault = match &request.places {
+            Ok(places) if places.len() == lost.len() => Some(Fault::new("HostnameConflict", lost.join("; "))),
+            Ok(_) => None,
+            Err(fault) => Some(fault.clone()),
+        };
+        let mut accepted = match &fault {
+            None => Condition::holds("Accepted", "Accepted"),
+            Some(fault) => {
+                let message =
+                    format!("{name} does not accept the route ({}): {}", fault.reason, fault.message);
+                diagnostics.push(self.warning(&Fault::new(fault.reason, message), spot));
+                Condition::fails("Accepted", fault.reason, fault.message.clone())
+            }
+        };
+        if fault.is_none() {
+            let lost = lost.into_iter().map(|message| Fault::new("HostnameConflict", message));
+            diagnostics.extend(lost.map(|fault| self.warning(&fault, spot)));
+            if request.is_implicit {
+                accepted.message = "served by the implicit gateway default/implicit".to_owned();
+                let message = "the route attaches to the implicit gateway default/implicit, because no Gateway is there for it";
+                let note = (Severity::Info, "implicit-gateway");
+                diagnostics.push(self.document.diagnostic(note.0, note.1, spot, message.to_owned()));
+            }
         }
+        let is_accepted = accepted.status == Truth::True;
+        let mut conditions = vec![accepted, resolved_refs(self.problems)];
+        if is_accepted && !self.partly_invalid.is_empty() {
+            conditions.push(partially_invalid(self.partly_invalid));
+        }
+        let (section, port) =
+            (parent.and_then(|parent| parent.section.clone()), parent.and_then(|one| one.port));
+        parts.parents.insert(request.index, ParentStatus { parent: name, section, port, conditions });
     }
-}
 
-/// Says what a route is to one parent.
-fn report(
-    route: &AttachableRoute<'_>,
-    request: &Request<'_>,
-    statuses: &mut Statuses,
-    diagnostics: &mut Vec<Diagnostic>,
-) {
-    let Reference { index, parent, name, target } = &request.reference;
-    let document_spot = Spot::default();
-    let spot = parent.map_or(&document_spot, |parent| &parent.spot);
-    let mut accepted = match &request.places {
-        Ok(_) => Condition::holds("Accepted", "Accepted"),
-        Err(fault) => {
-            let message = format!("{name} does not accept the route ({}): {}", fault.reason, fault.message);
-            diagnostics.push(warning(route, &Fault::new(fault.reason, message), spot));
-            Condition::fails("Accepted", fault.reason, fault.message.clone())
-        }
-    };
-    for message in &request.lost {
-        diagnostics.push(warning(route, &Fault::new("HostnameConflict", message.clone()), spot));
+    /// Warns of a host that is never asked for, because another listener of the port owns it.
+    fn unserved(&self, host: &Host, owner: &ListenerKey, place: &Place) -> Diagnostic {
+        let message = format!(
+            "requests for {host} belong to listener {} of {}, so listener {} never sends any to this route",
+            owner.name, owner.gateway, place.listener.key.name
+        );
+        self.document.diagnostic(Severity::Warning, "host-of-another-listener", &Spot::default(), message)
     }
-    if let (Ok(places), Target::Implicit(_)) = (&request.places, target) {
-        accepted.message = "served by the implicit gateway default/implicit".to_owned();
-        if !places.is_empty() {
-            let message = "the route attaches to the implicit gateway default/implicit, because no Gateway is there for it";
-            diagnostics.push(route.document.diagnostic(
-                Severity::Info,
-                "implicit-gateway",
-                spot,
-                message.to_owned(),
-            ));
-        }
-    }
-    let is_accepted = accepted.status == Truth::True;
-    let mut conditions = vec![accepted, resolved_refs(&route.plan.problems)];
-    if is_accepted && !route.plan.partly_invalid.is_empty() {
-        conditions.push(partially_invalid(&route.plan.partly_invalid));
-    }
-    let status = ParentStatus {
-        parent: name.clone(),
-        section: parent.and_then(|parent| parent.section.clone()),
-        port: parent.and_then(|parent| parent.port),
-        conditions,
-    };
-    statuses.parent(&route.document.key, *index, status);
-}
 
-fn warning(route: &AttachableRoute<'_>, fault: &Fault, spot: &Spot) -> Diagnostic {
-    route.document.diagnostic(Severity::Warning, code_of(fault.reason), spot, fault.message.clone())
+    fn warning(&self, fault: &Fault, spot: &Spot) -> Diagnostic {
+        self.document.diagnostic(Severity::Warning, code_of(fault.reason), spot, fault.message.clone())
+    }
 }

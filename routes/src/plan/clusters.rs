@@ -6,7 +6,6 @@ use xds_codec::{Diagnostic, Severity};
 
 use super::backends::Referent;
 use super::endpoints;
-use super::fallback::fallback_of_cluster;
 use super::lookup::Lookup;
 use super::parts::{
     Action, Assignment, Backend, Cluster, PlannedRoute, Protocol, Target, TlsSecret, UpstreamTls,
@@ -73,12 +72,6 @@ impl Lookup<'_> {
         };
         warn_of_idle_tls(&referent, &mut diagnostics);
         Some(Reached { cluster, assignment: found.assignment, secret: secret.flatten(), diagnostics })
-    }
-
-    /// The members of the cluster of that name, if it is that of a fallback.
-    pub(super) fn members_of(&self, cluster: &str) -> &[String] {
-        let fallback = fallback_of_cluster(cluster).and_then(|key| self.fallbacks.get(&key));
-        fallback.and_then(|verdict| verdict.as_ref().ok()).map_or(&[], |fallback| &fallback.members)
     }
 }
 

@@ -8,15 +8,26 @@ use std::sync::Arc;
 
 use xds_codec::{Diagnostic, Place, Severity};
 
-use super::GoesOn;
 use super::attach::selects;
-use super::lookup::{Lookup, of_kinds};
-use super::statuses::Statuses;
+use super::grants::namespace_labels;
 use crate::conditions::{Condition, POLICY_AFFECTED};
 use crate::model::{
     AllowedNamespaces, Document, DocumentKey, ForeignPolicy, Kind, PolicyTarget, Spec, TargetName,
 };
 use crate::read::left_out;
+use crate::translate::Placed;
+
+/// What there is for policies to target.
+pub(crate) trait Served<'d> {
+    /// A document.
+    fn document(&self, key: &DocumentKey) -> Option<&'d Document>;
+
+    /// The documents of a kind, in order.
+    fn of_kind(&self, kind: Kind) -> Box<dyn Iterator<Item = &'d Placed> + 'd>;
+
+    /// Whether anything becomes of the object of a document; what is left to others has no conditions.
+    fn is_known(&self, key: &DocumentKey) -> bool;
+}
 
 /// A target, and the listener of it if only that is meant.
 type Affected<'d> = (&'d DocumentKey, Option<&'d str>);
@@ -51,20 +62,18 @@ impl Named {
     }
 }
 
-/// Reports every policy, once it is known what is served.
-pub(super) fn report<'d>(
-    lookup: &Lookup<'d>,
-    statuses: &mut Statuses,
-    diagnostics: &mut Vec<Diagnostic>,
-    goes_on: GoesOn<'_>,
-) {
-    let mut search = Search { lookup, statuses, n_left: MAX_COMPARED };
+/// What is said of what policies target, by the target and, if only that is meant, its listener.
+pub(crate) type Affections<'d> = BTreeMap<Affected<'d>, Condition>;
+
+/// Looks at every policy: says what it targets, and returns what is said of that.
+pub(crate) fn affected<'d>(served: &impl Served<'d>, diagnostics: &mut Vec<Diagnostic>) -> Affections<'d> {
+    let mut search = Search { served, n_left: MAX_COMPARED };
     let mut affected: BTreeMap<Affected<'d>, Named> = BTreeMap::new();
     // The first of each file and kind, and how many there are.
     let mut idle: BTreeMap<(&Arc<str>, &str), (&Place, usize)> = BTreeMap::new();
-    let policies = of_kinds(lookup.documents, Kind::Policy..=Kind::Policy);
-    for (key, placed) in policies.take_while(|_| goes_on()) {
+    for placed in served.of_kind(Kind::Policy) {
         let document = &*placed.document;
+        let key = &document.key;
         let Spec::Policy(policy) = &document.spec else { continue };
         let mut found = BTreeSet::new();
         let (mut first, mut undecided) = (None, None);
@@ -106,29 +115,29 @@ pub(super) fn report<'d>(
     for ((_, kind), (place, n)) in idle {
         diagnostics.push(note(place, left_out(kind, n)));
     }
-    for ((key, listener), policies) in affected {
+    let condition = |(target, policies): (Affected<'d>, Named)| {
         let (policies, are) = (policies.listed(), policies.verb());
         let message = format!("{policies} {are} not supported: requests are served as if there were none");
-        statuses.affected(key, listener, &Condition::fails(POLICY_AFFECTED, "UnsupportedPolicy", message));
-    }
+        (target, Condition::fails(POLICY_AFFECTED, "UnsupportedPolicy", message))
+    };
+    affected.into_iter().map(condition).collect()
 }
 
 /// Looks for targets among what is served.
-struct Search<'s, 'd> {
-    lookup: &'s Lookup<'d>,
-    statuses: &'s Statuses,
+struct Search<'s, S> {
+    served: &'s S,
     /// How many more objects labels may be compared with.
     n_left: usize,
 }
 
-impl<'d> Search<'_, 'd> {
+impl<'d, S: Served<'d>> Search<'_, S> {
     /// Adds what is targeted and served. False if labels were not compared with every object.
     fn targets(&mut self, own: &str, target: &'d PolicyTarget, found: &mut BTreeSet<Affected<'d>>) -> bool {
         let (namespaces, labels) = match &target.name {
             TargetName::Object { namespace, name } => {
                 let namespace = namespace.as_deref().unwrap_or(own);
-                let document = self.lookup.document(target.kind, namespace, name);
-                let affected = document.and_then(|document| self.served(document, target));
+                let document = self.served.document(&DocumentKey::new(target.kind, namespace, name));
+                let affected = document.and_then(|document| self.served_of(document, target));
                 found.extend(affected);
                 return true;
             }
@@ -136,14 +145,11 @@ impl<'d> Search<'_, 'd> {
         };
         let mut last: Option<(&str, bool)> = None;
         let is_same = *namespaces == AllowedNamespaces::Same && !target.kind.is_cluster_scoped();
-        let begin = DocumentKey {
-            kind: target.kind,
-            namespace: if is_same { own.into() } else { "".into() },
-            name: "".into(),
-        };
-        let documents = self.lookup.documents.range(begin..);
-        let is_meant = |key: &DocumentKey| key.kind == target.kind && (!is_same || &*key.namespace == own);
-        for (key, placed) in documents.take_while(|(key, _)| is_meant(key)) {
+        for placed in self.served.of_kind(target.kind) {
+            let key = &placed.document.key;
+            if is_same && &*key.namespace != own {
+                continue;
+            }
             let Some(n_left) = self.n_left.checked_sub(1) else { return false };
             self.n_left = n_left;
             let is_selected = match last {
@@ -152,13 +158,14 @@ impl<'d> Search<'_, 'd> {
                     AllowedNamespaces::Same | AllowedNamespaces::All => true,
                     AllowedNamespaces::None => false,
                     AllowedNamespaces::Selector(of) => {
-                        selects(of, &self.lookup.namespace_labels(&key.namespace))
+                        let document = DocumentKey::new(Kind::Namespace, "", &key.namespace);
+                        selects(of, &namespace_labels(self.served.document(&document), &key.namespace))
                     }
                 },
             };
             last = Some((&key.namespace, is_selected));
             if is_selected && selects(labels, &placed.document.meta.labels) {
-                let affected = self.served(&placed.document, target);
+                let affected = self.served_of(&placed.document, target);
                 found.extend(affected);
             }
         }
@@ -166,7 +173,7 @@ impl<'d> Search<'_, 'd> {
     }
 
     /// What of a document is served and targeted, if anything.
-    fn served(&self, document: &'d Document, target: &'d PolicyTarget) -> Option<Affected<'d>> {
+    fn served_of(&self, document: &'d Document, target: &'d PolicyTarget) -> Option<Affected<'d>> {
         let key = &document.key;
         let section = target.section.as_deref();
         let is_meant = |name: &str| section.is_none_or(|section| name == section);
@@ -181,8 +188,7 @@ impl<'d> Search<'_, 'd> {
         if let (Spec::Route(route), Some(section)) = (&document.spec, section) {
             route.rules.iter().find(|rule| rule.name.as_deref() == Some(section))?;
         }
-        // What is left to others has no conditions.
-        self.statuses.has(key).then_some((key, listener))
+        self.served.is_known(key).then_some((key, listener))
     }
 }
 

@@ -1,20 +1,21 @@
 //! Gateways: which are ours, which ports they get, and their conditions.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use xds_cache::GroupName;
+use xds_cache::{GroupName, Origin};
 use xds_codec::{Diagnostic, Severity};
 
-use super::Lookup;
 use super::listeners::{PlannedListener, listeners};
 use super::lookup::of_kinds;
 use super::precedence::Seniority;
-use super::statuses::{Fault, Statuses, code_of};
+use super::statuses::{Fault, Parts, code_of};
+use super::{Host, Lookup};
 use crate::conditions::{Condition, Truth};
 use crate::model::{
     AllowedNamespaces, AllowedRoutes, Document, DocumentKey, Gateway, GatewayListener, Kind, ObjectRef,
-    Protocol, Spec, Spot,
+    Protocol, RouteKind, Spec, Spot,
 };
 use crate::translate::{Documents, Options, Placed};
 
@@ -40,12 +41,51 @@ pub(crate) struct PlannedGateway<'d> {
 /// All Gateways.
 #[derive(Debug)]
 pub(crate) struct Gateways<'d> {
-    /// Those that are ours, sorted by identity; behind them the implicit ones, one for each group that needs one.
+    /// Those that are ours, sorted by identity.
     pub(crate) list: Vec<PlannedGateway<'d>>,
-    /// The indices of those with a document.
-    by_key: BTreeMap<DocumentKey, usize>,
     /// Those of another controller.
-    foreign: BTreeSet<DocumentKey>,
+    pub(crate) foreign: BTreeSet<DocumentKey>,
+}
+
+/// A listener.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ListenerKey {
+    /// The node group of the Gateway.
+    pub(crate) group: GroupName,
+    /// The Gateway.
+    pub(crate) gateway: DocumentKey,
+    /// The name within the Gateway.
+    pub(crate) name: Arc<str>,
+    /// The chain that has its hosts.
+    pub(crate) chain: Arc<str>,
+}
+
+/// A Gateway as routes see it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Parent {
+    /// Its identity.
+    pub(crate) key: DocumentKey,
+    /// Whether it has no document.
+    pub(crate) is_implicit: bool,
+    /// Its listeners, in the order of the document.
+    pub(crate) listeners: Vec<Arc<ParentListener>>,
+}
+
+/// A listener as routes see it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ParentListener {
+    /// Its identity.
+    pub(crate) key: Arc<ListenerKey>,
+    /// Its port.
+    pub(crate) port: u16,
+    /// Its host.
+    pub(crate) host: Host,
+    /// From where it takes routes.
+    pub(crate) namespaces: AllowedNamespaces,
+    /// The kinds of routes that it takes.
+    pub(crate) kinds: Vec<RouteKind>,
+    /// Why it takes none at all, if it does not.
+    pub(crate) fault: Option<Fault>,
 }
 
 impl<'d> Gateways<'d> {
@@ -56,7 +96,7 @@ impl<'d> Gateways<'d> {
         options: &Options,
         diagnostics: &mut Vec<Diagnostic>,
     ) -> Self {
-        let mut gateways = Self { list: Vec::new(), by_key: BTreeMap::new(), foreign: BTreeSet::new() };
+        let mut gateways = Self { list: Vec::new(), foreign: BTreeSet::new() };
         for (_, Placed { document, group, .. }) in of_kinds(documents, Kind::Gateway..=Kind::Gateway) {
             let Spec::Gateway(gateway) = &document.spec else { continue };
             if let Err(why) = ownership(gateway, documents, options) {
@@ -83,52 +123,7 @@ impl<'d> Gateways<'d> {
             });
         }
         gateways.share_ports();
-        let keys = gateways.list.iter().enumerate().map(|(index, gateway)| (gateway.key.clone(), index));
-        gateways.by_key = keys.collect();
         gateways
-    }
-
-    /// Whether there is no Gateway document at all, of whichever controller.
-    pub(crate) fn is_without_documents(&self) -> bool {
-        self.foreign.is_empty() && self.by_key.is_empty()
-    }
-
-    /// Whether the Gateway belongs to another controller.
-    pub(crate) fn is_foreign(&self, key: &DocumentKey) -> bool {
-        self.foreign.contains(key)
-    }
-
-    /// The index of the Gateway with a document of this identity.
-    pub(crate) fn find(&self, key: &DocumentKey) -> Option<usize> {
-        self.by_key.get(key).copied()
-    }
-
-    /// The indices of those of the native form.
-    pub(crate) fn natives(&self) -> Vec<usize> {
-        let list = self.list.iter().enumerate();
-        list.filter(|(_, gateway)| gateway.is_native).map(|(index, _)| index).collect()
-    }
-
-    /// The index of the implicit gateway of a group, which is made if the group has none.
-    pub(crate) fn implicit(&mut self, group: &GroupName, port: u16) -> usize {
-        let known = self.list.iter().position(|one| one.document.is_none() && one.group == *group);
-        if let Some(index) = known {
-            return index;
-        }
-        let mut gateway = PlannedGateway {
-            document: None,
-            key: DocumentKey::new(Kind::Gateway, "default", "implicit"),
-            group: group.clone(),
-            address: None,
-            is_native: false,
-            fault: None,
-            listeners: vec![PlannedListener::new(implicit_listener(port))],
-        };
-        for other in &self.list {
-            yield_ports(&mut gateway, other);
-        }
-        self.list.push(gateway);
-        self.list.len() - 1
     }
 
     /// Warns of what is wrong with listeners.
@@ -159,22 +154,22 @@ impl<'d> Gateways<'d> {
         }
     }
 
-    /// Says what became of classes, Gateways and listeners, once routes are attached.
-    pub(crate) fn report(&self, documents: &Documents, options: &Options, statuses: &mut Statuses) {
+    /// What becomes of classes, Gateways and listeners, but for how many routes these have.
+    pub(crate) fn report(&self, documents: &Documents, options: &Options) -> Vec<(DocumentKey, Parts)> {
+        let mut all = Vec::new();
         for (key, placed) in of_kinds(documents, Kind::GatewayClass..=Kind::GatewayClass) {
             let Spec::GatewayClass { controller } = &placed.document.spec else { continue };
             if options.controller_name.as_ref().is_none_or(|ours| ours == controller) {
-                statuses.object(key, Condition::holds("Accepted", "Accepted"));
+                let conditions = vec![Condition::holds("Accepted", "Accepted")];
+                all.push((key.clone(), Parts { conditions, ..Parts::default() }));
             }
         }
-        for gateway in self.list.iter().filter(|gateway| gateway.document.is_some()) {
-            for condition in conditions(gateway) {
-                statuses.object(&gateway.key, condition);
-            }
-            for listener in &gateway.listeners {
-                statuses.listener(&gateway.key, listener.status(gateway.is_native));
-            }
-        }
+        all.extend(self.list.iter().map(|gateway| {
+            let listeners = gateway.listeners.iter().map(|listener| listener.status(gateway.is_native));
+            let (conditions, listeners) = (conditions(gateway).into(), listeners.collect());
+            (gateway.key.clone(), Parts { conditions, listeners, ..Parts::default() })
+        }));
+        all
     }
 
     /// Of Gateways of one group on the same port and address, the oldest keeps it.
@@ -191,6 +186,64 @@ impl<'d> Gateways<'d> {
     }
 }
 
+impl PlannedGateway<'_> {
+    /// The implicit gateway of a group, in which `other` has its port.
+    pub(crate) fn implicit(group: &GroupName, port: u16, other: Option<&DocumentKey>) -> Self {
+        let mut listener = PlannedListener::new(implicit_listener(port));
+        listener.fault = other.map(|other| taken(other, port));
+        Self {
+            document: None,
+            key: DocumentKey::new(Kind::Gateway, "default", "implicit"),
+            group: group.clone(),
+            address: None,
+            is_native: false,
+            fault: None,
+            listeners: vec![listener],
+        }
+    }
+
+    /// As routes see it.
+    pub(crate) fn parent(&self) -> Parent {
+        let listeners = self.listeners.iter().map(|listener| {
+            let listener = ParentListener {
+                key: self.listener_key(listener),
+                port: listener.spec.port,
+                host: listener.host.clone(),
+                namespaces: listener.spec.allowed.namespaces.clone(),
+                kinds: listener.kinds.clone(),
+                fault: listener.fault.clone(),
+            };
+            Arc::new(listener)
+        });
+        Parent { key: self.key.clone(), is_implicit: self.document.is_none(), listeners: listeners.collect() }
+    }
+
+    /// The identity of one of its listeners.
+    pub(crate) fn listener_key(&self, listener: &PlannedListener) -> Arc<ListenerKey> {
+        let chain = match listener.spec.protocol {
+            Protocol::Https => format!("{}/{}", self.port_name(listener.spec.port), listener.spec.name),
+            Protocol::Http | Protocol::Other(_) => self.port_name(listener.spec.port),
+        };
+        let (group, gateway) = (self.group.clone(), self.key.clone());
+        Arc::new(ListenerKey {
+            group,
+            gateway,
+            name: listener.spec.name.as_str().into(),
+            chain: chain.into(),
+        })
+    }
+
+    /// The name of a port.
+    pub(crate) fn port_name(&self, port: u16) -> String {
+        format!("{}/{}/{port}", self.key.namespace, self.key.name)
+    }
+
+    /// Where it is from, if it has a document.
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        self.document.map(Document::origin)
+    }
+}
+
 /// Takes the ports from `gateway` that `other` has.
 fn yield_ports(gateway: &mut PlannedGateway<'_>, other: &PlannedGateway<'_>) {
     if gateway.group != other.group || !is_same_address(gateway.address, other.address) {
@@ -199,10 +252,13 @@ fn yield_ports(gateway: &mut PlannedGateway<'_>, other: &PlannedGateway<'_>) {
     for listener in gateway.listeners.iter_mut().filter(|listener| listener.is_accepted()) {
         let port = listener.spec.port;
         if other.listeners.iter().any(|one| one.is_accepted() && one.spec.port == port) {
-            let message = format!("{} of the same node group listens on port {port}", other.key);
-            listener.fault = Some(Fault::new("PortUnavailable", message));
+            listener.fault = Some(taken(&other.key, port));
         }
     }
+}
+
+fn taken(other: &DocumentKey, port: u16) -> Fault {
+    Fault::new("PortUnavailable", format!("{other} of the same node group listens on port {port}"))
 }
 
 /// Whether a port of both addresses cannot be bound twice.

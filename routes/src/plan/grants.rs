@@ -1,7 +1,7 @@
 //! Who may refer to what: namespaces and ReferenceGrants.
 
 use super::lookup::Lookup;
-use crate::model::{Kind, ObjectRef};
+use crate::model::{Document, Kind, ObjectRef};
 
 /// The label that every namespace has, with its name as value.
 const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -26,15 +26,14 @@ impl Lookup<'_> {
                 .any(|one| one.group == to.group && one.kind == to.kind && is_meant(&one.name))
         })
     }
+}
 
-    /// The labels of a namespace, in order of the keys: those of its document if there is one, and
-    /// `kubernetes.io/metadata.name`. A namespace without a document exists.
-    pub(crate) fn namespace_labels(&self, namespace: &str) -> Vec<(String, String)> {
-        let document = self.document(Kind::Namespace, "", namespace);
-        let mut labels = document.map(|document| document.meta.labels.to_vec()).unwrap_or_default();
-        labels.retain(|(key, _)| key != NAMESPACE_NAME_LABEL);
-        labels.push((NAMESPACE_NAME_LABEL.to_owned(), namespace.to_owned()));
-        labels.sort();
-        labels
-    }
+/// The labels of a namespace, in order of the keys: those of its document if there is one, and
+/// `kubernetes.io/metadata.name`. A namespace without a document exists.
+pub(crate) fn namespace_labels(document: Option<&Document>, namespace: &str) -> Vec<(String, String)> {
+    let mut labels = document.map(|document| document.meta.labels.to_vec()).unwrap_or_default();
+    labels.retain(|(key, _)| key != NAMESPACE_NAME_LABEL);
+    labels.push((NAMESPACE_NAME_LABEL.to_owned(), namespace.to_owned()));
+    labels.sort();
+    labels
 }

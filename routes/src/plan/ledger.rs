@@ -5,15 +5,21 @@
 //! 300,000. What a route will cost is counted before any of it is made. Routes are asked in the order of their age, as wherever
 //! the Gateway API lets one of several win, so that it is told at the same route whatever came first, and a new one takes
 //! nothing from those that are served.
+//!
+//! That takes all routes. So sums of what they ask for are kept, which are never less than what they get together ([`Sums`]): only
+//! where these pass a limit, routes are asked one by one ([`Ledger`]).
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use xds_cache::GroupName;
 
 use super::Host;
+use super::attach::Requests;
+use super::gateways::ListenerKey;
 use super::hostnames::rungs;
 use super::statuses::Fault;
-use crate::model::Document;
+use crate::model::{Document, Route};
 
 /// Bounds on what the routes of one node group give, those of the Gateways and those of the mesh together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,25 +40,6 @@ impl Default for GenerationLimits {
     }
 }
 
-/// How long texts of documents count as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Texts {
-    /// As long as they are.
-    Exact,
-    /// As long as a text of the same [`length_class`] can be. What is admitted then, is in any case.
-    AtMost,
-}
-
-impl Texts {
-    fn length(self, document: &Document) -> usize {
-        let n_bytes = document.source.text().len();
-        match self {
-            Self::Exact => n_bytes,
-            Self::AtMost => length_class(n_bytes),
-        }
-    }
-}
-
 /// The length of the longest text that is taken for one of this length: the next power of two.
 pub(crate) fn length_class(n_bytes: usize) -> usize {
     n_bytes.checked_next_power_of_two().unwrap_or(usize::MAX)
@@ -62,32 +49,83 @@ pub(crate) fn length_class(n_bytes: usize) -> usize {
 #[derive(Debug)]
 pub(crate) struct Ledger<'d> {
     limits: GenerationLimits,
-    texts: Texts,
-    /// Whether a route was refused because of the length of texts.
-    pub(crate) has_refused_text: bool,
     groups: BTreeMap<&'d GroupName, Cost>,
-    /// What the hosts of a listener have, by gateway and listener.
-    listeners: HashMap<(usize, usize), Levels>,
+    /// What the hosts of a listener have.
+    listeners: BTreeMap<Arc<ListenerKey>, Levels>,
     /// How often it was asked whether a listener takes a route.
     n_asked: usize,
 }
 
 /// What something gives.
-#[derive(Clone, Copy, Debug, Default)]
-struct Cost {
-    routes: usize,
-    hosts: usize,
-    bytes: usize,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// Routes in virtual hosts.
+    pub(crate) routes: usize,
+    /// Virtual hosts.
+    pub(crate) hosts: usize,
+    /// Bytes of text.
+    pub(crate) bytes: usize,
+}
+
+/// At least what all routes ask for.
+#[derive(Debug, Default)]
+pub(crate) struct Sums {
+    /// How often Gateways and listeners are asked.
+    pub(crate) n_asked: usize,
+    /// By the group of the route: what it gives at each of its hosts, and at each port of a Service.
+    pub(crate) groups: Vec<Cost>,
+    /// By listener: how many hosts routes have there, and what is given at those among them that are wildcards.
+    pub(crate) listeners: Vec<Cost>,
+    /// How many ports consumers ask for.
+    pub(crate) n_consumed: usize,
+    /// How many ports all Services have.
+    pub(crate) n_ports: usize,
+}
+
+impl Sums {
+    /// Whether a route may pass a limit.
+    pub(crate) fn may_exceed(&self, limits: &GenerationLimits) -> bool {
+        let mut shared = Cost::default();
+        for Cost { routes, hosts, bytes } in &self.listeners {
+            // A wildcard's routes stand at every other host at most.
+            let below = hosts.saturating_sub(1);
+            shared.add(Cost { routes: *routes, hosts: 0, bytes: *bytes }.times(below));
+        }
+        // The clients of a consumer get all Services of a port that it asks for.
+        let borrowed = self.n_consumed.saturating_mul(self.n_ports);
+        shared.add(Cost { routes: borrowed, hosts: borrowed, bytes: 0 });
+        is_tired(self.n_asked, limits)
+            || self.groups.iter().any(|group| {
+                let mut most = *group;
+                most.add(shared);
+                most.routes > limits.max_routes
+                    || most.hosts > limits.max_hosts
+                    || most.bytes > limits.max_bytes
+            })
+    }
+}
+
+/// Whether so many listeners have been asked as routes could be admitted, and several times more: then nobody asks any more.
+pub(crate) fn is_tired(n_asked: usize, limits: &GenerationLimits) -> bool {
+    n_asked > limits.max_routes.saturating_mul(MAX_ASKED_FOR_EACH)
 }
 
 impl Cost {
-    fn add(&mut self, other: Self) {
+    /// What a route with a text of so many bytes gives in each virtual host.
+    pub(crate) fn of(route: &Route, bytes: usize) -> Self {
+        let routes = route.rules.iter().map(|rule| rule.matches.len()).sum();
+        Self { routes, hosts: 0, bytes }
+    }
+
+    /// Adds another.
+    pub(crate) fn add(&mut self, other: Self) {
         self.routes = self.routes.saturating_add(other.routes);
         self.hosts = self.hosts.saturating_add(other.hosts);
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
-    fn times(self, n: usize) -> Self {
+    /// The same, so many times.
+    pub(crate) fn times(self, n: usize) -> Self {
         let times = |one: usize| one.saturating_mul(n);
         Self { routes: times(self.routes), hosts: times(self.hosts), bytes: times(self.bytes) }
     }
@@ -126,29 +164,14 @@ impl Levels {
     }
 }
 
-/// A listener and the hosts that a route has there.
-pub(crate) type Wanted<'h> = ((usize, usize), &'h [Host]);
-
 impl<'d> Ledger<'d> {
-    pub(crate) fn new(limits: GenerationLimits, texts: Texts) -> Self {
-        Self {
-            limits,
-            texts,
-            has_refused_text: false,
-            groups: BTreeMap::new(),
-            listeners: HashMap::new(),
-            n_asked: 0,
-        }
+    pub(crate) fn new(limits: GenerationLimits) -> Self {
+        Self { limits, groups: BTreeMap::new(), listeners: BTreeMap::new(), n_asked: 0 }
     }
 
-    /// Whether as many listeners have been asked as routes could be admitted, and several times more: then nobody asks any more.
+    /// Whether nobody asks any more who names no parent.
     pub(crate) fn is_tired(&self) -> bool {
-        self.n_asked > self.limits.max_routes.saturating_mul(MAX_ASKED_FOR_EACH)
-    }
-
-    /// Notes that so many listeners were asked.
-    pub(crate) fn asked(&mut self, n_listeners: usize) {
-        self.n_asked = self.n_asked.saturating_add(n_listeners);
+        is_tired(self.n_asked, &self.limits)
     }
 
     /// Admits a route with all hosts of all listeners, or none of it.
@@ -160,20 +183,20 @@ impl<'d> Ledger<'d> {
         &mut self,
         group: &'d GroupName,
         document: &Document,
-        n_routes: usize,
-        wanted: &[Wanted<'_>],
+        requests: &Requests,
     ) -> Result<(), Fault> {
-        let routes = Cost { routes: n_routes, hosts: 0, bytes: self.texts.length(document) };
+        self.n_asked = self.n_asked.saturating_add(requests.n_asked);
+        let routes = Cost { bytes: document.source.text().len(), ..requests.cost };
         let nothing = Levels::default();
         let mut cost = Cost::default();
-        for (listener, hosts) in wanted {
-            let levels = self.listeners.get(listener).unwrap_or(&nothing);
-            hosts.iter().for_each(|host| cost.add(levels.cost(host, routes)));
+        for place in requests.places() {
+            let levels = self.listeners.get(&place.listener.key).unwrap_or(&nothing);
+            place.hosts.iter().for_each(|host| cost.add(levels.cost(host, routes)));
         }
         self.charge(group, cost)?;
-        for (listener, hosts) in wanted {
-            let levels = self.listeners.entry(*listener).or_default();
-            hosts.iter().for_each(|host| levels.add(host, routes));
+        for place in requests.places() {
+            let levels = self.listeners.entry(Arc::clone(&place.listener.key)).or_default();
+            place.hosts.iter().for_each(|host| levels.add(host, routes));
         }
         Ok(())
     }
@@ -190,7 +213,7 @@ impl<'d> Ledger<'d> {
         n_routes: usize,
         (n_ports, n_others): (usize, usize),
     ) -> Result<(), Fault> {
-        let routes = Cost { routes: n_routes, hosts: 1, bytes: self.texts.length(document) };
+        let routes = Cost { routes: n_routes, hosts: 1, bytes: document.source.text().len() };
         let mut cost = routes.times(n_ports);
         cost.add(Cost { routes: n_others, hosts: n_others, bytes: 0 });
         self.charge(group, cost)
@@ -203,11 +226,10 @@ impl<'d> Ledger<'d> {
         let bounds = [
             (sum.routes, max_routes, cost.routes, "routes in virtual hosts", "--max-generated-routes"),
             (sum.hosts, max_hosts, cost.hosts, "virtual hosts", "--max-generated-hosts"),
-            (sum.bytes, max_bytes, cost.bytes, "bytes of routes in virtual hosts", MAX_BYTES_FLAG),
+            (sum.bytes, max_bytes, cost.bytes, "bytes of routes in virtual hosts", "--max-generated-bytes"),
         ];
         for (sum, most, own, what, flag) in bounds {
             if sum > most {
-                self.has_refused_text |= flag == MAX_BYTES_FLAG;
                 let message = format!(
                     "the route gives {own} {what}, and with the older ones of the node group {group} more than {most} ({flag}): \
                      let fewer listeners take it, give it fewer host names, or move routes to another group"
@@ -219,8 +241,6 @@ impl<'d> Ledger<'d> {
         Ok(())
     }
 }
-
-const MAX_BYTES_FLAG: &str = "--max-generated-bytes";
 
 /// The reason of the condition of a route that is not admitted.
 pub(crate) const LIMIT_EXCEEDED: &str = "LimitExceeded";

@@ -1,7 +1,5 @@
 //! The listeners of one Gateway: which of them are valid, what they take, and their conditions.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::hostnames::{host_of, overlaps};
 use super::statuses::Fault;
 use super::{Host, Lookup, RefProblem, TlsSecret};
@@ -25,8 +23,6 @@ pub(crate) struct PlannedListener {
     pub(crate) problems: Vec<RefProblem>,
     /// Its certificates, each once; only if its protocol is HTTPS.
     pub(crate) certificates: Vec<(String, TlsSecret)>,
-    /// The routes that it took, by their index, and the hosts that they have in common with it.
-    pub(crate) attached: BTreeMap<usize, BTreeSet<Host>>,
     /// With which other HTTPS listeners of its port it shares hosts; empty for none.
     shares_hosts_with: Vec<String>,
 }
@@ -59,7 +55,6 @@ impl PlannedListener {
             conflict: None,
             problems,
             certificates: Vec::new(),
-            attached: BTreeMap::new(),
             shares_hosts_with: Vec::new(),
         }
     }
@@ -79,11 +74,11 @@ impl PlannedListener {
         self.is_accepted() && can_listen
     }
 
-    /// Its status. `is_native` is said of listeners that were not written as a Gateway of the Gateway API.
+    /// Its status without any routes. `is_native` is said of listeners that were not written as a Gateway of the Gateway API.
     pub(crate) fn status(&self, is_native: bool) -> ListenerStatus {
         ListenerStatus {
             name: self.spec.name.clone(),
-            attached_routes: self.attached.len(),
+            attached_routes: 0,
             supported_kinds: self.supported_kinds(is_native),
             conditions: self.conditions(),
         }

@@ -40,14 +40,17 @@ pub(crate) fn mesh<'d>(
     lookup: &Lookup<'d>,
     documents: &'d Documents,
     options: &Options,
-    told: &mut Told<'_, 'd>,
+    told: &mut Told<'_>,
     goes_on: GoesOn<'_>,
 ) -> BTreeMap<GroupName, (Option<NodeGroup>, Vec<MeshService>)> {
     let routes = mesh_routes(lookup, documents, goes_on);
     let splits = split::plan_splits(lookup, told.diagnostics);
     let mut requests: Vec<Request<'_>> =
         routes.iter().flat_map(|route| requests_of_route(lookup, route)).collect();
-    admit(&mut requests, documents, told.ledger);
+    for request in &mut requests {
+        let fault = told.refused.get(request.claim.key()).filter(|_| request.places.is_ok());
+        request.places = fault.map_or_else(|| request.places.clone(), |fault| Err(fault.clone()));
+    }
     let mut claims = Claims::new();
     for request in &requests {
         for place in request.places.iter().flatten() {
@@ -185,17 +188,26 @@ fn requests_of_route<'p>(lookup: &Lookup<'p>, route: &'p MeshRoute<'p>) -> Vec<R
     parents.map(request).collect()
 }
 
-/// Refuses the routes that pass a limit of their group, the youngest first.
-fn admit<'d>(requests: &mut [Request<'_>], documents: &'d Documents, ledger: &mut Ledger<'d>) {
+/// The routes that pass a limit of their group, the youngest, and why.
+pub(crate) fn refused_of_mesh<'d>(
+    lookup: &Lookup<'d>,
+    documents: &'d Documents,
+    ledger: &mut Ledger<'d>,
+    goes_on: GoesOn<'_>,
+) -> BTreeMap<DocumentKey, Fault> {
+    let routes = mesh_routes(lookup, documents, goes_on);
+    let requests: Vec<Request<'_>> =
+        routes.iter().flat_map(|route| requests_of_route(lookup, route)).collect();
     // The clients of a consumer get all Services of a port that it asks for.
     let mut of_port: BTreeMap<u16, usize> = BTreeMap::new();
     for (_, placed) in of_kinds(documents, Kind::Service..=Kind::Service) {
         places_of_service(placed).iter().for_each(|(_, _, port)| *of_port.entry(*port).or_default() += 1);
     }
-    let mut by_age: Vec<&mut [Request<'_>]> =
-        requests.chunk_by_mut(|one, other| one.claim.key() == other.claim.key()).collect();
+    let mut by_age: Vec<&[Request<'_>]> =
+        requests.chunk_by(|one, other| one.claim.key() == other.claim.key()).collect();
     by_age.sort_by_cached_key(|of_route| of_route.first().map(|first| Seniority::of(first.route.document)));
     let mut asked: BTreeSet<(GroupName, u16)> = BTreeSet::new();
+    let mut refused = BTreeMap::new();
     for of_route in by_age {
         let Some(route) = of_route.first().map(|first| first.route) else { continue };
         let Some(placed) = documents.get(&route.document.key) else { continue };
@@ -207,12 +219,10 @@ fn admit<'d>(requests: &mut [Request<'_>], documents: &'d Documents, ledger: &mu
         let n_ports = places().count();
         match ledger.admit_ports(&placed.group, route.document, route.plan.routes.len(), (n_ports, others)) {
             Ok(()) => asked.extend(ports),
-            Err(fault) => {
-                let accepted = of_route.iter_mut().filter(|request| request.places.is_ok());
-                accepted.for_each(|request| request.places = Err(fault.clone()));
-            }
+            Err(fault) => _ = refused.insert(route.document.key.clone(), fault),
         }
     }
+    refused
 }
 
 fn missing(parent: &ParentRef) -> Fault {

@@ -94,6 +94,19 @@ pub enum Host {
 }
 
 impl Host {
+    /// Whether it stands for more than one name.
+    pub(crate) fn is_wildcard(&self) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Name(name) => name.wildcard_suffix().is_some(),
+        }
+    }
+
+    /// The host that is written so; what is no host name is every host.
+    pub(crate) fn of(text: &str) -> Self {
+        Hostname::new(text).map_or(Self::Any, Self::Name)
+    }
+
     /// As xDS writes it: `*`, `*.example.com`, `example.com`.
     #[must_use]
     pub fn as_str(&self) -> &str {

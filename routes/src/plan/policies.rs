@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::backends::{Referent, backend_kind};
 use super::listeners::resolved_refs;
 use super::lookup::{Lookup, of_kinds};
-use super::parts::{Action, Plan, PlannedRoute, Target, UpstreamTls};
+use super::parts::UpstreamTls;
 use super::precedence::Seniority;
-use super::statuses::Statuses;
+use super::statuses::Parts;
 use super::tls::invalid_tls;
 use crate::conditions::{Condition, ParentStatus};
 use crate::model::{Backend, BackendTlsPolicy, Document, DocumentKey, Kind, ObjectRef, Spec};
@@ -55,19 +55,15 @@ impl<'d> Lookup<'d> {
         Some((document, policy))
     }
 
-    /// Says what became of every BackendTLSPolicy, for each Gateway (or Service of the mesh) from which `plans` reach one of
-    /// its targets; and of every Backend.
-    pub(crate) fn report<'p>(&self, plans: impl Iterator<Item = &'p Plan>, statuses: &mut Statuses) {
-        let ancestors = self.ancestors(plans);
-        for (_, placed) in of_kinds(self.documents, Kind::BackendTlsPolicy..=Kind::Backend) {
-            let document = &*placed.document;
-            if let Spec::BackendTlsPolicy(policy) = &document.spec {
-                self.report_policy(document, policy, &ancestors, statuses);
-            }
-            if let Spec::Backend(backend) = &document.spec {
-                statuses.object(&document.key, self.backend_condition(document, backend));
-            }
+    /// What becomes of a BackendTLSPolicy, for each Gateway (or Service of the mesh) from which one of its targets is reached; or of a
+    /// Backend. `None` of anything else.
+    pub(crate) fn standing(&self, document: &Document, ancestors: &BTreeSet<String>) -> Option<Parts> {
+        if let Spec::BackendTlsPolicy(policy) = &document.spec {
+            return Some(self.policy_standing(document, policy, ancestors));
         }
+        let Spec::Backend(backend) = &document.spec else { return None };
+        let conditions = vec![self.backend_condition(document, backend)];
+        Some(Parts { conditions, ..Parts::default() })
     }
 
     fn backend_condition(&self, document: &Document, backend: &Backend) -> Condition {
@@ -83,13 +79,12 @@ impl<'d> Lookup<'d> {
         }
     }
 
-    fn report_policy(
+    fn policy_standing(
         &self,
         document: &Document,
         policy: &BackendTlsPolicy,
-        ancestors: &BTreeMap<&DocumentKey, BTreeSet<String>>,
-        statuses: &mut Statuses,
-    ) {
+        ancestors: &BTreeSet<String>,
+    ) -> Parts {
         let (trusted, problems) = self.trusted(document, policy);
         let is_trusting = trusted.is_some() || policy.uses_system_certificates;
         let accepted = match self.targeting_fault(document, policy) {
@@ -101,16 +96,14 @@ impl<'d> Lookup<'d> {
             }
         };
         let conditions = vec![accepted, resolved_refs(&problems)];
-        let found: BTreeSet<&String> =
-            targets(policy).filter_map(|(key, _)| ancestors.get(&key)).flatten().collect();
-        for (index, parent) in found.iter().enumerate() {
-            let (parent, conditions) = ((*parent).clone(), conditions.clone());
-            let status = ParentStatus { parent, section: None, port: None, conditions };
-            statuses.parent(&document.key, index, status);
+        if ancestors.is_empty() {
+            return Parts { conditions, ..Parts::default() };
         }
-        if found.is_empty() {
-            conditions.into_iter().for_each(|condition| statuses.object(&document.key, condition));
-        }
+        let parent = |parent: &String| {
+            let (parent, conditions) = (parent.clone(), conditions.clone());
+            ParentStatus { parent, section: None, port: None, conditions }
+        };
+        Parts { parents: ancestors.iter().map(parent).enumerate().collect(), ..Parts::default() }
     }
 
     /// Why a policy holds for none of its targets.
@@ -156,55 +149,11 @@ impl<'d> Lookup<'d> {
         }
         Some(format!("the {key} has no port named {section}"))
     }
+}
 
-    /// The Gateways, and Services of the mesh, from which each backend is reached.
-    fn ancestors<'p>(
-        &self,
-        plans: impl Iterator<Item = &'p Plan>,
-    ) -> BTreeMap<&'d DocumentKey, BTreeSet<String>> {
-        let mut ancestors: BTreeMap<&DocumentKey, BTreeSet<String>> = BTreeMap::new();
-        // Only policies ask.
-        let plans = plans.filter(|_| !self.policies.by_target.is_empty());
-        for plan in plans {
-            let gateways = plan.ports.iter().map(|port| {
-                let gateway: Vec<&str> = port.name.splitn(3, '/').take(2).collect();
-                let hosts = port.chains.iter().flat_map(|chain| &chain.hosts);
-                let routes: Vec<&PlannedRoute> = hosts.flat_map(|host| &host.routes).collect();
-                (format!("Gateway {}", gateway.join("/")), routes)
-            });
-            let services = plan.services.iter().filter(|service| !service.is_implicit);
-            let services = services.map(|service| {
-                (format!("Service {}/{}", service.namespace, service.name), service.routes.iter().collect())
-            });
-            for (ancestor, routes) in gateways.chain(services) {
-                for cluster in self.reached_by(&routes) {
-                    let Some(referent) = self.of_cluster_name(cluster) else { continue };
-                    ancestors.entry(&referent.document().key).or_default().insert(ancestor.clone());
-                }
-            }
-        }
-        ancestors
-    }
-
-    /// Every cluster that routes reach, through others too.
-    fn reached_by<'p>(&'p self, routes: &[&'p PlannedRoute]) -> BTreeSet<&'p str> {
-        let mut names: Vec<&str> = Vec::new();
-        for route in routes {
-            names.extend(route.mirrors.iter().map(|mirror| mirror.backend.name.as_str()));
-            let Action::Forward(targets) = &route.action else { continue };
-            names.extend(targets.iter().filter_map(|weighted| match &weighted.target {
-                Target::Backend(backend) => Some(backend.name.as_str()),
-                Target::Broken => None,
-            }));
-        }
-        let mut reached = BTreeSet::new();
-        while let Some(name) = names.pop() {
-            if reached.insert(name) {
-                names.extend(self.members_of(name).iter().map(String::as_str));
-            }
-        }
-        reached
-    }
+/// The Services and Backends that a policy targets, each at most once for each target.
+pub(crate) fn policy_targets(policy: &BackendTlsPolicy) -> impl Iterator<Item = DocumentKey> {
+    targets(policy).map(|(key, _)| key)
 }
 
 /// The targets of a policy of which something can be made.

@@ -38,6 +38,17 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
+    /// Adds a condition of what a policy targets: of a Gateway's listener, of a route at each of its parents, else of the object.
+    pub(crate) fn affect(&mut self, listener: Option<&str>, condition: &Condition) {
+        let mut parents = self.parents.values_mut().map(|parent| &mut parent.conditions).peekable();
+        let listeners = self.listeners.iter_mut().filter(|one| listener == Some(&one.name));
+        match listener {
+            Some(_) => listeners.for_each(|one| one.conditions.push(condition.clone())),
+            None if parents.peek().is_some() => parents.for_each(|all| all.push(condition.clone())),
+            None => self.conditions.push(condition.clone()),
+        }
+    }
+
     /// All of it, with the generation that was judged.
     pub(crate) fn finish(self, observed_generation: u64) -> ObjectStatus {
         let Self { conditions, parents, listeners } = self;
@@ -56,41 +67,9 @@ impl Statuses {
         self.parts(key).parents.insert(index, status);
     }
 
-    /// Adds the status of a Gateway's next listener.
-    pub(crate) fn listener(&mut self, key: &DocumentKey, status: ListenerStatus) {
-        self.parts(key).listeners.push(status);
-    }
-
-    /// Adds a condition of what a policy targets: of a Gateway's listener, of a route at each of its parents, else of the object.
-    pub(crate) fn affected(&mut self, key: &DocumentKey, listener: Option<&str>, condition: &Condition) {
-        let parts = self.parts(key);
-        let mut parents = parts.parents.values_mut().map(|parent| &mut parent.conditions).peekable();
-        let listeners = parts.listeners.iter_mut().filter(|one| listener == Some(&one.name));
-        match listener {
-            Some(_) => listeners.for_each(|one| one.conditions.push(condition.clone())),
-            None if parents.peek().is_some() => parents.for_each(|all| all.push(condition.clone())),
-            None => parts.conditions.push(condition.clone()),
-        }
-    }
-
-    /// Whether anything is known of an object.
-    pub(crate) fn has(&self, key: &DocumentKey) -> bool {
-        self.objects.contains_key(key)
-    }
-
     /// All of it, by object.
     pub(crate) fn finish(self) -> BTreeMap<DocumentKey, Parts> {
         self.objects
-    }
-
-    /// All of it as conditions, with the generations that were judged.
-    #[cfg(test)]
-    pub(crate) fn conditions(self, documents: &crate::translate::Documents) -> crate::Conditions {
-        let objects = self.objects.into_iter().map(|(key, parts)| {
-            let generation = documents.get(&key).map_or(0, |placed| placed.generation);
-            (key, parts.finish(generation))
-        });
-        crate::Conditions { objects: objects.collect() }
     }
 
     fn parts(&mut self, key: &DocumentKey) -> &mut Parts {

@@ -39,18 +39,29 @@ pub(crate) use secret::secret;
 #[cfg(test)]
 pub(crate) fn envoy<'p>(plan: &'p Plan, options: &Options, emit: &mut super::Sink<'_, 'p>) {
     let mut unavailable = None;
-    for Served { listener: served, tables, origin } in served(plan, options) {
-        emit(listener(served, origin));
-        for table in tables {
-            let mut hosts = Vec::new();
-            for (frame, place) in table.hosts {
-                if place.routes().iter().any(uses_unavailable) {
-                    unavailable.get_or_insert(origin);
-                }
-                hosts.push(host(frame, place.routes(), plan));
-            }
-            emit(configuration(table.name, origin).with_hosts(hosts));
+    for port in &plan.ports {
+        let Some(GatewayPort { listener: served, tables }) = gateway(port, options) else { continue };
+        emit(listener(served, &port.origin));
+        for (name, misdirected) in tables {
+            let chain = port.chains.iter().find(|chain| chain.name == name);
+            let hosts = chain.into_iter().flat_map(|chain| &chain.hosts).map(|one| {
+                let frame = host_frame(
+                    one.host.as_str(),
+                    port.port,
+                    chain.is_some_and(|chain| chain.tls.is_some()),
+                    options,
+                );
+                (frame, one.routes.as_slice())
+            });
+            let hosts = hosts.chain(misdirected.map(|frame| (frame, &[][..])));
+            emit(table(name, &port.origin, hosts, plan, &mut unavailable));
         }
+    }
+    let is_taken = |port| plan.ports.iter().any(|gateway| gateway.port == port);
+    for MeshPort { listener: served, port, hosts, origin } in mesh(plan, options, &is_taken) {
+        emit(listener(served, origin));
+        let hosts = hosts.into_iter().map(|(frame, service)| (frame, service.routes.as_slice()));
+        emit(table(mesh_table(port), origin, hosts, plan, &mut unavailable));
     }
     plan.clusters.iter().flat_map(|(name, found)| cluster(plan, name, found)).for_each(&mut *emit);
     if let Some(origin) = unavailable {
@@ -58,6 +69,25 @@ pub(crate) fn envoy<'p>(plan: &'p Plan, options: &Options, emit: &mut super::Sin
     }
     endpoints::assignments(plan, unavailable, emit);
     plan.secrets.iter().map(|(name, found)| secret(name, found)).for_each(emit);
+}
+
+/// A RouteConfiguration with its virtual hosts; and where it is from, if it is the first that needs the cluster without endpoints.
+#[cfg(test)]
+fn table<'p>(
+    name: String,
+    origin: &'p Origin,
+    hosts: impl Iterator<Item = (Frame, &'p [PlannedRoute])>,
+    plan: &Plan,
+    unavailable: &mut Option<&'p Origin>,
+) -> Emitted<'p> {
+    let part = |(frame, routes): (Frame, &'p [PlannedRoute])| {
+        if routes.iter().any(uses_unavailable) {
+            unavailable.get_or_insert(origin);
+        }
+        host(frame, routes, plan)
+    };
+    let hosts = hosts.map(part).collect();
+    configuration(name, origin).with_hosts(hosts)
 }
 
 /// A Listener.
@@ -81,11 +111,19 @@ pub(crate) fn unavailable(origin: &Origin) -> Emitted<'_> {
     Emitted::new("Envoy unavailable", (), |()| cluster::unavailable(), origin)
 }
 
-/// What an Envoy listens to, and what it serves there.
-pub(crate) struct Served<'p> {
+/// What Envoys listen to for a port of a Gateway.
+pub(crate) struct GatewayPort {
     pub(crate) listener: Listener,
-    /// At least one.
-    pub(crate) tables: Vec<Table<'p>>,
+    /// The RouteConfigurations, at least one; each with the host that stands for those of other chains.
+    pub(crate) tables: Vec<(String, Option<Frame>)>,
+}
+
+/// What Envoys listen to for a port of the mesh.
+pub(crate) struct MeshPort<'p> {
+    pub(crate) listener: Listener,
+    pub(crate) port: u16,
+    /// The hosts of the RouteConfiguration.
+    pub(crate) hosts: Vec<(Frame, &'p MeshService)>,
     pub(crate) origin: &'p Origin,
 }
 
@@ -102,12 +140,6 @@ pub(crate) struct Listener {
     chains: Vec<(String, Option<TlsTermination>)>,
 }
 
-/// A RouteConfiguration.
-pub(crate) struct Table<'p> {
-    pub(crate) name: String,
-    pub(crate) hosts: Vec<(Frame, Place<'p>)>,
-}
-
 /// A virtual host without its routes.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub(crate) struct Frame {
@@ -117,29 +149,6 @@ pub(crate) struct Frame {
     /// Whether its requests belong on another connection; then it has no routes.
     is_misdirected: bool,
     port: ListenerPort,
-}
-
-/// The part of the plan that a virtual host is of.
-#[derive(Clone, Copy)]
-pub(crate) enum Place<'p> {
-    /// A host of a chain.
-    Host(&'p crate::plan::VirtualHost),
-    /// A Service.
-    Service(&'p MeshService),
-    /// The hosts of the port's other chains.
-    Misdirected,
-}
-
-impl<'p> Place<'p> {
-    /// Its routes.
-    #[cfg(test)]
-    pub(crate) fn routes(self) -> &'p [PlannedRoute] {
-        match self {
-            Self::Host(host) => &host.routes,
-            Self::Service(service) => &service.routes,
-            Self::Misdirected => &[],
-        }
-    }
 }
 
 /// A virtual host, and what its routes must know of their surroundings.
@@ -160,16 +169,19 @@ struct ListenerPort {
     merges_route_kinds: bool,
 }
 
-/// What an Envoy listens to: gateways first, then the ports of the mesh that no gateway of the plan has.
-pub(crate) fn served<'p>(plan: &'p Plan, options: &Options) -> Vec<Served<'p>> {
-    let gateways = plan.ports.iter().filter_map(|port| gateway(port, options));
-    let mut served: Vec<Served<'p>> = gateways.collect();
+/// What Envoys listen to for the mesh: the ports that no Gateway has.
+pub(crate) fn mesh<'p>(
+    plan: &'p Plan,
+    options: &Options,
+    is_taken: &dyn Fn(u16) -> bool,
+) -> Vec<MeshPort<'p>> {
+    let mut served = Vec::new();
     let Some(address) = options.mesh_address else { return served };
     let mut mesh: BTreeMap<u16, Vec<_>> = BTreeMap::new();
     for service in plan.services_for_envoys() {
         mesh.entry(service.port).or_default().push(service);
     }
-    mesh.retain(|port, _| !plan.ports.iter().any(|gateway| gateway.port == *port));
+    mesh.retain(|port, _| !is_taken(*port));
     for (number, services) in mesh {
         let Some(first) = services.first() else { continue };
         let origin = &first.origin;
@@ -177,13 +189,13 @@ pub(crate) fn served<'p>(plan: &'p Plan, options: &Options) -> Vec<Served<'p>> {
         let hosts = services.iter().map(|service| {
             let name = format!("{}/{}", service.namespace, service.name);
             let frame = Frame { name, domains: service.hosts.clone(), is_misdirected: false, port };
-            (frame, Place::Service(service))
+            (frame, *service)
         });
+        let hosts = hosts.collect();
         let name = mesh_table(number);
-        let tables = vec![Table { name: name.clone(), hosts: hosts.collect() }];
         let chains = vec![(name.clone(), None)];
         let listener = Listener { name, address, port: number, is_edge: false, chains };
-        served.push(Served { listener, tables, origin });
+        served.push(MeshPort { listener, port: number, hosts, origin });
     }
     served
 }
@@ -193,25 +205,18 @@ pub(crate) fn mesh_table(port: u16) -> String {
     format!("mesh/{port}")
 }
 
-/// A gateway's port; nothing if none of its chains is programmed, because Envoys refuse a listener without chains.
-fn gateway<'p>(port: &'p Port, options: &Options) -> Option<Served<'p>> {
+/// A virtual host of a chain.
+pub(crate) fn host_frame(host: &str, number: u16, is_tls: bool, options: &Options) -> Frame {
+    let port = ListenerPort { number, is_tls, merges_route_kinds: options.merges_route_kinds };
+    Frame { name: host.to_owned(), domains: vec![host.to_owned()], is_misdirected: false, port }
+}
+
+/// A gateway's port without the hosts that routes bring; nothing if none of its chains is programmed, because Envoys refuse a
+/// listener without chains.
+pub(crate) fn gateway(port: &Port, options: &Options) -> Option<GatewayPort> {
     let programmed: Vec<&Chain> = port.chains.iter().filter(|chain| chain.is_programmed).collect();
-    let table = |chain: &&'p Chain| {
-        let listener_port = ListenerPort {
-            number: port.port,
-            is_tls: chain.tls.is_some(),
-            merges_route_kinds: options.merges_route_kinds,
-        };
-        let hosts = chain.hosts.iter().map(|host| {
-            let name = host.host.to_string();
-            let domains = vec![name.clone()];
-            let frame = Frame { name, domains, is_misdirected: false, port: listener_port };
-            (frame, Place::Host(host))
-        });
-        let hosts = hosts.chain(misdirected(port, chain, listener_port)).collect();
-        Table { name: chain.name.clone(), hosts }
-    };
-    let tables: Vec<Table<'_>> = programmed.iter().map(table).collect();
+    let table = |chain: &&Chain| (chain.name.clone(), misdirected(port, chain, options));
+    let tables: Vec<_> = programmed.iter().map(table).collect();
     if tables.is_empty() {
         return None;
     }
@@ -223,24 +228,22 @@ fn gateway<'p>(port: &'p Port, options: &Options) -> Option<Served<'p>> {
         is_edge: true,
         chains: programmed.iter().map(|chain| (chain.name.clone(), chain.tls.clone())).collect(),
     };
-    Some(Served { listener, tables, origin: &port.origin })
+    Some(GatewayPort { listener, tables })
 }
 
 /// The hosts of the port's other chains. A client of HTTP/2 sends requests for every host of a certificate on one connection,
 /// though the server name that opened it has chosen the chain. The Gateway API wants 421 for them, and a new connection.
-fn misdirected<'p>(
-    port: &'p Port,
-    chain: &'p Chain,
-    listener_port: ListenerPort,
-) -> Option<(Frame, Place<'p>)> {
+fn misdirected(port: &Port, chain: &Chain, options: &Options) -> Option<Frame> {
     let others =
         port.chains.iter().filter(|other| other.name != chain.name).filter_map(|other| other.tls.as_ref());
     let names = others.map(|tls| tls.server_name.as_ref().map_or(Host::Any.as_str(), Hostname::as_str));
     let own: BTreeSet<&str> = chain.hosts.iter().map(|own| own.host.as_str()).collect();
     let domains: BTreeSet<String> = names.filter(|name| !own.contains(name)).map(str::to_owned).collect();
     (!domains.is_empty()).then(|| {
+        let (number, is_tls) = (port.port, chain.tls.is_some());
+        let port = ListenerPort { number, is_tls, merges_route_kinds: options.merges_route_kinds };
         let (name, domains) = ("misdirected".to_owned(), domains.into_iter().collect());
-        (Frame { name, domains, is_misdirected: true, port: listener_port }, Place::Misdirected)
+        Frame { name, domains, is_misdirected: true, port }
     })
 }
 

@@ -1,7 +1,7 @@
 //! Listeners: by which names applications dial, and whose routes they get.
 
+#[cfg(test)]
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
@@ -12,8 +12,8 @@ use super::session;
 use crate::emit::FoundBy;
 use crate::emit::shared::{ads, router, type_of};
 #[cfg(test)]
-use crate::plan::PlannedRoute;
-use crate::plan::{Chain, Host, MeshService, Plan, Port, VirtualHost};
+use crate::plan::{Chain, PlannedRoute, Port, VirtualHost};
+use crate::plan::{Host, MeshService, Plan};
 
 /// A host that applications dial.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,95 +29,117 @@ pub(crate) struct Dialled {
 }
 
 /// The part of the plan that a host is of.
+#[cfg(test)]
 #[derive(Clone, Copy)]
 pub(crate) enum Place<'p> {
     /// A host of a chain.
-    Host(&'p Port, &'p Chain, &'p VirtualHost),
+    Host(&'p Port, &'p VirtualHost),
     /// A Service.
     Service(&'p MeshService),
 }
 
+#[cfg(test)]
 impl<'p> Place<'p> {
     /// Its routes.
-    #[cfg(test)]
     pub(crate) fn routes(self) -> &'p [PlannedRoute] {
         match self {
-            Self::Host(_, _, host) => &host.routes,
+            Self::Host(_, host) => &host.routes,
             Self::Service(service) => &service.routes,
         }
     }
 
     /// Where it is from.
-    #[cfg(test)]
     pub(crate) fn origin(self) -> &'p Origin {
         match self {
-            Self::Host(port, ..) => &port.origin,
+            Self::Host(port, _) => &port.origin,
             Self::Service(service) => &service.origin,
         }
     }
 }
 
-/// The hosts that can be dialled, in order of their first names.
-///
-/// The authority that a client asks for has the port only if the application wrote one (C44), so exact hosts have both
-/// forms. Without port, a host belongs to the gateway with the lowest port, and a service's name to its lowest port; names of
-/// gateways come before those of the mesh.
+/// The hosts of a plan that can be dialled, in order of their first names.
+#[cfg(test)]
 pub(crate) fn tables(plan: &Plan) -> Vec<(Place<'_>, Dialled)> {
-    let mut tables = Vec::new();
-    // By name, the first table that has it. Sorted afterwards, because most names are of one table among many.
-    let n_names = plan.services.iter().map(|service| 2 * service.hosts.len()).sum();
-    let mut owners: HashMap<String, usize> = HashMap::with_capacity(n_names);
-    for (index, (port, place, dialled)) in gateway_tables(plan).into_iter().enumerate() {
-        if dialled.found_by == FoundBy::Authority {
-            owners.entry(format!("{}:{port}", dialled.host)).or_insert(index);
-        }
-        owners.entry(dialled.host.to_string()).or_insert(index);
-        tables.push((place, dialled));
+    let gateways = gateway_tables(plan);
+    let mut tables: Vec<(Place<'_>, Dialled)> = Vec::new();
+    let of_services = mesh_tables(plan).into_iter().map(|(service, mut dialled)| {
+        gateways.iter().for_each(|(port, _, other)| dialled.yield_to(&other.host, *port));
+        (Place::Service(service), dialled)
+    });
+    let first = |is_meant: &dyn Fn(u16, &Dialled) -> bool| {
+        gateways.iter().position(|(port, _, dialled)| is_meant(*port, dialled))
+    };
+    for (index, (port, place, dialled)) in gateways.iter().enumerate() {
+        let is_first = first(&|_, other| other.host == dialled.host) == Some(index);
+        let is_first_of_port = first(&|at, other| (at, &other.host) == (*port, &dialled.host)) == Some(index);
+        let names = dialled.gateway_names(*port, is_first, is_first_of_port);
+        tables.push((*place, Dialled { names, ..dialled.clone() }));
     }
-    for service in plan.services.iter().filter(|service| !service.is_borrowed) {
-        let (namespace, name, port) = (&service.namespace, &service.name, service.port);
-        let index = tables.len();
-        let dialled = Dialled {
-            names: Vec::new(),
-            name: format!("grpc/mesh/{namespace}/{name}/{port}").into(),
-            host: name.as_str().into(),
-            found_by: FoundBy::Authority,
-        };
-        tables.push((Place::Service(service), dialled));
-        let end = format!(":{port}");
-        for host in &service.hosts {
-            owners.entry([host.as_str(), &end].concat()).or_insert(index);
-            if service.is_lowest_port {
-                owners.entry(host.clone()).or_insert(index);
-            }
-        }
-    }
-    for (name, index) in owners {
-        if let Some((_, dialled)) = tables.get_mut(index) {
-            dialled.names.push(name);
-        }
-    }
+    tables.extend(of_services);
     tables.retain(|(_, dialled)| !dialled.names.is_empty());
-    tables.iter_mut().for_each(|(_, dialled)| dialled.names.sort_unstable());
     tables.sort_unstable_by(|(_, one), (_, other)| one.names.cmp(&other.names));
     tables
 }
 
+/// The Services of the mesh that can be dialled, by their names; a name without port is that of the lowest port.
+///
+/// The authority that a client asks for has the port only if the application wrote one (C44), so there are both forms.
+pub(crate) fn mesh_tables<'p>(plan: &'p Plan) -> Vec<(&'p MeshService, Dialled)> {
+    let services = plan.services.iter().filter(|service| !service.is_borrowed);
+    let table = |service: &'p MeshService| {
+        let MeshService { namespace, name, port, hosts, is_lowest_port, .. } = service;
+        let with_port = hosts.iter().map(|host| format!("{host}:{port}"));
+        let without = hosts.iter().filter(|_| *is_lowest_port).cloned();
+        let mut names: Vec<String> = with_port.chain(without).collect();
+        names.sort_unstable();
+        let dialled = Dialled {
+            names,
+            name: format!("grpc/mesh/{namespace}/{name}/{port}").into(),
+            host: name.as_str().into(),
+            found_by: FoundBy::Authority,
+        };
+        (service, dialled)
+    };
+    services.map(table).collect()
+}
+
+impl Dialled {
+    /// A host of a chain of Gateways, without names.
+    pub(crate) fn gateway(chain: &str, host: &Host) -> Self {
+        Self {
+            names: Vec::new(),
+            name: format!("grpc/{chain}/{host}").into(),
+            host: host.as_str().into(),
+            found_by: found_by(host),
+        }
+    }
+
+    /// The names of a host of a Gateway, sorted: that with the port if it is the first of all who have it there, that without if it is
+    /// the first of all.
+    pub(crate) fn gateway_names(&self, port: u16, is_first: bool, is_first_of_port: bool) -> Vec<String> {
+        let with_port = is_first_of_port && self.found_by == FoundBy::Authority;
+        let with_port = with_port.then(|| format!("{}:{port}", self.host));
+        is_first.then(|| self.host.to_string()).into_iter().chain(with_port).collect()
+    }
+
+    /// Leaves the names to a host of a Gateway at a port.
+    pub(crate) fn yield_to(&mut self, host: &str, port: u16) {
+        let with_port = format!("{host}:{port}");
+        self.names.retain(|own| **own != *host && *own != with_port);
+    }
+}
+
 /// The hosts of all gateways with their ports, those that come first where names clash at the front: the lowest port, the
 /// first gateway, and of one port the chain whose server name says most of the host, as in a TLS handshake.
+#[cfg(test)]
 fn gateway_tables(plan: &Plan) -> Vec<(u16, Place<'_>, Dialled)> {
     let mut tables = Vec::new();
     for port in &plan.ports {
         for chain in &port.chains {
             for host in &chain.hosts {
-                let dialled = Dialled {
-                    names: Vec::new(),
-                    name: format!("grpc/{}/{}", chain.name, host.host).into(),
-                    host: host.host.as_str().into(),
-                    found_by: found_by(&host.host),
-                };
+                let dialled = Dialled::gateway(&chain.name, &host.host);
                 let rank = (port.port, port.name.as_str(), Reverse(specificity(chain)), chain.name.as_str());
-                tables.push((rank, (port.port, Place::Host(port, chain, host), dialled)));
+                tables.push((rank, (port.port, Place::Host(port, host), dialled)));
             }
         }
     }
@@ -133,6 +155,7 @@ fn found_by(host: &Host) -> FoundBy {
 }
 
 /// How much a chain's server name says: nothing, the end of names by its length, or a whole name.
+#[cfg(test)]
 fn specificity(chain: &Chain) -> usize {
     match chain.tls.as_ref().and_then(|tls| tls.server_name.as_ref()) {
         None => 0,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::surroundings::Surroundings;
 use super::{Context, Facts};
 use crate::emit::grpc;
-use crate::memo::fact::{Fact, HostKey, InGroup, Stubs, Value};
+use crate::memo::fact::{Fact, Faults, HostKey, InGroup, Stubs, Value};
 use crate::model::{BackendSource, DocumentKey, Kind, Spec};
 use crate::plan::{
-    PlannedRoute, Reached, Usage, certificate, fallback_of_cluster, is_route, usages, verdicts,
+    PlannedRoute, Reached, RoutePlan, Usage, certificate, fallback_of_cluster, is_route, usages, verdicts,
 };
 
 impl Context<'_, '_, '_> {
@@ -46,25 +46,34 @@ impl Context<'_, '_, '_> {
                 backend.filters.iter().for_each(|filter| surroundings.add_filter(filter));
             }
         }
-        let routes = surroundings.lookup(self.options).route_plan(placed, route).routes;
-        Some(vec![(Fact::Rules(key.clone()), Value::Routes(routes.into()))])
+        let RoutePlan { routes, problems, partly_invalid } =
+            surroundings.lookup(self.options).route_plan(placed, route);
+        let mut facts = vec![(Fact::Rules(key.clone()), Value::Routes(routes.into()))];
+        if !problems.is_empty() || !partly_invalid.is_empty() {
+            let faults = Faults { problems, partly_invalid };
+            facts.push((Fact::Faults(key.clone()), Value::Faults(faults.into())));
+        }
+        Some(facts)
     }
 
     /// The routes of a host, those of the plan with what their rules come to; and the clusters that they reach.
     pub(super) fn host_routes(self, key: &HostKey) -> Option<Facts> {
         let Some(Value::Stubs(stubs)) = self.reader.value(Fact::Stubs(key.clone())) else { return None };
-        let Stubs { routes, is_for_envoys } = &**stubs;
+        let Stubs { routes, is_for_envoys, .. } = &**stubs;
         let routes: Arc<[PlannedRoute]> = routes.iter().map(|stub| self.planned_route(stub)).collect();
-        let uses = usages(&routes, *is_for_envoys, |cluster| self.members(cluster));
-        let mut facts: Facts = uses
-            .into_iter()
-            .map(|(cluster, usage)| {
-                let cluster = InGroup::new(&key.group, &cluster);
-                (Fact::Use(cluster, Some(key.clone())), Value::Usage(usage))
-            })
-            .collect();
+        let mut facts = self.uses(key, &routes, *is_for_envoys);
         facts.push((Fact::Routes(key.clone()), Value::Routes(routes)));
         Some(facts)
+    }
+
+    /// The clusters that the routes of a host reach.
+    pub(super) fn uses(&self, key: &HostKey, routes: &[PlannedRoute], is_for_envoys: bool) -> Facts {
+        let uses = usages(routes, is_for_envoys, |cluster| self.members(cluster));
+        let of_cluster = |(cluster, usage): (String, Usage)| {
+            let cluster = InGroup::new(&key.group, &cluster);
+            (Fact::Use(cluster, Some(key.clone())), Value::Usage(usage))
+        };
+        uses.into_iter().map(of_cluster).collect()
     }
 
     /// The members of a cluster, if it is that of a fallback.

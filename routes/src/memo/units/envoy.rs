@@ -6,22 +6,32 @@ use xds_cache::Profile;
 use xds_codec::Diagnostic;
 
 use super::{Context, ENVOY, Facts, UNAVAILABLE};
-use crate::emit::envoy;
+use crate::emit::{EnvoyFrame, envoy};
 use crate::memo::fact::{Assembled, Claim, Fact, HostKey, InGroup, Part, Value};
 use crate::plan::{Action, Discovery, Plan, PlannedRoute, Target, TlsSecret, UpstreamTls};
 
 impl<'m> Context<'_, 'm, '_> {
     /// A virtual host.
     pub(super) fn part(self, key: &HostKey) -> Option<Facts> {
-        let Some(Value::Host(host)) = self.reader.value(Fact::Host(key.clone())) else { return None };
-        let Some(frame) = &host.frame else { return Some(Vec::new()) };
+        let Some(frame) = self.frame(key)? else { return Some(Vec::new()) };
         let routes = self.routes(key);
         let plan = self.pinned(key, routes);
-        let encoded = self.encoder.host(&envoy::host(frame.clone(), routes, &plan));
+        let encoded = self.encoder.host(&envoy::host(frame, routes, &plan));
         let needs_unavailable = routes.iter().any(envoy::uses_unavailable);
         let table = InGroup { group: key.group.clone(), name: Arc::clone(&key.table) };
         let part = Part { encoded: encoded.map_err(Into::into), needs_unavailable };
         Some(vec![(Fact::Part(table, Some(key.clone())), Value::Part(part))])
+    }
+
+    /// A virtual host without its routes: `None` if there is none, or if Envoys do not get it.
+    fn frame(&self, key: &HostKey) -> Option<Option<EnvoyFrame>> {
+        if let Some(Value::Host(host)) = self.reader.value(Fact::Host(key.clone())) {
+            return Some(host.frame.clone());
+        }
+        self.reader.value(Fact::Routes(key.clone()))?;
+        let front = self.front(key)?;
+        let frame = || envoy::host_frame(&key.name, front.port, front.tls.is_some(), self.options);
+        Some(front.is_programmed.then(frame))
     }
 
     /// The backends with which sessions of these routes can be.
@@ -89,7 +99,7 @@ impl<'m> Context<'_, 'm, '_> {
             let need = Fact::Need(
                 name.group.clone(),
                 Profile::Envoy,
-                Some(Claim::Table(*place, Arc::clone(&name.name))),
+                Some(Claim::Table(place.clone(), Arc::clone(&name.name))),
             );
             facts.push((need, Value::Origin(origin.clone())));
         }

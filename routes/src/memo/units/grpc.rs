@@ -3,19 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use xds_cache::Profile;
+use xds_cache::{Origin, Profile};
 
 use super::{Context, Facts, GRPC, UNAVAILABLE};
-use crate::emit::{GrpcLoss, grpc};
+use crate::emit::{Dialled, GrpcLoss, grpc};
 use crate::memo::fact::{Claim, Fact, HostKey, InGroup, Value};
 use crate::model::DocumentKey;
-use crate::plan::{Action, PlannedRoute, Target};
+use crate::plan::{Action, Host as HostName, PlannedRoute, Target};
 
-impl Context<'_, '_, '_> {
+impl<'m> Context<'_, 'm, '_> {
     /// The Listeners and the RouteConfiguration of a host.
     pub(super) fn dialled(mut self, key: &HostKey) -> Option<Facts> {
-        let Some(Value::Host(host)) = self.reader.value(Fact::Host(key.clone())) else { return None };
-        let Some(dialled) = &host.dialled else { return Some(Vec::new()) };
+        let (dialled, origin) = self.names(key)?;
+        if dialled.names.is_empty() {
+            return Some(Vec::new());
+        }
         let routes = self.routes(key);
         let mut plan = self.clusters(&key.group, routes.iter().flat_map(named));
         for name in plan.clusters.keys() {
@@ -29,7 +31,7 @@ impl Context<'_, '_, '_> {
             }
         }
         let grpc::Table { emitted, roots, needs_unavailable, losses } =
-            grpc::table(&plan, self.options, dialled, routes, &host.origin);
+            grpc::table(&plan, self.options, &dialled, routes, origin);
         let mut facts = self.write(&key.group, GRPC, &emitted);
         let uses = roots
             .iter()
@@ -38,12 +40,42 @@ impl Context<'_, '_, '_> {
         if let Some(first) = dialled.names.first().filter(|_| needs_unavailable) {
             let claim = Some(Claim::Dialled(first.clone(), key.clone()));
             let need = Fact::Need(key.group.clone(), Profile::Grpc, claim);
-            facts.push((need, Value::Origin(host.origin.clone())));
+            facts.push((need, Value::Origin(origin.clone())));
         }
         facts.extend(by_document(losses).into_iter().map(|(document, losses)| {
             (Fact::Loss(document, Some(key.clone())), Value::Losses(losses.into()))
         }));
         Some(facts)
+    }
+
+    /// By which names a host is dialled, if there is any; and where it is from.
+    ///
+    /// Where hosts of Gateways have the same name, it belongs to the one with the lowest port, then to the first; and those of
+    /// Gateways come before those of the mesh.
+    fn names(&self, key: &HostKey) -> Option<(Dialled, &'m Origin)> {
+        if let Some(Value::Host(host)) = self.reader.value(Fact::Host(key.clone())) {
+            let mut dialled = host.dialled.clone()?;
+            for (fact, _) in self.reader.all(Fact::Clash(key.group.clone(), None)) {
+                let Fact::Clash(_, Some((name, port, _))) = fact else { continue };
+                dialled.yield_to(name, *port);
+            }
+            return Some((dialled, &host.origin));
+        }
+        self.reader.value(Fact::Routes(key.clone()))?;
+        let front = self.front(key)?;
+        let mut dialled = Dialled::gateway(&key.table, &HostName::of(&key.name));
+        let name = InGroup { group: key.group.clone(), name: Arc::clone(&key.name) };
+        let all = self.reader.all(Fact::Named(name, None));
+        let all = all.filter_map(|(fact, _)| {
+            let Fact::Named(_, chain) = fact else { return None };
+            chain.as_ref()
+        });
+        let mut all = all.peekable();
+        let is_own = |chain: &&(u16, Arc<str>)| (chain.0, &*chain.1) == (front.port, &*key.table);
+        let is_first = all.peek().is_some_and(is_own);
+        let is_first_of_port = all.find(|chain| chain.0 == front.port).is_some_and(|chain| is_own(&chain));
+        dialled.names = dialled.gateway_names(front.port, is_first, is_first_of_port);
+        Some((dialled, &front.origin))
     }
 
     /// A cluster that routes name: its message if it is an aggregate, and what it stands for.

@@ -1,9 +1,13 @@
 //! What each unit does.
 
+mod attachment;
 mod detail;
 mod envoy;
+mod gateways;
 mod grpc;
+mod hosts;
 mod plan;
+mod policies;
 mod status;
 mod surroundings;
 
@@ -44,7 +48,16 @@ pub(super) fn run(
     match unit {
         Unit::Outline(key) => plan::outline(reader, key),
         Unit::Fallbacks => context.fallbacks(),
+        Unit::Gateways => context.gateways(),
+        Unit::Attachment(key) => context.attachment(key),
+        Unit::Ledger => context.ledger(goes_on),
+        Unit::Bids(key) => context.bids(key),
+        Unit::Kinds(listener) => context.kinds(listener),
+        Unit::Implicit(group) => context.implicit(group),
         Unit::Plan => Some(plan::plan(reader, options, goes_on)),
+        Unit::Group(name) => context.group(name),
+        Unit::Host(host) => context.host(host),
+        Unit::Policies => context.policies(),
         Unit::Rules(key) => context.rules(key),
         Unit::Routes(host) => context.host_routes(host),
         Unit::Backend(name) => context.backend(name),
@@ -58,7 +71,7 @@ pub(super) fn run(
         Unit::Assignment(name) => context.assignment(name),
         Unit::Secret(name) => context.secret(name),
         Unit::Unavailable(group, profile) => context.unavailable(group, *profile),
-        Unit::Status(key) => status::status(unit, reader, key),
+        Unit::Status(key) => context.status(key),
     }
 }
 

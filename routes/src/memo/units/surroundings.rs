@@ -13,18 +13,28 @@ use crate::translate::{Documents, Options, Placed};
 /// The documents that some others refer to, and what became of the fallbacks among them.
 pub(super) struct Surroundings<'r, 'm> {
     reader: &'r Reader<'m>,
+    /// Whether outlines are enough.
+    is_of_outlines: bool,
     documents: Documents,
     verdicts: BTreeMap<DocumentKey, Verdict>,
 }
 
 impl<'r, 'm> Surroundings<'r, 'm> {
     pub(super) fn new(reader: &'r Reader<'m>) -> Self {
-        Self { reader, documents: Documents::new(), verdicts: BTreeMap::new() }
+        Self { reader, is_of_outlines: false, documents: Documents::new(), verdicts: BTreeMap::new() }
+    }
+
+    /// The same, of outlines.
+    pub(super) fn of_outlines(reader: &'r Reader<'m>) -> Self {
+        Self { is_of_outlines: true, ..Self::new(reader) }
     }
 
     /// A document, if it is there.
     pub(super) fn add(&mut self, key: DocumentKey) -> Option<&'m Document> {
-        let placed = self.reader.document(&key)?;
+        let placed = match self.is_of_outlines {
+            true => self.reader.outline(&key)?,
+            false => self.reader.document(&key)?,
+        };
         self.documents.insert(key, placed.clone());
         Some(&placed.document)
     }
@@ -56,6 +66,26 @@ impl<'r, 'm> Surroundings<'r, 'm> {
     pub(super) fn add_member(&mut self, to: &ObjectRef) {
         self.add_grants(to);
         backends(to).into_iter().for_each(|key| _ = self.add(key));
+    }
+
+    /// What a reference to a certificate can mean, and who allows it.
+    pub(super) fn add_certificate(&mut self, to: &ObjectRef) {
+        self.add_grants(to);
+        self.add(DocumentKey::new(Kind::Secret, &to.namespace, &to.name));
+    }
+
+    /// A BackendTLSPolicy or Backend with what its standing depends on.
+    pub(super) fn add_judged(&mut self, placed: &Placed) {
+        self.add_placed(placed);
+        if let Spec::BackendTlsPolicy(policy) = &placed.document.spec {
+            for (target, _) in &policy.targets {
+                backends(target).into_iter().for_each(|key| self.add_backend(key));
+            }
+        }
+        if let Spec::Backend(_) = &placed.document.spec {
+            self.add_backend(placed.document.key.clone());
+        }
+        self.add_trusted();
     }
 
     fn add_grants(&mut self, to: &ObjectRef) {
@@ -96,6 +126,11 @@ impl<'r, 'm> Surroundings<'r, 'm> {
             self.add(DocumentKey::new(Kind::Endpoints, namespace, name));
         }
         self.add_backend(DocumentKey::new(kind, namespace, name));
+        self.add_trusted();
+    }
+
+    /// The certificates that policies trust.
+    fn add_trusted(&mut self) {
         for placed in self.documents.clone().values() {
             let Spec::BackendTlsPolicy(policy) = &placed.document.spec else { continue };
             for reference in &policy.ca_certificates {
@@ -104,6 +139,11 @@ impl<'r, 'm> Surroundings<'r, 'm> {
                 }
             }
         }
+    }
+
+    /// All of it.
+    pub(super) fn documents(&self) -> &Documents {
+        &self.documents
     }
 
     /// All of it, indexed.

@@ -3,13 +3,14 @@
 use xds_cache::DrainPolicy;
 
 use super::support::{document, one, reference, rule};
+use crate::memo::Planned;
 use crate::model::{
     AddressType, Backend, BackendMember, BackendRef, BackendSource, ConfigMap, EndpointSlice, Filter,
     FilterKind, Kind, LbPolicy, Limits, Match, Rule, Service, ServicePort, SliceEndpoint, SlicePort, Spec,
     Spot, StaticEndpoint, TargetPort,
 };
 use crate::model::{Document, ObjectRef};
-use crate::plan::{Action, Lookup, Plan, Planned, RoutePlan, Target};
+use crate::plan::{Action, Lookup, Plan, RoutePlan, Target};
 use crate::translate::{Documents, Options};
 
 /// A Service with a clusterIP; its ports are written `name:port`, then `>target` and `+appProtocol`.

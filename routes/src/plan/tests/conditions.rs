@@ -258,9 +258,8 @@ fn what_is_not_done_of_an_accepted_route_is_told_in_one_condition() {
         gateway("default/edge", vec![http("web", 80, "")]),
         web("default/a", "default/edge default/edge:81", "", vec![both]),
     ]);
-    let statuses = crate::memo::plan(&all, &Options::default()).statuses;
+    let conditions = crate::memo::plan(&all, &Options::default()).conditions;
     let key = crate::model::DocumentKey::new(crate::model::Kind::HttpRoute, "default", "a");
-    let conditions = statuses.conditions(&all);
     let parents = &conditions.objects[&key].parents;
     let partly = |index: usize| {
         let mut found = parents[index].conditions.iter().filter(|one| one.kind == "PartiallyInvalid");

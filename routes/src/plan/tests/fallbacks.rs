@@ -3,7 +3,7 @@
 use super::backends_support::{backend, default_plan, fallback, route_plan, service, shown, to};
 use super::support::{documents, grpc};
 use crate::model::Document;
-use crate::plan::{Discovery, Lookup, Statuses};
+use crate::plan::Discovery;
 use crate::translate::Options;
 
 /// What a route to the Backend `a/b0` comes to: its action, and the problem's reason and message.
@@ -122,10 +122,7 @@ fn a_missing_member_breaks_the_whole_and_is_named_with_its_path() {
 #[test]
 fn backends_are_told_whether_they_can_be_used() {
     let documents = documents([fallback("a/b0", "a/b0"), backend("a/fine", "10.0.0.1:80")]);
-    let lookup = Lookup::new(&documents, &Options::default());
-    let mut statuses = Statuses::default();
-    lookup.report(std::iter::empty(), &mut statuses);
-    let conditions = statuses.conditions(&documents);
+    let conditions = crate::memo::plan(&documents, &Options::default()).conditions;
     let reasons: Vec<&str> = conditions.objects.values().map(|status| status.conditions[0].reason).collect();
     assert_eq!(reasons, ["Invalid", "Accepted"]);
 }

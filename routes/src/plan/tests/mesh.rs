@@ -3,8 +3,8 @@
 use super::backends_support::{external, service, shown, to};
 use super::support::{created, documents, gateway, grpc, http, in_groups, one, planned, route, web};
 use crate::emit::{Emitted, all};
+use crate::memo::Planned;
 use crate::model::{Document, RouteKind, Rule};
-use crate::plan::Planned;
 use crate::translate::{Documents, Options};
 use xds_cache::{Node, Scalar};
 

@@ -66,7 +66,7 @@ fn outcome_with(documents: &Documents, options: &Options) -> Outcome {
     Outcome {
         plan: group.plan,
         diagnostics: diagnostics.map(|one| format!("{}: {}", one.code, one.message)).collect(),
-        conditions: planned.statuses.conditions(documents),
+        conditions: planned.conditions,
     }
 }
 

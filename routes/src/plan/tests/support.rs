@@ -307,7 +307,7 @@ pub(crate) fn planned_with(documents: &Documents, options: &Options) -> Outcome 
     }
     let show = |diagnostic: &xds_codec::Diagnostic| format!("{}: {}", diagnostic.code, diagnostic.message);
     let diagnostics = planned.diagnostics.iter().map(show).collect();
-    Outcome { ports, secrets, conditions: planned.statuses.conditions(documents), diagnostics }
+    Outcome { ports, secrets, conditions: planned.conditions, diagnostics }
 }
 
 impl Outcome {

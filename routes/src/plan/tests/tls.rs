@@ -3,7 +3,7 @@
 use super::backends_support::{backend, config_map, default_plan, fallback, object, service, to};
 use super::support::{created, document, documents, gateway, grpc, http, reference, secret};
 use crate::model::{BackendTlsPolicy, Document, Kind, NativeTls, Secret, Spec, Spot};
-use crate::plan::{Lookup, PlannedGroup, Statuses, TlsSecret, UpstreamTls};
+use crate::plan::{Lookup, TlsSecret, UpstreamTls, namespace_labels};
 use crate::translate::{Documents, Options};
 
 const PEM: &str = "# ours\n-----BEGIN CERTIFICATE-----\nAAAA\nBBBB\n-----END CERTIFICATE-----\n";
@@ -55,10 +55,7 @@ fn verified(trusted: Option<&str>) -> Option<UpstreamTls> {
 /// The conditions of a policy for each ancestor: `ancestor: Type=Status/Reason …`; for itself if there is none.
 fn told(documents: &Documents, name: &str) -> Vec<String> {
     let planned = crate::memo::plan(documents, &Options::default());
-    let lookup = Lookup::new(documents, &Options::default());
-    let mut statuses = Statuses::default();
-    lookup.report(planned.groups.values().map(|PlannedGroup { plan, .. }| plan), &mut statuses);
-    let conditions = statuses.conditions(documents);
+    let conditions = planned.conditions;
     let (_, status) = conditions.objects.iter().find(|(key, _)| key.to_string() == name).unwrap();
     let show = |one: &crate::conditions::Condition| format!(" {}={}/{}", one.kind, one.status, one.reason);
     let own = status.conditions.iter().map(show).collect::<String>();
@@ -247,7 +244,7 @@ fn a_certificate_is_a_secret_with_both_parts_in_pem() {
         let found = found.map_or_else(|problem| problem.reason.to_owned(), |(name, _)| name);
         assert_eq!(found, expected, "{text}");
     }
-    let labels = lookup.namespace_labels("a");
+    let labels = namespace_labels(None, "a");
     assert_eq!(labels, [("kubernetes.io/metadata.name".to_owned(), "a".to_owned())]);
     assert!(lookup.is_granted(Kind::Gateway, "a", &reference(Kind::Secret, "a/x")));
 }

@@ -1,0 +1,197 @@
+//! Gateways: what becomes of them, what of them routes see, and the Listeners and chains of their ports.
+
+use std::sync::Arc;
+
+use xds_cache::{GroupName, Origin};
+use xds_codec::Diagnostic;
+
+use super::surroundings::Surroundings;
+use super::{Context, Facts};
+use crate::emit::envoy;
+use crate::memo::fact::{Fact, Host, HostKey, InGroup, Maker, TablePlace, Value};
+use crate::memo::reader::Reader;
+use crate::model::{Kind, Protocol, Spec};
+use crate::plan::{Cost, Gateways, Host as HostName, Parent, PlannedGateway, Port, is_tired, ports};
+use crate::translate::Options;
+
+impl Context<'_, '_, '_> {
+    /// All Gateways. They share ports, and so one is of concern to others.
+    pub(super) fn gateways(self) -> Option<Facts> {
+        let mut surroundings = Surroundings::of_outlines(self.reader);
+        for placed in self.reader.of_kind(Kind::GatewayClass).chain(self.reader.of_kind(Kind::Gateway)) {
+            surroundings.add_placed(placed);
+            let Spec::Gateway(gateway) = &placed.document.spec else { continue };
+            let secured = gateway.listeners.iter().filter(|listener| listener.protocol == Protocol::Https);
+            secured
+                .flat_map(|listener| &listener.certificates)
+                .for_each(|to| surroundings.add_certificate(to));
+        }
+        let mut diagnostics: Vec<Diagnostic> = Vec::new();
+        let (documents, options) = (surroundings.documents(), self.options);
+        let gateways = Gateways::of(&surroundings.lookup(options), documents, options, &mut diagnostics);
+        gateways.diagnose(&mut diagnostics);
+        let mut facts = Facts::new();
+        for (key, parts) in gateways.report(documents, options) {
+            facts.push((Fact::Standing(key), Value::Standing(parts.into())));
+        }
+        if !gateways.foreign.is_empty() || !gateways.list.is_empty() {
+            facts.push((Fact::HasGateways, Value::Present));
+        }
+        facts.extend(gateways.foreign.iter().map(|key| (Fact::Gateway(key.clone()), Value::Gateway(None))));
+        let mut natives = Vec::new();
+        let mut grouped: Vec<&GroupName> = Vec::new();
+        let mut implicit_taken: Vec<&GroupName> = Vec::new();
+        for gateway in &gateways.list {
+            let parent = Arc::new(gateway.parent());
+            if gateway.is_native {
+                natives.push(Arc::clone(&parent));
+            }
+            facts.push((Fact::Gateway(gateway.key.clone()), Value::Gateway(Some(parent))));
+            let origin = gateway.origin().unwrap_or(Origin::Api);
+            let of_ports = of_ports(gateway, &origin, options, &mut facts);
+            if of_ports.is_empty() {
+                continue;
+            }
+            if !grouped.contains(&&gateway.group) {
+                grouped.push(&gateway.group);
+            }
+            let takes_implicit = options.implicit_port.is_some_and(|port| of_ports.contains(&port));
+            if takes_implicit && !implicit_taken.contains(&&gateway.group) {
+                implicit_taken.push(&gateway.group);
+                let key = Value::Key(gateway.key.clone());
+                facts.push((Fact::ImplicitTaken(gateway.group.clone()), key));
+            }
+            own_hosts(gateway, &mut facts);
+        }
+        for group in grouped {
+            let made = Fact::Makes(group.clone(), Some(Maker::Gateway));
+            facts.push((made, Value::Group(None)));
+        }
+        facts.extend(self.natives(natives));
+        facts.extend(certificates(&gateways));
+        if !diagnostics.is_empty() {
+            facts.push((Fact::Doubts(self.unit.clone()), Value::Doubts(diagnostics.into())));
+        }
+        Some(facts)
+    }
+
+    /// The Gateways of the native form, all of which a route can take.
+    fn natives(&self, natives: Vec<Arc<Parent>>) -> Facts {
+        if natives.is_empty() {
+            return Facts::new();
+        }
+        let n_asked = natives.len().saturating_mul(2);
+        let n_routes = self.reader.sum(Fact::Unnamed).hosts;
+        let mut facts = vec![(Fact::Natives, Value::Gateways(natives.into()))];
+        if is_tired(n_asked.saturating_mul(n_routes), &self.options.limits) {
+            let n_asked = Cost { hosts: n_asked, ..Cost::default() };
+            facts.push((Fact::Throng, Value::Sum(n_asked.into())));
+        }
+        facts
+    }
+
+    /// The implicit gateway of a group, if routes ask for it.
+    pub(super) fn implicit(self, group: &GroupName) -> Option<Facts> {
+        let mut asking = self.reader.all(Fact::Asks(group.clone(), None)).peekable();
+        asking.peek()?;
+        let Some(gateway) = implicit(self.reader, group, self.options) else { return Some(Facts::new()) };
+        let listener = gateway.listeners.first().map(|listener| gateway.listener_key(listener))?;
+        let attached = asking.filter(|(_, value)| **value == Value::Flag(true)).filter_map(|(fact, _)| {
+            let Fact::Asks(_, route) = fact else { return None };
+            route.as_ref()
+        });
+        let mut taken =
+            attached.filter(|route| !self.reader.has(Fact::Lost(Arc::clone(&listener), (*route).clone())));
+        let first = taken.next().and_then(|route| self.reader.value(Fact::Outline(Some(route.clone()))));
+        let mut origin = Origin::Api;
+        if let Some(Value::Outline(outline)) = first {
+            origin = outline.0.document.origin();
+        }
+        let mut facts = Facts::new();
+        if !of_ports(&gateway, &origin, self.options, &mut facts).is_empty() {
+            let made = Fact::Makes(group.clone(), Some(Maker::Implicit));
+            facts.push((made, Value::Group(None)));
+        }
+        Some(facts)
+    }
+
+    /// A node group: it is there as long as anything makes it.
+    pub(super) fn group(self, name: &GroupName) -> Option<Facts> {
+        let mut made = self.reader.all(Fact::Makes(name.clone(), None)).peekable();
+        made.peek()?;
+        let definition = made.find_map(|(_, value)| {
+            let Value::Group(definition) = value else { return None };
+            definition.clone()
+        });
+        Some(vec![(Fact::Group(name.clone()), Value::Group(definition))])
+    }
+}
+
+/// The implicit gateway that a group would have; `None` if there can be none.
+pub(super) fn implicit<'m>(
+    reader: &Reader<'m>,
+    group: &GroupName,
+    options: &Options,
+) -> Option<PlannedGateway<'m>> {
+    let port = options.implicit_port?;
+    let mut other = None;
+    if let Some(Value::Key(key)) = reader.value(Fact::ImplicitTaken(group.clone())) {
+        other = Some(key);
+    }
+    Some(PlannedGateway::implicit(group, port, other))
+}
+
+/// The Listeners and chains of the ports of a Gateway; returns the ports.
+fn of_ports(gateway: &PlannedGateway<'_>, origin: &Origin, options: &Options, facts: &mut Facts) -> Vec<u16> {
+    let group = &gateway.group;
+    let mut numbers = Vec::new();
+    for (port, fronts) in ports(gateway, origin) {
+        numbers.push(port.port);
+        let name = Some(port.name.as_str().into());
+        facts.push((Fact::GatewayPort(group.clone(), port.port, name), Value::Present));
+        for (chain, front) in port.chains.iter().zip(fronts) {
+            facts.push((Fact::Front(InGroup::new(group, &chain.name)), Value::Front(front.into())));
+        }
+        served(group, &port, options, facts);
+    }
+    numbers
+}
+
+/// What Envoys get of a port.
+fn served(group: &GroupName, port: &Port, options: &Options, facts: &mut Facts) {
+    let Some(served) = envoy::gateway(port, options) else { return };
+    let listener = Value::Listener((served.listener.clone(), port.origin.clone()).into());
+    facts.push((Fact::Listener(InGroup::new(group, &served.listener.name)), listener));
+    for (index, (name, misdirected)) in served.tables.into_iter().enumerate() {
+        let name = InGroup::new(group, &name);
+        if let Some(frame) = misdirected {
+            let (group, table) = (group.clone(), Arc::clone(&name.name));
+            let key = HostKey { group, table, is_misdirected: true, namespace: "".into(), name: "".into() };
+            let host = Host { frame: Some(frame), dialled: None, origin: port.origin.clone() };
+            facts.push((Fact::Host(key), Value::Host(host.into())));
+        }
+        let place = TablePlace::Gateway(port.name.as_str().into(), index);
+        facts.push((Fact::Table(name), Value::Table(place, port.origin.clone())));
+    }
+}
+
+/// The hosts that listeners have without any routes.
+fn own_hosts(gateway: &PlannedGateway<'_>, facts: &mut Facts) {
+    for listener in gateway.listeners.iter().filter(|listener| listener.is_accepted()) {
+        if listener.host != HostName::Any {
+            let (key, by) = (gateway.listener_key(listener), Some(gateway.key.clone()));
+            facts.push((Fact::On(key, listener.host.clone(), by), Value::Age(None)));
+        }
+    }
+}
+
+/// The certificates of all listeners, each once.
+fn certificates(gateways: &Gateways<'_>) -> Facts {
+    let accepted = gateways.list.iter().flat_map(|gateway| {
+        let listeners = gateway.listeners.iter().filter(|listener| listener.is_accepted());
+        let certificates = listeners.flat_map(|listener| &listener.certificates);
+        certificates.map(|(name, _)| Fact::Certificate(InGroup::new(&gateway.group, name)))
+    });
+    let all: std::collections::BTreeSet<Fact> = accepted.collect();
+    all.into_iter().map(|fact| (fact, Value::Present)).collect()
+}

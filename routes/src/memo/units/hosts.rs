@@ -1,0 +1,86 @@
+//! The hosts of chains of Gateways: their routes, and who else has their names.
+
+use std::sync::Arc;
+
+use super::{Context, Facts};
+use crate::memo::fact::{Fact, HostKey, InGroup, Value};
+use crate::model::{DocumentKey, Kind};
+use crate::plan::{Front, Host, ListenerKey, PlannedRoute, Rank, Seniority, cascade, is_route, levels};
+
+impl<'m> Context<'_, 'm, '_> {
+    /// A host of a chain: its routes, what they use, and its names.
+    ///
+    /// It belongs to the most specific listener of the port. What routes bring to other listeners is not served.
+    pub(super) fn host(self, key: &HostKey) -> Option<Facts> {
+        let front = self.front(key)?;
+        let host = Host::of(&key.name);
+        let (listener, own) = front.owner(&host)?;
+        let of_chain = front.listeners.iter().filter(|(other, _)| other.chain == key.table);
+        if listener.chain != key.table || !self.brought(listener, &host).any(|(_, _, is_taken)| is_taken) {
+            // Kept as long as anybody brings it, who may own it one day.
+            let is_brought = |listener: &Arc<ListenerKey>| self.brought(listener, &host).next().is_some();
+            return of_chain.map(|(listener, _)| listener).any(is_brought).then(Facts::new);
+        }
+        let levels = levels(&host, own).map(|level| self.level(listener, &level));
+        let routes = cascade(levels, self.options);
+        let mut facts = self.uses(key, &routes, true);
+        facts.push((Fact::Routes(key.clone()), Value::Routes(routes.into())));
+        let name = InGroup { group: key.group.clone(), name: Arc::clone(&key.name) };
+        let named = Fact::Named(name, Some((front.port, Arc::clone(&key.table))));
+        facts.push((named, Value::Present));
+        facts.extend(self.clash(key, front.port).map(|clash| (clash, Value::Present)));
+        Some(facts)
+    }
+
+    /// The routes that name a host of a listener, with their ranks.
+    fn level(&self, listener: &Arc<ListenerKey>, host: &Host) -> Vec<(Rank, &'m PlannedRoute)> {
+        let mut level = Vec::new();
+        for (by, created, is_taken) in self.brought(listener, host) {
+            if !is_route(by.kind) || !is_taken {
+                continue;
+            }
+            let Some(Value::Routes(routes)) = self.reader.value(Fact::Rules(by.clone())) else { continue };
+            let seniority = Seniority::new(by, created);
+            level.extend(routes.iter().map(|route| (Rank::of(route, &seniority), route)));
+        }
+        level
+    }
+
+    /// Who brings a host to a listener, with its age; and whether the listener takes it.
+    fn brought(
+        &self,
+        listener: &Arc<ListenerKey>,
+        host: &Host,
+    ) -> impl Iterator<Item = (&'m DocumentKey, Option<i64>, bool)> {
+        let all = self.reader.all(Fact::On(Arc::clone(listener), host.clone(), None));
+        all.filter_map(|(fact, value)| {
+            let (Fact::On(listener, host, Some(by)), Value::Age(created)) = (fact, value) else {
+                return None;
+            };
+            let off = Fact::Off(Arc::clone(listener), host.clone(), by.clone());
+            Some((by, *created, self.reader.covered(&off).is_none()))
+        })
+    }
+
+    /// The chain of a host.
+    pub(super) fn front(&self, key: &HostKey) -> Option<&'m Front> {
+        let front = Fact::Front(InGroup { group: key.group.clone(), name: Arc::clone(&key.table) });
+        let Some(Value::Front(front)) = self.reader.value(front) else { return None };
+        Some(front)
+    }
+
+    /// Whether the name of a host can mean a Service too, to which it is preferred.
+    fn clash(&self, key: &HostKey, port: u16) -> Option<Fact> {
+        let labels: Vec<&str> = key.name.split('.').collect();
+        let is_meant = match labels.as_slice() {
+            ["*", ..] => false,
+            [_] => true,
+            [name, namespace] | [name, namespace, "svc"] | [name, namespace, "svc", "cluster", "local"] => {
+                self.reader.outline(&DocumentKey::new(Kind::Service, namespace, name)).is_some()
+            }
+            _ => false,
+        };
+        let at = || (Arc::clone(&key.name), port, Arc::clone(&key.table));
+        is_meant.then(|| Fact::Clash(key.group.clone(), Some(at())))
+    }
+}

@@ -1,0 +1,45 @@
+//! Policies that are not supported, and what they target.
+
+use std::collections::BTreeMap;
+
+use super::{Context, Facts};
+use crate::memo::fact::{Affected, Fact, Value};
+use crate::model::{Document, DocumentKey, Kind};
+use crate::plan::{Served, affected, is_route};
+use crate::translate::Placed;
+
+impl<'m> Context<'_, 'm, '_> {
+    /// All policies that are not supported: what they target is told of all of them together.
+    pub(super) fn policies(self) -> Option<Facts> {
+        self.reader.of_kind(Kind::Policy).next()?;
+        let mut diagnostics = Vec::new();
+        let mut all: BTreeMap<&DocumentKey, Vec<Affected>> = BTreeMap::new();
+        for ((key, listener), condition) in affected(&self, &mut diagnostics) {
+            let listener = listener.map(str::to_owned);
+            all.entry(key).or_default().push(Affected { listener, condition });
+        }
+        let of_object = |(key, all): (&DocumentKey, Vec<Affected>)| {
+            (Fact::Affected(key.clone()), Value::Affected(all.into()))
+        };
+        let mut facts: Facts = all.into_iter().map(of_object).collect();
+        facts.push((Fact::Doubts(self.unit.clone()), Value::Doubts(diagnostics.into())));
+        Some(facts)
+    }
+}
+
+impl<'m> Served<'m> for Context<'_, 'm, '_> {
+    fn document(&self, key: &DocumentKey) -> Option<&'m Document> {
+        self.reader.outline(key).map(|placed| &*placed.document)
+    }
+
+    fn of_kind(&self, kind: Kind) -> Box<dyn Iterator<Item = &'m Placed> + 'm> {
+        Box::new(self.reader.of_kind(kind))
+    }
+
+    fn is_known(&self, key: &DocumentKey) -> bool {
+        let is_attached = || is_route(key.kind) && self.reader.has(Fact::Requests(Some(key.clone())));
+        matches!(key.kind, Kind::BackendTlsPolicy | Kind::Backend)
+            || is_attached()
+            || self.reader.has(Fact::Standing(key.clone()))
+    }
+}
