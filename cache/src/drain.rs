@@ -180,7 +180,7 @@ impl Drain {
                 continue;
             }
             let known = former.view.drain().resources.get(cluster.key()).map(|kept| kept.until);
-            let policy = || drain_policy(cluster.value()).or(terms.policy);
+            let policy = || drain_policy(&cluster.value()).or(terms.policy);
             let fresh = || terms.now.checked_add(policy().clusters.unwrap_or_default());
             if let Some(until) = known.or_else(fresh).filter(|until| *until > terms.now) {
                 self.keep(former.view, cluster, own, until);
@@ -213,7 +213,7 @@ impl Drain {
                 endpoints.pop_last();
             }
             let draining = endpoints.values().map(|(endpoint, _)| endpoint);
-            let value = assignment::with_draining(new.value(), draining, terms.profile);
+            let value = assignment::with_draining(&new.value(), draining, terms.profile);
             n_kept += endpoints.len();
             // Without room for them in the assignment they leave at once.
             if let Some(value) = value.filter(|_| !endpoints.is_empty()) {
@@ -235,7 +235,7 @@ impl Drain {
             before.iter().flat_map(|former| former.view.table(&ResourceType::Cluster).referrers(&key));
         let said = clusters.filter_map(|old| {
             let cluster = self.present(own, old.key()).unwrap_or(old);
-            drain_policy(cluster.value()).endpoints
+            drain_policy(&cluster.value()).endpoints
         });
         let said = DrainPolicy { endpoints: said.max(), clusters: None };
         Terms { policy: said.or(terms.policy), ..terms }
@@ -279,7 +279,7 @@ fn left(
     if !is_known && terms.policy.endpoints.unwrap_or_default().is_zero() {
         return BTreeMap::new();
     }
-    let present = assignment::endpoints(new.value());
+    let present = assignment::endpoints(&new.value());
     let mut taken: BTreeSet<Address> = assignment::addresses(&present).into_iter().cloned().collect();
     let mut found: BTreeMap<Address, (Endpoint, Instant)> = BTreeMap::new();
     let mut add = |endpoint: Endpoint, until: Instant| {
@@ -302,7 +302,7 @@ fn left(
     for view in before.iter().map(|former| former.view) {
         let Some(old) = view.undrained(&assignment_key(name)) else { continue };
         if old.version() != new.version() {
-            let used = assignment::endpoints(old.value()).into_iter().filter(|endpoint| endpoint.is_used);
+            let used = assignment::endpoints(&old.value()).into_iter().filter(|endpoint| endpoint.is_used);
             used.for_each(|endpoint| add(endpoint, until));
         }
     }

@@ -7,7 +7,6 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::resource::{Resource, ResourceDraft};
 use crate::resource_type::ResourceType;
 use crate::xdstp;
 
@@ -60,17 +59,10 @@ pub(crate) fn key(pattern: &str) -> String {
     }
 }
 
-/// The resource that a client gets which asked for `name` and is served by `template`: the same under another name, no part of any
-/// wildcard. Its version is a function of the template and the name.
-pub(crate) fn derived(template: &Resource, name: &str) -> Resource {
-    let draft = template.to_draft().renamed(name);
-    Resource::new(ResourceDraft { in_wildcard: false, host_pattern: false, ..draft })
-}
-
 /// A Listener with another name. The name is its field 1, which canonical encoding puts first.
 pub(crate) fn renamed(listener: &Bytes, name: &str) -> Bytes {
     let rest = after_name(listener).unwrap_or(listener);
-    let mut renamed = BytesMut::with_capacity(name.len() + rest.len() + 4);
+    let mut renamed = BytesMut::with_capacity(renamed_len(listener, name));
     renamed.put_u8(NAME_TAG);
     let mut length = name.len();
     while length >= 0x80 {
@@ -81,6 +73,13 @@ pub(crate) fn renamed(listener: &Bytes, name: &str) -> Bytes {
     renamed.put_slice(name.as_bytes());
     renamed.put_slice(rest);
     renamed.freeze()
+}
+
+/// How many bytes a Listener has with another name.
+pub(crate) fn renamed_len(listener: &[u8], name: &str) -> usize {
+    let rest = after_name(listener).unwrap_or(listener);
+    let n_bits = (usize::BITS - name.len().leading_zeros()).max(1) as usize;
+    1 + n_bits.div_ceil(7) + name.len() + rest.len()
 }
 
 fn low_byte(number: usize) -> u8 {
@@ -196,6 +195,10 @@ mod tests {
     fn a_name_is_replaced_and_nothing_else() {
         let (short, long) = ("a", "b".repeat(300));
         let listener = |name: &str| renamed(&Bytes::from_static(b"\x1a\x01x"), name);
+        for length in [0, 1, 127, 128, 16_383, 16_384] {
+            let name = "n".repeat(length);
+            assert_eq!(listener(&name).len(), renamed_len(b"\x1a\x01x", &name), "{length}");
+        }
         assert_eq!(&*listener(short), b"\x0a\x01a\x1a\x01x");
         assert_eq!(renamed(&listener(&long), short), listener(short));
         assert_eq!(renamed(&listener(short), &long), listener(&long));

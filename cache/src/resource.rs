@@ -1,5 +1,6 @@
 //! A resource: a named, typed, encoded message with a content version.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use bytes::Bytes;
 
 use crate::references::References;
 use crate::resource_type::ResourceType;
-use crate::version::{Version, VersionHasher};
+use crate::version::{LazyVersion, Version, VersionHasher};
 use crate::{cluster, host, xdstp};
 
 /// A resource name, as the client asks for it: compared byte by byte (row A61).
@@ -88,63 +89,70 @@ pub struct ResourceDraft {
     pub host_pattern: bool,
 }
 
-impl ResourceDraft {
-    /// A Listener under another name, without other names. Nothing else in it depends on its name.
-    #[must_use]
-    pub fn renamed(self, name: &str) -> Self {
-        let value = host::renamed(&self.value, name);
-        let key = ResourceKey { name: name.into(), ..self.key };
-        Self { key, value, aliases: Box::default(), ..self }
-    }
-}
-
 /// One resource, immutable. Everything a client could see of it is in [`version`](Self::version).
+///
+/// A Listener under several names is several resources that share all they have but the name: each costs about as much memory as
+/// its name, and its bytes are made when somebody asks for them.
 #[derive(Clone)]
 pub struct Resource {
-    draft: ResourceDraft,
-    version: Version,
-    /// Hash of the name and the version: what the resource adds to the version of a table.
-    entry: u128,
+    key: ResourceKey,
+    content: Arc<Content>,
+    /// Whether the encoded message has another name.
+    is_renamed: bool,
+    in_wildcard: bool,
+    host_pattern: bool,
+    version: LazyVersion,
+}
+
+/// The parts of a resource that it has under every name.
+struct Content {
+    /// The encoded message, under one of the names.
+    value: Bytes,
+    ttl: Option<Duration>,
+    aliases: Box<[Name]>,
+    references: References,
+    origin: Origin,
 }
 
 impl PartialEq for Resource {
     /// Equal name, type, content and origin. Equal content is equal [`version`](Self::version)s.
     fn eq(&self, other: &Self) -> bool {
-        self.version == other.version && self.key() == other.key() && self.origin() == other.origin()
+        self.says_the_same(other) && self.origin() == other.origin()
     }
 }
 
 impl Resource {
-    /// Computes the version; the draft is taken as it is, but for an `xdstp:` name that is not in canonical form: it gets that
+    /// The draft is taken as it is, but for an `xdstp:` name that is not in canonical form: it gets that
     /// as an alias, so that the resource is found under each of its spellings (row A144).
     #[must_use]
-    pub fn new(mut draft: ResourceDraft) -> Self {
-        let canonical = xdstp::canonical(&draft.key.name);
-        if *canonical != *draft.key.name && !draft.aliases.iter().any(|alias| **alias == *canonical) {
-            let canonical = Name::from(&*canonical);
-            draft.aliases = draft.aliases.iter().cloned().chain([canonical]).collect();
-        }
-        let mut hasher = VersionHasher::new();
-        hasher.update(draft.key.resource_type.type_url().as_bytes());
-        hasher.update(draft.key.name.as_bytes());
-        hasher.update(&draft.value);
-        if let Some(ttl) = draft.ttl {
-            hasher.update(&ttl.as_nanos().to_le_bytes());
-        }
-        for alias in &draft.aliases {
-            hasher.update(alias.as_bytes());
-        }
-        if !draft.in_wildcard {
-            hasher.update(b"not in the wildcard");
-        }
-        if draft.host_pattern {
-            hasher.update(b"a pattern of hosts");
-        }
-        let version = hasher.finish();
-        let mut hasher = VersionHasher::new();
-        hasher.update(draft.key.name.as_bytes());
-        hasher.update(&version.bits().to_le_bytes());
-        Self { entry: hasher.finish_wide(), version, draft }
+    pub fn new(draft: ResourceDraft) -> Self {
+        let ResourceDraft { key, value, ttl, aliases, references, origin, in_wildcard, host_pattern } = draft;
+        let aliases = with_canonical(&key.name, aliases);
+        let content = Arc::new(Content { value, ttl, aliases, references, origin });
+        let version = LazyVersion::default();
+        Self { key, content, is_renamed: false, in_wildcard, host_pattern, version }
+    }
+
+    /// The same Listener under another name, without aliases. Nothing else in it depends on its name.
+    #[must_use]
+    pub fn renamed(&self, name: &Name) -> Self {
+        let key = ResourceKey { name: Arc::clone(name), ..self.key.clone() };
+        let aliases = with_canonical(name, Box::default());
+        let content = if aliases == self.content.aliases {
+            Arc::clone(&self.content)
+        } else {
+            let Content { value, ttl, references, origin, .. } = &*self.content;
+            let (value, references, origin) = (value.clone(), references.clone(), origin.clone());
+            Arc::new(Content { value, ttl: *ttl, aliases, references, origin })
+        };
+        let Self { in_wildcard, host_pattern, .. } = *self;
+        Self { key, content, is_renamed: true, in_wildcard, host_pattern, version: LazyVersion::default() }
+    }
+
+    /// The resource that a client gets which asked for `name` and is served by this pattern of hosts: the same under another name, no
+    /// part of any wildcard. Its version is a function of the pattern and the name.
+    pub(crate) fn derived(&self, name: &str) -> Self {
+        Self { in_wildcard: false, host_pattern: false, ..self.renamed(&name.into()) }
     }
 
     /// A resource that only has a name and content, from the admin API; for tests and tools.
@@ -165,97 +173,205 @@ impl Resource {
     /// The draft again, to make a changed resource of it.
     #[must_use]
     pub fn to_draft(&self) -> ResourceDraft {
-        self.draft.clone()
+        let Content { ttl, aliases, references, origin, .. } = &*self.content;
+        ResourceDraft {
+            key: self.key.clone(),
+            value: self.value().into_owned(),
+            ttl: *ttl,
+            aliases: aliases.clone(),
+            references: references.clone(),
+            origin: origin.clone(),
+            in_wildcard: self.in_wildcard,
+            host_pattern: self.host_pattern,
+        }
     }
 
     /// The type and name.
     #[must_use]
     pub fn key(&self) -> &ResourceKey {
-        &self.draft.key
+        &self.key
     }
 
     /// The type.
     #[must_use]
     pub fn resource_type(&self) -> &ResourceType {
-        &self.draft.key.resource_type
+        &self.key.resource_type
     }
 
     /// The name.
     #[must_use]
     pub fn name(&self) -> &Name {
-        &self.draft.key.name
+        &self.key.name
     }
 
-    /// The content version.
+    /// The content version; computed when it is asked for the first time.
     #[must_use]
     pub fn version(&self) -> Version {
-        self.version
+        self.version.get_or_compute(|| self.hashed())
     }
 
-    /// Hash of the name and the version.
+    fn hashed(&self) -> Version {
+        let Content { ttl, aliases, .. } = &*self.content;
+        let mut hasher = VersionHasher::new();
+        hasher.update(self.key.resource_type.type_url().as_bytes());
+        hasher.update(self.key.name.as_bytes());
+        hasher.update(&self.value());
+        if let Some(ttl) = ttl {
+            hasher.update(&ttl.as_nanos().to_le_bytes());
+        }
+        for alias in aliases {
+            hasher.update(alias.as_bytes());
+        }
+        if !self.in_wildcard {
+            hasher.update(b"not in the wildcard");
+        }
+        if self.host_pattern {
+            hasher.update(b"a pattern of hosts");
+        }
+        hasher.finish()
+    }
+
+    /// Hash of the name and the version: what the resource adds to the version of a table.
     pub(crate) fn entry(&self) -> u128 {
-        self.entry
+        let mut hasher = VersionHasher::new();
+        hasher.update(self.key.name.as_bytes());
+        hasher.update(&self.version().bits().to_le_bytes());
+        hasher.finish_wide()
     }
 
     /// Whether both have the same type, name and content, wherever they came from.
     #[must_use]
     pub fn says_the_same(&self, other: &Self) -> bool {
-        self.version == other.version && self.key() == other.key()
+        self.key == other.key && (self.is_made_like(other) || self.version() == other.version())
     }
 
-    /// The encoded message.
+    /// Whether equal names are enough for equal versions.
+    fn is_made_like(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.content, &other.content)
+            && (self.is_renamed, self.in_wildcard, self.host_pattern)
+                == (other.is_renamed, other.in_wildcard, other.host_pattern)
+    }
+
+    /// The encoded message. That of a Listener under one of several names is made each time.
     #[must_use]
-    pub fn value(&self) -> &Bytes {
-        &self.draft.value
+    pub fn value(&self) -> Cow<'_, Bytes> {
+        match self.is_renamed {
+            true => Cow::Owned(host::renamed(&self.content.value, &self.key.name)),
+            false => Cow::Borrowed(&self.content.value),
+        }
+    }
+
+    /// How many bytes the encoded message has.
+    #[must_use]
+    pub fn n_bytes(&self) -> usize {
+        match self.is_renamed {
+            true => host::renamed_len(&self.content.value, &self.key.name),
+            false => self.content.value.len(),
+        }
     }
 
     /// The time to live (A.9).
     #[must_use]
     pub fn ttl(&self) -> Option<Duration> {
-        self.draft.ttl
+        self.content.ttl
     }
 
     /// Other names of the resource.
     #[must_use]
     pub fn aliases(&self) -> &[Name] {
-        &self.draft.aliases
+        &self.content.aliases
     }
 
     /// What the resource names.
     #[must_use]
     pub fn references(&self) -> &References {
-        &self.draft.references
+        &self.content.references
     }
 
     /// Where it came from.
     #[must_use]
     pub fn origin(&self) -> &Origin {
-        &self.draft.origin
+        &self.content.origin
     }
 
     /// Whether a wildcard subscription covers it.
     #[must_use]
     pub fn in_wildcard(&self) -> bool {
-        self.draft.in_wildcard
+        self.in_wildcard
     }
 
     /// Whether the name is a pattern of hosts, so that the resource is found by other names too.
     #[must_use]
     pub fn is_host_pattern(&self) -> bool {
-        self.draft.host_pattern && self.draft.key.resource_type == ResourceType::Listener
+        self.host_pattern && self.key.resource_type == ResourceType::Listener
     }
 
     /// Whether it is a cluster that an Envoy makes ready by itself, in a time that nobody tells: by resolving names or checking
     /// health.
     #[must_use]
     pub fn settles_alone(&self) -> bool {
-        self.draft.key.resource_type == ResourceType::Cluster && cluster::settles_alone(&self.draft.value)
+        self.key.resource_type == ResourceType::Cluster && cluster::settles_alone(&self.content.value)
     }
+}
+
+/// The aliases of a resource, with the canonical form of its name if that is another one.
+fn with_canonical(name: &Name, aliases: Box<[Name]>) -> Box<[Name]> {
+    let canonical = xdstp::canonical(name);
+    if *canonical == **name || aliases.iter().any(|alias| **alias == *canonical) {
+        return aliases;
+    }
+    aliases.into_iter().chain([Name::from(&*canonical)]).collect()
 }
 
 impl fmt::Debug for Resource {
     /// Type, name and version; never the content, which may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}@{}", self.key(), self.version)
+        write!(f, "{}@{}", self.key(), self.version())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_under_another_name_is_the_one_that_was_written_under_it() {
+        let written = |name: &str, in_wildcard, host_pattern| {
+            let value = host::renamed(&Bytes::from_static(b"\x1a\x01x"), name);
+            let draft = Resource::plain(ResourceType::Listener, name, value).to_draft();
+            Resource::new(ResourceDraft {
+                in_wildcard,
+                host_pattern,
+                ttl: Some(Duration::from_secs(3)),
+                ..draft
+            })
+        };
+        // The last one is not in canonical form, so that it has an alias.
+        let names = ["a.io", "b.io:80", "xdstp://x/envoy.config.listener.v3.Listener/a?z=1&b=2"];
+        for (in_wildcard, host_pattern) in [(true, true), (true, false), (false, true), (false, false)] {
+            let template = written("some.name", in_wildcard, host_pattern);
+            for name in names {
+                let (renamed, plain) =
+                    (template.renamed(&name.into()), written(name, in_wildcard, host_pattern));
+                assert_eq!(
+                    (&renamed, renamed.version(), renamed.n_bytes()),
+                    (&plain, plain.version(), plain.n_bytes())
+                );
+                assert_eq!(format!("{:?}", renamed.to_draft()), format!("{:?}", plain.to_draft()));
+                let derived = template.derived(name);
+                assert_eq!(derived.version(), written(name, false, false).version(), "{name}");
+                assert_eq!(renamed.renamed(&names[0].into()), written(names[0], in_wildcard, host_pattern));
+            }
+        }
+    }
+
+    #[test]
+    fn resources_that_share_everything_are_told_apart_by_their_names_and_flags() {
+        let value = host::renamed(&Bytes::from_static(b"x"), "a");
+        let draft = Resource::plain(ResourceType::Listener, "a", value).to_draft();
+        let template = Resource::new(ResourceDraft { host_pattern: true, ..draft });
+        let [one, other] = ["b", "c"].map(|name| template.renamed(&name.into()));
+        assert!(one != other && one != template && one == template.renamed(&"b".into()));
+        assert_ne!(one, template.derived("b"));
     }
 }

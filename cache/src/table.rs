@@ -123,7 +123,7 @@ impl<'a> Found<'a> {
     pub fn under(self, asked: &str) -> Arc<Resource> {
         match self {
             Self::AsItIs(resource) => Arc::clone(resource),
-            Self::Template(template) => Arc::new(host::derived(template, asked)),
+            Self::Template(template) => Arc::new(template.derived(asked)),
         }
     }
 }

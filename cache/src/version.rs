@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::work::{self, Work};
 
@@ -24,6 +25,31 @@ impl Version {
     /// The hash itself.
     pub(crate) fn bits(self) -> u64 {
         self.0
+    }
+}
+
+/// The version of a content that never changes, computed when somebody asks.
+#[derive(Debug, Default)]
+pub(crate) struct LazyVersion(AtomicU64);
+
+impl LazyVersion {
+    /// The version. Several threads may compute it at a time; they find the same.
+    pub(crate) fn get_or_compute(&self, compute: impl FnOnce() -> Version) -> Version {
+        // A content whose hash is 0 has it computed each time.
+        match self.0.load(Ordering::Relaxed) {
+            0 => {
+                let version = compute();
+                self.0.store(version.bits(), Ordering::Relaxed);
+                version
+            }
+            bits => Version(bits),
+        }
+    }
+}
+
+impl Clone for LazyVersion {
+    fn clone(&self) -> Self {
+        Self(AtomicU64::new(self.0.load(Ordering::Relaxed)))
     }
 }
 

@@ -54,7 +54,7 @@ fn node(id: &str) -> Node {
 
 fn contents(view: &View) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    view.resources().map(|resource| (resource.name().to_string(), text(resource.value()))).collect()
+    view.resources().map(|resource| (resource.name().to_string(), text(&resource.value()))).collect()
 }
 
 fn followed(publisher: &Publisher, id: &str) -> ViewReceiver {
@@ -201,7 +201,7 @@ fn overrides_lie_over_the_base_and_a_definition_of_the_base_wins() {
     overrides.groups.entry(name("g")).or_default().definition = definition(2);
     let groups = merge(&base, &overrides, &Generated::new());
     let group = groups.get(&name("g")).expect("merged");
-    let texts: Vec<&[u8]> = group.resources.values().map(|resource| &resource.value()[..]).collect();
+    let texts: Vec<_> = group.resources.values().map(|resource| resource.value().to_vec()).collect();
     assert_eq!(texts, [b"api".as_slice(), b"file"]);
     assert_eq!(group.definition.priority, 1);
     let undefined = groups.get(&name("n")).expect("merged");

@@ -45,11 +45,11 @@ impl Codec {
         };
         let references = host.references().into_iter().map(placed).collect();
         let descriptor = self.inner.message_of_url(host.resource_type().type_url());
-        let message = descriptor.map(|descriptor| Message::new(descriptor, host.value().clone()));
+        let message = descriptor.map(|descriptor| Message::new(descriptor, host.value().into_owned()));
         let domains = message.iter().flat_map(|message| texts(message, "domains"));
         let domains = domains.map(|domain| lint::hash(&domain.to_ascii_lowercase())).collect();
         let mut field = Writer::default();
-        field.bytes_field(VIRTUAL_HOSTS, host.value());
+        field.bytes_field(VIRTUAL_HOSTS, &host.value());
         Ok(VirtualHost { name, field: field.finish(), references, domains })
     }
 
@@ -73,7 +73,8 @@ impl Codec {
                 return Err(twice);
             }
         }
-        let (before, after) = split(frame.value());
+        let frame_bytes = frame.value();
+        let (before, after) = split(&frame_bytes);
         let n_bytes = before.len() + after.len() + hosts.iter().map(|host| host.field.len()).sum::<usize>();
         let mut value = BytesMut::with_capacity(n_bytes);
         value.put_slice(before);

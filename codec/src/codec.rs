@@ -233,7 +233,7 @@ impl Codec {
 
     fn decode(&self, resource: &Resource) -> Option<Message> {
         let descriptor = self.inner.message_of_url(resource.resource_type().type_url())?;
-        encode::canonical(&self.inner, &descriptor, resource.value())
+        encode::canonical(&self.inner, &descriptor, &resource.value())
     }
 
     fn write(&self, resource: &Resource, secrets: Secrets) -> Json {
@@ -243,7 +243,7 @@ impl Codec {
             None if secrets == Secrets::Redacted && type_url.ends_with(SECRET_TYPE) => {
                 serde_json::json!({"@type": type_url, "value": REDACTED})
             }
-            None => opaque(type_url, resource.value()),
+            None => opaque(type_url, &resource.value()),
         }
     }
 }

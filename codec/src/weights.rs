@@ -121,7 +121,7 @@ pub fn distinct(keys: impl IntoIterator<Item = String>) -> Vec<String> {
 pub fn rules(codec: &Codec, resource: &Resource) -> Vec<RuleWeights> {
     let mut rules = Vec::new();
     let descriptor = codec.inner.message_of_url(resource.resource_type().type_url());
-    let message = descriptor.and_then(|descriptor| canonical(&codec.inner, &descriptor, resource.value()));
+    let message = descriptor.and_then(|descriptor| canonical(&codec.inner, &descriptor, &resource.value()));
     let Some(message) = message else { return rules };
     for host in messages(&message, "virtual_hosts") {
         let names: Vec<_> = messages(&host, "routes").map(|route| message::text(&route, "name")).collect();
@@ -163,7 +163,7 @@ fn key_of(name: &str, header: &str) -> String {
 #[must_use]
 pub fn lay(codec: &Codec, resource: &Resource, overlays: &BTreeMap<&str, &Overlay>) -> Option<Resource> {
     let descriptor = codec.inner.message_of_url(resource.resource_type().type_url())?;
-    let mut message = DynamicMessage::decode(descriptor, resource.value().clone()).ok()?;
+    let mut message = DynamicMessage::decode(descriptor, resource.value().into_owned()).ok()?;
     let Some(Value::List(hosts)) = field_mut(&mut message, "virtual_hosts") else { return None };
     let mut is_changed = false;
     for host in hosts.iter_mut().filter_map(Value::as_message_mut) {

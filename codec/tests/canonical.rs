@@ -148,7 +148,7 @@ fn a221_unknown_fields_stay() {
     let known = CODEC.resource_from_json(&json!({"@type": url, "name": "a"})).unwrap();
     // 60000: varint, 60001: bytes, 60002: 32 bits, 60003: 64 bits, 60001 again.
     let unknown = b"\x80\xa6\x1d\x96\x01\x8a\xa6\x1d\x02hi\x95\xa6\x1d\x01\x02\x03\x04\x99\xa6\x1d\x01\x02\x03\x04\x05\x06\x07\x08\x8a\xa6\x1d\x01!";
-    let bytes = [known.value(), &unknown[..]].concat();
+    let bytes = [&known.value()[..], &unknown[..]].concat();
     let resource = CODEC.resource_from_any(url, &bytes).unwrap();
     let n_known = known.value().len();
     assert_eq!(&resource.value()[..n_known], &known.value()[..]);
@@ -159,7 +159,7 @@ fn a221_unknown_fields_stay() {
     rest.sort_unstable();
     expected.sort_unstable();
     assert_eq!(rest, expected);
-    let again = CODEC.resource_from_any(url, resource.value()).unwrap();
+    let again = CODEC.resource_from_any(url, &resource.value()).unwrap();
     assert_eq!(again.value(), resource.value());
 }
 
@@ -169,7 +169,7 @@ fn a223_unknown_types_in_an_any_pass_through() {
     let listener = json!({"@type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": "l", "filter_chains": [chain]});
     let resource = CODEC.resource_from_json(&listener).unwrap();
     assert_eq!(CODEC.to_json(&resource), listener);
-    let again = CODEC.resource_from_any(resource.resource_type().type_url(), resource.value()).unwrap();
+    let again = CODEC.resource_from_any(resource.resource_type().type_url(), &resource.value()).unwrap();
     assert_eq!(again.value(), resource.value());
 }
 

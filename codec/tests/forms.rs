@@ -140,7 +140,7 @@ fn a_derived_name_is_encoded_like_a_written_one() {
         let ObjectContent::Resource { outcome: Ok(resource), .. } = objects.remove(0).content else {
             panic!()
         };
-        resource.value().clone()
+        resource.value().into_owned()
     };
     assert_eq!(encoded(""), encoded("name: 0.0.0.0_80, "));
 }

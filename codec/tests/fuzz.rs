@@ -356,7 +356,7 @@ fn resources(file: &DecodedFile) -> impl Iterator<Item = &Resource> {
 fn check(resource: &Resource) {
     let resource_type = resource.resource_type();
     let Some(descriptor) = CODEC.pool().get_message_by_name(resource_type.message_name()) else { return };
-    let message = DynamicMessage::decode(descriptor, resource.value().clone()).unwrap();
+    let message = DynamicMessage::decode(descriptor, resource.value().into_owned()).unwrap();
     let again = CODEC.resource_from_any(resource_type.type_url(), &message.encode_to_vec());
     if let Ok(again) = again {
         assert_eq!(again.value(), resource.value(), "the bytes of prost, made canonical");

@@ -120,7 +120,7 @@ proptest! {
         let resource_type = &ResourceType::KNOWN[index];
         let type_url = resource_type.type_url();
         if let Ok(resource) = CODEC.resource_from_any(type_url, &content) {
-            let again = CODEC.resource_from_any(type_url, resource.value()).unwrap();
+            let again = CODEC.resource_from_any(type_url, &resource.value()).unwrap();
             prop_assert_eq!(again.value(), resource.value());
         }
         let opaque = CODEC.opaque_resource(type_url, "x", content.clone());
@@ -137,7 +137,7 @@ proptest! {
         }
         let type_url = ResourceType::Listener.type_url();
         if let Ok(resource) = CODEC.resource_from_any(type_url, &content) {
-            let again = CODEC.resource_from_any(type_url, resource.value()).unwrap();
+            let again = CODEC.resource_from_any(type_url, &resource.value()).unwrap();
             prop_assert_eq!(again.value(), resource.value());
             let _ = CODEC.to_json(&resource);
         }
@@ -184,7 +184,7 @@ fn anys_in_anys_end() {
     let resource = CODEC.resource_from_any(ResourceType::ExtensionConfig.type_url(), &bytes).unwrap();
     let json = CODEC.to_json(&resource);
     assert_eq!(
-        CODEC.resource_from_any(ResourceType::ExtensionConfig.type_url(), resource.value()).unwrap().value(),
+        CODEC.resource_from_any(ResourceType::ExtensionConfig.type_url(), &resource.value()).unwrap().value(),
         resource.value()
     );
     assert!(json.to_string().contains("base64") || json.to_string().len() > 1000);
@@ -203,7 +203,7 @@ fn what_the_codec_writes_every_reader_can_read() {
             });
             if let Ok((resource, _)) = CODEC.resource_from_tree(&Tree::from_json(&body)) {
                 assert!(
-                    CODEC.message_to_json(resource.resource_type().type_url(), resource.value()).is_ok(),
+                    CODEC.message_to_json(resource.resource_type().type_url(), &resource.value()).is_ok(),
                     "{depth}"
                 );
             }

@@ -82,7 +82,7 @@ fn write_of(resource: &Resource, path: Option<&str>) -> Bytes {
     // Strings and numbers always have a JSON form.
     let mut record = serde_json::to_vec(&header).unwrap_or_default();
     record.push(b'\n');
-    record.extend_from_slice(resource.value());
+    record.extend_from_slice(&resource.value());
     record.into()
 }
 

@@ -96,17 +96,14 @@ fn named(mut draft: ResourceDraft, emitted: &Emitted<'_>, last: &[Arc<Resource>]
     draft.origin = emitted.origin.clone();
     draft.host_pattern = emitted.found_by != FoundBy::Name;
     draft.in_wildcard = emitted.found_by != FoundBy::Pattern;
-    let further: Vec<ResourceDraft> =
-        emitted.further_names.iter().map(|name| draft.clone().renamed(name)).collect();
     let kept = |resource: Resource| {
-        let is_same = |before: &&Arc<Resource>| {
-            before.key() == resource.key()
-                && before.version() == resource.version()
-                && before.origin() == resource.origin()
-        };
+        let is_same = |before: &&Arc<Resource>| ***before == resource;
         last.iter().find(is_same).cloned().unwrap_or_else(|| Arc::new(resource))
     };
-    iter::once(draft).chain(further).map(|draft| kept(Resource::new(draft))).collect()
+    let first = kept(Resource::new(draft));
+    // What is kept is shared by the other names as well, so that these are seen to be the same at a glance.
+    let further: Vec<_> = emitted.further_names.iter().map(|name| kept(first.renamed(name))).collect();
+    iter::once(first).chain(further).collect()
 }
 
 fn refused(emitted: &Emitted<'_>, last: &[Arc<Resource>], diagnostics: Vec<Diagnostic>) -> Refused {
@@ -178,7 +175,7 @@ mod tests {
         let mut encoder = Encoder::new(&codec);
         let mut make = |emitted: Emitted<'_>| encoder.resource(&emitted, &[]).ok().unwrap();
         let each: Vec<Arc<Resource>> = names.iter().map(|name| make(emitted(name))[0].clone()).collect();
-        let further = names.iter().skip(1).map(|name| (*name).to_owned()).collect();
+        let further = names.iter().skip(1).map(|name| (*name).into()).collect();
         let once = make(emitted("a.example").also_named(further));
         let shown = |resources: &[Arc<Resource>]| -> Vec<_> {
             resources
@@ -194,7 +191,7 @@ mod tests {
         let codec = Codec::new().unwrap();
         let make = |further: &[&str], last: &[Arc<Resource>]| {
             let listener = Emitted::new("listener", "a", listener, &Origin::Api);
-            let listener = listener.also_named(further.iter().map(|name| (*name).to_owned()).collect());
+            let listener = listener.also_named(further.iter().map(|name| (*name).into()).collect());
             Encoder::new(&codec).resource(&listener, last).ok().unwrap()
         };
         let before = make(&["b"], &[]);
@@ -235,7 +232,7 @@ mod tests {
     fn what_is_refused_stays_under_all_of_its_names() {
         let codec = Codec::new().unwrap();
         let bad = |name: &&str| json!({"@type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": name, "no": 1});
-        let further = || vec!["b".to_owned()];
+        let further = || vec!["b".into()];
         let good = Emitted::new("listener", "a", listener, &Origin::Api).also_named(further());
         let good = Encoder::new(&codec).resource(&good, &[]).ok().unwrap();
         let bad = Emitted::new("bad", "a", bad, &Origin::Api).also_named(further());

@@ -48,7 +48,8 @@ fn cost_of_one(n_groups: usize, n_shared: usize, group: &str, name: &str) -> [us
 fn a_change_of_one_group_costs_the_same_however_many_groups_and_resources_there_are() {
     let [views, resources, bytes] = cost_of_one(10, 100, "n3", "own");
     assert_eq!(views, 1);
-    assert!(resources <= 8 && bytes <= 64, "{resources} resources, {bytes} bytes");
+    // Among the bytes are those of the new cluster, whose version nobody asked for before.
+    assert!(resources <= 8 && bytes <= 128, "{resources} resources, {bytes} bytes");
     for (n_groups, n_shared) in [(10, 10_000), (1_000, 100)] {
         assert_eq!(cost_of_one(n_groups, n_shared, "n3", "own"), [views, resources, bytes]);
     }

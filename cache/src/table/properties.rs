@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
+
 use super::*;
 use crate::ResourceType;
 use crate::references::Reference;
@@ -84,7 +86,9 @@ fn target(name: &str) -> ResourceKey {
 
 fn resource(kind: &Kind, name: &str, plain: &Plain) -> Arc<Resource> {
     // What a resource refers to follows from its content.
-    let content = format!("{} {:?}", plain.content, plain.to);
+    let content = Bytes::from(format!("{} {:?}", plain.content, plain.to));
+    let is_listener = kind.of_type == ResourceType::Listener;
+    let content = if is_listener { host::renamed(&content, name) } else { content };
     let draft = Resource::plain(kind.of_type.clone(), name, content).to_draft();
     let references = plain.to.iter().map(|to| Reference { to: target(to), path: "p".into() }).collect();
     Arc::new(Resource::new(ResourceDraft {
@@ -95,6 +99,14 @@ fn resource(kind: &Kind, name: &str, plain: &Plain) -> Arc<Resource> {
         references,
         ..draft
     }))
+}
+
+/// The same as a history gets it: a Listener as one of several names of another one.
+fn shared(kind: &Kind, name: &str, plain: &Plain) -> Arc<Resource> {
+    if kind.of_type != ResourceType::Listener || !plain.aliases.is_empty() {
+        return resource(kind, name, plain);
+    }
+    Arc::new(resource(kind, "any.other.io", plain).renamed(&name.into()))
 }
 
 /// What the model gives for a name: of which resource, and whether it is given under the name that was asked for.
@@ -162,6 +174,8 @@ fn check(kind: &Kind, table: &TypeTable, model: &Model, random: &mut Random) {
     assert_eq!(table.version(), flat.version());
     assert_eq!(names(table.resources()), model.keys().copied().collect::<Vec<_>>());
     assert!(table.resources().all(|one| flat.find(one.name()) == Some(one)));
+    let wire = |one: &Arc<Resource>| (one.value().into_owned(), one.n_bytes(), one.version(), one.entry());
+    assert!(table.resources().map(wire).eq(flat.resources().map(wire)));
     assert_eq!((table.len(), table.is_empty()), (model.len(), model.is_empty()));
     assert_eq!(table.is_all_in_wildcard(), model.values().all(|plain| plain.in_wildcard));
     let of = |is_wanted: &dyn Fn(&str, &Plain) -> bool| -> Vec<&str> {
@@ -219,7 +233,7 @@ fn history(kind: &Kind, mut random: Random) {
                     Some(plain) => _ = map.insert(name, plain.clone()),
                     None => _ = map.remove(name),
                 }
-                edits.push((Name::from(name), plain.map(|plain| resource(kind, name, &plain))));
+                edits.push((Name::from(name), plain.map(|plain| shared(kind, name, &plain))));
             }
         }
         let [of_base, of_own] = edits;

@@ -61,7 +61,7 @@ impl<'a> Resources<'a> {
 /// The message of a resource, if its bytes are one.
 pub(super) fn decode(inner: &Inner, resource: &Resource) -> Option<Message> {
     let descriptor = inner.message_of_url(resource.resource_type().type_url())?;
-    canonical(inner, &descriptor, resource.value())
+    canonical(inner, &descriptor, &resource.value())
 }
 
 fn asker(message: &Message, listener: &Resource) -> Asker {

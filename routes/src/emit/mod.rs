@@ -8,7 +8,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use serde_json::Value as Json;
-use xds_cache::{Origin, Version};
+use xds_cache::{Name, Origin, Version};
 
 use crate::conditions::GrpcFeature;
 use crate::model::DocumentKey;
@@ -26,7 +26,7 @@ pub(crate) struct Emitted<'p> {
     /// Equal for resources that are equal in every respect.
     pub(crate) fingerprint: Version,
     /// Under which names there is the same once more. Only of Listeners: nothing in them but their name depends on it.
-    pub(crate) further_names: Vec<String>,
+    pub(crate) further_names: Vec<Name>,
     /// The virtual hosts of a RouteConfiguration for Envoys, which are encoded one by one.
     #[cfg(test)]
     pub(crate) hosts: Vec<Part<'p>>,
@@ -118,7 +118,7 @@ impl<'p> Emitted<'p> {
     }
 
     /// The same Listener under more names, each once: written once, because most are only names of the same Service.
-    pub(crate) fn also_named(mut self, names: Vec<String>) -> Self {
+    pub(crate) fn also_named(mut self, names: Vec<Name>) -> Self {
         (self.fingerprint, self.further_names) = (fingerprint(&(self.fingerprint, &names)), names);
         self
     }
@@ -158,8 +158,7 @@ impl<'p> Emitted<'p> {
     #[cfg(test)]
     pub(crate) fn messages(&self) -> Vec<Json> {
         let first = self.whole();
-        let further =
-            self.further_names.iter().map(|name| shared::with(first.clone(), "name", name.as_str()));
+        let further = self.further_names.iter().map(|name| shared::with(first.clone(), "name", &**name));
         std::iter::once(first.clone()).chain(further).collect()
     }
 }

@@ -185,7 +185,7 @@ pub(crate) enum Claim {
     /// A RouteConfiguration for Envoys, by its place.
     Table(TablePlace, Name),
     /// One for gRPC clients, by the first name that is dialled.
-    Dialled(String, HostKey),
+    Dialled(Name, HostKey),
 }
 
 /// The place of a RouteConfiguration for Envoys among the others.
@@ -391,8 +391,7 @@ impl PartialEq for Written {
 
 /// Whether two resources are equal in every respect.
 pub(crate) fn is_same(one: &Arc<Resource>, other: &Arc<Resource>) -> bool {
-    Arc::ptr_eq(one, other)
-        || one.key() == other.key() && one.version() == other.version() && one.origin() == other.origin()
+    Arc::ptr_eq(one, other) || one == other
 }
 
 impl Fact {

@@ -236,7 +236,7 @@ impl TypeState {
     pub(crate) fn take_part(&mut self, mut owed: Owed, table: &Arc<TypeTable>, max_bytes: usize) -> Part {
         let mut rest = Owed::default();
         let mut budget = Budget { left: max_bytes, is_untouched: true };
-        let n = owed.changed.iter().take_while(|r| budget.takes(r.value().len() + r.name().len())).count();
+        let n = owed.changed.iter().take_while(|r| budget.takes(r.n_bytes() + r.name().len())).count();
         rest.changed = owed.changed.split_off(n);
         for (names, rest) in [(&mut owed.missing, &mut rest.missing), (&mut owed.removed, &mut rest.removed)]
         {

@@ -443,7 +443,7 @@ pub(crate) fn trailers(status: &Status) -> HeaderMap {
 fn is_large(contents: &Contents) -> bool {
     let mut n_bytes = 0;
     let mut add = |resource: &Resource| {
-        n_bytes += resource.value().len();
+        n_bytes += resource.n_bytes();
         n_bytes > PACED_FROM
     };
     match &contents.entries {

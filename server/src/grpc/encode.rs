@@ -103,8 +103,8 @@ impl Segments {
         let type_url = resource.resource_type().type_url();
         match form {
             Form::Sotw => {
-                self.put_header(RESOURCES, any_len(type_url, resource.value().len()));
-                self.put_any(type_url, resource.value());
+                self.put_header(RESOURCES, any_len(type_url, resource.n_bytes()));
+                self.put_any(type_url, &resource.value());
             }
             Form::SotwWrapped => {
                 self.put_wrapped(
@@ -136,7 +136,7 @@ impl Segments {
         self.open.put_slice(head);
         if let Some(resource) = body {
             self.put_header(RESOURCE_BODY, body_len(resource));
-            self.put_any(resource.resource_type().type_url(), resource.value());
+            self.put_any(resource.resource_type().type_url(), &resource.value());
         }
     }
 
@@ -226,7 +226,7 @@ fn not_found(name: &str) -> Vec<u8> {
 }
 
 fn body_len(resource: &Resource) -> usize {
-    any_len(resource.resource_type().type_url(), resource.value().len())
+    any_len(resource.resource_type().type_url(), resource.n_bytes())
 }
 
 /// A value from this size on is chained instead of copied: then a copy costs more than a frame.

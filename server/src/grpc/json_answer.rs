@@ -124,7 +124,7 @@ impl JsonAnswer {
         let mut fits = |entry: &Entry| {
             let is_room = n_bytes < BATCH_BYTES;
             n_bytes += match entry {
-                Entry::Full(resource) | Entry::Heartbeat(resource) => resource.value().len() + ENTRY_BYTES,
+                Entry::Full(resource) | Entry::Heartbeat(resource) => resource.n_bytes() + ENTRY_BYTES,
                 Entry::Unpopulated(_) => ENTRY_BYTES,
             };
             is_room

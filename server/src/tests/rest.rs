@@ -362,7 +362,7 @@ async fn pitfall_68_answers_show_no_private_key_and_take_no_placeholder() {
     let view = rest.server.publisher.view_at(&view_key_of_group(&group("g"), Profile::Envoy)).unwrap();
     let kept = view.resolve(&ResourceType::Secret, "s").unwrap();
     assert!(
-        String::from_utf8_lossy(kept.value()).contains("TOPSECRET"),
+        String::from_utf8_lossy(&kept.value()).contains("TOPSECRET"),
         "the secret is still the one that was put"
     );
 }

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
+use xds_cache::Name;
 #[cfg(test)]
 use xds_cache::Origin;
 
@@ -19,7 +20,7 @@ use crate::plan::{Host, MeshService, Plan};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Dialled {
     /// The names, sorted; at least one.
-    pub(crate) names: Vec<String>,
+    pub(crate) names: Vec<Name>,
     /// The RouteConfiguration's name.
     pub(crate) name: Arc<str>,
     /// The virtual host's name.
@@ -90,7 +91,7 @@ pub(crate) fn mesh_tables<'p>(plan: &'p Plan) -> Vec<(&'p MeshService, Dialled)>
         let MeshService { namespace, name, port, hosts, is_lowest_port, .. } = service;
         let with_port = hosts.iter().map(|host| format!("{host}:{port}"));
         let without = hosts.iter().filter(|_| *is_lowest_port).cloned();
-        let mut names: Vec<String> = with_port.chain(without).collect();
+        let mut names: Vec<Name> = with_port.chain(without).map(Name::from).collect();
         names.sort_unstable();
         let dialled = Dialled {
             names,
@@ -116,16 +117,16 @@ impl Dialled {
 
     /// The names of a host of a Gateway, sorted: that with the port if it is the first of all who have it there, that without if it is
     /// the first of all.
-    pub(crate) fn gateway_names(&self, port: u16, is_first: bool, is_first_of_port: bool) -> Vec<String> {
+    pub(crate) fn gateway_names(&self, port: u16, is_first: bool, is_first_of_port: bool) -> Vec<Name> {
         let with_port = is_first_of_port && self.found_by == FoundBy::Authority;
         let with_port = with_port.then(|| format!("{}:{port}", self.host));
-        is_first.then(|| self.host.to_string()).into_iter().chain(with_port).collect()
+        is_first.then(|| self.host.to_string()).into_iter().chain(with_port).map(Name::from).collect()
     }
 
     /// Leaves the names to a host of a Gateway at a port.
     pub(crate) fn yield_to(&mut self, host: &str, port: u16) {
         let with_port = format!("{host}:{port}");
-        self.names.retain(|own| **own != *host && *own != with_port);
+        self.names.retain(|own| **own != *host && **own != *with_port);
     }
 }
 

@@ -27,7 +27,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use xds_cache::Origin;
+use xds_cache::{Name, Origin};
 
 use self::cluster::Clusters;
 use super::{Emitted, GrpcLoss};
@@ -83,8 +83,9 @@ pub(crate) fn table<'p>(
     let mut emission = Emission { options, clusters: Clusters::new(plan), losses: BTreeSet::new() };
     let configuration = route::configuration(dialled, routes, &mut emission);
     let mut names = dialled.names.iter().cloned();
-    let inputs = (names.next().unwrap_or_default(), Arc::clone(&dialled.name), configuration.has_sessions());
-    let write: fn(&(String, Arc<str>, bool)) -> _ =
+    let inputs =
+        (names.next().unwrap_or_else(|| "".into()), Arc::clone(&dialled.name), configuration.has_sessions());
+    let write: fn(&(Name, Name, bool)) -> _ =
         |(name, configuration, has_sessions)| listener::message(name, configuration, *has_sessions);
     let listener = Emitted::found_by(dialled.found_by, "gRPC listener", inputs, write, origin);
     let listener = listener.also_named(names.collect());

@@ -281,7 +281,7 @@ impl World {
         let contents = response.contents;
         let kind = (0..N_KINDS).find(|kind| resource_type(*kind) == contents.resource_type);
         let text = |resource: &Arc<Resource>| {
-            (resource.name().to_string(), String::from_utf8_lossy(resource.value()).into_owned())
+            (resource.name().to_string(), String::from_utf8_lossy(&resource.value()).into_owned())
         };
         let resources = match &contents.entries {
             Entries::Table(table) => table.resources().map(text).collect(),

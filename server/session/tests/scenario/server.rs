@@ -145,8 +145,11 @@ impl Server {
             let (name, content) = word.rsplit_once('=').ok_or_else(|| format!("{word}: NAME=CONTENT"))?;
             let resource = resource(resource_type.clone(), name, content, &words)?;
             let in_wildcard = in_wildcard && !(host_pattern && name.contains('*'));
-            let value =
-                if host_pattern { show::named(name, resource.value()) } else { resource.value().clone() };
+            let value = if host_pattern {
+                show::named(name, &resource.value())
+            } else {
+                resource.value().into_owned()
+            };
             let value = if is_dns { [show::DNS, &value].concat().into() } else { value };
             let resource =
                 Resource::new(ResourceDraft { value, in_wildcard, host_pattern, ..resource.to_draft() });

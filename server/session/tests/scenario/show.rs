@@ -82,7 +82,8 @@ fn full(line: &mut String, resource: &Resource, has_ttl: bool) {
 
 /// The content of a scenario's resource: its bytes up to the padding, and the name before them if it is another's.
 pub(crate) fn content(resource: &Resource) -> String {
-    let bytes = resource.value().split(|byte| *byte == 0).next().unwrap_or_default();
+    let value = resource.value();
+    let bytes = value.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     if let Some(rest) = bytes.strip_prefix(DNS) {
         return text(rest) + "(dns)";

@@ -446,7 +446,7 @@ fn wire(response: &Response) -> Wire {
     let full = |resource: &Arc<Resource>| WireResource {
         name: resource.name().to_string(),
         version: resource.version().to_string(),
-        content: Some(content_of(kind, resource.name(), resource.value())),
+        content: Some(content_of(kind, resource.name(), &resource.value())),
         aliases: resource.aliases().iter().map(ToString::to_string).collect(),
     };
     let resources = match &contents.entries {

@@ -261,7 +261,7 @@ impl ResourceCopy {
         Self {
             type_url: resource.resource_type().type_url().to_owned(),
             name: resource.name().to_string(),
-            value: BASE64.encode(resource.value()),
+            value: BASE64.encode(&**resource.value()),
             ttl: resource.ttl(),
             aliases: resource.aliases().iter().map(ToString::to_string).collect(),
             references: references.collect(),

@@ -142,7 +142,7 @@ impl Files {
 fn served(loaded: &Loaded) -> Vec<String> {
     let groups = loaded.load.layer.groups.iter();
     let all = groups.flat_map(|(group, of)| of.resources.values().map(move |resource| (group, resource)));
-    all.map(|(group, r)| format!("{group}/{}={}", r.name(), String::from_utf8_lossy(r.value()))).collect()
+    all.map(|(group, r)| format!("{group}/{}={}", r.name(), String::from_utf8_lossy(&r.value()))).collect()
 }
 
 #[test]
