@@ -2,9 +2,12 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
+use std::sync::Arc;
+
 use serde_json::{Value as Json, json};
 use xds_cache::GroupName;
 use xds_codec::{Codec, Tree};
+use xds_routes::model::Spec;
 use xds_routes::{
     DocumentKey, Documents, Kind, Options, Placed, ReadOutcome, Translation, UnknownFields, Work, read,
     translate,
@@ -51,6 +54,14 @@ fn secret(body: &str) -> Json {
     let pem = |label: &str| format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n");
     let data = json!({"tls.crt": pem("CERTIFICATE"), "tls.key": pem("PRIVATE KEY")});
     object("v1", "Secret", "certificate", json!({"stringData": data}))
+}
+
+/// A route like the others, with another host or of another kind.
+fn other(kind: &str, index: usize, host: &str) -> Json {
+    let mut route = route(index, 10);
+    route["kind"] = json!(kind);
+    route["spec"]["hostnames"] = json!([host]);
+    route
 }
 
 fn route(index: usize, weight: usize) -> Json {
@@ -106,8 +117,10 @@ fn add(documents: &mut Documents, json: &Json) {
     }
 }
 
-/// What changes take among so many routes: a weight, a slice, a secret, a label of a Service, a route that comes and one that goes.
-fn work(codec: &Codec, n_routes: usize) -> [Work; 6] {
+/// What changes take among so many routes: a weight, a slice, a secret, a label of a Service, a route that comes and one that goes; one
+/// that has another host, one of another kind that comes, with a host of its own and with one that is taken, and listeners of the
+/// Gateway that stand elsewhere in its file.
+fn work(codec: &Codec, n_routes: usize) -> [Work; 10] {
     let documents = documents(n_routes);
     let options = Options::default();
     let first = translate(codec, &documents, &options, None);
@@ -126,22 +139,32 @@ fn work(codec: &Codec, n_routes: usize) -> [Work; 6] {
         after(&|documents| add(documents, &service(7, "v1", "2"))),
         after(&|documents| add(documents, &route(n_routes, 20))),
         after(&|documents| drop(documents.remove(&DocumentKey::new(Kind::GrpcRoute, "prod", "r00007")))),
+        after(&|documents| add(documents, &other("GRPCRoute", 7, "other.example.com"))),
+        after(&|documents| add(documents, &other("HTTPRoute", n_routes, "other.example.com"))),
+        after(&|documents| add(documents, &other("HTTPRoute", n_routes, "r7.example.com"))),
+        after(&|documents| {
+            let key = DocumentKey::new(Kind::Gateway, "prod", "edge");
+            let placed = documents.get_mut(&key).expect("the Gateway");
+            let Spec::Gateway(gateway) = &mut Arc::make_mut(&mut placed.document).spec else {
+                panic!("{key}")
+            };
+            gateway.listeners.iter_mut().for_each(|listener| listener.spot.column += 1);
+        }),
     ]
 }
 
 #[test]
-fn a_change_takes_as_many_units_among_a_thousand_routes_as_among_fifty() {
+fn a_change_takes_as_many_units_among_two_thousand_routes_as_among_a_hundred() {
     let codec = Codec::new().expect("a codec");
-    let [few, many] = [50, 1_000].map(|n_routes| work(&codec, n_routes));
+    let [few, many] = [100, 2_000].map(|n_routes| work(&codec, n_routes));
     assert_eq!(few, many);
-    let [weight, slice, secret, service, added, removed] = many;
+    let [weight, slice, secret, service, added, removed, moved, other, rival, gateway] = many;
     assert_eq!([weight, slice, secret].map(|work| work.has_planned), [false; 3]);
     assert!(
         weight.n_units < 16 && slice.n_units < 8 && secret.n_units < 8,
         "{weight:?} {slice:?} {secret:?}"
     );
-    assert!(
-        service.n_units < 16 && added.n_units < 64 && removed.n_units < 64,
-        "{service:?} {added:?} {removed:?}"
-    );
+    let units = [service, added, removed, moved, other, rival, gateway].map(|work| work.n_units);
+    assert!(units.iter().all(|n_units| *n_units < 32), "{units:?}");
+    assert!(service.n_units < 8 && gateway.n_units < 8, "{units:?}");
 }

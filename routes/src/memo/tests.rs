@@ -3,6 +3,7 @@
 
 #[path = "../../tests/properties/documents.rs"]
 mod documents;
+mod gateways;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};

@@ -7,8 +7,10 @@ use proptest::sample::{Index, select, subsequence};
 use serde_json::{Value as Json, json};
 
 const NAMESPACES: [&str; 2] = ["default", "prod"];
-const HOSTS: [&str; 7] = [
+const HOSTS: [&str; 8] = [
     "example.net",
+    // A name of a Service too.
+    "a.prod",
     "foo.example.com",
     "bar.example.com",
     "a.foo.example.com",
@@ -67,8 +69,35 @@ pub(crate) fn world_documents() -> impl Strategy<Value = Vec<Json>> {
         1 => backend(),
         1 => native(),
         2 => certificates(),
+        1 => namespace(),
+        1 => foreign_policy(),
     ];
     one.prop_map(|document| vec![document])
+}
+
+fn namespace() -> impl Strategy<Value = Json> {
+    (one_of(&NAMESPACES), one_of(&["x", "y"])).prop_map(|(name, team)| {
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"team": team}}})
+    })
+}
+
+/// A policy that is not supported.
+fn foreign_policy() -> impl Strategy<Value = Json> {
+    let gateway_api = "gateway.networking.k8s.io";
+    let target = prop_oneof![
+        Just(json!({"group": gateway_api, "kind": "Gateway", "name": "edge"})),
+        Just(json!({"group": gateway_api, "kind": "Gateway", "name": "edge", "sectionName": "l1"})),
+        Just(json!({"group": gateway_api, "kind": "HTTPRoute", "name": "r0"})),
+        Just(json!({"group": gateway_api, "kind": "GRPCRoute", "name": "r1"})),
+        Just(json!({"group": "", "kind": "Service", "name": "a"})),
+        Just(json!({"group": gateway_api, "kind": "GRPCRoute", "name": "r2", "sectionName": "named"})),
+    ];
+    (one_of(&["a", "b"]), one_of(&NAMESPACES), target).prop_map(|(name, namespace, target)| {
+        json!({
+            "apiVersion": "example.com/v1", "kind": "Guard",
+            "metadata": metadata(name, namespace), "spec": {"targetRef": target},
+        })
+    })
 }
 
 /// What listeners and policies name as `missing`: a Secret or a ConfigMap with something in PEM, or with nothing of use.
@@ -115,7 +144,7 @@ fn gateway() -> impl Strategy<Value = Json> {
         select(&[80_u16, 81, 443][..]),
         weighted(0.6, one_of(&HOSTS)),
         prop::bool::weighted(0.2),
-        weighted(0.2, one_of(&["All", "Same", "None"])),
+        weighted(0.2, one_of(&["All", "Same", "None", "Selector"])),
         weighted(0.2, one_of(&["HTTPRoute", "GRPCRoute", "TCPRoute"])),
     );
     (one_of(&["edge", "inner"]), one_of(&NAMESPACES), vec(listener, 1..5)).prop_map(
@@ -124,7 +153,11 @@ fn gateway() -> impl Strategy<Value = Json> {
             let listener = |(index, (port, host, is_tls, from, kind)): (usize, Listener)| {
                 let protocol = if is_tls { "HTTPS" } else { "HTTP" };
                 let listener = json!({"name": format!("l{index}"), "port": port, "protocol": protocol});
-                let namespaces = from.map(|from| json!({"from": from}));
+                let selector = json!({"matchLabels": {"team": "x"}});
+                let namespaces = from.map(|from| {
+                    let selector = (from == "Selector").then(|| selector.clone());
+                    with(json!({"from": from}), [("selector", selector)])
+                });
                 let kinds = kind.map(|kind| json!([{"kind": kind}]));
                 let allowed = with(json!({}), [("namespaces", namespaces), ("kinds", kinds)]);
                 let tls = is_tls.then(|| json!({"certificateRefs": [{"name": "missing"}]}));

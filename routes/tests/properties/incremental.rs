@@ -163,11 +163,13 @@ proptest! {
         first in worlds(),
         edits in prop::collection::vec(edits(), 1..12),
         merges_route_kinds in any::<bool>(),
-        // Some routes pass the smaller one.
+        // Some routes pass the smaller ones.
         max_bytes in prop::sample::select(&[2_000, 256 << 20][..]),
+        max_routes in prop::sample::select(&[4, 100_000, 100_000][..]),
+        implicit_port in prop::sample::select(&[Some(8080), Some(80), None][..]),
     ) {
-        let limits = GenerationLimits { max_bytes, ..GenerationLimits::default() };
-        let options = Options { merges_route_kinds, limits, ..Options::default() };
+        let limits = GenerationLimits { max_bytes, max_routes, ..GenerationLimits::default() };
+        let options = Options { merges_route_kinds, limits, implicit_port, ..Options::default() };
         let mut documents = reading(&first).documents;
         let mut last = translate(&CODEC, &documents, &options, None);
         for edit in edits {
