@@ -17,6 +17,7 @@ use crate::model::{Event, WriteError};
 use crate::plan::Plan;
 use crate::propose::{Cause, propose, unstored, without_effect};
 use crate::transition::{Done, Label, Note, Outcome, Transition};
+use crate::verify::{self, Verify};
 use crate::wave::former;
 use crate::{documents, load, others};
 
@@ -192,7 +193,14 @@ impl Shared {
     ) -> Result<Transition, WriteError> {
         let (shared, accepted, cause) = (Arc::clone(self), Arc::clone(accepted), Arc::clone(cause));
         let at = At::now();
-        aside(move || propose(&shared.env, &accepted, &cause, at)).await?
+        let proposed = move || {
+            let proposed = propose(&shared.env, &accepted, &cause, at)?;
+            if shared.env.options.verify == Verify::Always {
+                verify::refuse(&shared.env.parts.codec, &accepted, &proposed.next)?;
+            }
+            Ok(proposed)
+        };
+        aside(proposed).await?
     }
 
     async fn without_store(
@@ -346,7 +354,9 @@ impl Shared {
 }
 
 /// Does what may take long on a thread of its own. If that panics, nothing has changed.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, WriteError> {
+pub(crate) async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, WriteError> {
     tokio::task::spawn_blocking(work).await.map_err(|error| match error.try_into_panic() {
         Ok(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);

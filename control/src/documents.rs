@@ -115,7 +115,12 @@ fn effective(
 }
 
 /// Since when each condition has its status: since `now` if it had another one, or none, and no other is remembered.
-fn since(before: &ConditionAges, after: &Translation, observed: &Observed, now: SystemTime) -> ConditionAges {
+pub(crate) fn since(
+    before: &ConditionAges,
+    after: &Translation,
+    observed: &Observed,
+    now: SystemTime,
+) -> ConditionAges {
     let mut since = before.clone();
     for object in after.delta.conditions.iter().chain(observed.documents()) {
         let first = ConditionId { object: object.clone(), part: ConditionPart::Object, kind: "" };

@@ -16,6 +16,7 @@ use xds_store::Store;
 use crate::acks::Acks;
 use crate::model::wave::WavePhase;
 use crate::model::{ReloadOutcome, WriteError};
+use crate::verify::Verify;
 
 /// How changes are judged.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +31,8 @@ pub struct Options {
     pub routes: xds_routes::Options,
     /// The waves of changes of groups that do not say it themselves; `None` for everyone at once.
     pub waves: Option<WavePolicy>,
+    /// How often what documents give is compared with what all of them give from nothing.
+    pub verify: Verify,
     /// How clients are served, to tell in which phases they would get a change.
     pub session: xds_session::Limits,
 }

@@ -9,7 +9,7 @@ use crate::model::wave::WaveVerb;
 use crate::model::{Write, WriteError, WriteOptions};
 use crate::transition::{Outcome, Transition};
 use crate::wave::step;
-use crate::{others, write};
+use crate::{others, verify, write};
 
 /// Why something changes.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(crate) enum Cause {
     Forced { actor: String },
     /// Another server committed to the store.
     Others,
+    /// What documents give was found to be wrong.
+    Anew,
 }
 
 impl Cause {
@@ -41,7 +43,8 @@ impl Cause {
             | Self::Wave
             | Self::Ask { .. }
             | Self::Forced { .. }
-            | Self::Others => None,
+            | Self::Others
+            | Self::Anew => None,
         }
     }
 }
@@ -66,6 +69,7 @@ pub(crate) fn propose(
         Cause::Ask { deployment, verb, actor } => step::act(env, accepted, (*deployment, *verb, actor), at),
         Cause::Forced { actor } => step::abort_for(env, accepted, actor, at),
         Cause::Others => others::propose(env, accepted, at),
+        Cause::Anew => Ok(verify::propose(&env.parts.codec, accepted, at)),
     }
 }
 
@@ -78,7 +82,8 @@ pub(crate) fn without_effect(accepted: &Accepted, cause: &Cause) -> Option<Trans
         | Cause::Wave
         | Cause::Ask { .. }
         | Cause::Forced { .. }
-        | Cause::Others => None,
+        | Cause::Others
+        | Cause::Anew => None,
     }
 }
 
@@ -96,7 +101,12 @@ pub(crate) fn unstored(
 ) -> Result<Transition, WriteError> {
     match cause {
         Cause::Files(_) | Cause::Unrecorded => load::unrecorded(env, accepted, proposed, &error, at),
-        Cause::Write(..) | Cause::Wave | Cause::Ask { .. } | Cause::Forced { .. } | Cause::Others => {
+        Cause::Write(..)
+        | Cause::Wave
+        | Cause::Ask { .. }
+        | Cause::Forced { .. }
+        | Cause::Others
+        | Cause::Anew => {
             let Transition { unstored: Some(wave), label, .. } = proposed else { return Err(error) };
             let next = Accepted { wave: Some(Arc::new(wave)), ..accepted.clone() };
             Ok(Transition { is_published: true, label, ..Transition::quiet(next, Outcome::Failed(error)) })

@@ -1,11 +1,11 @@
 //! All documents together: plans, resources, conditions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use xds_cache::{GroupName, OrdMap};
+use xds_cache::{DiffItem, GroupName, OrdMap, Profile};
 use xds_codec::Codec;
 
 pub use xds_cache::layer::{Generated, GeneratedGroup};
@@ -101,6 +101,61 @@ pub struct Translation {
     options: Options,
     memo: Memo,
 }
+
+impl Translation {
+    /// Where this differs from another translation of the same documents, in words; `None` if nobody could tell them apart. Costs all of
+    /// both.
+    ///
+    /// A resource that the codec refuses keeps its last version, which another history may not have: then nothing is compared.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Option<String> {
+        if self.diagnostics.iter().any(|found| found.code == REFUSED) {
+            return None;
+        }
+        let names: BTreeSet<&GroupName> = self.groups.keys().chain(other.groups.keys()).collect();
+        names
+            .into_iter()
+            .find_map(|name| group_difference(name, self.groups.get(name), other.groups.get(name)))
+            .or_else(|| {
+                let item = self.conditions.objects.diff(&other.conditions.objects).next()?;
+                Some(format!("the conditions of {}", changed_key(&item)))
+            })
+            .or_else(|| {
+                (self.diagnostics != other.diagnostics).then(|| "the warnings of documents".to_owned())
+            })
+            .or_else(|| {
+                let is_other = self.grpc_unsupported != other.grpc_unsupported;
+                is_other.then(|| "the number of rules that gRPC clients cannot have".to_owned())
+            })
+    }
+}
+
+fn group_difference(
+    name: &GroupName,
+    one: Option<&GeneratedGroup>,
+    other: Option<&GeneratedGroup>,
+) -> Option<String> {
+    let (Some(one), Some(other)) = (one, other) else { return Some(format!("the node group {name}")) };
+    if one.definition != other.definition {
+        return Some(format!("the definition of the node group {name}"));
+    }
+    Profile::ALL.into_iter().find_map(|profile| {
+        let of = |group: &GeneratedGroup| group.profiles.get(&profile).cloned().unwrap_or_default();
+        let (one, other) = (of(one), of(other));
+        let item = one.diff(&other).next()?;
+        Some(format!("{} of the node group {name} for {profile} clients", changed_key(&item)))
+    })
+}
+
+fn changed_key<'i, K, V>(item: &'i DiffItem<'_, '_, K, V>) -> &'i K {
+    match item {
+        DiffItem::Add(key, _) | DiffItem::Remove(key, _) => key,
+        DiffItem::Update { new: (key, _), .. } => key,
+    }
+}
+
+/// The code of what is said of a resource that our own codec refuses.
+pub(crate) const REFUSED: &str = "generated-resource";
 
 impl fmt::Debug for Translation {
     /// Only how much there is; the content may be a secret.

@@ -82,6 +82,8 @@ pub struct FilesConfig {
     pub is_strict: bool,
     /// Beyond which share of a group a removal is held back.
     pub hold_mass_removal: MassRemoval,
+    /// How often translations are compared with what is made from nothing.
+    pub verify: xds_control::Verify,
     /// How often files are looked at without an event.
     pub poll_interval: Duration,
     /// The largest file in bytes.
@@ -279,6 +281,7 @@ impl TryFrom<ServeArgs> for Config {
                 is_partial_start: args.sources.partial_start,
                 is_strict: args.sources.strict,
                 hold_mass_removal: args.sources.hold_mass_removal,
+                verify: args.sources.verify.into(),
                 poll_interval: args.sources.poll_interval,
                 max_file_bytes: args.sources.max_file_bytes,
                 follows_links: args.sources.follow_symlinks,

@@ -61,6 +61,9 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     tokio::spawn(parts.control.clone().follow_waves());
     tokio::spawn(parts.control.clone().end_overrides());
     tokio::spawn(parts.control.clone().watch_disk());
+    if config.files.verify == xds_control::Verify::Sampled {
+        tokio::spawn(parts.control.clone().verify());
+    }
     tokio::spawn(driver.run());
     tokio::spawn(drain::drive(Arc::clone(&parts.publisher)));
     tokio::spawn(retire_views(Arc::clone(&parts.publisher)));
@@ -136,6 +139,7 @@ impl Parts {
             routes: config.routes.clone(),
             waves: config.waves.clone(),
             session: session_limits(config),
+            verify: config.files.verify,
         };
         let control = Control::open(parts, options).context("the stored state cannot be read")?;
         metrics.ready(publisher.is_loaded());

@@ -39,7 +39,7 @@ use xds_control::model::{Asked, FileLoad};
 use xds_control::model::{
     Event, FileObject, FileStatus, ReloadOutcome, Write, WriteError, WriteOptions, WriteOutcome,
 };
-use xds_control::{Control, Options, Parts};
+use xds_control::{Control, Options, Parts, Verify};
 use xds_store::Store;
 
 use self::store::MemoryStore;
@@ -55,6 +55,7 @@ struct Server {
 
 impl Server {
     fn open(store: Arc<dyn Store>, options: Options) -> Self {
+        let options = Options { verify: Verify::Always, ..options };
         let publisher = Arc::new(Publisher::new());
         let board = StatusBoard::new();
         let acks = Arc::new(Acks::new(Arc::clone(&publisher), Arc::clone(&board)));

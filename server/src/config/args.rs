@@ -76,6 +76,27 @@ pub struct ServeArgs {
     pub limits: LimitArgs,
 }
 
+/// How often a translation is compared with one from nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Verify {
+    /// Never.
+    Off,
+    /// Once in 1,000 revisions, beside everything else; it takes a core as long as a start, and memory for a second translation.
+    Sampled,
+    /// Before each change, which a difference refuses: for tests.
+    Always,
+}
+
+impl From<Verify> for xds_control::Verify {
+    fn from(verify: Verify) -> Self {
+        match verify {
+            Verify::Off => Self::Off,
+            Verify::Sampled => Self::Sampled,
+            Verify::Always => Self::Always,
+        }
+    }
+}
+
 /// How files are read and what is refused.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Files")]
@@ -94,6 +115,9 @@ pub struct SourceArgs {
     /// `xds-server reload --confirm`; or `off`
     #[arg(long, env = "XDS_SERVER_HOLD_MASS_REMOVAL", value_name = "SHARE", default_value = "50%", value_parser = parse_mass_removal)]
     pub hold_mass_removal: MassRemoval,
+    /// How often what changes made of documents is compared with what all documents give, and mended if it differs
+    #[arg(long, env = "XDS_SERVER_VERIFY", value_name = "WHEN", value_enum, default_value = "sampled")]
+    pub verify: Verify,
     /// How often files are looked at besides the notifications of the kernel
     #[arg(long, env = "XDS_SERVER_POLL_INTERVAL", value_name = "DURATION", default_value = "5s",
         value_parser = parse_duration)]

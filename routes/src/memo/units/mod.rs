@@ -23,7 +23,7 @@ use super::unit::Unit;
 use crate::emit::{self, Emitted, UNAVAILABLE};
 use crate::encode::{Encoder, Refused};
 use crate::plan::{Assignment, Cluster, Discovery, Plan, UpstreamTls};
-use crate::translate::Options;
+use crate::translate::{Options, REFUSED};
 
 /// What a unit writes.
 pub(super) type Facts = Vec<(Fact, Value)>;
@@ -211,7 +211,7 @@ fn refused(what: &str, faults: &[Diagnostic]) -> Diagnostic {
     let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
     Diagnostic {
         severity: Severity::Warning,
-        code: "generated-resource",
+        code: REFUSED,
         place: Place { file: "".into(), line: 0, column: 0 },
         path: String::new(),
         message: format!("{what} cannot be made of the documents and is left out: {}", faults.join("; ")),

@@ -1,0 +1,172 @@
+//! Translations that follow others, compared with what is made of the same documents from nothing.
+//!
+//! Both are the same unless a unit of the translation reads something that it does not take down. Tests compare after each change, a
+//! server in use now and then; a difference is told, and the whole translation takes the place of the other.
+
+use std::sync::Arc;
+
+use xds_codec::Codec;
+use xds_routes::{Translation, translate};
+
+use crate::accepted::Accepted;
+use crate::change::aside;
+use crate::control::Control;
+use crate::documents;
+use crate::env::At;
+use crate::model::WriteError;
+use crate::model::document::{DocumentState, Translated};
+use crate::observed::Observed;
+use crate::plan::Patch;
+use crate::propose::Cause;
+use crate::transition::{Label, Note, Outcome, Transition};
+
+/// How often translations are compared with what is made from nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// Never.
+    #[default]
+    Off,
+    /// After each [`EACH`] revisions, beside everything else. A difference is a problem, and is mended.
+    Sampled,
+    /// Before a change is made, which a difference refuses: for tests.
+    Always,
+}
+
+/// How many revisions there are from one comparison to the next.
+const EACH: u64 = 1_000;
+
+/// The subject of the problem that a translation was wrong.
+const TRANSLATION: &str = "translation";
+
+/// What all documents give, made from nothing, and where what there is differs; `None` if it does not.
+fn anew(codec: &Codec, documents: &DocumentState) -> Option<(Translation, String)> {
+    let translated = &documents.translated;
+    let whole = translate(codec, &translated.documents, &documents.options, None);
+    let difference = translated.translation.difference(&whole)?;
+    Some((whole, difference))
+}
+
+/// Refuses what would be wrong.
+///
+/// # Errors
+///
+/// Says where it differs from what is made from nothing.
+pub(crate) fn refuse(codec: &Codec, before: &Accepted, after: &Accepted) -> Result<(), WriteError> {
+    let is_same = Arc::ptr_eq(&before.documents.translated, &after.documents.translated);
+    match anew(codec, &after.documents).filter(|_| !is_same) {
+        Some((_, difference)) => {
+            Err(WriteError::Internal(format!("a change would have made wrong: {difference}")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Puts what is made from nothing in the place of what is wrong.
+pub(crate) fn propose(codec: &Codec, accepted: &Accepted, at: At) -> Transition {
+    let Some((translation, difference)) = anew(codec, &accepted.documents) else {
+        return Transition::quiet(accepted.clone(), Outcome::Done);
+    };
+    let before = &accepted.documents.translated;
+    let since = documents::since(&before.since, &translation, &Observed::default(), at.wall);
+    let translated = Arc::new(Translated { documents: before.documents.clone(), translation, since });
+    let documents = DocumentState { translated, ..accepted.documents.clone() };
+    let groups = accepted.patched(codec, &accepted.base, &Patch::new(), &documents);
+    let problem = format!(
+        "changes of documents had made something else of {difference} than all documents give; everything was made again from \
+         all of them. This is a fault of the server: please report it"
+    );
+    let next = Accepted { documents, groups, ..accepted.clone() };
+    let label = Label::new("", "verify", format!("mend {difference}"));
+    let notes = vec![Note::problem(TRANSLATION, problem)];
+    Transition { is_published: true, label, notes, ..Transition::quiet(next, Outcome::Done) }
+}
+
+impl Control {
+    /// Compares after each [`EACH`] revisions what there is with what is made from nothing, for ever. That takes as long as a start, on
+    /// one core, and the memory of a second translation; changes do not wait for it.
+    pub async fn verify(self) {
+        let mut accepted = self.shared().watch();
+        loop {
+            let next = self.shared().accepted().revision.0 + EACH;
+            if accepted.wait_for(|now| now.revision.0 >= next).await.is_err() {
+                return;
+            }
+            let shared = Arc::clone(self.shared());
+            let found = aside(move || {
+                anew(&shared.env.parts.codec, &shared.accepted().documents).map(|(_, found)| found)
+            });
+            if let Ok(Some(difference)) = found.await {
+                tracing::error!(difference, "a translation is wrong and is made again");
+                if let Err(error) = self.shared().change(Cause::Anew).await {
+                    tracing::error!(%error, "the translation could not be made again");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use serde_json::json;
+    use xds_cache::{GroupName, Profile};
+    use xds_codec::Tree;
+    use xds_routes::{ReadOutcome, UnknownFields, read};
+
+    use super::*;
+    use crate::model::document::{GroupedDocument, GroupedDocuments};
+
+    /// A route that an Envoy is served, accepted.
+    fn accepted(codec: &Codec) -> Accepted {
+        let native = json!({
+            "version": "xds-server/v1", "listeners": {"edge": {"port": 10_000}},
+            "routes": {"web": {"match": {"prefix": "/"}, "to": "one"}}, "backends": {"one": "10.0.0.1:80"},
+        });
+        let ReadOutcome::Objects(objects) =
+            read(&"f".into(), &Tree::from_json(&native), UnknownFields::Refuse)
+        else {
+            unreachable!("documents")
+        };
+        let group = GroupName::default_group();
+        let grouped = |document| GroupedDocument { document, group: group.clone() };
+        let documents: GroupedDocuments =
+            objects.into_iter().map(|object| (object.key, grouped(object.outcome.unwrap().0))).collect();
+        let documents = documents::offline(codec, &DocumentState::default(), Arc::new(documents));
+        let groups = Accepted::default().patched(codec, &Accepted::default().base, &Patch::new(), &documents);
+        Accepted { documents, groups, ..Accepted::default() }
+    }
+
+    /// The same with one of its Envoy's resources lost.
+    fn damaged(codec: &Codec, accepted: &Accepted) -> Accepted {
+        let Translated { documents, translation, since } = &*accepted.documents.translated;
+        let mut translation = translation.clone();
+        let group = translation.groups.get_mut(&GroupName::default_group()).unwrap();
+        let resources = group.profiles.get_mut(&Profile::Envoy).unwrap();
+        let lost = resources.keys().next().unwrap().clone();
+        resources.remove(&lost);
+        let translated = Translated { documents: documents.clone(), translation, since: since.clone() };
+        let documents = DocumentState { translated: Arc::new(translated), ..accepted.documents.clone() };
+        let groups = accepted.patched(codec, &accepted.base, &Patch::new(), &documents);
+        Accepted { documents, groups, ..accepted.clone() }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_refused_and_mended() {
+        let codec = Codec::new().unwrap();
+        let good = accepted(&codec);
+        let bad = damaged(&codec, &good);
+        assert!(refuse(&codec, &bad, &good).is_ok());
+        let refused = refuse(&codec, &good, &bad).unwrap_err().to_string();
+        assert!(refused.contains("of the node group default for envoy clients"), "{refused}");
+        let at = At { wall: SystemTime::now(), clock: std::time::Instant::now() };
+        let mended = propose(&codec, &bad, at);
+        assert!(mended.is_published);
+        assert_eq!(mended.next.groups, good.groups);
+        assert_ne!(mended.next.groups, bad.groups);
+        let problem = mended.notes.iter().find_map(|note| note.problem.as_deref()).unwrap();
+        assert!(problem.contains("of the node group default for envoy clients"), "{problem}");
+        let calm = propose(&codec, &good, at);
+        assert!(!calm.is_published && calm.notes.is_empty());
+    }
+}
