@@ -34,7 +34,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// A server without files, with an empty data directory, on free loopback ports.
+    /// A server without files, with an empty data directory, on free loopback ports. It compares each translation with one from
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -42,7 +43,8 @@ impl Setup {
     pub fn new() -> Result<Self> {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let data_dir = Arc::new(TempDir::with_prefix("xds-data-")?);
-        Ok(Self { args: Vec::new(), env: Vec::new(), data_dir, xds: any, admin: any, max_files: None })
+        let env = vec![("XDS_SERVER_VERIFY".to_owned(), "always".to_owned())];
+        Ok(Self { args: Vec::new(), env, data_dir, xds: any, admin: any, max_files: None })
     }
 
     /// Watches one more directory.
@@ -58,13 +60,13 @@ impl Setup {
         self
     }
 
-    /// As [`Setup::new`], for a server that is measured: its allocator gives back at once what is freed.
+    /// As [`Setup::new`], for a server that is measured: its allocator gives back at once what is freed, and nothing is done twice.
     ///
     /// # Errors
     ///
     /// As for `new`.
     pub fn metered() -> Result<Self> {
-        Ok(Self::new()?.env("MIMALLOC_PURGE_DELAY", "0"))
+        Ok(Self::new()?.env("MIMALLOC_PURGE_DELAY", "0").env("XDS_SERVER_VERIFY", "off"))
     }
 
     /// Lets the process have at most so many files open, connections among them.

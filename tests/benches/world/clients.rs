@@ -1,6 +1,7 @@
 //! Clients that take what they are sent.
 
 use anyhow::Result;
+use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryResponse;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -15,9 +16,9 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Connects as node `id` and waits for the first response of each type.
-    pub(crate) async fn start(channel: Channel, id: &str, asks: &[(&str, &[&str])]) -> Result<Self> {
-        let mut stream = DeltaStream::open(channel, path::ADS_DELTA, node(id, "bench"));
+    /// Connects as a node and waits for the first response of each type.
+    pub(crate) async fn start(channel: Channel, node: Node, asks: &[(&str, &[&str])]) -> Result<Self> {
+        let mut stream = DeltaStream::open(channel, path::ADS_DELTA, node);
         for (type_url, names) in asks {
             stream.subscribe(type_url, names).await?;
             // What is large comes in parts, also after what was asked for next.
@@ -63,6 +64,16 @@ impl Drop for Follower {
 async fn next(stream: &mut DeltaStream) -> Result<DeltaDiscoveryResponse> {
     const FOREVER: std::time::Duration = std::time::Duration::from_secs(3600);
     stream.expect_response_within(FOREVER).await
+}
+
+/// An Envoy.
+pub(crate) fn envoy(id: &str) -> Node {
+    node(id, "bench")
+}
+
+/// A gRPC client.
+pub(crate) fn grpc(id: &str) -> Node {
+    Node { user_agent_name: "gRPC C-core".to_owned(), ..envoy(id) }
 }
 
 pub(crate) const LISTENERS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";

@@ -9,7 +9,7 @@ use xds_tests::footprint::Meter;
 use xds_tests::raw;
 use xds_tests::server::{Server, Setup};
 
-use crate::clients::{CLUSTERS, Follower};
+use crate::clients::{CLUSTERS, Follower, envoy};
 use crate::samples::sample;
 
 /// A table of kinds of changes by number of groups.
@@ -29,7 +29,7 @@ const N_SHARED: usize = 1_000;
 const MAX_NODES_OF_DEFAULT: usize = 1_000;
 
 async fn measure(n_groups: usize) -> Result<String> {
-    let server = Server::start_with(Setup::new()?.env("MIMALLOC_PURGE_DELAY", "0")).await?;
+    let server = Server::start_with(Setup::metered()?).await?;
     server.wait_ready().await?;
     let meter = Meter::of(&server)?;
     let begun = Instant::now();
@@ -64,7 +64,7 @@ async fn connect(server: &Server, n_groups: usize) -> Result<Vec<Follower>> {
     for first in (0..n_groups).step_by(NODES_A_CONNECTION) {
         let channel = raw::connect(server.xds()).await?;
         for group in first..n_groups.min(first + NODES_A_CONNECTION) {
-            nodes.push(Follower::start(channel.clone(), &name(group), &[(CLUSTERS, &[])]).await?);
+            nodes.push(Follower::start(channel.clone(), envoy(&name(group)), &[(CLUSTERS, &[])]).await?);
         }
     }
     Ok(nodes)

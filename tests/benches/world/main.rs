@@ -5,6 +5,7 @@
 //! $ cargo bench -p xds-tests --bench world -- routes 100 30000    # other sizes
 //! $ cargo bench -p xds-tests --bench world -- groups 10 5000
 //! $ cargo bench -p xds-tests --bench world -- plot docs/performance.svg   # 100 to 30,000 routes
+//! $ cargo bench -p xds-tests --bench world -- soak 600   # 20 changes a second with 1,000 clients, for ten minutes
 //! ```
 //!
 //! It builds the server with optimisation, or takes the one that `XDS_TESTS_SERVER` names. Ratios between sizes of one run are what it
@@ -17,6 +18,9 @@ mod groups;
 mod plot;
 mod routes;
 mod samples;
+mod soak;
+
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -37,7 +41,11 @@ async fn main() -> Result<()> {
             "routes" => println!("{}", routes::table(&sizes(rest, &ROUTES)?).await?),
             "groups" => println!("{}", groups::table(&sizes(rest, &GROUPS)?).await?),
             "plot" => plot::write(rest.first().context("a file to write the plot to")?).await?,
-            other => bail!("routes, groups or plot, not {other}"),
+            "soak" => {
+                let seconds = rest.first().map_or(Ok(600), |seconds| seconds.parse()).context("seconds")?;
+                println!("{}", soak::run(Duration::from_secs(seconds)).await?);
+            }
+            other => bail!("routes, groups, plot or soak, not {other}"),
         },
     }
     Ok(())

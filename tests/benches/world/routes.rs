@@ -15,7 +15,7 @@ use xds_tests::server::{Server, Setup};
 use xds_tests::wait::wait_for;
 use xds_tests::world::{self, World};
 
-use crate::clients::{CLUSTERS, Follower, LISTENERS, ROUTES};
+use crate::clients::{CLUSTERS, Follower, LISTENERS, ROUTES, envoy};
 use crate::samples::{Samples, sample};
 
 /// What was measured at one size.
@@ -62,7 +62,7 @@ pub(crate) async fn measure(n_routes: usize) -> Result<Measured> {
     fs::write(dir.path().join("secure.yaml"), secure())?;
     fs::write(dir.path().join("certificate.yaml"), certificate()?)?;
     let begun = Instant::now();
-    let server = Server::start_with(Setup::new()?.watch(dir.path()).env("MIMALLOC_PURGE_DELAY", "0")).await?;
+    let server = Server::start_with(Setup::metered()?.watch(dir.path())).await?;
     let ready = wait_for("readiness", LONG, async || server.get("/readyz").await?.success());
     ready.await.with_context(|| server.log().to_string())?;
     let ready = begun.elapsed();
@@ -120,26 +120,26 @@ async fn patch(server: &Server, i: usize) -> Result<()> {
 /// Changes that an Envoy gets: a weight, and an EndpointSlice in a file.
 async fn followed(server: &Server, meter: Meter, dir: &TempDir) -> Result<Vec<(&'static str, Samples)>> {
     let everything: [(&str, &[&str]); 3] = [(LISTENERS, &[]), (CLUSTERS, &[]), (ROUTES, &["prod/edge/8000"])];
-    let mut envoy = Follower::start(raw::connect(server.xds()).await?, "envoy", &everything).await?;
+    let mut client = Follower::start(raw::connect(server.xds()).await?, envoy("envoy"), &everything).await?;
     let n = Cell::new(30);
     let weight = sample(meter, async |_| {
-        envoy.mark();
+        client.mark();
         patch(server, n.replace(n.get() + 1)).await?;
-        envoy.next().await
+        client.next().await
     });
     let weight = ("`PATCH` of a weight, until one Envoy has it", weight.await?);
-    drop(envoy);
+    drop(client);
     let [service, _] = world::services(60);
     let assignment = format!("prod/{service}/80");
     let asks: [(&str, &[&str]); 1] = [(ENDPOINTS, &[&assignment])];
-    let mut envoy = Follower::start(raw::connect(server.xds()).await?, "envoy", &asks).await?;
+    let mut client = Follower::start(raw::connect(server.xds()).await?, envoy("envoy"), &asks).await?;
     let path = dir.path().join("routes-000000.yaml");
     let text = fs::read_to_string(&path)?;
     let file = sample(meter, async |i| {
-        envoy.mark();
+        client.mark();
         let changed = world::slice(&service, &format!("10.254.0.{}", i + 1));
         fs::write(&path, text.replace(&world::slice(&service, &world::address(60)), &changed))?;
-        envoy.next().await
+        client.next().await
     });
     Ok(vec![weight, ("an EndpointSlice in a file of 500 documents, until one Envoy has it", file.await?)])
 }
