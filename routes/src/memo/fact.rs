@@ -320,7 +320,7 @@ pub(crate) struct Affected {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Stubs {
     /// The routes, in order.
-    pub(crate) routes: Vec<PlannedRoute>,
+    pub(crate) routes: Arc<[PlannedRoute]>,
     /// Whether Envoys are served the host.
     pub(crate) is_for_envoys: bool,
     /// Whether no document asks for the host.
@@ -370,7 +370,7 @@ impl PartialEq for Assembled {
 }
 
 /// Resources, and for whom.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Written {
     /// The node group.
     pub(crate) group: GroupName,
@@ -378,20 +378,6 @@ pub(crate) struct Written {
     pub(crate) profiles: &'static [Profile],
     /// The resources.
     pub(crate) resources: Arc<[Arc<Resource>]>,
-}
-
-impl PartialEq for Written {
-    fn eq(&self, other: &Self) -> bool {
-        let is_same = |(one, other): (&Arc<Resource>, &Arc<Resource>)| is_same(one, other);
-        self.profiles == other.profiles
-            && self.resources.len() == other.resources.len()
-            && self.resources.iter().zip(&*other.resources).all(is_same)
-    }
-}
-
-/// Whether two resources are equal in every respect.
-pub(crate) fn is_same(one: &Arc<Resource>, other: &Arc<Resource>) -> bool {
-    Arc::ptr_eq(one, other) || one == other
 }
 
 impl Fact {

@@ -60,7 +60,12 @@ impl Context<'_, '_, '_> {
     pub(super) fn host_routes(self, key: &HostKey) -> Option<Facts> {
         let Some(Value::Stubs(stubs)) = self.reader.value(Fact::Stubs(key.clone())) else { return None };
         let Stubs { routes, is_for_envoys, .. } = &**stubs;
-        let routes: Arc<[PlannedRoute]> = routes.iter().map(|stub| self.planned_route(stub)).collect();
+        let routes = if routes.iter().any(|stub| is_route(stub.id.document.kind)) {
+            self.shared(routes.iter().map(|stub| self.planned_route(stub)).collect())
+        } else {
+            // What a Service or split comes to is all in the plan.
+            Arc::clone(routes)
+        };
         let mut facts = self.uses(key, &routes, *is_for_envoys);
         facts.push((Fact::Routes(key.clone()), Value::Routes(routes)));
         Some(facts)
@@ -83,8 +88,18 @@ impl Context<'_, '_, '_> {
         verdict.as_ref().as_ref().map(|fallback| fallback.members.clone()).unwrap_or_default()
     }
 
+    /// The routes of a host. Most have all routes of one document: then the host keeps none of its own.
+    pub(super) fn shared(&self, routes: Vec<PlannedRoute>) -> Arc<[PlannedRoute]> {
+        let document =
+            routes.first().map(|route| &route.id.document).filter(|document| is_route(document.kind));
+        let rules = document.and_then(|document| self.reader.value(Fact::Rules(document.clone())));
+        match rules {
+            Some(Value::Routes(rules)) if **rules == *routes => Arc::clone(rules),
+            Some(_) | None => routes.into(),
+        }
+    }
+
     fn planned_route(&self, stub: &PlannedRoute) -> PlannedRoute {
-        // What a Service or split comes to is all in the plan.
         let document = Some(&stub.id.document).filter(|document| is_route(document.kind));
         let rules = document.and_then(|document| self.reader.value(Fact::Rules(document.clone())));
         let Some(Value::Routes(rules)) = rules else { return stub.clone() };

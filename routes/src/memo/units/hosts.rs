@@ -22,9 +22,9 @@ impl<'m> Context<'_, 'm, '_> {
             return of_chain.map(|(listener, _)| listener).any(is_brought).then(Facts::new);
         }
         let levels = levels(&host, own).map(|level| self.level(listener, &level));
-        let routes = cascade(levels, self.options);
+        let routes = self.shared(cascade(levels, self.options));
         let mut facts = self.uses(key, &routes, true);
-        facts.push((Fact::Routes(key.clone()), Value::Routes(routes.into())));
+        facts.push((Fact::Routes(key.clone()), Value::Routes(routes)));
         let name = InGroup { group: key.group.clone(), name: Arc::clone(&key.name) };
         let named = Fact::Named(name, Some((front.port, Arc::clone(&key.table))));
         facts.push((named, Value::Present));

@@ -128,7 +128,7 @@ fn hosts(
     facts.extend(plan.services.iter().map(|service| {
         let key = host_key(&table(service.port), &service.namespace, &service.name);
         let stubs = Stubs {
-            routes: service.routes.clone(),
+            routes: service.routes.as_slice().into(),
             is_for_envoys: asked.contains(&service.port),
             is_implicit: service.is_implicit,
         };
