@@ -98,9 +98,8 @@ impl Shared {
         let cause = Arc::new(cause);
         let _changing = self.changing.lock().await;
         // What is served already comes first in the history.
-        if matches!(*cause, Cause::Write(..)) && self.accepted().recorded == Recorded::Due {
-            // If it fails again, the problem stays.
-            let _ = self.alone(&Arc::new(Cause::Unrecorded)).await;
+        if matches!(*cause, Cause::Write(..)) {
+            self.record_late().await;
         }
         match (self.alone(&cause).await, cause.forced_by()) {
             (Err(WriteError::WaveActive { .. }), Some(actor)) => {
@@ -152,6 +151,19 @@ impl Shared {
         }
         let head = self.env.parts.store.head();
         Err(WriteError::Store(Arc::new(CommitError::Conflict { head })))
+    }
+
+    /// Records what is served of files and could not be recorded, if there is such a thing.
+    pub(crate) async fn make_up(self: &Arc<Self>) {
+        let _changing = self.changing.lock().await;
+        self.record_late().await;
+    }
+
+    async fn record_late(self: &Arc<Self>) {
+        if self.accepted().recorded == Recorded::Due {
+            // If it fails again, the problem stays.
+            let _ = self.alone(&Arc::new(Cause::Unrecorded)).await;
+        }
     }
 
     /// Takes in what others committed, unless that is known.

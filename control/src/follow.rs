@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use tokio::time::{Duration, sleep, sleep_until};
 use xds_cache::time::millis;
 
-use crate::accepted::Accepted;
+use crate::accepted::{Accepted, Recorded};
 use crate::causes::chain;
 use crate::control::Control;
 use crate::disk;
@@ -116,13 +116,17 @@ impl Control {
         }
     }
 
-    /// Looks, as long as changes could not be stored, whether they can be by now; for ever.
+    /// Looks, as long as something could not be stored, whether it can be by now, and then records what is served of files; for ever.
     pub async fn watch_disk(self) {
         loop {
             sleep(PROBE_INTERVAL).await;
-            if self.shared().health().problems.contains_key(disk::STORE) {
+            let is_due = self.shared().accepted().recorded == Recorded::Due;
+            if is_due || self.shared().health().problems.contains_key(disk::STORE) {
                 let probed = self.shared().env.parts.store.probe().await;
                 self.shared().note(disk::note(probed.as_ref().map(|&()| ())));
+                if is_due && probed.is_ok() {
+                    self.shared().make_up().await;
+                }
             }
         }
     }

@@ -64,6 +64,8 @@ pub struct Pace {
     holds_removals: bool,
     /// Whether to look now, whatever the clock says.
     is_asked: bool,
+    /// When what was not taken is offered again, and how long after the failure that is.
+    again: Option<(Instant, Duration)>,
     next_poll: Instant,
 }
 
@@ -72,7 +74,8 @@ impl Pace {
     #[must_use]
     pub fn new(timing: Timing, now: Instant) -> Self {
         let next_poll = now + timing.poll_interval;
-        Self { timing, first_event: None, last_event: None, holds_removals: false, is_asked: true, next_poll }
+        let (first_event, last_event, again) = (None, None, None);
+        Self { timing, first_event, last_event, holds_removals: false, is_asked: true, again, next_poll }
     }
 
     /// Something may have changed.
@@ -100,6 +103,17 @@ impl Pace {
         self.next_poll = began + self.timing.poll_interval;
     }
 
+    /// What a load gave was not taken. It is to be offered again, after a wait that doubles each time.
+    pub fn handle_refused(&mut self, now: Instant) {
+        let wait = self.again.map_or(FIRST_WAIT, |(_, wait)| (wait * 2).min(LONGEST_WAIT));
+        self.again = Some((now + wait, wait));
+    }
+
+    /// What a load gave was taken.
+    pub fn handle_taken(&mut self) {
+        self.again = None;
+    }
+
     /// A walk without a load is done.
     pub fn handle_polled(&mut self, now: Instant) {
         self.next_poll = now + self.timing.poll_interval;
@@ -109,7 +123,8 @@ impl Pace {
     #[must_use]
     pub fn poll_step(&self, now: Instant) -> Step {
         let is_quiet = self.quiet_at().is_none_or(|quiet| quiet <= now);
-        if self.is_asked || self.load_at().is_some_and(|due| due <= now) {
+        let is_again = self.again.is_some_and(|(at, _)| at <= now);
+        if self.is_asked || is_again || self.load_at().is_some_and(|due| due <= now) {
             return Step::Load(if is_quiet { Removals::Due } else { Removals::Held });
         }
         if self.holds_removals && is_quiet {
@@ -122,7 +137,10 @@ impl Pace {
     #[must_use]
     pub fn deadline(&self) -> Instant {
         let quiet = self.quiet_at().filter(|_| self.holds_removals);
-        [self.load_at(), quiet].into_iter().flatten().fold(self.next_poll, Instant::min)
+        [self.load_at(), quiet, self.again.map(|(at, _)| at)]
+            .into_iter()
+            .flatten()
+            .fold(self.next_poll, Instant::min)
     }
 
     /// Whether what is missing is still waited for.
@@ -140,6 +158,12 @@ impl Pace {
         self.last_event.map(|last| last + self.timing.removal_quiet)
     }
 }
+
+/// How long after a failure a load is offered again: a store that could not be read may be readable by then.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// The longest time between two such offers.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
@@ -222,6 +246,25 @@ mod tests {
         assert_eq!(pace.poll_step(start + millis(11)), Step::Load(Removals::Held));
         pace.handle_loaded(start + millis(11), true);
         assert_eq!(pace.deadline(), start + millis(2010));
+    }
+
+    #[test]
+    fn what_is_not_taken_is_offered_again_and_again() {
+        let start = Instant::now();
+        let mut pace = Pace::new(Timing::with_poll_interval(millis(1_000_000)), start);
+        let mut now = start;
+        for wait in [1, 2, 4, 8, 16, 32, 60, 60] {
+            pace.handle_loaded(now, false);
+            pace.handle_refused(now);
+            assert_eq!(pace.deadline(), now + Duration::from_secs(wait));
+            assert_eq!(pace.poll_step(now), Step::Wait);
+            now = pace.deadline();
+            assert_eq!(pace.poll_step(now), Step::Load(Removals::Due));
+        }
+        pace.handle_loaded(now, false);
+        pace.handle_taken();
+        assert_eq!(pace.poll_step(now), Step::Wait);
+        assert_eq!(pace.deadline(), now + millis(1_000_000));
     }
 
     #[test]

@@ -278,8 +278,13 @@ impl FileSource {
         self.delivered = Some(FileLoad { texts: Texts::default(), ..load.clone() });
         let asked = self.waiting.iter().map(|waiting| waiting.asked).max().unwrap_or(Asked::ByNobody);
         let outcome = deliver(load, asked).await;
-        if let Err(error) = &outcome {
-            tracing::error!(%error, "the files were read, but not published");
+        match &outcome {
+            Ok(_) => self.pace.handle_taken(),
+            Err(error) => {
+                tracing::error!(%error, "the files were read, but not published; it is tried again");
+                self.delivered = None;
+                self.pace.handle_refused(Instant::now());
+            }
         }
         self.answer(&outcome);
     }

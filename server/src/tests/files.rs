@@ -222,6 +222,31 @@ async fn files_are_served_though_the_store_fails_and_recorded_when_it_works() {
     assert_eq!((server.revision(), server.control.problems().len()), (1, 0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_load_that_was_not_recorded_is_recorded_once_the_store_works_though_no_file_changes() {
+    let store = MemoryStore::new();
+    let server = Server::with_files(&store);
+    tokio::spawn(server.control.clone().watch_disk());
+    let pass = |seconds| tokio::time::sleep(std::time::Duration::from_secs(seconds));
+    *store.disk.lock().unwrap() = Some(std::io::ErrorKind::StorageFull);
+    server.control.load_files(load(&[("g", &[("a", "1")])])).await.unwrap();
+    pass(60).await;
+    assert_eq!((server.served("g"), server.revision()), (pairs(&[("a", "1")]), 0));
+    assert_eq!(server.control.problems().len(), 2, "the disk, and the load");
+    *store.disk.lock().unwrap() = None;
+    pass(11).await;
+    assert_eq!((server.revision(), server.control.problems()), (1, vec![]));
+    // The store refuses once for another reason.
+    store.is_failing.store(true, Ordering::Relaxed);
+    server.control.load_files(load(&[("g", &[("a", "2")])])).await.unwrap();
+    assert_eq!((server.revision(), server.control.problems().len()), (1, 1));
+    store.is_failing.store(false, Ordering::Relaxed);
+    pass(11).await;
+    assert_eq!((server.revision(), server.control.problems()), (2, vec![]));
+    pass(60).await;
+    assert_eq!(server.revision(), 2, "once is enough");
+}
+
 #[tokio::test]
 async fn a_load_that_was_not_recorded_is_recorded_before_the_next_write() {
     let store = MemoryStore::new();

@@ -29,13 +29,21 @@ fn timing() -> Timing {
 
 impl World {
     async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("root")).unwrap();
-        fs::write(dir.path().join("root/a.yaml"), text("a", 0)).unwrap();
-        Self::start_in(dir, timing()).await
+        Self::start_in(dir_with_a_file(), timing()).await
     }
 
     async fn start_in(dir: TempDir, timing: Timing) -> Self {
+        let mut world = Self::start_with(dir, timing, |_| Box::pin(async { Ok(()) }));
+        world.wait("the first load", |load| load.is_complete).await;
+        world
+    }
+
+    /// `answer` is asked for each delivery, which it is given the number of, from 1.
+    fn start_with(
+        dir: TempDir,
+        timing: Timing,
+        answer: impl Fn(u64) -> BoxFuture<'static, Result<(), WriteError>> + Send + 'static,
+    ) -> Self {
         let parts = Parts {
             roots: vec![dir.path().join("root")],
             limits: Limits::default(),
@@ -54,12 +62,11 @@ impl World {
             sender.send_modify(|loads: &mut Vec<FileLoad>| loads.push(load));
             let revision = Revision(sender.borrow().len() as u64);
             let outcome = ReloadOutcome { revision, difference: vec![], n_errors: 0, held: None };
-            Box::pin(async move { Ok(outcome) })
+            let answered = answer(revision.0);
+            Box::pin(async move { answered.await.map(|()| outcome) })
         });
         let task = tokio::spawn(source.run(deliver));
-        let mut world = Self { dir, handle: Some(handle), deliveries, task };
-        world.wait("the first load", |load| load.is_complete).await;
-        world
+        Self { dir, handle: Some(handle), deliveries, task }
     }
 
     fn root(&self) -> PathBuf {
@@ -121,6 +128,57 @@ fn write_by_rename(path: &Path, content: &str) {
     let temporary = path.with_extension("tmp");
     fs::write(&temporary, content).unwrap();
     fs::rename(temporary, path).unwrap();
+}
+
+fn dir_with_a_file() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("root")).unwrap();
+    fs::write(dir.path().join("root/a.yaml"), text("a", 0)).unwrap();
+    dir
+}
+
+#[tokio::test]
+async fn a_load_that_was_not_taken_is_offered_again_though_no_file_changes() {
+    let answer = |n: u64| -> BoxFuture<'static, _> {
+        Box::pin(
+            async move { if n == 1 { Err(WriteError::Internal("injected".to_owned())) } else { Ok(()) } },
+        )
+    };
+    let mut world = World::start_with(dir_with_a_file(), timing(), answer);
+    let mut deliveries = world.deliveries.clone();
+    timeout(PATIENCE, deliveries.wait_for(|loads| loads.len() == 2)).await.unwrap().unwrap();
+    world.wait_for("a", 0).await;
+    // What was taken is not offered again; a change is.
+    write_by_rename(&world.root().join("a.yaml"), &text("a", 1));
+    world.wait_for("a", 1).await;
+    assert_eq!(world.n_deliveries(), 3);
+}
+
+#[tokio::test]
+async fn changes_that_come_while_a_load_is_taken_are_one_load() {
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let waiting = Arc::clone(&gate);
+    let answer = move |n: u64| -> BoxFuture<'static, _> {
+        let waiting = Arc::clone(&waiting);
+        Box::pin(async move {
+            if n == 2 {
+                waiting.acquire().await.unwrap().forget();
+            }
+            Ok(())
+        })
+    };
+    let mut world = World::start_with(dir_with_a_file(), timing(), answer);
+    world.wait_for("a", 0).await;
+    let path = world.root().join("a.yaml");
+    write_by_rename(&path, &text("a", 1));
+    world.wait_for("a", 1).await;
+    for value in 2..=500 {
+        write_by_rename(&path, &text("a", value));
+    }
+    assert_eq!(world.n_deliveries(), 2, "the second is not taken yet");
+    gate.add_permits(1);
+    world.wait_for("a", 500).await;
+    assert_eq!(world.n_deliveries(), 3);
 }
 
 #[tokio::test]
