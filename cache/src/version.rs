@@ -115,7 +115,7 @@ impl VersionHasher {
     }
 
     /// The first 128 bits of the hash of all parts so far.
-    pub(crate) fn finish_wide(&self) -> u128 {
+    pub fn finish_wide(&self) -> u128 {
         let mut first = [0; 16];
         self.0.finalize_xof().fill(&mut first);
         u128::from_be_bytes(first)

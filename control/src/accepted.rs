@@ -7,6 +7,8 @@ use xds_cache::layer::{EffectiveGroup, LayerGroup, effective_group, merge};
 use xds_cache::{GroupName, Groups, Layer, ResourceKey, Revision};
 use xds_codec::Codec;
 
+use crate::contents::ContentSum;
+use crate::differing::differing;
 use crate::model::FileStatus;
 use crate::model::document::{DocumentState, GroupedDocuments};
 use crate::model::rollouts::RolloutRecords;
@@ -29,6 +31,8 @@ pub(crate) struct Accepted {
     pub(crate) revision: Revision,
     /// What the files give.
     pub(crate) base: Arc<Layer>,
+    /// That, with the documents of the files, added up.
+    pub(crate) contents: ContentSum,
     /// What the API owns.
     pub(crate) overrides: Arc<Layer>,
     /// The documents of both, and what they give.
@@ -67,7 +71,7 @@ pub(crate) enum Recorded {
     /// It does not, and that stays so until files change.
     #[default]
     No,
-    /// It does not, and the next write is to make up for that.
+    /// It does not, and that is made up for before the next write, or once the store works again.
     Due,
 }
 
@@ -207,11 +211,33 @@ impl Accepted {
         patch: &Patch,
         documents: &DocumentState,
     ) -> Groups {
-        let mut names: BTreeSet<&GroupName> = patch.keys().collect();
+        self.regrouped(codec, base, patch, patch.keys().collect(), documents)
+    }
+
+    /// The groups as they are with another base, the overrides patched, and what the documents then give.
+    pub(crate) fn rebased(
+        &self,
+        codec: &Codec,
+        base: &Layer,
+        patch: &Patch,
+        documents: &DocumentState,
+    ) -> Groups {
+        let names = differing(&self.base.groups, &base.groups).map(|(name, _, _)| name);
+        self.regrouped(codec, base, patch, names.chain(patch.keys()).collect(), documents)
+    }
+
+    /// The same; `names` are the groups of which base or overrides differ.
+    fn regrouped<'g>(
+        &'g self,
+        codec: &Codec,
+        base: &Layer,
+        patch: &Patch,
+        mut names: BTreeSet<&'g GroupName>,
+        documents: &'g DocumentState,
+    ) -> Groups {
         let generated = &documents.translated.translation.groups;
-        if !Arc::ptr_eq(&self.documents.translated, &documents.translated) {
-            names.extend(self.documents.translated.translation.groups.keys().chain(generated.keys()));
-        }
+        let before = &self.documents.translated.translation.groups;
+        names.extend(differing(before, generated).map(|(name, _, _)| name));
         if !Arc::ptr_eq(&self.documents.weights, &documents.weights) {
             names.extend(weights::groups_of(&self.documents.weights));
             names.extend(weights::groups_of(&documents.weights));
@@ -233,24 +259,6 @@ impl Accepted {
             }
         }
         groups
-    }
-
-    /// The groups as they are with another base, the overrides patched, and what the documents then give.
-    pub(crate) fn rebased(
-        &self,
-        codec: &Codec,
-        base: &Layer,
-        patch: &Patch,
-        documents: &DocumentState,
-    ) -> Groups {
-        let mut everything: Patch =
-            self.overrides.groups.iter().map(|(name, group)| (name.clone(), Some(group.clone()))).collect();
-        everything.extend(patch.iter().map(|(name, group)| (name.clone(), group.clone())));
-        let names: BTreeSet<&GroupName> = self.base.groups.keys().chain(base.groups.keys()).collect();
-        for name in names {
-            everything.entry(name.clone()).or_insert(None);
-        }
-        self.patched(codec, base, &everything, documents)
     }
 }
 

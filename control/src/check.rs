@@ -145,11 +145,10 @@ fn dangling<'a>(
 fn shadows(group: &EffectiveGroup, counts: impl Fn(&Resource) -> bool) -> Vec<Diagnostic> {
     let mut told = BTreeSet::new();
     let mut found = Vec::new();
-    if group.resources.is_empty() {
-        return found;
-    }
-    for (key, generated) in group.generated.values().flatten() {
-        let Some(raw) = group.resources.get(key) else { continue };
+    let generated = group.generated.values().flat_map(|generated| {
+        group.resources.iter().filter_map(|(key, raw)| Some((key, raw, generated.get(key)?)))
+    });
+    for (key, raw, generated) in generated {
         if found.len() >= MAX_DOUBTS || !(counts(raw) || counts(generated)) || !told.insert(key) {
             continue;
         }

@@ -1,16 +1,19 @@
 //! What the files say, as it is kept in the store: contents, for differences and for the next start, and a hash over all.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use xds_cache::{Layer, Resource, VersionHasher};
+use xds_cache::layer::{LayerGroup, Resources};
+use xds_cache::{Layer, Resource, Version, VersionHasher};
 use xds_codec::Codec;
-use xds_store::{BlobHash, Store};
+use xds_store::{BlobHash, State, Store};
 
-use crate::accepted::{Accepted, Base, Recorded};
+use crate::accepted::{Accepted, Base};
+use crate::differing::differing;
 use crate::documents::DocumentPatch;
-use crate::key::{FILES_HASH, StoreKey, resource_name};
+use crate::key::{CONTENTS, FILES_HASH, StoreKey, keys_below, resource_name};
 use crate::model::document::{
     GroupedDocument, GroupedDocuments, content_hash as content_hash_of, redact, redacted,
 };
@@ -18,50 +21,80 @@ use crate::model::group;
 use crate::plan::{Patch, Plan};
 use crate::{documents, record};
 
-/// What the files say, as it is kept: only what is not stored so already.
-pub(crate) fn contents(
-    codec: &Codec,
-    accepted: &Accepted,
-    base: &Base,
-    stored: &BTreeMap<String, BlobHash>,
-) -> Plan {
-    let is_recorded = accepted.recorded == Recorded::Yes;
-    let mut gone: BTreeSet<&str> = stored.keys().map(String::as_str).collect();
-    let mut plan = Plan::new();
-    let mut put = |key: StoreKey, value: Bytes| {
-        if stored.get(&key.to_string()) != Some(&BlobHash::of(&value)) {
-            plan.push((key, Some(value)));
+/// What the files say, as it is kept: only what is not stored so already. Costs what differs from what is recorded, if that is known.
+pub(crate) fn contents(codec: &Codec, recorded: Option<&Base>, base: &Base, stored: &State) -> Plan {
+    let nothing = Base::default();
+    let before = recorded.unwrap_or(&nothing);
+    let (mut plan, mut gone) = (Plan::new(), BTreeMap::new());
+    let mut put = |key: StoreKey, value: Option<Bytes>| {
+        let text = key.to_string();
+        match value {
+            None => _ = gone.insert(text, key),
+            Some(value) if stored.get(&*text) == Some(&BlobHash::of(&value)) => {}
+            value => plan.push((key, value)),
         }
     };
-    for (name, group) in &base.layer.groups {
-        if let Some(definition) = &group.definition {
-            let key = StoreKey::FileGroup(name.clone());
-            gone.remove(key.to_string().as_str());
-            put(key, group::to_json(definition).to_string().into());
+    let no_resources = Resources::new();
+    for (name, old, new) in differing(&before.layer.groups, &base.layer.groups) {
+        let definition = |group: Option<&LayerGroup>| {
+            group?.definition.as_ref().map(|definition| group::to_json(definition).to_string())
+        };
+        let (old_definition, new_definition) = (definition(old), definition(new));
+        if old_definition != new_definition {
+            put(StoreKey::FileGroup(name.clone()), new_definition.map(Bytes::from));
         }
-        for (resource_key, resource) in &group.resources {
-            let key = StoreKey::File(name.clone(), resource_key.clone());
-            gone.remove(key.to_string().as_str());
-            let recorded = accepted.base.resources(name).and_then(|resources| resources.get(resource_key));
-            if !is_recorded || !recorded.is_some_and(|recorded| recorded.says_the_same(resource)) {
-                put(key, content(codec, resource));
+        let [old, new] = [old, new].map(|group| group.map_or(&no_resources, |group| &group.resources));
+        for (key, old, new) in differing(old, new) {
+            if !old.zip(new).is_some_and(|(old, new)| old.says_the_same(new)) {
+                let value = new.map(|resource| content(codec, resource));
+                put(StoreKey::File(name.clone(), key.clone()), value);
             }
         }
     }
-    for (key, document) in base.documents.iter() {
-        let store_key = StoreKey::FileDocument(key.clone());
-        gone.remove(store_key.to_string().as_str());
-        let recorded = accepted.documents.files.get(key);
-        if !is_recorded || !recorded.is_some_and(|recorded| recorded.says_the_same(document)) {
-            put(store_key, content_of_document(document));
+    for (key, old, new) in differing(&before.documents, &base.documents) {
+        if !old.zip(new).is_some_and(|(old, new)| old.says_the_same(new)) {
+            put(StoreKey::FileDocument(key.clone()), new.map(content_of_document));
         }
     }
-    plan.extend(gone.into_iter().filter_map(StoreKey::parse).filter(is_content).map(|key| (key, None)));
+    if recorded.is_none() {
+        for (text, key) in CONTENTS.into_iter().flat_map(|prefix| keys_below(stored, prefix)) {
+            if !has(base, &key) {
+                gone.insert(text.to_string(), key);
+            }
+        }
+    }
+    plan.extend(
+        gone.into_iter().filter(|(text, _)| stored.contains_key(&**text)).map(|(_, key)| (key, None)),
+    );
     plan
 }
 
+/// Whether the files say something that is kept under a key.
+fn has(base: &Base, key: &StoreKey) -> bool {
+    match key {
+        StoreKey::FileGroup(name) => {
+            base.layer.groups.get(name).is_some_and(|group| group.definition.is_some())
+        }
+        StoreKey::File(name, key) => {
+            base.layer.resources(name).is_some_and(|resources| resources.contains_key(key))
+        }
+        StoreKey::FileDocument(key) => base.documents.contains_key(key),
+        StoreKey::Group(_)
+        | StoreKey::Label(_)
+        | StoreKey::Resource(..)
+        | StoreKey::Document(_)
+        | StoreKey::DocumentStatus(_)
+        | StoreKey::Weights(_)
+        | StoreKey::Rollout(_)
+        | StoreKey::FilesHash
+        | StoreKey::Wave
+        | StoreKey::EndedWave(_)
+        | StoreKey::Held(_) => false,
+    }
+}
+
 /// Whether all of what the files said last is stored, and not a hash alone. Yes if the store cannot be read, which others tell.
-pub(crate) fn has_contents(store: &dyn Store, stored: &BTreeMap<String, BlobHash>) -> bool {
+pub(crate) fn has_contents(store: &dyn Store, stored: &State) -> bool {
     let hash = stored.get(FILES_HASH).and_then(|hash| store.blob(*hash).ok()?);
     hash.is_none_or(|hash| says_contents(&hash))
 }
@@ -146,7 +179,7 @@ pub(crate) fn hash_alone(hash: &str) -> String {
 }
 
 /// Whether the stored hash is that of what the files give.
-pub(crate) fn is_recorded(stored: &BTreeMap<String, BlobHash>, hash: &str) -> bool {
+pub(crate) fn is_recorded(stored: &State, hash: &str) -> bool {
     let is_it = |hash: &str| stored.get(FILES_HASH) == Some(&BlobHash::of(hash.as_bytes()));
     is_it(hash) || is_it(&hash_alone(hash))
 }
@@ -159,25 +192,55 @@ fn says_contents(stored: &[u8]) -> bool {
 /// What follows on a hash that stands alone.
 const ALONE: &str = " without contents";
 
-/// The hash over everything that the files give; where in the files it is does not count.
-pub(crate) fn content_hash(base: &Base) -> String {
-    let mut hasher = VersionHasher::new();
-    for (name, group) in &base.layer.groups {
-        hasher.update(name.as_str().as_bytes());
-        let definition = group.definition.as_ref().map(|definition| group::to_json(definition).to_string());
-        hasher.update(definition.unwrap_or_default().as_bytes());
-        hasher.update(&group.resources.len().to_le_bytes());
-        for (key, resource) in &group.resources {
-            hasher.update(key.resource_type.type_url().as_bytes());
-            hasher.update(key.name.as_bytes());
-            hasher.update(resource.version().to_string().as_bytes());
+/// What the files give, added up: the sum of hashes does not depend on order, and can be changed by what differs. Where in the
+/// files something is does not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ContentSum(u128);
+
+impl ContentSum {
+    /// The sum of `after`, if this is that of `before`.
+    pub(crate) fn changed(self, before: &Base, after: &Base) -> Self {
+        let mut sum = self.0;
+        let mut change = |old: Option<u128>, new: Option<u128>| {
+            sum = sum.wrapping_sub(old.unwrap_or_default()).wrapping_add(new.unwrap_or_default());
+        };
+        let nothing = Resources::new();
+        for (name, old, new) in differing(&before.layer.groups, &after.layer.groups) {
+            let group = |group: &LayerGroup| {
+                let definition = group.definition.as_ref();
+                let definition = definition.map(|definition| group::to_json(definition).to_string());
+                entry(["group", name.as_str(), &definition.unwrap_or_default()])
+            };
+            change(old.map(group), new.map(group));
+            let [old, new] = [old, new].map(|group| group.map_or(&nothing, |group| &group.resources));
+            for (key, old, new) in differing(old, new) {
+                let resource = |resource: &Arc<Resource>| {
+                    let version = resource.version().to_string();
+                    entry(["resource", name.as_str(), key.resource_type.type_url(), &key.name, &version])
+                };
+                change(old.map(resource), new.map(resource));
+            }
         }
+        for (key, old, new) in differing(&before.documents, &after.documents) {
+            let key = key.to_string();
+            let document = |one: &GroupedDocument| {
+                entry(["document", &key, &content_hash_of(&one.document, &one.group)])
+            };
+            change(old.map(document), new.map(document));
+        }
+        Self(sum)
     }
-    for (key, document) in base.documents.iter() {
-        hasher.update(key.to_string().as_bytes());
-        hasher.update(content_hash_of(&document.document, &document.group).as_bytes());
+
+    /// The hash over everything.
+    pub(crate) fn hash(self) -> String {
+        Version::of(&self.0.to_be_bytes()).to_string()
     }
-    hasher.finish().to_string()
+}
+
+fn entry<const N: usize>(parts: [&str; N]) -> u128 {
+    let mut hasher = VersionHasher::new();
+    parts.iter().for_each(|part| hasher.update(part.as_bytes()));
+    hasher.finish_wide()
 }
 
 pub(crate) fn summary(contents: &Plan) -> String {

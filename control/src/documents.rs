@@ -9,16 +9,17 @@ use serde_json::{Value, json};
 use xds_cache::{Generated, GroupName};
 use xds_codec::{Codec, Diagnostic, Severity, Tree};
 use xds_routes::{
-    Document, DocumentKey, Documents, Placed, ReadOutcome, Translation, UnknownFields, split_roots,
+    Document, DocumentKey, Documents, Kind, Placed, ReadOutcome, Translation, UnknownFields, split_roots,
     translate_while,
 };
 
+use crate::differing::differing;
 use crate::key::{StoreKey, resource_name};
 use crate::model::document::{
     ConditionAges, ConditionId, ConditionPart, DocumentState, GroupedDocument, GroupedDocuments, Translated,
     conditions, redacted, what,
 };
-use crate::model::weights::Overrides;
+use crate::model::weights::{Overrides, WeightedObject};
 use crate::model::{ChangedObject, WriteError};
 use crate::observed::Observed;
 use crate::plan::{MAX_DIFFERENCE, Plan};
@@ -50,8 +51,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) goes_on: &'a dyn Fn() -> bool,
 }
 
-/// What there is once that is said. Takes as long as all documents are many, unless nothing changed: then what they give is the
-/// very same.
+/// What there is once that is said. Costs what is said otherwise than before; if that is nothing, what documents give is the very
+/// same.
 ///
 /// # Errors
 ///
@@ -63,13 +64,18 @@ pub(crate) fn next(
 ) -> Result<DocumentState, WriteError> {
     let (Said { files, owned, weights }, Terms { codec, observed, now, goes_on }) = (said, terms);
     let present = &before.translated.documents;
-    let is_said = Arc::ptr_eq(&files, &before.files) && Arc::ptr_eq(&owned, &before.owned);
-    let (mut documents, laid) = match is_said {
-        true => (present.clone(), weights::changed_objects(&before.weights, &weights)),
-        false => (effective(present, &files, &owned, observed), weights::objects(&weights)),
-    };
-    let written = |key: &DocumentKey| owned.get(key).or_else(|| files.get(key)).map(|one| &one.document);
-    weights::lay_documents(&mut documents, laid, &weights, written);
+    let written = |key: &DocumentKey| owned.get(key).or_else(|| files.get(key));
+    let changed: BTreeSet<&DocumentKey> = differing(&before.files, &files)
+        .chain(differing(&before.owned, &owned))
+        .map(|(key, _, _)| key)
+        .collect();
+    let mut documents = effective(present, &changed, written, observed);
+    let mut laid = weights::changed_objects(&before.weights, &weights);
+    laid.extend(weights::objects(&weights).into_iter().filter(|object| match object {
+        WeightedObject::Document(key) => changed.contains(key),
+        WeightedObject::Routes(..) => false,
+    }));
+    weights::lay_documents(&mut documents, laid, &weights, |key| written(key).map(|one| &one.document));
     let options = Arc::clone(&before.options);
     if present.diff(&documents).next().is_none() {
         let translated = Arc::clone(&before.translated);
@@ -92,26 +98,49 @@ pub fn offline(codec: &Codec, nothing: &DocumentState, files: Arc<GroupedDocumen
     next(nothing, said, terms).unwrap_or_else(|_| nothing.clone())
 }
 
-/// The documents that count, each with how often it has changed.
-fn effective(
+/// The documents that count, each with how often it has changed, once some of them are as they are `written` now.
+fn effective<'d>(
     before: &Documents,
-    files: &GroupedDocuments,
-    owned: &GroupedDocuments,
+    changed: &BTreeSet<&DocumentKey>,
+    written: impl Fn(&DocumentKey) -> Option<&'d GroupedDocument>,
     observed: &Observed,
 ) -> Documents {
-    let of_files = files.iter().filter(|(key, _)| !owned.contains_key(*key));
-    let roots = split_roots(of_files.clone().chain(owned).map(|(_, grouped)| &*grouped.document));
-    let place = |(key, GroupedDocument { document, group }): (&DocumentKey, &GroupedDocument)| {
-        let generation = match before.get(key) {
+    let mut documents = before.clone();
+    let mut has_new_service = false;
+    for key in changed {
+        let Some(GroupedDocument { document, group }) = written(key) else {
+            documents.remove(*key);
+            continue;
+        };
+        let before = before.get(*key);
+        has_new_service |= before.is_none() && key.kind == Kind::Service;
+        let generation = match before {
             Some(placed) if placed.document.source == document.source => placed.generation,
             before => observed.generation(document, before.map(|placed| placed.generation)),
         };
-        let was_split = roots.contains(key)
-            || before.get(key).is_some_and(|placed| placed.was_split)
-            || observed.was_split(key);
-        (key.clone(), Placed { document: Arc::clone(document), group: group.clone(), generation, was_split })
+        let was_split = before.is_some_and(|placed| placed.was_split) || observed.was_split(key);
+        let (document, group) = (Arc::clone(document), group.clone());
+        documents.insert((*key).clone(), Placed { document, group, generation, was_split });
+    }
+    // A split can be there before its Service.
+    let roots = match has_new_service {
+        true => split_roots(of_kind(&documents, Kind::TrafficSplit)),
+        false => split_roots(changed.iter().filter_map(|key| Some(&*documents.get(*key)?.document))),
     };
-    of_files.chain(owned).map(place).collect()
+    for root in roots {
+        if documents.get(&root).is_some_and(|placed| !placed.was_split)
+            && let Some(placed) = documents.get_mut(&root)
+        {
+            placed.was_split = true;
+        }
+    }
+    documents
+}
+
+fn of_kind(documents: &Documents, kind: Kind) -> impl Iterator<Item = &Document> {
+    let first = DocumentKey { kind, namespace: "".into(), name: "".into() };
+    let documents = documents.range(first..).take_while(move |(key, _)| key.kind == kind);
+    documents.map(|(_, placed)| &*placed.document)
 }
 
 /// Since when each condition has its status: since `now` if it had another one, or none, and no other is remembered.
@@ -147,10 +176,12 @@ pub(crate) fn patched(owned: &Arc<GroupedDocuments>, patch: &DocumentPatch) -> A
         return Arc::clone(owned);
     }
     let mut documents: GroupedDocuments = (**owned).clone();
-    for (key, document) in &mut documents {
-        if !patch.contains_key(key) && document.document.place.line > 0 {
-            document.document = without_lines(&document.document);
-        }
+    let has_lines = |(key, one): &(&DocumentKey, &GroupedDocument)| {
+        !patch.contains_key(*key) && one.document.place.line > 0
+    };
+    for (key, one) in owned.iter().filter(has_lines) {
+        let one = GroupedDocument { document: without_lines(&one.document), ..one.clone() };
+        documents.insert(key.clone(), one);
     }
     for (key, document) in patch {
         match document {
@@ -243,9 +274,7 @@ pub(crate) fn difference(
     after: &GroupedDocuments,
     changed: &mut Vec<ChangedObject>,
 ) {
-    let keys: BTreeSet<&DocumentKey> = before.keys().chain(after.keys()).collect();
-    for key in keys {
-        let (old, new) = (before.get(key), after.get(key));
+    for (key, old, new) in differing(before, after) {
         let is_same = match (old, new) {
             (Some(old), Some(new)) => old.says_the_same(new),
             (_, _) => false,

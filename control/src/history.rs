@@ -1,6 +1,5 @@
 //! The history as people read it: what each revision changed, as JSON without secrets.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -8,8 +7,9 @@ use xds_cache::Revision;
 use xds_cache::time::from_millis;
 use xds_codec::Codec;
 use xds_rollout::RolloutStatus;
-use xds_store::{BlobHash, HistoryError, Record, Store, StoreError};
+use xds_store::{BlobHash, HistoryError, Record, State, Store, StoreError};
 
+use crate::differing::differing;
 use crate::env::{revision_of, stored_revision};
 use crate::key::StoreKey;
 use crate::model::document;
@@ -51,10 +51,7 @@ pub(crate) fn difference(
 }
 
 /// The state after a revision.
-pub(crate) fn state_at(
-    store: &dyn Store,
-    revision: Revision,
-) -> Result<BTreeMap<String, BlobHash>, WriteError> {
+pub(crate) fn state_at(store: &dyn Store, revision: Revision) -> Result<State, WriteError> {
     store.state_at(stored_revision(revision)).map_err(|error| match error {
         HistoryError::Compacted { oldest } => {
             WriteError::Compacted { wanted: revision, oldest: revision_of(oldest) }
@@ -110,16 +107,13 @@ fn to_entry(record: &Record) -> HistoryEntry {
 fn compare(
     codec: &Codec,
     store: &dyn Store,
-    before: &BTreeMap<String, BlobHash>,
-    after: &BTreeMap<String, BlobHash>,
+    before: &State,
+    after: &State,
 ) -> Result<Vec<ChangedObject>, WriteError> {
-    let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let mut changed = Vec::new();
-    for text in keys {
-        let (old, new) = (before.get(text).copied(), after.get(text).copied());
-        let Some(key) = StoreKey::parse(text).filter(|key| !key.is_internal() && old != new) else {
-            continue;
-        };
+    for (text, old, new) in differing(before, after) {
+        let (old, new) = (old.copied(), new.copied());
+        let Some(key) = StoreKey::parse(text).filter(|key| !key.is_internal()) else { continue };
         if changed.len() >= MAX_DIFFERENCE {
             break;
         }

@@ -21,9 +21,12 @@
 //! for the next start, which finds by it what has changed meanwhile ([`recorded`](super::recorded)).
 
 use std::fmt::Write as _;
+use std::ops::Bound;
+use std::sync::Arc;
 
 use xds_cache::{GroupName, ResourceKey, ResourceType};
 use xds_routes::{DocumentKey, Kind};
+use xds_store::State;
 
 use crate::model::document;
 use crate::model::weights::{RuleKey, WeightedObject};
@@ -64,11 +67,20 @@ pub(crate) enum StoreKey {
     Held(Box<Self>),
 }
 
+/// What the keys of what files say begin with.
+pub(crate) const CONTENTS: [&str; 3] = ["file-group/", "file/", "file-document/"];
+
 /// Where the wave deployment is kept.
-const WAVE: &str = "wave/current";
+pub(crate) const WAVE: &str = "wave/current";
 
 /// What the key of a held thing begins with.
-const HELD: &str = "held/";
+pub(crate) const HELD: &str = "held/";
+
+/// What the key of a wave deployment that ended begins with.
+pub(crate) const ENDED: &str = "wave/ended/";
+
+/// What the key of what is remembered of a document begins with.
+pub(crate) const STATUS: &str = "document-status/";
 
 impl StoreKey {
     /// Reads what [`Display`](std::fmt::Display) wrote; `None` for a key of another program or a newer version.
@@ -184,6 +196,17 @@ impl std::fmt::Display for StoreKey {
 /// `{group}/{type slug}/{name}`, for people.
 pub(crate) fn resource_name(group: &GroupName, key: &ResourceKey) -> String {
     format!("{group}/{}/{}", key.resource_type.slug(), key.name)
+}
+
+/// The keys of a state that begin so, as texts and as what they name; those that are not understood are left out. Costs what there is
+/// of these.
+pub(crate) fn keys_below<'s>(
+    state: &'s State,
+    prefix: &'static str,
+) -> impl Iterator<Item = (&'s Arc<str>, StoreKey)> {
+    let from = state.range::<_, str>((Bound::Included(prefix), Bound::Unbounded)).map(|(text, _)| text);
+    let below = from.take_while(move |text| text.starts_with(prefix));
+    below.filter_map(|text| Some((text, StoreKey::parse(text)?)))
 }
 
 fn resource_key(slug: &str, name: &str) -> ResourceKey {

@@ -24,6 +24,7 @@ mod change;
 pub mod check;
 mod contents;
 mod control;
+mod differing;
 mod disk;
 pub mod documents;
 mod env;

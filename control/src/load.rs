@@ -12,9 +12,10 @@ use xds_store::{CommitError, StoreError};
 use crate::accepted::{Accepted, Base, Files, Recorded};
 use crate::causes::chain;
 use crate::contents::{
-    content_hash, contents, equal_documents, equal_overrides, has_contents, hash_alone, is_content,
+    ContentSum, contents, equal_documents, equal_overrides, has_contents, hash_alone, is_content,
     is_recorded, summary,
 };
+use crate::differing::differing as differing_keys;
 use crate::documents::{self, DocumentPatch, Said, Terms};
 use crate::env::{At, Env};
 use crate::key::StoreKey;
@@ -244,10 +245,7 @@ fn difference_of(
     documents: &DocumentState,
 ) -> Vec<ChangedObject> {
     let (codec, before) = (&env.parts.codec, &accepted.documents);
-    let (old, new) = (&accepted.base.groups, &base.layer.groups);
-    let groups = old.keys().chain(new.keys()).collect::<BTreeSet<_>>();
-    let compared = groups.into_iter().map(|name| (name, old.get(name), new.get(name)));
-    let mut changed = difference(codec, compared);
+    let mut changed = difference(codec, differing_keys(&accepted.base.groups, &base.layer.groups));
     documents::difference(&before.files, &base.documents, &mut changed);
     let (old, new) = (&before.translated.translation.groups, &documents.translated.translation.groups);
     documents::generated_difference(codec, old, new, &mut changed);
@@ -266,6 +264,8 @@ fn doubts_of(env: &Env, accepted: &Accepted, load: &Load, step: &Step) -> Vec<Di
 /// What a complete load makes of what is accepted.
 struct Step {
     base: Arc<xds_cache::Layer>,
+    /// That, with the documents of the files, added up.
+    sum: ContentSum,
     /// All documents as they are then, and what they give.
     documents: DocumentState,
     /// What of the overrides goes, because it is what the files say by now.
@@ -292,9 +292,13 @@ fn step(
     let (codec, store) = (&env.parts.codec, &*env.parts.store);
     let keys = &store.state().1;
     let terms = Terms { codec, observed: &accepted.observed, now: at.wall, goes_on: &|| true };
-    let hash = content_hash(base);
+    let files_said = accepted.files_say();
+    let sum = accepted.contents.changed(&files_said, base);
+    let hash = sum.hash();
     let is_known = is_recorded(keys, &hash);
-    let contents = if is_known { Plan::new() } else { contents(codec, accepted, base, keys) };
+    let is_whole = accepted.recorded == Recorded::Yes && has_contents(store, keys);
+    let recorded_last = is_whole.then_some(&files_said);
+    let contents = if is_known { Plan::new() } else { contents(codec, recorded_last, base, keys) };
     let is_first = !accepted.is_loaded;
     let before =
         if is_first && !is_known { recorded(env, accepted, (base, copies), keys, terms)? } else { None };
@@ -338,7 +342,19 @@ fn step(
         });
     }
     let base = Arc::clone(&base.layer);
-    Ok(Step { base, documents, patch, equal, dropped, groups, plan, summary: label.summary, wave, ended })
+    Ok(Step {
+        base,
+        sum,
+        documents,
+        patch,
+        equal,
+        dropped,
+        groups,
+        plan,
+        summary: label.summary,
+        wave,
+        ended,
+    })
 }
 
 /// What documents and groups are with another base, once the patches are laid over what the API owns.
@@ -362,12 +378,13 @@ fn given(
 
 impl Step {
     fn transition(self, accepted: &Accepted, at: At, env: &Env) -> Result<Transition, WriteError> {
-        let Self { base, documents, patch, equal, dropped, groups, plan, summary, wave, ended } = self;
+        let Self { base, sum, documents, patch, equal, dropped, groups, plan, summary, wave, ended } = self;
         let is_first = !accepted.is_loaded;
         let is_published = is_first || !differing(&accepted.groups, &groups).is_empty();
         let overrides = accepted.patched_overrides(&patch);
         let mut next = Accepted {
             base,
+            contents: sum,
             overrides,
             documents,
             groups,

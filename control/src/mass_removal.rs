@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use xds_cache::layer::Resources;
 use xds_cache::{GroupName, Layer};
 use xds_routes::Kind;
-use xds_store::BlobHash;
+use xds_store::State;
 
 use crate::accepted::Base;
-use crate::key::StoreKey;
+use crate::differing::differing;
+use crate::key::keys_below;
 use crate::model::document::GroupedDocuments;
 
 /// Why a load has to be confirmed: it removes everything of a group or of a kind, or more than `limit` of a large group.
@@ -17,6 +19,9 @@ pub(crate) fn mass_removal(
     after: &Base,
     limit: f64,
 ) -> Option<String> {
+    if n_gone(layer, documents, after) < MIN_GONE {
+        return None;
+    }
     let mut groups: BTreeMap<&GroupName, BTreeMap<&str, Count<'_>>> = BTreeMap::new();
     for (name, group) in &layer.groups {
         let left = after.layer.resources(name);
@@ -32,6 +37,17 @@ pub(crate) fn mass_removal(
         kinds.entry(key.kind.as_str()).or_default().add(&key.name, after.documents.contains_key(key));
     }
     groups.iter().find_map(|(group, kinds)| of_group(group, kinds, limit))
+}
+
+/// How many objects go. Costs what differs.
+fn n_gone(layer: &Layer, documents: &GroupedDocuments, after: &Base) -> usize {
+    let nothing = Resources::new();
+    let of_groups = differing(&layer.groups, &after.layer.groups).map(|(_, old, new)| {
+        let [old, new] = [old, new].map(|group| group.map_or(&nothing, |group| &group.resources));
+        differing(old, new).filter(|(_, _, new)| new.is_none()).count()
+    });
+    let documents = differing(documents, &after.documents).filter(|(_, _, new)| new.is_none());
+    of_groups.sum::<usize>() + documents.count()
 }
 
 fn of_group(group: &GroupName, kinds: &BTreeMap<&str, Count<'_>>, limit: f64) -> Option<String> {
@@ -60,14 +76,14 @@ fn of_group(group: &GroupName, kinds: &BTreeMap<&str, Count<'_>>, limit: f64) ->
 /// A volume that is not mounted yet looks like that.
 ///
 /// Anything else is taken as it is: who starts a server looks at it.
-pub(crate) fn nothing_left(stored: &BTreeMap<String, BlobHash>, first: &Base) -> Option<String> {
+pub(crate) fn nothing_left(stored: &State, first: &Base) -> Option<String> {
     let is_empty =
         first.documents.is_empty() && first.layer.groups.values().all(|group| group.resources.is_empty());
     if !is_empty {
         return None;
     }
-    let is_object = |key: &StoreKey| matches!(key, StoreKey::File(..) | StoreKey::FileDocument(_));
-    let n_before = stored.keys().filter_map(|key| StoreKey::parse(key)).filter(is_object).count();
+    let n_before: usize =
+        ["file/", "file-document/"].into_iter().map(|prefix| keys_below(stored, prefix).count()).sum();
     (n_before >= MIN_GONE)
         .then(|| format!("the files give nothing, and they gave {n_before} objects when the server ran last"))
 }

@@ -12,9 +12,9 @@ use xds_cache::time::{from_millis, millis};
 use xds_cache::{DiffItem, GroupName};
 use xds_routes::conditions::Truth;
 use xds_routes::{Document, DocumentKey, Placed};
-use xds_store::{BlobHash, Store, StoreError};
+use xds_store::{BlobHash, State, Store, StoreError};
 
-use crate::key::StoreKey;
+use crate::key::{STATUS, StoreKey, keys_below};
 use crate::model::document::{ConditionId, ConditionPart, Translated, content_hash};
 use crate::plan::Plan;
 
@@ -61,15 +61,13 @@ impl Observed {
     /// If the store itself fails.
     pub(crate) fn read(
         store: &dyn Store,
-        keys: &BTreeMap<String, BlobHash>,
+        keys: &State,
         is_wanted: impl Fn(&DocumentKey) -> bool,
     ) -> Result<Self, StoreError> {
         let mut documents = BTreeMap::new();
-        for (text, hash) in keys {
-            let Some(StoreKey::DocumentStatus(key)) = StoreKey::parse(text) else { continue };
-            if !is_wanted(&key) {
-                continue;
-            }
+        for (text, key) in keys_below(keys, STATUS) {
+            let StoreKey::DocumentStatus(key) = key else { continue };
+            let Some(hash) = keys.get(text).filter(|_| is_wanted(&key)) else { continue };
             let record = store.blob(*hash)?.and_then(|value| serde_json::from_slice(&value).ok());
             documents.extend(record.map(|record| (key, record)));
         }
@@ -148,9 +146,9 @@ pub(crate) fn plan(before: &Translated, after: &Translated) -> Plan {
 }
 
 /// The same if it is not known how `before` is stored: whatever is stored otherwise than `after` is.
-pub(crate) fn whole_plan(stored: &BTreeMap<String, BlobHash>, after: &Translated) -> Plan {
+pub(crate) fn whole_plan(stored: &State, after: &Translated) -> Plan {
     let present = after.documents.keys().map(|key| StoreKey::DocumentStatus(key.clone()));
-    let stored_keys = stored.keys().filter_map(|text| StoreKey::parse(text));
+    let stored_keys = keys_below(stored, STATUS).map(|(_, key)| key);
     let gone = stored_keys
         .filter(|key| matches!(key, StoreKey::DocumentStatus(key) if !after.documents.contains_key(key)));
     let keys: BTreeSet<StoreKey> = present.chain(gone).collect();
@@ -158,7 +156,7 @@ pub(crate) fn whole_plan(stored: &BTreeMap<String, BlobHash>, after: &Translated
     for key in keys {
         let StoreKey::DocumentStatus(document) = &key else { continue };
         let value = record(after, document);
-        if stored.get(&key.to_string()) != value.as_ref().map(|value| BlobHash::of(value)).as_ref() {
+        if stored.get(&*key.to_string()) != value.as_ref().map(|value| BlobHash::of(value)).as_ref() {
             plan.push((key, value));
         }
     }

@@ -1,11 +1,10 @@
 //! What others committed to the same store, proposed; and what it held at the start.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use xds_cache::Revision;
 use xds_routes::DocumentKey;
-use xds_store::{BlobHash, StoreError};
+use xds_store::{State, StoreError};
 
 use crate::accepted::Accepted;
 use crate::documents::{self, Said, Terms};
@@ -102,12 +101,7 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, at: At) -> Result<Transiti
 
 /// With the wave deployment that is stored, unless it is the one that is known, and those that ended. One that cannot be read is a
 /// problem, and its change reaches everyone.
-fn with_wave(
-    env: &Env,
-    accepted: Accepted,
-    keys: &BTreeMap<String, BlobHash>,
-    at: At,
-) -> Result<(Accepted, Note), StoreError> {
+fn with_wave(env: &Env, accepted: Accepted, keys: &State, at: At) -> Result<(Accepted, Note), StoreError> {
     let store = &*env.parts.store;
     let (stored, note) = match record::read(&env.parts.codec, store, keys, at)? {
         Ok(stored) => (stored, Note::solved(WAVE_RECORD)),

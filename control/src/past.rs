@@ -1,16 +1,17 @@
 //! The past: what the API owned at a revision, and what one revision changed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use xds_cache::layer::LayerGroup;
 use xds_cache::{GroupName, Revision};
 use xds_codec::{Codec, Diagnostic};
 use xds_routes::DocumentKey;
-use xds_store::{BlobHash, Record, Store};
+use xds_store::{BlobHash, Record, State, Store};
 
 use crate::accepted::Accepted;
 use crate::candidate::Candidate;
+use crate::differing::differing;
 use crate::documents::DocumentPatch;
 use crate::key::StoreKey;
 use crate::model::WriteError;
@@ -83,7 +84,7 @@ pub(crate) fn revert(
         if key.owned_group().is_none() && !matches!(key, StoreKey::Document(_) | StoreKey::Weights(_)) {
             continue;
         }
-        if present.get(&change.key) != change.value.as_ref() {
+        if present.get(&*change.key) != change.value.as_ref() {
             let message = format!("{} was changed again since revision {of} and stays", key.what());
             warnings.push(warning("changed-since", "", message));
             continue;
@@ -183,11 +184,9 @@ fn drop_definition_of_file(
 }
 
 /// What the files own and say otherwise than they did; a rollback cannot change that.
-fn changed_files(past: &BTreeMap<String, BlobHash>, present: &BTreeMap<String, BlobHash>) -> Vec<Diagnostic> {
-    let keys: BTreeSet<&String> = past.keys().chain(present.keys()).collect();
-    keys.into_iter()
-        .filter(|key| past.get(*key) != present.get(*key))
-        .filter_map(|key| match StoreKey::parse(key)? {
+fn changed_files(past: &State, present: &State) -> Vec<Diagnostic> {
+    differing(past, present)
+        .filter_map(|(key, _, _)| match StoreKey::parse(key)? {
             key @ (StoreKey::File(..) | StoreKey::FileGroup(_) | StoreKey::FileDocument(_)) => {
                 Some(key.what())
             }

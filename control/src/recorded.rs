@@ -1,17 +1,16 @@
 //! What the files said when they were recorded last. At the start, what they say otherwise is a change like any other, which may
 //! go by waves.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use xds_cache::{Layer, Resource};
-use xds_store::{BlobHash, StoreError};
+use xds_store::{State, StoreError};
 
 use crate::accepted::{Accepted, Base};
-use crate::contents::{has_contents, is_content, version_of_content};
+use crate::contents::{has_contents, version_of_content};
 use crate::documents::{Said, Terms};
 use crate::env::Env;
-use crate::key::{FILES_HASH, StoreKey};
+use crate::key::{CONTENTS, FILES_HASH, StoreKey, keys_below};
 use crate::model::WriteError;
 use crate::model::document::{DocumentState, GroupedDocument, GroupedDocuments, content_hash};
 use crate::plan::Patch;
@@ -28,7 +27,7 @@ pub(crate) fn recorded(
     env: &Env,
     accepted: &Accepted,
     (after, copies): (&Base, Option<&Base>),
-    keys: &BTreeMap<String, BlobHash>,
+    keys: &State,
     terms: Terms<'_>,
 ) -> Result<Option<Accepted>, WriteError> {
     let has_policy = |layer: &Layer| {
@@ -57,7 +56,7 @@ pub(crate) fn recorded(
 /// Reads what the files said; of what cannot be told, what `after` says now.
 fn read_recorded(
     env: &Env,
-    keys: &BTreeMap<String, BlobHash>,
+    keys: &State,
     recalled: Option<&Base>,
     after: &Base,
 ) -> Result<Option<Base>, StoreError> {
@@ -66,8 +65,8 @@ fn read_recorded(
         return Ok(None);
     }
     let (mut layer, mut found_documents) = (Layer::default(), GroupedDocuments::new());
-    for (text, hash) in keys {
-        let Some(key) = StoreKey::parse(text).filter(is_content) else { continue };
+    for (text, key) in CONTENTS.into_iter().flat_map(|prefix| keys_below(keys, prefix)) {
+        let Some(hash) = keys.get(text) else { continue };
         let value = store.blob(*hash)?.unwrap_or_default();
         let version = version_of_content(&value);
         if let StoreKey::FileDocument(name) = &key {

@@ -8,7 +8,7 @@ use xds_cache::layer::LayerGroup;
 use xds_cache::{GroupName, Layer};
 use xds_codec::{Codec, Diagnostic};
 use xds_routes::DocumentKey;
-use xds_store::{BlobHash, Store, StoreError};
+use xds_store::{BlobHash, State, Store, StoreError};
 
 use crate::key::StoreKey;
 use crate::model::document::{GroupedDocument, GroupedDocuments};
@@ -42,14 +42,14 @@ pub(crate) struct Stored {
 pub(crate) fn read(
     codec: &Codec,
     store: &dyn Store,
-    keys: &BTreeMap<String, BlobHash>,
+    keys: &State,
     last_good: Option<(&Layer, &GroupedDocuments)>,
 ) -> Result<Stored, StoreError> {
     let mut stored = Stored::default();
     let mut damaged: BTreeSet<GroupName> = BTreeSet::new();
     for (text, hash) in keys {
         let Some(key) = StoreKey::parse(text) else {
-            stored.unreadable.insert(text.clone(), format!("the stored key {text:?} is not understood"));
+            stored.unreadable.insert(text.to_string(), format!("the stored key {text:?} is not understood"));
             continue;
         };
         if let StoreKey::Document(key) = &key {
@@ -63,7 +63,7 @@ pub(crate) fn read(
                 (Ok(document), _) => _ = stored.documents.insert(key.clone(), document),
                 (Err(reason), known) => {
                     let message = format!("{key} as stored cannot be read: {reason}");
-                    stored.unreadable.insert(text.clone(), message);
+                    stored.unreadable.insert(text.to_string(), message);
                     let stand_in = || documents::stand_in_of_record(key, &store.blob(*hash).ok()??);
                     let document = known.cloned().or_else(stand_in);
                     stored.documents.extend(document.map(|document| (key.clone(), document)));
@@ -77,7 +77,7 @@ pub(crate) fn read(
                 Ok(over) => _ = stored.weights.insert(rule.clone(), over),
                 Err(reason) => {
                     let message = format!("the override of {rule} as stored cannot be read: {reason}");
-                    stored.unreadable.insert(text.clone(), message);
+                    stored.unreadable.insert(text.to_string(), message);
                 }
             }
             continue;
@@ -88,7 +88,7 @@ pub(crate) fn read(
                 Ok(rollout) => _ = stored.rollouts.insert(id.clone(), rollout),
                 Err(reason) => {
                     let message = format!("the rollout {id} as stored cannot be read: {reason}");
-                    stored.unreadable.insert(text.clone(), message);
+                    stored.unreadable.insert(text.to_string(), message);
                 }
             }
             continue;
@@ -103,7 +103,7 @@ pub(crate) fn read(
         };
         if let Err(reason) = read {
             let message = format!("{} as stored cannot be read: {reason}", key.what());
-            stored.unreadable.insert(text.clone(), message);
+            stored.unreadable.insert(text.to_string(), message);
             damaged.insert(group);
         }
     }

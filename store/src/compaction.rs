@@ -1,6 +1,5 @@
 //! Writing what is kept of a journal into one segment that needs no other.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -11,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::journal::format::{self, FileHeader, Kind};
 use crate::journal::segment::{self, Position, Segment};
 use crate::journal::{self, RecordPlace, Replay, Segments};
-use crate::{BlobHash, FileError, Record, Retention, Revision, StoreError, files};
+use crate::{BlobHash, FileError, Record, Retention, Revision, State, StoreError, files};
 
 /// A segment that is complete and durable, but has a temporary name.
 #[derive(Debug)]
@@ -109,7 +108,7 @@ impl CheckpointWriter {
     }
 
     /// Writes the state before the first record.
-    pub(crate) fn state(&mut self, state: &BTreeMap<String, BlobHash>) -> Result<(), FileError> {
+    pub(crate) fn state(&mut self, state: &State) -> Result<(), FileError> {
         for payload in format::encode_state(state) {
             self.write(Kind::Checkpoint, &[&payload])?;
         }
@@ -146,7 +145,7 @@ impl CheckpointWriter {
         segments: &Segments,
         replay: &Replay,
         base: Revision,
-        state: &BTreeMap<String, BlobHash>,
+        state: &State,
         stop: &AtomicBool,
     ) -> Result<(), StoreError> {
         for hash in state.values() {

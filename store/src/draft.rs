@@ -100,7 +100,7 @@ impl<'a> Draft<'a> {
         let published = self.shared.published();
         let previous = commit.changes.iter().map(|change| {
             let value = self.changed.get(&change.key).copied();
-            (change.key.clone(), value.unwrap_or_else(|| published.state.get(&change.key).copied()))
+            (change.key.clone(), value.unwrap_or_else(|| published.state.get(&*change.key).copied()))
         });
         previous.collect()
     }

@@ -1,6 +1,5 @@
 //! What a store does when the file system fails.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
@@ -9,7 +8,7 @@ use bytes::Bytes;
 use crate::faults::{Fault, Faults, Step};
 use crate::{
     BlobHash, Change, Commit, CommitError, FileError, JournalStore, OpenNote, Options, Retention, Revision,
-    Store, StoreError,
+    State, Store, StoreError,
 };
 
 fn open(dir: &Path) -> (JournalStore, Faults, Vec<OpenNote>) {
@@ -24,8 +23,8 @@ async fn commit(store: &JournalStore, content: &str) -> Result<Revision, CommitE
     store.commit(store.head(), Commit { changes: vec![Change::set("a", value)], ..Commit::default() }).await
 }
 
-fn state(content: &str) -> BTreeMap<String, BlobHash> {
-    BTreeMap::from([("a".to_owned(), BlobHash::of(content.as_bytes()))])
+fn state(content: &str) -> State {
+    State::unit("a".into(), BlobHash::of(content.as_bytes()))
 }
 
 fn kind(error: &CommitError) -> io::ErrorKind {
@@ -180,7 +179,7 @@ async fn commits_that_wait_together_share_one_sync() {
         );
         let previous = store.record(Revision(51)).unwrap().unwrap().previous;
         assert_eq!(previous, [("a".to_owned(), Some(BlobHash::of(b"1"))), ("b".to_owned(), None)]);
-        assert_eq!(store.state_at(Revision(1)).unwrap(), BTreeMap::new());
+        assert_eq!(store.state_at(Revision(1)).unwrap(), State::new());
         assert_eq!(store.state_at(Revision(4)).unwrap(), state("0"));
     };
     check(&store);

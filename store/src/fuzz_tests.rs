@@ -10,12 +10,11 @@ use bytes::Bytes;
 
 use crate::journal::Journal;
 use crate::{
-    BlobHash, Change, Commit, JournalStore, OpenError, Options, Record, Retention, Revision, Salvage, Store,
-    journal, journal_store,
+    BlobHash, Change, Commit, JournalStore, OpenError, Options, Record, Retention, Revision, Salvage, State,
+    Store, journal, journal_store,
 };
 
 /// Every key and its value.
-type State = BTreeMap<String, BlobHash>;
 
 /// What a journal was made of.
 struct Real {

@@ -1,5 +1,6 @@
 //! The store that keeps its journal in a directory of this machine.
 
+#[cfg(test)]
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -19,11 +20,12 @@ use crate::journal::Journal;
 use crate::journal::append::Tail;
 #[cfg(test)]
 use crate::journal::segment::Position;
+
 use crate::shared::{Published, Shared};
 use crate::writer::{Command, CommitRequest, Writer};
 use crate::{
     BlobHash, BoxFuture, Commit, CommitError, Compaction, FileError, HistoryError, OpenError, OpenNote,
-    Record, Retention, Revision, Store, StoreError, files, journal,
+    Record, Retention, Revision, State, Store, StoreError, files, journal,
 };
 
 /// How a store is opened.
@@ -161,12 +163,12 @@ impl Store for JournalStore {
         self.shared.blob(hash)
     }
 
-    fn state(&self) -> (Revision, BTreeMap<String, BlobHash>) {
+    fn state(&self) -> (Revision, State) {
         let published = self.shared.published();
         (published.head, published.state.clone())
     }
 
-    fn state_at(&self, revision: Revision) -> Result<BTreeMap<String, BlobHash>, HistoryError> {
+    fn state_at(&self, revision: Revision) -> Result<State, HistoryError> {
         self.shared.state_at(revision)
     }
 

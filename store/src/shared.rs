@@ -1,6 +1,5 @@
 //! What the writer publishes and everyone reads.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
@@ -9,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::index::Index;
 use crate::pending::Pending;
-use crate::{BlobHash, HistoryError, Record, Revision, StoreError, journal};
+use crate::{BlobHash, HistoryError, Record, Revision, State, StoreError, journal};
 
 /// The parts of a store that outlive a call.
 #[derive(Debug)]
@@ -27,7 +26,7 @@ pub(crate) struct Published {
     pub(crate) head: Revision,
     /// The oldest revision whose state can be told.
     pub(crate) base: Revision,
-    pub(crate) state: BTreeMap<String, BlobHash>,
+    pub(crate) state: State,
 }
 
 impl Shared {
@@ -107,7 +106,7 @@ impl Shared {
         Ok(records)
     }
 
-    pub(crate) fn state_at(&self, revision: Revision) -> Result<BTreeMap<String, BlobHash>, HistoryError> {
+    pub(crate) fn state_at(&self, revision: Revision) -> Result<State, HistoryError> {
         let (head, mut state) = {
             let published = self.published();
             if revision > published.head {

@@ -1,10 +1,11 @@
 //! What the rest of the program asks of a store.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use imbl::OrdMap;
 use tokio::sync::watch;
 
 use crate::{
@@ -13,6 +14,9 @@ use crate::{
 
 /// A future that can be held behind `dyn Store`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Every key and its value at a revision. A copy shares what it has with the original, so it costs nothing.
+pub type State = OrdMap<Arc<str>, BlobHash>;
 
 /// A map from keys to blobs that changes by commits and remembers them.
 ///
@@ -70,14 +74,14 @@ pub trait Store: Send + Sync + Debug {
     fn blob(&self, hash: BlobHash) -> Result<Option<Bytes>, StoreError>;
 
     /// Returns every key and its value at the head, and which revision that is.
-    fn state(&self) -> (Revision, BTreeMap<String, BlobHash>);
+    fn state(&self) -> (Revision, State);
 
     /// Returns every key and its value after the commit `revision`.
     ///
     /// # Errors
     ///
     /// [`HistoryError::Compacted`] if it is no longer known, [`HistoryError::Future`] if it does not exist yet.
-    fn state_at(&self, revision: Revision) -> Result<BTreeMap<String, BlobHash>, HistoryError>;
+    fn state_at(&self, revision: Revision) -> Result<State, HistoryError>;
 
     /// Returns at most `limit` records, newest first, beginning below `before` (or at the head).
     ///

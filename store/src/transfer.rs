@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, Read as _, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -20,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use crate::compaction::CheckpointWriter;
 use crate::journal::format;
 use crate::{
-    BlobHash, FileError, HistoryError, MAX_BLOB_BYTES, OpenError, Record, Revision, Store, StoreError, files,
-    journal, journal_store,
+    BlobHash, FileError, HistoryError, MAX_BLOB_BYTES, OpenError, Record, Revision, State, Store, StoreError,
+    files, journal, journal_store,
 };
 
 /// An export or an import failed.
@@ -93,7 +94,9 @@ pub fn export(store: &dyn Store, out: &mut dyn Write) -> Result<Revision, Transf
     for hash in state.values() {
         lines.blob(*hash)?;
     }
-    lines.write(&Line::State { state })?;
+    lines.write(&Line::State {
+        state: state.into_iter().map(|(key, hash)| (key.to_string(), hash)).collect(),
+    })?;
     for revision in base.next().0..=head.0 {
         let Some(record) = store.record(Revision(revision))? else {
             return Err(HistoryError::Compacted { oldest: Revision(revision) }.into());
@@ -168,7 +171,7 @@ struct Import {
     writer: CheckpointWriter,
     header: Option<(Revision, Revision)>,
     /// The state after what was read so far, from the line with the state on.
-    state: Option<BTreeMap<String, BlobHash>>,
+    state: Option<State>,
     head: Revision,
 }
 
@@ -237,6 +240,7 @@ impl Import {
         for (key, hash) in &state {
             self.check_value(key, Some(hash))?;
         }
+        let state: State = state.into_iter().map(|(key, hash)| (Arc::from(key), hash)).collect();
         self.writer.state(&state)?;
         self.state = Some(state);
         Ok(())
@@ -251,7 +255,7 @@ impl Import {
         }
         let previous = record.commit.changes.iter();
         let previous: Vec<_> =
-            previous.map(|change| (change.key.clone(), state.get(&change.key).copied())).collect();
+            previous.map(|change| (change.key.clone(), state.get(&*change.key).copied())).collect();
         if record.previous != previous {
             return Err("the values before the record are not what they were".to_owned().into());
         }

@@ -2,7 +2,6 @@
 //!
 //! What is shown of a document is what it said, without secrets ([`redacted`]).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -14,8 +13,8 @@ use xds_routes::{Condition, Document, DocumentKey, Documents, Kind, Options, Tra
 
 use crate::model::weights::Overrides;
 
-/// The documents of one source, by key.
-pub type GroupedDocuments = BTreeMap<DocumentKey, GroupedDocument>;
+/// The documents of one source, by key. A copy shares what it has with the original.
+pub type GroupedDocuments = OrdMap<DocumentKey, GroupedDocument>;
 
 /// A document and the node group that its place gives it.
 #[derive(Clone, Debug)]

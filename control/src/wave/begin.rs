@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use xds_cache::layer::{Resources, differing};
+use xds_cache::layer::{LayerGroup, Resources, differing};
 use xds_cache::wave::{AWAY_TIME, Deployment, Members, Split, Stage};
-use xds_cache::{GroupName, Groups, Layer, WavePolicy};
+use xds_cache::{GroupName, Groups, WavePolicy};
 use xds_codec::{Diagnostic, Severity};
 
 use super::rank;
 use super::report::{connected, failing};
 use super::value::{Held, HeldValue, Wave, is_of_file};
 use crate::accepted::{Accepted, Base};
+use crate::differing::differing as differing_keys;
 use crate::env::{At, Env};
 use crate::key::StoreKey;
 use crate::model::weights::{RuleKey, WeightedObject};
@@ -287,33 +288,27 @@ fn held_of_write(accepted: &Accepted, plan: &Plan) -> Held {
 /// the file says.
 pub(crate) fn held_of_load(accepted: &Accepted, base: &Base) -> Held {
     let mut held = Held::new();
-    let names: BTreeSet<&GroupName> = accepted.base.groups.keys().chain(base.layer.groups.keys()).collect();
     let nothing = Resources::new();
-    for name in names {
-        let of = |layer: &Layer| layer.groups.get(name).and_then(|group| group.definition.clone());
-        if let (Some(definition), None) = (of(&accepted.base), of(&base.layer)) {
+    for (name, old, new) in differing_keys(&accepted.base.groups, &base.layer.groups) {
+        let definition = |group: Option<&LayerGroup>| group.and_then(|group| group.definition.clone());
+        if let (Some(definition), None) = (definition(old), definition(new)) {
             held.insert(StoreKey::FileGroup(name.clone()), Some(HeldValue::Definition(definition)));
         }
-        let before = accepted.base.resources(name).unwrap_or(&nothing);
-        let after = base.layer.resources(name).unwrap_or(&nothing);
-        for key in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
+        let [old, new] = [old, new].map(|group| group.map_or(&nothing, |group| &group.resources));
+        for (key, old, new) in differing_keys(old, new) {
             let is_covered =
                 accepted.overrides.resources(name).is_some_and(|resources| resources.contains_key(key));
-            let is_same = match (before.get(key), after.get(key)) {
-                (Some(old), Some(new)) => old.says_the_same(new),
-                (old, new) => old.is_none() && new.is_none(),
-            };
+            let is_same = old.zip(new).is_some_and(|(old, new)| old.says_the_same(new));
             if !is_same && !is_covered {
-                let value = before.get(key).cloned().map(HeldValue::Resource);
+                let value = old.cloned().map(HeldValue::Resource);
                 held.insert(StoreKey::File(name.clone(), key.clone()), value);
             }
         }
     }
-    let (before, after) = (&accepted.documents.files, &base.documents);
-    for key in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
-        let is_same = before.get(key).zip(after.get(key)).is_some_and(|(old, new)| old.says_the_same(new));
+    for (key, old, new) in differing_keys(&accepted.documents.files, &base.documents) {
+        let is_same = old.zip(new).is_some_and(|(old, new)| old.says_the_same(new));
         if !is_same && !accepted.documents.owned.contains_key(key) {
-            let value = before.get(key).cloned().map(HeldValue::Document);
+            let value = old.cloned().map(HeldValue::Document);
             held.insert(StoreKey::FileDocument(key.clone()), value);
         }
     }

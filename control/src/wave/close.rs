@@ -1,9 +1,7 @@
 //! How a wave deployment ends, and what a load makes of the one that is under way.
 
-use std::collections::BTreeMap;
-
 use xds_cache::wave::Share;
-use xds_store::BlobHash;
+use xds_store::State;
 
 use super::begin::{AfterLoad, says};
 use super::ended::{Ended, EndedWave};
@@ -23,7 +21,7 @@ pub(crate) fn plan_waves(
     accepted: &Accepted,
     after: &AfterLoad,
     base: &Base,
-    stored: &BTreeMap<String, BlobHash>,
+    stored: &State,
     plan: &mut Plan,
     at: At,
 ) -> Option<EndedWave> {

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use xds_cache::Revision;
 use xds_cache::time::{from_millis, millis};
-use xds_store::{BlobHash, Store, StoreError};
+use xds_store::{BlobHash, State, Store, StoreError};
 
-use crate::key::StoreKey;
+use crate::key::{ENDED, StoreKey, keys_below};
 use crate::model::wave::PolicyRecord;
 use crate::model::wave::{WaveMembers, WavePhase, WaveReport};
 use crate::plan::Plan;
@@ -58,19 +58,18 @@ impl Ended {
     }
 
     /// What has to be stored so that a restart finds them; `stored` are all keys as they are.
-    pub(crate) fn plan(&self, stored: &BTreeMap<String, BlobHash>) -> Plan {
+    pub(crate) fn plan(&self, stored: &State) -> Plan {
         let mut plan = Plan::new();
-        let ended = |text: &String| {
-            let key = StoreKey::parse(text)?;
+        let ended = |(_, key)| {
             let StoreKey::EndedWave(id) = key else { return None };
             Some((id, key))
         };
-        let mut gone: BTreeMap<u64, StoreKey> = stored.keys().filter_map(ended).collect();
+        let mut gone: BTreeMap<u64, StoreKey> = keys_below(stored, ENDED).filter_map(ended).collect();
         for one in &self.waves {
             let id = one.report.deployment;
             gone.remove(&id);
             let (key, value) = (StoreKey::EndedWave(id), one.write());
-            if stored.get(&key.to_string()) != Some(&BlobHash::of(&value)) {
+            if stored.get(&*key.to_string()) != Some(&BlobHash::of(&value)) {
                 plan.push((key, Some(value)));
             }
         }
@@ -83,10 +82,10 @@ impl Ended {
     /// # Errors
     ///
     /// If the store itself fails.
-    pub(crate) fn read(store: &dyn Store, keys: &BTreeMap<String, BlobHash>) -> Result<Self, StoreError> {
+    pub(crate) fn read(store: &dyn Store, keys: &State) -> Result<Self, StoreError> {
         let mut waves = Vec::new();
-        for (text, hash) in keys {
-            let Some(StoreKey::EndedWave(id)) = StoreKey::parse(text) else { continue };
+        for (text, key) in keys_below(keys, ENDED) {
+            let (StoreKey::EndedWave(id), Some(hash)) = (key, keys.get(text)) else { continue };
             match store.blob(*hash)?.and_then(|value| EndedWave::read(&value)) {
                 Some(one) => waves.push(one),
                 None => tracing::warn!(deployment = id, "how a wave deployment ended cannot be read"),
@@ -165,6 +164,8 @@ const MAX_MESSAGE: usize = 1_000;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use std::time::{Duration, UNIX_EPOCH};
 
     use crate::acks::NodeNack;
@@ -222,11 +223,12 @@ mod tests {
             (1..=MAX_ENDED as u64 + 5).fold(Ended::default(), |ended_waves, id| ended_waves.with(ended(id)));
         let ids: Vec<u64> = all.waves.iter().map(|one| one.report.deployment).collect();
         assert_eq!((ids.len(), ids.first(), ids.last()), (MAX_ENDED, Some(&25), Some(&6)));
-        let stored = BTreeMap::from([
-            (StoreKey::EndedWave(1).to_string(), BlobHash::of(b"1")),
-            (StoreKey::EndedWave(25).to_string(), BlobHash::of(&ended(25).write())),
-            (StoreKey::Wave.to_string(), BlobHash::of(b"2")),
-        ]);
+        let stored = [
+            (StoreKey::EndedWave(1), BlobHash::of(b"1")),
+            (StoreKey::EndedWave(25), BlobHash::of(&ended(25).write())),
+            (StoreKey::Wave, BlobHash::of(b"2")),
+        ];
+        let stored = stored.into_iter().map(|(key, hash)| (Arc::from(key.to_string()), hash)).collect();
         let plan = all.plan(&stored);
         let gone: Vec<&StoreKey> =
             plan.iter().filter(|(_, value)| value.is_none()).map(|(key, _)| key).collect();

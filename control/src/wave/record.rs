@@ -1,6 +1,6 @@
 //! What of a wave deployment survives a restart: `wave/current` and, for each object, `held/…` with what it was.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,11 +9,11 @@ use xds_cache::Revision;
 use xds_cache::time::{from_millis, millis};
 use xds_cache::wave::{AWAY_TIME, By, Deployment, Members, Order, Ranking, Stage};
 use xds_codec::Codec;
-use xds_store::{BlobHash, Store, StoreError};
+use xds_store::{BlobHash, State, Store, StoreError};
 
 use super::value::{Held, HeldValue, Wave};
 use crate::env::At;
-use crate::key::StoreKey;
+use crate::key::{HELD, StoreKey, WAVE, keys_below};
 use crate::model::group;
 use crate::model::wave::PolicyRecord;
 use crate::plan::Plan;
@@ -57,12 +57,12 @@ struct Record {
 }
 
 /// What has to be stored so that a restart finds `wave`; `stored` are all keys as they are.
-pub(crate) fn plan(wave: Option<&Wave>, stored: &BTreeMap<String, BlobHash>) -> Plan {
+pub(crate) fn plan(wave: Option<&Wave>, stored: &State) -> Plan {
     let mut plan = Plan::new();
     let mut kept = BTreeSet::new();
     if let Some(wave) = wave {
         let (key, value) = (StoreKey::Wave.to_string(), write(wave));
-        if stored.get(&key) != Some(&BlobHash::of(&value)) {
+        if stored.get(&*key) != Some(&BlobHash::of(&value)) {
             plan.push((StoreKey::Wave, Some(value)));
         }
         kept.insert(key);
@@ -70,13 +70,14 @@ pub(crate) fn plan(wave: Option<&Wave>, stored: &BTreeMap<String, BlobHash>) -> 
             let Some(value) = value else { continue };
             let key = StoreKey::Held(Box::new(key.clone()));
             let (text, value) = (key.to_string(), write_value(value));
-            if stored.get(&text) != Some(&BlobHash::of(&value)) {
+            if stored.get(&*text) != Some(&BlobHash::of(&value)) {
                 plan.push((key, Some(value)));
             }
             kept.insert(text);
         }
     }
-    let gone = stored.keys().filter(|text| !kept.contains(*text)).filter_map(|text| StoreKey::parse(text));
+    let of_waves = [WAVE, HELD].into_iter().flat_map(|prefix| keys_below(stored, prefix));
+    let gone = of_waves.filter(|(text, _)| !kept.contains(&***text)).map(|(_, key)| key);
     plan.extend(gone.filter(|key| matches!(key, StoreKey::Wave | StoreKey::Held(_))).map(|key| (key, None)));
     plan
 }
@@ -89,10 +90,10 @@ pub(crate) fn plan(wave: Option<&Wave>, stored: &BTreeMap<String, BlobHash>) -> 
 pub(crate) fn read(
     codec: &Codec,
     store: &dyn Store,
-    keys: &BTreeMap<String, BlobHash>,
+    keys: &State,
     at: At,
 ) -> Result<Result<Option<Wave>, String>, StoreError> {
-    let Some(hash) = keys.get(&StoreKey::Wave.to_string()) else { return Ok(Ok(None)) };
+    let Some(hash) = keys.get(WAVE) else { return Ok(Ok(None)) };
     let Some(value) = store.blob(*hash)? else { return Ok(Err("its content is missing".to_owned())) };
     let record: Record = match serde_json::from_slice(&value) {
         Ok(Record { format, .. }) if format != FORMAT => {
@@ -106,8 +107,8 @@ pub(crate) fn read(
         let Some(key) = StoreKey::parse(text) else { return Ok(Err(format!("it names {text:?}"))) };
         held.insert(key, None);
     }
-    for (text, hash) in keys {
-        let Some(StoreKey::Held(key)) = StoreKey::parse(text) else { continue };
+    for (text, key) in keys_below(keys, HELD) {
+        let (StoreKey::Held(key), Some(hash)) = (key, keys.get(text)) else { continue };
         let Some(value) = store.blob(*hash)? else {
             return Ok(Err(format!("what {} was is missing", key.what())));
         };

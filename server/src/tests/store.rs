@@ -1,6 +1,6 @@
 //! A store in memory, which fails when it is told to. Shares no code with the real one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use xds_store::{
     BlobHash, BoxFuture, Commit, CommitError, Compaction, FileError, HistoryError, Record, Retention,
-    Revision, Store, StoreError,
+    Revision, State, Store, StoreError,
 };
 
 /// The store. Its history has every state whole.
@@ -31,12 +31,12 @@ pub(super) struct MemoryStore {
     /// How many commits it refused.
     pub(super) n_refused: AtomicUsize,
     blobs: Mutex<HashMap<BlobHash, Bytes>>,
-    states: Mutex<Vec<State>>,
+    states: Mutex<Vec<Committed>>,
     head: watch::Sender<Revision>,
 }
 
 /// The commit that made a state, and the state.
-type State = (Option<Record>, BTreeMap<String, BlobHash>);
+type Committed = (Option<Record>, State);
 
 impl MemoryStore {
     pub(super) fn new() -> Arc<Self> {
@@ -49,7 +49,7 @@ impl MemoryStore {
             n_at_gate: AtomicUsize::new(0),
             n_refused: AtomicUsize::new(0),
             blobs: Mutex::default(),
-            states: Mutex::new(vec![(None, BTreeMap::new())]),
+            states: Mutex::new(vec![(None, State::new())]),
             head: watch::channel(Revision::ZERO).0,
         })
     }
@@ -86,13 +86,13 @@ impl MemoryStore {
         let mut state = states.last().unwrap().1.clone();
         let mut previous = vec![];
         for change in &commit.changes {
-            previous.push((change.key.clone(), state.get(&change.key).copied()));
+            previous.push((change.key.clone(), state.get(&*change.key).copied()));
             match change.value {
                 Some(hash) => {
                     assert!(self.blobs.lock().unwrap().contains_key(&hash), "put before the commit");
-                    state.insert(change.key.clone(), hash);
+                    state.insert(change.key.as_str().into(), hash);
                 }
-                None => _ = state.remove(&change.key),
+                None => _ = state.remove(&*change.key),
             }
         }
         let revision = head.next();
@@ -131,13 +131,13 @@ impl Store for MemoryStore {
         Ok(self.blobs.lock().unwrap().get(&hash).cloned())
     }
 
-    fn state(&self) -> (Revision, BTreeMap<String, BlobHash>) {
+    fn state(&self) -> (Revision, State) {
         assert!(!self.is_broken.load(Ordering::Relaxed), "injected");
         let states = self.states.lock().unwrap();
         (Revision(states.len() as u64 - 1), states.last().unwrap().1.clone())
     }
 
-    fn state_at(&self, revision: Revision) -> Result<BTreeMap<String, BlobHash>, HistoryError> {
+    fn state_at(&self, revision: Revision) -> Result<State, HistoryError> {
         let past = self.past.lock().unwrap().take();
         past.map(|past| past.recv());
         assert!(!self.is_broken.load(Ordering::Relaxed), "injected");

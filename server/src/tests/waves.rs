@@ -195,7 +195,12 @@ async fn a_restart_in_the_middle_goes_on_at_the_same_wave_with_the_same_members(
     assert_eq!(report.phase, WavePhase::Reverted);
     fleet.pump(&server);
     assert_eq!(fleet.with("a", "1").len(), N_CLIENTS, "{} were ahead", bad.len());
-    let left = store.state().1.into_keys().filter(|key| key.starts_with("wave") || key.starts_with("held"));
+    let left = store
+        .state()
+        .1
+        .into_iter()
+        .map(|(key, _)| key.to_string())
+        .filter(|key| key.starts_with("wave") || key.starts_with("held"));
     assert_eq!(
         left.collect::<Vec<_>>(),
         [format!("wave/ended/{id}")],

@@ -15,11 +15,11 @@
 //! none anywhere but where they were written: a blob may contain a journal. `batch` is the offset of the first
 //! frame that was written and synced together with this one.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::BufMut;
 
-use crate::{BlobHash, Change, Commit, MAX_BLOB_BYTES, MAX_KEY_BYTES, Record, Revision};
+use crate::{BlobHash, Change, Commit, MAX_BLOB_BYTES, MAX_KEY_BYTES, Record, Revision, State};
 
 /// First bytes of a segment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -238,7 +238,7 @@ pub(crate) fn decode_record(payload: &[u8]) -> Result<Record, &'static str> {
 }
 
 /// Encodes payloads of checkpoints; together they are `state`, and none is too long.
-pub(crate) fn encode_state(state: &BTreeMap<String, BlobHash>) -> Vec<Vec<u8>> {
+pub(crate) fn encode_state(state: &State) -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
     let mut out = Vec::new();
     for (key, hash) in state {
@@ -253,11 +253,11 @@ pub(crate) fn encode_state(state: &BTreeMap<String, BlobHash>) -> Vec<Vec<u8>> {
 }
 
 /// Decodes the keys and values of one checkpoint payload.
-pub(crate) fn decode_state(payload: &[u8]) -> Result<Vec<(String, BlobHash)>, &'static str> {
+pub(crate) fn decode_state(payload: &[u8]) -> Result<Vec<(Arc<str>, BlobHash)>, &'static str> {
     let mut entries = Vec::new();
     let mut fields = Fields(payload);
     while !fields.0.is_empty() {
-        entries.push((fields.text()?, fields.hash()?));
+        entries.push((fields.text()?.into(), fields.hash()?));
     }
     Ok(entries)
 }
@@ -349,6 +349,8 @@ const TOO_SHORT: &str = "the record ends too early";
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -389,8 +391,8 @@ mod tests {
 
         #[test]
         fn a_state_is_read_as_it_was_written(state: BTreeMap<String, [u8; 32]>) {
-            let state = state.into_iter().map(|(k, v)| (k, BlobHash::from_bytes(v))).collect();
-            let mut read = BTreeMap::new();
+            let state: State = state.into_iter().map(|(k, v)| (Arc::from(k), BlobHash::from_bytes(v))).collect();
+            let mut read = State::new();
             for payload in encode_state(&state) {
                 read.extend(decode_state(&payload).unwrap());
             }

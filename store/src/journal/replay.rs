@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::journal::blobs::BlobPlaces;
 use crate::journal::format::{self, FrameHeader, Kind};
 use crate::journal::segment::{self, Position, ScanEnd, ScanError, Segment};
-use crate::{BlobHash, Record, Revision};
+use crate::{BlobHash, Record, Revision, State};
 
 /// The content of a journal, except for the blobs.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(crate) struct Replay {
     /// The newest revision.
     pub(crate) head: Revision,
     /// Every key and its value at the head.
-    pub(crate) state: BTreeMap<String, BlobHash>,
+    pub(crate) state: State,
     /// The records after the base.
     pub(crate) records: BTreeMap<Revision, RecordPlace>,
     /// The last place where each blob is.
@@ -125,7 +125,7 @@ impl Replay {
             return Err(format!("revision {} follows revision {}", record.revision, self.head));
         }
         for (change, (_, previous)) in record.commit.changes.iter().zip(&record.previous) {
-            if self.state.get(&change.key) != previous.as_ref() {
+            if self.state.get(&*change.key) != previous.as_ref() {
                 return Err(format!("{:?} had another value before", change.key));
             }
             if change.value.is_some_and(|hash| !self.blobs.contains(&hash)) {
@@ -141,21 +141,21 @@ impl Replay {
 }
 
 /// Makes the state before `record` the state after it.
-pub(crate) fn apply(state: &mut BTreeMap<String, BlobHash>, record: &Record) {
+pub(crate) fn apply(state: &mut State, record: &Record) {
     for change in &record.commit.changes {
         match change.value {
-            Some(hash) => state.insert(change.key.clone(), hash),
-            None => state.remove(&change.key),
+            Some(hash) => state.insert(change.key.as_str().into(), hash),
+            None => state.remove(&*change.key),
         };
     }
 }
 
 /// Makes the state after `record` the state before it.
-pub(crate) fn undo(state: &mut BTreeMap<String, BlobHash>, record: Record) {
+pub(crate) fn undo(state: &mut State, record: Record) {
     for (key, value) in record.previous {
         match value {
-            Some(hash) => state.insert(key, hash),
-            None => state.remove(&key),
+            Some(hash) => state.insert(key.into(), hash),
+            None => state.remove(&*key),
         };
     }
 }

@@ -7,7 +7,7 @@ use super::Dropped;
 use super::frames::{Frames, Part};
 use crate::journal::Replay;
 use crate::journal::format::{self, Kind};
-use crate::{BlobHash, FileError, Revision};
+use crate::{BlobHash, FileError, Revision, State};
 
 /// An acknowledged commit that is dropped.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -70,10 +70,10 @@ impl Losses {
     }
 
     /// Says anew what is lost if `state` at `head` is kept.
-    pub(super) fn keep(&mut self, head: Revision, state: &BTreeMap<String, BlobHash>) {
+    pub(super) fn keep(&mut self, head: Revision, state: &State) {
         self.records.retain(|record| record.revision > head);
         let outcome = |(key, newest): (&String, &Option<BlobHash>)| {
-            let outcome = match (state.get(key), newest) {
+            let outcome = match (state.get(&**key), newest) {
                 (None, None) => return None,
                 (Some(kept), Some(newest)) if kept == newest => return None,
                 (None, Some(_)) => KeyOutcome::Lost,
@@ -91,7 +91,7 @@ impl Losses {
             Kind::Checkpoint => {
                 // A payload with a right checksum that does not decode is no worse than a damaged one.
                 let entries = format::decode_state(payload).unwrap_or_default();
-                self.newest.extend(entries.into_iter().map(|(key, hash)| (key, Some(hash))));
+                self.newest.extend(entries.into_iter().map(|(key, hash)| (key.to_string(), Some(hash))));
             }
             Kind::Commit => {
                 let Ok(record) = format::decode_record(payload) else { return };

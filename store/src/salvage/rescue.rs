@@ -10,7 +10,7 @@ use super::frames::{Frames, Part};
 use crate::compaction::{Checkpoint, CheckpointWriter};
 use crate::journal::format::{self, Kind};
 use crate::journal::segment::{FrameError, Segment, split_blob};
-use crate::{BlobHash, FileError, OpenError, Revision, journal};
+use crate::{BlobHash, FileError, OpenError, Revision, State, journal};
 
 /// A state that can be written as a checkpoint of its own.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Rescue {
     pub(super) head: Revision,
     pub(super) unreadable: Vec<Unreadable>,
     /// Keys whose values can be read.
-    state: BTreeMap<String, BlobHash>,
+    state: State,
     /// Where these values are.
     blobs: HashMap<BlobHash, (u64, u64)>,
     segments: BTreeMap<u64, Segment>,
@@ -52,14 +52,14 @@ impl Rescue {
                 break;
             }
         }
-        let Reading { mut state, blobs, unreadable, segments, head, has_checkpoint, .. } = reading;
-        state.retain(|_, hash| blobs.contains_key(hash));
+        let Reading { state, blobs, unreadable, segments, head, has_checkpoint, .. } = reading;
+        let state: State = state.into_iter().filter(|(_, hash)| blobs.contains_key(hash)).collect();
         let head = head.or(known).unwrap_or(Revision(1));
         let is_worth_it = has_checkpoint || !state.is_empty();
         Ok(is_worth_it.then_some(Self { head, unreadable, state, blobs, segments }))
     }
 
-    pub(super) const fn kept_state(&self) -> &BTreeMap<String, BlobHash> {
+    pub(super) fn kept_state(&self) -> &State {
         &self.state
     }
 
@@ -96,7 +96,7 @@ fn read_blob(dir: &Path, segment: &Segment, offset: u64) -> Result<Bytes, OpenEr
 /// What was read so far.
 #[derive(Debug, Default)]
 struct Reading {
-    state: BTreeMap<String, BlobHash>,
+    state: State,
     blobs: HashMap<BlobHash, (u64, u64)>,
     unreadable: Vec<Unreadable>,
     segments: BTreeMap<u64, Segment>,

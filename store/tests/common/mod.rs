@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use xds_store::{BlobHash, Change, Commit, JournalStore, OpenNote, Options, Retention, Revision, Store};
+use xds_store::{
+    BlobHash, Change, Commit, JournalStore, OpenNote, Options, Retention, Revision, State, Store,
+};
 
 /// What one commit does: keys and their new contents.
 pub(crate) type Step = Vec<(String, Option<Vec<u8>>)>;
@@ -58,9 +60,9 @@ pub(crate) fn model(steps: &[Step]) -> Vec<Contents> {
 }
 
 /// The contents of a state of `store`.
-pub(crate) fn contents(store: &dyn Store, state: &BTreeMap<String, BlobHash>) -> Contents {
+pub(crate) fn contents(store: &dyn Store, state: &State) -> Contents {
     let read = |hash: &BlobHash| store.blob(*hash).unwrap().expect("every value is there").to_vec();
-    state.iter().map(|(key, hash)| (key.clone(), read(hash))).collect()
+    state.iter().map(|(key, hash)| (key.to_string(), read(hash))).collect()
 }
 
 /// Checks that `store` says what the first commits of `steps` made, and keeps the history from `oldest` on.
