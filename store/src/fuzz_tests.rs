@@ -14,8 +14,6 @@ use crate::{
     Store, journal, journal_store,
 };
 
-/// Every key and its value.
-
 /// What a journal was made of.
 struct Real {
     files: Vec<(String, Vec<u8>)>,

@@ -15,8 +15,8 @@ use std::time::SystemTime;
 use xds_cache::{GroupName, NodeGroup};
 use xds_codec::{DecodedFile, Diagnostic, Place};
 use xds_control::model::FileLoad;
+use xds_control::model::FileStatus;
 use xds_control::model::Texts;
-use xds_control::model::{FileObject, FileStatus};
 use xds_routes::UnknownFields;
 
 use crate::source::read::{FileContent, Scan};
@@ -35,9 +35,10 @@ mod tests;
 pub use state::State;
 
 use groups::Assignment;
+use objects::Objects;
 use parallel::Bounds;
 use parsed::{Parsed, diagnostic};
-use state::{FileState, Files, Key, ObjectId, Served};
+use state::{FileState, Files};
 
 /// How a load is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +102,7 @@ fn load_within(
     });
     let files = take_files(previous, scan, parsed, options.removals, now);
     let assignment = groups::assign(&files, &previous.directories, removals, &mut findings);
-    let served = objects::resolve(&files, &assignment, &previous.served, removals, &mut findings);
+    let mut objects = objects::resolve(previous, &files, &assignment, removals, &mut findings);
     let present = definitions(&assignment);
     let mut definitions = present.clone();
     let mut holds_removals = false;
@@ -110,19 +111,18 @@ fn load_within(
             definitions.entry(name.clone()).or_insert_with(|| definition.clone());
         }
         holds_removals =
-            definitions.len() > present.len() || is_something_missing(&files, &assignment, &served);
+            definitions.len() > present.len() || is_something_missing(&files, &assignment, &objects);
     }
-    let statuses = statuses(&files, &scan.faults, &served, &assignment, findings, now);
+    objects.define(&definitions);
+    let statuses = statuses(&files, &scan.faults, &objects, findings, now);
     let has_errors = statuses.values().any(|file| file.diagnostics.iter().any(Diagnostic::is_error));
     let is_clean = !has_errors && scan.is_settled;
     // With nothing readable at all, a partial start would tell every client that there is nothing.
     let is_partial = options.is_partial_start && files.values().any(|file| !file.parsed.is_broken);
     let is_complete = previous.is_complete || is_clean || is_partial;
-    let state = State { files, directories: assignment.directories, definitions, served, is_complete };
-    let (layer, documents) = state.served();
-    let unusable = state.unusable();
-    let texts = Texts::default();
-    let documents = Arc::new(documents);
+    let (layer, documents) = (objects.layer.clone(), Arc::clone(&objects.documents));
+    let (unusable, texts) = (objects.unusable(), Texts::default());
+    let state = State { files, directories: assignment.directories, definitions, objects, is_complete };
     let load = FileLoad { layer, documents, files: statuses, unusable, texts, is_complete };
     Loaded { state, load, holds_removals }
 }
@@ -190,17 +190,10 @@ fn take_files(
     files
 }
 
-fn is_something_missing(files: &Files, assignment: &Assignment, served: &BTreeMap<ObjectId, Served>) -> bool {
-    let is_missing = |object: &(&ObjectId, &Served)| {
-        let (id, object) = object;
-        let file = files.get(&object.path).filter(|file| !file.is_missing);
-        let is_claimed =
-            file.is_some_and(|file| file.good.contains_key(&id.key) || file.parsed.keys().contains(&id.key));
-        !is_claimed || assignment.group_of(&object.path).as_ref() != Some(&object.group)
-    };
+fn is_something_missing(files: &Files, assignment: &Assignment, objects: &Objects) -> bool {
     files.values().any(|file| file.is_missing)
         || assignment.directories.values().any(|group| group.is_leaving)
-        || served.iter().any(|object| is_missing(&object))
+        || objects.is_something_missing()
 }
 
 /// The definition of each group. What is still there wins over what is only held.
@@ -214,24 +207,21 @@ fn definitions(assignment: &Assignment) -> BTreeMap<GroupName, NodeGroup> {
 fn statuses(
     files: &Files,
     faults: &BTreeMap<Arc<str>, String>,
-    served: &BTreeMap<ObjectId, Served>,
-    assignment: &Assignment,
+    objects: &Objects,
     mut findings: Findings,
     now: SystemTime,
 ) -> BTreeMap<Arc<str>, FileStatus> {
-    let mut objects = objects_by_file(served, assignment);
     let mut statuses = BTreeMap::new();
     for (path, file) in files.iter().filter(|(_, file)| !file.is_missing) {
         let mut diagnostics = file.parsed.diagnostics.clone();
         diagnostics.extend(findings.0.remove(path).unwrap_or_default());
         diagnostics.sort_by_key(|one| (one.place.line, one.place.column));
-        let mut objects = objects.remove(path).unwrap_or_default();
-        objects.sort_by_key(|object| (object.line, object.column));
+        let objects = objects.files.get(path).map(|of_file| Arc::clone(&of_file.objects));
         let status = FileStatus {
             path: Arc::clone(path),
             hash: file.hash,
             loaded_at: file.loaded_at,
-            objects: objects.into(),
+            objects: objects.unwrap_or_default(),
             diagnostics,
             is_last_good: file.is_last_good(),
         };
@@ -251,31 +241,4 @@ fn statuses(
         status.diagnostics.insert(0, fault);
     }
     statuses
-}
-
-fn objects_by_file(
-    served: &BTreeMap<ObjectId, Served>,
-    assignment: &Assignment,
-) -> BTreeMap<Arc<str>, Vec<FileObject>> {
-    let mut by_file: BTreeMap<Arc<str>, Vec<FileObject>> = BTreeMap::new();
-    let mut add =
-        |path: &Arc<str>, group: &GroupName, kind: &str, name: &str, place: &Place, is_last_good: bool| {
-            let (kind, name) = (kind.to_owned(), name.to_owned());
-            let Place { line, column, .. } = *place;
-            let object = FileObject { group: group.clone(), kind, name, line, column, is_last_good };
-            by_file.entry(Arc::clone(path)).or_default().push(object);
-        };
-    for group in assignment.directories.values().filter(|group| !group.is_leaving) {
-        let name = &group.definition.name;
-        add(&group.path, name, "NodeGroup", name.as_str(), &group.place, false);
-    }
-    for (id, object) in served {
-        let (kind, name) = match &id.key {
-            Key::Resource(key) => (key.resource_type.slug(), key.name.to_string()),
-            Key::Document(key) if key.namespace.is_empty() => (key.kind.as_str(), key.name.to_string()),
-            Key::Document(key) => (key.kind.as_str(), format!("{}/{}", key.namespace, key.name)),
-        };
-        add(&object.path, &object.group, kind, &name, &object.place, object.is_last_good);
-    }
-    by_file
 }

@@ -76,9 +76,10 @@ fn candidates(files: &Files) -> BTreeMap<Arc<str>, Vec<Candidate<'_>>> {
         let last_good = file.group.as_ref();
         let mut found: Vec<_> = file
             .parsed
-            .groups()
+            .groups
+            .iter()
             .map(|(place, group)| {
-                (place.clone(), group.or(last_good.map(|group| &group.definition)).cloned())
+                (place.clone(), group.as_ref().or(last_good.map(|group| &group.definition)).cloned())
             })
             .collect();
         if found.is_empty()

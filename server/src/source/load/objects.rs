@@ -1,16 +1,19 @@
 //! Which objects are served: one owner for each, the last good version of what is bad.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use xds_cache::GroupName;
+use xds_cache::layer::LayerGroup;
+use xds_cache::{GroupName, Layer, NodeGroup, OrdMap, ResourceKey};
 use xds_codec::{Diagnostic, Place};
+use xds_control::model::FileObject;
+use xds_control::model::document::{GroupedDocument, GroupedDocuments};
 use xds_routes::Document;
 
 use super::Findings;
 use super::groups::Assignment;
-use super::parsed::{ParsedObject, diagnostic};
-use super::state::{Content, FileState, Files, Key, ObjectId, Served};
+use super::parsed::diagnostic;
+use super::state::{Content, FileState, Files, Key, ObjectId, Served, State};
 use crate::source::timing::Removals;
 
 /// One file's claim to an object.
@@ -25,14 +28,83 @@ struct Claim {
     stand_in: Option<Arc<Document>>,
 }
 
-/// Decides what is served.
+/// What is served, and of which file it is. A load changes what the files say otherwise; a copy shares the rest.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Objects {
+    /// What is served, by group and key.
+    pub(super) served: OrdMap<ObjectId, Served>,
+    /// The files that claim an object, where that is not just the one whose it is.
+    claimants: OrdMap<ObjectId, Arc<[Arc<str>]>>,
+    /// What there is of each file since the last load.
+    pub(super) files: BTreeMap<Arc<str>, Arc<OfFile>>,
+    /// The groups and resources among what is served.
+    pub(super) layer: Layer,
+    /// The documents.
+    pub(super) documents: Arc<GroupedDocuments>,
+}
+
+/// What there is of one file. Another value whenever something of it changes.
+#[derive(Debug)]
+pub(super) struct OfFile {
+    /// The group that its objects are in; `None` if that cannot be told.
+    group: Option<GroupName>,
+    /// The node groups of directories that it defines.
+    defines: Vec<(GroupName, Place)>,
+    /// These, and what is served of it, in the order of the text.
+    pub(super) objects: Arc<[FileObject]>,
+    /// The resources that it defines and that are not served in its group.
+    unserved: Vec<ResourceKey>,
+    /// Whether something of it is served as an earlier text has it.
+    pub(super) has_last_good: bool,
+}
+
+/// Decides what is served. Costs what the files say that are not the very same as before, besides a look at each.
 pub(super) fn resolve(
+    previous: &State,
     files: &Files,
     assignment: &Assignment,
-    previous: &BTreeMap<ObjectId, Served>,
     removals: Removals,
     findings: &mut Findings,
-) -> BTreeMap<ObjectId, Served> {
+) -> Objects {
+    let before = &previous.objects;
+    let concerned = Concerned::new(previous, files, assignment);
+    let mut claims = claims(&concerned, files, assignment, findings);
+    let mut objects = before.clone();
+    let mut touched = concerned.changed;
+    let (mut changed, mut claimed) = (Vec::new(), Vec::new());
+    for id in concerned.ids {
+        let claims = claims.remove(&id).unwrap_or_default();
+        let claimants: Vec<Arc<str>> = claims.iter().map(|claim| Arc::clone(&claim.path)).collect();
+        let was = before.served.get(&id);
+        let chosen = if claims.is_empty() { None } else { choose(&id, claims, was, findings) };
+        let chosen = chosen.or_else(|| was.filter(|_| removals == Removals::Held).cloned());
+        if was != chosen.as_ref() {
+            touched.extend(was.into_iter().chain(&chosen).map(|object| Arc::clone(&object.path)));
+            touched.extend(claimants.iter().cloned());
+            changed.push((id.clone(), chosen));
+        }
+        claimed.push((id, claimants));
+    }
+    // Nodes split in halves: who puts all in order leaves them half empty, and every other one comes to fill them.
+    let (first, second): (Vec<_>, Vec<_>) =
+        changed.into_iter().enumerate().partition(|(index, _)| index % 2 == 0);
+    for (_, (id, chosen)) in first.into_iter().chain(second) {
+        objects.put(id, chosen);
+    }
+    for (id, claimants) in claimed {
+        objects.claim(id, claimants);
+    }
+    objects.look_at_files(touched, files, assignment);
+    objects
+}
+
+/// Who claims what of what is looked at, in the order of the files.
+fn claims(
+    concerned: &Concerned,
+    files: &Files,
+    assignment: &Assignment,
+    findings: &mut Findings,
+) -> BTreeMap<ObjectId, Vec<Claim>> {
     let mut claims: BTreeMap<ObjectId, Vec<Claim>> = BTreeMap::new();
     for (path, file) in files.iter().filter(|(_, file)| !file.is_missing) {
         let Some(group) = assignment.group_of(path) else {
@@ -44,22 +116,237 @@ pub(super) fn resolve(
             }
             continue;
         };
+        if !concerned.claimants.contains(path) {
+            continue;
+        }
         for (key, claim) in claims_of(path, file, &group) {
-            claims.entry(ObjectId::new(&group, key)).or_default().push(claim);
+            let id = ObjectId::new(&group, key);
+            if concerned.ids.contains(&id) {
+                claims.entry(id).or_default().push(claim);
+            }
         }
     }
-    let choose = |(id, claims): (ObjectId, Vec<Claim>)| {
-        let object = choose(&id, claims, previous.get(&id), findings)?;
-        Some((id, object))
+    claims
+}
+
+/// What a load has to look at.
+#[derive(Default)]
+struct Concerned {
+    /// The files that are not the very same, or in another group.
+    changed: BTreeSet<Arc<str>>,
+    /// What these claim or claimed, and what was contested or about to go before.
+    ids: BTreeSet<ObjectId>,
+    /// All files that may claim something of that.
+    claimants: BTreeSet<Arc<str>>,
+}
+
+impl Concerned {
+    fn new(previous: &State, files: &Files, assignment: &Assignment) -> Self {
+        let before = &previous.objects;
+        let mut concerned = Self::default();
+        if before.files.is_empty() {
+            // Of copies, nobody knows who claims what.
+            concerned.ids.extend(before.served.keys().cloned());
+        }
+        concerned.ids.extend(before.claimants.keys().cloned());
+        for (path, file) in files {
+            let group = assignment.group_of(path);
+            let (was, of_file) = (previous.files.get(path), before.files.get(path));
+            let is_same = was.is_some_and(|was| Arc::ptr_eq(was, file))
+                && of_file.is_some_and(|of_file| of_file.group == group);
+            if !is_same {
+                concerned.ids.extend(ids_of(file, group.as_ref()));
+                concerned.changed.insert(Arc::clone(path));
+            }
+        }
+        for (path, file) in &previous.files {
+            if concerned.changed.contains(path) || !files.contains_key(path) {
+                let group = before.files.get(path).and_then(|of_file| of_file.group.as_ref());
+                concerned.ids.extend(ids_of(file, group));
+            }
+        }
+        concerned.claimants.clone_from(&concerned.changed);
+        for id in &concerned.ids {
+            match before.claimants.get(id) {
+                Some(claimants) => concerned.claimants.extend(claimants.iter().cloned()),
+                None => concerned.claimants.extend(before.served.get(id).map(|was| Arc::clone(&was.path))),
+            }
+        }
+        concerned
+    }
+}
+
+impl Objects {
+    /// Serves something else of an object, or nothing.
+    pub(super) fn put(&mut self, id: ObjectId, object: Option<Served>) {
+        let was = match &object {
+            Some(object) => self.served.insert(id, object.clone()),
+            None => self.served.remove(&id),
+        };
+        if let Some(Served { content: Content::Document(document), .. }) = &was {
+            Arc::make_mut(&mut self.documents).remove(&document.key);
+        } else if let Some(Served { content: Content::Resource(resource), group, .. }) = &was {
+            self.change_group(group, |of_group| _ = of_group.resources.remove(resource.key()));
+        }
+        let Some(Served { content, group, .. }) = object else { return };
+        match content {
+            Content::Document(document) => {
+                let key = document.key.clone();
+                Arc::make_mut(&mut self.documents).insert(key, GroupedDocument { document, group });
+            }
+            Content::Resource(resource) => self.change_group(&group, |of_group| {
+                of_group.resources.insert(resource.key().clone(), resource);
+            }),
+        }
+    }
+
+    /// Takes in how groups are defined.
+    pub(super) fn define(&mut self, definitions: &BTreeMap<GroupName, NodeGroup>) {
+        let defined = self.layer.groups.iter().filter(|(_, group)| group.definition.is_some());
+        let mut changed: BTreeSet<GroupName> = defined.map(|(name, _)| name.clone()).collect();
+        changed.extend(definitions.keys().cloned());
+        let is_other = |name: &GroupName| {
+            let known = self.layer.groups.get(name).and_then(|group| group.definition.as_ref());
+            known != definitions.get(name)
+        };
+        changed.retain(is_other);
+        for name in changed {
+            self.change_group(&name, |group| group.definition = definitions.get(&name).cloned());
+        }
+    }
+
+    /// A group that says nothing is none.
+    fn change_group(&mut self, name: &GroupName, change: impl FnOnce(&mut LayerGroup)) {
+        let group = self.layer.groups.entry(name.clone()).or_default();
+        change(group);
+        if *group == LayerGroup::default() {
+            self.layer.groups.remove(name);
+        }
+    }
+
+    /// Forgets what is of which file.
+    #[cfg(test)]
+    pub(super) fn forget(&mut self) {
+        self.files.clear();
+    }
+
+    fn claim(&mut self, id: ObjectId, claimants: Vec<Arc<str>>) {
+        let owner = self.served.get(&id).map(|object| &object.path);
+        if claimants.iter().eq(owner) {
+            self.claimants.remove(&id);
+        } else {
+            self.claimants.insert(id, claimants.into());
+        }
+    }
+
+    /// Whether something is served that no file claims any more.
+    pub(super) fn is_something_missing(&self) -> bool {
+        self.claimants.iter().any(|(id, claimants)| {
+            self.served.get(id).is_some_and(|object| !claimants.contains(&object.path))
+        })
+    }
+
+    /// The resources that files define and that are not served in any group, because something is wrong with them.
+    pub(super) fn unusable(&self) -> BTreeSet<ResourceKey> {
+        let unserved = self.files.values().flat_map(|of_file| &of_file.unserved);
+        let is_served =
+            |key: &ResourceKey| self.layer.groups.values().any(|group| group.resources.contains_key(key));
+        unserved.filter(|key| !is_served(key)).cloned().collect()
+    }
+
+    /// What is served and good of a file, by identity.
+    pub(super) fn owned_by(&self, path: &Arc<str>, file: &FileState) -> BTreeMap<ObjectId, &Served> {
+        let group = self.files.get(path).and_then(|of_file| of_file.group.as_ref());
+        let claimed = ids_of(file, group);
+        let ids = claimed.into_iter().chain(self.claimants.keys().cloned());
+        let served = ids.filter_map(|id| Some((id.clone(), self.served.get(&id)?)));
+        served.filter(|(_, object)| object.path == *path && object.is_good).collect()
+    }
+
+    /// Looks anew at files of which something changed, and at those that are in another group or define another one.
+    fn look_at_files(&mut self, mut touched: BTreeSet<Arc<str>>, files: &Files, assignment: &Assignment) {
+        let mut defines: BTreeMap<&Arc<str>, Vec<(GroupName, Place)>> = BTreeMap::new();
+        for group in assignment.directories.values().filter(|group| !group.is_leaving) {
+            let defined = (group.definition.name.clone(), group.place.clone());
+            defines.entry(&group.path).or_default().push(defined);
+        }
+        let nothing = Vec::new();
+        let mut left: BTreeMap<Arc<str>, Vec<ObjectId>> = BTreeMap::new();
+        for id in self.claimants.keys() {
+            if let Some(object) = self.served.get(id) {
+                left.entry(Arc::clone(&object.path)).or_default().push(id.clone());
+            }
+        }
+        let is_other = |path: &Arc<str>| {
+            let defines = defines.get(path).unwrap_or(&nothing);
+            self.files.get(path).is_none_or(|of_file| of_file.defines != *defines)
+        };
+        touched.extend(files.keys().filter(|path| is_other(path)).cloned());
+        self.files.retain(|path, _| files.contains_key(path));
+        for path in touched {
+            let Some(file) = files.get(&path) else { continue };
+            let defines = defines.remove(&path).unwrap_or_default();
+            let left = left.remove(&path).unwrap_or_default();
+            let of_file = self.of_file(&path, file, assignment.group_of(&path), defines, left);
+            self.files.insert(path, Arc::new(of_file));
+        }
+    }
+
+    fn of_file(
+        &self,
+        path: &Arc<str>,
+        file: &FileState,
+        group: Option<GroupName>,
+        defines: Vec<(GroupName, Place)>,
+        left: Vec<ObjectId>,
+    ) -> OfFile {
+        let ids: BTreeSet<ObjectId> = ids_of(file, group.as_ref()).into_iter().chain(left).collect();
+        let served = ids.iter().filter_map(|id| Some((&id.key, self.served.get(id)?)));
+        let served: Vec<_> = served.filter(|(_, object)| object.path == *path).collect();
+        let groups = defines.iter().map(|(name, place)| {
+            let (kind, text) = ("NodeGroup".to_owned(), name.to_string());
+            FileObject {
+                group: name.clone(),
+                kind,
+                name: text,
+                line: place.line,
+                column: place.column,
+                is_last_good: false,
+            }
+        });
+        let mut objects: Vec<FileObject> =
+            groups.chain(served.iter().map(|(key, object)| shown(key, object))).collect();
+        objects.sort_by_key(|object| (object.line, object.column));
+        let has_last_good = served.iter().any(|(_, object)| object.is_last_good);
+        let is_unserved = |key: &Key| {
+            !group.as_ref().is_some_and(|group| self.served.contains_key(&ObjectId::new(group, key.clone())))
+        };
+        let unserved = file.parsed.keys().into_iter().filter_map(|key| match key {
+            Key::Resource(resource) if is_unserved(key) => Some(resource.clone()),
+            Key::Resource(_) | Key::Document(_) => None,
+        });
+        let unserved = unserved.collect();
+        OfFile { group, defines, objects: objects.into(), unserved, has_last_good }
+    }
+}
+
+fn shown(key: &Key, object: &Served) -> FileObject {
+    let (kind, name) = match key {
+        Key::Resource(key) => (key.resource_type.slug(), key.name.to_string()),
+        Key::Document(key) if key.namespace.is_empty() => (key.kind.as_str(), key.name.to_string()),
+        Key::Document(key) => (key.kind.as_str(), format!("{}/{}", key.namespace, key.name)),
     };
-    // A map that is collected has full nodes, and one that grows in order half-empty ones.
-    let mut served: BTreeMap<ObjectId, Served> = claims.into_iter().filter_map(choose).collect();
-    if removals == Removals::Held {
-        for (id, object) in previous.iter().filter(|(id, _)| !served.contains_key(*id)).collect::<Vec<_>>() {
-            served.insert(id.clone(), object.clone());
-        }
-    }
-    served
+    let Served { group, place: Place { line, column, .. }, is_last_good, .. } = object;
+    let (group, kind) = (group.clone(), kind.to_owned());
+    FileObject { group, kind, name, line: *line, column: *column, is_last_good: *is_last_good }
+}
+
+/// The objects that a file claims.
+fn ids_of(file: &FileState, group: Option<&GroupName>) -> BTreeSet<ObjectId> {
+    let Some(group) = group.filter(|_| !file.is_missing) else { return BTreeSet::new() };
+    let stand_ins = file.parsed.stand_ins.keys().map(|key| Key::Document(key.clone()));
+    let keys = file.good.keys().chain(file.parsed.keys()).cloned().chain(stand_ins);
+    keys.map(|key| ObjectId::new(group, key)).collect()
 }
 
 /// What a file claims: what it defines, and what it defined when it last was good and may still.
@@ -72,8 +359,7 @@ fn claims_of(path: &Arc<str>, file: &FileState, group: &GroupName) -> BTreeMap<K
     for (key, good) in &file.good {
         claims.insert(key.clone(), new(&good.place, Some(good.content.clone()), true));
     }
-    for object in &file.parsed.objects {
-        let ParsedObject::Keyed(key, place, content) = object else { continue };
+    for (key, place, content) in &file.parsed.objects {
         let last_good = || file.good.get(key).map(|good| good.content.clone());
         let is_last_good = content.is_none();
         claims.insert(key.clone(), new(place, content.clone().or_else(last_good), is_last_good));

@@ -15,8 +15,11 @@ use crate::source::read::FileFault;
 pub(super) struct Parsed {
     /// Whether the text as a whole cannot be used; there are no objects then.
     pub(super) is_broken: bool,
-    /// In the order of the text.
-    pub(super) objects: Vec<ParsedObject>,
+    /// The resources and documents, in the order of the text; without content those that are bad. What is wrong with them is among
+    /// the diagnostics.
+    pub(super) objects: Vec<(Key, Place, Option<Content>)>,
+    /// The node groups; `None` for those that are bad.
+    pub(super) groups: Vec<(Place, Option<NodeGroup>)>,
     /// Everything that is wrong or doubtful.
     pub(super) diagnostics: Vec<Diagnostic>,
     /// Whether something is in the file of which not even type and name are known.
@@ -25,15 +28,6 @@ pub(super) struct Parsed {
     pub(super) stand_ins: BTreeMap<DocumentKey, Arc<Document>>,
     /// What is not said of the documents, because so much is said already.
     pub(super) n_untold: usize,
-}
-
-/// One object, good or bad. What is wrong with it is among the diagnostics of the file.
-#[derive(Clone, Debug)]
-pub(super) enum ParsedObject {
-    /// A resource or a document; `None` if it is bad.
-    Keyed(Key, Place, Option<Content>),
-    /// A node group; `None` if it is bad.
-    Group(Place, Option<Box<NodeGroup>>),
 }
 
 impl Parsed {
@@ -48,7 +42,7 @@ impl Parsed {
             match object.content {
                 ObjectContent::Resource { key, outcome } => {
                     let content = outcome.ok().map(|resource| Content::Resource(Arc::new(resource)));
-                    parsed.objects.push(ParsedObject::Keyed(Key::Resource(key), place, content));
+                    parsed.objects.push((Key::Resource(key), place, content));
                 }
                 ObjectContent::NodeGroup { outcome, .. } => {
                     let mut group = outcome.ok();
@@ -62,7 +56,7 @@ impl Parsed {
                             message.to_owned(),
                         ));
                     }
-                    parsed.objects.push(ParsedObject::Group(place, group.map(Box::new)));
+                    parsed.groups.push((place, group));
                 }
                 ObjectContent::Unreadable(_) => parsed.has_unreadable = true,
                 ObjectContent::Other { api_version, kind, tree, .. } => {
@@ -100,7 +94,7 @@ impl Parsed {
                     None
                 }
             };
-            self.objects.push(ParsedObject::Keyed(Key::Document(object.key), object.place, content));
+            self.objects.push((Key::Document(object.key), object.place, content));
         }
     }
 
@@ -133,7 +127,7 @@ impl Parsed {
         let mut places: BTreeMap<DocumentKey, Vec<Place>> = BTreeMap::new();
         let mut said: BTreeMap<DocumentKey, Vec<Arc<Document>>> = BTreeMap::new();
         for object in &self.objects {
-            if let ParsedObject::Keyed(Key::Document(key), place, content) = object {
+            if let (Key::Document(key), place, content) = object {
                 places.entry(key.clone()).or_default().push(place.clone());
                 let document = content.as_ref().and_then(Content::document).cloned();
                 said.entry(key.clone()).or_default().extend(document);
@@ -146,7 +140,7 @@ impl Parsed {
             self.stand_ins.extend(stand_in.map(|stand_in| (key, stand_in)));
         }
         for object in &mut self.objects {
-            let ParsedObject::Keyed(Key::Document(key), place, content) = object else { continue };
+            let (Key::Document(key), place, content) = object else { continue };
             let Some(places) = places.get(key).filter(|places| places.len() > 1) else { continue };
             *content = None;
             let message = format!("{key} is defined {} times", places.len());
@@ -172,21 +166,7 @@ impl Parsed {
 
     /// The resources and documents that the file defines, well or badly.
     pub(super) fn keys(&self) -> BTreeSet<&Key> {
-        fn key(object: &ParsedObject) -> Option<&Key> {
-            match object {
-                ParsedObject::Keyed(key, _, _) => Some(key),
-                ParsedObject::Group(..) => None,
-            }
-        }
-        self.objects.iter().filter_map(key).collect()
-    }
-
-    /// The node groups that the file defines, well or badly.
-    pub(super) fn groups(&self) -> impl Iterator<Item = (&Place, Option<&NodeGroup>)> {
-        self.objects.iter().filter_map(|object| match object {
-            ParsedObject::Group(place, group) => Some((place, group.as_deref())),
-            ParsedObject::Keyed(..) => None,
-        })
+        self.objects.iter().map(|(key, _, _)| key).collect()
     }
 }
 

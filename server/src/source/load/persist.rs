@@ -101,15 +101,13 @@ struct DocumentCopy {
 
 /// What differs between the copies of two states: new content by path, `None` for copies that go.
 pub(crate) fn changed_copies(saved: &State, state: &State) -> BTreeMap<Arc<str>, Option<Vec<u8>>> {
-    let (before, after) = (served_by_file(saved), served_by_file(state));
     let mut changed = BTreeMap::new();
     for (path, file) in &state.files {
         let is_same_file = saved.files.get(path).is_some_and(|other| Arc::ptr_eq(other, file));
         let is_same_group = used_group(saved, path) == used_group(state, path);
-        if !(is_same_file && is_same_group && before.get(path) == after.get(path)) {
-            let nothing = Owned::new();
-            let served = after.get(path).unwrap_or(&nothing);
-            let copy = FileCopy::new(file, used_group(state, path), served);
+        let of = |state: &State| state.objects.files.get(path).map(Arc::as_ptr);
+        if !(is_same_file && is_same_group && of(saved) == of(state)) {
+            let copy = FileCopy::new(file, used_group(state, path), &state.objects.owned_by(path, file));
             changed.insert(Arc::clone(path), serde_json::to_vec(&copy).ok());
         }
     }
@@ -132,18 +130,8 @@ pub(crate) fn restore(copies: &BTreeMap<String, bytes::Bytes>, now: SystemTime) 
             Err(_) => damaged.push(path.clone()),
         }
     }
+    state.objects.define(&state.definitions);
     (state, damaged)
-}
-
-/// Objects that a file owns.
-type Owned<'a> = BTreeMap<&'a ObjectId, (&'a GroupName, &'a Content)>;
-
-fn served_by_file(state: &State) -> BTreeMap<&Arc<str>, Owned<'_>> {
-    let mut by_file: BTreeMap<&Arc<str>, Owned<'_>> = BTreeMap::new();
-    for (id, object) in state.served.iter().filter(|(_, object)| object.is_good) {
-        by_file.entry(&object.path).or_default().insert(id, (&object.group, &object.content));
-    }
-    by_file
 }
 
 fn used_group<'a>(state: &'a State, path: &Arc<str>) -> Option<&'a DirectoryGroup> {
@@ -151,9 +139,13 @@ fn used_group<'a>(state: &'a State, path: &Arc<str>) -> Option<&'a DirectoryGrou
 }
 
 impl FileCopy {
-    fn new(file: &FileState, used_group: Option<&DirectoryGroup>, served: &Owned<'_>) -> Self {
+    fn new(
+        file: &FileState,
+        used_group: Option<&DirectoryGroup>,
+        served: &BTreeMap<ObjectId, &Served>,
+    ) -> Self {
         let owned: BTreeMap<_, _> =
-            served.iter().map(|(id, (group, content))| (&id.key, (*group, *content))).collect();
+            served.iter().map(|(id, object)| (&id.key, (&object.group, &object.content))).collect();
         let mut copy = Self::default();
         for (key, good) in &file.good {
             let served_in = owned.get(key).map(|(group, _)| group.as_str().to_owned());
@@ -210,9 +202,8 @@ impl FileCopy {
             if let Some(group) = served_in.and_then(|name| GroupName::new(&name).ok()) {
                 let id = ObjectId::new(&group, key.clone());
                 let (content, path, place) = (content.clone(), Arc::clone(path), place.clone());
-                state
-                    .served
-                    .insert(id, Served { content, group, path, place, is_last_good: true, is_good: true });
+                let served = Served { content, group, path, place, is_last_good: true, is_good: true };
+                state.objects.put(id, Some(served));
             }
             file.good.insert(key, Good { content, place });
         }

@@ -1,6 +1,6 @@
 //! What is known of the files from one load to the next.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -8,10 +8,11 @@ use std::time::SystemTime;
 use xds_cache::{GroupName, Layer, NodeGroup, Resource, ResourceKey, Version};
 use xds_codec::{Limits, Place};
 use xds_control::model::Texts;
-use xds_control::model::document::{GroupedDocument, GroupedDocuments};
+use xds_control::model::document::GroupedDocuments;
 use xds_routes::{Document, DocumentKey};
 
-use super::parsed::{Parsed, ParsedObject};
+use super::objects::Objects;
+use super::parsed::Parsed;
 use crate::source::read::Scan;
 
 /// What is known of the files. The state of a server that has never loaded anything is empty.
@@ -22,8 +23,8 @@ pub struct State {
     pub(super) directories: BTreeMap<Arc<str>, DirectoryGroup>,
     /// The definition of each group that files define, those included whose removal is held.
     pub(super) definitions: BTreeMap<GroupName, NodeGroup>,
-    /// What is served, by group and key.
-    pub(super) served: BTreeMap<ObjectId, Served>,
+    /// What is served.
+    pub(super) objects: Objects,
     /// Whether a load was complete, in this process or in one before.
     pub(super) is_complete: bool,
 }
@@ -109,7 +110,7 @@ pub(super) struct ObjectId {
 }
 
 /// An object that is served.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Served {
     pub(super) content: Content,
     /// The group of the directory.
@@ -126,50 +127,30 @@ pub(super) struct Served {
 impl State {
     /// What is served: groups and resources, and documents.
     pub(crate) fn served(&self) -> (Layer, GroupedDocuments) {
-        let mut layer = Layer::default();
-        for (name, definition) in &self.definitions {
-            layer.groups.entry(name.clone()).or_default().definition = Some(definition.clone());
-        }
-        let mut take = |object: &Served| match &object.content {
-            Content::Resource(resource) => {
-                let group = layer.groups.entry(object.group.clone()).or_default();
-                group.resources.insert(resource.key().clone(), Arc::clone(resource));
-                None
-            }
-            Content::Document(document) => {
-                let (document, group) = (Arc::clone(document), object.group.clone());
-                Some((document.key.clone(), GroupedDocument { document, group }))
-            }
-        };
-        let documents: GroupedDocuments = self.served.values().filter_map(&mut take).collect();
-        (layer, documents)
+        (self.objects.layer.clone(), (*self.objects.documents).clone())
+    }
+
+    /// The same, of which nobody knows what is of which file: the next load looks at everything.
+    #[cfg(test)]
+    pub(super) fn forgetful(&self) -> Self {
+        let mut state = self.clone();
+        state.objects.forget();
+        state
     }
 
     /// The texts of the scan that this is the state of, without those of documents only, and of files with an object that
     /// is served as an earlier text has it: that begins somewhere else.
     pub(crate) fn texts(&self, scan: &Scan, limits: &Limits) -> Texts {
-        let old: BTreeSet<&str> =
-            self.served.values().filter(|object| object.is_last_good).map(|object| &*object.path).collect();
-        let has_resources = |file: &FileState| file.good.keys().any(|key| matches!(key, Key::Resource(_)));
-        let is_wanted =
-            |path: &str| self.files.get(path).is_some_and(|file| has_resources(file)) && !old.contains(path);
+        let is_old = |path: &str| self.objects.files.get(path).is_some_and(|of_file| of_file.has_last_good);
+        let is_wanted = |path: &str| {
+            // Resources come before documents.
+            let first = self.files.get(path).and_then(|file| file.good.keys().next());
+            matches!(first, Some(Key::Resource(_))) && !is_old(path)
+        };
         let files = scan.files.iter().filter(|(path, _)| is_wanted(path));
         let files =
             files.filter_map(|(path, read)| Some((Arc::clone(path), Arc::clone(&read.as_ref().ok()?.bytes))));
         Texts::new(files.collect(), limits)
-    }
-
-    /// The resources that files define and that are not served, because something is wrong with them.
-    #[must_use]
-    pub(super) fn unusable(&self) -> BTreeSet<ResourceKey> {
-        let served: BTreeSet<&Key> = self.served.keys().map(|id| &id.key).collect();
-        let defined = self.files.values().flat_map(|file| file.parsed.keys());
-        let unusable = defined.filter(|key| !served.contains(key));
-        let resource = |key: &Key| match key {
-            Key::Resource(key) => Some(key.clone()),
-            Key::Document(_) => None,
-        };
-        unusable.filter_map(resource).collect()
     }
 }
 
@@ -216,22 +197,16 @@ impl FileState {
             let good = std::mem::take(&mut self.good).into_iter();
             let mut good: Vec<_> =
                 good.filter(|(key, _)| parsed.has_unreadable || keys.contains(key)).collect();
-            let n_groups = parsed.groups().count();
+            let n_groups = parsed.groups.len();
             if n_groups == 0 && !parsed.has_unreadable {
                 self.group = None;
             }
-            for object in &parsed.objects {
-                match object {
-                    ParsedObject::Keyed(key, place, Some(content)) => {
-                        let new = Good { content: content.clone(), place: place.clone() };
-                        good.push((key.clone(), new));
-                    }
-                    ParsedObject::Group(place, Some(definition)) if n_groups == 1 => {
-                        let (definition, place) = (NodeGroup::clone(definition), place.clone());
-                        self.group = Some(GoodGroup { definition, place });
-                    }
-                    ParsedObject::Keyed(_, _, None) | ParsedObject::Group(..) => {}
-                }
+            if let [(place, Some(definition))] = &*parsed.groups {
+                self.group = Some(GoodGroup { definition: definition.clone(), place: place.clone() });
+            }
+            for (key, place, content) in &parsed.objects {
+                let Some(content) = content.clone() else { continue };
+                good.push((key.clone(), Good { content, place: place.clone() }));
             }
             // Of equal keys the last counts.
             self.good = good.into_iter().collect();

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
+use crate::source::load::state::{ObjectId, Served};
 
 /// Files with everything that can be wrong in them.
 fn any_files() -> impl Strategy<Value = BTreeMap<String, String>> {
@@ -61,6 +62,25 @@ proptest! {
         }
     }
 
+    /// What a load takes from the one before is what it would find by looking at everything.
+    #[test]
+    fn a_load_by_difference_is_a_load_of_everything(history in vec((any_files(), any::<bool>()), 1..8)) {
+        let mut files = Files { is_partial_start: true, ..Files::default() };
+        for (step, is_held) in &history {
+            let removals = if *is_held { Removals::Held } else { Removals::Due };
+            let mut whole = Files { state: files.state.forgetful(), is_partial_start: true, last: None };
+            let whole = whole.load(&scan_of(step), removals);
+            let loaded = files.load(&scan_of(step), removals);
+            let shown = |loaded: &Loaded| {
+                let FileLoad { layer, documents, files, unusable, texts: _, is_complete } = &loaded.load;
+                let files: Vec<_> = files.values().map(|file| format!("{file:?}")).collect();
+                format!("{layer:?} {documents:?} {files:#?} {unusable:?} {is_complete} {}", loaded.holds_removals)
+            };
+            prop_assert_eq!(shown(loaded), shown(whole));
+            prop_assert_eq!(&loaded.state.objects.served, &whole.state.objects.served);
+        }
+    }
+
     /// A load that nothing follows is the same again, and says that there is nothing left to do.
     #[test]
     fn a_second_look_changes_nothing(history in vec((any_files(), any::<bool>()), 1..5)) {
@@ -91,7 +111,7 @@ proptest! {
         };
         let groups = files.state.directories.values().map(|group| &group.path);
         prop_assume!(groups.into_iter().all(|path| files.state.files.contains_key(path)));
-        prop_assume!(files.state.served.iter().all(is_claimed));
+        prop_assume!(files.state.objects.served.iter().all(is_claimed));
         // Who had to give way to another file, and still would, may come first after it.
         let is_conflict =
             |error: &String| error.ends_with("duplicate-resource") || error.ends_with("duplicate-node-group");
