@@ -6,11 +6,13 @@ use xds_cache::{GroupName, NodeGroup, Origin, Profile, Resource};
 use xds_codec::{Diagnostic, VirtualHost};
 
 use crate::conditions::{Condition, GrpcFeature, ObjectStatus};
-use crate::emit::{Dialled, EnvoyFrame, EnvoyListener, GrpcLoss};
+use crate::emit::{EnvoyFrame, EnvoyListener, GrpcLoss};
 use crate::model::{DocumentKey, Kind, RouteKind};
+use crate::plan::mesh;
+use crate::plan::split::PlannedSplit;
 use crate::plan::{
     Assignment, Cluster, Cost, Fault, Front, Host as HostName, ListenerKey, Outline, Parent, Parts,
-    PlannedRoute, RefProblem, Requests, TlsSecret, Usage, Verdict, is_route,
+    PlannedRoute, RefProblem, Requests, Seniority, TlsSecret, Usage, Verdict, is_route,
 };
 
 use super::unit::Unit;
@@ -34,6 +36,36 @@ pub(crate) struct HostKey {
     pub(crate) name: Name,
 }
 
+impl HostKey {
+    /// That of a Service, by namespace and name, at the port of the mesh with this RouteConfiguration.
+    pub(crate) fn of_service(table: &InGroup, (namespace, name): &(Name, Name)) -> Self {
+        let InGroup { group, name: table } = table.clone();
+        let (namespace, name) = (Arc::clone(namespace), Arc::clone(name));
+        Self { group, table, is_misdirected: false, namespace, name }
+    }
+
+    /// The port of the mesh; `None` for a host of a chain.
+    pub(crate) fn mesh_port(&self) -> Option<u16> {
+        self.table.rsplit_once('/')?.1.parse().ok().filter(|_| !self.namespace.is_empty())
+    }
+
+    /// The Gateway or Service, as statuses of policies show it.
+    pub(crate) fn ancestor(&self) -> String {
+        if !self.namespace.is_empty() {
+            return format!("Service {}/{}", self.namespace, self.name);
+        }
+        let gateway: Vec<&str> = self.table.splitn(3, '/').take(2).collect();
+        format!("Gateway {}", gateway.join("/"))
+    }
+
+    /// The RouteConfiguration, and the namespace and name of the Service; `None` for a host of a chain.
+    pub(crate) fn service(&self) -> Option<(InGroup, (Name, Name))> {
+        let table = InGroup { group: self.group.clone(), name: Arc::clone(&self.table) };
+        let name = (Arc::clone(&self.namespace), Arc::clone(&self.name));
+        (!self.namespace.is_empty()).then_some((table, name))
+    }
+}
+
 /// A node group and the name of something in it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct InGroup {
@@ -55,8 +87,8 @@ impl InGroup {
 pub(crate) enum Fact {
     /// A document; it is kept elsewhere.
     Document(Option<DocumentKey>),
-    /// A document as the plan as a whole sees it.
-    Outline(Option<DocumentKey>),
+    /// A document without what changes often.
+    Outline(DocumentKey),
     /// Stands for the outlines of a kind.
     Outlines(Kind),
     /// Present if there is a Gateway, of whichever controller.
@@ -84,7 +116,7 @@ pub(crate) enum Fact {
     /// Why a route gets no listener: what it gives is too much.
     Refused(DocumentKey),
     /// Why a route gets no port of a Service: what it gives is too much.
-    MeshRefused(Option<DocumentKey>),
+    MeshRefused(DocumentKey),
     /// What a route asks of Gateways, if that was left open.
     Admitted(DocumentKey),
     /// How many routes a listener has.
@@ -119,22 +151,51 @@ pub(crate) enum Fact {
     Rules(DocumentKey),
     /// What is wrong with the rules of a route.
     Faults(DocumentKey),
-    /// Stands for all node groups.
-    Groups,
-    /// A node group, with the definition if only documents make it.
+    /// What a route wants of the Services that are its parents.
+    Parents(DocumentKey),
+    /// What a split comes to.
+    Split(DocumentKey),
+    /// A split of a group that names a Service as its root; the value is its age.
+    Rival(GroupName, DocumentKey, Option<DocumentKey>),
+    /// A split of a Service that is accepted.
+    Divided(DocumentKey, Option<DocumentKey>),
+    /// Who, other than itself, wants ports of a Service for the clients of a group.
+    Wish(GroupName, DocumentKey, Option<DocumentKey>),
+    /// Who wants Envoys of a group to listen on a port.
+    WishedPort(GroupName, u16, Option<DocumentKey>),
+    /// A Service that clients of a group can call, by the label that its names begin with, and who says so; the value is whether
+    /// a document asks for that.
+    Namesake(GroupName, Name, Option<(DocumentKey, DocumentKey)>),
+    /// A route of consumers that makes a group; the value is its own group.
+    Consumer(GroupName, Option<DocumentKey>),
+    /// How many ports of Services a group has.
+    Ports(GroupName),
+    /// What is known of the Services of a group by the label that their names begin with.
+    Names(GroupName, Name),
+    /// Present if Envoys of a group listen on a port of the mesh.
+    Shown(GroupName, u16),
+    /// A host of a Gateway that is no wildcard, by the label that it begins with: clients dial the Gateway by it, and not a Service.
+    GatewayName(GroupName, Name, Option<HostKey>),
+    /// A Service, by namespace and name, at a port of the mesh.
+    MeshService(InGroup, Option<(Name, Name)>),
+    /// A Service that Envoys are served at a port of the mesh.
+    Framed(InGroup, Option<(Name, Name)>),
+    /// A Service that Envoys are served as another group has it; the value is that group.
+    Loan(HostKey),
+    /// A port of a Service that a document does not get; the value is who has it.
+    LostPort(DocumentKey, Option<(GroupName, DocumentKey, u16)>),
+    /// A cluster of an object with policies, and from where it is reached.
+    Ancestors(DocumentKey, Option<InGroup>),
+    /// A node group, with the definition if routes of consumers make it.
     Group(GroupName),
     /// What becomes of an object, but for what gRPC clients cannot have.
     Standing(DocumentKey),
-    /// A host, without its routes.
-    Host(HostKey),
-    /// Which routes a host has, in which order; what becomes of their requests is not to be taken from here.
-    Stubs(HostKey),
+    /// The host of a chain that stands for those of the others.
+    Misdirected(HostKey),
     /// The routes of a host.
     Routes(HostKey),
     /// A chain of Gateways that has a host, by its port.
     Named(InGroup, Option<(u16, Name)>),
-    /// A host of a chain of Gateways, by its port, that could be the name of a Service too.
-    Clash(GroupName, Option<(Name, u16, Name)>),
     /// How the routes of a host use a cluster.
     Use(InGroup, Option<HostKey>),
     /// A Listener for Envoys.
@@ -219,8 +280,6 @@ pub(crate) enum Maker {
     Gateway,
     /// An implicit gateway.
     Implicit,
-    /// The mesh.
-    Mesh,
 }
 
 /// The value of a fact.
@@ -247,8 +306,15 @@ pub(crate) enum Value {
     Affected(Arc<[Affected]>),
     Group(Option<Arc<NodeGroup>>),
     Standing(Arc<Parts>),
-    Host(Arc<Host>),
-    Stubs(Arc<Stubs>),
+    Frame(Arc<EnvoyFrame>),
+    Parents(Arc<[mesh::Request]>),
+    Split(Arc<PlannedSplit>),
+    Seniority(Seniority),
+    Wish(Arc<mesh::Wish>),
+    Home(GroupName),
+    Names(Arc<Names>),
+    Service(Arc<MeshService>),
+    Ancestors(Arc<[String]>),
     Routes(Arc<[PlannedRoute]>),
     Listener(Arc<(EnvoyListener, Origin)>),
     Table(TablePlace, Origin),
@@ -316,26 +382,83 @@ pub(crate) struct Affected {
     pub(crate) condition: Condition,
 }
 
-/// The routes of a Service, as far as the plan as a whole knows them.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Stubs {
-    /// The routes, in order.
-    pub(crate) routes: Arc<[PlannedRoute]>,
-    /// Whether Envoys are served the host.
-    pub(crate) is_for_envoys: bool,
-    /// Whether no document asks for the host.
-    pub(crate) is_implicit: bool,
+/// What is known of the Services of a group whose names begin with a label.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Names {
+    /// For each name of Services: the namespaces of all of them, and of those that documents ask for.
+    pub(crate) services: Vec<(Name, Sole, Sole)>,
+    /// What clients dial a Gateway by.
+    pub(crate) of_gateways: Vec<String>,
+    /// Whether two of them could have a name in common.
+    pub(crate) may_clash: bool,
 }
 
-/// A host, without its routes.
+impl Names {
+    pub(crate) fn add(&mut self, service: &DocumentKey, is_asked_for: bool) {
+        let DocumentKey { namespace, name, .. } = service;
+        let is_plain = |part: &Name| !part.contains(['.', ':']);
+        self.may_clash |= !is_plain(name) || !is_plain(namespace);
+        let known = self.services.iter().position(|(known, ..)| known == name);
+        let at = known.unwrap_or_else(|| {
+            self.services.push((Arc::clone(name), Sole::default(), Sole::default()));
+            self.services.len() - 1
+        });
+        if let Some((_, all, asked_for)) = self.services.get_mut(at) {
+            all.add(namespace);
+            if is_asked_for {
+                asked_for.add(namespace);
+            }
+        }
+    }
+}
+
+/// The namespaces of Services of a name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) enum Sole {
+    #[default]
+    None,
+    Only(Name),
+    Several,
+}
+
+impl Sole {
+    pub(crate) fn add(&mut self, namespace: &Name) {
+        self.join(&Self::Only(Arc::clone(namespace)));
+    }
+
+    pub(crate) fn join(&mut self, other: &Self) {
+        *self = match (&*self, other) {
+            (Self::None, other) => other.clone(),
+            (Self::Only(one), Self::Only(other)) if one != other => Self::Several,
+            (Self::Only(_), Self::Several) => Self::Several,
+            (Self::Only(_) | Self::Several, _) => return,
+        };
+    }
+}
+
+/// A Service at a port of the mesh.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Host {
-    /// What Envoys get of it; `None` if they do not.
-    pub(crate) frame: Option<EnvoyFrame>,
-    /// By which names gRPC clients dial it; `None` if they cannot.
-    pub(crate) dialled: Option<Dialled>,
-    /// Where it is from.
+pub(crate) struct MeshService {
+    /// Whether its name alone means it.
+    pub(crate) has_short_name: bool,
+    /// Whether it is the lowest of the Service's ports, which is meant where none is dialled.
+    pub(crate) is_lowest_port: bool,
+    /// Whether nothing but the Service itself asks for it: its only route leads to itself.
+    pub(crate) is_implicit: bool,
+    /// The Service.
     pub(crate) origin: Origin,
+    /// The names by which clients dial something else.
+    pub(crate) lost: Vec<String>,
+}
+
+impl MeshService {
+    /// The names by which gRPC clients dial it.
+    pub(crate) fn dialled(&self, namespace: &str, name: &str, port: u16) -> Vec<String> {
+        let mut names =
+            mesh::dialled(mesh::hosts(namespace, name, self.has_short_name), port, self.is_lowest_port);
+        names.retain(|name| !self.lost.contains(name));
+        names
+    }
 }
 
 /// A virtual host for Envoys.
@@ -386,22 +509,33 @@ impl Fact {
     pub(crate) fn covering(&self) -> Option<Self> {
         match self {
             Self::Document(Some(_)) => Some(Self::Document(None)),
-            Self::Outline(Some(_)) => Some(Self::Outline(None)),
             Self::Slice(namespace, service, Some(_)) => {
                 Some(Self::Slice(Arc::clone(namespace), Arc::clone(service), None))
             }
             Self::GatewayPort(group, port, Some(_)) => Some(Self::GatewayPort(group.clone(), *port, None)),
             Self::Requests(Some(_)) => Some(Self::Requests(None)),
             Self::Load(Some(_)) => Some(Self::Load(None)),
-            Self::MeshRefused(Some(_)) => Some(Self::MeshRefused(None)),
             Self::On(listener, host, Some(_)) | Self::Off(listener, host, _) => {
                 Some(Self::On(Arc::clone(listener), host.clone(), None))
             }
             Self::Asks(group, Some(_)) => Some(Self::Asks(group.clone(), None)),
             Self::Makes(group, Some(_)) => Some(Self::Makes(group.clone(), None)),
-            Self::Group(_) => Some(Self::Groups),
             Self::Named(host, Some(_)) => Some(Self::Named(host.clone(), None)),
-            Self::Clash(group, Some(_)) => Some(Self::Clash(group.clone(), None)),
+            Self::Rival(group, root, Some(_)) => Some(Self::Rival(group.clone(), root.clone(), None)),
+            Self::Divided(service, Some(_)) => Some(Self::Divided(service.clone(), None)),
+            Self::Wish(group, service, Some(_)) => Some(Self::Wish(group.clone(), service.clone(), None)),
+            Self::WishedPort(group, port, Some(_)) => Some(Self::WishedPort(group.clone(), *port, None)),
+            Self::Namesake(group, label, Some(_)) => {
+                Some(Self::Namesake(group.clone(), Arc::clone(label), None))
+            }
+            Self::Consumer(group, Some(_)) => Some(Self::Consumer(group.clone(), None)),
+            Self::GatewayName(group, label, Some(_)) => {
+                Some(Self::GatewayName(group.clone(), Arc::clone(label), None))
+            }
+            Self::MeshService(table, Some(_)) => Some(Self::MeshService(table.clone(), None)),
+            Self::Framed(table, Some(_)) => Some(Self::Framed(table.clone(), None)),
+            Self::LostPort(document, Some(_)) => Some(Self::LostPort(document.clone(), None)),
+            Self::Ancestors(target, Some(_)) => Some(Self::Ancestors(target.clone(), None)),
             Self::Grant(namespace, Some(_)) => Some(Self::Grant(Arc::clone(namespace), None)),
             Self::Policy(target, Some(_)) => Some(Self::Policy(target.clone(), None)),
             Self::Fallback(Some(_)) => Some(Self::Fallback(None)),
@@ -414,7 +548,7 @@ impl Fact {
             Self::GrpcReach(cluster, Some(_)) => Some(Self::GrpcReach(cluster.clone(), None)),
             Self::Loss(document, Some(_)) => Some(Self::Loss(document.clone(), None)),
             Self::Document(None)
-            | Self::Outline(None)
+            | Self::Outline(_)
             | Self::Outlines(_)
             | Self::HasGateways
             | Self::Gateway(_)
@@ -428,7 +562,7 @@ impl Fact {
             | Self::Calls(_)
             | Self::Load(None)
             | Self::Refused(_)
-            | Self::MeshRefused(None)
+            | Self::MeshRefused(_)
             | Self::Admitted(_)
             | Self::Attached(_)
             | Self::On(_, _, None)
@@ -439,9 +573,25 @@ impl Fact {
             | Self::Asks(_, None)
             | Self::Makes(_, None)
             | Self::Faults(_)
-            | Self::Groups
+            | Self::Group(_)
+            | Self::Parents(_)
+            | Self::Split(_)
+            | Self::Rival(_, _, None)
+            | Self::Divided(_, None)
+            | Self::Wish(_, _, None)
+            | Self::WishedPort(_, _, None)
+            | Self::Namesake(_, _, None)
+            | Self::Consumer(_, None)
+            | Self::Ports(_)
+            | Self::Names(..)
+            | Self::Shown(..)
+            | Self::GatewayName(_, _, None)
+            | Self::MeshService(_, None)
+            | Self::Framed(_, None)
+            | Self::Loan(_)
+            | Self::LostPort(_, None)
+            | Self::Ancestors(_, None)
             | Self::Named(_, None)
-            | Self::Clash(_, None)
             | Self::Affected(_)
             | Self::Slice(_, _, None)
             | Self::Grant(_, None)
@@ -451,7 +601,6 @@ impl Fact {
             | Self::Use(_, None)
             | Self::Verdict(_)
             | Self::Rules(_)
-            | Self::Stubs(_)
             | Self::Certificate(_)
             | Self::Part(_, None)
             | Self::Need(_, _, None)
@@ -460,7 +609,7 @@ impl Fact {
             | Self::GrpcReach(_, None)
             | Self::Loss(_, None)
             | Self::Standing(_)
-            | Self::Host(_)
+            | Self::Misdirected(_)
             | Self::Routes(_)
             | Self::Listener(_)
             | Self::Table(_)
@@ -479,8 +628,7 @@ impl Fact {
     /// Whether `all` is the fact that stands for this one and others.
     pub(crate) fn is_covered_by(&self, all: &Self) -> bool {
         let is_covered = match (self, all) {
-            (Self::Document(Some(_)), Self::Document(None))
-            | (Self::Outline(Some(_)), Self::Outline(None)) => true,
+            (Self::Document(Some(_)), Self::Document(None)) => true,
             (Self::Slice(namespace, service, Some(_)), Self::Slice(of_namespace, of_service, None)) => {
                 (namespace, service) == (of_namespace, of_service)
             }
@@ -493,7 +641,7 @@ impl Fact {
 
     /// Another fact that stands for this one and others.
     pub(crate) fn wider(&self) -> Option<Self> {
-        if let Self::Outline(Some(key)) = self {
+        if let Self::Outline(key) = self {
             return Some(Self::Outlines(key.kind));
         }
         if let Self::On(listener, _, Some(_)) = self {
@@ -508,11 +656,11 @@ impl Fact {
         match self {
             Self::Document(Some(key)) => {
                 let rules = is_route(key.kind).then(|| Unit::Rules(key.clone()));
+                let split = (key.kind == Kind::TrafficSplit).then(|| Unit::Split(key.clone()));
                 let units = [Unit::Outline(key.clone()), Unit::Status(key.clone())];
-                units.into_iter().chain(rules).collect()
+                units.into_iter().chain(rules).chain(split).collect()
             }
-            Self::Outline(None) => vec![Unit::Plan],
-            Self::Outline(Some(key)) if is_route(key.kind) => {
+            Self::Outline(key) if is_route(key.kind) => {
                 vec![Unit::Attachment(key.clone()), Unit::Status(key.clone())]
             }
             Self::Outlines(Kind::GatewayClass | Kind::Gateway) => vec![Unit::Gateways],
@@ -532,12 +680,31 @@ impl Fact {
             Self::Attached(listener) => vec![Unit::Status(listener.gateway.clone())],
             Self::Asks(group, _) => vec![Unit::Implicit(group.clone())],
             Self::Makes(group, _) => vec![Unit::Group(group.clone())],
-            Self::Routes(host) => vec![Unit::Part(host.clone()), Unit::Dialled(host.clone())],
+            Self::Routes(host) if host.namespace.is_empty() => {
+                vec![Unit::Part(host.clone()), Unit::Dialled(host.clone())]
+            }
+            Self::Parents(key) => vec![Unit::Wishes(key.clone())],
+            Self::Wish(group, service, _) => vec![Unit::Mesh(group.clone(), service.clone())],
+            Self::WishedPort(group, port, _) => vec![Unit::Port(group.clone(), *port)],
+            Self::Namesake(group, label, Some((service, _))) => {
+                let names = Unit::Names(group.clone(), Arc::clone(label));
+                vec![names, Unit::Mesh(group.clone(), service.clone())]
+            }
+            Self::Namesake(group, label, None) | Self::GatewayName(group, label, _) => {
+                vec![Unit::Names(group.clone(), Arc::clone(label))]
+            }
+            Self::Consumer(group, _) | Self::Ports(group) => vec![Unit::Group(group.clone())],
+            Self::Shown(group, port) => {
+                vec![Unit::Borrow(group.clone(), *port), Unit::MeshTable(group.clone(), *port)]
+            }
+            Self::Loan(host) => vec![Unit::Loan(host.clone())],
+            Self::MeshService(table, Some(name)) => vec![Unit::Dialled(HostKey::of_service(table, name))],
+            Self::Framed(table, Some(name)) => vec![Unit::Part(HostKey::of_service(table, name))],
+            Self::LostPort(key, _) => vec![Unit::Status(key.clone())],
             Self::Fallback(None) => vec![Unit::Fallbacks],
-            Self::Stubs(host) => vec![Unit::Routes(host.clone())],
             Self::Use(name, _) => vec![Unit::Backend(name.clone())],
             Self::Standing(key) | Self::Loss(key, _) => vec![Unit::Status(key.clone())],
-            Self::Host(host) => vec![Unit::Part(host.clone()), Unit::Dialled(host.clone())],
+            Self::Misdirected(host) => vec![Unit::Part(host.clone())],
             Self::Listener(listener) => vec![Unit::Listener(listener.clone())],
             Self::Table(table) => vec![Unit::Table(table.clone())],
             Self::Cluster(name) => vec![Unit::Cluster(name.clone()), Unit::Assignment(name.clone())],
@@ -548,7 +715,7 @@ impl Fact {
                 vec![Unit::Unavailable(group.clone(), *profile)]
             }
             Self::Document(None)
-            | Self::Outline(Some(_))
+            | Self::Outline(_)
             | Self::Outlines(_)
             | Self::HasGateways
             | Self::Gateway(_)
@@ -564,9 +731,15 @@ impl Fact {
             | Self::Bids(_)
             | Self::Within(..)
             | Self::Off(..)
-            | Self::Groups
             | Self::Named(..)
-            | Self::Clash(..)
+            | Self::Routes(_)
+            | Self::Split(_)
+            | Self::Rival(..)
+            | Self::Divided(..)
+            | Self::Names(..)
+            | Self::MeshService(_, None)
+            | Self::Framed(_, None)
+            | Self::Ancestors(..)
             | Self::Slice(..)
             | Self::Grant(..)
             | Self::Policy(..)

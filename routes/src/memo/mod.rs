@@ -72,8 +72,6 @@ struct Done {
 pub struct Work {
     /// How many units ran.
     pub n_units: usize,
-    /// Whether one of them was the plan as a whole, which takes as long as all routes and Services are many.
-    pub has_planned: bool,
 }
 
 impl Memo {
@@ -120,7 +118,6 @@ impl Memo {
             let made = units::run(&unit, &reader, &mut encoder, options, goes_on);
             let reads = reader.finish();
             next.work.n_units += 1;
-            next.work.has_planned |= unit == Unit::Plan;
             next.commit(&unit, made, reads, &mut dirty);
         }
         let delta = next.outputs.finish();

@@ -1,18 +1,18 @@
 //! What units planned, put together again, for tests that look at plans.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use xds_cache::GroupName;
+use xds_cache::{GroupName, NodeGroup};
 use xds_codec::{Codec, Diagnostic};
 
 use super::Memo;
-use super::fact::{Fact, HostKey, InGroup, Value};
+use super::fact::{Fact, HostKey, InGroup, MeshService as Found, Value};
 use super::unit::Unit;
 use crate::conditions::Conditions;
 use crate::model::{DocumentKey, Kind};
 use crate::plan::{
-    Chain, Front, Host, PlannedGroup, PlannedRoute, Port, Verdicts, VirtualHost, certificate, plan_while,
+    Chain, Front, Host, MeshService, Plan, PlannedRoute, Port, VirtualHost, certificate, mesh,
 };
 use crate::translate::{Documents, Options};
 
@@ -28,21 +28,39 @@ pub(crate) struct Planned {
     pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
+/// The plan of a group.
+#[derive(Default)]
+pub(crate) struct PlannedGroup {
+    pub(crate) definition: Option<NodeGroup>,
+    pub(crate) plan: Plan,
+    /// The Services that Envoys are served, by namespace, name and port.
+    shown: BTreeSet<(String, String, u16)>,
+}
+
+impl PlannedGroup {
+    /// The Services that Envoys are served.
+    pub(crate) fn services_for_envoys(&self) -> impl Iterator<Item = &MeshService> {
+        let key = |one: &MeshService| (one.namespace.clone(), one.name.clone(), one.port);
+        self.plan.services.iter().filter(move |service| self.shown.contains(&key(service)))
+    }
+}
+
 /// Plans documents.
 pub(crate) fn plan(documents: &Documents, options: &Options) -> Planned {
     let memo = Memo::default().next_of(&CODEC, documents, options, &|| true, &is_planning);
     let (memo, _) = memo.expect("nobody stops it");
-    let mut verdicts = Verdicts::new();
-    for (fact, value) in &memo.values {
-        if let (Fact::Verdict(key), Value::Verdict(verdict)) = (&**fact, value) {
-            verdicts.insert(key.clone(), (**verdict).clone());
-        }
-    }
-    let mesh = plan_while(documents, &verdicts, options, &BTreeMap::new(), &|_, _| None, &|| true);
     let conditions = memo.outputs().conditions.clone();
-    let mut planned = Planned { groups: mesh.groups, conditions, diagnostics: Vec::new() };
+    let mut planned = Planned { groups: BTreeMap::new(), conditions, diagnostics: Vec::new() };
     for (fact, value) in &memo.values {
         planned.add(fact, value, documents);
+        if let (Fact::Routes(host), Value::Routes(routes)) = (&**fact, value) {
+            let services = &mut planned.groups.entry(host.group.clone()).or_default().plan.services;
+            services.extend(service(&memo, host, routes));
+        }
+    }
+    for PlannedGroup { plan, .. } in planned.groups.values_mut() {
+        let key = |one: &MeshService| (one.namespace.clone(), one.name.clone(), one.port);
+        plan.services.sort_by_key(key);
     }
     planned
 }
@@ -51,6 +69,15 @@ impl Planned {
     fn add(&mut self, fact: &Fact, value: &Value, documents: &Documents) {
         if let Value::Doubts(doubts) = value {
             self.diagnostics.extend(doubts.iter().cloned());
+        }
+        if let (Fact::Group(group), Value::Group(definition)) = (fact, value) {
+            self.groups.entry(group.clone()).or_default().definition = definition.as_deref().cloned();
+        }
+        if let Fact::Framed(table, Some(name)) = fact
+            && let Some(port) = HostKey::of_service(table, name).mesh_port()
+        {
+            let group = self.groups.entry(table.group.clone()).or_default();
+            group.shown.insert((name.0.to_string(), name.1.to_string(), port));
         }
         if let (Fact::Front(chain), Value::Front(front)) = (fact, value) {
             self.add_chain(chain, front);
@@ -107,6 +134,29 @@ impl Planned {
     }
 }
 
+/// A Service at a port of the mesh; `None` for a host of a chain.
+fn service(memo: &Memo, host: &HostKey, routes: &[PlannedRoute]) -> Option<MeshService> {
+    let (table, name) = host.service()?;
+    let find = |fact: Fact| match memo.values.get(&fact) {
+        Some(Value::Service(found)) => Some(found),
+        _ => None,
+    };
+    let own = find(Fact::MeshService(table.clone(), Some(name.clone())));
+    let found = own.or_else(|| find(Fact::Framed(table, Some(name))))?;
+    let Found { has_short_name, is_lowest_port, is_implicit, origin, .. } = (**found).clone();
+    Some(MeshService {
+        namespace: host.namespace.to_string(),
+        name: host.name.to_string(),
+        port: host.mesh_port()?,
+        hosts: mesh::hosts(&host.namespace, &host.name, has_short_name),
+        routes: routes.to_vec(),
+        is_lowest_port,
+        is_implicit,
+        is_borrowed: own.is_none(),
+        origin,
+    })
+}
+
 /// Whether a unit writes no resources.
 fn is_planning(unit: &Unit) -> bool {
     match unit {
@@ -118,15 +168,21 @@ fn is_planning(unit: &Unit) -> bool {
         | Unit::Bids(_)
         | Unit::Kinds(_)
         | Unit::Implicit(_)
-        | Unit::Plan
-        | Unit::Group(_)
+        | Unit::Split(_)
         | Unit::Rules(_)
         | Unit::Host(_)
-        | Unit::Routes(_)
+        | Unit::Wishes(_)
+        | Unit::Names(..)
+        | Unit::Port(..)
+        | Unit::Mesh(..)
+        | Unit::Borrow(..)
+        | Unit::Loan(_)
+        | Unit::Group(_)
         | Unit::Backend(_)
         | Unit::Policies
         | Unit::Status(_) => true,
-        Unit::Part(_)
+        Unit::MeshTable(..)
+        | Unit::Part(_)
         | Unit::Listener(_)
         | Unit::Table(_)
         | Unit::Dialled(_)

@@ -40,7 +40,7 @@ impl<'m> Reader<'m> {
 
     /// A document as the plan as a whole sees it.
     pub(crate) fn outline(&self, key: &DocumentKey) -> Option<&'m Placed> {
-        let Some(Value::Outline(outline)) = self.value(Fact::Outline(Some(key.clone()))) else { return None };
+        let Some(Value::Outline(outline)) = self.value(Fact::Outline(key.clone())) else { return None };
         Some(&outline.0)
     }
 
@@ -79,7 +79,7 @@ impl<'m> Reader<'m> {
     pub(crate) fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &'m Placed> + use<'m> {
         self.note(Fact::Outlines(kind));
         let first = DocumentKey { kind, namespace: "".into(), name: "".into() };
-        let all = self.memo.values.range::<_, Fact>(Fact::Outline(Some(first))..);
+        let all = self.memo.values.range::<_, Fact>(Fact::Outline(first)..);
         let outlines = all.map_while(|(_, value)| {
             let Value::Outline(outline) = value else { return None };
             Some(&outline.0)

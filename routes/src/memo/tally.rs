@@ -77,6 +77,11 @@ fn count(fact: &Fact, value: &Value, sign: i64, changes: &mut Changes) {
         let sum = changes.entry(fact).or_default();
         *sum = sum.plus(cost.into(), sign);
     };
+    if let Fact::Routes(host) = fact
+        && !host.namespace.is_empty()
+    {
+        add(Fact::Ports(host.group.clone()), of_count(1));
+    }
     if let Value::Outline(outline) = value {
         if let Spec::Route(route) = &outline.0.document.spec
             && route.kind == RouteKind::Native

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use xds_cache::{GroupName, Profile};
 
-use super::fact::{HostKey, InGroup};
+use super::fact::{HostKey, InGroup, Name};
 use crate::model::DocumentKey;
 use crate::plan::ListenerKey;
 
 /// A unit of work. One reads only what those before it write, so that each is done at most once for a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Unit {
-    /// A document as the plan as a whole sees it, and by what it is found.
+    /// A document without what changes often, and by what it is found.
     Outline(DocumentKey),
     /// What becomes of fallbacks.
     Fallbacks,
@@ -27,16 +27,28 @@ pub(crate) enum Unit {
     Kinds(Arc<ListenerKey>),
     /// The implicit gateway of a group.
     Implicit(GroupName),
-    /// The plan as a whole: which hosts have which routes, and what becomes of objects.
-    Plan,
-    /// A node group.
-    Group(GroupName),
-    /// The rules of a route.
+    /// A TrafficSplit.
+    Split(DocumentKey),
+    /// The rules of a route, and what it wants of Services.
     Rules(DocumentKey),
     /// A host of a chain of Gateways.
     Host(HostKey),
-    /// The routes of a host.
-    Routes(HostKey),
+    /// The ports of Services that a route asks for.
+    Wishes(DocumentKey),
+    /// The names of the Services of a group that begin with a label.
+    Names(GroupName, Name),
+    /// Whether Envoys of a group listen on a port of the mesh.
+    Port(GroupName, u16),
+    /// The ports of a Service, for the clients of a group.
+    Mesh(GroupName, DocumentKey),
+    /// The Services that Envoys of a group are served on a port as other groups have them.
+    Borrow(GroupName, u16),
+    /// One of them.
+    Loan(HostKey),
+    /// The Listener and the RouteConfiguration of a port of the mesh, without its hosts.
+    MeshTable(GroupName, u16),
+    /// A node group.
+    Group(GroupName),
     /// A cluster with its endpoints and the certificates that it trusts.
     Backend(InGroup),
     /// A virtual host for Envoys.

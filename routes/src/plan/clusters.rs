@@ -19,6 +19,8 @@ pub(crate) struct Usage {
     protocols: BTreeSet<Protocol>,
     has_sessions: bool,
     is_fallback_member: bool,
+    /// Whether a document asks for a route that does: not only the one that a Service has to itself.
+    pub(crate) is_asked_for: bool,
 }
 
 impl Usage {
@@ -27,7 +29,17 @@ impl Usage {
         self.protocols.extend(&other.protocols);
         self.has_sessions |= other.has_sessions;
         self.is_fallback_member |= other.is_fallback_member;
+        self.is_asked_for |= other.is_asked_for;
     }
+}
+
+/// Who is served routes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Served {
+    /// Whether Envoys are.
+    pub(crate) is_for_envoys: bool,
+    /// Whether a document asks for them.
+    pub(crate) is_asked_for: bool,
 }
 
 /// A cluster with what it needs.
@@ -75,16 +87,19 @@ impl Lookup<'_> {
     }
 }
 
-/// Every cluster that routes reach, by themselves and as members of fallbacks. A route that Envoys are not served adds no protocol.
+/// Every cluster that routes reach, by themselves and as members of fallbacks. Routes that Envoys are not served add no protocol.
 pub(crate) fn usages(
     routes: &[PlannedRoute],
-    is_for_envoys: bool,
+    served: Served,
     members: impl Fn(&str) -> Vec<String>,
 ) -> BTreeMap<String, Usage> {
     let mut usages: BTreeMap<String, Usage> = BTreeMap::new();
     let mut rest: Vec<(String, Usage)> = routes.iter().flat_map(uses).collect();
-    if !is_for_envoys {
-        rest.iter_mut().for_each(|(_, usage)| usage.protocols.clear());
+    for (_, usage) in &mut rest {
+        usage.is_asked_for = served.is_asked_for;
+        if !served.is_for_envoys {
+            usage.protocols.clear();
+        }
     }
     while let Some((name, usage)) = rest.pop() {
         let is_new = !usages.contains_key(&name);
@@ -104,7 +119,7 @@ pub(crate) fn usages(
 fn uses(route: &PlannedRoute) -> Vec<(String, Usage)> {
     let usage = |backend: &Backend, has_sessions| {
         let protocols = BTreeSet::from([backend.protocol]);
-        (backend.name.clone(), Usage { protocols, has_sessions, is_fallback_member: false })
+        (backend.name.clone(), Usage { protocols, has_sessions, ..Usage::default() })
     };
     let mut uses: Vec<_> = route.mirrors.iter().map(|mirror| usage(&mirror.backend, false)).collect();
     if let Action::Forward(targets) = &route.action {

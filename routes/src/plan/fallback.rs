@@ -35,9 +35,6 @@ pub(crate) struct Fault {
 /// What became of a fallback.
 pub(crate) type Verdict = Result<Fallback, Fault>;
 
-/// What became of fallbacks.
-pub(crate) type Verdicts = BTreeMap<DocumentKey, Verdict>;
-
 /// The Backend of a cluster, which may be a fallback; `None` if the cluster is that of a Service.
 pub(crate) fn fallback_of_cluster(cluster: &str) -> Option<DocumentKey> {
     let (namespace, name) = cluster.split_once('/').filter(|(_, name)| !name.contains('/'))?;

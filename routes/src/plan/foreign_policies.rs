@@ -18,7 +18,7 @@ use crate::read::left_out;
 use crate::translate::Placed;
 
 /// What there is for policies to target.
-pub(crate) trait Served<'d> {
+pub(crate) trait Targets<'d> {
     /// A document.
     fn document(&self, key: &DocumentKey) -> Option<&'d Document>;
 
@@ -66,7 +66,7 @@ impl Named {
 pub(crate) type Affections<'d> = BTreeMap<Affected<'d>, Condition>;
 
 /// Looks at every policy: says what it targets, and returns what is said of that.
-pub(crate) fn affected<'d>(served: &impl Served<'d>, diagnostics: &mut Vec<Diagnostic>) -> Affections<'d> {
+pub(crate) fn affected<'d>(served: &impl Targets<'d>, diagnostics: &mut Vec<Diagnostic>) -> Affections<'d> {
     let mut search = Search { served, n_left: MAX_COMPARED };
     let mut affected: BTreeMap<Affected<'d>, Named> = BTreeMap::new();
     // The first of each file and kind, and how many there are.
@@ -130,7 +130,7 @@ struct Search<'s, S> {
     n_left: usize,
 }
 
-impl<'d, S: Served<'d>> Search<'_, S> {
+impl<'d, S: Targets<'d>> Search<'_, S> {
     /// Adds what is targeted and served. False if labels were not compared with every object.
     fn targets(&mut self, own: &str, target: &'d PolicyTarget, found: &mut BTreeSet<Affected<'d>>) -> bool {
         let (namespaces, labels) = match &target.name {

@@ -13,213 +13,142 @@ mod consumers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use xds_cache::{GroupName, NodeGroup};
+use xds_cache::GroupName;
 use xds_codec::{Diagnostic, Severity};
 
-use self::consumers::{Consumers, group_of};
 use super::backends::Referent;
 use super::ledger::Ledger;
 use super::listeners::resolved_refs;
-use super::lookup::{Lookup, ROUTES, RoutePlan, of_kinds};
-use super::parts::{Action, Backend, MeshService, PlannedRoute, RouteId, Target, Weighted};
+use super::lookup::{Lookup, ROUTES, RefProblem, of_kinds};
+use super::parts::{Action, Backend, PlannedRoute, RouteId, Target, Weighted};
 use super::precedence::{Rank, Seniority};
 use super::split::{self, PlannedSplit};
-use super::statuses::{Fault, Statuses, code_of, partially_invalid};
-use super::{GoesOn, Told, rules};
+use super::statuses::{Fault, code_of, partially_invalid};
+use super::{GoesOn, rules};
 use crate::conditions::{Condition, ParentStatus};
 use crate::model::{
-    Document, DocumentKey, Kind, Match, ParentRef, PathMatch, RouteKind, Service, ServicePort, Spec, Spot,
+    Document, DocumentKey, Kind, Match, ParentRef, PathMatch, Route, RouteKind, Service, ServicePort, Spec,
+    Spot,
 };
 use crate::translate::{Documents, Options, Placed};
+
+use consumers::group_of;
+pub(crate) use consumers::{consumed_by, definition, others};
 
 /// Says `"true"` on Services for which Envoys of the mesh listen without any route too.
 const MESH_ANNOTATION: &str = "xds-server.io/mesh";
 
-/// The mesh services of each group, with definitions for the groups that only consumer routes make.
-pub(crate) fn mesh<'d>(
-    lookup: &Lookup<'d>,
-    documents: &'d Documents,
-    options: &Options,
-    told: &mut Told<'_>,
-    goes_on: GoesOn<'_>,
-) -> BTreeMap<GroupName, (Option<NodeGroup>, Vec<MeshService>)> {
-    let routes = mesh_routes(lookup, documents, goes_on);
-    let splits = split::plan_splits(lookup, told.diagnostics);
-    let mut requests: Vec<Request<'_>> =
-        routes.iter().flat_map(|route| requests_of_route(lookup, route)).collect();
-    for request in &mut requests {
-        let fault = told.refused.get(request.claim.key()).filter(|_| request.places.is_ok());
-        request.places = fault.map_or_else(|| request.places.clone(), |fault| Err(fault.clone()));
-    }
-    let mut claims = Claims::new();
-    for request in &requests {
-        for place in request.places.iter().flatten() {
-            claims.entry(place.clone()).or_default().entry(request.claim.key()).or_insert(request.claim);
-        }
-    }
-    for split in &splits {
-        for place in places_of_split(split) {
-            claims.entry(place).or_default().entry(&split.document.key).or_insert(Claim::Split(split));
-        }
-    }
-    for (_, placed) in of_kinds(documents, Kind::Service..=Kind::Service) {
-        for place in places_of_service(placed) {
-            let key = &placed.document.key;
-            claims.entry(place).or_default().entry(key).or_insert(Claim::Own(placed));
-        }
-    }
-    let lost = settle(&mut claims, options);
-    let Told { statuses, diagnostics, .. } = told;
-    report_once_split(&claims, diagnostics);
-    for request in &requests {
-        report_route(request, &lost, statuses, diagnostics);
-    }
-    for route in &routes {
-        diagnostics.extend(route.plan.problems.iter().map(|problem| problem.diagnostic(route.document)));
-        diagnostics.extend(rules::without_backends(route.document));
-    }
-    for split in &splits {
-        report_split(split, &lost, statuses, diagnostics);
-    }
-    report_uncounted(documents, &splits, diagnostics);
-    let consumers = Consumers::of(&requests);
-    let borrowed = consumers.borrow(&mut claims);
-    services(lookup, claims, &consumers, &borrowed)
+/// What a route wants of a parent that is a Service.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Request {
+    /// The position of the parent in the document.
+    pub(crate) index: usize,
+    /// The ports that it wants, or why it gets none.
+    pub(crate) wanted: Result<Wanted, Fault>,
+    /// Whether the Service is another host's name.
+    is_external: bool,
 }
 
-/// A port of a Service, for the clients of a group.
-type Place<'d> = (GroupName, &'d DocumentKey, u16);
-
-/// Who wants to route the requests to a port, each once.
-type Claims<'p> = BTreeMap<Place<'p>, BTreeMap<&'p DocumentKey, Claim<'p>>>;
-
-/// Who lost a port to whom.
-type Lost<'p> = BTreeMap<(&'p DocumentKey, Place<'p>), &'p DocumentKey>;
-
-/// A route that has a Service as a parent.
-struct MeshRoute<'d> {
-    document: &'d Document,
-    group: &'d GroupName,
-    kind: RouteKind,
-    parents: &'d [ParentRef],
-    plan: RoutePlan,
+/// Ports of a Service, for the clients of a group.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Wanted {
+    /// The group.
+    pub(crate) group: GroupName,
+    /// The Service.
+    pub(crate) service: DocumentKey,
+    /// Its ports, each once.
+    pub(crate) ports: Vec<u16>,
 }
 
-/// What wants to route requests to a Service.
-#[derive(Clone, Copy)]
-enum Claim<'p> {
-    Route(&'p MeshRoute<'p>),
-    Split(&'p PlannedSplit<'p>),
-    Own(&'p Placed),
+/// Who wants to route the requests to ports of a Service.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Wish {
+    /// Its kind.
+    pub(crate) class: Class,
+    /// Its place among others of the kind.
+    pub(crate) seniority: Seniority,
+    /// The ports, in any order.
+    pub(crate) ports: Vec<u16>,
 }
+
+/// Whom somebody lost a port of a Service to, by port.
+pub(crate) type Lost = BTreeMap<(GroupName, DocumentKey, u16), DocumentKey>;
 
 /// The kinds that exclude each other; the first wins.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Class {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Class {
+    /// A GRPCRoute.
     Grpc,
+    /// An HTTPRoute, or a native route.
     Http,
+    /// A TrafficSplit.
     Split,
+    /// The Service itself.
     Own,
 }
 
-/// One reference of a route to a Service.
-struct Request<'p> {
-    route: &'p MeshRoute<'p>,
-    claim: Claim<'p>,
-    /// Its position in the status.
-    index: usize,
-    parent: &'p ParentRef,
-    /// The Service, if it is there.
-    service: Option<&'p Service>,
-    places: Result<Vec<Place<'p>>, Fault>,
-}
-
-impl<'p> Claim<'p> {
-    fn class(&self) -> Class {
-        match self {
-            Self::Route(route) => match route.kind {
-                RouteKind::Grpc => Class::Grpc,
-                RouteKind::Http | RouteKind::Native => Class::Http,
-            },
-            Self::Split(_) => Class::Split,
-            Self::Own(_) => Class::Own,
+impl Class {
+    /// That of a kind of route.
+    pub(crate) fn of(kind: RouteKind) -> Self {
+        match kind {
+            RouteKind::Grpc => Self::Grpc,
+            RouteKind::Http | RouteKind::Native => Self::Http,
         }
-    }
-
-    fn document(&self) -> &'p Document {
-        match self {
-            Self::Route(route) => route.document,
-            Self::Split(split) => split.document,
-            Self::Own(placed) => &placed.document,
-        }
-    }
-
-    fn key(&self) -> &'p DocumentKey {
-        &self.document().key
     }
 }
 
-fn mesh_routes<'d>(lookup: &Lookup<'d>, documents: &'d Documents, goes_on: GoesOn<'_>) -> Vec<MeshRoute<'d>> {
-    let mut routes = Vec::new();
-    for (_, placed) in of_kinds(documents, ROUTES).take_while(|_| goes_on()) {
-        let Spec::Route(route) = &placed.document.spec else { continue };
-        if route.parents.iter().any(ParentRef::is_service) {
-            let (document, group, parents) = (&*placed.document, &placed.group, route.parents.as_slice());
-            let plan = lookup.route_plan(placed, route);
-            routes.push(MeshRoute { document, group, kind: route.kind, parents, plan });
-        }
-    }
-    routes
-}
-
-/// The ports that a route wants by each of its parents.
-fn requests_of_route<'p>(lookup: &Lookup<'p>, route: &'p MeshRoute<'p>) -> Vec<Request<'p>> {
+/// What a route wants of those of its parents that are Services.
+pub(crate) fn requests(lookup: &Lookup<'_>, placed: &Placed, route: &Route) -> Vec<Request> {
     let parents = route.parents.iter().enumerate().filter(|(_, parent)| parent.is_service());
-    let request = |(index, parent): (usize, &'p ParentRef)| {
+    let request = |(index, parent): (usize, &ParentRef)| {
         let found = lookup.service(&parent.namespace, &parent.name);
-        let places = found.ok_or_else(|| missing(parent)).and_then(|(document, service)| {
-            let group = group_of(route, parent)?;
+        let wanted = found.ok_or_else(|| missing(parent)).and_then(|(document, service)| {
+            let group = group_of(placed, parent)?;
             let ports = ports(&document.key, service, parent)?;
-            Ok(ports.into_iter().map(|port| (group.clone(), &document.key, port)).collect())
+            Ok(Wanted { group, service: document.key.clone(), ports })
         });
-        let service = found.map(|(_, service)| service);
-        Request { route, claim: Claim::Route(route), index, parent, service, places }
+        let is_external = found.is_some_and(|(_, service)| service.external_name.is_some());
+        Request { index, wanted, is_external }
     };
     parents.map(request).collect()
 }
 
-/// The routes that pass a limit of their group, the youngest, and why.
-pub(crate) fn refused_of_mesh<'d>(
+/// The routes of the mesh that pass a limit of their group, the youngest first.
+pub(crate) fn refused<'d>(
     lookup: &Lookup<'d>,
     documents: &'d Documents,
     ledger: &mut Ledger<'d>,
     goes_on: GoesOn<'_>,
 ) -> BTreeMap<DocumentKey, Fault> {
-    let routes = mesh_routes(lookup, documents, goes_on);
-    let requests: Vec<Request<'_>> =
-        routes.iter().flat_map(|route| requests_of_route(lookup, route)).collect();
     // The clients of a consumer get all Services of a port that it asks for.
     let mut of_port: BTreeMap<u16, usize> = BTreeMap::new();
     for (_, placed) in of_kinds(documents, Kind::Service..=Kind::Service) {
-        places_of_service(placed).iter().for_each(|(_, _, port)| *of_port.entry(*port).or_default() += 1);
+        let Spec::Service(service) = &placed.document.spec else { continue };
+        service.ports.iter().for_each(|port| *of_port.entry(port.port).or_default() += 1);
     }
-    let mut by_age: Vec<&[Request<'_>]> =
-        requests.chunk_by(|one, other| one.claim.key() == other.claim.key()).collect();
-    by_age.sort_by_cached_key(|of_route| of_route.first().map(|first| Seniority::of(first.route.document)));
+    let mut by_age: Vec<(&Placed, &Route)> = Vec::new();
+    for (_, placed) in of_kinds(documents, ROUTES).take_while(|_| goes_on()) {
+        let Spec::Route(route) = &placed.document.spec else { continue };
+        if route.parents.iter().any(ParentRef::is_service) {
+            by_age.push((placed, route));
+        }
+    }
+    by_age.sort_by_cached_key(|(placed, _)| Seniority::of(&placed.document));
     let mut asked: BTreeSet<(GroupName, u16)> = BTreeSet::new();
     let mut refused = BTreeMap::new();
-    for of_route in by_age {
-        let Some(route) = of_route.first().map(|first| first.route) else { continue };
-        let Some(placed) = documents.get(&route.document.key) else { continue };
-        let places = || of_route.iter().flat_map(|request| request.places.iter().flatten());
-        let ports: BTreeSet<(GroupName, u16)> =
-            places().map(|(group, _, port)| (group.clone(), *port)).collect();
-        let is_new = |port: &&(GroupName, u16)| port.0 != *route.group && !asked.contains(*port);
+    for (placed, route) in by_age {
+        let requests = requests(lookup, placed, route);
+        let wanted = || requests.iter().filter_map(|request| request.wanted.as_ref().ok());
+        let places =
+            wanted().flat_map(|wanted| wanted.ports.iter().map(|port| (wanted.group.clone(), *port)));
+        let ports: BTreeSet<(GroupName, u16)> = places.collect();
+        let is_new = |port: &&(GroupName, u16)| port.0 != placed.group && !asked.contains(*port);
         let others = ports.iter().filter(is_new).filter_map(|(_, port)| of_port.get(port)).sum();
-        let n_ports = places().count();
-        match ledger.admit_ports(&placed.group, route.document, route.plan.routes.len(), (n_ports, others)) {
+        let n_ports = wanted().map(|wanted| wanted.ports.len()).sum();
+        let n_routes = route.rules.iter().map(|rule| rule.matches.len()).sum();
+        match ledger.admit_ports(&placed.group, &placed.document, n_routes, (n_ports, others)) {
             Ok(()) => asked.extend(ports),
-            Err(fault) => _ = refused.insert(route.document.key.clone(), fault),
+            Err(fault) => _ = refused.insert(placed.document.key.clone(), fault),
         }
     }
     refused
@@ -246,58 +175,40 @@ fn ports(key: &DocumentKey, service: &Service, parent: &ParentRef) -> Result<Vec
     Ok(ports)
 }
 
-fn places_of_split<'p>(split: &'p PlannedSplit<'p>) -> Vec<Place<'p>> {
-    let Some(root) = split.root else { return Vec::new() };
-    split.ports.iter().map(|(port, _)| (split.group.clone(), &root.key, *port)).collect()
+/// Of those who want a port, by key, whoever gets it; and to whom the others lose it. Gateways' option to let both kinds of
+/// routes in holds here too.
+pub(crate) fn settle<'c>(
+    rivals: &[(&'c DocumentKey, &'c Wish)],
+    options: &Options,
+) -> (Vec<(&'c DocumentKey, &'c Wish)>, Option<&'c DocumentKey>) {
+    let first = rivals.iter().min_by_key(|(_, claim)| (claim.class, &claim.seniority));
+    let Some((key, first)) = first else { return (Vec::new(), None) };
+    let merges = options.merges_route_kinds && first.class == Class::Grpc;
+    let last_class = if merges { Class::Http } else { first.class };
+    let stay = rivals.iter().filter(|(_, claim)| claim.class <= last_class);
+    (stay.copied().collect(), Some(key))
 }
 
-/// The ports of a Service, which is reached without a route too.
-fn places_of_service(placed: &Placed) -> Vec<Place<'_>> {
-    let document = &placed.document;
-    let Spec::Service(service) = &document.spec else { return Vec::new() };
-    service.ports.iter().map(|port| (placed.group.clone(), &document.key, port.port)).collect()
-}
-
-/// Leaves the claims of the first kind only. Gateways' option to let both kinds of routes in holds here too.
-fn settle<'p>(claims: &mut Claims<'p>, options: &Options) -> Lost<'p> {
-    let mut lost = Lost::new();
-    for (place, rivals) in claims.iter_mut().filter(|(_, rivals)| rivals.len() > 1) {
-        let first =
-            rivals.values().min_by_key(|claim| (claim.class(), Seniority::of(claim.document()))).copied();
-        let Some(first) = first else { continue };
-        let merges = options.merges_route_kinds && first.class() == Class::Grpc;
-        let last_class = if merges { Class::Http } else { first.class() };
-        rivals.retain(|key, claim| {
-            let stays = claim.class() <= last_class;
-            if !stays {
-                lost.insert((key, place.clone()), first.key());
-            }
-            stays
-        });
-    }
-    lost
-}
-
-/// Says what a route is to one parent.
-fn report_route(
-    request: &Request<'_>,
-    lost: &Lost<'_>,
-    statuses: &mut Statuses,
-    diagnostics: &mut Vec<Diagnostic>,
-) {
-    let Request { route, parent, .. } = request;
-    let document = route.document;
-    let accepted = match &request.places {
-        Ok(places) => accepted(document, places, lost, None),
-        Err(fault) => Err(fault.clone()),
+/// Says what a route is to one of its parents, and what is doubtful of that.
+pub(crate) fn report_route(
+    document: &Document,
+    parent: &ParentRef,
+    request: &Request,
+    refused: Option<&Fault>,
+    lost: &Lost,
+    (problems, partly): (&[RefProblem], &[String]),
+) -> (ParentStatus, Vec<Diagnostic>) {
+    let accepted = match (&request.wanted, refused) {
+        (Ok(wanted), None) => accepted(document, Some(wanted), lost, None),
+        (Ok(_), Some(fault)) | (Err(fault), _) => Err(fault.clone()),
     };
+    let mut diagnostics = Vec::new();
     let mut warn = |code, spot: &Spot, message: String| {
         diagnostics.push(document.diagnostic(Severity::Warning, code, spot, message));
     };
     let mut conditions = Vec::new();
     match accepted {
         Ok(message) => {
-            let partly = &route.plan.partly_invalid;
             if !message.is_empty() {
                 warn(code_of("Conflicted"), &parent.spot, message.clone());
             }
@@ -309,95 +220,94 @@ fn report_route(
             conditions.push(Condition::fails("Accepted", reason, message));
         }
     }
-    conditions.insert(1, resolved_refs(&route.plan.problems));
+    conditions.insert(1, resolved_refs(problems));
     let name = format!("{} {}/{}", parent.kind, parent.namespace, parent.name);
-    if request.service.is_some_and(|service| service.external_name.is_some()) {
+    if request.is_external {
         let message =
             format!("the {name} is another host's name; routes for it hold only for clients of the mesh");
         warn("external-name-parent", &parent.spot, message);
     }
     let (section, port) = (parent.section.clone(), parent.port);
-    statuses.parent(&document.key, request.index, ParentStatus { parent: name, section, port, conditions });
+    (ParentStatus { parent: name, section, port, conditions }, diagnostics)
 }
 
-fn report_split(
-    split: &PlannedSplit<'_>,
-    lost: &Lost<'_>,
-    statuses: &mut Statuses,
-    diagnostics: &mut Vec<Diagnostic>,
-) {
-    let document = split.document;
-    let accepted = accepted(document, &places_of_split(split), lost, split.fault.as_ref());
+/// What is doubtful of the rules of a route.
+pub(crate) fn doubts(document: &Document, problems: &[RefProblem]) -> Vec<Diagnostic> {
+    let problems = problems.iter().map(|problem| problem.diagnostic(document));
+    problems.chain(rules::without_backends(document)).collect()
+}
+
+/// The conditions of a split, and what is doubtful of the ports that it wants.
+pub(crate) fn report_split(
+    document: &Document,
+    split: &PlannedSplit,
+    lost: &Lost,
+) -> ([Condition; 2], Option<Diagnostic>) {
+    let accepted = accepted(document, split.wanted.as_ref(), lost, split.fault.as_ref());
     let told = match &accepted {
         Ok(message) => message,
         Err(fault) => &fault.message,
     };
     let is_new = split.fault.as_ref().is_none_or(|fault| fault.message != *told);
+    let mut doubt = None;
     if let Spec::TrafficSplit(spec) = &document.spec
         && is_new
         && !told.is_empty()
     {
         let (code, message) = (code_of("Conflicted"), told.clone());
-        diagnostics.push(document.diagnostic(Severity::Warning, code, &spec.service_spot, message));
+        doubt = Some(document.diagnostic(Severity::Warning, code, &spec.service_spot, message));
     }
     let accepted = match accepted {
         Ok(message) => Condition { message, ..Condition::holds("Accepted", "Accepted") },
         Err(Fault { reason, message }) => Condition::fails("Accepted", reason, message),
     };
-    statuses.object(&document.key, accepted);
-    statuses.object(&document.key, resolved_refs(&split.problems));
+    ([accepted, resolved_refs(&split.problems)], doubt)
 }
 
-/// Tells Gateways' routes whose backend is the root of a split that the split is not for them.
-fn report_uncounted(documents: &Documents, splits: &[PlannedSplit<'_>], diagnostics: &mut Vec<Diagnostic>) {
-    let accepted = splits.iter().filter(|split| split.fault.is_none());
-    let roots: BTreeMap<&DocumentKey, &DocumentKey> =
-        accepted.filter_map(|split| Some((&split.root?.key, &split.document.key))).collect();
-    if roots.is_empty() {
-        return;
+/// Tells a route of Gateways whose backend is the root of a split that the split is not for it; `split_of` says which one it is.
+pub(crate) fn uncounted(
+    document: &Document,
+    split_of: impl Fn(&DocumentKey) -> Option<DocumentKey>,
+) -> Vec<Diagnostic> {
+    let Spec::Route(route) = &document.spec else { return Vec::new() };
+    if route.parents.iter().all(ParentRef::is_service) {
+        return Vec::new();
     }
-    for (_, placed) in of_kinds(documents, ROUTES) {
-        let Spec::Route(route) = &placed.document.spec else { continue };
-        if route.parents.iter().all(ParentRef::is_service) {
+    let mut diagnostics = Vec::new();
+    for backend in route.rules.iter().flat_map(|rule| &rule.backends) {
+        let object = &backend.object;
+        if !Kind::Service.is_named(&object.group, &object.kind) {
             continue;
         }
-        for backend in route.rules.iter().flat_map(|rule| &rule.backends) {
-            let object = &backend.object;
-            if !Kind::Service.is_named(&object.group, &object.kind) {
-                continue;
-            }
-            let (namespace, name) = (object.namespace.clone(), object.name.clone());
-            let Some(split) = roots.get(&DocumentKey { kind: Kind::Service, namespace, name }) else {
-                continue;
-            };
-            let message = format!(
-                "{split} does not count for requests that come through a Gateway: they go to the endpoints of the Service \
-                 {}/{} itself; write the weights into this route, as its `backendRefs`",
-                object.namespace, object.name
-            );
-            let warning =
-                placed.document.diagnostic(Severity::Warning, "split-not-counted", &object.spot, message);
-            diagnostics.push(warning);
-        }
+        let (namespace, name) = (object.namespace.clone(), object.name.clone());
+        let Some(split) = split_of(&DocumentKey { kind: Kind::Service, namespace, name }) else { continue };
+        let message = format!(
+            "{split} does not count for requests that come through a Gateway: they go to the endpoints of the Service \
+             {}/{} itself; write the weights into this route, as its `backendRefs`",
+            object.namespace, object.name
+        );
+        diagnostics.push(document.diagnostic(Severity::Warning, "split-not-counted", &object.spot, message));
     }
+    diagnostics
 }
 
 /// Whether an object got any of the ports that it wants, with a message about those that it did not get; else why not.
 fn accepted(
     document: &Document,
-    places: &[Place<'_>],
-    lost: &Lost<'_>,
+    wanted: Option<&Wanted>,
+    lost: &Lost,
     fault: Option<&Fault>,
 ) -> Result<String, Fault> {
-    let told = |place: &Place<'_>| {
-        let (group, service, port) = place;
-        let winner = lost.get(&(&document.key, (group.clone(), service, *port)))?;
+    let ports = wanted.into_iter().flat_map(|wanted| wanted.ports.iter().map(move |port| (wanted, *port)));
+    let told = |(wanted, port): (&Wanted, u16)| {
+        let Wanted { group, service, .. } = wanted;
+        let winner = lost.get(&(group.clone(), service.clone(), port))?;
         Some(format!("{winner} has the port {port} of the {service} for itself"))
     };
-    let messages: Vec<String> = places.iter().filter_map(told).collect();
+    let messages: Vec<String> = ports.filter_map(told).collect();
     let message = messages.join("; ");
     match fault {
-        _ if !places.is_empty() && messages.len() == places.len() => {
+        _ if wanted.is_some_and(|wanted| messages.len() == wanted.ports.len()) => {
             // The Gateway API has a word of its own for routes (§1.7), which others write too.
             let is_split = document.key.kind == Kind::TrafficSplit;
             Err(Fault::new(if is_split { "Conflicted" } else { "RouteReasonConflicted" }, message))
@@ -407,148 +317,73 @@ fn accepted(
     }
 }
 
-/// The services of each group, sorted by namespace, name and port.
-fn services<'p>(
-    lookup: &Lookup<'p>,
-    claims: Claims<'p>,
-    consumers: &Consumers<'p>,
-    borrowed: &BTreeSet<Place<'p>>,
-) -> BTreeMap<GroupName, (Option<NodeGroup>, Vec<MeshService>)> {
-    let namesakes = Namesakes::of(&claims);
-    let mut groups: BTreeMap<GroupName, (Option<NodeGroup>, Vec<MeshService>)> = BTreeMap::new();
-    for (place, claims) in claims {
-        let is_borrowed = borrowed.contains(&place);
-        let (group, service, port) = place;
-        let DocumentKey { namespace, name, .. } = service;
-        let Some(referent) = lookup.port_of(namespace, name, port) else { continue };
-        let has_short_name = namesakes.has_short_name(&consumers.naming(&group), service);
-        let lowest = lookup.service(namespace, name).and_then(|(_, service)| service.lowest_port());
-        let planned = MeshService {
-            namespace: namespace.to_string(),
-            name: name.to_string(),
-            port,
-            hosts: hosts(namespace, name, has_short_name),
-            is_lowest_port: lowest == Some(port),
-            is_implicit: !is_asked_for(&claims),
-            is_borrowed,
-            routes: routes(lookup, port, &referent, claims.into_values().collect()),
-            origin: referent.document().origin(),
-        };
-        let group = groups.entry(group).or_insert_with_key(|group| (consumers.definition(group), Vec::new()));
-        group.1.push(planned);
+/// Whether Envoys listen for a Service without any route: its annotation says so, or a split named it once.
+pub(crate) fn is_asked_for(placed: &Placed) -> bool {
+    match placed.document.meta.annotation(MESH_ANNOTATION) {
+        Some(said) => said == "true",
+        None => placed.was_split,
     }
-    groups
-}
-
-/// Whether a document asks for the port: not the Service alone, unless its annotation does.
-fn is_asked_for(claims: &BTreeMap<&DocumentKey, Claim<'_>>) -> bool {
-    claims.values().any(|claim| match claim {
-        Claim::Route(_) | Claim::Split(_) => true,
-        Claim::Own(placed) => match placed.document.meta.annotation(MESH_ANNOTATION) {
-            Some(said) => said == "true",
-            None => placed.was_split,
-        },
-    })
 }
 
 /// Tells that Envoys listen for a Service of which no document says so any more.
-fn report_once_split(claims: &Claims<'_>, diagnostics: &mut Vec<Diagnostic>) {
-    let mut last = None;
-    for claims in claims.values() {
-        let mut alone = claims.values().filter_map(|claim| match claim {
-            Claim::Own(placed) => Some(*placed),
-            Claim::Route(_) | Claim::Split(_) => None,
-        });
-        let Some(placed) = alone.next().filter(|_| claims.len() == 1) else { continue };
-        let document = &placed.document;
-        let is_told = last.replace(&document.key) == Some(&document.key);
-        if !placed.was_split || is_told || document.meta.annotation(MESH_ANNOTATION).is_some() {
-            continue;
-        }
-        let message = format!(
-            "Envoys go on listening for this Service because a TrafficSplit named it once; to have that written down, give it the \
-             annotation {MESH_ANNOTATION}: \"true\", or \"false\" to end it"
-        );
-        diagnostics.push(document.diagnostic(Severity::Info, "once-split", &Spot::default(), message));
+pub(crate) fn once_split(placed: &Placed) -> Option<Diagnostic> {
+    let document = &placed.document;
+    if !placed.was_split || document.meta.annotation(MESH_ANNOTATION).is_some() {
+        return None;
     }
+    let message = format!(
+        "Envoys go on listening for this Service because a TrafficSplit named it once; to have that written down, give it the \
+         annotation {MESH_ANNOTATION}: \"true\", or \"false\" to end it"
+    );
+    Some(document.diagnostic(Severity::Info, "once-split", &Spot::default(), message))
 }
 
-/// The namespaces of the Services of each name in a group, and of those among them that documents ask for.
-#[derive(Default)]
-struct Namesakes<'p> {
-    all: BTreeMap<(GroupName, &'p str), BTreeSet<&'p str>>,
-    asked_for: BTreeMap<(GroupName, &'p str), BTreeSet<&'p str>>,
-}
-
-impl<'p> Namesakes<'p> {
-    fn of(claims: &Claims<'p>) -> Self {
-        let mut namesakes = Self::default();
-        for ((group, service, _), claims) in claims {
-            let (key, namespace) = ((group.clone(), &*service.name), &*service.namespace);
-            if is_asked_for(claims) {
-                namesakes.asked_for.entry(key.clone()).or_default().insert(namespace);
-            }
-            namesakes.all.entry(key).or_default().insert(namespace);
-        }
-        namesakes
-    }
-
-    /// Whether in these groups the name alone means this Service: it is the only one of that name, or the only one that documents
-    /// ask for.
-    fn has_short_name(&self, groups: &[GroupName], service: &DocumentKey) -> bool {
-        let is_alone = |of: &BTreeMap<(GroupName, &'p str), BTreeSet<&'p str>>| {
-            let sets = groups.iter().filter_map(|group| of.get(&(group.clone(), &*service.name)));
-            let mut namespaces = sets.flatten().peekable();
-            namespaces.peek().is_some() && namespaces.all(|namespace| **namespace == *service.namespace)
-        };
-        is_alone(&self.all) || is_alone(&self.asked_for)
-    }
+/// Tells that Envoys do not listen for a Service, because a Gateway has the port.
+pub(crate) fn taken_port(document: &Document, port: u16, gateway_port: &str) -> Diagnostic {
+    let gateway = gateway_port.rsplit_once('/').map_or(gateway_port, |(gateway, _)| gateway);
+    let message = format!(
+        "Envoys do not listen on port {port} for the {}, because Gateway {gateway} of the same node group has the port; \
+         gRPC clients are served",
+        document.key,
+    );
+    document.diagnostic(Severity::Info, "mesh-port-taken", &Spot::default(), message)
 }
 
 /// The names under which a Service is called, the shortest first.
-fn hosts(namespace: &str, name: &str, is_unique: bool) -> Vec<String> {
+pub(crate) fn hosts(namespace: &str, name: &str, is_unique: bool) -> Vec<String> {
     let long = ["", ".svc", ".svc.cluster.local"].map(|end| [name, ".", namespace, end].concat());
     is_unique.then(|| name.to_owned()).into_iter().chain(long).collect()
 }
 
-/// The routes of all who hold a port, in order of precedence: routes of a kind are mixed, kinds are not.
-fn routes(
-    lookup: &Lookup<'_>,
-    port: u16,
-    own: &Referent<'_>,
-    mut claims: Vec<Claim<'_>>,
-) -> Vec<PlannedRoute> {
-    claims.sort_by_key(Claim::class);
-    let mut routes = Vec::new();
-    for claims in claims.chunk_by(|one, other| one.class() == other.class()) {
-        let mut ranked: Vec<(Rank, &PlannedRoute)> = Vec::new();
-        for claim in claims {
-            match claim {
-                Claim::Route(route) => {
-                    let seniority = Seniority::of(route.document);
-                    let ranks = route.plan.routes.iter().map(|route| (Rank::of(route, &seniority), route));
-                    ranked.extend(ranks);
-                }
-                Claim::Split(split) => {
-                    let of_port = split.ports.iter().filter(|(number, _)| *number == port);
-                    routes.extend(of_port.flat_map(|(_, routes)| routes).cloned());
-                }
-                Claim::Own(placed) => routes.extend(route_to_itself(lookup, &placed.document, own)),
-            }
-        }
-        ranked.sort_by(|(one, _), (other, _)| one.cmp(other));
-        routes.extend(ranked.into_iter().map(|(_, route)| route.clone()));
+/// The names by which gRPC clients dial a port of a Service that is called so: with the port, and without it if it is the lowest.
+pub(crate) fn dialled(hosts: Vec<String>, port: u16, is_lowest_port: bool) -> Vec<String> {
+    let mut names = Vec::new();
+    for host in hosts {
+        names.push(format!("{host}:{port}"));
+        names.extend(is_lowest_port.then_some(host));
     }
-    routes
+    names
+}
+
+/// The routes of documents of one kind that hold a port together, in order of precedence.
+pub(crate) fn ranked<'p>(
+    of_routes: impl Iterator<Item = (&'p Seniority, &'p [PlannedRoute])>,
+) -> Vec<PlannedRoute> {
+    let ranks = of_routes
+        .flat_map(|(seniority, routes)| routes.iter().map(|route| (Rank::of(route, seniority), route)));
+    let mut ranked: Vec<(Rank, &PlannedRoute)> = ranks.collect();
+    ranked.sort_by(|(one, _), (other, _)| one.cmp(other));
+    ranked.into_iter().map(|(_, route)| route.clone()).collect()
 }
 
 /// The route that a port of a Service has if there is no other.
-fn route_to_itself(lookup: &Lookup<'_>, document: &Document, own: &Referent<'_>) -> Option<PlannedRoute> {
+pub(crate) fn route_to_itself(lookup: &Lookup<'_>, key: &DocumentKey, port: u16) -> Option<PlannedRoute> {
+    let own = lookup.port_of(&key.namespace, &key.name, port)?;
     let Referent::Port { port, .. } = own else { return None };
     let is_grpc = split::is_grpc(port);
-    let backend = Backend { name: own.cluster_name(), protocol: lookup.protocol(own, is_grpc) };
+    let backend = Backend { name: own.cluster_name(), protocol: lookup.protocol(&own, is_grpc) };
     let weighted = Weighted::plain(Target::Backend(backend), 1);
-    let id = RouteId { document: document.key.clone(), rule: 0, rule_name: None, match_index: 0 };
+    let id = RouteId { document: key.clone(), rule: 0, rule_name: None, match_index: 0 };
     let everything = Match::of_path(&Spot::default(), PathMatch::Any);
     Some(PlannedRoute::plain(id, is_grpc, everything, Action::Forward(vec![weighted])))
 }

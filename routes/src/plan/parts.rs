@@ -1,6 +1,6 @@
 //! The parts of a plan.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -16,7 +16,8 @@ use crate::model::{
 pub struct Plan {
     /// The ports of gateways, sorted by name.
     pub ports: Vec<Port>,
-    /// The services of the mesh, sorted by namespace, name and port.
+    /// The services of the mesh, sorted by namespace, name and port: units plan them one by one.
+    #[cfg(test)]
     pub services: Vec<MeshService>,
     /// Every cluster that a route or another cluster names, by backend name.
     pub clusters: BTreeMap<String, Cluster>,
@@ -24,16 +25,6 @@ pub struct Plan {
     pub assignments: BTreeMap<String, Assignment>,
     /// The secrets that listeners and clusters name, by name.
     pub secrets: BTreeMap<String, TlsSecret>,
-}
-
-impl Plan {
-    /// The services that Envoys serve: those that a document asks for, and those that share a port with one. gRPC clients can
-    /// dial the others too, for that costs nothing until one does; an Envoy would have to listen to their ports.
-    pub fn services_for_envoys(&self) -> impl Iterator<Item = &MeshService> {
-        let asked: BTreeSet<u16> =
-            self.services.iter().filter(|service| !service.is_implicit).map(|service| service.port).collect();
-        self.services.iter().filter(move |service| asked.contains(&service.port))
-    }
 }
 
 /// A port on which a gateway listens.
@@ -124,6 +115,7 @@ impl fmt::Display for Host {
 }
 
 /// A port of a service of the mesh, and the routes to it.
+#[cfg(test)]
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeshService {
     /// The service's namespace.

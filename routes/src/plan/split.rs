@@ -2,96 +2,84 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use xds_cache::GroupName;
 use xds_codec::{Diagnostic, Severity};
 
 use super::backends::{Referent, is_http2_name};
-use super::lookup::{Lookup, RefProblem, of_kinds};
+use super::lookup::{Lookup, RefProblem};
+use super::mesh::Wanted;
 use super::parts::{Action, Backend, PlannedRoute, RouteId, Target, Weighted};
-use super::precedence::Seniority;
 use super::statuses::{Fault, code_of};
 use super::{split_matches, weights};
 use crate::model::{
     Document, DocumentKey, Kind, Match, PathMatch, Service, ServicePort, Spec, Spot, TrafficSplit,
 };
+use crate::translate::Placed;
 
 /// What one split comes to.
-pub(super) struct PlannedSplit<'d> {
-    pub(super) document: &'d Document,
-    /// The group that it is for.
-    pub(super) group: &'d GroupName,
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PlannedSplit {
     /// Why it is not accepted, if it is not.
-    pub(super) fault: Option<Fault>,
+    pub(crate) fault: Option<Fault>,
     /// What of it cannot be found.
-    pub(super) problems: Vec<RefProblem>,
-    /// The root's Service; `None` if nothing is done.
-    pub(super) root: Option<&'d Document>,
-    /// The routes of each port of the root.
-    pub(super) ports: Vec<(u16, Vec<PlannedRoute>)>,
+    pub(crate) problems: Vec<RefProblem>,
+    /// The ports of the root, for the clients of the split's group; `None` if nothing is done.
+    pub(crate) wanted: Option<Wanted>,
+    /// The routes of each of these ports.
+    pub(crate) ports: Vec<(u16, Vec<PlannedRoute>)>,
 }
 
-/// Plans every split.
-pub(super) fn plan_splits<'d>(
-    lookup: &Lookup<'d>,
+/// The root of a split: a Service of its own namespace, by name; `None` if it names one of another.
+pub(crate) fn root_of(document: &Document) -> Option<DocumentKey> {
+    let Spec::TrafficSplit(split) = &document.spec else { return None };
+    let namespace = &document.key.namespace;
+    let name = name_in(&split.service, namespace).ok()?;
+    Some(DocumentKey { kind: Kind::Service, namespace: namespace.clone(), name: name.into() })
+}
+
+/// The Services that a split names as backends.
+pub(crate) fn backends_of(document: &Document) -> Vec<DocumentKey> {
+    let Spec::TrafficSplit(split) = &document.spec else { return Vec::new() };
+    let namespace = &document.key.namespace;
+    let names = split.backends.iter().filter_map(|backend| name_in(&backend.service, namespace).ok());
+    names.map(|name| DocumentKey::new(Kind::Service, namespace, name)).collect()
+}
+
+/// Plans a split; `holding` says which split holds for a root in the split's group. What is doubtful goes to `diagnostics`.
+pub(crate) fn plan_split(
+    lookup: &Lookup<'_>,
+    placed: &Placed,
+    split: &TrafficSplit,
+    holding: &BTreeMap<DocumentKey, DocumentKey>,
     diagnostics: &mut Vec<Diagnostic>,
-) -> Vec<PlannedSplit<'d>> {
-    let roots = roots(lookup);
-    let mut all = Vec::new();
-    for (_, placed) in of_kinds(lookup.documents, Kind::TrafficSplit..=Kind::TrafficSplit) {
-        let document = &*placed.document;
-        let Spec::TrafficSplit(split) = &document.spec else { continue };
-        let mut planner =
-            Planner { lookup, roots: &roots, document, split, diagnostics, problems: Vec::new() };
-        let (fault, root, ports) = match planner.root(&placed.group) {
-            Ok((root, service)) => {
-                let (fault, ports) = planner.ports(&placed.group, root, service);
-                (fault, Some(root), ports)
-            }
-            Err(fault) => (Some(fault), None, Vec::new()),
-        };
-        if let Some(Fault { reason, message }) = &fault {
-            planner.warn(code_of(reason), &split.service_spot, message.clone());
+) -> PlannedSplit {
+    let document = &*placed.document;
+    let mut planner = Planner { lookup, holding, document, split, diagnostics, problems: Vec::new() };
+    let (fault, wanted, ports) = match planner.root() {
+        Ok((root, service)) => {
+            let (fault, ports) = planner.ports(root, service);
+            let numbers = ports.iter().map(|(port, _)| *port).collect();
+            let wanted = Wanted { group: placed.group.clone(), service: root.key.clone(), ports: numbers };
+            (fault, Some(wanted), ports)
         }
-        let problems = planner.problems;
-        all.push(PlannedSplit { document, group: &placed.group, fault, problems, root, ports });
+        Err(fault) => (Some(fault), None, Vec::new()),
+    };
+    if let Some(Fault { reason, message }) = &fault {
+        planner.warn(code_of(reason), &split.service_spot, message.clone());
     }
-    all
-}
-
-/// The split that holds for each root, by group, namespace and name: of several the oldest, whatever they match.
-type Roots<'d> = BTreeMap<(&'d GroupName, &'d str, &'d str), &'d Document>;
-
-fn roots<'d>(lookup: &Lookup<'d>) -> Roots<'d> {
-    let mut roots = Roots::new();
-    for (_, placed) in of_kinds(lookup.documents, Kind::TrafficSplit..=Kind::TrafficSplit) {
-        let document = &*placed.document;
-        let Spec::TrafficSplit(split) = &document.spec else { continue };
-        let namespace = &*document.key.namespace;
-        let Ok(name) = name_in(&split.service, namespace) else { continue };
-        let holds = roots.entry((&placed.group, namespace, name)).or_insert(document);
-        if Seniority::of(document) < Seniority::of(holds) {
-            *holds = document;
-        }
-    }
-    roots
+    let problems = planner.problems;
+    PlannedSplit { fault, problems, wanted, ports }
 }
 
 /// The Services that TrafficSplits name as their roots, whether they are there or not.
 #[must_use]
 pub fn split_roots<'d>(documents: impl Iterator<Item = &'d Document>) -> BTreeSet<DocumentKey> {
-    let root = |document: &Document| {
-        let Spec::TrafficSplit(split) = &document.spec else { return None };
-        let namespace = &document.key.namespace;
-        let name = name_in(&split.service, namespace).ok()?;
-        Some(DocumentKey { kind: Kind::Service, namespace: namespace.clone(), name: name.into() })
-    };
-    documents.filter_map(root).collect()
+    documents.filter_map(root_of).collect()
 }
 
 /// Plans one split.
 struct Planner<'l, 'd> {
     lookup: &'l Lookup<'d>,
-    roots: &'l Roots<'d>,
+    holding: &'l BTreeMap<DocumentKey, DocumentKey>,
     document: &'d Document,
     split: &'d TrafficSplit,
     diagnostics: &'l mut Vec<Diagnostic>,
@@ -105,15 +93,15 @@ struct Candidate<'d> {
     weight: u64,
 }
 
-impl<'d> Planner<'_, 'd> {
+impl<'l, 'd> Planner<'l, 'd> {
     /// The root. Without its Service nobody knows its ports, and nothing can be done.
-    fn root(&self, group: &GroupName) -> Result<(&'d Document, &'d Service), Fault> {
+    fn root(&self) -> Result<(&'d Document, &'d Service), Fault> {
         let namespace = self.namespace();
         let name =
             name_in(&self.split.service, namespace).map_err(|why| Fault::new("RefNotPermitted", why))?;
-        let winner = self.roots.get(&(group, namespace, name));
-        if let Some(winner) = winner.filter(|winner| winner.key != self.document.key) {
-            let message = format!("{} splits the same Service and comes first", winner.key);
+        let winner = self.holding(name);
+        if let Some(winner) = winner.filter(|winner| **winner != self.document.key) {
+            let message = format!("{winner} splits the same Service and comes first");
             return Err(Fault::new("Conflicted", message));
         }
         let missing = || Fault::new("RootServiceNotFound", format!("there is no Service {namespace}/{name}"));
@@ -124,11 +112,10 @@ impl<'d> Planner<'_, 'd> {
     /// hole (§3.2).
     fn ports(
         &mut self,
-        group: &GroupName,
         root: &'d Document,
         service: &'d Service,
     ) -> (Option<Fault>, Vec<(u16, Vec<PlannedRoute>)>) {
-        let candidates = self.candidates(group, &root.key.name);
+        let candidates = self.candidates(&root.key.name);
         let matches = self.matches();
         let mut ports: Vec<(u16, Vec<PlannedRoute>)> = Vec::new();
         let mut splits_any = false;
@@ -160,7 +147,7 @@ impl<'d> Planner<'_, 'd> {
     }
 
     /// The backends with their weights. What is doubtful about them is told.
-    fn candidates(&mut self, group: &GroupName, root: &str) -> Vec<Candidate<'d>> {
+    fn candidates(&mut self, root: &str) -> Vec<Candidate<'d>> {
         let (namespace, split) = (self.namespace(), self.split);
         let mut candidates: Vec<Candidate<'d>> = Vec::new();
         for backend in &split.backends {
@@ -184,10 +171,9 @@ impl<'d> Planner<'_, 'd> {
                     "the backend {name} is the root itself: this share goes to all of its endpoints, whatever version",
                 );
                 self.warn("self-referential-split", spot, message);
-            } else if let Some(other) = self.roots.get(&(group, namespace, name)) {
+            } else if let Some(other) = self.holding(name) {
                 let message = format!(
-                    "the backend {name} is split by {}, which does not count here: its own endpoints are used",
-                    other.key,
+                    "the backend {name} is split by {other}, which does not count here: its own endpoints are used",
                 );
                 self.warn("nested-split", spot, message);
             }
@@ -295,6 +281,11 @@ impl<'d> Planner<'_, 'd> {
         };
         let protocol = self.lookup.protocol(referent, is_grpc || is_http2);
         Weighted::plain(Target::Backend(Backend { name: referent.cluster_name(), protocol }), weight)
+    }
+
+    /// The split that holds for a Service of the namespace, if one does.
+    fn holding(&self, name: &str) -> Option<&'l DocumentKey> {
+        self.holding.get(&DocumentKey::new(Kind::Service, self.namespace(), name))
     }
 
     fn problem(&mut self, reason: &'static str, spot: &Spot, message: String) {

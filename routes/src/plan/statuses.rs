@@ -1,10 +1,9 @@
-//! Collects what becomes of objects, until all of it is known.
+//! What becomes of objects.
 
 use std::collections::BTreeMap;
 
 use super::ledger::LIMIT_EXCEEDED;
 use crate::conditions::{Condition, ListenerStatus, ObjectStatus, ParentStatus, Truth};
-use crate::model::DocumentKey;
 
 /// Why something is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,12 +19,6 @@ impl Fault {
     pub(crate) fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
-}
-
-/// The conditions found so far.
-#[derive(Debug, Default)]
-pub(crate) struct Statuses {
-    objects: BTreeMap<DocumentKey, Parts>,
 }
 
 /// What became of an object.
@@ -53,27 +46,6 @@ impl Parts {
     pub(crate) fn finish(self, observed_generation: u64) -> ObjectStatus {
         let Self { conditions, parents, listeners } = self;
         ObjectStatus { observed_generation, conditions, parents: parents.into_values().collect(), listeners }
-    }
-}
-
-impl Statuses {
-    /// Adds a condition of the object itself.
-    pub(crate) fn object(&mut self, key: &DocumentKey, condition: Condition) {
-        self.parts(key).conditions.push(condition);
-    }
-
-    /// Says what a route or policy is to the parent at `index`, from 0.
-    pub(crate) fn parent(&mut self, key: &DocumentKey, index: usize, status: ParentStatus) {
-        self.parts(key).parents.insert(index, status);
-    }
-
-    /// All of it, by object.
-    pub(crate) fn finish(self) -> BTreeMap<DocumentKey, Parts> {
-        self.objects
-    }
-
-    fn parts(&mut self, key: &DocumentKey) -> &mut Parts {
-        self.objects.entry(key.clone()).or_default()
     }
 }
 

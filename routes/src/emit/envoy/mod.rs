@@ -21,14 +21,14 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use xds_cache::Origin;
 
 use super::{Emitted, Part};
 use crate::model::Hostname;
-use crate::plan::{Action, Chain, Host, MeshService, Plan, PlannedRoute, Port, Target, TlsTermination};
+use crate::plan::{Action, Chain, Host, Plan, PlannedRoute, Port, Target, TlsTermination};
 
 use crate::translate::Options;
 
@@ -57,10 +57,14 @@ pub(crate) fn envoy<'p>(plan: &'p Plan, options: &Options, emit: &mut super::Sin
             emit(table(name, &port.origin, hosts, plan, &mut unavailable));
         }
     }
-    let is_taken = |port| plan.ports.iter().any(|gateway| gateway.port == port);
-    for MeshPort { listener: served, port, hosts, origin } in mesh(plan, options, &is_taken) {
-        emit(listener(served, origin));
-        let hosts = hosts.into_iter().map(|(frame, service)| (frame, service.routes.as_slice()));
+    for (port, address) in tests::mesh_ports(plan, options) {
+        let services = plan.services.iter().filter(|service| service.port == port);
+        let Some(origin) = services.clone().next().map(|service| &service.origin) else { continue };
+        emit(listener(mesh_listener(port, address), origin));
+        let hosts = services.map(|service| {
+            let name = format!("{}/{}", service.namespace, service.name);
+            (mesh_frame(name, service.hosts.clone(), port, options), service.routes.as_slice())
+        });
         emit(table(mesh_table(port), origin, hosts, plan, &mut unavailable));
     }
     plan.clusters.iter().flat_map(|(name, found)| cluster(plan, name, found)).for_each(&mut *emit);
@@ -118,15 +122,6 @@ pub(crate) struct GatewayPort {
     pub(crate) tables: Vec<(String, Option<Frame>)>,
 }
 
-/// What Envoys listen to for a port of the mesh.
-pub(crate) struct MeshPort<'p> {
-    pub(crate) listener: Listener,
-    pub(crate) port: u16,
-    /// The hosts of the RouteConfiguration.
-    pub(crate) hosts: Vec<(Frame, &'p MeshService)>,
-    pub(crate) origin: &'p Origin,
-}
-
 /// A Listener.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub(crate) struct Listener {
@@ -169,35 +164,16 @@ struct ListenerPort {
     merges_route_kinds: bool,
 }
 
-/// What Envoys listen to for the mesh: the ports that no Gateway has.
-pub(crate) fn mesh<'p>(
-    plan: &'p Plan,
-    options: &Options,
-    is_taken: &dyn Fn(u16) -> bool,
-) -> Vec<MeshPort<'p>> {
-    let mut served = Vec::new();
-    let Some(address) = options.mesh_address else { return served };
-    let mut mesh: BTreeMap<u16, Vec<_>> = BTreeMap::new();
-    for service in plan.services_for_envoys() {
-        mesh.entry(service.port).or_default().push(service);
-    }
-    mesh.retain(|port, _| !is_taken(*port));
-    for (number, services) in mesh {
-        let Some(first) = services.first() else { continue };
-        let origin = &first.origin;
-        let port = ListenerPort { number, is_tls: false, merges_route_kinds: options.merges_route_kinds };
-        let hosts = services.iter().map(|service| {
-            let name = format!("{}/{}", service.namespace, service.name);
-            let frame = Frame { name, domains: service.hosts.clone(), is_misdirected: false, port };
-            (frame, *service)
-        });
-        let hosts = hosts.collect();
-        let name = mesh_table(number);
-        let chains = vec![(name.clone(), None)];
-        let listener = Listener { name, address, port: number, is_edge: false, chains };
-        served.push(MeshPort { listener, port: number, hosts, origin });
-    }
-    served
+/// The Listener of a port of the mesh.
+pub(crate) fn mesh_listener(port: u16, address: IpAddr) -> Listener {
+    let name = mesh_table(port);
+    Listener { chains: vec![(name.clone(), None)], name, address, port, is_edge: false }
+}
+
+/// The virtual host of a Service at a port of the mesh, called by these names, at least one.
+pub(crate) fn mesh_frame(name: String, domains: Vec<String>, port: u16, options: &Options) -> Frame {
+    let port = ListenerPort { number: port, is_tls: false, merges_route_kinds: options.merges_route_kinds };
+    Frame { name, domains, is_misdirected: false, port }
 }
 
 /// The name of the Listener and of the RouteConfiguration for a port of the mesh.

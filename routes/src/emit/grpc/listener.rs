@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 use std::cmp::Reverse;
+#[cfg(test)]
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
@@ -12,9 +14,9 @@ use xds_cache::Origin;
 use super::session;
 use crate::emit::FoundBy;
 use crate::emit::shared::{ads, router, type_of};
+use crate::plan::Host;
 #[cfg(test)]
-use crate::plan::{Chain, PlannedRoute, Port, VirtualHost};
-use crate::plan::{Host, MeshService, Plan};
+use crate::plan::{Chain, MeshService, Plan, PlannedRoute, Port, VirtualHost, mesh};
 
 /// A host that applications dial.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,10 +65,18 @@ impl<'p> Place<'p> {
 pub(crate) fn tables(plan: &Plan) -> Vec<(Place<'_>, Dialled)> {
     let gateways = gateway_tables(plan);
     let mut tables: Vec<(Place<'_>, Dialled)> = Vec::new();
-    let of_services = mesh_tables(plan).into_iter().map(|(service, mut dialled)| {
-        gateways.iter().for_each(|(port, _, other)| dialled.yield_to(&other.host, *port));
-        (Place::Service(service), dialled)
+    let mut taken: BTreeSet<String> = BTreeSet::new();
+    for (port, _, dialled) in &gateways {
+        taken.extend([dialled.host.to_string(), format!("{}:{port}", dialled.host)]);
+    }
+    let services = plan.services.iter().filter(|service| !service.is_borrowed);
+    let of_services = services.map(|service| {
+        let MeshService { namespace, name, port, hosts, is_lowest_port, .. } = service;
+        let mut names = mesh::dialled(hosts.clone(), *port, *is_lowest_port);
+        names.retain(|name| taken.insert(name.clone()));
+        (Place::Service(service), Dialled::service(namespace, name, *port, names))
     });
+    let of_services: Vec<_> = of_services.collect();
     let first = |is_meant: &dyn Fn(u16, &Dialled) -> bool| {
         gateways.iter().position(|(port, _, dialled)| is_meant(*port, dialled))
     };
@@ -82,29 +92,15 @@ pub(crate) fn tables(plan: &Plan) -> Vec<(Place<'_>, Dialled)> {
     tables
 }
 
-/// The Services of the mesh that can be dialled, by their names; a name without port is that of the lowest port.
-///
-/// The authority that a client asks for has the port only if the application wrote one (C44), so there are both forms.
-pub(crate) fn mesh_tables<'p>(plan: &'p Plan) -> Vec<(&'p MeshService, Dialled)> {
-    let services = plan.services.iter().filter(|service| !service.is_borrowed);
-    let table = |service: &'p MeshService| {
-        let MeshService { namespace, name, port, hosts, is_lowest_port, .. } = service;
-        let with_port = hosts.iter().map(|host| format!("{host}:{port}"));
-        let without = hosts.iter().filter(|_| *is_lowest_port).cloned();
-        let mut names: Vec<Name> = with_port.chain(without).map(Name::from).collect();
-        names.sort_unstable();
-        let dialled = Dialled {
-            names,
-            name: format!("grpc/mesh/{namespace}/{name}/{port}").into(),
-            host: name.as_str().into(),
-            found_by: FoundBy::Authority,
-        };
-        (service, dialled)
-    };
-    services.map(table).collect()
-}
-
 impl Dialled {
+    /// A Service at a port of the mesh that is dialled by these names.
+    pub(crate) fn service(namespace: &str, name: &str, port: u16, names: Vec<String>) -> Self {
+        let mut names: Vec<Name> = names.into_iter().map(Name::from).collect();
+        names.sort_unstable();
+        let of_mesh = format!("grpc/mesh/{namespace}/{name}/{port}");
+        Self { names, name: of_mesh.into(), host: name.into(), found_by: FoundBy::Authority }
+    }
+
     /// A host of a chain of Gateways, without names.
     pub(crate) fn gateway(chain: &str, host: &Host) -> Self {
         Self {
@@ -121,12 +117,6 @@ impl Dialled {
         let with_port = is_first_of_port && self.found_by == FoundBy::Authority;
         let with_port = with_port.then(|| format!("{}:{port}", self.host));
         is_first.then(|| self.host.to_string()).into_iter().chain(with_port).map(Name::from).collect()
-    }
-
-    /// Leaves the names to a host of a Gateway at a port.
-    pub(crate) fn yield_to(&mut self, host: &str, port: u16) {
-        let with_port = format!("{host}:{port}");
-        self.names.retain(|own| **own != *host && **own != *with_port);
     }
 }
 

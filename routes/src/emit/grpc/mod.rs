@@ -37,9 +37,9 @@ use crate::translate::Options;
 
 pub(crate) use cluster::{cluster, root, unavailable};
 pub(crate) use endpoints::has_uneven_weights;
+pub(crate) use listener::Dialled;
 #[cfg(test)]
 use listener::tables;
-pub(crate) use listener::{Dialled, mesh_tables};
 
 /// The resources of a plan for proxyless gRPC clients; returns what they cannot have, sorted and unique.
 ///

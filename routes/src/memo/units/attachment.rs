@@ -11,7 +11,7 @@ use crate::memo::fact::{Calls, Fact, Load, Refused, Value};
 use crate::model::{DocumentKey, Kind, RouteKind, Spec};
 use crate::plan::{
     AttachableRoute, Contender, Cost, Host, Known, Ledger, ListenerKey, Lookup, Parent, Parents, Requests,
-    Seniority, Sums, is_route, losers, namespace_labels, refused_of_mesh, tired,
+    Seniority, Sums, is_route, losers, mesh, namespace_labels, tired,
 };
 use crate::translate::Placed;
 
@@ -84,8 +84,8 @@ impl Context<'_, '_, '_> {
             facts.extend(self.admit(placed, requests, &mut ledger));
         }
         let lookup = Lookup::of(documents, BTreeMap::new(), self.options);
-        for (key, fault) in refused_of_mesh(&lookup, documents, &mut ledger, goes_on) {
-            facts.push((Fact::MeshRefused(Some(key)), Value::Fault(fault.into())));
+        for (key, fault) in mesh::refused(&lookup, documents, &mut ledger, goes_on) {
+            facts.push((Fact::MeshRefused(key), Value::Fault(fault.into())));
         }
         Some(facts)
     }

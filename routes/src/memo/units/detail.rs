@@ -1,14 +1,16 @@
-//! What the plan as a whole leaves open: the rules of routes, and the clusters that they reach.
+//! The rules of routes, and the clusters that they reach.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::surroundings::Surroundings;
 use super::{Context, Facts};
 use crate::emit::grpc;
-use crate::memo::fact::{Fact, Faults, HostKey, InGroup, Stubs, Value};
+use crate::memo::fact::{Fact, Faults, HostKey, InGroup, Value};
 use crate::model::{BackendSource, DocumentKey, Kind, Spec};
 use crate::plan::{
-    PlannedRoute, Reached, RoutePlan, Usage, certificate, fallback_of_cluster, is_route, usages, verdicts,
+    PlannedRoute, Reached, RoutePlan, Served, Usage, certificate, fallback_of_cluster, is_route, mesh,
+    usages, verdicts,
 };
 
 impl Context<'_, '_, '_> {
@@ -24,7 +26,7 @@ impl Context<'_, '_, '_> {
                 continue;
             };
             let BackendSource::Fallback(members) = &backend.source else { continue };
-            members.iter().for_each(|member| surroundings.add_member(&member.object));
+            members.iter().for_each(|member| surroundings.add_member(&key.namespace, &member.object));
         }
         let verdicts = verdicts(&surroundings.lookup(self.options));
         let fact = |(key, verdict): (&DocumentKey, _)| {
@@ -40,45 +42,37 @@ impl Context<'_, '_, '_> {
         let mut surroundings = Surroundings::new(self.reader);
         surroundings.add_placed(placed);
         for rule in &route.rules {
-            rule.filters.iter().for_each(|filter| surroundings.add_filter(filter));
+            rule.filters.iter().for_each(|filter| surroundings.add_filter(&key.namespace, filter));
             for backend in &rule.backends {
-                surroundings.add_reference(&backend.object);
-                backend.filters.iter().for_each(|filter| surroundings.add_filter(filter));
+                surroundings.add_reference(&key.namespace, &backend.object);
+                backend.filters.iter().for_each(|filter| surroundings.add_filter(&key.namespace, filter));
             }
         }
-        let RoutePlan { routes, problems, partly_invalid } =
-            surroundings.lookup(self.options).route_plan(placed, route);
+        let plan = surroundings.lookup(self.options).route_plan(placed, route);
+        let RoutePlan { routes, problems, partly_invalid } = plan;
         let mut facts = vec![(Fact::Rules(key.clone()), Value::Routes(routes.into()))];
-        if !problems.is_empty() || !partly_invalid.is_empty() {
-            let faults = Faults { problems, partly_invalid };
+        let faults = Faults { problems, partly_invalid };
+        if faults != Faults::default() {
             facts.push((Fact::Faults(key.clone()), Value::Faults(faults.into())));
+        }
+        facts.extend(self.wanted(placed, route));
+        let uncounted = mesh::uncounted(&placed.document, |service| self.split_of(service));
+        if !uncounted.is_empty() {
+            facts.push((Fact::Doubts(self.unit.clone()), Value::Doubts(uncounted.into())));
         }
         Some(facts)
     }
 
-    /// The routes of a host, those of the plan with what their rules come to; and the clusters that they reach.
-    pub(super) fn host_routes(self, key: &HostKey) -> Option<Facts> {
-        let Some(Value::Stubs(stubs)) = self.reader.value(Fact::Stubs(key.clone())) else { return None };
-        let Stubs { routes, is_for_envoys, .. } = &**stubs;
-        let routes = if routes.iter().any(|stub| is_route(stub.id.document.kind)) {
-            self.shared(routes.iter().map(|stub| self.planned_route(stub)).collect())
-        } else {
-            // What a Service or split comes to is all in the plan.
-            Arc::clone(routes)
-        };
-        let mut facts = self.uses(key, &routes, *is_for_envoys);
-        facts.push((Fact::Routes(key.clone()), Value::Routes(routes)));
-        Some(facts)
-    }
-
-    /// The clusters that the routes of a host reach.
-    pub(super) fn uses(&self, key: &HostKey, routes: &[PlannedRoute], is_for_envoys: bool) -> Facts {
-        let uses = usages(routes, is_for_envoys, |cluster| self.members(cluster));
+    /// The routes of a host, and the clusters that they reach.
+    pub(super) fn routes_of(&self, key: &HostKey, routes: Arc<[PlannedRoute]>, served: Served) -> Facts {
+        let uses = usages(&routes, served, |cluster| self.members(cluster));
         let of_cluster = |(cluster, usage): (String, Usage)| {
             let cluster = InGroup::new(&key.group, &cluster);
             (Fact::Use(cluster, Some(key.clone())), Value::Usage(usage))
         };
-        uses.into_iter().map(of_cluster).collect()
+        let mut facts: Facts = uses.into_iter().map(of_cluster).collect();
+        facts.push((Fact::Routes(key.clone()), Value::Routes(routes)));
+        facts
     }
 
     /// The members of a cluster, if it is that of a fallback.
@@ -99,24 +93,16 @@ impl Context<'_, '_, '_> {
         }
     }
 
-    fn planned_route(&self, stub: &PlannedRoute) -> PlannedRoute {
-        let document = Some(&stub.id.document).filter(|document| is_route(document.kind));
-        let rules = document.and_then(|document| self.reader.value(Fact::Rules(document.clone())));
-        let Some(Value::Routes(rules)) = rules else { return stub.clone() };
-        let place = |route: &PlannedRoute| (route.id.rule, route.id.match_index);
-        let found = rules.binary_search_by_key(&place(stub), place).ok();
-        found.and_then(|index| rules.get(index)).unwrap_or(stub).clone()
-    }
-
     /// A cluster with its endpoints and the certificates that it trusts.
     pub(super) fn backend(self, name: &InGroup) -> Option<Facts> {
         let mut users = self.reader.all(Fact::Use(name.clone(), None)).peekable();
         users.peek()?;
         let mut usage = Usage::default();
-        for (_, value) in users {
-            if let Value::Usage(own) = value {
-                usage.join(own);
-            }
+        let mut ancestors = BTreeSet::new();
+        for (fact, value) in users {
+            let (Fact::Use(_, Some(host)), Value::Usage(own)) = (fact, value) else { continue };
+            usage.join(own);
+            ancestors.extend(own.is_asked_for.then(|| host.ancestor()));
         }
         let mut surroundings = Surroundings::new(self.reader);
         surroundings.add_cluster(&name.name);
@@ -124,6 +110,11 @@ impl Context<'_, '_, '_> {
         let Some(reached) = lookup.reached(&name.name, &usage) else { return Some(Vec::new()) };
         let Reached { cluster, assignment, secret, diagnostics } = reached;
         let mut facts = vec![(Fact::Cluster(name.clone()), Value::Cluster(cluster.into()))];
+        // Only policies ask.
+        if let Some(key) = surroundings.key_with_policies(&name.name).filter(|_| !ancestors.is_empty()) {
+            let ancestors = Value::Ancestors(ancestors.into_iter().collect());
+            facts.push((Fact::Ancestors(key, Some(name.clone())), ancestors));
+        }
         if let Some(assignment) = assignment {
             if grpc::has_uneven_weights(&assignment) {
                 facts.push((Fact::Uneven(name.clone()), Value::Present));

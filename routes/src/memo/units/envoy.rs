@@ -8,7 +8,7 @@ use xds_codec::Diagnostic;
 use super::{Context, ENVOY, Facts, UNAVAILABLE};
 use crate::emit::{EnvoyFrame, envoy};
 use crate::memo::fact::{Assembled, Claim, Fact, HostKey, InGroup, Part, Value};
-use crate::plan::{Action, Discovery, Plan, PlannedRoute, Target, TlsSecret, UpstreamTls};
+use crate::plan::{Action, Discovery, Plan, PlannedRoute, Target, TlsSecret, UpstreamTls, mesh};
 
 impl<'m> Context<'_, 'm, '_> {
     /// A virtual host.
@@ -25,8 +25,17 @@ impl<'m> Context<'_, 'm, '_> {
 
     /// A virtual host without its routes: `None` if there is none, or if Envoys do not get it.
     fn frame(&self, key: &HostKey) -> Option<Option<EnvoyFrame>> {
-        if let Some(Value::Host(host)) = self.reader.value(Fact::Host(key.clone())) {
-            return Some(host.frame.clone());
+        if let Some((table, name)) = key.service() {
+            let framed = self.reader.value(Fact::Framed(table, Some(name)));
+            let Some(Value::Service(service)) = framed else { return None };
+            let hosts = mesh::hosts(&key.namespace, &key.name, service.has_short_name);
+            let name = format!("{}/{}", key.namespace, key.name);
+            return Some(Some(envoy::mesh_frame(name, hosts, key.mesh_port()?, self.options)));
+        }
+        if key.is_misdirected {
+            let frame = self.reader.value(Fact::Misdirected(key.clone()));
+            let Some(Value::Frame(frame)) = frame else { return None };
+            return Some(Some((**frame).clone()));
         }
         self.reader.value(Fact::Routes(key.clone()))?;
         let front = self.front(key)?;

@@ -8,9 +8,10 @@ use xds_codec::Diagnostic;
 use super::surroundings::Surroundings;
 use super::{Context, Facts};
 use crate::emit::envoy;
-use crate::memo::fact::{Fact, Host, HostKey, InGroup, Maker, TablePlace, Value};
+use crate::memo::fact::{Fact, HostKey, InGroup, Maker, TablePlace, Value};
 use crate::memo::reader::Reader;
 use crate::model::{Kind, Protocol, Spec};
+use crate::plan::mesh;
 use crate::plan::{Cost, Gateways, Host as HostName, Parent, PlannedGateway, Port, is_tired, ports};
 use crate::translate::Options;
 
@@ -24,7 +25,7 @@ impl Context<'_, '_, '_> {
             let secured = gateway.listeners.iter().filter(|listener| listener.protocol == Protocol::Https);
             secured
                 .flat_map(|listener| &listener.certificates)
-                .for_each(|to| surroundings.add_certificate(to));
+                .for_each(|to| surroundings.add_certificate(&placed.document.key.namespace, to));
         }
         let mut diagnostics: Vec<Diagnostic> = Vec::new();
         let (documents, options) = (surroundings.documents(), self.options);
@@ -65,7 +66,7 @@ impl Context<'_, '_, '_> {
         }
         for group in grouped {
             let made = Fact::Makes(group.clone(), Some(Maker::Gateway));
-            facts.push((made, Value::Group(None)));
+            facts.push((made, Value::Present));
         }
         facts.extend(self.natives(natives));
         facts.extend(certificates(&gateways));
@@ -102,7 +103,7 @@ impl Context<'_, '_, '_> {
         });
         let mut taken =
             attached.filter(|route| !self.reader.has(Fact::Lost(Arc::clone(&listener), (*route).clone())));
-        let first = taken.next().and_then(|route| self.reader.value(Fact::Outline(Some(route.clone()))));
+        let first = taken.next().and_then(|route| self.reader.value(Fact::Outline(route.clone())));
         let mut origin = Origin::Api;
         if let Some(Value::Outline(outline)) = first {
             origin = outline.0.document.origin();
@@ -110,19 +111,21 @@ impl Context<'_, '_, '_> {
         let mut facts = Facts::new();
         if !of_ports(&gateway, &origin, self.options, &mut facts).is_empty() {
             let made = Fact::Makes(group.clone(), Some(Maker::Implicit));
-            facts.push((made, Value::Group(None)));
+            facts.push((made, Value::Present));
         }
         Some(facts)
     }
 
     /// A node group: it is there as long as anything makes it.
     pub(super) fn group(self, name: &GroupName) -> Option<Facts> {
-        let mut made = self.reader.all(Fact::Makes(name.clone(), None)).peekable();
-        made.peek()?;
-        let definition = made.find_map(|(_, value)| {
-            let Value::Group(definition) = value else { return None };
-            definition.clone()
-        });
+        let is_made = self.reader.all(Fact::Makes(name.clone(), None)).next().is_some();
+        let n_ports = self.reader.sum(Fact::Ports(name.clone())).hosts;
+        if !is_made && n_ports == 0 {
+            return None;
+        }
+        let consumer = self.reader.all(Fact::Consumer(name.clone(), None)).next();
+        let namespace = consumer.and_then(|_| mesh::consumed_by(name));
+        let definition = namespace.map(|namespace| Arc::new(mesh::definition(name, namespace)));
         Some(vec![(Fact::Group(name.clone()), Value::Group(definition))])
     }
 }
@@ -167,8 +170,7 @@ fn served(group: &GroupName, port: &Port, options: &Options, facts: &mut Facts) 
         if let Some(frame) = misdirected {
             let (group, table) = (group.clone(), Arc::clone(&name.name));
             let key = HostKey { group, table, is_misdirected: true, namespace: "".into(), name: "".into() };
-            let host = Host { frame: Some(frame), dialled: None, origin: port.origin.clone() };
-            facts.push((Fact::Host(key), Value::Host(host.into())));
+            facts.push((Fact::Misdirected(key), Value::Frame(frame.into())));
         }
         let place = TablePlace::Gateway(port.name.as_str().into(), index);
         facts.push((Fact::Table(name), Value::Table(place, port.origin.clone())));

@@ -53,13 +53,12 @@ impl<'m> Context<'_, 'm, '_> {
     /// Where hosts of Gateways have the same name, it belongs to the one with the lowest port, then to the first; and those of
     /// Gateways come before those of the mesh.
     fn names(&self, key: &HostKey) -> Option<(Dialled, &'m Origin)> {
-        if let Some(Value::Host(host)) = self.reader.value(Fact::Host(key.clone())) {
-            let mut dialled = host.dialled.clone()?;
-            for (fact, _) in self.reader.all(Fact::Clash(key.group.clone(), None)) {
-                let Fact::Clash(_, Some((name, port, _))) = fact else { continue };
-                dialled.yield_to(name, *port);
-            }
-            return Some((dialled, &host.origin));
+        if let Some((table, name)) = key.service() {
+            let found = self.reader.value(Fact::MeshService(table, Some(name)));
+            let Some(Value::Service(service)) = found else { return None };
+            let port = key.mesh_port()?;
+            let names = service.dialled(&key.namespace, &key.name, port);
+            return Some((Dialled::service(&key.namespace, &key.name, port, names), &service.origin));
         }
         self.reader.value(Fact::Routes(key.clone()))?;
         let front = self.front(key)?;

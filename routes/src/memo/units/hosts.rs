@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use super::mesh::label;
 use super::{Context, Facts};
 use crate::memo::fact::{Fact, HostKey, InGroup, Value};
-use crate::model::{DocumentKey, Kind};
-use crate::plan::{Front, Host, ListenerKey, PlannedRoute, Rank, Seniority, cascade, is_route, levels};
+use crate::model::DocumentKey;
+use crate::plan::{
+    Front, Host, ListenerKey, PlannedRoute, Rank, Seniority, Served, cascade, is_route, levels,
+};
 
 impl<'m> Context<'_, 'm, '_> {
     /// A host of a chain: its routes, what they use, and its names.
@@ -23,12 +26,15 @@ impl<'m> Context<'_, 'm, '_> {
         }
         let levels = levels(&host, own).map(|level| self.level(listener, &level));
         let routes = self.shared(cascade(levels, self.options));
-        let mut facts = self.uses(key, &routes, true);
-        facts.push((Fact::Routes(key.clone()), Value::Routes(routes)));
+        let served = Served { is_for_envoys: true, is_asked_for: true };
+        let mut facts = self.routes_of(key, routes, served);
         let name = InGroup { group: key.group.clone(), name: Arc::clone(&key.name) };
         let named = Fact::Named(name, Some((front.port, Arc::clone(&key.table))));
         facts.push((named, Value::Present));
-        facts.extend(self.clash(key, front.port).map(|clash| (clash, Value::Present)));
+        if !host.is_wildcard() {
+            let name = Fact::GatewayName(key.group.clone(), label(&key.name), Some(key.clone()));
+            facts.push((name, Value::Present));
+        }
         Some(facts)
     }
 
@@ -67,20 +73,5 @@ impl<'m> Context<'_, 'm, '_> {
         let front = Fact::Front(InGroup { group: key.group.clone(), name: Arc::clone(&key.table) });
         let Some(Value::Front(front)) = self.reader.value(front) else { return None };
         Some(front)
-    }
-
-    /// Whether the name of a host can mean a Service too, to which it is preferred.
-    fn clash(&self, key: &HostKey, port: u16) -> Option<Fact> {
-        let labels: Vec<&str> = key.name.split('.').collect();
-        let is_meant = match labels.as_slice() {
-            ["*", ..] => false,
-            [_] => true,
-            [name, namespace] | [name, namespace, "svc"] | [name, namespace, "svc", "cluster", "local"] => {
-                self.reader.outline(&DocumentKey::new(Kind::Service, namespace, name)).is_some()
-            }
-            _ => false,
-        };
-        let at = || (Arc::clone(&key.name), port, Arc::clone(&key.table));
-        is_meant.then(|| Fact::Clash(key.group.clone(), Some(at())))
     }
 }

@@ -6,7 +6,8 @@ mod envoy;
 mod gateways;
 mod grpc;
 mod hosts;
-mod plan;
+mod mesh;
+mod outline;
 mod policies;
 mod status;
 mod surroundings;
@@ -46,7 +47,7 @@ pub(super) fn run(
 ) -> Option<Facts> {
     let context = Context { unit, reader, encoder, options };
     match unit {
-        Unit::Outline(key) => plan::outline(reader, key),
+        Unit::Outline(key) => outline::outline(reader, key),
         Unit::Fallbacks => context.fallbacks(),
         Unit::Gateways => context.gateways(),
         Unit::Attachment(key) => context.attachment(key),
@@ -54,12 +55,18 @@ pub(super) fn run(
         Unit::Bids(key) => context.bids(key),
         Unit::Kinds(listener) => context.kinds(listener),
         Unit::Implicit(group) => context.implicit(group),
-        Unit::Plan => Some(plan::plan(reader, options, goes_on)),
+        Unit::Split(key) => context.split(key),
+        Unit::Wishes(key) => context.wishes(key),
+        Unit::Names(group, label) => context.namesakes(group, label),
+        Unit::Port(group, port) => context.port(group, *port),
+        Unit::Mesh(group, service) => context.mesh(group, service),
+        Unit::Borrow(group, port) => context.borrow(group, *port),
+        Unit::Loan(host) => context.loan(host),
+        Unit::MeshTable(group, port) => context.mesh_table(group, *port),
         Unit::Group(name) => context.group(name),
         Unit::Host(host) => context.host(host),
         Unit::Policies => context.policies(),
         Unit::Rules(key) => context.rules(key),
-        Unit::Routes(host) => context.host_routes(host),
         Unit::Backend(name) => context.backend(name),
         Unit::Part(host) => context.part(host),
         Unit::Listener(listener) => context.listener(listener),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Context, Facts};
 use crate::memo::fact::{Affected, Fact, Value};
 use crate::model::{Document, DocumentKey, Kind};
-use crate::plan::{Served, affected, is_route};
+use crate::plan::{Targets, affected, is_route};
 use crate::translate::Placed;
 
 impl<'m> Context<'_, 'm, '_> {
@@ -27,7 +27,7 @@ impl<'m> Context<'_, 'm, '_> {
     }
 }
 
-impl<'m> Served<'m> for Context<'_, 'm, '_> {
+impl<'m> Targets<'m> for Context<'_, 'm, '_> {
     fn document(&self, key: &DocumentKey) -> Option<&'m Document> {
         self.reader.outline(key).map(|placed| &*placed.document)
     }
@@ -37,8 +37,12 @@ impl<'m> Served<'m> for Context<'_, 'm, '_> {
     }
 
     fn is_known(&self, key: &DocumentKey) -> bool {
-        let is_attached = || is_route(key.kind) && self.reader.has(Fact::Requests(Some(key.clone())));
-        matches!(key.kind, Kind::BackendTlsPolicy | Kind::Backend)
+        let is_attached = || {
+            is_route(key.kind)
+                && (self.reader.has(Fact::Requests(Some(key.clone())))
+                    || self.reader.has(Fact::Parents(key.clone())))
+        };
+        matches!(key.kind, Kind::BackendTlsPolicy | Kind::Backend | Kind::TrafficSplit)
             || is_attached()
             || self.reader.has(Fact::Standing(key.clone()))
     }

@@ -9,8 +9,9 @@ use super::surroundings::Surroundings;
 use super::{Context, Facts};
 use crate::conditions::{Condition, GrpcFeature, ParentStatus, Truth};
 use crate::emit::GrpcLoss;
-use crate::memo::fact::{Fact, InGroup, Value};
-use crate::model::{Document, DocumentKey, Kind, Spec, Spot};
+use crate::memo::fact::{Fact, Value};
+use crate::model::{Document, DocumentKey, Kind, ParentRef, Spec, Spot};
+use crate::plan::mesh::{self, Lost};
 use crate::plan::{Attached, Parts, RefProblem, is_route, policy_targets};
 
 impl Context<'_, '_, '_> {
@@ -67,7 +68,15 @@ impl Context<'_, '_, '_> {
             parts = Some((**standing).clone());
         }
         if is_route(key.kind) {
-            self.attached(key, &mut parts, doubts);
+            self.of_route(key, &mut parts, doubts);
+        }
+        if key.kind == Kind::TrafficSplit
+            && let Some(placed) = self.reader.document(key)
+            && let Some(Value::Split(split)) = self.reader.value(Fact::Split(key.clone()))
+        {
+            let (conditions, doubt) = mesh::report_split(&placed.document, split, &self.lost_ports(key));
+            doubts.extend(doubt);
+            parts.get_or_insert_default().conditions.extend(conditions);
         }
         if let (Kind::Gateway, Some(parts)) = (key.kind, &mut parts)
             && let Some(Value::Gateway(Some(gateway))) = self.reader.value(Fact::Gateway(key.clone()))
@@ -87,21 +96,64 @@ impl Context<'_, '_, '_> {
         parts
     }
 
-    /// Adds what a route is to Gateways.
-    fn attached(&self, key: &DocumentKey, parts: &mut Option<Parts>, doubts: &mut Vec<Diagnostic>) {
-        let Some((requests, refused)) = self.requests(key) else { return };
+    /// Adds what a route is to Gateways and Services.
+    fn of_route(&self, key: &DocumentKey, parts: &mut Option<Parts>, doubts: &mut Vec<Diagnostic>) {
         let Some(placed) = self.reader.outline(key) else { return };
+        let document = &*placed.document;
+        let faults = match self.reader.value(Fact::Faults(key.clone())) {
+            Some(Value::Faults(faults)) => Some(&**faults),
+            _ => None,
+        };
+        let problems = faults.map_or(&[][..], |faults| &faults.problems);
+        let partly_invalid = faults.map_or(&[][..], |faults| &faults.partly_invalid);
+        let is_of_mesh =
+            matches!(&document.spec, Spec::Route(route) if route.parents.iter().any(ParentRef::is_service));
+        if is_of_mesh {
+            self.of_services(document, (problems, partly_invalid), parts.get_or_insert_default(), doubts);
+        }
+        let Some((requests, refused)) = self.requests(key) else { return };
         let mut requests = (*requests).clone();
         if let Some(refused) = refused {
-            let is_named = matches!(&placed.document.spec, Spec::Route(route) if !route.parents.is_empty());
+            let is_named = matches!(&document.spec, Spec::Route(route) if !route.parents.is_empty());
             requests.refuse(&refused.fault, is_named);
         }
-        let (mut problems, mut partly_invalid): (&[RefProblem], &[String]) = (&[], &[]);
-        if let Some(Value::Faults(faults)) = self.reader.value(Fact::Faults(key.clone())) {
-            (problems, partly_invalid) = (&faults.problems, &faults.partly_invalid);
-        }
-        let attached = Attached { document: &placed.document, requests: &requests, problems, partly_invalid };
+        let attached = Attached { document, requests: &requests, problems, partly_invalid };
         attached.report(|listener| self.winner(listener, key), parts.get_or_insert_default(), doubts);
+    }
+
+    /// Adds what a route is to those of its parents that are Services.
+    fn of_services(
+        &self,
+        document: &Document,
+        faults: (&[RefProblem], &[String]),
+        parts: &mut Parts,
+        doubts: &mut Vec<Diagnostic>,
+    ) {
+        let key = &document.key;
+        let Spec::Route(route) = &document.spec else { return };
+        let Some(Value::Parents(requests)) = self.reader.value(Fact::Parents(key.clone())) else { return };
+        let refused = match self.reader.value(Fact::MeshRefused(key.clone())) {
+            Some(Value::Fault(fault)) => Some(&**fault),
+            _ => None,
+        };
+        let lost = self.lost_ports(key);
+        for request in &**requests {
+            let Some(parent) = route.parents.get(request.index) else { continue };
+            let (status, told) = mesh::report_route(document, parent, request, refused, &lost, faults);
+            parts.parents.insert(request.index, status);
+            doubts.extend(told);
+        }
+        doubts.extend(mesh::doubts(document, faults.0));
+    }
+
+    /// The ports of Services that a document does not get, and who has them.
+    fn lost_ports(&self, key: &DocumentKey) -> Lost {
+        let mut all = Lost::new();
+        for (fact, value) in self.reader.all(Fact::LostPort(key.clone(), None)) {
+            let (Fact::LostPort(_, Some(place)), Value::Key(winner)) = (fact, value) else { continue };
+            all.insert(place.clone(), winner.clone());
+        }
+        all
     }
 
     /// The Gateways, and the Services of the mesh, from which the targets of a policy are reached.
@@ -109,32 +161,12 @@ impl Context<'_, '_, '_> {
         let mut ancestors = BTreeSet::new();
         let Spec::BackendTlsPolicy(policy) = &document.spec else { return ancestors };
         for target in policy_targets(policy) {
-            let DocumentKey { namespace, name, .. } = &target;
-            let Some(placed) = self.reader.document(&target) else { continue };
-            let mut clusters = vec![format!("{namespace}/{name}")];
-            if let Spec::Service(service) = &placed.document.spec {
-                let ports = service.ports.iter();
-                clusters = ports.map(|port| format!("{namespace}/{name}/{}", port.port)).collect();
-            }
-            for (group, _) in self.reader.all(Fact::Groups) {
-                let Fact::Group(group) = group else { continue };
-                for cluster in &clusters {
-                    let users = self.reader.all(Fact::Use(InGroup::new(group, cluster), None));
-                    ancestors.extend(users.filter_map(|(user, _)| self.ancestor(user)));
-                }
+            for (_, value) in self.reader.all(Fact::Ancestors(target.clone(), None)) {
+                let Value::Ancestors(found) = value else { continue };
+                ancestors.extend(found.iter().cloned());
             }
         }
         ancestors
-    }
-
-    fn ancestor(&self, user: &Fact) -> Option<String> {
-        let Fact::Use(_, Some(host)) = user else { return None };
-        if host.namespace.is_empty() {
-            let gateway: Vec<&str> = host.table.splitn(3, '/').take(2).collect();
-            return Some(format!("Gateway {}", gateway.join("/")));
-        }
-        let Some(Value::Stubs(stubs)) = self.reader.value(Fact::Stubs(host.clone())) else { return None };
-        (!stubs.is_implicit).then(|| format!("Service {}/{}", host.namespace, host.name))
     }
 
     fn losses(&self, key: &DocumentKey) -> BTreeSet<&GrpcLoss> {

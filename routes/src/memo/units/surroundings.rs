@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::plan::backends;
+use super::outline::backends;
 use crate::memo::fact::{Fact, Value};
 use crate::memo::reader::Reader;
 use crate::model::{BackendSource, Document, DocumentKey, Filter, FilterKind, Kind, ObjectRef, Spec};
-use crate::plan::{Lookup, Verdict};
+use crate::plan::{Lookup, Verdict, policy_targets};
 use crate::translate::{Documents, Options, Placed};
 
 /// The documents that some others refer to, and what became of the fallbacks among them.
@@ -44,9 +44,9 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         self.documents.insert(placed.document.key.clone(), placed.clone());
     }
 
-    pub(super) fn add_filter(&mut self, filter: &Filter) {
+    pub(super) fn add_filter(&mut self, from: &str, filter: &Filter) {
         match &filter.kind {
-            FilterKind::Mirror { backend, .. } => self.add_reference(backend),
+            FilterKind::Mirror { backend, .. } => self.add_reference(from, backend),
             FilterKind::RequestHeaders(_)
             | FilterKind::ResponseHeaders(_)
             | FilterKind::Redirect(_)
@@ -56,21 +56,21 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         }
     }
 
-    /// What a reference can mean, and who allows it.
-    pub(super) fn add_reference(&mut self, to: &ObjectRef) {
-        self.add_grants(to);
+    /// What a reference from a namespace can mean, and who allows it.
+    pub(super) fn add_reference(&mut self, from: &str, to: &ObjectRef) {
+        self.add_grants(from, to);
         backends(to).into_iter().for_each(|key| self.add_backend(key));
     }
 
     /// What a reference of a fallback can mean, and who allows it.
-    pub(super) fn add_member(&mut self, to: &ObjectRef) {
-        self.add_grants(to);
+    pub(super) fn add_member(&mut self, from: &str, to: &ObjectRef) {
+        self.add_grants(from, to);
         backends(to).into_iter().for_each(|key| _ = self.add(key));
     }
 
     /// What a reference to a certificate can mean, and who allows it.
-    pub(super) fn add_certificate(&mut self, to: &ObjectRef) {
-        self.add_grants(to);
+    pub(super) fn add_certificate(&mut self, from: &str, to: &ObjectRef) {
+        self.add_grants(from, to);
         self.add(DocumentKey::new(Kind::Secret, &to.namespace, &to.name));
     }
 
@@ -88,7 +88,11 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         self.add_trusted();
     }
 
-    fn add_grants(&mut self, to: &ObjectRef) {
+    /// Within a namespace nobody has to allow anything.
+    fn add_grants(&mut self, from: &str, to: &ObjectRef) {
+        if *to.namespace == *from {
+            return;
+        }
         for (fact, _) in self.reader.all(Fact::Grant(Arc::clone(&to.namespace), None)) {
             if let Fact::Grant(_, Some(grant)) = fact {
                 self.add(grant.clone());
@@ -146,9 +150,27 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         &self.documents
     }
 
+    /// The Service or Backend of a cluster, if policies are about it.
+    pub(super) fn key_with_policies(&self, cluster: &str) -> Option<DocumentKey> {
+        let key = backend_of_cluster(cluster)?;
+        let policies = self.documents.values().any(|placed| {
+            let Spec::BackendTlsPolicy(policy) = &placed.document.spec else { return false };
+            policy_targets(policy).any(|target| target == key)
+        });
+        policies.then_some(key)
+    }
+
     /// All of it, indexed.
     pub(super) fn lookup(&self, options: &Options) -> Lookup<'_> {
         let verdict = |key| Some((key, self.verdicts.get(key)?.clone()));
         Lookup::of(&self.documents, self.documents.keys().filter_map(verdict).collect(), options)
     }
+}
+
+/// The Service or Backend of a cluster, by the cluster's name.
+fn backend_of_cluster(cluster: &str) -> Option<DocumentKey> {
+    let mut parts = cluster.split('/');
+    let (namespace, name) = (parts.next()?, parts.next()?);
+    let kind = if parts.next().is_some() { Kind::Service } else { Kind::Backend };
+    Some(DocumentKey::new(kind, namespace, name))
 }

@@ -149,7 +149,7 @@ fn a_consumer_of_one_service_keeps_the_others_of_its_port() {
     let of = |documents: &Documents, group: &str| {
         let planned = crate::memo::plan(documents, &Options::default());
         let (_, group) = planned.groups.iter().find(|(name, _)| name.as_str() == group).unwrap();
-        (shown(group.plan.services_for_envoys().collect()), group.definition.is_some(), group.plan.clone())
+        (shown(group.services_for_envoys().collect()), group.definition.is_some(), group.plan.clone())
     };
     let (found, is_defined, found_plan) = of(
         &with([
@@ -274,23 +274,24 @@ fn the_short_name_is_for_services_that_are_alone_with_it() {
 fn a_service_without_routes_is_for_grpc_clients_only_unless_its_port_is_asked_for() {
     let planned = |documents: &Documents| {
         let mut planned = crate::memo::plan(documents, &Options::default());
-        planned.groups.remove(&xds_cache::GroupName::default_group()).unwrap().plan
+        planned.groups.remove(&xds_cache::GroupName::default_group()).unwrap()
     };
     let names = |services: Vec<&crate::plan::MeshService>| -> Vec<String> {
         services.iter().map(|one| format!("{}/{}:{}", one.namespace, one.name, one.port)).collect()
     };
     let all = ["a/s:80", "a/s:90", "a/v1:80", "b/s:80", "b/v2:80"];
     let plain = planned(&with([]));
-    assert_eq!(names(plain.services.iter().collect()), all);
-    assert!(plain.services.iter().all(|service| service.is_implicit));
+    assert_eq!(names(plain.plan.services.iter().collect()), all);
+    assert!(plain.plan.services.iter().all(|service| service.is_implicit));
     assert_eq!(plain.services_for_envoys().count(), 0);
-    assert!(plain.clusters.values().all(|cluster| cluster.protocols.is_empty()));
+    assert!(plain.plan.clusters.values().all(|cluster| cluster.protocols.is_empty()));
     let asked = planned(&with([grpc("a/r", "Service=a/s:90", "", vec![to("a/v1:80")])]));
     assert_eq!(names(asked.services_for_envoys().collect()), ["a/s:90"]);
     let shared = planned(&with([grpc("a/r", "Service=a/s:80", "", vec![to("a/v1:80")])]));
     assert_eq!(names(shared.services_for_envoys().collect()), ["a/s:80", "a/v1:80", "b/s:80", "b/v2:80"]);
     assert!(
-        shared.clusters["a/s/90"].protocols.is_empty() && !shared.clusters["b/s/80"].protocols.is_empty()
+        shared.plan.clusters["a/s/90"].protocols.is_empty()
+            && !shared.plan.clusters["b/s/80"].protocols.is_empty()
     );
 }
 

@@ -8,6 +8,7 @@ mod random;
 mod rules;
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::LazyLock;
 
 use serde_json::Value as Json;
@@ -44,6 +45,14 @@ fn emit(plan: &Plan, options: &Options) -> Vec<Resource> {
         assert_eq!((served[0].version(), served[0].value()), (whole.version(), whole.value()), "{whole:?}");
     }
     whole
+}
+
+/// The ports of the mesh that documents ask for and no gateway has, and where Envoys listen for them.
+pub(super) fn mesh_ports(plan: &Plan, options: &Options) -> Vec<(u16, IpAddr)> {
+    let asked = plan.services.iter().filter(|service| !service.is_implicit).map(|service| service.port);
+    let mut ports: BTreeSet<u16> = asked.collect();
+    ports.retain(|port| !plan.ports.iter().any(|gateway| gateway.port == *port));
+    ports.into_iter().filter_map(|port| Some((port, options.mesh_address?))).collect()
 }
 
 /// What is wrong with them together: names that are there twice, names that lead nowhere, and what the codec's lint says.

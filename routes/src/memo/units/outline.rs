@@ -1,0 +1,49 @@
+//! What others look for of documents.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Facts;
+use super::mesh::{of_service, of_split};
+use crate::memo::fact::{Fact, Value};
+use crate::memo::reader::Reader;
+use crate::model::{BackendSource, DocumentKey, EndpointSlice, Kind, ObjectRef, Spec};
+use crate::plan::Outline;
+
+/// A document without what changes often, and by what else it is found; `None` if there is none.
+pub(super) fn outline(reader: &Reader<'_>, key: &DocumentKey) -> Option<Facts> {
+    let placed = reader.document(key)?;
+    let mut facts = Facts::new();
+    if let Some(outline) = Outline::of(placed) {
+        facts.push((Fact::Outline(key.clone()), Value::Outline(outline.into())));
+    }
+    let namespace = || Arc::clone(&key.namespace);
+    if let Spec::EndpointSlice(EndpointSlice { service: Some(service), .. }) = &placed.document.spec {
+        let slice = Fact::Slice(namespace(), service.as_str().into(), Some(key.clone()));
+        facts.push((slice, Value::Present));
+    }
+    if let Spec::Backend(backend) = &placed.document.spec
+        && let BackendSource::Fallback(_) = &backend.source
+    {
+        facts.push((Fact::Fallback(Some(key.clone())), Value::Present));
+    }
+    if let Spec::Service(service) = &placed.document.spec {
+        facts.extend(of_service(placed, service));
+    }
+    facts.extend(of_split(placed));
+    if let Spec::ReferenceGrant(_) = &placed.document.spec {
+        facts.push((Fact::Grant(namespace(), Some(key.clone())), Value::Present));
+    }
+    if let Spec::BackendTlsPolicy(policy) = &placed.document.spec {
+        let targets = policy.targets.iter().flat_map(|(target, _)| backends(target));
+        let targets: BTreeSet<DocumentKey> = targets.collect();
+        let found = targets.into_iter().map(|target| Fact::Policy(target, Some(key.clone())));
+        facts.extend(found.map(|found| (found, Value::Present)));
+    }
+    Some(facts)
+}
+
+/// What a reference to a backend can mean.
+pub(super) fn backends(to: &ObjectRef) -> [DocumentKey; 2] {
+    [Kind::Service, Kind::Backend].map(|kind| DocumentKey::new(kind, &to.namespace, &to.name))
+}
