@@ -38,7 +38,7 @@ impl<'m> Reader<'m> {
         self.memo.documents.get(key)
     }
 
-    /// A document as the plan as a whole sees it.
+    /// A document without what changes often.
     pub(crate) fn outline(&self, key: &DocumentKey) -> Option<&'m Placed> {
         let Some(Value::Outline(outline)) = self.value(Fact::Outline(key.clone())) else { return None };
         Some(&outline.0)
