@@ -7,7 +7,7 @@ use xds_cache::layer::{EffectiveGroup, LayerGroup, effective_group, merge};
 use xds_cache::{GroupName, Groups, Layer, ResourceKey, Revision};
 use xds_codec::Codec;
 
-use crate::contents::ContentSum;
+use crate::content_sum::ContentSum;
 use crate::differing::differing;
 use crate::model::FileStatus;
 use crate::model::document::{DocumentState, GroupedDocuments};
@@ -82,6 +82,13 @@ pub(crate) struct Base {
     pub(crate) layer: Arc<Layer>,
     /// Route documents.
     pub(crate) documents: Arc<GroupedDocuments>,
+}
+
+impl Base {
+    /// Groups and resources, and documents.
+    pub(crate) fn parts(&self) -> (&Layer, &GroupedDocuments) {
+        (&self.layer, &self.documents)
+    }
 }
 
 /// The documents without what a wave deployment changed, and what they were made of.

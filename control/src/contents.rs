@@ -1,12 +1,11 @@
 //! What the files say, as it is kept in the store: contents, for differences and for the next start, and a hash over all.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use xds_cache::layer::{LayerGroup, Resources};
-use xds_cache::{Layer, Resource, Version, VersionHasher};
+use xds_cache::{Layer, Resource};
 use xds_codec::Codec;
 use xds_store::{BlobHash, State, Store};
 
@@ -191,57 +190,6 @@ fn says_contents(stored: &[u8]) -> bool {
 
 /// What follows on a hash that stands alone.
 const ALONE: &str = " without contents";
-
-/// What the files give, added up: the sum of hashes does not depend on order, and can be changed by what differs. Where in the
-/// files something is does not count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ContentSum(u128);
-
-impl ContentSum {
-    /// The sum of `after`, if this is that of `before`.
-    pub(crate) fn changed(self, before: &Base, after: &Base) -> Self {
-        let mut sum = self.0;
-        let mut change = |old: Option<u128>, new: Option<u128>| {
-            sum = sum.wrapping_sub(old.unwrap_or_default()).wrapping_add(new.unwrap_or_default());
-        };
-        let nothing = Resources::new();
-        for (name, old, new) in differing(&before.layer.groups, &after.layer.groups) {
-            let group = |group: &LayerGroup| {
-                let definition = group.definition.as_ref();
-                let definition = definition.map(|definition| group::to_json(definition).to_string());
-                entry(["group", name.as_str(), &definition.unwrap_or_default()])
-            };
-            change(old.map(group), new.map(group));
-            let [old, new] = [old, new].map(|group| group.map_or(&nothing, |group| &group.resources));
-            for (key, old, new) in differing(old, new) {
-                let resource = |resource: &Arc<Resource>| {
-                    let version = resource.version().to_string();
-                    entry(["resource", name.as_str(), key.resource_type.type_url(), &key.name, &version])
-                };
-                change(old.map(resource), new.map(resource));
-            }
-        }
-        for (key, old, new) in differing(&before.documents, &after.documents) {
-            let key = key.to_string();
-            let document = |one: &GroupedDocument| {
-                entry(["document", &key, &content_hash_of(&one.document, &one.group)])
-            };
-            change(old.map(document), new.map(document));
-        }
-        Self(sum)
-    }
-
-    /// The hash over everything.
-    pub(crate) fn hash(self) -> String {
-        Version::of(&self.0.to_be_bytes()).to_string()
-    }
-}
-
-fn entry<const N: usize>(parts: [&str; N]) -> u128 {
-    let mut hasher = VersionHasher::new();
-    parts.iter().for_each(|part| hasher.update(part.as_bytes()));
-    hasher.finish_wide()
-}
 
 pub(crate) fn summary(contents: &Plan) -> String {
     let names: Vec<String> = contents.iter().take(MAX_NAMED).map(|(key, _)| key.what()).collect();

@@ -22,6 +22,7 @@ mod candidate;
 mod causes;
 mod change;
 pub mod check;
+mod content_sum;
 mod contents;
 mod control;
 mod differing;

@@ -11,9 +11,9 @@ use xds_store::{CommitError, StoreError};
 
 use crate::accepted::{Accepted, Base, Files, Recorded};
 use crate::causes::chain;
+use crate::content_sum::ContentSum;
 use crate::contents::{
-    ContentSum, contents, equal_documents, equal_overrides, has_contents, hash_alone, is_content,
-    is_recorded, summary,
+    contents, equal_documents, equal_overrides, has_contents, hash_alone, is_content, is_recorded, summary,
 };
 use crate::differing::differing as differing_keys;
 use crate::documents::{self, DocumentPatch, Said, Terms};
@@ -293,7 +293,7 @@ fn step(
     let keys = &store.state().1;
     let terms = Terms { codec, observed: &accepted.observed, now: at.wall, goes_on: &|| true };
     let files_said = accepted.files_say();
-    let sum = accepted.contents.changed(&files_said, base);
+    let sum = accepted.contents.changed(files_said.parts(), base.parts());
     let hash = sum.hash();
     let is_known = is_recorded(keys, &hash);
     let is_whole = accepted.recorded == Recorded::Yes && has_contents(store, keys);
