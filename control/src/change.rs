@@ -11,15 +11,14 @@ use xds_store::{Change, CommitError};
 use crate::accepted::{Accepted, Base, Recorded};
 use crate::causes::chain;
 use crate::disk;
-use crate::env::{At, Env, Reload, revision_of, stored_revision};
+use crate::env::{At, Env, Reload, Verify, revision_of, stored_revision};
 use crate::key::StoreKey;
 use crate::model::{Event, WriteError};
 use crate::plan::Plan;
 use crate::propose::{Cause, propose, unstored, without_effect};
 use crate::transition::{Done, Label, Note, Outcome, Transition};
-use crate::verify::{self, Verify};
 use crate::wave::former;
-use crate::{documents, load, others};
+use crate::{documents, load, others, verify};
 
 /// What all parts of a control share.
 pub(crate) struct Shared {

@@ -16,7 +16,6 @@ use xds_store::Store;
 use crate::acks::Acks;
 use crate::model::wave::WavePhase;
 use crate::model::{ReloadOutcome, WriteError};
-use crate::verify::Verify;
 
 /// How changes are judged.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +34,18 @@ pub struct Options {
     pub verify: Verify,
     /// How clients are served, to tell in which phases they would get a change.
     pub session: xds_session::Limits,
+}
+
+/// How often translations are compared with what is made from nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// Never.
+    #[default]
+    Off,
+    /// After each 1,000 revisions, beside everything else. A difference is a problem, and is mended.
+    Sampled,
+    /// Before a change is made, which a difference refuses: for tests.
+    Always,
 }
 
 /// What the control tells of its work, for the metrics.

@@ -8,14 +8,15 @@ use xds_cache::time::millis;
 
 use crate::accepted::{Accepted, Recorded};
 use crate::causes::chain;
+use crate::change::aside;
 use crate::control::Control;
-use crate::disk;
 use crate::model::weights::reconcile::next_end;
 use crate::model::{WaveChoice, Write, WriteOptions};
 use crate::propose::Cause;
 use crate::transition::{Next, Note, Outcome};
 use crate::wave::report::LOOK_INTERVAL;
 use crate::weights::is_due;
+use crate::{disk, verify};
 
 impl Control {
     /// Takes in what others commit to the same store, until the store is closed.
@@ -116,6 +117,28 @@ impl Control {
         }
     }
 
+    /// Compares after each [`EACH`] revisions what there is with what is made from nothing, for ever. That takes as long as a start, on
+    /// one core, and the memory of a second translation; changes do not wait for it.
+    pub async fn verify(self) {
+        let mut accepted = self.shared().watch();
+        loop {
+            let next = self.shared().accepted().revision.0 + EACH;
+            if accepted.wait_for(|now| now.revision.0 >= next).await.is_err() {
+                return;
+            }
+            let shared = Arc::clone(self.shared());
+            let found = aside(move || {
+                verify::anew(&shared.env.parts.codec, &shared.accepted().documents).map(|(_, found)| found)
+            });
+            if let Ok(Some(difference)) = found.await {
+                tracing::error!(difference, "a translation is wrong and is made again");
+                if let Err(error) = self.shared().change(Cause::Anew).await {
+                    tracing::error!(%error, "the translation could not be made again");
+                }
+            }
+        }
+    }
+
     /// Looks, as long as something could not be stored, whether it can be by now, and then records what is served of files; for ever.
     pub async fn watch_disk(self) {
         loop {
@@ -131,6 +154,9 @@ impl Control {
         }
     }
 }
+
+/// How many revisions there are from one comparison to the next.
+const EACH: u64 = 1_000;
 
 /// How long the clock is trusted.
 const MAX_WAIT: Duration = Duration::from_secs(30);

@@ -56,5 +56,4 @@ mod write;
 pub use acks::Acks;
 pub use causes::chain;
 pub use control::{Control, RuleState};
-pub use env::{BoxFuture, Observer, Options, Parts, Reload};
-pub use verify::Verify;
+pub use env::{BoxFuture, Observer, Options, Parts, Reload, Verify};

@@ -9,37 +9,19 @@ use xds_codec::Codec;
 use xds_routes::{Translation, translate};
 
 use crate::accepted::Accepted;
-use crate::change::aside;
-use crate::control::Control;
 use crate::documents;
 use crate::env::At;
 use crate::model::WriteError;
 use crate::model::document::{DocumentState, Translated};
 use crate::observed::Observed;
 use crate::plan::Patch;
-use crate::propose::Cause;
 use crate::transition::{Label, Note, Outcome, Transition};
-
-/// How often translations are compared with what is made from nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Verify {
-    /// Never.
-    #[default]
-    Off,
-    /// After each [`EACH`] revisions, beside everything else. A difference is a problem, and is mended.
-    Sampled,
-    /// Before a change is made, which a difference refuses: for tests.
-    Always,
-}
-
-/// How many revisions there are from one comparison to the next.
-const EACH: u64 = 1_000;
 
 /// The subject of the problem that a translation was wrong.
 const TRANSLATION: &str = "translation";
 
 /// What all documents give, made from nothing, and where what there is differs; `None` if it does not.
-fn anew(codec: &Codec, documents: &DocumentState) -> Option<(Translation, String)> {
+pub(crate) fn anew(codec: &Codec, documents: &DocumentState) -> Option<(Translation, String)> {
     let translated = &documents.translated;
     let whole = translate(codec, &translated.documents, &documents.options, None);
     let difference = translated.translation.difference(&whole)?;
@@ -79,30 +61,6 @@ pub(crate) fn propose(codec: &Codec, accepted: &Accepted, at: At) -> Transition 
     let label = Label::new("", "verify", format!("mend {difference}"));
     let notes = vec![Note::problem(TRANSLATION, problem)];
     Transition { is_published: true, label, notes, ..Transition::quiet(next, Outcome::Done) }
-}
-
-impl Control {
-    /// Compares after each [`EACH`] revisions what there is with what is made from nothing, for ever. That takes as long as a start, on
-    /// one core, and the memory of a second translation; changes do not wait for it.
-    pub async fn verify(self) {
-        let mut accepted = self.shared().watch();
-        loop {
-            let next = self.shared().accepted().revision.0 + EACH;
-            if accepted.wait_for(|now| now.revision.0 >= next).await.is_err() {
-                return;
-            }
-            let shared = Arc::clone(self.shared());
-            let found = aside(move || {
-                anew(&shared.env.parts.codec, &shared.accepted().documents).map(|(_, found)| found)
-            });
-            if let Ok(Some(difference)) = found.await {
-                tracing::error!(difference, "a translation is wrong and is made again");
-                if let Err(error) = self.shared().change(Cause::Anew).await {
-                    tracing::error!(%error, "the translation could not be made again");
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]
