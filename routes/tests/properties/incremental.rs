@@ -152,7 +152,7 @@ fn delta(before: &Translation, after: &Translation) -> Delta {
 
 /// As many histories as `XDS_CASES` says.
 fn cases() -> u32 {
-    std::env::var("XDS_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(100)
+    std::env::var("XDS_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2_000)
 }
 
 proptest! {
