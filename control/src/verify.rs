@@ -34,8 +34,10 @@ pub(crate) fn anew(codec: &Codec, documents: &DocumentState) -> Option<(Translat
 ///
 /// Says where it differs from what is made from nothing.
 pub(crate) fn refuse(codec: &Codec, before: &Accepted, after: &Accepted) -> Result<(), WriteError> {
-    let is_same = Arc::ptr_eq(&before.documents.translated, &after.documents.translated);
-    match anew(codec, &after.documents).filter(|_| !is_same) {
+    if Arc::ptr_eq(&before.documents.translated, &after.documents.translated) {
+        return Ok(());
+    }
+    match anew(codec, &after.documents) {
         Some((_, difference)) => {
             Err(WriteError::Internal(format!("a change would have made wrong: {difference}")))
         }
