@@ -217,7 +217,7 @@ impl Drain {
             n_kept += endpoints.len();
             // Without room for them in the assignment they leave at once.
             if let Some(value) = value.filter(|_| !endpoints.is_empty()) {
-                let served = Arc::new(Resource::new(ResourceDraft { value, ..new.to_draft() }));
+                let served = Arc::new(Resource::new(ResourceDraft { value: value.into(), ..new.to_draft() }));
                 self.assignments.insert(Arc::clone(name), Assignment { own: new, endpoints, served });
             }
         }

@@ -11,9 +11,11 @@
 
 pub mod cluster;
 pub mod drain;
+mod encoded;
 pub mod group;
 mod held_back;
 mod host;
+mod host_sum;
 pub mod layer;
 pub mod loads;
 mod node;
@@ -38,8 +40,10 @@ pub use imbl::OrdMap;
 pub use imbl::ordmap::DiffItem;
 
 pub use drain::{DrainPolicy, Draining};
+pub use encoded::{Encoded, Parts};
 pub use group::{GroupName, NodeGroup, Selector};
 pub use held_back::{HeldBack, Phase, WaitsFor};
+pub use host_sum::{HostHash, HostSum};
 pub use layer::{Generated, Groups, Layer};
 pub use loads::LoadBoard;
 pub use node::{Locality, Node, Profile, Scalar};

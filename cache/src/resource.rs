@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::encoded::Encoded;
 use crate::references::References;
 use crate::resource_type::ResourceType;
 use crate::version::{LazyVersion, Version, VersionHasher};
@@ -70,7 +71,7 @@ pub struct ResourceDraft {
     /// The type and name.
     pub key: ResourceKey,
     /// The encoded message, canonical: map fields in key order, also inside nested `Any`s (D4).
-    pub value: Bytes,
+    pub value: Encoded,
     /// How long the client may keep the resource without hearing of it again; `None` for ever.
     pub ttl: Option<Duration>,
     /// Other names by which the resource can be subscribed to (row A109). A virtual host that is to be found on demand has
@@ -107,7 +108,7 @@ pub struct Resource {
 /// The parts of a resource that it has under every name.
 struct Content {
     /// The encoded message, under one of the names.
-    value: Bytes,
+    value: Encoded,
     ttl: Option<Duration>,
     aliases: Box<[Name]>,
     references: References,
@@ -160,7 +161,7 @@ impl Resource {
     pub fn plain(resource_type: ResourceType, name: &str, value: impl Into<Bytes>) -> Self {
         Self::new(ResourceDraft {
             key: ResourceKey { resource_type, name: name.into() },
-            value: value.into(),
+            value: value.into().into(),
             ttl: None,
             aliases: Box::default(),
             references: References::default(),
@@ -176,7 +177,10 @@ impl Resource {
         let Content { ttl, aliases, references, origin, .. } = &*self.content;
         ResourceDraft {
             key: self.key.clone(),
-            value: self.value().into_owned(),
+            value: match self.is_renamed {
+                true => self.value().into_owned().into(),
+                false => self.content.value.clone(),
+            },
             ttl: *ttl,
             aliases: aliases.clone(),
             references: references.clone(),
@@ -215,7 +219,10 @@ impl Resource {
         let mut hasher = VersionHasher::new();
         hasher.update(self.key.resource_type.type_url().as_bytes());
         hasher.update(self.key.name.as_bytes());
-        hasher.update(&self.value());
+        match self.is_renamed {
+            true => hasher.update(&self.value()),
+            false => self.content.value.hash(&self.key.resource_type, &mut hasher),
+        }
         if let Some(ttl) = ttl {
             hasher.update(&ttl.as_nanos().to_le_bytes());
         }
@@ -252,12 +259,13 @@ impl Resource {
                 == (other.is_renamed, other.in_wildcard, other.host_pattern)
     }
 
-    /// The encoded message. That of a Listener under one of several names is made each time.
+    /// The encoded message. That of a Listener under one of several names is made each time, that of a RouteConfiguration which is put
+    /// together of virtual hosts when it is asked for first.
     #[must_use]
     pub fn value(&self) -> Cow<'_, Bytes> {
         match self.is_renamed {
-            true => Cow::Owned(host::renamed(&self.content.value, &self.key.name)),
-            false => Cow::Borrowed(&self.content.value),
+            true => Cow::Owned(host::renamed(self.content.value.bytes(), &self.key.name)),
+            false => Cow::Borrowed(self.content.value.bytes()),
         }
     }
 
@@ -265,8 +273,8 @@ impl Resource {
     #[must_use]
     pub fn n_bytes(&self) -> usize {
         match self.is_renamed {
-            true => host::renamed_len(&self.content.value, &self.key.name),
-            false => self.content.value.len(),
+            true => host::renamed_len(self.content.value.bytes(), &self.key.name),
+            false => self.content.value.n_bytes(),
         }
     }
 
@@ -310,7 +318,7 @@ impl Resource {
     /// health.
     #[must_use]
     pub fn settles_alone(&self) -> bool {
-        self.key.resource_type == ResourceType::Cluster && cluster::settles_alone(&self.content.value)
+        self.key.resource_type == ResourceType::Cluster && cluster::settles_alone(self.content.value.bytes())
     }
 }
 

@@ -14,11 +14,13 @@ pub(crate) enum Work {
     Bytes,
     /// A stream that is looked at.
     Stream,
+    /// A byte that is copied to put a message together.
+    Copied,
 }
 
 #[cfg(test)]
 thread_local! {
-    static COUNTED: [Cell<usize>; 4] = const { [const { Cell::new(0) }; 4] };
+    static COUNTED: [Cell<usize>; 5] = const { [const { Cell::new(0) }; 5] };
 }
 
 /// `n` of these were done.
@@ -29,8 +31,8 @@ pub(crate) fn count(work: Work, n: usize) {
     COUNTED.with(|counted| counted[work as usize].set(counted[work as usize].get() + n));
 }
 
-/// How many views, resources, bytes and streams this thread counted since this was asked last.
+/// How many views, resources, bytes, streams and copied bytes this thread counted since this was asked last.
 #[cfg(test)]
-pub(crate) fn take() -> [usize; 4] {
-    COUNTED.with(|counted| [0, 1, 2, 3].map(|work: usize| counted[work].take()))
+pub(crate) fn take() -> [usize; 5] {
+    COUNTED.with(|counted| [0, 1, 2, 3, 4].map(|work: usize| counted[work].take()))
 }

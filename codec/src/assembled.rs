@@ -1,12 +1,16 @@
-//! RouteConfigurations put together of virtual hosts that are encoded already, so that a change of one host costs that host, and a
-//! copy of the bytes of the others.
+//! RouteConfigurations put together of virtual hosts that are encoded already, so that a change of one host costs that host, however
+//! many others there are. Their bytes are put together when somebody asks for them.
 
 use std::collections::HashSet;
+use std::fmt;
+use std::ops::Bound;
 use std::sync::Arc;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes};
 use xds_cache::wire::Fields;
-use xds_cache::{Reference, References, Resource, ResourceDraft};
+use xds_cache::{
+    DiffItem, Encoded, HostHash, HostSum, OrdMap, Parts, Reference, References, Resource, ResourceDraft,
+};
 
 use crate::codec::Codec;
 use crate::diagnostic::{Diagnostic, echo_name};
@@ -23,10 +27,128 @@ pub struct VirtualHost {
     name: Arc<str>,
     /// As it stands in a RouteConfiguration, with key and length.
     field: Bytes,
+    hash: HostHash,
     /// What it names. Paths begin with `virtual_hosts["NAME"]`, because its place differs from version to version.
     references: References,
     /// The hashes of its domains, which no two hosts may share.
     domains: Box<[u64]>,
+}
+
+impl PartialEq for VirtualHost {
+    /// Equal bytes.
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash
+    }
+}
+
+impl Eq for VirtualHost {}
+
+impl VirtualHost {
+    /// The hashes of what no other host may have: its name, and its domains.
+    fn own(&self) -> impl Iterator<Item = u64> {
+        // A name may well be the domain of another host.
+        let name = lint::hash(&format!("name {}", self.name));
+        self.domains.iter().copied().chain([name])
+    }
+}
+
+/// The virtual hosts of a RouteConfiguration, in the order of their keys. A copy shares what it has with the original.
+#[derive(Clone)]
+pub struct VirtualHosts<K> {
+    hosts: OrdMap<K, Arc<VirtualHost>>,
+    sum: HostSum,
+    /// How many bytes they have together.
+    n_bytes: usize,
+    /// How many have a name or domain, by its hash.
+    owners: OrdMap<u64, usize>,
+    /// How many of these have others too.
+    n_shared: usize,
+}
+
+impl<K> Default for VirtualHosts<K> {
+    fn default() -> Self {
+        Self { hosts: OrdMap::new(), sum: HostSum::default(), n_bytes: 0, owners: OrdMap::new(), n_shared: 0 }
+    }
+}
+
+impl<K> fmt::Debug for VirtualHosts<K> {
+    /// Only how many there are.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} virtual hosts", self.hosts.len())
+    }
+}
+
+impl<K: Ord> PartialEq for VirtualHosts<K> {
+    fn eq(&self, other: &Self) -> bool {
+        self.hosts == other.hosts
+    }
+}
+
+impl<K: Ord + Clone> FromIterator<(K, Arc<VirtualHost>)> for VirtualHosts<K> {
+    fn from_iter<I: IntoIterator<Item = (K, Arc<VirtualHost>)>>(hosts: I) -> Self {
+        let mut all = Self::default();
+        hosts.into_iter().for_each(|(key, host)| all.insert(key, host));
+        all
+    }
+}
+
+impl<K: Ord + Clone> VirtualHosts<K> {
+    /// Adds a host, or puts it in the place of the one of that key. Costs the logarithm of their number.
+    pub fn insert(&mut self, key: K, host: Arc<VirtualHost>) {
+        self.remove(&key);
+        self.sum.insert(host.hash, self.neighbours(&key));
+        self.n_bytes += host.field.len();
+        for own in host.own() {
+            let n = self.owners.get(&own).copied().unwrap_or_default() + 1;
+            self.owners.insert(own, n);
+            self.n_shared += usize::from(n > 1);
+        }
+        self.hosts.insert(key, host);
+    }
+
+    /// Takes a host out, if there is one of that key. Costs the same.
+    pub fn remove(&mut self, key: &K) {
+        let Some(host) = self.hosts.remove(key) else { return };
+        self.sum.remove(host.hash, self.neighbours(key));
+        self.n_bytes -= host.field.len();
+        for own in host.own() {
+            match self.owners.get(&own).copied().unwrap_or_default() {
+                0 | 1 => drop(self.owners.remove(&own)),
+                n => {
+                    self.owners.insert(own, n - 1);
+                    self.n_shared -= 1;
+                }
+            }
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.hosts.is_empty()
+    }
+
+    /// The hosts before and after a key.
+    fn neighbours(&self, key: &K) -> [Option<HostHash>; 2] {
+        let before = self.hosts.range::<_, K>((Bound::Unbounded, Bound::Excluded(key))).next_back();
+        let after = self.hosts.range::<_, K>((Bound::Excluded(key), Bound::Unbounded)).next();
+        [before, after].map(|found| found.map(|(_, host)| host.hash))
+    }
+
+    /// The references of hosts that `former` has and these have not, and the other way round.
+    fn difference<'h>(&'h self, former: &'h Self) -> [Vec<&'h Reference>; 2] {
+        let (mut gone, mut new) = (Vec::new(), Vec::new());
+        for item in former.hosts.diff(&self.hosts) {
+            let (before, after) = match item {
+                DiffItem::Add(_, after) => (None, Some(after)),
+                DiffItem::Remove(_, before) => (Some(before), None),
+                DiffItem::Update { old: (_, before), new: (_, after) } => (Some(before), Some(after)),
+            };
+            gone.extend(before.into_iter().flat_map(|host| &host.references));
+            new.extend(after.into_iter().flat_map(|host| &host.references));
+        }
+        [gone, new]
+    }
 }
 
 impl Codec {
@@ -50,107 +172,62 @@ impl Codec {
         let domains = domains.map(|domain| lint::hash(&domain.to_ascii_lowercase())).collect();
         let mut field = Writer::default();
         field.bytes_field(VIRTUAL_HOSTS, &host.value());
-        Ok(VirtualHost { name, field: field.finish(), references, domains })
+        let field = field.finish();
+        let hash = HostHash::of(&field);
+        Ok(VirtualHost { name, field, hash, references, domains })
     }
 
-    /// The RouteConfiguration that `frame`, which has no virtual hosts, is with these: the same bytes as
-    /// [`resource_from_json`](Self::resource_from_json) makes of the whole. Costs a copy of the bytes and what differs from `like`: the
-    /// version that was put together of the same frame and other hosts, with these. References that are equal stay the very same.
+    /// The RouteConfiguration that `frame`, which has no virtual hosts, is with these: with the bytes that
+    /// [`resource_from_json`](Self::resource_from_json) makes of the whole. Costs what differs from `like`: the version that was put
+    /// together of the same frame and other hosts, with these. If what hosts refer to differs, a walk over all references comes on top;
+    /// if not, the references are the very same.
     ///
     /// # Errors
     ///
     /// Two hosts have one name or one domain: diagnostics of that.
-    pub fn route_configuration(
+    pub fn route_configuration<K: Ord + Clone + Send + Sync + 'static>(
         &self,
         frame: &Resource,
-        hosts: &[Arc<VirtualHost>],
-        like: Option<(&Resource, &[Arc<VirtualHost>])>,
+        hosts: &VirtualHosts<K>,
+        like: Option<(&Resource, &VirtualHosts<K>)>,
     ) -> Result<ResourceDraft, Vec<Diagnostic>> {
-        let difference = Difference::of(like.map(|(_, former)| former).unwrap_or_default(), hosts);
-        if difference.is_doubtful() {
-            let twice = said_twice(hosts);
+        if hosts.is_empty() {
+            return Ok(frame.to_draft());
+        }
+        if hosts.n_shared > 0 {
+            let twice = said_twice(hosts.hosts.values());
             if !twice.is_empty() {
                 return Err(twice);
             }
         }
-        let frame_bytes = frame.value();
-        let (before, after) = split(&frame_bytes);
-        let n_bytes = before.len() + after.len() + hosts.iter().map(|host| host.field.len()).sum::<usize>();
-        let mut value = BytesMut::with_capacity(n_bytes);
-        value.put_slice(before);
-        hosts.iter().for_each(|host| value.put_slice(&host.field));
-        value.put_slice(after);
-        let references = match like {
-            Some((former, _)) => {
-                former.references().changed(difference.gone_references(), difference.new_references())
-            }
-            None => frame.references().changed(std::iter::empty(), difference.new_references()),
-        };
-        Ok(ResourceDraft { value: value.freeze(), references, ..frame.to_draft() })
+        let nothing = VirtualHosts::default();
+        let (references, former) =
+            like.map_or((frame.references(), &nothing), |(resource, former)| (resource.references(), former));
+        let [gone, new] = hosts.difference(former);
+        let references = references.changed(gone.into_iter(), new.into_iter());
+        let message = frame.value();
+        let n_before = n_before(&message);
+        let VirtualHosts { hosts, sum, n_bytes, .. } = hosts.clone();
+        let value = Encoded::assembled(Parts {
+            before: message.slice(..n_before),
+            after: message.slice(n_before..),
+            hosts: sum,
+            n_bytes,
+            write: Box::new(move |bytes| hosts.values().for_each(|host| bytes.put_slice(&host.field))),
+        });
+        Ok(ResourceDraft { value, references, ..frame.to_draft() })
     }
 }
 
-/// The hosts of two versions of a RouteConfiguration: those at the beginning and at the end that are the very same, and those
-/// between them.
-struct Difference<'h> {
-    kept: [&'h [Arc<VirtualHost>]; 2],
-    gone: &'h [Arc<VirtualHost>],
-    new: &'h [Arc<VirtualHost>],
-}
-
-impl<'h> Difference<'h> {
-    fn of(former: &'h [Arc<VirtualHost>], hosts: &'h [Arc<VirtualHost>]) -> Self {
-        let is_same = |(one, other): &(&Arc<VirtualHost>, &Arc<VirtualHost>)| Arc::ptr_eq(one, other);
-        let n_before = former.iter().zip(hosts).take_while(is_same).count();
-        let ((_, gone), (before, new)) = (former.split_at(n_before), hosts.split_at(n_before));
-        let n_after = gone.iter().rev().zip(new.iter().rev()).take_while(is_same).count();
-        let (gone, _) = gone.split_at(gone.len() - n_after);
-        let (new, after) = new.split_at(new.len() - n_after);
-        Self { kept: [before, after], gone, new }
-    }
-
-    /// Whether two hosts may have a name or domain in common, if those before had not.
-    fn is_doubtful(&self) -> bool {
-        let is_called_as_before = self.gone.len() == self.new.len()
-            && self
-                .gone
-                .iter()
-                .zip(self.new)
-                .all(|(gone, new)| gone.name == new.name && gone.domains == new.domains);
-        if is_called_as_before {
-            return false;
-        }
-        let names: HashSet<&str> = self.new.iter().map(|host| &*host.name).collect();
-        let domains: HashSet<u64> = self.new.iter().flat_map(|host| host.domains.iter().copied()).collect();
-        let is_taken = |host: &Arc<VirtualHost>| {
-            names.contains(&*host.name) || host.domains.iter().any(|domain| domains.contains(domain))
-        };
-        names.len() < self.new.len()
-            || domains.len() < self.new.iter().map(|host| host.domains.len()).sum()
-            || self.kept.iter().copied().flatten().any(is_taken)
-    }
-
-    /// The references that are gone.
-    fn gone_references(&self) -> impl Iterator<Item = &'h Reference> {
-        self.gone.iter().flat_map(|host| &host.references)
-    }
-
-    /// The references that are new.
-    fn new_references(&self) -> impl Iterator<Item = &'h Reference> {
-        self.new.iter().flat_map(|host| &host.references)
-    }
-}
-
-/// What a RouteConfiguration has before its virtual hosts, and after them.
-fn split(frame: &[u8]) -> (&[u8], &[u8]) {
+/// How many bytes a RouteConfiguration has before its virtual hosts.
+fn n_before(frame: &[u8]) -> usize {
     let before = Fields::of(frame).map_while(Result::ok).take_while(|field| field.number < VIRTUAL_HOSTS);
-    frame.split_at(before.map(|field| field.raw.len()).sum())
+    before.map(|field| field.raw.len()).sum()
 }
 
 /// Names and domains that two hosts have, told by their hashes.
-fn said_twice(hosts: &[Arc<VirtualHost>]) -> Vec<Diagnostic> {
-    let mut names = HashSet::with_capacity(hosts.len());
-    let mut domains = HashSet::with_capacity(hosts.len());
+fn said_twice<'h>(hosts: impl Iterator<Item = &'h Arc<VirtualHost>>) -> Vec<Diagnostic> {
+    let (mut names, mut domains) = (HashSet::new(), HashSet::new());
     let mut told = Vec::new();
     let mut tell = |code, text: String| {
         let nowhere = Tree::null(Position::default());
@@ -201,8 +278,11 @@ mod tests {
 
     fn assembled(codec: &Codec, hosts: &[Json]) -> Result<Resource, Vec<Diagnostic>> {
         let frame = codec.resource_from_json(&frame()).unwrap();
-        let hosts: Vec<_> = hosts.iter().map(|host| Arc::new(codec.virtual_host(host).unwrap())).collect();
-        codec.route_configuration(&frame, &hosts, None).map(Resource::new)
+        codec.route_configuration(&frame, &encoded(codec, hosts), None).map(Resource::new)
+    }
+
+    fn encoded(codec: &Codec, hosts: &[Json]) -> VirtualHosts<usize> {
+        hosts.iter().map(|host| Arc::new(codec.virtual_host(host).unwrap())).enumerate().collect()
     }
 
     #[test]
@@ -236,17 +316,17 @@ mod tests {
     fn references_that_did_not_change_are_the_very_same() {
         let codec = codec();
         let frame = codec.resource_from_json(&frame()).unwrap();
-        let hosts = |weight, cluster| -> Vec<Arc<VirtualHost>> {
+        let hosts = |weight, cluster| {
             let hosts = [host("a", &["a"], &[("x", weight)]), host("b", &["b"], &[(cluster, 1)])];
-            hosts.iter().map(|host| Arc::new(codec.virtual_host(host).unwrap())).collect()
+            encoded(&codec, &hosts)
         };
         let like = hosts(1, "y");
         let first = Resource::new(codec.route_configuration(&frame, &like, None).unwrap());
-        let next = |now: &[Arc<VirtualHost>]| {
-            Resource::new(codec.route_configuration(&frame, now, Some((&first, &like))).unwrap())
+        let next = |now: VirtualHosts<usize>| {
+            Resource::new(codec.route_configuration(&frame, &now, Some((&first, &like))).unwrap())
         };
-        assert!(next(&hosts(2, "y")).references().is(first.references()));
-        let other = next(&hosts(1, "z"));
+        assert!(next(hosts(2, "y")).references().is(first.references()));
+        let other = next(hosts(1, "z"));
         assert!(!other.references().is(first.references()));
         assert!(other.references().targets().any(|to| &*to.name == "z"));
     }
@@ -263,8 +343,13 @@ mod tests {
             .chain([host("a", &["b"], &[("z", 1)]), host("e", &["a"], &[("z", 1)])])
             .map(|host| Arc::new(codec.virtual_host(&host).unwrap()))
             .collect();
-        let chosen = |seed: usize| -> Vec<_> {
-            (0..4).map(|i| seed / 15_usize.pow(i) % 15).filter_map(|at| pool.get(at).cloned()).collect()
+        let chosen = |seed: usize| {
+            let chosen = (0..4).map(|i| (i, seed / 15_usize.pow(i) % 15));
+            chosen.filter_map(|(i, at)| Some((i, pool.get(at).cloned()?))).collect::<VirtualHosts<u32>>()
+        };
+        let written = |draft: &ResourceDraft| {
+            let value = draft.value.bytes().clone();
+            Resource::new(ResourceDraft { value: value.into(), ..draft.clone() }).version()
         };
         let mut n_made = 0;
         for seed in (0..15_usize.pow(4)).step_by(97) {
@@ -273,14 +358,25 @@ mod tests {
                 continue;
             };
             for other in (seed % 31..15_usize.pow(4)).step_by(499) {
-                let now = chosen(other);
+                // The one becomes the other host by host.
+                let mut now = like.clone();
+                for i in 0..4 {
+                    match chosen(other).hosts.get(&i) {
+                        Some(host) => now.insert(i, Arc::clone(host)),
+                        None => now.remove(&i),
+                    }
+                }
                 let texts = |told: Vec<Diagnostic>| told.iter().map(ToString::to_string).collect::<Vec<_>>();
-                let whole = codec.route_configuration(&frame, &now, None).map_err(texts);
+                let whole = codec.route_configuration(&frame, &chosen(other), None).map_err(texts);
                 let made = codec.route_configuration(&frame, &now, Some((&former, &like))).map_err(texts);
                 n_made += usize::from(made.is_ok());
                 let said = |made: Result<ResourceDraft, Vec<String>>| {
-                    made.map(|draft| (draft.value, draft.references))
+                    let version = |draft: &ResourceDraft| Resource::new(draft.clone()).version();
+                    made.map(|draft| (version(&draft), written(&draft), draft.value, draft.references))
                 };
+                if let Ok(made) = &made {
+                    assert_eq!(Resource::new(made.clone()).version(), written(made), "{seed} {other}");
+                }
                 assert_eq!(said(made), said(whole), "{seed} {other}");
             }
         }

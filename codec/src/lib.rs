@@ -38,7 +38,7 @@ mod walk;
 pub mod weights;
 mod wire;
 
-pub use assembled::VirtualHost;
+pub use assembled::{VirtualHost, VirtualHosts};
 pub use codec::{Codec, CodecError, MessageError, PgvLevel};
 pub use convert::UnknownFields;
 pub use descriptors::ENVOY_TYPES_VERSION;

@@ -279,7 +279,7 @@ impl Codec {
     /// A resource with another message in it; its surroundings and its origin stay. `None` if it refers to too many others.
     pub(crate) fn remade(&self, resource: &Resource, message: &Message) -> Option<Resource> {
         let references = references::find(&self.inner, resource.key(), message).ok()?;
-        let value = message.bytes().clone();
+        let value = message.bytes().clone().into();
         Some(Resource::new(ResourceDraft { value, references, ..resource.to_draft() }))
     }
 }
@@ -294,7 +294,7 @@ fn draft(
     let aliases = wrapper.aliases.into();
     ResourceDraft {
         key,
-        value,
+        value: value.into(),
         ttl: wrapper.ttl,
         aliases,
         references,

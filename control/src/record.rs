@@ -103,7 +103,7 @@ pub(crate) fn read(record: &Bytes) -> Result<Resource, RecordError> {
     };
     Ok(Resource::new(ResourceDraft {
         key: key(&header.type_url, &header.name),
-        value: record.slice(end + 1..),
+        value: record.slice(end + 1..).into(),
         ttl: header.ttl,
         aliases: header.aliases.iter().map(|alias| Arc::from(alias.as_str())).collect(),
         references: header

@@ -5,7 +5,7 @@ use std::iter;
 use std::sync::Arc;
 
 use xds_cache::{Resource, ResourceDraft, Version};
-use xds_codec::{Codec, Diagnostic, VirtualHost};
+use xds_codec::{Codec, Diagnostic, VirtualHost, VirtualHosts};
 
 use crate::emit::{Emitted, FoundBy, Part};
 
@@ -28,7 +28,7 @@ pub(crate) struct Refused {
 }
 
 /// A RouteConfiguration as it was, and what it was put together of.
-pub(crate) type Assembled<'l> = (&'l Resource, &'l [Arc<VirtualHost>]);
+pub(crate) type Assembled<'l, K> = (&'l Resource, &'l VirtualHosts<K>);
 
 impl<'a> Encoder<'a> {
     pub(crate) fn new(codec: &'a Codec) -> Self {
@@ -60,18 +60,15 @@ impl<'a> Encoder<'a> {
     /// # Errors
     ///
     /// The codec refuses it, or refused a host: then `hosts` says why.
-    pub(crate) fn assembled(
+    pub(crate) fn assembled<K: Ord + Clone + Send + Sync + 'static>(
         &self,
         emitted: &Emitted<'_>,
-        hosts: Result<&[Arc<VirtualHost>], Vec<Diagnostic>>,
-        like: Option<Assembled<'_>>,
+        hosts: Result<&VirtualHosts<K>, Vec<Diagnostic>>,
+        like: Option<Assembled<'_, K>>,
         last: &[Arc<Resource>],
     ) -> Result<Arc<[Arc<Resource>]>, Refused> {
         let frame = self.codec.resource_from_json(&emitted.message());
-        let made = frame.and_then(|frame| match hosts? {
-            [] => Ok(frame.to_draft()),
-            hosts => self.codec.route_configuration(&frame, hosts, like),
-        });
+        let made = frame.and_then(|frame| self.codec.route_configuration(&frame, hosts?, like));
         let made = made.map_err(|diagnostics| refused(emitted, last, diagnostics))?;
         Ok(named(made, emitted, last))
     }
@@ -218,13 +215,13 @@ mod tests {
         let parts = || [("a", "x"), ("b", "y")].map(|inputs| Part::new("host", inputs, host));
         let emitted = || Emitted::new("routes", "r", frame, &Origin::Api);
         let mut encoder = Encoder::new(&codec);
-        let hosts: Vec<_> = parts().iter().map(|part| encoder.host(part).ok().unwrap()).collect();
+        let hosts = parts().iter().map(|part| encoder.host(part).ok().unwrap()).enumerate().collect();
         let made = encoder.assembled(&emitted(), Ok(&hosts), None, &[]).ok().unwrap();
         let whole = emitted().with_hosts(parts().into()).messages().pop().unwrap();
         assert_eq!(made[0], Arc::new(codec.resource_from_json(&whole).unwrap()));
         let again = encoder.assembled(&emitted(), Ok(&hosts), None, &made).ok().unwrap();
         assert!(Arc::ptr_eq(&made[0], &again[0]));
-        let refused = encoder.assembled(&emitted(), Err(Vec::new()), None, &made).err().unwrap();
+        let refused = encoder.assembled::<usize>(&emitted(), Err(Vec::new()), None, &made).err().unwrap();
         assert_eq!(refused.kept.as_slice(), &*made);
     }
 

@@ -1,9 +1,13 @@
 //! What a publication costs: what changed, and nothing of what did not.
 
+use bytes::{BufMut as _, Bytes};
+
 use super::*;
+use crate::encoded::{Encoded, Parts};
 use crate::group::NodeGroup;
+use crate::host_sum::{HostHash, HostSum};
 use crate::layer::Resources;
-use crate::resource::Resource;
+use crate::resource::{Resource, ResourceDraft};
 use crate::status::{StatusBoard, StreamInfo, Subscriber, Variant};
 use crate::work;
 
@@ -40,7 +44,7 @@ fn cost_of_one(n_groups: usize, n_shared: usize, group: &str, name: &str) -> [us
     work::take();
     let publication = publisher.publish(Revision(2), groups);
     assert!(!publication.views.is_empty() && publication.moved == Moved::Nobody);
-    let [views, resources, bytes, _] = work::take();
+    let [views, resources, bytes, ..] = work::take();
     [views, resources, bytes]
 }
 
@@ -100,6 +104,72 @@ fn a_new_group_is_looked_at_by_those_alone_whom_it_may_select() {
     assert!(is_outdated(followed));
 }
 
+/// A RouteConfiguration that is put together of hosts.
+struct Routes {
+    hosts: imbl::OrdMap<usize, Vec<u8>>,
+    sum: HostSum,
+}
+
+impl Routes {
+    fn new(n_hosts: usize) -> Self {
+        let mut routes = Self { hosts: imbl::OrdMap::new(), sum: HostSum::default() };
+        (0..n_hosts).for_each(|at| routes.set(at, 0));
+        routes
+    }
+
+    fn set(&mut self, at: usize, content: u8) {
+        let mut field = Vec::new();
+        crate::wire::put_bytes(&mut field, 2, format!("{at:099}{content}").as_bytes());
+        let near = [at.checked_sub(1), Some(at + 1)];
+        let near = near.map(|at| at.and_then(|at| self.hosts.get(&at)).map(|host| HostHash::of(host)));
+        if let Some(old) = self.hosts.get(&at) {
+            self.sum.remove(HostHash::of(old), near);
+        }
+        self.sum.insert(HostHash::of(&field), near);
+        self.hosts.insert(at, field);
+    }
+
+    fn resource(&self) -> Arc<Resource> {
+        let hosts = self.hosts.clone();
+        let value = Encoded::assembled(Parts {
+            before: Bytes::from_static(b"\x0a\x01r"),
+            after: Bytes::new(),
+            hosts: self.sum,
+            n_bytes: hosts.values().map(Vec::len).sum(),
+            write: Box::new(move |bytes| hosts.values().for_each(|host| bytes.put_slice(host))),
+        });
+        let draft = Resource::plain(ResourceType::RouteConfiguration, "r", "").to_draft();
+        Arc::new(Resource::new(ResourceDraft { value, ..draft }))
+    }
+}
+
+/// How many bytes are hashed for the publication of one host of a RouteConfiguration that changed, and how many are copied; and how
+/// many are copied when two clients ask for it.
+fn cost_of_a_host(n_hosts: usize) -> [usize; 3] {
+    let (publisher, mut groups, _receivers) = world(2, 1);
+    let mut routes = Routes::new(n_hosts);
+    put(&mut groups, "default", [routes.resource()]);
+    publisher.publish(Revision(2), groups.clone());
+    work::take();
+    routes.set(n_hosts / 2, 1);
+    put(&mut groups, "default", [routes.resource()]);
+    let views = publisher.publish(Revision(3), groups).views;
+    let [_, _, hashed, _, copied] = work::take();
+    let changed = views.iter().flat_map(|view| &view.changes[&ResourceType::RouteConfiguration].changed);
+    changed.for_each(|resource| assert!(resource.value().len() > 100 * n_hosts));
+    let [_, _, _, _, copied_later] = work::take();
+    assert_eq!(views.len(), 2);
+    [hashed, copied, copied_later / n_hosts]
+}
+
+#[test]
+fn a_host_of_a_route_configuration_costs_the_same_however_many_others_there_are() {
+    let few @ [hashed, copied, copied_later] = cost_of_a_host(100);
+    assert!(hashed < 2_000 && copied == 0, "{few:?}");
+    assert_eq!(copied_later, 102, "put together once for both clients");
+    assert_eq!(cost_of_a_host(3_000), few);
+}
+
 struct Nobody;
 
 impl Subscriber for Nobody {
@@ -130,7 +200,7 @@ fn the_board_finds_the_streams_of_a_view_without_looking_at_others() {
     entries.iter().enumerate().for_each(|(id, entry)| entry.record_view(view(&format!("n{id}")), false));
     work::take();
     assert_eq!(board.streams_of(Some(&view("n7"))).len(), 1);
-    let [_, _, _, streams] = work::take();
+    let [_, _, _, streams, _] = work::take();
     assert_eq!(streams, 1);
     assert_eq!(board.views_of(&GroupName::default_group()).len(), 100);
     entries[7].record_view(view("n8"), false);

@@ -15,6 +15,7 @@ use crate::plan::{
     PlannedRoute, RefProblem, Requests, Seniority, TlsSecret, Usage, Verdict, is_route,
 };
 
+use super::hosts::Hosts;
 use super::unit::Unit;
 
 /// A name within a group.
@@ -213,7 +214,9 @@ pub(crate) enum Fact {
     /// Certificates that a cluster trusts, by their name and that of the cluster.
     Trusted(InGroup, Option<Name>),
     /// A virtual host of a RouteConfiguration for Envoys.
-    Part(InGroup, Option<HostKey>),
+    Part(InGroup, HostKey),
+    /// The virtual hosts of a RouteConfiguration for Envoys, collected.
+    Hosts(InGroup),
     /// The virtual hosts that a RouteConfiguration was put together of.
     Assembled(InGroup),
     /// Somebody who names the cluster without endpoints; the value is where they are from.
@@ -325,6 +328,7 @@ pub(crate) enum Value {
     Verdict(Arc<Verdict>),
     Usage(Usage),
     Part(Part),
+    Hosts(Arc<Hosts>),
     Assembled(Assembled),
     Origin(Origin),
     Losses(Arc<[GrpcLoss]>),
@@ -484,7 +488,7 @@ impl PartialEq for Part {
 
 /// What a RouteConfiguration was put together of.
 #[derive(Clone, Debug)]
-pub(crate) struct Assembled(pub(crate) Arc<[Arc<VirtualHost>]>);
+pub(crate) struct Assembled(pub(crate) Arc<Hosts>);
 
 impl PartialEq for Assembled {
     fn eq(&self, other: &Self) -> bool {
@@ -541,7 +545,6 @@ impl Fact {
             Self::Fallback(Some(_)) => Some(Self::Fallback(None)),
             Self::Use(cluster, Some(_)) => Some(Self::Use(cluster.clone(), None)),
             Self::Trusted(name, Some(_)) => Some(Self::Trusted(name.clone(), None)),
-            Self::Part(table, Some(_)) => Some(Self::Part(table.clone(), None)),
             Self::Need(group, profile, Some(_)) => Some(Self::Need(group.clone(), *profile, None)),
             Self::Nowhere(group, profile, Some(_)) => Some(Self::Nowhere(group.clone(), *profile, None)),
             Self::GrpcUse(cluster, Some(_)) => Some(Self::GrpcUse(cluster.clone(), None)),
@@ -602,7 +605,8 @@ impl Fact {
             | Self::Verdict(_)
             | Self::Rules(_)
             | Self::Certificate(_)
-            | Self::Part(_, None)
+            | Self::Part(..)
+            | Self::Hosts(_)
             | Self::Need(_, _, None)
             | Self::Nowhere(_, _, None)
             | Self::GrpcUse(_, None)
@@ -632,7 +636,6 @@ impl Fact {
             (Self::Slice(namespace, service, Some(_)), Self::Slice(of_namespace, of_service, None)) => {
                 (namespace, service) == (of_namespace, of_service)
             }
-            (Self::Part(table, Some(_)), Self::Part(of_table, None)) => table == of_table,
             _ => self.covering().as_ref() == Some(all),
         };
         debug_assert_eq!(is_covered, self.covering().as_ref() == Some(all), "{self:?} {all:?}");
@@ -750,6 +753,7 @@ impl Fact {
             | Self::Assignment(_)
             | Self::Uneven(_)
             | Self::Part(..)
+            | Self::Hosts(_)
             | Self::Assembled(_)
             | Self::GrpcAssigned(_)
             | Self::Written(_)

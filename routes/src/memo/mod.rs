@@ -8,6 +8,7 @@
 //! there is told when it comes. All maps are persistent: a copy is a branch that costs nothing, and to drop it is to forget what it tried.
 
 mod fact;
+mod hosts;
 mod outputs;
 #[cfg(test)]
 mod planned;
@@ -189,6 +190,9 @@ impl Memo {
             return;
         }
         let old = self.values.remove(fact);
+        if let Fact::Part(table, host) = &**fact {
+            self.collect(table, host, (old.as_ref(), new.as_ref()), dirty);
+        }
         let changes = tally::changes(&self.values, fact, old.as_ref(), new.as_ref());
         self.outputs.change(fact, old.as_ref(), new.as_ref());
         self.values.extend(new.map(|new| (Arc::clone(fact), new)));

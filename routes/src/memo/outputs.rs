@@ -220,6 +220,7 @@ impl Outputs {
             | Fact::Assignment(_)
             | Fact::Uneven(_)
             | Fact::Part(..)
+            | Fact::Hosts(_)
             | Fact::Assembled(_)
             | Fact::Need(..)
             | Fact::Nowhere(..)

@@ -43,7 +43,7 @@ const KINDS: [&str; 25] = [
     "Uneven",
     "Certificate",
     "Trusted",
-    "Part",
+    "Hosts",
     "Need",
     "Nowhere",
     "GrpcUse",

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use xds_cache::Profile;
-use xds_codec::Diagnostic;
 
 use super::{Context, ENVOY, Facts, UNAVAILABLE};
 use crate::emit::{EnvoyFrame, envoy};
@@ -20,7 +19,7 @@ impl<'m> Context<'_, 'm, '_> {
         let needs_unavailable = routes.iter().any(envoy::uses_unavailable);
         let table = InGroup { group: key.group.clone(), name: Arc::clone(&key.table) };
         let part = Part { encoded: encoded.map_err(Into::into), needs_unavailable };
-        Some(vec![(Fact::Part(table, Some(key.clone())), Value::Part(part))])
+        Some(vec![(Fact::Part(table, key.clone()), Value::Part(part))])
     }
 
     /// A virtual host without its routes: `None` if there is none, or if Envoys do not get it.
@@ -76,31 +75,25 @@ impl<'m> Context<'_, 'm, '_> {
         let Some(Value::Table(place, origin)) = self.reader.value(Fact::Table(name.clone())) else {
             return None;
         };
-        let mut needs_unavailable = false;
-        let mut hosts: Result<Vec<_>, Vec<Diagnostic>> = Ok(Vec::new());
-        for (_, value) in self.reader.all(Fact::Part(name.clone(), None)) {
-            let Value::Part(part) = value else { continue };
-            needs_unavailable |= part.needs_unavailable;
-            match (&mut hosts, &part.encoded) {
-                (Ok(hosts), Ok(host)) => hosts.push(Arc::clone(host)),
-                (Ok(_), Err(faults)) => hosts = Err(faults.to_vec()),
-                (Err(_), _) => {}
-            }
-        }
+        let hosts = match self.reader.value(Fact::Hosts(name.clone())) {
+            Some(Value::Hosts(hosts)) => Arc::clone(hosts),
+            _ => Arc::default(),
+        };
         let last = self.reader.last();
         let assembled = Fact::Assembled(name.clone());
         let before = self.reader.own(&assembled);
         let like = match (last, before) {
-            ([resource], Some(Value::Assembled(hosts))) => Some((&**resource, &*hosts.0)),
+            ([resource], Some(Value::Assembled(before))) => {
+                before.0.encoded().ok().map(|before| (&**resource, before))
+            }
             _ => None,
         };
-        let hosts: Result<Arc<[_]>, _> = hosts.map(Into::into);
         let emitted = envoy::configuration(name.name.to_string(), origin);
-        let of_hosts = hosts.as_deref().map_err(Clone::clone);
-        let made = self.encoder.assembled(&emitted, of_hosts, like, last);
-        let hosts = match (&made, hosts, before) {
-            (Ok(_), Ok(hosts), _) => Some(Value::Assembled(Assembled(hosts))),
-            (_, _, before) => before.cloned(),
+        let made = self.encoder.assembled(&emitted, hosts.encoded().map_err(<[_]>::to_vec), like, last);
+        let needs_unavailable = hosts.needs_unavailable();
+        let hosts = match &made {
+            Ok(_) => Some(Value::Assembled(Assembled(hosts))),
+            Err(_) => before.cloned(),
         };
         let mut facts = self.written(&name.group, ENVOY, vec![made]);
         facts.extend(hosts.map(|hosts| (assembled, hosts)));

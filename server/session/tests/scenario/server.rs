@@ -150,7 +150,7 @@ impl Server {
             } else {
                 resource.value().into_owned()
             };
-            let value = if is_dns { [show::DNS, &value].concat().into() } else { value };
+            let value = if is_dns { [show::DNS, &value].concat().into() } else { value.into() };
             let resource =
                 Resource::new(ResourceDraft { value, in_wildcard, host_pattern, ..resource.to_draft() });
             self.known.insert(known(&resource), resource.version().to_string());

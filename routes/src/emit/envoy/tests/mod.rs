@@ -41,7 +41,10 @@ fn emit(plan: &Plan, options: &Options) -> Vec<Resource> {
     let mut encoder = Encoder::new(&CODEC);
     for (emitted, whole) in written.iter().zip(&whole).filter(|(emitted, _)| !emitted.hosts.is_empty()) {
         let hosts = emitted.hosts.iter().map(|host| encoder.host(host)).collect::<Result<Vec<_>, _>>();
-        let served = encoder.assembled(emitted, Ok(&hosts.unwrap()), None, &[]).ok().unwrap();
+        let served = encoder
+            .assembled(emitted, Ok(&hosts.unwrap().into_iter().enumerate().collect()), None, &[])
+            .ok()
+            .unwrap();
         assert_eq!((served[0].version(), served[0].value()), (whole.version(), whole.value()), "{whole:?}");
     }
     whole
