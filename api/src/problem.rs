@@ -286,9 +286,9 @@ impl ApiError {
             Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Busy(_)
             | Self::NotReady(_)
-            | Self::Write(WriteError::NotReady | WriteError::Stopped | WriteError::Closed) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            | Self::Write(
+                WriteError::NotReady | WriteError::Busy | WriteError::Stopped | WriteError::Closed,
+            ) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Write(WriteError::Store(error)) => store_status(error),
             Self::Internal(_) | Self::Write(WriteError::History(_) | WriteError::Internal(_)) => {
                 StatusCode::INTERNAL_SERVER_ERROR
@@ -334,7 +334,7 @@ impl ApiError {
             Self::Write(WriteError::Store(_)) => "not-stored",
             Self::Rejected(_) => "nacked",
             Self::TooMany(_) => "too-many",
-            Self::Busy(_) | Self::Write(WriteError::Stopped) => "busy",
+            Self::Busy(_) | Self::Write(WriteError::Busy | WriteError::Stopped) => "busy",
             Self::NotReady(_) | Self::Write(WriteError::NotReady) => "not-ready",
             Self::Write(WriteError::Closed) => "shutting-down",
             Self::Internal(_) | Self::Write(WriteError::History(_) | WriteError::Internal(_)) => "internal",

@@ -1,14 +1,16 @@
 //! Writes: what every one of them takes as parameters and gives as answer.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use tokio::time::sleep;
 use utoipa::ToSchema;
+use xds_cache::refusals::Reason;
 use xds_cache::wave::PolicyTexts;
-use xds_cache::{AHEAD, GroupName, Profile, Revision, ViewKey, WavePolicy};
+use xds_cache::{AHEAD, GroupName, Profile, Refusals, Revision, ViewKey, WavePolicy};
 use xds_codec::json_diff;
 use xds_control::acks::{AcksReport, view_key_of_group};
 use xds_control::model::{ChangedObject, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
@@ -270,11 +272,11 @@ async fn perform(
     let outcome = if options.force
         && let Write::ChangeWeights { key, change } = write
     {
-        state.rollouts.take_rule(key, change, options).await?
+        counted(&state.refusals, state.rollouts.take_rule(key, change, options).await)?
     } else if options.dry_run {
         try_out(&state, write, options).await?
     } else {
-        state.control.write(write, options).await?
+        counted(&state.refusals, state.control.write(write, options).await)?
     };
     let mut answer = first_answer(&state, &outcome, group.as_ref());
     if mode.dry_run {
@@ -325,8 +327,21 @@ fn first_answer(state: &ApiState, outcome: &WriteOutcome, group: Option<&GroupNa
 async fn revert(state: &ApiState, of: Revision, actor: String) -> Result<u64, ApiError> {
     // Everyone at once, also if a policy lets the change go by waves: then that ends first, and puts it back.
     let options = WriteOptions { actor, waves: WaveChoice::AtOnce, force: true, ..WriteOptions::default() };
-    let outcome = state.control.write(Write::Revert { of }, options).await?;
-    Ok(outcome.revision.0)
+    loop {
+        match state.control.write(Write::Revert { of }, options.clone()).await {
+            // It was promised, so it waits for a place.
+            Err(WriteError::Busy) => sleep(RETRY).await,
+            done => return Ok(done?.revision.0),
+        }
+    }
+}
+
+/// Counts a write that is turned away because too many wait.
+pub(crate) fn counted<T>(refusals: &Refusals, done: Result<T, WriteError>) -> Result<T, WriteError> {
+    if matches!(done, Err(WriteError::Busy)) {
+        refusals.record(Reason::Writes, "a write", SystemTime::now());
+    }
+    done
 }
 
 /// The answer with what is known of the acknowledgements.
@@ -377,6 +392,9 @@ pub(crate) fn actor(headers: &HeaderMap) -> String {
     let said = headers.get("x-actor").and_then(|actor| actor.to_str().ok()).map(str::trim);
     said.filter(|actor| !actor.is_empty() && actor.len() <= MAX_ACTOR_BYTES).unwrap_or("api").to_owned()
 }
+
+/// How long a change that is to be taken back waits for a place among the writes.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// The longest `X-Actor`; a longer one is left out.
 const MAX_ACTOR_BYTES: usize = 256;

@@ -39,6 +39,8 @@ macro_rules! reasons {
 reasons! {
     /// Too many validations and dry runs wait, or one took too long.
     Trials = "trials", "2 validations and dry runs at once, 6 more waiting, 30 s for each";
+    /// Too many writes wait for their turn, or what they bring is too much.
+    Writes = "writes", "256 writes at once, with 128 MiB of resources and documents";
     /// A gRPC message is larger than one may be.
     MessageSize = "message-size", "--max-message-bytes";
     /// A client subscribes to too many names of one type, or to one that is too long.

@@ -16,6 +16,7 @@ use crate::key::StoreKey;
 use crate::model::{Event, WriteError};
 use crate::plan::Plan;
 use crate::propose::{Cause, propose, unstored, without_effect};
+use crate::queue::Queue;
 use crate::transition::{Done, Label, Note, Outcome, Transition};
 use crate::wave::former;
 use crate::{documents, load, others, verify};
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     /// What the files gave when their copies were saved, until the first load.
     pub(crate) copies: Mutex<Option<Arc<Base>>>,
     pub(crate) env: Env,
+    /// The writes that wait for it.
+    pub(crate) queue: Queue,
     /// Held while a change is made.
     changing: tokio::sync::Mutex<()>,
     /// Whoever reads clones one pointer.
@@ -62,6 +65,7 @@ impl Shared {
             reload: OnceLock::new(),
             copies: Mutex::default(),
             env,
+            queue: Queue::default(),
             changing: tokio::sync::Mutex::default(),
             accepted: watch::Sender::new(Arc::new(accepted)),
             health: Mutex::default(),

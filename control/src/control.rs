@@ -24,6 +24,7 @@ use crate::model::{
     Write, WriteError, WriteOptions, WriteOutcome,
 };
 use crate::propose::Cause;
+use crate::queue::Place;
 use crate::transition::{Done, Outcome, Transition};
 use crate::wave::report::reports;
 use crate::wave::{diagnostics, step};
@@ -88,7 +89,7 @@ impl Control {
     pub async fn take_files(&self, load: FileLoad, asked: Asked) -> Result<ReloadOutcome, WriteError> {
         let copies = || self.shared.copies.lock().unwrap_or_else(PoisonError::into_inner);
         let load = Load::new(load, asked, copies().clone());
-        let done = self.change(Cause::Files(load)).await?;
+        let done = self.change(Cause::Files(load), None).await?;
         if self.shared.accepted().is_loaded {
             copies().take();
         }
@@ -117,17 +118,31 @@ impl Control {
 
     /// Validates, commits and publishes a change. Answered after all three.
     ///
-    /// Dropping the future does not stop a write that has begun.
+    /// Dropping the future does not stop a write that has begun, or waits for others.
     ///
     /// # Errors
     ///
-    /// Why it was not done; nothing changed then.
+    /// Why it was not done; nothing changed then. [`WriteError::Busy`] if too many wait already, which may be otherwise in a moment; the
+    /// steps of rollouts and the end of overrides always wait.
     pub async fn write(&self, write: Write, options: WriteOptions) -> Result<WriteOutcome, WriteError> {
         if options.dry_run {
             return self.try_out(write, options).await;
         }
+        let place = match &write {
+            Write::StepRollouts { .. } | Write::EndOverrides => None,
+            Write::PutGroup(_)
+            | Write::DeleteGroup(_)
+            | Write::ReplaceResources { .. }
+            | Write::PutResource { .. }
+            | Write::DeleteResource { .. }
+            | Write::ApplyDocuments { .. }
+            | Write::DeleteDocument { .. }
+            | Write::ChangeWeights { .. }
+            | Write::Rollback { .. }
+            | Write::Revert { .. } => Some(self.shared.queue.enter(write.n_bytes())?),
+        };
         let Done { outcome, revision, publication, .. } =
-            self.change(Cause::Write(Box::new(write), options)).await?;
+            self.change(Cause::Write(Box::new(write), options), place).await?;
         written(outcome).map(|(outcome, _)| WriteOutcome { revision, publication, ..outcome })
     }
 
@@ -161,16 +176,17 @@ impl Control {
         verb: WaveVerb,
         actor: String,
     ) -> Result<WaveReport, WriteError> {
+        let place = Some(self.shared.queue.enter(0)?);
         let accepted = self.shared.accepted();
         let is_active = accepted.wave.as_ref().is_some_and(|wave| wave.id == deployment);
         let (deployment, accepted) = if is_active {
-            let done = self.change(Cause::Ask { deployment, verb, actor }).await?;
+            let done = self.change(Cause::Ask { deployment, verb, actor }, place).await?;
             (deployment, done.accepted)
         } else {
             let (put_back, policy) = step::again(&accepted, deployment, verb)?;
             let options = WriteOptions { actor, waves: WaveChoice::By(policy), ..WriteOptions::default() };
             let write = Box::new(Write::Revert { of: put_back });
-            let done = self.change(Cause::Write(write, options)).await?;
+            let done = self.change(Cause::Write(write, options), place).await?;
             let wave = written(done.outcome)?.0.wave.ok_or_else(|| {
                 WriteError::WaveState(
                     "everything that the change was about was changed again since".to_owned(),
@@ -202,9 +218,15 @@ impl Control {
         &self.shared
     }
 
-    async fn change(&self, cause: Cause) -> Result<Done, WriteError> {
+    /// Makes a change; its place in the queue is free when that is done.
+    async fn change(&self, cause: Cause, place: Option<Place>) -> Result<Done, WriteError> {
         let shared = Arc::clone(&self.shared);
-        detached(async move { shared.change(cause).await }).await
+        detached(async move {
+            let done = shared.change(cause).await;
+            drop(place);
+            done
+        })
+        .await
     }
 }
 

@@ -41,6 +41,7 @@ mod past;
 mod phases;
 mod plan;
 mod propose;
+mod queue;
 mod record;
 mod recorded;
 mod rollouts;

@@ -11,6 +11,7 @@ mod lists;
 mod model;
 mod observed;
 mod places;
+mod queue;
 mod rest;
 mod rest_documents;
 mod rollouts;

@@ -12,7 +12,7 @@ use crate::input::{NoParams, Params, Path};
 use crate::problem::ApiError;
 use crate::state::ApiState;
 use crate::time::rfc3339;
-use crate::write::actor;
+use crate::write::{actor, counted};
 
 /// Wave deployments, newest first: the one that is under way, and the last ones that ended.
 #[derive(Debug, Serialize, ToSchema)]
@@ -96,7 +96,8 @@ pub(crate) async fn act(
             "{target:?} says not what to do: write the id of a wave deployment and :pause, :resume, :promote or :abort"
         )));
     };
-    let report = state.control.wave(deployment(id)?, verb, actor(&headers)).await?;
+    let done = state.control.wave(deployment(id)?, verb, actor(&headers)).await;
+    let report = counted(&state.refusals, done)?;
     Answer::ok(&WaveEntry::from(&report))
 }
 

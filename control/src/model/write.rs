@@ -91,6 +91,30 @@ pub enum Write {
     },
 }
 
+impl Write {
+    /// How many bytes the resources and documents have that it brings.
+    pub(crate) fn n_bytes(&self) -> usize {
+        match self {
+            Self::ReplaceResources { resources, .. } => {
+                resources.values().map(|resource| resource.n_bytes()).sum()
+            }
+            Self::PutResource { resource, .. } => resource.n_bytes(),
+            Self::ApplyDocuments { documents, .. } => {
+                documents.iter().map(|document| document.source.n_bytes()).sum()
+            }
+            Self::PutGroup(_)
+            | Self::DeleteGroup(_)
+            | Self::DeleteResource { .. }
+            | Self::DeleteDocument { .. }
+            | Self::ChangeWeights { .. }
+            | Self::StepRollouts { .. }
+            | Self::EndOverrides
+            | Self::Rollback { .. }
+            | Self::Revert { .. } => 0,
+        }
+    }
+}
+
 /// How a write is to be done.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
@@ -278,6 +302,9 @@ pub enum WriteError {
     /// The first complete load is not done yet.
     #[error("the first load is not complete yet")]
     NotReady,
+    /// Too many writes wait already, or what they bring is too much.
+    #[error("too many writes wait for their turn already; try again in a moment")]
+    Busy,
     /// The dry run did not end in its time.
     #[error("the dry run took too long")]
     Stopped,

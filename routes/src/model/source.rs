@@ -34,6 +34,12 @@ impl Source {
         Self { text: text.into(), version: OnceLock::new() }
     }
 
+    /// How many bytes its text has.
+    #[must_use]
+    pub fn n_bytes(&self) -> usize {
+        self.text.len()
+    }
+
     /// Of a policy that is not supported, only which it is and its targets: anything else may be secret, and is not looked at.
     pub(crate) fn of_policy(tree: Node<'_>) -> Self {
         let of = |names: &'static [&'static str]| move |entry: &Entry<'_>| names.contains(&entry.key);

@@ -7,6 +7,7 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tower::Service as _;
 use xds_api::{Access, ApiState, EventHub, Token};
+use xds_cache::Refusals;
 
 use super::*;
 use crate::rollouts;
@@ -16,6 +17,7 @@ pub(super) struct Rest {
     pub(super) server: Server,
     pub(super) router: Router,
     pub(super) loads: Arc<LoadBoard>,
+    pub(super) refusals: Arc<Refusals>,
 }
 
 /// What came back.
@@ -52,8 +54,8 @@ impl Rest {
 
     fn new_with(server: Server, access: Access, clock: rollouts::Clock) -> Self {
         let state = state(&server, access, clock);
-        let loads = Arc::clone(&state.loads);
-        Self { server, loads, router: xds_api::router(state) }
+        let (loads, refusals) = (Arc::clone(&state.loads), Arc::clone(&state.refusals));
+        Self { server, loads, refusals, router: xds_api::router(state) }
     }
 
     pub(super) async fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
@@ -98,7 +100,13 @@ fn state(server: &Server, access: Access, clock: rollouts::Clock) -> ApiState {
     }
 }
 
-async fn call(mut router: Router, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
+pub(super) async fn call(
+    mut router: Router,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Reply {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
