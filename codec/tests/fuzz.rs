@@ -6,6 +6,9 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[path = "../../tests/src/splitmix.rs"]
+mod splitmix;
+
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,6 +17,8 @@ use prost::Message as _;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
 use xds_cache::{Resource, ResourceType};
 use xds_codec::{Codec, DecodedFile, Limits, ObjectContent, Syntax, UnknownFields, render};
+
+use splitmix::Random;
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
@@ -29,21 +34,7 @@ const FIXED: usize = 5 << 20;
 /// Ten times what the slowest text of that length takes without optimization.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// A generator of splitmix64.
-struct Random(u64);
-
 impl Random {
-    fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.number() % end.max(1) as u64).unwrap()
-    }
-
     fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }

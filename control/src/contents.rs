@@ -12,7 +12,7 @@ use xds_store::{BlobHash, State, Store};
 use crate::accepted::{Accepted, Base};
 use crate::differing::differing;
 use crate::documents::DocumentPatch;
-use crate::key::{CONTENTS, FILES_HASH, StoreKey, keys_below, resource_name};
+use crate::key::{CONTENTS, FILES_HASH, StoreKey, Subject, keys_below, resource_name};
 use crate::model::document::{
     GroupedDocument, GroupedDocuments, content_hash as content_hash_of, redact, redacted,
 };
@@ -68,27 +68,15 @@ pub(crate) fn contents(codec: &Codec, recorded: Option<&Base>, base: &Base, stor
     plan
 }
 
-/// Whether the files say something that is kept under a key.
+/// Whether the files say something of what a key is about.
 fn has(base: &Base, key: &StoreKey) -> bool {
-    match key {
-        StoreKey::FileGroup(name) => {
-            base.layer.groups.get(name).is_some_and(|group| group.definition.is_some())
-        }
-        StoreKey::File(name, key) => {
+    match key.subject() {
+        Subject::Group(name) => base.layer.groups.get(name).is_some_and(|group| group.definition.is_some()),
+        Subject::Resource(name, key) => {
             base.layer.resources(name).is_some_and(|resources| resources.contains_key(key))
         }
-        StoreKey::FileDocument(key) => base.documents.contains_key(key),
-        StoreKey::Group(_)
-        | StoreKey::Label(_)
-        | StoreKey::Resource(..)
-        | StoreKey::Document(_)
-        | StoreKey::DocumentStatus(_)
-        | StoreKey::Weights(_)
-        | StoreKey::Rollout(_)
-        | StoreKey::FilesHash
-        | StoreKey::Wave
-        | StoreKey::EndedWave(_)
-        | StoreKey::Held(_) => false,
+        Subject::Document(key) => base.documents.contains_key(key),
+        Subject::Label(_) | Subject::Weights(_) | Subject::Other => false,
     }
 }
 
@@ -166,10 +154,6 @@ pub(crate) fn equal_documents(
         }
     }
     patch
-}
-
-pub(crate) fn is_content(key: &StoreKey) -> bool {
-    matches!(key, StoreKey::File(..) | StoreKey::FileGroup(_) | StoreKey::FileDocument(_))
 }
 
 /// What is stored as the hash in place of it if the contents were too large to be kept.

@@ -67,6 +67,34 @@ pub(crate) enum StoreKey {
     Held(Box<Self>),
 }
 
+/// Who says what is kept under a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// The API.
+    Api,
+    /// A file.
+    File,
+    /// The server, for itself.
+    Server,
+}
+
+/// What a key is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject<'k> {
+    /// The definition of a group.
+    Group(&'k GroupName),
+    /// The label of a group.
+    Label(&'k GroupName),
+    /// A resource.
+    Resource(&'k GroupName, &'k ResourceKey),
+    /// A document.
+    Document(&'k DocumentKey),
+    /// What is laid over the weights of a rule.
+    Weights(&'k RuleKey),
+    /// A rollout, or something of the server's own.
+    Other,
+}
+
 /// What the keys of what files say begin with.
 pub(crate) const CONTENTS: [&str; 3] = ["file-group/", "file/", "file-document/"];
 
@@ -125,30 +153,51 @@ impl StoreKey {
         }
     }
 
+    /// Who says what is kept under it, and of what.
+    pub(crate) fn parts(&self) -> (Owner, Subject<'_>) {
+        match self {
+            Self::Group(group) => (Owner::Api, Subject::Group(group)),
+            Self::Label(group) => (Owner::Api, Subject::Label(group)),
+            Self::Resource(group, key) => (Owner::Api, Subject::Resource(group, key)),
+            Self::Document(key) => (Owner::Api, Subject::Document(key)),
+            Self::Weights(key) => (Owner::Api, Subject::Weights(key)),
+            Self::Rollout(_) => (Owner::Api, Subject::Other),
+            Self::FileGroup(group) => (Owner::File, Subject::Group(group)),
+            Self::File(group, key) => (Owner::File, Subject::Resource(group, key)),
+            Self::FileDocument(key) => (Owner::File, Subject::Document(key)),
+            Self::DocumentStatus(_) | Self::FilesHash | Self::Wave | Self::EndedWave(_) | Self::Held(_) => {
+                (Owner::Server, Subject::Other)
+            }
+        }
+    }
+
+    /// Who says what is kept under it.
+    pub(crate) fn owner(&self) -> Owner {
+        self.parts().0
+    }
+
+    /// What it is about, whoever says it.
+    pub(crate) fn subject(&self) -> Subject<'_> {
+        self.parts().1
+    }
+
     /// The group that the API says something of with this key.
     pub(crate) fn owned_group(&self) -> Option<&GroupName> {
-        match self {
-            Self::Group(group) | Self::Label(group) | Self::Resource(group, _) => Some(group),
-            Self::Document(_)
-            | Self::Weights(_)
-            | Self::Rollout(_)
-            | Self::FileGroup(_)
-            | Self::File(..)
-            | Self::FileDocument(_)
-            | Self::DocumentStatus(_)
-            | Self::FilesHash
-            | Self::Wave
-            | Self::EndedWave(_)
-            | Self::Held(_) => None,
+        let (Owner::Api, subject) = self.parts() else { return None };
+        match subject {
+            Subject::Group(group) | Subject::Label(group) | Subject::Resource(group, _) => Some(group),
+            Subject::Document(_) | Subject::Weights(_) | Subject::Other => None,
         }
+    }
+
+    /// Whether a file says it.
+    pub(crate) fn is_of_file(&self) -> bool {
+        self.owner() == Owner::File
     }
 
     /// Whether it is for the server itself, and nothing that people changed.
     pub(crate) fn is_internal(&self) -> bool {
-        matches!(
-            self,
-            Self::FilesHash | Self::DocumentStatus(_) | Self::Wave | Self::EndedWave(_) | Self::Held(_)
-        )
+        self.owner() == Owner::Server
     }
 
     /// How the thing is called in answers and in the history: `group/{group}`, `{group}/{type}/{name}`,

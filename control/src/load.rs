@@ -13,7 +13,7 @@ use crate::accepted::{Accepted, Base, Files, Recorded};
 use crate::causes::chain;
 use crate::content_sum::ContentSum;
 use crate::contents::{
-    contents, equal_documents, equal_overrides, has_contents, hash_alone, is_content, is_recorded, summary,
+    contents, equal_documents, equal_overrides, has_contents, hash_alone, is_recorded, summary,
 };
 use crate::differing::differing as differing_keys;
 use crate::documents::{self, DocumentPatch, Said, Terms};
@@ -421,7 +421,7 @@ impl Step {
 fn without_contents(plan: &Plan) -> Plan {
     let alone = |(key, value): &(StoreKey, Option<Bytes>)| match (key, value) {
         (StoreKey::DocumentStatus(_), _) => None,
-        (key, _) if is_content(key) => None,
+        (key, _) if key.is_of_file() => None,
         (StoreKey::FilesHash, Some(hash)) => {
             let hash = hash_alone(&String::from_utf8_lossy(hash));
             Some((StoreKey::FilesHash, Some(Bytes::from(hash))))
@@ -446,7 +446,7 @@ pub(crate) fn served_first(proposed: &Transition, revision: Revision) -> (Accept
 /// override back, begins a wave deployment or ends one must be recorded first.
 fn is_served_first(plan: &Plan) -> bool {
     let is_of_files =
-        |key: &StoreKey| is_content(key) || matches!(key, StoreKey::FilesHash | StoreKey::DocumentStatus(_));
+        |key: &StoreKey| key.is_of_file() || matches!(key, StoreKey::FilesHash | StoreKey::DocumentStatus(_));
     plan.len() > MAX_RECORDED_FIRST && plan.iter().all(|(key, _)| is_of_files(key))
 }
 

@@ -13,7 +13,7 @@ use crate::accepted::Accepted;
 use crate::candidate::Candidate;
 use crate::differing::differing;
 use crate::documents::DocumentPatch;
-use crate::key::StoreKey;
+use crate::key::{StoreKey, Subject};
 use crate::model::WriteError;
 use crate::model::document::GroupedDocument;
 use crate::model::weights::RuleOverride;
@@ -126,21 +126,11 @@ fn put_back(
     previous: Option<BlobHash>,
 ) -> Result<(), String> {
     let Some(hash) = previous else {
-        match key {
-            StoreKey::Group(_) => group.definition = None,
-            StoreKey::Label(_) => group.label = None,
-            StoreKey::Resource(_, key) => _ = group.resources.remove(key),
-            StoreKey::Document(_)
-            | StoreKey::Weights(_)
-            | StoreKey::Rollout(_)
-            | StoreKey::FileGroup(_)
-            | StoreKey::File(..)
-            | StoreKey::FileDocument(_)
-            | StoreKey::DocumentStatus(_)
-            | StoreKey::FilesHash
-            | StoreKey::Wave
-            | StoreKey::EndedWave(_)
-            | StoreKey::Held(_) => {}
+        match key.subject() {
+            Subject::Group(_) => group.definition = None,
+            Subject::Label(_) => group.label = None,
+            Subject::Resource(_, key) => _ = group.resources.remove(key),
+            Subject::Document(_) | Subject::Weights(_) | Subject::Other => {}
         }
         return Ok(());
     };
@@ -186,22 +176,8 @@ fn drop_definition_of_file(
 /// What the files own and say otherwise than they did; a rollback cannot change that.
 fn changed_files(past: &State, present: &State) -> Vec<Diagnostic> {
     differing(past, present)
-        .filter_map(|(key, _, _)| match StoreKey::parse(key)? {
-            key @ (StoreKey::File(..) | StoreKey::FileGroup(_) | StoreKey::FileDocument(_)) => {
-                Some(key.what())
-            }
-            StoreKey::Group(_)
-            | StoreKey::Label(_)
-            | StoreKey::Resource(..)
-            | StoreKey::Document(_)
-            | StoreKey::DocumentStatus(_)
-            | StoreKey::Weights(_)
-            | StoreKey::Rollout(_)
-            | StoreKey::FilesHash
-            | StoreKey::Wave
-            | StoreKey::EndedWave(_)
-            | StoreKey::Held(_) => None,
-        })
+        .filter_map(|(key, _, _)| StoreKey::parse(key).filter(StoreKey::is_of_file))
+        .map(|key| key.what())
         .take(MAX_NAMED)
         .map(|what| {
             let message = format!("{what} is owned by a file, which said otherwise then; it stays as it is");

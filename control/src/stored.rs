@@ -10,7 +10,7 @@ use xds_codec::{Codec, Diagnostic};
 use xds_routes::DocumentKey;
 use xds_store::{BlobHash, State, Store, StoreError};
 
-use crate::key::StoreKey;
+use crate::key::{StoreKey, Subject};
 use crate::model::document::{GroupedDocument, GroupedDocuments};
 use crate::model::rollouts::RolloutRecords;
 use crate::model::weights::Overrides;
@@ -145,8 +145,8 @@ pub(crate) fn take_in(
     key: &StoreKey,
     value: &Bytes,
 ) -> Result<(), String> {
-    match key {
-        StoreKey::Group(name) => {
+    match key.subject() {
+        Subject::Group(name) => {
             let body = serde_json::from_slice(value).map_err(|error| error.to_string())?;
             let faults = |faults: Vec<Diagnostic>| {
                 faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
@@ -157,28 +157,18 @@ pub(crate) fn take_in(
             }
             group.definition = Some(definition);
         }
-        StoreKey::Label(_) => {
+        Subject::Label(_) => {
             let label = std::str::from_utf8(value).map_err(|error| error.to_string())?;
             group.label = Some(label.into());
         }
-        StoreKey::Resource(_, resource_key) => {
+        Subject::Resource(_, resource_key) => {
             let resource = record::read(value).map_err(|error| error.to_string())?;
             if resource.key() != resource_key {
                 return Err(format!("it holds {}", resource.key()));
             }
             group.resources.insert(resource_key.clone(), Arc::new(resource));
         }
-        StoreKey::Document(_)
-        | StoreKey::Weights(_)
-        | StoreKey::Rollout(_)
-        | StoreKey::FileGroup(_)
-        | StoreKey::File(..)
-        | StoreKey::FileDocument(_)
-        | StoreKey::DocumentStatus(_)
-        | StoreKey::FilesHash
-        | StoreKey::Wave
-        | StoreKey::EndedWave(_)
-        | StoreKey::Held(_) => {}
+        Subject::Document(_) | Subject::Weights(_) | Subject::Other => {}
     }
     Ok(())
 }

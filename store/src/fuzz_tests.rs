@@ -2,12 +2,16 @@
 //!
 //! A failure prints the seed; `XDS_FUZZ_SEED` runs it again.
 
+#[path = "../../tests/src/splitmix.rs"]
+mod splitmix;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
+use self::splitmix::Random;
 use crate::journal::Journal;
 use crate::{
     BlobHash, Change, Commit, JournalStore, OpenError, Options, Record, Retention, Revision, Salvage, State,
@@ -22,9 +26,6 @@ struct Real {
     records: BTreeMap<Revision, Record>,
 }
 
-/// A generator of splitmix64: small, and the same numbers for the same seed everywhere.
-struct Random(u64);
-
 impl Random {
     /// Seeded from `XDS_FUZZ_SEED`, else from the clock.
     fn from_env() -> Self {
@@ -34,17 +35,6 @@ impl Random {
         });
         println!("XDS_FUZZ_SEED={seed}");
         Self(seed)
-    }
-
-    fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.number() % end.max(1) as u64) as usize
     }
 
     fn bytes(&mut self, max: usize) -> Vec<u8> {

@@ -33,6 +33,7 @@ pub mod rpc;
 pub mod seen;
 pub mod server;
 pub mod shapes;
+mod splitmix;
 pub mod tools;
 pub mod transitions;
 pub mod wait;

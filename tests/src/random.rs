@@ -5,9 +5,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 
-/// A source of numbers that only has to be different each time (splitmix64).
+use crate::splitmix;
+
+/// A source of numbers that only has to be different each time.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(splitmix::Random);
 
 impl Random {
     /// Takes the seed from `XDS_TESTS_SEED`, else from the clock, and prints it.
@@ -22,22 +24,18 @@ impl Random {
             Err(_) => u64::from(SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos()),
         };
         println!("XDS_TESTS_SEED={seed}");
-        Ok(Self(seed))
+        Ok(Self::new(seed))
     }
 
     /// Starts at a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(splitmix::Random(seed))
     }
 
     /// The next number.
     pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.number()
     }
 
     /// A number within a range that is not empty.
@@ -47,7 +45,7 @@ impl Random {
 
     /// Bytes, any of 256.
     pub fn bytes(&mut self, n: usize) -> Vec<u8> {
-        (0..n).map(|_| self.number().to_le_bytes()[0]).collect()
+        (0..n).map(|_| self.0.below(256).to_le_bytes()[0]).collect()
     }
 }
 

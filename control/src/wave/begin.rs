@@ -10,11 +10,11 @@ use xds_codec::{Diagnostic, Severity};
 
 use super::rank;
 use super::report::{connected, failing};
-use super::value::{Held, HeldValue, Wave, is_of_file};
+use super::value::{Held, HeldValue, Wave};
 use crate::accepted::{Accepted, Base};
 use crate::differing::differing as differing_keys;
 use crate::env::{At, Env};
-use crate::key::StoreKey;
+use crate::key::{Owner, StoreKey, Subject};
 use crate::model::weights::{RuleKey, WeightedObject};
 use crate::model::{WaveChoice, WriteError, WriteOptions};
 use crate::plan::Plan;
@@ -165,7 +165,7 @@ pub(crate) fn wave_after_load(
     for (key, value) in touched {
         held.entry(key).or_insert(value);
     }
-    held.retain(|key, value| !is_of_file(key) || !says(base, key, value.as_ref()));
+    held.retain(|key, value| !key.is_of_file() || !says(base, key, value.as_ref()));
     if held.is_empty() {
         return AfterLoad::Becomes(None);
     }
@@ -202,22 +202,12 @@ fn policy_of(env: &Env, accepted: &Accepted, after: &Groups, touched: &Held) -> 
 }
 
 fn group_of(key: &StoreKey) -> Option<&GroupName> {
-    match key {
-        StoreKey::Resource(name, _)
-        | StoreKey::Label(name)
-        | StoreKey::Group(name)
-        | StoreKey::File(name, _)
-        | StoreKey::FileGroup(name)
-        | StoreKey::Weights(RuleKey { object: WeightedObject::Routes(name, _), .. }) => Some(name),
-        StoreKey::Weights(_)
-        | StoreKey::Document(_)
-        | StoreKey::FileDocument(_)
-        | StoreKey::DocumentStatus(_)
-        | StoreKey::FilesHash
-        | StoreKey::Rollout(_)
-        | StoreKey::Wave
-        | StoreKey::EndedWave(_)
-        | StoreKey::Held(_) => None,
+    match key.subject() {
+        Subject::Group(name)
+        | Subject::Label(name)
+        | Subject::Resource(name, _)
+        | Subject::Weights(RuleKey { object: WeightedObject::Routes(name, _), .. }) => Some(name),
+        Subject::Weights(_) | Subject::Document(_) | Subject::Other => None,
     }
 }
 
@@ -251,33 +241,25 @@ fn not_for_definitions() -> WriteError {
 fn held_of_write(accepted: &Accepted, plan: &Plan) -> Held {
     let mut held = Held::new();
     for (key, after) in plan {
-        let value = match key {
-            StoreKey::Resource(name, resource) => {
+        let (Owner::Api, subject) = key.parts() else { continue };
+        let value = match subject {
+            Subject::Resource(name, resource) => {
                 let owned = accepted.overrides.resources(name).and_then(|resources| resources.get(resource));
                 owned.cloned().map(HeldValue::Resource)
             }
-            StoreKey::Label(name) => {
+            Subject::Label(name) => {
                 let group = accepted.overrides.groups.get(name);
                 group.and_then(|group| group.label.clone()).map(HeldValue::Label)
             }
-            StoreKey::Document(document) => {
+            Subject::Document(document) => {
                 accepted.documents.owned.get(document).cloned().map(HeldValue::Document)
             }
-            StoreKey::Weights(rule) => accepted.documents.weights.get(rule).cloned().map(HeldValue::Weights),
-            StoreKey::Group(name) if after.is_none() => {
+            Subject::Weights(rule) => accepted.documents.weights.get(rule).cloned().map(HeldValue::Weights),
+            Subject::Group(name) if after.is_none() => {
                 let group = accepted.overrides.groups.get(name);
                 group.and_then(|group| group.definition.clone()).map(HeldValue::Definition)
             }
-            StoreKey::Group(_)
-            | StoreKey::File(..)
-            | StoreKey::FileGroup(_)
-            | StoreKey::FileDocument(_)
-            | StoreKey::DocumentStatus(_)
-            | StoreKey::FilesHash
-            | StoreKey::Rollout(_)
-            | StoreKey::Wave
-            | StoreKey::EndedWave(_)
-            | StoreKey::Held(_) => continue,
+            Subject::Group(_) | Subject::Other => continue,
         };
         held.insert(key.clone(), value);
     }

@@ -7,7 +7,7 @@ use xds_cache::Origin;
 use xds_codec::{Diagnostic, Place, Severity};
 
 use super::report::report;
-use super::value::{HeldValue, Wave, is_of_file};
+use super::value::{HeldValue, Wave};
 use crate::accepted::Accepted;
 use crate::env::{At, Env};
 use crate::key::StoreKey;
@@ -17,7 +17,7 @@ use crate::model::wave::{WavePhase, WaveReport};
 /// Adds to each file what it says and not everyone is served: an error if nobody is, a warning if somebody has to decide,
 /// else for information. A file that is gone, but not for everyone, is listed again.
 pub(crate) fn tell_waves(env: &Env, accepted: &Accepted, files: &mut BTreeMap<Arc<str>, FileStatus>, at: At) {
-    let wave = accepted.wave.as_deref().filter(|wave| wave.held.keys().any(is_of_file));
+    let wave = accepted.wave.as_deref().filter(|wave| wave.held.keys().any(StoreKey::is_of_file));
     let Some(wave) = wave else { return };
     let report = report(env, wave, at);
     let mut counts: BTreeMap<Arc<str>, usize> = BTreeMap::new();

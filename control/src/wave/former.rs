@@ -8,11 +8,11 @@ use xds_cache::wave::Behind;
 use xds_cache::{GroupName, Groups, Layer};
 use xds_codec::Codec;
 
-use super::value::{Held, HeldValue, is_of_file};
+use super::value::{Held, HeldValue};
 use crate::accepted::{Accepted, Former, insert};
 use crate::candidate::Candidate;
 use crate::documents::{self, DocumentPatch, Said, Terms};
-use crate::key::StoreKey;
+use crate::key::{StoreKey, Subject};
 use crate::model::WriteError;
 use crate::stored;
 use crate::weights::{self, WeightPatch};
@@ -99,32 +99,27 @@ fn former_groups(held: &Held, base: &Layer, overrides: &Layer) -> BTreeMap<Group
     let mut former: BTreeMap<GroupName, FormerGroup> = BTreeMap::new();
     let of = |layer: &Layer, name: &GroupName| layer.groups.get(name).cloned().unwrap_or_default();
     for (key, value) in held {
-        let (StoreKey::File(name, _)
-        | StoreKey::FileGroup(name)
-        | StoreKey::Resource(name, _)
-        | StoreKey::Label(name)
-        | StoreKey::Group(name)) = key
-        else {
+        let (Subject::Group(name) | Subject::Label(name) | Subject::Resource(name, _)) = key.subject() else {
             continue;
         };
         let group = former
             .entry(name.clone())
             .or_insert_with(|| FormerGroup { base: of(base, name), overrides: of(overrides, name) });
-        let layer = if is_of_file(key) { &mut group.base } else { &mut group.overrides };
+        let layer = if key.is_of_file() { &mut group.base } else { &mut group.overrides };
         put_back(layer, key, value.as_ref());
     }
     former
 }
 
 fn put_back(group: &mut LayerGroup, key: &StoreKey, value: Option<&HeldValue>) {
-    match (key, value) {
-        (StoreKey::File(_, key) | StoreKey::Resource(_, key), Some(HeldValue::Resource(resource))) => {
+    match (key.subject(), value) {
+        (Subject::Resource(_, key), Some(HeldValue::Resource(resource))) => {
             group.resources.insert(key.clone(), Arc::clone(resource));
         }
-        (StoreKey::File(_, key) | StoreKey::Resource(_, key), _) => _ = group.resources.remove(key),
-        (StoreKey::Label(_), Some(HeldValue::Label(label))) => group.label = Some(Arc::clone(label)),
-        (StoreKey::Label(_), _) => group.label = None,
-        (StoreKey::Group(_) | StoreKey::FileGroup(_), Some(HeldValue::Definition(definition))) => {
+        (Subject::Resource(_, key), _) => _ = group.resources.remove(key),
+        (Subject::Label(_), Some(HeldValue::Label(label))) => group.label = Some(Arc::clone(label)),
+        (Subject::Label(_), _) => group.label = None,
+        (Subject::Group(_), Some(HeldValue::Definition(definition))) => {
             // One that came since is newer.
             group.definition.get_or_insert_with(|| definition.clone());
         }

@@ -13,7 +13,7 @@ use xds_store::{BlobHash, State, Store, StoreError};
 
 use super::value::{Held, HeldValue, Wave};
 use crate::env::At;
-use crate::key::{HELD, StoreKey, WAVE, keys_below};
+use crate::key::{HELD, StoreKey, Subject, WAVE, keys_below};
 use crate::model::group;
 use crate::model::wave::PolicyRecord;
 use crate::plan::Plan;
@@ -193,31 +193,24 @@ fn write_value(value: &HeldValue) -> Bytes {
 }
 
 fn read_value(codec: &Codec, key: &StoreKey, value: &Bytes) -> Result<HeldValue, String> {
-    match key {
-        StoreKey::Resource(..) | StoreKey::File(..) => {
+    match key.subject() {
+        Subject::Resource(..) => {
             let resource = record::read(value).map_err(|error| error.to_string())?;
             Ok(HeldValue::Resource(Arc::new(resource)))
         }
-        StoreKey::Label(_) => {
+        Subject::Label(_) => {
             let label = std::str::from_utf8(value).map_err(|error| error.to_string())?;
             Ok(HeldValue::Label(label.into()))
         }
-        StoreKey::Group(_) | StoreKey::FileGroup(_) => {
+        Subject::Group(_) => {
             let body = serde_json::from_slice(value).map_err(|error| error.to_string())?;
             let read = codec.node_group_from_json(&body);
             read.map(HeldValue::Definition)
                 .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
         }
-        StoreKey::Document(key) | StoreKey::FileDocument(key) => {
-            documents::read_record(key, value).map(HeldValue::Document)
-        }
-        StoreKey::Weights(_) => weights::read_record(value).map(HeldValue::Weights),
-        StoreKey::DocumentStatus(_)
-        | StoreKey::FilesHash
-        | StoreKey::Rollout(_)
-        | StoreKey::Wave
-        | StoreKey::EndedWave(_)
-        | StoreKey::Held(_) => Err("it is nothing that can be held".to_owned()),
+        Subject::Document(key) => documents::read_record(key, value).map(HeldValue::Document),
+        Subject::Weights(_) => weights::read_record(value).map(HeldValue::Weights),
+        Subject::Other => Err("it is nothing that can be held".to_owned()),
     }
 }
 

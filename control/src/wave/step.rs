@@ -8,7 +8,7 @@ use xds_cache::wave::{Decision, Deployment, Stage};
 use super::close::{ended, event};
 use super::ended::{Ended, EndedWave};
 use super::report::{self, HEALTH_INTERVAL, Look, failing, look_at, reason};
-use super::value::{Held, Wave, is_of_file};
+use super::value::{Held, Wave};
 use super::{former, rank, record};
 use crate::accepted::Accepted;
 use crate::candidate::Candidate;
@@ -277,7 +277,7 @@ impl Scene<'_> {
     /// was before. If that cannot be stored, it is served nevertheless.
     fn put_back(&self, wave: &Wave, reason: &str, members: WaveMembers) -> Result<Transition, WriteError> {
         let undo = former::undo(self.accepted, &wave.held);
-        let of_files = wave.held.iter().filter(|(key, _)| is_of_file(key));
+        let of_files = wave.held.iter().filter(|(key, _)| key.is_of_file());
         let of_files: Held = of_files.map(|(key, value)| (key.clone(), value.clone())).collect();
         let stopped = Wave { stopped: Some(reason.into()), since: self.at.wall, ..wave.clone() };
         let rest = Wave { held: Arc::new(of_files), ..stopped.clone() };

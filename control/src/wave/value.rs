@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime};
 use xds_cache::wave::{Deployment, Members, Ranking, Share, Split};
 use xds_cache::{Node, NodeGroup, Resource, ResourceType, Revision};
 
-use crate::key::StoreKey;
+use crate::key::{StoreKey, Subject};
 use crate::model::document::GroupedDocument;
 use crate::model::weights::{RuleOverride, WeightedObject};
 use crate::weights::Resting;
@@ -97,31 +97,20 @@ impl Wave {
 
     /// The objects that it holds as a whole, as far as they can have weights.
     pub(crate) fn resting(&self) -> Resting {
-        let object = |key: &StoreKey| match key {
-            StoreKey::Document(key) | StoreKey::FileDocument(key) => {
-                Some(WeightedObject::Document(key.clone()))
-            }
-            StoreKey::Resource(group, key) | StoreKey::File(group, key) => {
+        let object = |key: &StoreKey| match key.subject() {
+            Subject::Document(key) => Some(WeightedObject::Document(key.clone())),
+            Subject::Resource(group, key) => {
                 let is_routes = key.resource_type == ResourceType::RouteConfiguration;
                 is_routes.then(|| WeightedObject::Routes(group.clone(), Arc::clone(&key.name)))
             }
-            StoreKey::Group(_)
-            | StoreKey::Label(_)
-            | StoreKey::Weights(_)
-            | StoreKey::FileGroup(_)
-            | StoreKey::DocumentStatus(_)
-            | StoreKey::Rollout(_)
-            | StoreKey::FilesHash
-            | StoreKey::Wave
-            | StoreKey::EndedWave(_)
-            | StoreKey::Held(_) => None,
+            Subject::Group(_) | Subject::Label(_) | Subject::Weights(_) | Subject::Other => None,
         };
         self.held.keys().filter_map(object).collect()
     }
 
     /// What of the held objects is the API's.
     pub(crate) fn has_overrides(&self) -> bool {
-        self.held.keys().any(|key| !is_of_file(key))
+        self.held.keys().any(|key| !key.is_of_file())
     }
 }
 
@@ -137,11 +126,6 @@ impl Wave {
             self.id
         ))
     }
-}
-
-/// Whether a held object is what a file says.
-pub(crate) fn is_of_file(key: &StoreKey) -> bool {
-    matches!(key, StoreKey::File(..) | StoreKey::FileGroup(_) | StoreKey::FileDocument(_))
 }
 
 /// How many objects the problem of a change that is held back names.

@@ -3,6 +3,10 @@
 //! `XDS_FUZZ_SECONDS=600 cargo test --release -p xds-session --lib fuzz` runs random histories for so long (default: two seconds),
 //! `XDS_SEED` repeats the one that failed. A coverage-guided fuzzer can call [`run`] in a build with `--cfg fuzzing`.
 
+#[cfg(test)]
+#[path = "../../../tests/src/splitmix.rs"]
+mod splitmix;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -357,25 +361,13 @@ mod tests {
     use std::sync::mpsc::{self, RecvTimeoutError};
     use std::thread;
 
+    use super::splitmix::Random;
     use super::*;
-
-    /// A generator of random bytes (splitmix64).
-    struct Random(u64);
-
-    impl Random {
-        fn next(&mut self) -> u64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
-        }
-    }
 
     fn history(seed: u64) -> Vec<u8> {
         let mut random = Random(seed);
-        let n = 100 + random.next() as usize % 3000;
-        (0..n).map(|_| random.next().to_le_bytes()[0]).collect()
+        let n = 100 + random.below(3_000);
+        (0..n).map(|_| random.number().to_le_bytes()[0]).collect()
     }
 
     fn of_environment(name: &str) -> Option<u64> {

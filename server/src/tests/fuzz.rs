@@ -3,6 +3,9 @@
 //! Whatever is sent, the answer is no fault of the server, and no longer than a bound. A failure prints the seed;
 //! `XDS_FUZZ_SEED` runs it again.
 
+#[path = "../../../tests/src/splitmix.rs"]
+mod splitmix;
+
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use axum::body::Body;
@@ -11,11 +14,9 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tower::Service as _;
 
+use self::splitmix::Random;
 use super::rest::{Rest, publication, rest};
 use super::*;
-
-/// A generator of splitmix64: small, and the same numbers for the same seed everywhere.
-struct Random(u64);
 
 impl Random {
     /// Seeded from `XDS_FUZZ_SEED`, else from the clock.
@@ -25,17 +26,6 @@ impl Random {
         let seed = given.unwrap_or_else(clock);
         println!("XDS_FUZZ_SEED={seed}");
         Self(seed)
-    }
-
-    fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.number() % end.max(1) as u64) as usize
     }
 
     fn one_of<T: Clone>(&mut self, all: &[T]) -> T {
