@@ -1,7 +1,11 @@
-//! Worlds of a chosen size: one Gateway and many routes, each with a host of its own and two Services of one endpoint.
+//! Worlds of a chosen size: one Gateway and many routes, each with a host of its own and two Services of one endpoint; or the same in
+//! the native form.
+
+pub mod native;
 
 use std::fmt::Write as _;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 use anyhow::Result;
@@ -22,19 +26,29 @@ impl World {
         Self { n_routes }
     }
 
-    /// Writes all documents, 500 a file.
+    /// Writes all documents of the Gateway API, 500 a file.
     ///
     /// # Errors
     ///
     /// If `dir` cannot be written to.
     pub fn write(self, dir: &Path) -> Result<()> {
-        fs::write(dir.join("gateway.yaml"), gateway("edge", 8_000))?;
+        self.write_as(dir, &gateway("edge", 8_000), |routes| routes.map(documents).collect())
+    }
+
+    /// Writes all documents in the native form, 100 routes a file.
+    ///
+    /// # Errors
+    ///
+    /// If `dir` cannot be written to.
+    pub fn write_native(self, dir: &Path) -> Result<()> {
+        self.write_as(dir, &native::listener("edge", 8_000), native::documents)
+    }
+
+    fn write_as(self, dir: &Path, gateway: &str, documents: impl Fn(Range<usize>) -> String) -> Result<()> {
+        fs::write(dir.join("gateway.yaml"), gateway)?;
         for first in (0..self.n_routes).step_by(ROUTES_A_FILE) {
             let routes = first..self.n_routes.min(first + ROUTES_A_FILE);
-            fs::write(
-                dir.join(format!("routes-{first:06}.yaml")),
-                routes.map(documents).collect::<String>(),
-            )?;
+            fs::write(dir.join(format!("routes-{first:06}.yaml")), documents(routes))?;
         }
         Ok(())
     }

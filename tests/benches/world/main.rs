@@ -4,7 +4,7 @@
 //! $ cargo bench -p xds-tests --bench world                        # both tables, at 100, 1,000 and 10,000
 //! $ cargo bench -p xds-tests --bench world -- routes 100 30000    # other sizes
 //! $ cargo bench -p xds-tests --bench world -- groups 10 5000
-//! $ cargo bench -p xds-tests --bench world -- plot docs/performance.svg   # 100 to 30,000 routes
+//! $ cargo bench -p xds-tests --bench world -- plot docs/performance.svg   # 100 to 30,000 routes, or other sizes behind it
 //! $ cargo bench -p xds-tests --bench world -- soak 600   # 20 changes a second with 1,000 clients, for ten minutes
 //! ```
 //!
@@ -40,7 +40,10 @@ async fn main() -> Result<()> {
         Some((what, rest)) => match what.as_str() {
             "routes" => println!("{}", routes::table(&sizes(rest, &ROUTES)?).await?),
             "groups" => println!("{}", groups::table(&sizes(rest, &GROUPS)?).await?),
-            "plot" => plot::write(rest.first().context("a file to write the plot to")?).await?,
+            "plot" => {
+                let (path, rest) = rest.split_first().context("a file to write the plot to")?;
+                plot::write(path, &sizes(rest, &plot::SIZES)?).await?;
+            }
             "soak" => {
                 let seconds = rest.first().map_or(Ok(600), |seconds| seconds.parse()).context("seconds")?;
                 println!("{}", soak::run(Duration::from_secs(seconds)).await?);

@@ -13,10 +13,29 @@ use xds_tests::footprint::Meter;
 use xds_tests::raw;
 use xds_tests::server::{Server, Setup};
 use xds_tests::wait::wait_for;
-use xds_tests::world::{self, World};
+use xds_tests::world::{self, World, native};
 
 use crate::clients::{CLUSTERS, Follower, LISTENERS, ROUTES, envoy};
 use crate::samples::{Samples, sample};
+
+/// What the documents of a world are written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    GatewayApi,
+    Native,
+}
+
+impl Form {
+    pub(crate) const ALL: [Self; 2] = [Self::GatewayApi, Self::Native];
+
+    /// What stands before the names of its rows.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::GatewayApi => "",
+            Self::Native => "native form: ",
+        }
+    }
+}
 
 /// What was measured at one size.
 pub(crate) struct Measured {
@@ -28,23 +47,33 @@ pub(crate) struct Measured {
     pub(crate) changes: Vec<(&'static str, Samples)>,
 }
 
-/// A table of kinds of changes by size.
+/// A table of kinds of changes by size, of each form.
 pub(crate) async fn table(sizes: &[usize]) -> Result<String> {
-    let mut all = Vec::new();
-    for n in sizes {
-        all.push(measure(*n).await?);
-    }
-    let mut table = row("routes", all.iter().map(|one| one.n_routes.to_string()));
-    table += &row("---", all.iter().map(|_| "---".to_owned()));
-    table += &row("start until ready", all.iter().map(|one| format!("{:.2} s", one.ready.as_secs_f64())));
-    let resident = |one: &Measured| format!("{} / {} MB", one.resident_mb[0], one.resident_mb[1]);
-    table += &row("resident after load / after all changes", all.iter().map(resident));
-    for i in 0..all.first().map_or(0, |one| one.changes.len()) {
-        let of = |one: &Measured| one.changes.get(i).copied();
-        let name = all.first().and_then(of).map_or("", |(name, _)| name);
-        table += &row(name, all.iter().filter_map(of).map(|(_, samples)| samples.cell()));
+    let mut table = row("routes", sizes.iter().map(ToString::to_string));
+    table += &row("---", sizes.iter().map(|_| "---".to_owned()));
+    for form in Form::ALL {
+        let mut all = Vec::new();
+        for n in sizes {
+            all.push(measure(form, *n).await?);
+        }
+        table += &rows(form, &all);
     }
     Ok(table + "\nMedian until it is answered or seen / processor time of the server.\n")
+}
+
+fn rows(form: Form, all: &[Measured]) -> String {
+    let row = |name: &str, cells: &dyn Fn(&Measured) -> String| {
+        row(&format!("{}{name}", form.label()), all.iter().map(cells))
+    };
+    let mut rows = row("start until ready", &|one| format!("{:.2} s", one.ready.as_secs_f64()));
+    rows += &row("resident after load / after all changes", &|one| {
+        format!("{} / {} MB", one.resident_mb[0], one.resident_mb[1])
+    });
+    let names = all.first().map(|one| one.changes.as_slice()).unwrap_or_default();
+    for (i, (name, _)) in names.iter().enumerate() {
+        rows += &row(name, &|one| one.changes.get(i).map(|(_, samples)| samples.cell()).unwrap_or_default());
+    }
+    rows
 }
 
 fn row(name: &str, cells: impl Iterator<Item = String>) -> String {
@@ -56,11 +85,17 @@ fn row(name: &str, cells: impl Iterator<Item = String>) -> String {
 }
 
 /// Starts a server with a world of `n_routes` and changes it.
-pub(crate) async fn measure(n_routes: usize) -> Result<Measured> {
+pub(crate) async fn measure(form: Form, n_routes: usize) -> Result<Measured> {
     let dir = TempDir::with_prefix("xds-world-")?;
-    World::new(n_routes).write(dir.path())?;
-    fs::write(dir.path().join("secure.yaml"), secure())?;
-    fs::write(dir.path().join("certificate.yaml"), certificate()?)?;
+    let world = World::new(n_routes);
+    match form {
+        Form::GatewayApi => {
+            world.write(dir.path())?;
+            fs::write(dir.path().join("secure.yaml"), secure())?;
+            fs::write(dir.path().join("certificate.yaml"), certificate()?)?;
+        }
+        Form::Native => world.write_native(dir.path())?,
+    }
     let begun = Instant::now();
     let server = Server::start_with(Setup::metered()?.watch(dir.path())).await?;
     let ready = wait_for("readiness", LONG, async || server.get("/readyz").await?.success());
@@ -68,14 +103,22 @@ pub(crate) async fn measure(n_routes: usize) -> Result<Measured> {
     let ready = begun.elapsed();
     let meter = Meter::of(&server)?;
     let loaded = meter.resident()? >> 20;
-    let mut changes = changes(&server, meter, n_routes).await?;
-    changes.extend(followed(&server, meter, &dir).await?);
+    let mut changes = vec![(WEIGHT, sample(meter, async |i| patch(form, &server, i).await).await?)];
+    match form {
+        Form::GatewayApi => changes.extend(of_gateway_api(&server, meter, n_routes).await?),
+        Form::Native => changes.extend(of_native(&server, meter, n_routes).await?),
+    }
+    changes.push(followed_weight(form, &server, meter).await?);
+    if form == Form::GatewayApi {
+        changes.push(followed_slice(&server, meter, &dir).await?);
+    }
     Ok(Measured { n_routes, ready, resident_mb: [loaded, meter.resident()? >> 20], changes })
 }
 
-/// Changes that are answered.
-async fn changes(server: &Server, meter: Meter, n: usize) -> Result<Vec<(&'static str, Samples)>> {
-    let mut changes = vec![("`PATCH` of a weight", sample(meter, async |i| patch(server, i).await).await?)];
+const WEIGHT: &str = "`PATCH` of a weight";
+
+/// Changes of documents of the Gateway API, which are answered.
+async fn of_gateway_api(server: &Server, meter: Meter, n: usize) -> Result<Vec<(&'static str, Samples)>> {
     let certificates: Vec<String> = (0..40).map(|_| certificate()).collect::<Result<_>>()?;
     let kinds: [(&'static str, &dyn Fn(usize) -> String); 7] = [
         ("an EndpointSlice", &|i| world::slice(&world::services(i)[0], "10.255.0.1")),
@@ -99,36 +142,68 @@ async fn changes(server: &Server, meter: Meter, n: usize) -> Result<Vec<(&'stati
             world::gateway(&format!("edge-{i}"), 9_000 + u16::try_from(i).unwrap_or_default())
         }),
     ];
+    apply(server, meter, &kinds).await
+}
+
+/// Changes of documents of the native form.
+async fn of_native(server: &Server, meter: Meter, n: usize) -> Result<Vec<(&'static str, Samples)>> {
+    let kinds: [(&'static str, &dyn Fn(usize) -> String); 4] = [
+        ("other endpoints of a backend", &|i| native::backend(&world::services(i)[0], "10.255.0.1")),
+        ("a new backend", &|i| native::backend(&format!("new-{i}"), "10.255.0.2")),
+        ("a new route with its backends", &|i| native::documents(n + i..n + i + 1)),
+        ("a route that moves to another host", &|i| native::route(i, &format!("moved-{i}.example.com"))),
+    ];
+    apply(server, meter, &kinds).await
+}
+
+/// Documents of each kind, one after the other.
+async fn apply(
+    server: &Server,
+    meter: Meter,
+    kinds: &[(&'static str, &dyn Fn(usize) -> String)],
+) -> Result<Vec<(&'static str, Samples)>> {
+    let mut changes = Vec::new();
     for (name, document) in kinds {
         let change = async |i: usize| {
             server.request("POST", "/v1/apply", &YAML, document(i)).await?.success().map(drop)
         };
-        changes.push((name, sample(meter, change).await.context(name)?));
+        changes.push((*name, sample(meter, change).await.context(*name)?));
     }
     Ok(changes)
 }
 
 const YAML: [(&str, &str); 1] = [("content-type", "application/yaml")];
 
-async fn patch(server: &Server, i: usize) -> Result<()> {
-    let [one, other] = world::services(i);
-    let body = json!({"backends": {format!("{one}:80"): 40 + i % 40, format!("{other}:80"): 10}}).to_string();
+async fn patch(form: Form, server: &Server, i: usize) -> Result<()> {
+    let (path, port) = match form {
+        Form::GatewayApi => (world::weights(i), ":80"),
+        Form::Native => (native::weights(i), ""),
+    };
+    let [one, other] = world::services(i).map(|service| service + port);
+    let body = json!({"backends": {one: 40 + i % 40, other: 10}}).to_string();
     let headers = [("content-type", "application/merge-patch+json"), ("if-match", "*")];
-    server.request("PATCH", &world::weights(i), &headers, body).await?.success().map(drop)
+    server.request("PATCH", &path, &headers, body).await?.success().map(drop)
 }
 
-/// Changes that an Envoy gets: a weight, and an EndpointSlice in a file.
-async fn followed(server: &Server, meter: Meter, dir: &TempDir) -> Result<Vec<(&'static str, Samples)>> {
-    let everything: [(&str, &[&str]); 3] = [(LISTENERS, &[]), (CLUSTERS, &[]), (ROUTES, &["prod/edge/8000"])];
+/// A weight that an Envoy gets.
+async fn followed_weight(form: Form, server: &Server, meter: Meter) -> Result<(&'static str, Samples)> {
+    let routes = match form {
+        Form::GatewayApi => "prod/edge/8000",
+        Form::Native => "default/edge/8000",
+    };
+    let everything: [(&str, &[&str]); 3] = [(LISTENERS, &[]), (CLUSTERS, &[]), (ROUTES, &[routes])];
     let mut client = Follower::start(raw::connect(server.xds()).await?, envoy("envoy"), &everything).await?;
     let n = Cell::new(30);
     let weight = sample(meter, async |_| {
         client.mark();
-        patch(server, n.replace(n.get() + 1)).await?;
+        patch(form, server, n.replace(n.get() + 1)).await?;
         client.next().await
     });
-    let weight = ("`PATCH` of a weight, until one Envoy has it", weight.await?);
-    drop(client);
+    Ok(("`PATCH` of a weight, until one Envoy has it", weight.await?))
+}
+
+/// An EndpointSlice in a file, which an Envoy gets.
+async fn followed_slice(server: &Server, meter: Meter, dir: &TempDir) -> Result<(&'static str, Samples)> {
     let [service, _] = world::services(60);
     let assignment = format!("prod/{service}/80");
     let asks: [(&str, &[&str]); 1] = [(ENDPOINTS, &[&assignment])];
@@ -141,7 +216,7 @@ async fn followed(server: &Server, meter: Meter, dir: &TempDir) -> Result<Vec<(&
         fs::write(&path, text.replace(&world::slice(&service, &world::address(60)), &changed))?;
         client.next().await
     });
-    Ok(vec![weight, ("an EndpointSlice in a file of 500 documents, until one Envoy has it", file.await?)])
+    Ok(("an EndpointSlice in a file of 500 documents, until one Envoy has it", file.await?))
 }
 
 const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
