@@ -361,7 +361,8 @@ impl TypeTable {
     }
 
     /// What a client gets for a name (D15): the resource of that name, the one with that alias, the virtual host whose domains
-    /// match best (row A118), or what is made of the pattern of hosts that matches best.
+    /// match best (row A118), or what is made of the pattern of hosts that matches best. A host with a port that no virtual host
+    /// serves is served as the host without it: an Envoy asks for what the client wrote, also where it ignores ports.
     #[must_use]
     pub fn look_up(&self, name: &str) -> Option<Found<'_>> {
         let found = self.find(name).or_else(|| self.find_alias(name));
@@ -369,7 +370,12 @@ impl TypeTable {
             return found.map(Found::AsItIs).or_else(|| self.template(name).map(Found::Template));
         }
         let affixes: Vec<_> = self.indices().map(Index::affixes).collect();
-        virtual_host::serving(name, &affixes, |alias| self.find_alias(alias)).map(Found::AsItIs)
+        let serving = |name: &str| virtual_host::serving(name, &affixes, |alias| self.find_alias(alias));
+        let without_port = || {
+            let plain = virtual_host::without_port(name)?;
+            self.find(&plain).or_else(|| self.find_alias(&plain)).or_else(|| serving(&plain))
+        };
+        serving(name).or_else(without_port).map(Found::AsItIs)
     }
 
     /// The resource that a client gets for a name; see [`look_up`](Self::look_up).
@@ -424,6 +430,7 @@ impl TypeTable {
     #[must_use]
     pub fn has_other_names(&self) -> bool {
         self.has_host_patterns()
+            || self.has_virtual_hosts()
             || self.found(self.below.with_alias(), self.own().map(Index::with_alias)).next().is_some()
     }
 

@@ -74,6 +74,14 @@ pub(crate) fn serving<T>(name: &str, affixes: &[&Affixes], find: impl Fn(&str) -
         .or_else(|| find(&format!("{route}/*")))
 }
 
+/// The name of the host without the port, in lower case; `None` if it has no port.
+pub(crate) fn without_port(name: &str) -> Option<String> {
+    let (route, host) = name.rsplit_once('/')?;
+    let (host, port) = host.rsplit_once(':')?;
+    let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    (is_port && !host.is_empty()).then(|| format!("{route}/{}", host.to_lowercase()))
+}
+
 /// No host name with a port is longer; what is longer is looked for by its very name only.
 const MAX_HOST: usize = 261;
 
@@ -105,6 +113,16 @@ mod tests {
         assert_eq!(find(&aliases, "s/\u{e9}"), Some(3));
         for name in ["r/.io", "r/a", "no-route", "s/", "", &format!("s/{}", "x".repeat(300))] {
             assert_eq!(find(&aliases, name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_port_is_what_follows_the_last_colon() {
+        let plain = |name| without_port(name);
+        assert_eq!(plain("a/80/B.io:8080").as_deref(), Some("a/80/b.io"));
+        assert_eq!(plain("r/[::1]:80").as_deref(), Some("r/[::1]"));
+        for name in ["r/b.io", "r/b.io:", "r/:80", "r/[::1]", "b.io:80", "r:80/b.io"] {
+            assert_eq!(plain(name), None, "{name}");
         }
     }
 

@@ -49,8 +49,20 @@ const KINDS: [Kind; 3] = [
         names: &["r/1", "r/2", "r/3", "s/1", "s/2"],
         aliases: &["r/a.io", "r/*.io", "r/*a.io", "r/*", "r/a.*", "r/a*", "s/*", "s/*.b.io", "s/*.c.io"],
         asked: &[
-            "r/a.io", "r/A.IO", "r/xa.io", "r/x.io", "r/a.de", "r/ab", "r/x", "s/x.b.io", "s/x.c.io", "s/y",
+            "r/a.io",
+            "r/A.IO",
+            "r/xa.io",
+            "r/x.io",
+            "r/a.de",
+            "r/ab",
+            "r/x",
+            "s/x.b.io",
+            "s/x.c.io",
+            "s/y",
             "t/y",
+            "r/A.io:80",
+            "s/x.b.io:80",
+            "s/1:80",
         ],
     },
 ];
@@ -139,7 +151,8 @@ fn looked_up(kind: &Kind, model: &Model, asked: &str) -> Option<(&'static str, b
             let (of, domain) = alias.rsplit_once('/')?;
             Some((rank(domain).filter(|_| of == route)?, *name))
         });
-        return ranked.min().map(|(_, name)| (name, false));
+        let without_port = || looked_up(kind, model, asked.to_lowercase().strip_suffix(":80")?);
+        return ranked.min().map(|(_, name)| (name, false)).or_else(without_port);
     }
     if kind.of_type != ResourceType::Listener || asked.contains([' ', '*']) {
         return None;
@@ -202,7 +215,8 @@ fn check(kind: &Kind, table: &TypeTable, model: &Model, random: &mut Random) {
     for table in [table, &flat] {
         let is_pattern = |plain: &Plain| plain.is_pattern && kind.of_type == ResourceType::Listener;
         assert_eq!(table.has_host_patterns(), model.values().any(is_pattern));
-        let has_other_name = |plain: &Plain| is_pattern(plain) || !plain.aliases.is_empty();
+        let is_host = kind.of_type == ResourceType::VirtualHost;
+        let has_other_name = |plain: &Plain| is_host || is_pattern(plain) || !plain.aliases.is_empty();
         assert_eq!(table.has_other_names(), model.values().any(has_other_name));
     }
 }

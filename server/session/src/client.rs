@@ -269,7 +269,11 @@ impl Client {
                 };
                 states.iter().flat_map(of).collect()
             };
-            names = update.changed.iter().flat_map(of_route).collect();
+            // With one that has its hosts within itself the client drops those that it asked for.
+            let is_on_demand = |route: &&Arc<Resource>| {
+                route.references().of_type(&ResourceType::VirtualHost).next().is_some()
+            };
+            names = update.changed.iter().filter(is_on_demand).flat_map(of_route).collect();
         } else {
             return;
         }

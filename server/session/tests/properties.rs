@@ -228,8 +228,12 @@ fn canonical(asked: &str) -> String {
     asked.replace("?b=2&a=1", "?a=1&b=2")
 }
 
-/// The virtual host that serves a host: the domain that matches best, then the first name.
+/// The virtual host that serves a host: the domain that matches best, then the first name; else the one of the host without port.
 fn host(asked: &str, served: &BTreeMap<String, u8>) -> Option<String> {
+    serving(asked, served).or_else(|| serving(asked.strip_suffix(":80")?, served))
+}
+
+fn serving(asked: &str, served: &BTreeMap<String, u8>) -> Option<String> {
     let mut best: Option<((usize, usize), String)> = None;
     for (name, content) in served {
         for alias in aliases(4, name, *content) {

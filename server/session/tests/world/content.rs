@@ -41,7 +41,7 @@ pub(crate) fn asked_names(kind: usize) -> &'static [&'static str] {
             "*.io",
             "not/a.host",
         ],
-        4 => &["*", "r/a.io", "r/b.io", "r/b.org", "r/v0", "q/A.io"],
+        4 => &["*", "r/a.io", "r/b.io", "r/b.org", "r/v0", "q/A.io", "r/b.io:80"],
         _ => &[
             "*",
             "xdstp://u/T/d/x?b=2&a=1",
