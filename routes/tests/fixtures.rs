@@ -70,6 +70,7 @@ fn examples_are_served_without_a_warning() {
         "https",
         "mesh",
         "native",
+        "on-demand",
         "reference-grant",
         "rollout",
         "sessions",

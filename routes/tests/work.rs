@@ -5,30 +5,24 @@
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
-use xds_cache::GroupName;
+use xds_cache::{GroupName, Profile};
 use xds_codec::{Codec, Tree};
 use xds_routes::model::Spec;
 use xds_routes::{
     DocumentKey, Documents, Kind, Options, Placed, ReadOutcome, UnknownFields, Work, read, translate,
 };
 
-/// GRPCRoutes with a host of their own on one Gateway with a certificate, each with two Services of one endpoint.
-fn documents(n_routes: usize) -> Documents {
+/// GRPCRoutes with a host of their own on one Gateway with a certificate, each with two Services of one endpoint. Virtual hosts are
+/// sent as `virtual_hosts` says.
+fn documents(n_routes: usize, virtual_hosts: &str) -> Documents {
     let mut documents = Documents::new();
     let listener = |name: &str, port: u16, protocol: &str| json!({"name": name, "protocol": protocol, "port": port, "allowedRoutes": {"namespaces": {"from": "All"}}});
     let mut https = listener("https", 443, "HTTPS");
     https["tls"] = json!({"certificateRefs": [{"name": "certificate"}]});
-    add(
-        &mut documents,
-        &object(
-            "gateway.networking.k8s.io/v1",
-            "Gateway",
-            "edge",
-            json!({
-                "spec": {"gatewayClassName": "xds", "listeners": [listener("http", 80, "HTTP"), https]},
-            }),
-        ),
-    );
+    let spec = json!({"gatewayClassName": "xds", "listeners": [listener("http", 80, "HTTP"), https]});
+    let mut gateway = object("gateway.networking.k8s.io/v1", "Gateway", "edge", json!({"spec": spec}));
+    gateway["metadata"]["annotations"] = json!({"xds-server.io/virtual-hosts": virtual_hosts});
+    add(&mut documents, &gateway);
     add(&mut documents, &secret("AAAA"));
     for index in 0..n_routes {
         add(&mut documents, &route(index, 10));
@@ -119,8 +113,8 @@ fn add(documents: &mut Documents, json: &Json) {
 /// What changes take among so many routes: a weight, a slice, a secret, a label of a Service, a route that comes and one that goes; one
 /// that has another host, one of another kind that comes, with a host of its own and with one that is taken, and listeners of the
 /// Gateway that stand elsewhere in its file.
-fn work(codec: &Codec, n_routes: usize) -> [Work; 10] {
-    let documents = documents(n_routes);
+fn work(codec: &Codec, n_routes: usize, virtual_hosts: &str) -> [Work; 10] {
+    let documents = documents(n_routes, virtual_hosts);
     let options = Options::default();
     let first = translate(codec, &documents, &options, None);
     assert!(first.diagnostics.is_empty(), "{:?}", first.diagnostics);
@@ -189,7 +183,7 @@ fn mesh_work(codec: &Codec, n_routes: usize) -> Vec<(&'static str, usize)> {
     let from = json!([{"group": "gateway.networking.k8s.io", "kind": "GRPCRoute", "namespace": "other"}]);
     let spec = json!({"from": from, "to": [{"group": "", "kind": "Service"}]});
     let grant = object("gateway.networking.k8s.io/v1beta1", "ReferenceGrant", "grant", json!({"spec": spec}));
-    let mut documents = documents(n_routes);
+    let mut documents = documents(n_routes, "all");
     // Envoys listen to one port for all Services.
     add(&mut documents, &mesh_route("first", "s5-v1"));
     let options = Options::default();
@@ -234,14 +228,42 @@ fn a_change_of_the_mesh_takes_as_many_units_among_two_thousand_services_as_among
 #[test]
 fn a_change_takes_as_many_units_among_two_thousand_routes_as_among_a_hundred() {
     let codec = Codec::new().expect("a codec");
-    let [few, many] = [100, 2_000].map(|n_routes| work(&codec, n_routes));
-    assert_eq!(few, many);
-    let [weight, slice, secret, service, added, removed, moved, other, rival, gateway] = many;
-    assert!(
-        weight.n_units < 16 && slice.n_units < 8 && secret.n_units < 8,
-        "{weight:?} {slice:?} {secret:?}"
-    );
-    let units = [service, added, removed, moved, other, rival, gateway].map(|work| work.n_units);
-    assert!(units.iter().all(|n_units| *n_units < 32), "{units:?}");
-    assert!(service.n_units < 8 && gateway.n_units < 8, "{units:?}");
+    for virtual_hosts in ["all", "on-demand"] {
+        let [few, many] = [100, 2_000].map(|n_routes| work(&codec, n_routes, virtual_hosts));
+        assert_eq!(few, many);
+        let [weight, slice, secret, service, added, removed, moved, other, rival, gateway] = many;
+        assert!(
+            weight.n_units < 16 && slice.n_units < 8 && secret.n_units < 8,
+            "{weight:?} {slice:?} {secret:?}"
+        );
+        let units = [service, added, removed, moved, other, rival, gateway].map(|work| work.n_units);
+        assert!(units.iter().all(|n_units| *n_units < 32), "{units:?}");
+        assert!(service.n_units < 8 && gateway.n_units < 8, "{units:?}");
+    }
+}
+
+#[test]
+fn a_weight_of_a_host_on_demand_changes_the_virtual_host_and_takes_no_more_units() {
+    let codec = Codec::new().expect("a codec");
+    let options = Options::default();
+    let after = |virtual_hosts: &str| {
+        let mut documents = documents(50, virtual_hosts);
+        let first = translate(&codec, &documents, &options, None);
+        add(&mut documents, &route(7, 20));
+        let next = translate(&codec, &documents, &options, Some(&first));
+        let of_envoys = next.delta.resources.values().filter_map(|delta| delta.get(&Profile::Envoy));
+        let changed: Vec<String> = of_envoys.flatten().map(ToString::to_string).collect();
+        let sizes = next.groups.values().flat_map(|group| {
+            let of_envoys = group.profiles[&Profile::Envoy].iter();
+            of_envoys.filter(|(key, _)| changed.contains(&key.to_string())).map(|(_, one)| one.n_bytes())
+        });
+        (changed.clone(), sizes.max().unwrap_or_default(), next.work.n_units)
+    };
+    let (whole, whole_size, n_units) = after("all");
+    let tables = ["prod/edge/443/https", "prod/edge/80"];
+    assert_eq!(whole, tables.map(|table| format!("RouteConfiguration \"{table}\"")));
+    let (changed, size, n_units_on_demand) = after("on-demand");
+    assert_eq!(changed, tables.map(|table| format!("VirtualHost \"{table}/r7.example.com\"")));
+    assert!(size < 500 && whole_size > 50 * 100, "{size} {whole_size}");
+    assert!(n_units_on_demand < n_units, "{n_units_on_demand} {n_units}");
 }

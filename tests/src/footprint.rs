@@ -46,6 +46,12 @@ impl Meter {
         Ok(Self { pid: server.id().context("the server has ended")? })
     }
 
+    /// Measures a running process.
+    #[must_use]
+    pub fn of_process(pid: u32) -> Self {
+        Self { pid }
+    }
+
     /// Begins to measure; the peak of before is forgotten.
     ///
     /// # Errors

@@ -27,6 +27,8 @@ pub struct Ask {
     pub path: String,
     /// Headers.
     pub headers: Vec<(String, String)>,
+    /// The body of a request; a call has one of its own.
+    pub body: Bytes,
 }
 
 impl Ask {
@@ -34,7 +36,7 @@ impl Ask {
     #[must_use]
     pub fn get(host: &str, path: &str) -> Self {
         let (host, path) = (host.to_owned(), path.to_owned());
-        Self { method: Some(Method::GET), host, path, headers: Vec::new() }
+        Self { method: Some(Method::GET), host, path, headers: Vec::new(), body: Bytes::new() }
     }
 
     /// A gRPC call.
@@ -54,6 +56,13 @@ impl Ask {
     #[must_use]
     pub fn method(mut self, method: Method) -> Self {
         self.method = Some(method);
+        self
+    }
+
+    /// The same with a body.
+    #[must_use]
+    pub fn with_body(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = body.into();
         self
     }
 
@@ -97,7 +106,7 @@ impl Ask {
         let (mut requests, connection) = http1::handshake(connection).await?;
         tokio::spawn(connection);
         let request = self.request(method, &self.path).header("host", &self.host);
-        let request = request.body(Full::<Bytes>::default())?;
+        let request = request.body(Full::new(self.body.clone()))?;
         let (head, body) = requests.send_request(request).await?.into_parts();
         body.collect().await?;
         let backend = head.headers.get("x-backend").and_then(|value| value.to_str().ok()).unwrap_or_default();

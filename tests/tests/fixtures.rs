@@ -83,6 +83,17 @@ async fn http_route_tells_paths_apart() -> Result<()> {
 }
 
 #[tokio::test]
+async fn on_demand_answers_first_requests() -> Result<()> {
+    let (world, envoy) = serve("on-demand").await?;
+    envoy.wait_listener(&format!("default/edge/{}", world.port("p10000")?)).await?;
+    for (host, backend) in [("shop.example.com", "b8081"), ("blog.example.com", "b8082")] {
+        world.ask("p10000", &Ask::get(host, "/")).await?.ensure_from(backend)?;
+    }
+    world.ask("p10000", &Ask::get("other.example.com", "/")).await?.ensure_code(404)?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn traffic_split_is_for_testers() -> Result<()> {
     let (world, _envoy) = serve("traffic-split").await?;
     let get = |path| Ask::get("website", path);

@@ -195,6 +195,9 @@ pub(crate) enum Fact {
     Misdirected(HostKey),
     /// The routes of a host.
     Routes(HostKey),
+    /// A wildcard host that answers requests, of a chain whose hosts are to come on demand: an Envoy that has it never asks for the
+    /// hosts that it covers.
+    Hides(InGroup, Option<HostKey>),
     /// A chain of Gateways that has a host, by its port.
     Named(InGroup, Option<(u16, Name)>),
     /// How the routes of a host use a cluster.
@@ -248,6 +251,8 @@ pub(crate) enum Fact {
 pub(crate) enum Claim {
     /// A RouteConfiguration for Envoys, by its place.
     Table(TablePlace, Name),
+    /// A virtual host that Envoys get on demand.
+    Host(HostKey),
     /// One for gRPC clients, by the first name that is dialled.
     Dialled(Name, HostKey),
 }
@@ -545,6 +550,7 @@ impl Fact {
             Self::Fallback(Some(_)) => Some(Self::Fallback(None)),
             Self::Use(cluster, Some(_)) => Some(Self::Use(cluster.clone(), None)),
             Self::Trusted(name, Some(_)) => Some(Self::Trusted(name.clone(), None)),
+            Self::Hides(table, Some(_)) => Some(Self::Hides(table.clone(), None)),
             Self::Need(group, profile, Some(_)) => Some(Self::Need(group.clone(), *profile, None)),
             Self::Nowhere(group, profile, Some(_)) => Some(Self::Nowhere(group.clone(), *profile, None)),
             Self::GrpcUse(cluster, Some(_)) => Some(Self::GrpcUse(cluster.clone(), None)),
@@ -607,6 +613,7 @@ impl Fact {
             | Self::Certificate(_)
             | Self::Part(..)
             | Self::Hosts(_)
+            | Self::Hides(_, None)
             | Self::Need(_, _, None)
             | Self::Nowhere(_, _, None)
             | Self::GrpcUse(_, None)
@@ -754,6 +761,7 @@ impl Fact {
             | Self::Uneven(_)
             | Self::Part(..)
             | Self::Hosts(_)
+            | Self::Hides(..)
             | Self::Assembled(_)
             | Self::GrpcAssigned(_)
             | Self::Written(_)

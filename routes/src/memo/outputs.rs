@@ -221,6 +221,7 @@ impl Outputs {
             | Fact::Uneven(_)
             | Fact::Part(..)
             | Fact::Hosts(_)
+            | Fact::Hides(..)
             | Fact::Assembled(_)
             | Fact::Need(..)
             | Fact::Nowhere(..)

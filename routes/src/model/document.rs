@@ -209,6 +209,8 @@ pub struct Meta {
     pub annotations: Box<[(String, String)]>,
     /// What annotations say of draining; counts for Services and Backends.
     pub drain: DrainPolicy,
+    /// Whether an annotation asks for virtual hosts on demand; counts for Gateways.
+    pub is_on_demand: bool,
     /// `metadata.creationTimestamp` in seconds since 1970; documents without one count as of equal age.
     pub created: Option<i64>,
 }

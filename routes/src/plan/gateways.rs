@@ -32,6 +32,8 @@ pub(crate) struct PlannedGateway<'d> {
     pub(crate) address: Option<IpAddr>,
     /// Whether it was written in the native form.
     pub(crate) is_native: bool,
+    /// Whether Envoys are to ask for its hosts one by one.
+    pub(crate) is_on_demand: bool,
     /// Why none of it is accepted, if it is not.
     fault: Option<Fault>,
     /// Its listeners, in the order of the document.
@@ -118,6 +120,7 @@ impl<'d> Gateways<'d> {
                 group: group.clone(),
                 address: gateway.address,
                 is_native: gateway.class.is_empty(),
+                is_on_demand: document.meta.is_on_demand,
                 fault,
                 listeners,
             });
@@ -197,6 +200,7 @@ impl PlannedGateway<'_> {
             group: group.clone(),
             address: None,
             is_native: false,
+            is_on_demand: false,
             fault: None,
             listeners: vec![listener],
         }

@@ -31,6 +31,8 @@ pub(crate) struct Front {
     pub(crate) tls: Option<TlsTermination>,
     /// Whether Envoys are served it.
     pub(crate) is_programmed: bool,
+    /// Whether Envoys are to ask for its hosts one by one.
+    pub(crate) is_on_demand: bool,
     /// Where it is from.
     pub(crate) origin: Origin,
     /// The listeners of the port with their hosts, those of other chains too.
@@ -74,6 +76,7 @@ pub(crate) fn ports(gateway: &PlannedGateway<'_>, origin: &Origin) -> Vec<(Port,
             port,
             tls: chain.tls.clone(),
             is_programmed: chain.is_programmed,
+            is_on_demand: gateway.is_on_demand,
             origin: origin.clone(),
             listeners: listeners.clone(),
         };

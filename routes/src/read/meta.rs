@@ -38,6 +38,7 @@ pub(crate) fn read_meta(
         let ours = read_map(&annotations, reader).into_iter().filter(|(key, _)| is_ours(key));
         meta.annotations = ours.collect();
         meta.drain = read_drain_annotations(&annotations, reader);
+        meta.is_on_demand = kind == Kind::Gateway && asks_for_hosts_on_demand(&annotations, reader);
     }
     if let Some(created) = metadata.take("creationTimestamp") {
         meta.created = created.text(reader).and_then(|text| {
@@ -184,6 +185,13 @@ fn read_drain_annotations(value: &Value<'_>, reader: &mut Reader) -> DrainPolicy
     drain
 }
 
+/// Whether [`VIRTUAL_HOSTS`] says `on-demand`. `all` says what holds without it.
+fn asks_for_hosts_on_demand(annotations: &Value<'_>, reader: &mut Reader) -> bool {
+    let entries = annotations.object(reader).map(|map| map.entries(reader)).unwrap_or_default();
+    let Some((_, value)) = entries.into_iter().find(|(key, _)| *key == VIRTUAL_HOSTS) else { return false };
+    value.choice(&["all", "on-demand"], reader) == Some("on-demand")
+}
+
 /// `30s`, `5m` or `0s`, at most a week.
 pub(crate) fn read_drain_time(value: &Value<'_>, reader: &mut Reader) -> Option<Duration> {
     match duration(value.text(reader)?) {
@@ -245,6 +253,9 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     before + (153 * month + 2) / 5 + day - 1 - 719_468
 }
 
+/// Says on Gateways whether Envoys get the virtual hosts of its RouteConfigurations within these, or each when it is asked for.
+const VIRTUAL_HOSTS: &str = "xds-server.io/virtual-hosts";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,6 +290,26 @@ mod tests {
                 [("xds-server.io/mesh".to_owned(), "true".to_owned())],
                 "{kind}"
             );
+        }
+    }
+
+    #[test]
+    fn virtual_hosts_are_on_demand_if_a_gateway_says_so_and_other_words_are_errors() {
+        let gateway = |kind: &str, way: &str| {
+            format!(
+                "{{apiVersion: gateway.networking.k8s.io/v1, kind: {kind}, metadata: {{name: a, annotations: \
+                 {{xds-server.io/virtual-hosts: {way}}}}}, spec: {{gatewayClassName: x, listeners: [{{name: a, port: 80, \
+                 protocol: HTTP}}]}}}}"
+            )
+        };
+        for (way, is_on_demand) in [("all", false), ("on-demand", true)] {
+            let document = documents(&gateway("Gateway", way)).remove(0);
+            assert_eq!(document.meta.is_on_demand, is_on_demand, "{way}");
+        }
+        for bad in ["ondemand", "''", "'true'"] {
+            let found = findings(&gateway("Gateway", bad));
+            assert!(found.len() == 1 && found[0].starts_with("error["), "{bad}: {found:?}");
+            assert!(found[0].contains("metadata.annotations"), "{bad}: {found:?}");
         }
     }
 

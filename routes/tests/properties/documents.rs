@@ -147,8 +147,9 @@ fn gateway() -> impl Strategy<Value = Json> {
         weighted(0.2, one_of(&["All", "Same", "None", "Selector"])),
         weighted(0.2, one_of(&["HTTPRoute", "GRPCRoute", "TCPRoute"])),
     );
-    (one_of(&["edge", "inner"]), one_of(&NAMESPACES), vec(listener, 1..5)).prop_map(
-        |(name, namespace, listeners)| {
+    let way = weighted(0.4, prop_oneof![1 => Just("all"), 4 => Just("on-demand")]);
+    (one_of(&["edge", "inner"]), one_of(&NAMESPACES), vec(listener, 1..5), way).prop_map(
+        |(name, namespace, listeners, way)| {
             type Listener = (u16, Option<&'static str>, bool, Option<&'static str>, Option<&'static str>);
             let listener = |(index, (port, host, is_tls, from, kind)): (usize, Listener)| {
                 let protocol = if is_tls { "HTTPS" } else { "HTTP" };
@@ -165,10 +166,11 @@ fn gateway() -> impl Strategy<Value = Json> {
                 with(listener, [("hostname", host), ("tls", tls), ("allowedRoutes", Some(allowed))])
             };
             let listeners: Vec<Json> = listeners.into_iter().enumerate().map(listener).collect();
+            let annotations = way.map(|way| json!({"xds-server.io/virtual-hosts": way}));
             json!({
                 "apiVersion": "gateway.networking.k8s.io/v1",
                 "kind": "Gateway",
-                "metadata": metadata(name, namespace),
+                "metadata": with(metadata(name, namespace), [("annotations", annotations)]),
                 "spec": {"gatewayClassName": "any", "listeners": listeners},
             })
         },

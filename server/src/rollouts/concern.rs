@@ -20,7 +20,7 @@ use xds_routes::weights::ClusterNames;
 
 use super::Parts;
 
-/// The RouteConfigurations that a rule is in, in what is served at a revision.
+/// The RouteConfigurations that a rule is in, and the virtual hosts on demand, in what is served at a revision.
 #[derive(Debug, Default)]
 pub(super) struct Concern {
     pub(super) revision: Revision,
@@ -40,8 +40,10 @@ impl Concern {
         if let WeightedObject::Routes(group, name) = &key.object {
             let Some(effective) = groups.get(group) else { return concern };
             for profile in Profile::ALL {
-                let found =
-                    routes(effective, profile).filter(|one| **one.name() == **name).cloned().collect();
+                let is_it = |one: &&Arc<Resource>| {
+                    *one.resource_type() == ResourceType::RouteConfiguration && **one.name() == **name
+                };
+                let found = routes(effective, profile).filter(is_it).cloned().collect();
                 concern.routes.insert((group.clone(), profile), found);
             }
             return concern;
@@ -70,15 +72,18 @@ impl Concern {
     /// What the clients of a view are concerned by, as if all of it had changed.
     fn of_view(&self, key: &ViewKey) -> ViewChange {
         let found = key.groups.iter().filter_map(|group| self.routes.get(&(group.clone(), key.profile)));
-        let mut changed: Vec<Arc<Resource>> = found.flatten().cloned().collect();
-        changed.sort_by(|a, b| a.name().cmp(b.name()));
-        changed.dedup_by(|a, b| a.name() == b.name());
-        let mut changes = BTreeMap::new();
-        if !changed.is_empty() {
-            let of_type = Arc::new(Changes { changed, removed: vec![] });
-            changes.insert(ResourceType::RouteConfiguration, of_type);
+        let mut all: Vec<Arc<Resource>> = found.flatten().cloned().collect();
+        all.sort_by(|a, b| a.key().cmp(b.key()));
+        all.dedup_by(|a, b| a.key() == b.key());
+        let mut by_type: BTreeMap<ResourceType, Vec<Arc<Resource>>> = BTreeMap::new();
+        for resource in all {
+            by_type.entry(resource.resource_type().clone()).or_default().push(resource);
         }
-        ViewChange { key: key.clone(), changes }
+        let changes = by_type.into_iter().map(|(of_type, changed)| {
+            let of_type_changed = Changes { changed, removed: vec![] };
+            (of_type, Arc::new(of_type_changed))
+        });
+        ViewChange { key: key.clone(), changes: changes.collect() }
     }
 
     /// What the concerned clients say of what is served now: those that are connected, whenever they came. Clients that were
@@ -101,23 +106,25 @@ impl Concern {
                 continue;
             }
             let revision = publisher.view_at(&key).map(|view| view.revision()).unwrap_or_default();
-            let concerned =
-                board.streams_of(Some(&key)).into_iter().filter(|entry| !entry.concerned(&change).is_empty());
-            streams.extend(concerned.map(|entry| (entry.id(), (entry, revision))));
+            let concerned = board.streams_of(Some(&key)).into_iter().filter_map(|entry| {
+                let types = entry.concerned(&change);
+                (!types.is_empty()).then(|| (entry.id(), (entry, types, revision)))
+            });
+            streams.extend(concerned);
         }
-        for (entry, revision) in streams.values() {
+        for (entry, types, revision) in streams.values() {
             entry.with(|stream| {
-                let routes = stream.types.get(&ResourceType::RouteConfiguration);
-                let is_error = routes.is_some_and(|routes| routes.is_error);
-                if is_error && failing.contains(&stream.info.id) {
+                let of_types = || types.iter().map(|of_type| stream.types.get(of_type));
+                let failed = of_types().flatten().find(|routes| routes.is_error);
+                if failed.is_some() && failing.contains(&stream.info.id) {
                     return;
                 }
                 status.of += 1;
-                if routes.is_some_and(|routes| routes.has_acked(*revision)) {
+                if of_types().all(|routes| routes.is_some_and(|routes| routes.has_acked(*revision))) {
                     status.acked += 1;
-                } else if is_error {
+                } else if let Some(routes) = failed {
                     status.n_nacked += 1;
-                    let message = routes.and_then(|routes| routes.last_nack.as_ref());
+                    let message = routes.last_nack.as_ref();
                     let message = message.map_or_else(String::new, |nack| nack.message.to_string());
                     if status.nacked.len() < MAX_NAMED {
                         status.nacked.push((stream.info.node.id.clone(), message));
@@ -134,8 +141,8 @@ pub(super) fn failing(board: &StatusBoard) -> Failing {
     let streams = board.streams();
     let failing = streams.iter().filter_map(|entry| {
         entry.with(|stream| {
-            let routes = stream.types.get(&ResourceType::RouteConfiguration)?;
-            routes.is_error.then_some(stream.info.id)
+            let mut of_types = ROUTES.iter().filter_map(|of_type| stream.types.get(of_type));
+            of_types.any(|routes| routes.is_error).then_some(stream.info.id)
         })
     });
     failing.collect()
@@ -232,8 +239,11 @@ fn names(control: &Control, spec: &RolloutSpec, backend: &str) -> Option<Names> 
 
 fn routes(group: &EffectiveGroup, profile: Profile) -> impl Iterator<Item = &Arc<Resource>> {
     let all = group.resources_for(profile);
-    all.filter(|(key, _)| key.resource_type == ResourceType::RouteConfiguration).map(|(_, resource)| resource)
+    all.filter(|(key, _)| ROUTES.contains(&key.resource_type)).map(|(_, resource)| resource)
 }
+
+/// The types that have routes.
+const ROUTES: [ResourceType; 2] = [ResourceType::RouteConfiguration, ResourceType::VirtualHost];
 
 /// How many clients that reject a change are named; the rest is counted.
 const MAX_NAMED: usize = 10;

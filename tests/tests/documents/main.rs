@@ -10,6 +10,8 @@ mod fraction;
 mod limits;
 mod mesh;
 mod native;
+mod on_demand;
+mod on_demand_cost;
 mod proxyless;
 mod session;
 mod split;

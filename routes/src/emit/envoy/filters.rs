@@ -9,12 +9,18 @@ use crate::plan::PlannedRoute;
 
 /// The filters of a listener, the router last. The others do nothing but on routes that say so, and are there from the start:
 /// a listener that changes drains its connections, and the first route that needs a filter must not do that.
-pub(super) fn http_filters() -> Vec<Json> {
-    vec![
+///
+/// Where hosts come on demand, the filter that waits for them is the first: the others ask for the route.
+pub(super) fn http_filters(is_on_demand: bool) -> Vec<Json> {
+    let on_demand = is_on_demand.then(|| {
+        http_filter("envoy.filters.http.on_demand", "extensions.filters.http.on_demand.v3.OnDemand")
+    });
+    let others = [
         http_filter(CORS, "extensions.filters.http.cors.v3.Cors"),
         http_filter(STATEFUL_SESSION, "extensions.filters.http.stateful_session.v3.StatefulSession"),
         router(),
-    ]
+    ];
+    on_demand.into_iter().chain(others).collect()
 }
 
 /// What a route says to filters, by their names.

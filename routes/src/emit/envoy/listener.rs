@@ -51,7 +51,7 @@ fn connection_manager(served: &Listener, name: &str) -> Json {
         "codec_type": "AUTO",
         "rds": {"route_config_name": name, "config_source": ads()},
         "normalize_path": true,
-        "http_filters": filters::http_filters(),
+        "http_filters": filters::http_filters(served.is_on_demand),
         // A backend of any HTTPRoute may speak WebSocket; one that does not refuses the upgrade itself.
         "upgrade_configs": [{"upgrade_type": "websocket"}],
     });

@@ -91,7 +91,7 @@ fn table<'p>(
         host(frame, routes, plan)
     };
     let hosts = hosts.map(part).collect();
-    configuration(name, origin).with_hosts(hosts)
+    configuration(name, false, origin).with_hosts(hosts)
 }
 
 /// A Listener.
@@ -99,15 +99,28 @@ pub(crate) fn listener(listener: Listener, origin: &Origin) -> Emitted<'_> {
     Emitted::new("Envoy listener", listener, listener::listener, origin)
 }
 
-/// A RouteConfiguration without its virtual hosts.
-pub(crate) fn configuration(name: String, origin: &Origin) -> Emitted<'_> {
-    Emitted::new("Envoy routes", name, route::configuration, origin)
+/// A RouteConfiguration without its virtual hosts; `is_on_demand` says that Envoys ask for them one by one.
+pub(crate) fn configuration(name: String, is_on_demand: bool, origin: &Origin) -> Emitted<'_> {
+    Emitted::new("Envoy routes", (name, is_on_demand), route::configuration, origin)
 }
 
 /// A virtual host; of the plan, the backends count with which sessions can be.
 pub(crate) fn host<'p>(frame: Frame, routes: &'p [PlannedRoute], plan: &Plan) -> Part<'p> {
     let host = VirtualHost { frame, routes, pins: session::pins(plan, routes) };
     Part::new("Envoy host", host, route::virtual_host)
+}
+
+/// The same as a resource of its own, by the name under which Envoys ask for it: that of its RouteConfiguration, `/` and the host.
+pub(crate) fn host_on_demand<'p>(
+    table: &str,
+    frame: Frame,
+    routes: &'p [PlannedRoute],
+    plan: &Plan,
+    origin: &'p Origin,
+) -> Emitted<'p> {
+    let frame = Frame { name: format!("{table}/{}", frame.name), ..frame };
+    let host = VirtualHost { frame, routes, pins: session::pins(plan, routes) };
+    Emitted::new("Envoy host on demand", host, route::virtual_host, origin)
 }
 
 /// The cluster without endpoints.
@@ -131,6 +144,8 @@ pub(crate) struct Listener {
     port: u16,
     /// Whether strangers connect to it, whose headers are not to be trusted.
     is_edge: bool,
+    /// Whether requests for a host that an Envoy does not have wait until it has asked for it.
+    pub(crate) is_on_demand: bool,
     /// Its filter chains, by the names of their tables; at least one.
     chains: Vec<(String, Option<TlsTermination>)>,
 }
@@ -144,6 +159,13 @@ pub(crate) struct Frame {
     /// Whether its requests belong on another connection; then it has no routes.
     is_misdirected: bool,
     port: ListenerPort,
+}
+
+impl Frame {
+    /// Whether it stands for hosts that are not named.
+    pub(crate) fn has_wildcard(&self) -> bool {
+        self.domains.iter().any(|domain| domain.starts_with('*'))
+    }
 }
 
 /// A virtual host, and what its routes must know of their surroundings.
@@ -167,7 +189,7 @@ struct ListenerPort {
 /// The Listener of a port of the mesh.
 pub(crate) fn mesh_listener(port: u16, address: IpAddr) -> Listener {
     let name = mesh_table(port);
-    Listener { chains: vec![(name.clone(), None)], name, address, port, is_edge: false }
+    Listener { chains: vec![(name.clone(), None)], name, address, port, is_edge: false, is_on_demand: false }
 }
 
 /// The virtual host of a Service at a port of the mesh, called by these names, at least one.
@@ -202,6 +224,7 @@ pub(crate) fn gateway(port: &Port, options: &Options) -> Option<GatewayPort> {
         address: port.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
         port: port.port,
         is_edge: true,
+        is_on_demand: false,
         chains: programmed.iter().map(|chain| (chain.name.clone(), chain.tls.clone())).collect(),
     };
     Some(GatewayPort { listener, tables })

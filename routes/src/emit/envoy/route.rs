@@ -4,19 +4,20 @@ use serde_json::{Value as Json, json};
 
 use super::draws::{self, Draws};
 use super::{VirtualHost, action, filters, matcher, path, session};
-use crate::emit::shared::{type_of, with};
+use crate::emit::shared::{ads, type_of, with};
 use crate::plan::{Action, PlannedRoute, Weighted};
 
-/// A RouteConfiguration without its virtual hosts.
-pub(super) fn configuration(name: &String) -> Json {
-    json!({
+/// A RouteConfiguration without its virtual hosts: by name, and whether Envoys ask for these one by one.
+pub(super) fn configuration((name, is_on_demand): &(String, bool)) -> Json {
+    let configuration = json!({
         "@type": type_of("config.route.v3.RouteConfiguration"),
         "name": name,
         // Clusters may arrive later than routes; refusing the routes for it would keep the old ones (§1.11).
         "validate_clusters": false,
         // A client may write the port behind the host or not (C44).
         "ignore_port_in_host_matching": true,
-    })
+    });
+    if *is_on_demand { with(configuration, "vhds", json!({"config_source": ads()})) } else { configuration }
 }
 
 /// A virtual host.

@@ -13,13 +13,14 @@ use crate::model::{DocumentKey, Kind};
 use crate::translate::{Documents, Options};
 
 /// All that are read, or because of which there are units.
-const KINDS: [&str; 22] = [
+const KINDS: [&str; 23] = [
     "Outlines",
     "HasGateways",
     "Gateway",
     "Natives",
     "ImplicitTaken",
     "Front",
+    "Hides",
     "Requests",
     "Load",
     "Refused",
@@ -143,8 +144,19 @@ fn neighbours() -> Vec<Story> {
     let mut two = edge();
     let wildcard = json!({"name": "wild", "protocol": "HTTP", "port": 80, "hostname": "*.example.com"});
     two["spec"]["listeners"].as_array_mut().unwrap().push(wildcard);
+    let mut on_demand = edge();
+    on_demand["metadata"]["annotations"] = json!({"xds-server.io/virtual-hosts": "on-demand"});
     let default = Options::default;
     vec![
+        // Virtual hosts are sent on demand until there is a wildcard.
+        (
+            default(),
+            vec![
+                comes([service(), on_demand, http("new", 2024, "a.example.com")]),
+                comes([http("wild", 2024, "*.example.com")]),
+                goes(Kind::HttpRoute, "prod", "wild"),
+            ],
+        ),
         // Two Gateways have a host; the first one's route goes.
         (
             default(),

@@ -2,17 +2,22 @@
 
 use std::sync::Arc;
 
-use xds_cache::Profile;
+use xds_cache::{Profile, Resource, ResourceType};
+use xds_codec::{Diagnostic, Severity};
 
 use super::{Context, ENVOY, Facts, UNAVAILABLE};
 use crate::emit::{EnvoyFrame, envoy};
 use crate::memo::fact::{Assembled, Claim, Fact, HostKey, InGroup, Part, Value};
-use crate::plan::{Action, Discovery, Plan, PlannedRoute, Target, TlsSecret, UpstreamTls, mesh};
+use crate::model::Spot;
+use crate::plan::{Action, Discovery, Front, Plan, PlannedRoute, Target, TlsSecret, UpstreamTls, mesh};
 
 impl<'m> Context<'_, 'm, '_> {
-    /// A virtual host.
+    /// A virtual host: a part of its RouteConfiguration, or what Envoys ask for by itself.
     pub(super) fn part(self, key: &HostKey) -> Option<Facts> {
         let Some(frame) = self.frame(key)? else { return Some(Vec::new()) };
+        if let Some(front) = self.on_demand(key) {
+            return Some(self.host_on_demand(key, frame, front));
+        }
         let routes = self.routes(key);
         let plan = self.pinned(key, routes);
         let encoded = self.encoder.host(&envoy::host(frame, routes, &plan));
@@ -20,6 +25,38 @@ impl<'m> Context<'_, 'm, '_> {
         let table = InGroup { group: key.group.clone(), name: Arc::clone(&key.table) };
         let part = Part { encoded: encoded.map_err(Into::into), needs_unavailable };
         Some(vec![(Fact::Part(table, key.clone()), Value::Part(part))])
+    }
+
+    /// The chain of a host that is a resource of its own.
+    fn on_demand(&self, key: &HostKey) -> Option<&'m Front> {
+        if key.is_misdirected || !key.namespace.is_empty() {
+            return None;
+        }
+        let table = InGroup { group: key.group.clone(), name: Arc::clone(&key.table) };
+        self.front(key).filter(|front| front.is_on_demand && self.hiding(&table).is_none())
+    }
+
+    /// A wildcard host that answers requests, of a chain whose hosts are to come on demand.
+    fn hiding(&self, table: &InGroup) -> Option<&'m HostKey> {
+        let first = self.reader.all(Fact::Hides(table.clone(), None)).next();
+        let Some((Fact::Hides(_, key), _)) = first else { return None };
+        key.as_ref()
+    }
+
+    /// A virtual host as a resource. One without routes is none: what is asked of it is not found either way.
+    fn host_on_demand(mut self, key: &HostKey, frame: EnvoyFrame, front: &'m Front) -> Facts {
+        let routes = self.routes(key);
+        if routes.is_empty() {
+            return Facts::new();
+        }
+        let plan = self.pinned(key, routes);
+        let emitted = envoy::host_on_demand(&key.table, frame, routes, &plan, &front.origin);
+        let mut facts = self.write(&key.group, ENVOY, &[emitted]);
+        if routes.iter().any(envoy::uses_unavailable) {
+            let need = Fact::Need(key.group.clone(), Profile::Envoy, Some(Claim::Host(key.clone())));
+            facts.push((need, Value::Origin(front.origin.clone())));
+        }
+        facts
     }
 
     /// A virtual host without its routes: `None` if there is none, or if Envoys do not get it.
@@ -82,13 +119,14 @@ impl<'m> Context<'_, 'm, '_> {
         let last = self.reader.last();
         let assembled = Fact::Assembled(name.clone());
         let before = self.reader.own(&assembled);
+        let (is_on_demand, doubt) = self.is_on_demand(name);
         let like = match (last, before) {
-            ([resource], Some(Value::Assembled(before))) => {
+            ([resource], Some(Value::Assembled(before))) if was_on_demand(resource) == is_on_demand => {
                 before.0.encoded().ok().map(|before| (&**resource, before))
             }
             _ => None,
         };
-        let emitted = envoy::configuration(name.name.to_string(), origin);
+        let emitted = envoy::configuration(name.name.to_string(), is_on_demand, origin);
         let made = self.encoder.assembled(&emitted, hosts.encoded().map_err(<[_]>::to_vec), like, last);
         let needs_unavailable = hosts.needs_unavailable();
         let hosts = match &made {
@@ -97,6 +135,10 @@ impl<'m> Context<'_, 'm, '_> {
         };
         let mut facts = self.written(&name.group, ENVOY, vec![made]);
         facts.extend(hosts.map(|hosts| (assembled, hosts)));
+        let has_doubts = facts.iter().any(|(fact, _)| matches!(fact, Fact::Doubts(_)));
+        if let Some(doubt) = doubt.filter(|_| !has_doubts) {
+            facts.push((Fact::Doubts(self.unit.clone()), Value::Doubts([doubt].into())));
+        }
         if needs_unavailable {
             let need = Fact::Need(
                 name.group.clone(),
@@ -106,6 +148,29 @@ impl<'m> Context<'_, 'm, '_> {
             facts.push((need, Value::Origin(origin.clone())));
         }
         Some(facts)
+    }
+
+    /// Whether the hosts of a RouteConfiguration come on demand; and a warning if they do not, though they were to.
+    fn is_on_demand(&self, name: &InGroup) -> (bool, Option<Diagnostic>) {
+        let front = match self.reader.value(Fact::Front(name.clone())) {
+            Some(Value::Front(front)) if front.is_on_demand => front,
+            _ => return (false, None),
+        };
+        let Some(hiding) = self.hiding(name) else { return (true, None) };
+        let gateway = front.listeners.first().and_then(|(key, _)| self.reader.outline(&key.gateway));
+        let what = match hiding.is_misdirected {
+            true => "another listener of the port takes every host, or has a wildcard".to_owned(),
+            false => format!("the host {} has routes", hiding.name),
+        };
+        let message = format!(
+            "the virtual hosts of {} are not sent on demand: {what}, and an Envoy that has a wildcard never asks for the hosts \
+             that it covers",
+            name.name
+        );
+        let doubt = gateway.map(|gateway| {
+            gateway.document.diagnostic(Severity::Warning, "not-on-demand", &Spot::default(), message)
+        });
+        (false, doubt)
     }
 
     /// A cluster, once for each protocol.
@@ -140,4 +205,9 @@ impl<'m> Context<'_, 'm, '_> {
             _ => &[],
         }
     }
+}
+
+/// Whether Envoys ask for the virtual hosts of a RouteConfiguration one by one.
+fn was_on_demand(configuration: &Resource) -> bool {
+    configuration.references().of_type(&ResourceType::VirtualHost).next().is_some()
 }

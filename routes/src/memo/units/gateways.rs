@@ -155,14 +155,16 @@ fn of_ports(gateway: &PlannedGateway<'_>, origin: &Origin, options: &Options, fa
         for (chain, front) in port.chains.iter().zip(fronts) {
             facts.push((Fact::Front(InGroup::new(group, &chain.name)), Value::Front(front.into())));
         }
-        served(group, &port, options, facts);
+        served(gateway, &port, options, facts);
     }
     numbers
 }
 
 /// What Envoys get of a port.
-fn served(group: &GroupName, port: &Port, options: &Options, facts: &mut Facts) {
-    let Some(served) = envoy::gateway(port, options) else { return };
+fn served(gateway: &PlannedGateway<'_>, port: &Port, options: &Options, facts: &mut Facts) {
+    let Some(mut served) = envoy::gateway(port, options) else { return };
+    let group = &gateway.group;
+    served.listener.is_on_demand = gateway.is_on_demand;
     let listener = Value::Listener((served.listener.clone(), port.origin.clone()).into());
     facts.push((Fact::Listener(InGroup::new(group, &served.listener.name)), listener));
     for (index, (name, misdirected)) in served.tables.into_iter().enumerate() {
@@ -170,6 +172,9 @@ fn served(group: &GroupName, port: &Port, options: &Options, facts: &mut Facts) 
         if let Some(frame) = misdirected {
             let (group, table) = (group.clone(), Arc::clone(&name.name));
             let key = HostKey { group, table, is_misdirected: true, namespace: "".into(), name: "".into() };
+            if gateway.is_on_demand && frame.has_wildcard() {
+                facts.push((Fact::Hides(name.clone(), Some(key.clone())), Value::Present));
+            }
             facts.push((Fact::Misdirected(key), Value::Frame(frame.into())));
         }
         let place = TablePlace::Gateway(port.name.as_str().into(), index);

@@ -27,7 +27,12 @@ impl<'m> Context<'_, 'm, '_> {
         let levels = levels(&host, own).map(|level| self.level(listener, &level));
         let routes = self.shared(cascade(levels, self.options));
         let served = Served { is_for_envoys: true, is_asked_for: true };
+        let hides = front.is_on_demand && host.is_wildcard() && !routes.is_empty();
         let mut facts = self.routes_of(key, routes, served);
+        if hides {
+            let table = InGroup { group: key.group.clone(), name: Arc::clone(&key.table) };
+            facts.push((Fact::Hides(table, Some(key.clone())), Value::Present));
+        }
         let name = InGroup { group: key.group.clone(), name: Arc::clone(&key.name) };
         let named = Fact::Named(name, Some((front.port, Arc::clone(&key.table))));
         facts.push((named, Value::Present));
