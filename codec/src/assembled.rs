@@ -158,23 +158,27 @@ impl Codec {
     ///
     /// Everything that is wrong with it, at least one diagnostic.
     pub fn virtual_host(&self, json: &serde_json::Value) -> Result<VirtualHost, Vec<Diagnostic>> {
-        let host = self.resource_from_json(json)?;
-        let name = Arc::clone(host.name());
+        Ok(self.host_of(&self.resource_from_json(json)?.to_draft()))
+    }
+
+    /// The virtual host that was read as a resource of its own.
+    pub(crate) fn host_of(&self, host: &ResourceDraft) -> VirtualHost {
+        let name = Arc::clone(&host.key.name);
         let place = format!("virtual_hosts[{:?}]", &*name);
         let placed = |reference: &Reference| {
             let path = format!("{place}.{}", reference.path).into();
             Reference { to: reference.to.clone(), path }
         };
-        let references = host.references().into_iter().map(placed).collect();
-        let descriptor = self.inner.message_of_url(host.resource_type().type_url());
-        let message = descriptor.map(|descriptor| Message::new(descriptor, host.value().into_owned()));
+        let references = (&host.references).into_iter().map(placed).collect();
+        let descriptor = self.inner.message_of_url(host.key.resource_type.type_url());
+        let message = descriptor.map(|descriptor| Message::new(descriptor, host.value.bytes().clone()));
         let domains = message.iter().flat_map(|message| texts(message, "domains"));
         let domains = domains.map(|domain| lint::hash(&domain.to_ascii_lowercase())).collect();
         let mut field = Writer::default();
-        field.bytes_field(VIRTUAL_HOSTS, &host.value());
+        field.bytes_field(VIRTUAL_HOSTS, host.value.bytes());
         let field = field.finish();
         let hash = HostHash::of(&field);
-        Ok(VirtualHost { name, field, hash, references, domains })
+        VirtualHost { name, field, hash, references, domains }
     }
 
     /// The RouteConfiguration that `frame`, which has no virtual hosts, is with these: with the bytes that

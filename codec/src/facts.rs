@@ -77,7 +77,12 @@ impl FactsTable {
 impl MessageFacts {
     /// The field with that proto or JSON name.
     pub(crate) fn field(&self, name: &str) -> Option<&FieldFacts> {
-        self.fields.get(*self.by_name.get(name)?)
+        self.fields.get(self.position(name)?)
+    }
+
+    /// Which of the fields has that proto or JSON name.
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
     }
 }
 

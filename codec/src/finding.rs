@@ -198,6 +198,11 @@ impl Findings {
         self.list.len() < MAX_SUGGESTIONS
     }
 
+    /// Whether there is nothing to say, not even a warning.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
     pub(crate) fn has_errors(&self) -> bool {
         self.n_dropped > 0 || self.list.iter().any(|finding| finding.severity == Severity::Error)
     }

@@ -13,15 +13,47 @@ use crate::path::Path;
 
 /// Checks one message of a resource; `walk` brings them all.
 pub(crate) fn check(message: &Message, path: &Path<'_>, findings: &mut Findings) {
-    match message.name() {
-        "envoy.config.route.v3.WeightedCluster" => weighted_clusters(message, path, findings),
-        "envoy.config.route.v3.RouteConfiguration" => route_configuration(message, path, findings),
-        "envoy.config.endpoint.v3.ClusterLoadAssignment" => load_assignment(message, path, findings),
-        "envoy.config.cluster.v3.Cluster" => cluster(message, path, findings),
-        "envoy.type.matcher.v3.RegexMatcher" => regex(message, path, findings),
-        _ => {}
+    if let Some(lint) = lint_of(message.name()) {
+        (lint.check)(message, path, findings);
     }
 }
+
+/// Whether texts anywhere in a message of that type decide about its faults, besides the rules of their fields.
+pub(crate) fn depends_on_texts(message: &str) -> bool {
+    lint_of(message).is_some_and(|lint| lint.depends_on_texts)
+}
+
+/// What is checked of a message type.
+struct Lint {
+    message: &'static str,
+    /// Whether it looks at texts, or only at numbers and at what is set.
+    depends_on_texts: bool,
+    check: fn(&Message, &Path<'_>, &mut Findings),
+}
+
+fn lint_of(message: &str) -> Option<&'static Lint> {
+    LINTS.iter().find(|lint| lint.message == message)
+}
+
+const LINTS: &[Lint] = &[
+    Lint {
+        message: "envoy.config.route.v3.WeightedCluster",
+        depends_on_texts: false,
+        check: weighted_clusters,
+    },
+    Lint {
+        message: "envoy.config.route.v3.RouteConfiguration",
+        depends_on_texts: true,
+        check: route_configuration,
+    },
+    Lint {
+        message: "envoy.config.endpoint.v3.ClusterLoadAssignment",
+        depends_on_texts: true,
+        check: load_assignment,
+    },
+    Lint { message: "envoy.config.cluster.v3.Cluster", depends_on_texts: true, check: cluster },
+    Lint { message: "envoy.type.matcher.v3.RegexMatcher", depends_on_texts: true, check: regex },
+];
 
 /// Weights must have a sum from 1 to 2^32-1, and `total_weight`, where it is set, must be the sum (pitfall 76).
 fn weighted_clusters(message: &Message, path: &Path<'_>, findings: &mut Findings) {

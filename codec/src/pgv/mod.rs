@@ -37,6 +37,27 @@ pub(crate) fn check(facts: &MessageFacts, message: &Message, path: &Path<'_>, si
     }
 }
 
+/// Whether a text breaks no rule of a field of strings, or of the items of a list of them.
+pub(crate) fn allows(field: &FieldFacts, text: &str) -> bool {
+    let Some(rules) = field.rules.as_ref().and_then(|rules| rules.r#type.as_ref()) else { return true };
+    let rules = if let Type::Repeated(rules) = rules {
+        rules.items.as_ref().and_then(|items| items.r#type.as_ref())
+    } else {
+        Some(rules)
+    };
+    let Some(Type::String(rules)) = rules else { return true };
+    let mut is_allowed = true;
+    let mut sink = |_| is_allowed = false;
+    Check { field, path: &Path::Root, sink: &mut sink }.string(rules, text);
+    is_allowed
+}
+
+/// Whether the rules of a field compare its items with each other.
+pub(crate) fn compares_items(field: &FieldFacts) -> bool {
+    let rules = field.rules.as_ref().and_then(|rules| rules.r#type.as_ref());
+    matches!(rules, Some(Type::Repeated(rules)) if rules.unique())
+}
+
 fn check_field(field: &FieldFacts, rules: &FieldRules, message: &Message, path: &Path<'_>, sink: Sink<'_>) {
     let has = message.has(&field.descriptor);
     // A rule of a oneof's member counts only while that member is the one that is set.

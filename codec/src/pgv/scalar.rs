@@ -73,44 +73,42 @@ impl Check<'_> {
         }
     }
 
-    fn string(&mut self, rules: &StringRules, text: &str) {
+    pub(super) fn string(&mut self, rules: &StringRules, text: &str) {
         if rules.ignore_empty() && text.is_empty() {
             return;
         }
         self.lengths(text.chars().count() as u64, "character(s)", [rules.len, rules.min_len, rules.max_len]);
         self.lengths(text.len() as u64, "byte(s)", [rules.len_bytes, rules.min_bytes, rules.max_bytes]);
-        let mut require = |holds: bool, text: String| {
+        let mut require = |holds: bool, text: &dyn Fn() -> String| {
             if !holds {
-                self.fail("pgv-string", text);
+                self.fail("pgv-string", text());
             }
         };
         if let Some(only) = &rules.r#const {
-            require(text == only, format!("must be {}", echo(only)));
+            require(text == only, &|| format!("must be {}", echo(only)));
         }
         if let Some(prefix) = &rules.prefix {
-            require(text.starts_with(prefix), format!("must begin with {}", echo(prefix)));
+            require(text.starts_with(prefix), &|| format!("must begin with {}", echo(prefix)));
         }
         if let Some(suffix) = &rules.suffix {
-            require(text.ends_with(suffix), format!("must end with {}", echo(suffix)));
+            require(text.ends_with(suffix), &|| format!("must end with {}", echo(suffix)));
         }
         if let Some(part) = &rules.contains {
-            require(text.contains(part), format!("must contain {}", echo(part)));
+            require(text.contains(part), &|| format!("must contain {}", echo(part)));
         }
         if let Some(part) = &rules.not_contains {
-            require(!text.contains(part), format!("must not contain {}", echo(part)));
+            require(!text.contains(part), &|| format!("must not contain {}", echo(part)));
         }
         if !rules.r#in.is_empty() {
-            require(
-                rules.r#in.iter().any(|one| one == text),
-                format!("must be one of {}", rules.r#in.join(", ")),
-            );
+            let is_listed = rules.r#in.iter().any(|one| one == text);
+            require(is_listed, &|| format!("must be one of {}", rules.r#in.join(", ")));
         }
-        require(!rules.not_in.iter().any(|one| one == text), "the value is not allowed".to_owned());
-        if let Some(pattern) = &self.field.pattern {
-            let (holds, text) = (pattern.is_match(text), format!("must match `{pattern}`"));
-            if !holds {
-                self.fail("pgv-string", text);
-            }
+        let is_forbidden = rules.not_in.iter().any(|one| one == text);
+        require(!is_forbidden, &|| "the value is not allowed".to_owned());
+        if let Some(pattern) = &self.field.pattern
+            && !pattern.is_match(text)
+        {
+            self.fail("pgv-string", format!("must match `{pattern}`"));
         }
         if let Some(well_known) = &rules.well_known {
             self.well_known(well_known, rules.strict.unwrap_or(true), text);

@@ -61,15 +61,19 @@ pub fn dangling<'a>(resources: impl Iterator<Item = &'a Resource>) -> Vec<Dangli
 ///
 /// If these are more than [`MAX_REFERENCES`] besides one for every 16 bytes of the message: how many they may be.
 pub(crate) fn find(inner: &Inner, key: &ResourceKey, message: &Message) -> Result<References, usize> {
+    Ok(all(inner, message)?.into_iter().filter(|reference| reference.to != *key).collect())
+}
+
+/// Like [`find`], unsorted, and the resource itself is there too if it names itself.
+///
+/// # Errors
+///
+/// As [`find`].
+pub(crate) fn all(inner: &Inner, message: &Message) -> Result<Vec<Reference>, usize> {
     let most = MAX_REFERENCES + message.bytes().len() / 16;
     let mut found = Found { list: Vec::new(), most };
     walk(inner, message, &mut |path, message| of_message(message, path, &mut found));
-    let mut list = found.list;
-    if list.len() > most {
-        return Err(most);
-    }
-    list.retain(|reference| reference.to != *key);
-    Ok(list.into_iter().collect())
+    if found.list.len() > most { Err(most) } else { Ok(found.list) }
 }
 
 /// References as they are found.

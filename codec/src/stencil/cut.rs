@@ -1,0 +1,263 @@
+//! One stencil: the bytes of a message with holes where texts were.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prost_reflect::{Kind, MessageDescriptor};
+use serde_json::Value as Json;
+use xds_cache::wire::{Field, Fields, Value};
+use xds_cache::{Name, Origin, Reference, Resource, ResourceDraft, ResourceKey, ResourceType};
+
+use super::holes::{self, Hole, Text};
+use crate::finding::Findings;
+use crate::inner::Inner;
+use crate::lint;
+use crate::message::Message;
+use crate::path::Path;
+use crate::references;
+use crate::resource::name_field;
+use crate::wire::Writer;
+
+/// A message of which the texts in holes are open, with what else a resource is made of.
+///
+/// Texts are told by their place among all of a value, see [`Skeleton::texts`](super::skeleton::Skeleton::texts).
+pub(super) struct Stencil {
+    resource_type: ResourceType,
+    message: MessageDescriptor,
+    /// The text that is the resource's name.
+    name: usize,
+    /// The texts that must be as they were.
+    fixed: Box<[(usize, Box<str>)]>,
+    holes: Box<[(usize, Hole)]>,
+    pub(super) pieces: Vec<Piece>,
+    pub(super) references: Box<[Named]>,
+}
+
+/// A part of an encoded message.
+#[derive(Debug, PartialEq)]
+pub(super) enum Piece {
+    /// Bytes that are always the same.
+    Raw(Vec<u8>),
+    /// A field of that number, which is a text.
+    Text(u32, usize),
+    /// The beginning of a field of that number, which is a message with holes in it.
+    Open(u32),
+    /// Its end.
+    Close,
+}
+
+/// A reference of which the name is a text.
+pub(super) struct Named {
+    to: ResourceType,
+    /// The text; `None` if it is `*`, for everything.
+    name: Option<usize>,
+    pub(super) path: Arc<str>,
+}
+
+impl Stencil {
+    /// The stencil of `resource`, which the codec has made of `json`. `None` if something of it depends on texts in another way than a
+    /// stencil can have it.
+    pub(super) fn cut(inner: &Inner, json: &Json, resource: &Resource) -> Option<Self> {
+        let resource_type = resource.resource_type().clone();
+        let message = inner.message_of_url(resource_type.type_url())?;
+        let is_bare = json.get("@type").and_then(Json::as_str) == Some(resource_type.type_url());
+        // Nothing keeps secrets longer than it must.
+        if !is_bare || resource_type == ResourceType::Secret {
+            return None;
+        }
+        let texts = holes::texts(inner, &message, json);
+        let by_path: HashMap<&str, usize> =
+            texts.iter().enumerate().map(|(at, text)| (text.path.as_str(), at)).collect();
+        let name = *by_path.get(name_field(&resource_type)?)?;
+        if texts.get(name)?.text != &**resource.name() {
+            return None;
+        }
+        let whole = Message::new(message.clone(), resource.value().into_owned());
+        let named = |reference: Reference| named(reference, &texts, &by_path);
+        let references =
+            references::all(inner, &whole).ok()?.into_iter().map(named).collect::<Option<_>>()?;
+        let mut cutter = Cutter { inner, texts: &texts, by_path: &by_path, pieces: Vec::new(), n_holes: 0 };
+        cutter.message(&message, whole.bytes(), &Path::Root)?;
+        let (pieces, n_holes) = (cutter.pieces, cutter.n_holes);
+        let (mut fixed, mut holes) = (Vec::new(), Vec::new());
+        for (at, text) in texts.into_iter().enumerate() {
+            match text.hole {
+                Some(hole) => holes.push((at, hole)),
+                None => fixed.push((at, text.text.into())),
+            }
+        }
+        let is_whole = n_holes == holes.len();
+        let (fixed, holes) = (fixed.into(), holes.into());
+        is_whole.then_some(Self { resource_type, message, name, fixed, holes, pieces, references })
+    }
+
+    /// Whether the texts that must be as they were are so.
+    pub(super) fn fits(&self, texts: &[&str]) -> bool {
+        self.fixed.iter().all(|(at, text)| texts.get(*at) == Some(&&**text))
+    }
+
+    /// The resource with these texts, which [fit](Self::fits). `None` if a check has something to say, which may be a warning only: then
+    /// the codec knows what.
+    pub(super) fn fill(&self, texts: &[&str]) -> Option<ResourceDraft> {
+        let is_allowed = |(at, hole): &(usize, Hole)| texts.get(*at).is_some_and(|text| hole.allows(text));
+        if !self.holes.iter().all(is_allowed) {
+            return None;
+        }
+        let message = Message::new(self.message.clone(), self.write(texts)?);
+        let mut findings = Findings::default();
+        lint::check(&message, &Path::Root, &mut findings);
+        if !findings.is_empty() {
+            return None;
+        }
+        let name = Name::from(*texts.get(self.name)?);
+        let key = ResourceKey { resource_type: self.resource_type.clone(), name };
+        let mut references = Vec::with_capacity(self.references.len());
+        for Named { to, name, path } in &self.references {
+            let name = name.map_or(Some("*"), |at| texts.get(at).copied())?;
+            let to = ResourceKey { resource_type: to.clone(), name: name.into() };
+            references.push(Reference { to, path: Arc::clone(path) });
+        }
+        references.retain(|reference| reference.to != key);
+        Some(ResourceDraft {
+            key,
+            value: message.bytes().clone().into(),
+            ttl: None,
+            aliases: Box::default(),
+            references: references.into_iter().collect(),
+            origin: Origin::Api,
+            in_wildcard: true,
+            host_pattern: false,
+        })
+    }
+
+    fn write(&self, texts: &[&str]) -> Option<Bytes> {
+        let (mut writer, mut open) = (Writer::default(), Vec::with_capacity(16));
+        for piece in &self.pieces {
+            match piece {
+                Piece::Raw(bytes) => writer.raw(bytes),
+                Piece::Text(number, at) => writer.bytes_field(*number, texts.get(*at)?.as_bytes()),
+                Piece::Open(number) => open.push(writer.open(*number)),
+                Piece::Close => writer.close(open.pop()?),
+            }
+        }
+        Some(writer.finish())
+    }
+
+    /// About how many bytes it takes.
+    pub(super) fn n_bytes(&self) -> usize {
+        let of_piece = |piece: &Piece| if let Piece::Raw(bytes) = piece { bytes.len() } else { 0 };
+        let raw: usize = self.pieces.iter().map(of_piece).sum();
+        let fixed: usize = self.fixed.iter().map(|(_, text)| text.len()).sum();
+        let paths: usize = self.references.iter().map(|named| named.path.len()).sum();
+        let n_parts = self.pieces.len() + self.fixed.len() + self.holes.len() + 2 * self.references.len();
+        raw + fixed + paths + n_parts * size_of::<Piece>() + size_of::<Self>()
+    }
+}
+
+/// The reference by its text; `None` if its name is no text as it stands.
+fn named(reference: Reference, texts: &[Text<'_>], by_path: &HashMap<&str, usize>) -> Option<Named> {
+    let Reference { to: ResourceKey { resource_type: to, name }, path } = reference;
+    let at = by_path.get(&*path).copied();
+    let is_at = |at: usize| texts.get(at).is_some_and(|text| text.text == &*name);
+    match at {
+        Some(at) if is_at(at) => Some(Named { to, name: Some(at), path }),
+        None if &*name == "*" => Some(Named { to, name: None, path }),
+        Some(_) | None => None,
+    }
+}
+
+struct Cutter<'c> {
+    inner: &'c Inner,
+    texts: &'c [Text<'c>],
+    by_path: &'c HashMap<&'c str, usize>,
+    pieces: Vec<Piece>,
+    n_holes: usize,
+}
+
+impl Cutter<'_> {
+    fn message(&mut self, descriptor: &MessageDescriptor, bytes: &[u8], path: &Path<'_>) -> Option<()> {
+        if descriptor.full_name() == "google.protobuf.Any" {
+            return self.any(bytes, path);
+        }
+        let (mut last, mut index) = (0, 0);
+        for field in Fields::of(bytes) {
+            let field = field.ok()?;
+            index = if field.number == last { index + 1 } else { 0 };
+            last = field.number;
+            let Some(descriptor) = descriptor.get_field(field.number).filter(|field| !field.is_map()) else {
+                self.raw(field.raw);
+                continue;
+            };
+            let path = path.field(descriptor.name());
+            let item = path.index(index);
+            let path = if descriptor.is_list() { &item } else { &path };
+            match (descriptor.kind(), field.value) {
+                (Kind::String, Value::Bytes(_)) => self.text(&field, path),
+                (Kind::Message(nested), Value::Bytes(content)) => {
+                    self.nested(&field, &nested, content, path)?;
+                }
+                (_, _) => self.raw(field.raw),
+            }
+        }
+        Some(())
+    }
+
+    /// The content has the path of the `Any`, as in JSON.
+    fn any(&mut self, any: &[u8], path: &Path<'_>) -> Option<()> {
+        let mut content = None;
+        for field in Fields::of(any) {
+            let field = field.ok()?;
+            match (&content, field.number) {
+                (Some(content), 2) => self.nested(&field, content, field.bytes().ok()?, path)?,
+                (_, number) => {
+                    if number == 1 {
+                        content = self.inner.message_of_url(field.text().ok()?);
+                    }
+                    self.raw(field.raw);
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn nested(
+        &mut self,
+        field: &Field<'_>,
+        descriptor: &MessageDescriptor,
+        content: &[u8],
+        path: &Path<'_>,
+    ) -> Option<()> {
+        let (n_pieces, n_holes) = (self.pieces.len(), self.n_holes);
+        self.pieces.push(Piece::Open(field.number));
+        self.message(descriptor, content, path)?;
+        if self.n_holes > n_holes {
+            self.pieces.push(Piece::Close);
+        } else {
+            self.pieces.truncate(n_pieces);
+            self.raw(field.raw);
+        }
+        Some(())
+    }
+
+    fn text(&mut self, field: &Field<'_>, path: &Path<'_>) {
+        let at = self.by_path.get(path.to_string().as_str()).copied();
+        let hole = at.filter(|at| self.texts.get(*at).is_some_and(|text| text.hole.is_some()));
+        match hole {
+            Some(at) => {
+                self.pieces.push(Piece::Text(field.number, at));
+                self.n_holes += 1;
+            }
+            None => self.raw(field.raw),
+        }
+    }
+
+    fn raw(&mut self, bytes: &[u8]) {
+        match self.pieces.last_mut() {
+            Some(Piece::Raw(before)) => before.extend_from_slice(bytes),
+            Some(Piece::Text(..) | Piece::Open(_) | Piece::Close) | None => {
+                self.pieces.push(Piece::Raw(bytes.to_vec()));
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Resources of the same shape, of which all but the first two cost a part of what the codec takes.
+//!
+//! What is generated differs mostly in names. So the third message of a shape is no longer converted, checked and walked: a [`Stencil`]
+//! has the bytes of the second one in pieces, with holes where its texts were, and is filled with others. Nothing else writes
+//! messages: a stencil is cut out of what the codec made, by the JSON that it was made of.
+//!
+//! A filled stencil is what the codec makes of the same JSON, because everything that the codec looks at is the same or is looked
+//! at again:
+//!
+//! * The **shape** is the same: keys and their order, types of messages, numbers, which texts are empty ([`skeleton`]), and every text
+//!   that is no field of type `string`: enums, times, base64, `Struct`s, whatever is in a map ([`holes`]). Hence the same fields are set.
+//! * The **rules** of its field (`validate.rules`) are kept by each text that fills a hole. Fields whose rules compare items have no holes.
+//! * The **lints** of the resource are made again. In a message within it whose lints depend on texts, nothing is a hole.
+//! * **References** have as their names texts as they stand; a message of which one has another name has no stencil.
+//!
+//! Where a check has something to say, the codec reads the message after all, so that its diagnostics are those of ever. Debug builds
+//! compare every filled stencil with what the codec makes.
+
+mod cut;
+mod holes;
+mod skeleton;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::hash::BuildHasher as _;
+
+use serde_json::Value as Json;
+use xds_cache::{Resource, ResourceDraft};
+
+use crate::assembled::VirtualHost;
+use crate::codec::Codec;
+use crate::diagnostic::Diagnostic;
+use cut::Stencil;
+use skeleton::Skeleton;
+
+/// Makes resources of JSON as the codec does, faster if many have the same shape.
+///
+/// Remembers at most [`MAX_KEPT_BYTES`] of shapes, and forgets all of them when more come. A shape that is seen once costs its
+/// hash.
+pub struct Stencils {
+    codec: Codec,
+    /// By skeleton. Shapes of one skeleton differ in texts that are no holes.
+    shapes: HashMap<Box<[u8]>, Shapes>,
+    /// About how many bytes the shapes take.
+    n_bytes: usize,
+    /// Hashes of skeletons that were seen once.
+    seen: HashSet<u64>,
+    /// Room for the next skeleton.
+    room: Vec<u8>,
+}
+
+/// The stencils of a skeleton, at most [`MAX_SHAPES`].
+#[derive(Default)]
+struct Shapes {
+    stencils: Vec<Stencil>,
+    /// Whether one could not be made, so that no more are tried.
+    is_unfit: bool,
+}
+
+impl Stencils {
+    /// None yet.
+    #[must_use]
+    pub fn new(codec: &Codec) -> Self {
+        Self {
+            codec: codec.clone(),
+            shapes: HashMap::new(),
+            n_bytes: 0,
+            seen: HashSet::new(),
+            room: Vec::new(),
+        }
+    }
+
+    /// What [`Codec::resource_from_json`] makes.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with it, at least one diagnostic.
+    pub fn resource(&mut self, json: &Json) -> Result<ResourceDraft, Vec<Diagnostic>> {
+        let Some(skeleton) = Skeleton::of(json, std::mem::take(&mut self.room), MAX_SKELETON_BYTES) else {
+            return Ok(self.codec.resource_from_json(json)?.to_draft());
+        };
+        let known = self.shapes.get(skeleton.bytes.as_slice());
+        let fitting =
+            known.and_then(|shapes| shapes.stencils.iter().find(|stencil| stencil.fits(&skeleton.texts)));
+        let outcome = match (fitting.and_then(|stencil| stencil.fill(&skeleton.texts)), known) {
+            (Some(filled), _) => {
+                debug_assert!(is_from_codec(&self.codec, json, &filled), "a wrong stencil for {json}");
+                Ok(filled)
+            }
+            (None, Some(shapes)) => {
+                let is_wanted = fitting.is_none() && !shapes.is_unfit && shapes.stencils.len() < MAX_SHAPES;
+                self.codec.resource_from_json(json).map(|resource| {
+                    if is_wanted {
+                        self.keep(json, &skeleton.bytes, &resource);
+                    }
+                    resource.to_draft()
+                })
+            }
+            (None, None) => self.codec.resource_from_json(json).map(|resource| {
+                if self.is_second(&skeleton.bytes) {
+                    self.keep(json, &skeleton.bytes, &resource);
+                }
+                resource.to_draft()
+            }),
+        };
+        self.room = skeleton.bytes;
+        outcome
+    }
+
+    /// What [`Codec::virtual_host`] makes.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with it, at least one diagnostic.
+    pub fn virtual_host(&mut self, json: &Json) -> Result<VirtualHost, Vec<Diagnostic>> {
+        let host = self.resource(json)?;
+        Ok(self.codec.host_of(&host))
+    }
+
+    /// Notes that a skeleton was seen; whether it was before.
+    fn is_second(&mut self, skeleton: &[u8]) -> bool {
+        if self.seen.len() >= MAX_SEEN {
+            self.seen.clear();
+        }
+        !self.seen.insert(self.shapes.hasher().hash_one(skeleton))
+    }
+
+    fn keep(&mut self, json: &Json, skeleton: &[u8], resource: &Resource) {
+        let stencil = Stencil::cut(&self.codec.inner, json, resource);
+        let stencil = stencil.filter(|stencil| stencil.n_bytes() <= MAX_STENCIL_BYTES);
+        let n_bytes = skeleton.len() + stencil.as_ref().map_or(0, Stencil::n_bytes);
+        if self.n_bytes + n_bytes > MAX_KEPT_BYTES {
+            self.shapes.clear();
+            self.n_bytes = 0;
+        }
+        self.n_bytes += n_bytes;
+        let shapes = self.shapes.entry(skeleton.into()).or_default();
+        match stencil {
+            Some(stencil) => shapes.stencils.push(stencil),
+            None => shapes.is_unfit = true,
+        }
+    }
+}
+
+impl fmt::Debug for Stencils {
+    /// How many shapes it knows, and how many bytes they take.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n_shapes: usize = self.shapes.values().map(|shapes| shapes.stencils.len()).sum();
+        f.debug_struct("Stencils").field("n_shapes", &n_shapes).field("n_bytes", &self.n_bytes).finish()
+    }
+}
+
+/// Whether the codec makes the same of it.
+fn is_from_codec(codec: &Codec, json: &Json, filled: &ResourceDraft) -> bool {
+    let filled = Resource::new(filled.clone());
+    codec.resource_from_json(json).is_ok_and(|made| {
+        made == filled && made.value() == filled.value() && made.references() == filled.references()
+    })
+}
+
+/// What shapes may take. Translations of 10,000 routes know some ten shapes of 2 kB.
+const MAX_KEPT_BYTES: usize = 8 << 20;
+
+/// What one stencil may take.
+const MAX_STENCIL_BYTES: usize = 128 << 10;
+
+/// The skeleton of an assignment of 100 endpoints is half as long; what is longer has rarely the shape of another.
+const MAX_SKELETON_BYTES: usize = 32 << 10;
+
+/// Shapes that differ in a text that is no hole: the states of a few endpoints, the times of a few routes.
+const MAX_SHAPES: usize = 8;
+
+/// Hashes that are kept of skeletons.
+const MAX_SEEN: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests;
