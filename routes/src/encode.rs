@@ -5,13 +5,14 @@ use std::iter;
 use std::sync::Arc;
 
 use xds_cache::{Resource, ResourceDraft, Version};
-use xds_codec::{Codec, Diagnostic, VirtualHost, VirtualHosts};
+use xds_codec::{Codec, Diagnostic, Stencils, VirtualHost, VirtualHosts};
 
 use crate::emit::{Emitted, FoundBy, Part};
 
 /// Makes resources. What several node groups have alike is made once.
 pub(crate) struct Encoder<'a> {
     codec: &'a Codec,
+    stencils: Stencils,
     /// By the fingerprint of what they were made of. Each has at least one; several are the same under several names.
     resources: HashMap<Version, Arc<[Arc<Resource>]>>,
     hosts: HashMap<Version, Arc<VirtualHost>>,
@@ -32,7 +33,7 @@ pub(crate) type Assembled<'l, K> = (&'l Resource, &'l VirtualHosts<K>);
 
 impl<'a> Encoder<'a> {
     pub(crate) fn new(codec: &'a Codec) -> Self {
-        Self { codec, resources: HashMap::new(), hosts: HashMap::new() }
+        Self { codec, stencils: Stencils::new(codec), resources: HashMap::new(), hosts: HashMap::new() }
     }
 
     /// A resource under each of its names. One that is as `last` has it is that very value.
@@ -48,9 +49,9 @@ impl<'a> Encoder<'a> {
         if let Some(known) = self.resources.get(&emitted.fingerprint) {
             return Ok(Arc::clone(known));
         }
-        let made = self.codec.resource_from_json(&emitted.message());
+        let made = self.stencils.resource(&emitted.message());
         let made = made.map_err(|diagnostics| refused(emitted, last, diagnostics))?;
-        let made = named(made.to_draft(), emitted, last);
+        let made = named(made, emitted, last);
         self.resources.insert(emitted.fingerprint, Arc::clone(&made));
         Ok(made)
     }
@@ -82,7 +83,7 @@ impl<'a> Encoder<'a> {
         if let Some(known) = self.hosts.get(&host.fingerprint) {
             return Ok(Arc::clone(known));
         }
-        let made = Arc::new(self.codec.virtual_host(&host.message())?);
+        let made = Arc::new(self.stencils.virtual_host(&host.message())?);
         self.hosts.insert(host.fingerprint, Arc::clone(&made));
         Ok(made)
     }
