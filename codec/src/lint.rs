@@ -1,10 +1,12 @@
 //! Faults that neither the types nor `validate.rules` can express, but that clients refuse or that do harm.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{Hash as _, Hasher as _};
 
 use xds_cache::cluster::{DRAIN_CLUSTER, DRAIN_ENDPOINTS, METADATA};
 use xds_cache::wave::duration;
+use xds_cache::wire::{Field, Fields};
 
 use crate::diagnostic::{echo, echo_name};
 use crate::finding::{Finding, Findings};
@@ -158,18 +160,18 @@ fn load_assignment(message: &Message, path: &Path<'_>, findings: &mut Findings) 
         priorities.insert(number(&locality, "priority").unwrap_or_default());
         let endpoints_path = path.field("lb_endpoints");
         for (at, endpoint) in messages(&locality, "lb_endpoints").enumerate() {
-            let path = endpoints_path.index(at);
-            let endpoint_path = path.field("endpoint");
-            let Some(address) = child(&endpoint, "endpoint").and_then(|endpoint| address_of(&endpoint))
-            else {
-                continue;
-            };
-            let path = endpoint_path.field("address");
-            let shown = echo(&address);
-            if let Some((locality, endpoint)) = addresses.insert(address, (index, at)) {
-                let first = format!("endpoints[{locality}].lb_endpoints[{endpoint}].endpoint.address");
-                let text = format!("{shown} is there twice, first at {first}");
-                findings.push(Finding::error("duplicate-endpoint", &path, text));
+            let Some(address) = address_of(endpoint.bytes()) else { continue };
+            match addresses.entry(address) {
+                Entry::Vacant(first) => _ = first.insert((index, at)),
+                Entry::Occupied(mut last) => {
+                    let shown = echo(last.key());
+                    let (locality, endpoint) = last.insert((index, at));
+                    let first = format!("endpoints[{locality}].lb_endpoints[{endpoint}].endpoint.address");
+                    let text = format!("{shown} is there twice, first at {first}");
+                    let path = endpoints_path.index(at);
+                    let path = path.field("endpoint");
+                    findings.push(Finding::error("duplicate-endpoint", &path.field("address"), text));
+                }
             }
         }
     }
@@ -181,23 +183,60 @@ fn load_assignment(message: &Message, path: &Path<'_>, findings: &mut Findings) 
     }
 }
 
-/// What makes an endpoint the same to a client: its socket address or pipe.
-fn address_of(endpoint: &Message) -> Option<String> {
-    let address = child(endpoint, "address")?;
-    if let Some(socket) = child(&address, "socket_address") {
-        let host = text(&socket, "address")?;
-        let port = number(&socket, "port_value")
-            .map(|port| port.to_string())
-            .or_else(|| text(&socket, "named_port"));
-        let is_udp = enum_number(&socket, "protocol") == 1;
-        // The endpoint's host name and network namespace tell endpoints behind one address apart.
-        let host_name = text(endpoint, "hostname").unwrap_or_default();
-        let namespace = text(&socket, "network_namespace_filepath").unwrap_or_default();
-        let more = [if is_udp { "udp" } else { "" }, &host_name, &namespace].join(" ");
-        return Some(format!("{host}:{} {}", port.unwrap_or_default(), more.trim()).trim().to_owned());
+/// What makes an `LbEndpoint` the same to a client: its socket address or pipe. Fields are told by their numbers, because an assignment
+/// can have thousands of endpoints.
+fn address_of(endpoint: &[u8]) -> Option<String> {
+    let endpoint = bytes_of(endpoint, LB_ENDPOINT_ENDPOINT)?;
+    let address = bytes_of(endpoint, ENDPOINT_ADDRESS)?;
+    let Some(socket) = bytes_of(address, ADDRESS_SOCKET) else {
+        return Some(text_of(bytes_of(address, ADDRESS_PIPE)?, PIPE_PATH)?.to_owned());
+    };
+    let mut shown = text_of(socket, SOCKET_ADDRESS)?.to_owned();
+    shown.push(':');
+    match number_of(socket, SOCKET_PORT) {
+        Some(port) => shown.push_str(&port.to_string()),
+        None => shown.push_str(text_of(socket, SOCKET_NAMED_PORT).unwrap_or_default()),
     }
-    text(&child(&address, "pipe")?, "path")
+    let is_udp = number_of(socket, SOCKET_PROTOCOL) == Some(1);
+    // The endpoint's host name and network namespace tell endpoints behind one address apart.
+    let host_name = text_of(endpoint, ENDPOINT_HOSTNAME).unwrap_or_default();
+    let namespace = text_of(socket, SOCKET_NAMESPACE).unwrap_or_default();
+    if is_udp || !host_name.is_empty() || !namespace.is_empty() {
+        let more = [if is_udp { "udp" } else { "" }, host_name, namespace].join(" ");
+        shown.push(' ');
+        shown.push_str(more.trim());
+    }
+    Some(shown.trim().to_owned())
 }
+
+fn field_of(message: &[u8], number: u32) -> Option<Field<'_>> {
+    Fields::of(message).map_while(Result::ok).filter(|field| field.number == number).last()
+}
+
+fn bytes_of(message: &[u8], number: u32) -> Option<&[u8]> {
+    field_of(message, number)?.bytes().ok()
+}
+
+/// A text that is not empty.
+fn text_of(message: &[u8], number: u32) -> Option<&str> {
+    field_of(message, number)?.text().ok().filter(|text| !text.is_empty())
+}
+
+fn number_of(message: &[u8], number: u32) -> Option<u64> {
+    field_of(message, number)?.number().ok()
+}
+
+const LB_ENDPOINT_ENDPOINT: u32 = 1;
+const ENDPOINT_ADDRESS: u32 = 1;
+const ENDPOINT_HOSTNAME: u32 = 3;
+const ADDRESS_SOCKET: u32 = 1;
+const ADDRESS_PIPE: u32 = 2;
+const PIPE_PATH: u32 = 1;
+const SOCKET_PROTOCOL: u32 = 1;
+const SOCKET_ADDRESS: u32 = 2;
+const SOCKET_PORT: u32 = 3;
+const SOCKET_NAMED_PORT: u32 = 4;
+const SOCKET_NAMESPACE: u32 = 7;
 
 /// With an `xdstp:` name, EDS must be asked by a name of its own (row A160).
 fn cluster(message: &Message, path: &Path<'_>, findings: &mut Findings) {
@@ -249,3 +288,31 @@ fn regex(message: &Message, path: &Path<'_>, findings: &mut Findings) {
 
 /// Longer ones are compiled by the client alone.
 const MAX_REGEX_LENGTH: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_endpoints_have_their_numbers() {
+        let pool = crate::descriptors::load(&[]).unwrap();
+        let fields = [
+            ("endpoint.v3.LbEndpoint.endpoint", LB_ENDPOINT_ENDPOINT),
+            ("endpoint.v3.Endpoint.address", ENDPOINT_ADDRESS),
+            ("endpoint.v3.Endpoint.hostname", ENDPOINT_HOSTNAME),
+            ("core.v3.Address.socket_address", ADDRESS_SOCKET),
+            ("core.v3.Address.pipe", ADDRESS_PIPE),
+            ("core.v3.Pipe.path", PIPE_PATH),
+            ("core.v3.SocketAddress.protocol", SOCKET_PROTOCOL),
+            ("core.v3.SocketAddress.address", SOCKET_ADDRESS),
+            ("core.v3.SocketAddress.port_value", SOCKET_PORT),
+            ("core.v3.SocketAddress.named_port", SOCKET_NAMED_PORT),
+            ("core.v3.SocketAddress.network_namespace_filepath", SOCKET_NAMESPACE),
+        ];
+        for (name, number) in fields {
+            let (message, field) = name.rsplit_once('.').unwrap();
+            let message = pool.get_message_by_name(&format!("envoy.config.{message}")).unwrap();
+            assert_eq!(message.get_field_by_name(field).unwrap().number(), number, "{name}");
+        }
+    }
+}

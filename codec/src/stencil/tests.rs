@@ -54,9 +54,10 @@ fn aggregate(texts: &[&str]) -> Json {
 }
 
 fn dns_cluster(texts: &[&str]) -> Json {
-    let address = json!({"socket_address": {"address": texts[1], "port_value": 443}});
-    let pipe = json!({"pipe": {"path": texts[2]}});
-    let endpoints = json!([{"endpoint": {"address": address}}, {"endpoint": {"address": pipe}}]);
+    let endpoints = [texts[1], texts[2]].map(|address| {
+        let address = json!({"socket_address": {"address": address, "port_value": 443}});
+        json!({"endpoint": {"address": address}})
+    });
     json!({
         "@type": format!("{TYPES}.config.cluster.v3.Cluster"), "name": texts[0], "type": "STRICT_DNS",
         "load_assignment": {"cluster_name": texts[3], "endpoints": [{"lb_endpoints": endpoints}]},
