@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use xds_tests::documents::World;
 use xds_tests::footprint::Meter;
-use xds_tests::server::Variant;
+use xds_tests::server::{Setup, Variant};
 use xds_tests::wait::wait_for;
 
 use super::on_demand::{gateway, get, patch, route, table};
@@ -20,7 +20,7 @@ struct Cost {
 
 /// Changes one weight many times in a world of so many hosts, of which so many were asked for.
 async fn measure(way: &str, n_hosts: usize, n_asked: usize) -> Result<Cost> {
-    let mut world = World::start(&["v1", "v2"]).await?;
+    let mut world = World::start_with(Setup::metered()?, &["v1", "v2"]).await?;
     world.ports(&["web"])?;
     world.write("gateway.yaml", &gateway(way))?;
     let host = |index: usize| format!("h{index}.example.com");
