@@ -36,8 +36,8 @@ pub mod wire;
 mod work;
 pub mod xdstp;
 
-pub use imbl::OrdMap;
 pub use imbl::ordmap::DiffItem;
+pub use imbl::{OrdMap, OrdSet};
 
 pub use drain::{DrainPolicy, Draining};
 pub use encoded::{Encoded, Parts};

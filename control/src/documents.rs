@@ -138,7 +138,7 @@ fn effective<'d>(
 }
 
 fn of_kind(documents: &Documents, kind: Kind) -> impl Iterator<Item = &Document> {
-    let first = DocumentKey { kind, namespace: "".into(), name: "".into() };
+    let first = DocumentKey::before(kind);
     let documents = documents.range(first..).take_while(move |(key, _)| key.kind == kind);
     documents.map(|(_, placed)| &*placed.document)
 }

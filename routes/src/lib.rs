@@ -16,6 +16,7 @@ mod memo;
 pub mod model;
 pub mod plan;
 pub mod read;
+mod thin;
 mod translate;
 pub mod weights;
 

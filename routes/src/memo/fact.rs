@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use xds_cache::{GroupName, NodeGroup, Origin, Profile, Resource};
+use xds_cache::{GroupName, NodeGroup, Origin, Profile};
 use xds_codec::{Diagnostic, VirtualHost};
 
 use crate::conditions::{Condition, GrpcFeature, ObjectStatus};
 use crate::emit::{EnvoyFrame, EnvoyListener, GrpcLoss};
-use crate::model::{DocumentKey, Kind, RouteKind};
+use crate::model::{DocumentKey, DocumentName, Kind, RouteKind};
 use crate::plan::mesh;
 use crate::plan::split::PlannedSplit;
 use crate::plan::{
@@ -17,18 +17,20 @@ use crate::plan::{
 
 use super::hosts::Hosts;
 use super::unit::Unit;
+use crate::thin::Thin;
 
 /// A name within a group.
 pub(crate) type Name = Arc<str>;
 
 /// A host of a chain, or a Service at a port of the mesh, by the RouteConfiguration for Envoys that it belongs to. Those of one
 /// RouteConfiguration follow each other as they stand in it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct HostKey {
-    /// The node group.
-    pub(crate) group: GroupName,
-    /// The chain, or `mesh/<port>`.
-    pub(crate) table: Name,
+pub(crate) type HostKey = Thin<TableHost>;
+
+/// Where a [`HostKey`] leads.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TableHost {
+    /// The RouteConfiguration, by the chain or `mesh/<port>`.
+    pub(crate) table: InGroup,
     /// Whether it stands for the hosts of other chains, whose requests belong on another connection.
     pub(crate) is_misdirected: bool,
     /// The Service's namespace; empty for a host of a chain.
@@ -38,16 +40,33 @@ pub(crate) struct HostKey {
 }
 
 impl HostKey {
+    /// A host of a chain.
+    pub(crate) fn of_chain(group: &GroupName, chain: &Name, host: &str) -> Self {
+        let table = InGroup::of(group.clone(), Arc::clone(chain));
+        Self::new(TableHost { table, is_misdirected: false, namespace: "".into(), name: host.into() })
+    }
+
+    /// What stands for the hosts of the other chains.
+    pub(crate) fn misdirected(table: InGroup) -> Self {
+        Self::new(TableHost { table, is_misdirected: true, namespace: "".into(), name: "".into() })
+    }
+
     /// That of a Service, by namespace and name, at the port of the mesh with this RouteConfiguration.
     pub(crate) fn of_service(table: &InGroup, (namespace, name): &(Name, Name)) -> Self {
-        let InGroup { group, name: table } = table.clone();
         let (namespace, name) = (Arc::clone(namespace), Arc::clone(name));
-        Self { group, table, is_misdirected: false, namespace, name }
+        Self::new(TableHost { table: table.clone(), is_misdirected: false, namespace, name })
+    }
+}
+
+impl TableHost {
+    /// The node group.
+    pub(crate) fn group(&self) -> &GroupName {
+        &self.table.group
     }
 
     /// The port of the mesh; `None` for a host of a chain.
     pub(crate) fn mesh_port(&self) -> Option<u16> {
-        self.table.rsplit_once('/')?.1.parse().ok().filter(|_| !self.namespace.is_empty())
+        self.table.name.rsplit_once('/')?.1.parse().ok().filter(|_| !self.namespace.is_empty())
     }
 
     /// The Gateway or Service, as statuses of policies show it.
@@ -55,21 +74,23 @@ impl HostKey {
         if !self.namespace.is_empty() {
             return format!("Service {}/{}", self.namespace, self.name);
         }
-        let gateway: Vec<&str> = self.table.splitn(3, '/').take(2).collect();
+        let gateway: Vec<&str> = self.table.name.splitn(3, '/').take(2).collect();
         format!("Gateway {}", gateway.join("/"))
     }
 
     /// The RouteConfiguration, and the namespace and name of the Service; `None` for a host of a chain.
     pub(crate) fn service(&self) -> Option<(InGroup, (Name, Name))> {
-        let table = InGroup { group: self.group.clone(), name: Arc::clone(&self.table) };
         let name = (Arc::clone(&self.namespace), Arc::clone(&self.name));
-        (!self.namespace.is_empty()).then_some((table, name))
+        (!self.namespace.is_empty()).then(|| (self.table.clone(), name))
     }
 }
 
 /// A node group and the name of something in it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct InGroup {
+pub(crate) type InGroup = Thin<NameInGroup>;
+
+/// What an [`InGroup`] says.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NameInGroup {
     /// The node group.
     pub(crate) group: GroupName,
     /// The name.
@@ -77,8 +98,12 @@ pub(crate) struct InGroup {
 }
 
 impl InGroup {
-    pub(crate) fn new(group: &GroupName, name: &str) -> Self {
-        Self { group: group.clone(), name: name.into() }
+    pub(crate) fn of(group: GroupName, name: Name) -> Self {
+        Self::new(NameInGroup { group, name })
+    }
+
+    pub(crate) fn named(group: &GroupName, name: &str) -> Self {
+        Self::of(group.clone(), name.into())
     }
 }
 
@@ -223,7 +248,7 @@ pub(crate) enum Fact {
     /// The virtual hosts that a RouteConfiguration was put together of.
     Assembled(InGroup),
     /// Somebody who names the cluster without endpoints; the value is where they are from.
-    Need(GroupName, Profile, Option<Claim>),
+    Need(GroupName, Profile, Option<Arc<Claim>>),
     /// A cluster all of whose requests fail: it names the assignment without endpoints; the value is where it is from.
     Nowhere(GroupName, Profile, Option<Name>),
     /// A host for gRPC clients that names a cluster.
@@ -234,10 +259,6 @@ pub(crate) enum Fact {
     GrpcAssigned(InGroup),
     /// What gRPC clients cannot have of a document's routes at a host.
     Loss(DocumentKey, Option<HostKey>),
-    /// The resources that a unit makes.
-    Written(Unit),
-    /// What a unit says of documents.
-    Doubts(Unit),
     /// What policies that are not supported make of an object.
     Affected(DocumentKey),
     /// All that became of an object.
@@ -325,7 +346,7 @@ pub(crate) enum Value {
     Ancestors(Arc<[String]>),
     Routes(Arc<[PlannedRoute]>),
     Listener(Arc<(EnvoyListener, Origin)>),
-    Table(TablePlace, Origin),
+    Table(Arc<(TablePlace, Origin)>),
     Cluster(Arc<Cluster>),
     Assignment(Arc<Assignment>),
     Secret(Arc<TlsSecret>),
@@ -337,8 +358,6 @@ pub(crate) enum Value {
     Assembled(Assembled),
     Origin(Origin),
     Losses(Arc<[GrpcLoss]>),
-    Written(Written),
-    Doubts(Arc<[Diagnostic]>),
     Status(Arc<ObjectStatus>),
     Unsupported(Arc<[(GrpcFeature, usize)]>),
 }
@@ -404,7 +423,7 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) fn add(&mut self, service: &DocumentKey, is_asked_for: bool) {
-        let DocumentKey { namespace, name, .. } = service;
+        let DocumentName { namespace, name, .. } = &**service;
         let is_plain = |part: &Name| !part.contains(['.', ':']);
         self.may_clash |= !is_plain(name) || !is_plain(namespace);
         let known = self.services.iter().position(|(known, ..)| known == name);
@@ -499,17 +518,6 @@ impl PartialEq for Assembled {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
-}
-
-/// Resources, and for whom.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Written {
-    /// The node group.
-    pub(crate) group: GroupName,
-    /// The kinds of clients.
-    pub(crate) profiles: &'static [Profile],
-    /// The resources.
-    pub(crate) resources: Arc<[Arc<Resource>]>,
 }
 
 impl Fact {
@@ -629,8 +637,6 @@ impl Fact {
             | Self::Uneven(_)
             | Self::Assembled(_)
             | Self::GrpcAssigned(_)
-            | Self::Written(_)
-            | Self::Doubts(_)
             | Self::Status(_)
             | Self::Unsupported(_) => None,
         }
@@ -662,67 +668,69 @@ impl Fact {
 
     /// The units that there are because of this fact. They are not taken down as its readers.
     #[expect(clippy::too_many_lines, reason = "a line for each kind of fact")]
-    pub(crate) fn units(&self) -> Vec<Unit> {
-        match self {
+    pub(crate) fn units(&self) -> impl Iterator<Item = Unit> + use<> {
+        let one = |unit| [Some(unit), None, None];
+        let two = |unit, other| [Some(unit), Some(other), None];
+        let units = match self {
             Self::Document(Some(key)) => {
                 let rules = is_route(key.kind).then(|| Unit::Rules(key.clone()));
                 let split = (key.kind == Kind::TrafficSplit).then(|| Unit::Split(key.clone()));
-                let units = [Unit::Outline(key.clone()), Unit::Status(key.clone())];
-                units.into_iter().chain(rules).chain(split).collect()
+                let has_status =
+                    matches!(key.kind, Kind::TrafficSplit | Kind::BackendTlsPolicy | Kind::Backend);
+                let status = (has_status || is_route(key.kind)).then(|| Unit::Status(key.clone()));
+                [Some(Unit::Outline(key.clone())), status, rules.or(split)]
             }
             Self::Outline(key) if is_route(key.kind) => {
-                vec![Unit::Attachment(key.clone()), Unit::Status(key.clone())]
+                two(Unit::Attachment(key.clone()), Unit::Status(key.clone()))
             }
-            Self::Outlines(Kind::GatewayClass | Kind::Gateway) => vec![Unit::Gateways],
-            Self::Outlines(Kind::Policy) => vec![Unit::Policies],
-            Self::Load(_) => vec![Unit::Ledger],
+            Self::Outlines(Kind::GatewayClass | Kind::Gateway) => one(Unit::Gateways),
+            Self::Outlines(Kind::Policy) => one(Unit::Policies),
+            Self::Load(_) => one(Unit::Ledger),
             Self::Requests(Some(key)) | Self::Admitted(key) | Self::Refused(key) => {
-                vec![Unit::Bids(key.clone()), Unit::Status(key.clone())]
+                two(Unit::Bids(key.clone()), Unit::Status(key.clone()))
             }
             Self::On(listener, host, _) => {
                 let ListenerKey { group, chain, .. } = &**listener;
-                let (group, table, namespace) = (group.clone(), Arc::clone(chain), "".into());
-                let name = host.as_str().into();
-                vec![Unit::Host(HostKey { group, table, is_misdirected: false, namespace, name })]
+                one(Unit::Host(HostKey::of_chain(group, chain, host.as_str())))
             }
-            Self::Rivals(listener) => vec![Unit::Kinds(Arc::clone(listener))],
-            Self::Lost(_, key) | Self::Faults(key) | Self::Affected(key) => vec![Unit::Status(key.clone())],
-            Self::Attached(listener) => vec![Unit::Status(listener.gateway.clone())],
-            Self::Asks(group, _) => vec![Unit::Implicit(group.clone())],
-            Self::Makes(group, _) => vec![Unit::Group(group.clone())],
+            Self::Rivals(listener) => one(Unit::Kinds(Arc::clone(listener))),
+            Self::Lost(_, key) | Self::Faults(key) | Self::Affected(key) => one(Unit::Status(key.clone())),
+            Self::Attached(listener) => one(Unit::Status(listener.gateway.clone())),
+            Self::Asks(group, _) => one(Unit::Implicit(group.clone())),
+            Self::Makes(group, _) => one(Unit::Group(group.clone())),
             Self::Routes(host) if host.namespace.is_empty() => {
-                vec![Unit::Part(host.clone()), Unit::Dialled(host.clone())]
+                two(Unit::Part(host.clone()), Unit::Dialled(host.clone()))
             }
-            Self::Parents(key) => vec![Unit::Wishes(key.clone())],
-            Self::Wish(group, service, _) => vec![Unit::Mesh(group.clone(), service.clone())],
-            Self::WishedPort(group, port, _) => vec![Unit::Port(group.clone(), *port)],
+            Self::Parents(key) => one(Unit::Wishes(key.clone())),
+            Self::Wish(group, service, _) => one(Unit::Mesh(group.clone(), service.clone())),
+            Self::WishedPort(group, port, _) => one(Unit::Port(group.clone(), *port)),
             Self::Namesake(group, label, Some((service, _))) => {
                 let names = Unit::Names(group.clone(), Arc::clone(label));
-                vec![names, Unit::Mesh(group.clone(), service.clone())]
+                two(names, Unit::Mesh(group.clone(), service.clone()))
             }
             Self::Namesake(group, label, None) | Self::GatewayName(group, label, _) => {
-                vec![Unit::Names(group.clone(), Arc::clone(label))]
+                one(Unit::Names(group.clone(), Arc::clone(label)))
             }
-            Self::Consumer(group, _) | Self::Ports(group) => vec![Unit::Group(group.clone())],
+            Self::Consumer(group, _) | Self::Ports(group) => one(Unit::Group(group.clone())),
             Self::Shown(group, port) => {
-                vec![Unit::Borrow(group.clone(), *port), Unit::MeshTable(group.clone(), *port)]
+                two(Unit::Borrow(group.clone(), *port), Unit::MeshTable(group.clone(), *port))
             }
-            Self::Loan(host) => vec![Unit::Loan(host.clone())],
-            Self::MeshService(table, Some(name)) => vec![Unit::Dialled(HostKey::of_service(table, name))],
-            Self::Framed(table, Some(name)) => vec![Unit::Part(HostKey::of_service(table, name))],
-            Self::LostPort(key, _) => vec![Unit::Status(key.clone())],
-            Self::Fallback(None) => vec![Unit::Fallbacks],
-            Self::Use(name, _) => vec![Unit::Backend(name.clone())],
-            Self::Standing(key) | Self::Loss(key, _) => vec![Unit::Status(key.clone())],
-            Self::Misdirected(host) => vec![Unit::Part(host.clone())],
-            Self::Listener(listener) => vec![Unit::Listener(listener.clone())],
-            Self::Table(table) => vec![Unit::Table(table.clone())],
-            Self::Cluster(name) => vec![Unit::Cluster(name.clone()), Unit::Assignment(name.clone())],
-            Self::Certificate(name) | Self::Trusted(name, _) => vec![Unit::Secret(name.clone())],
-            Self::GrpcUse(cluster, _) => vec![Unit::GrpcRoot(cluster.clone())],
-            Self::GrpcReach(cluster, _) => vec![Unit::GrpcCluster(cluster.clone())],
+            Self::Loan(host) => one(Unit::Loan(host.clone())),
+            Self::MeshService(table, Some(name)) => one(Unit::Dialled(HostKey::of_service(table, name))),
+            Self::Framed(table, Some(name)) => one(Unit::Part(HostKey::of_service(table, name))),
+            Self::LostPort(key, _) => one(Unit::Status(key.clone())),
+            Self::Fallback(None) => one(Unit::Fallbacks),
+            Self::Use(name, _) => one(Unit::Backend(name.clone())),
+            Self::Standing(key) | Self::Loss(key, _) => one(Unit::Status(key.clone())),
+            Self::Misdirected(host) => one(Unit::Part(host.clone())),
+            Self::Listener(listener) => one(Unit::Listener(listener.clone())),
+            Self::Table(table) => one(Unit::Table(table.clone())),
+            Self::Cluster(name) => two(Unit::Cluster(name.clone()), Unit::Assignment(name.clone())),
+            Self::Certificate(name) | Self::Trusted(name, _) => one(Unit::Secret(name.clone())),
+            Self::GrpcUse(cluster, _) => one(Unit::GrpcRoot(cluster.clone())),
+            Self::GrpcReach(cluster, _) => one(Unit::GrpcCluster(cluster.clone())),
             Self::Need(group, profile, _) | Self::Nowhere(group, profile, _) => {
-                vec![Unit::Unavailable(group.clone(), *profile)]
+                one(Unit::Unavailable(group.clone(), *profile))
             }
             Self::Document(None)
             | Self::Outline(_)
@@ -764,10 +772,9 @@ impl Fact {
             | Self::Hides(..)
             | Self::Assembled(_)
             | Self::GrpcAssigned(_)
-            | Self::Written(_)
-            | Self::Doubts(_)
             | Self::Status(_)
-            | Self::Unsupported(_) => Vec::new(),
-        }
+            | Self::Unsupported(_) => [const { None }; 3],
+        };
+        units.into_iter().flatten()
     }
 }

@@ -1,14 +1,12 @@
 //! The virtual hosts of each RouteConfiguration for Envoys, collected along with the facts: of ten thousand, one that changes costs itself.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use xds_cache::OrdMap;
 use xds_codec::{Diagnostic, VirtualHosts};
 
-use super::Memo;
 use super::fact::{Fact, HostKey, InGroup, Part, Value};
-use super::unit::Unit;
+use super::{Dirty, Memo};
 
 /// The virtual hosts of a RouteConfiguration. A copy shares what it has with the original.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -64,7 +62,7 @@ impl Memo {
         table: &InGroup,
         key: &HostKey,
         (old, new): (Option<&Value>, Option<&Value>),
-        dirty: &mut BTreeSet<Unit>,
+        dirty: &mut Dirty,
     ) {
         let fact = Fact::Hosts(table.clone());
         let mut hosts = match self.values.remove(&fact) {

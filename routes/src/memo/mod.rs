@@ -4,15 +4,19 @@
 //! writes facts of its own. When documents change, the units run that read what changed; and where one of these writes what it
 //! wrote before, nothing behind it runs. From nothing, all units run: there is no other way to translate.
 //!
-//! Units have an order, and each reads only what those before it write, so that none runs twice. Whoever reads some fact that is not
-//! there is told when it comes. All maps are persistent: a copy is a branch that costs nothing, and to drop it is to forget what it tried.
+//! Units have an order, and each reads only what those of the kinds before it write, so that none runs twice, and many of one kind can
+//! run side by side. Whoever reads some fact that is not there is told when it comes. All maps are persistent: a copy is a branch that costs nothing, and to drop it is to forget what it tried.
 
 mod fact;
 mod hosts;
+mod made;
+mod names;
 mod outputs;
 #[cfg(test)]
 mod planned;
 mod reader;
+mod readers;
+mod side_by_side;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -20,18 +24,22 @@ mod unit;
 mod units;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::mem::discriminant;
+use std::sync::{Arc, LazyLock};
+use std::thread;
 
 use xds_cache::{DiffItem, OrdMap};
 use xds_codec::Codec;
 
 use self::fact::{Fact, Value};
-use self::reader::Reader;
+use self::made::{Given, Made};
+use self::readers::Readers;
+use self::side_by_side::{Ran, Runner};
 use self::unit::Unit;
-use crate::encode::Encoder;
 use crate::translate::{Documents, Options};
 
 pub(crate) use self::outputs::Outputs;
+use self::outputs::every_other_first;
 pub use self::outputs::{Delta, Diagnostics};
 #[cfg(test)]
 pub(crate) use self::planned::{Planned, plan};
@@ -45,7 +53,7 @@ pub(crate) struct Memo {
     /// What each unit did.
     units: OrdMap<Arc<Unit>, Done>,
     /// Who read each fact.
-    readers: OrdMap<Reading, ()>,
+    readers: Readers,
     /// What all of it comes to.
     outputs: Outputs,
     /// What it took to make this of what was before.
@@ -58,14 +66,13 @@ pub(crate) struct Memo {
 /// Facts with what they are.
 type Values = OrdMap<Arc<Fact>, Value>;
 
-/// That a unit read a fact; without a unit, what comes before all that read it.
-type Reading = (Arc<Fact>, Option<Arc<Unit>>);
-
 /// What a unit did. Facts are sorted, and every one is kept once for all who read or write it.
 #[derive(Clone, Default)]
 struct Done {
     reads: Arc<[Arc<Fact>]>,
     written: Arc<[Arc<Fact>]>,
+    /// What it gives besides; `None` if that is nothing.
+    given: Option<Arc<Given>>,
 }
 
 /// What a translation took.
@@ -76,7 +83,8 @@ pub struct Work {
 }
 
 impl Memo {
-    /// The memo of other documents, and what differs; `None` if it was stopped.
+    /// The memo of other documents, and what differs; `None` if it was stopped. Of many units, as many run at a time as there are
+    /// processors.
     pub(crate) fn next(
         &self,
         codec: &Codec,
@@ -84,12 +92,13 @@ impl Memo {
         options: &Options,
         goes_on: &dyn Fn() -> bool,
     ) -> Option<(Self, Delta)> {
-        self.next_of(codec, documents, options, goes_on, &|_| true)
+        self.next_of(*N_THREADS, codec, documents, options, goes_on, &|_| true)
     }
 
-    /// The same of some units only.
+    /// The same of some units only, on so many threads, which changes nothing of what it gives.
     fn next_of(
         &self,
+        n_threads: usize,
         codec: &Codec,
         documents: &Documents,
         options: &Options,
@@ -97,7 +106,7 @@ impl Memo {
         is_wanted: &dyn Fn(&Unit) -> bool,
     ) -> Option<(Self, Delta)> {
         let mut next = self.clone();
-        let mut dirty = BTreeSet::new();
+        let mut dirty = Dirty::default();
         for item in self.documents.diff(documents) {
             let key = match item {
                 DiffItem::Add(key, _) | DiffItem::Remove(key, _) => key,
@@ -107,19 +116,30 @@ impl Memo {
         }
         next.documents = documents.clone();
         next.work = Work::default();
-        let mut encoder = Encoder::new(codec);
-        while let Some(unit) = dirty.pop_first() {
-            if !goes_on() {
-                return None;
-            }
-            if !is_wanted(&unit) {
+        let mut runner = Runner::new(codec, options);
+        while let Some(units) = dirty.pop_kind() {
+            let units: Vec<Unit> = every_other_first(units.into_iter().filter(is_wanted)).collect();
+            if units.len() >= MIN_SIDE_BY_SIDE && n_threads > 1 {
+                // It shares with the memo what is not written meanwhile.
+                let seen = Self {
+                    documents: next.documents.clone(),
+                    values: next.values.clone(),
+                    units: next.units.clone(),
+                    ..Self::default()
+                };
+                let take = |unit: &Unit, ran| next.commit(unit, ran, &mut dirty);
+                if !runner.run_all(&seen, &units, n_threads, goes_on, take) {
+                    return None;
+                }
                 continue;
             }
-            let reader = Reader::new(&next, &unit);
-            let made = units::run(&unit, &reader, &mut encoder, options, goes_on);
-            let reads = reader.finish();
-            next.work.n_units += 1;
-            next.commit(&unit, made, reads, &mut dirty);
+            for unit in units {
+                if !goes_on() {
+                    return None;
+                }
+                let ran = runner.run(&next, &unit, goes_on);
+                next.commit(&unit, ran, &mut dirty);
+            }
         }
         let delta = next.outputs.finish();
         goes_on().then_some((next, delta))
@@ -136,16 +156,13 @@ impl Memo {
     }
 
     /// Takes in what a unit made; `None` if there is no such unit any more.
-    fn commit(
-        &mut self,
-        unit: &Unit,
-        made: Option<Vec<(Fact, Value)>>,
-        reads: Vec<Fact>,
-        dirty: &mut BTreeSet<Unit>,
-    ) {
+    fn commit(&mut self, unit: &Unit, Ran { made, reads }: Ran, dirty: &mut Dirty) {
+        self.work.n_units += 1;
+        dirty.check(unit, &reads);
         let is_there = made.is_some();
         let before = self.units.get(unit).cloned().unwrap_or_default();
-        let mut made = made.unwrap_or_default();
+        let Made { facts: mut made, given } = made.unwrap_or_default();
+        let given = self.given(before.given.as_ref(), given);
         made.sort_by(|(one, _), (other, _)| one.cmp(other));
         let made: Vec<(Arc<Fact>, Value)> =
             made.into_iter().map(|(fact, value)| (self.shared(&before.written, fact), value)).collect();
@@ -160,11 +177,15 @@ impl Memo {
             );
             self.change(&fact, Some(value), dirty);
         }
-        debug_assert!(dirty.first().is_none_or(|next| next > unit), "{unit:?} makes {dirty:?} run again");
+        debug_assert!(
+            dirty.units.first().is_none_or(|next| next > unit),
+            "{unit:?} makes {dirty:?} run again"
+        );
         let reads = if is_there { reads } else { Vec::new() };
         let reads: Vec<Arc<Fact>> = reads.into_iter().map(|fact| self.shared(&before.reads, fact)).collect();
         if is_there == self.units.contains_key(unit)
             && (&*before.reads, &*before.written) == (&*reads, &*facts)
+            && is_same(before.given.as_ref(), given.as_ref())
         {
             return;
         }
@@ -173,29 +194,47 @@ impl Memo {
             .get_key_value(unit)
             .map_or_else(|| Arc::new(unit.clone()), |(unit, _)| Arc::clone(unit));
         for fact in before.reads.iter().filter(|fact| reads.binary_search(fact).is_err()) {
-            self.readers.remove(&(Arc::clone(fact), Some(Arc::clone(&unit))));
+            self.readers.remove(fact, &unit);
         }
         for fact in reads.iter().filter(|fact| before.reads.binary_search(fact).is_err()) {
-            self.readers.insert((Arc::clone(fact), Some(Arc::clone(&unit))), ());
+            self.readers.insert(fact, &unit);
         }
         match is_there {
-            true => self.units.insert(unit, Done { reads: reads.into(), written: facts }),
+            true => self.units.insert(unit, Done { reads: reads.into(), written: facts, given }),
             false => self.units.remove(&*unit),
         };
     }
 
+    /// What a unit gives, kept as it was if it gives the same.
+    fn given(&mut self, before: Option<&Arc<Given>>, given: Given) -> Option<Arc<Given>> {
+        let nothing = Given::default();
+        let old = before.map_or(&nothing, |before| before);
+        if *old == given {
+            return before.cloned();
+        }
+        self.outputs.give(old, &given);
+        (given != nothing).then(|| Arc::new(given))
+    }
+
     /// Gives a fact another value, or none; with all sums that it is counted in.
-    fn change(&mut self, fact: &Arc<Fact>, new: Option<Value>, dirty: &mut BTreeSet<Unit>) {
-        if self.values.get(fact) == new.as_ref() {
+    fn change(&mut self, fact: &Arc<Fact>, new: Option<Value>, dirty: &mut Dirty) {
+        let old = self.values.get(fact);
+        if old == new.as_ref() {
             return;
         }
-        let old = self.values.remove(fact);
+        let old = old.cloned();
+        if tally::looks_around(fact) {
+            self.values.remove(fact);
+        }
         if let Fact::Part(table, host) = &**fact {
             self.collect(table, host, (old.as_ref(), new.as_ref()), dirty);
         }
         let changes = tally::changes(&self.values, fact, old.as_ref(), new.as_ref());
         self.outputs.change(fact, old.as_ref(), new.as_ref());
-        self.values.extend(new.map(|new| (Arc::clone(fact), new)));
+        match new {
+            Some(new) => self.values.insert(Arc::clone(fact), new),
+            None => self.values.remove(fact),
+        };
         self.touch(fact, dirty);
         for (sum, change) in changes {
             self.touch(&sum, dirty);
@@ -212,28 +251,68 @@ impl Memo {
         if let Some((known, _)) = self.values.get_key_value(&fact) {
             return Arc::clone(known);
         }
-        let fact = Arc::new(fact);
-        let known = self.readers_of(&fact).next().map(|(known, _)| Arc::clone(known));
-        known.unwrap_or(fact)
-    }
-
-    /// Who read a fact.
-    fn readers_of<'m>(&'m self, fact: &'m Arc<Fact>) -> impl Iterator<Item = &'m Reading> {
-        let from: Reading = (Arc::clone(fact), None);
-        let readers = self.readers.range::<_, Reading>(from..).map(|(reading, ())| reading);
-        readers.take_while(move |(read, _)| read == fact)
+        self.readers.known(&fact).map_or_else(|| Arc::new(fact), Arc::clone)
     }
 
     /// A fact changes: whoever read it, or what stands for it, must run.
-    fn touch(&self, fact: &Fact, dirty: &mut BTreeSet<Unit>) {
-        for fact in [Some(fact.clone()), fact.covering(), fact.wider()].into_iter().flatten() {
+    fn touch(&self, fact: &Fact, dirty: &mut Dirty) {
+        let (covering, wider) = (fact.covering(), fact.wider());
+        for fact in [Some(fact), covering.as_ref(), wider.as_ref()].into_iter().flatten() {
             #[cfg(test)]
             if self.blind_to.is_some_and(|kind| format!("{fact:?}").split('(').next() == Some(kind)) {
                 continue;
             }
-            dirty.extend(fact.units());
-            let fact = Arc::new(fact);
-            dirty.extend(self.readers_of(&fact).filter_map(|(_, unit)| unit.as_deref().cloned()));
+            dirty.units.extend(fact.units());
+            #[cfg(debug_assertions)]
+            dirty.changed.insert(fact.clone());
+            dirty.units.extend(self.readers.of(fact).map(|unit| (**unit).clone()));
         }
     }
+}
+
+/// The units that must run.
+#[derive(Debug, Default)]
+struct Dirty {
+    units: BTreeSet<Unit>,
+    /// The facts that changed since units of this kind run.
+    #[cfg(debug_assertions)]
+    changed: BTreeSet<Fact>,
+}
+
+impl Dirty {
+    /// Takes out the units of the first kind.
+    fn pop_kind(&mut self) -> Option<Vec<Unit>> {
+        let mut units = vec![self.units.pop_first()?];
+        while let Some(next) = self.units.first()
+            && units.first().is_some_and(|first| discriminant(first) == discriminant(next))
+        {
+            units.extend(self.units.pop_first());
+        }
+        #[cfg(debug_assertions)]
+        self.changed.clear();
+        Some(units)
+    }
+
+    /// In debug builds, sees that a unit read nothing that one of its kind wrote.
+    #[cfg_attr(
+        not(debug_assertions),
+        expect(unused_variables, clippy::unused_self, reason = "checked in debug builds")
+    )]
+    fn check(&self, unit: &Unit, reads: &[Fact]) {
+        #[cfg(debug_assertions)]
+        for read in reads {
+            assert!(!self.changed.contains(read), "{unit:?} reads {read:?}, which one of its kind writes");
+        }
+    }
+}
+
+/// As many as there are processors; to find out takes longer than a small change.
+static N_THREADS: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from));
+
+/// Fewer units are done before there are threads for them.
+const MIN_SIDE_BY_SIDE: usize = 256;
+
+/// Whether both are the very same, or nothing.
+fn is_same(one: Option<&Arc<Given>>, other: Option<&Arc<Given>>) -> bool {
+    one.map(Arc::as_ptr) == other.map(Arc::as_ptr)
 }

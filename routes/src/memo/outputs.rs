@@ -8,7 +8,8 @@ use xds_cache::layer::{Generated, GeneratedGroup};
 use xds_cache::{GroupName, NodeGroup, OrdMap, Profile, Resource, ResourceKey};
 use xds_codec::{Diagnostic, Place, Severity};
 
-use super::fact::{Fact, Value, Written};
+use super::fact::{Fact, Value};
+use super::made::{Given, Written};
 use crate::conditions::{Conditions, GrpcFeature};
 use crate::model::DocumentKey;
 
@@ -131,12 +132,6 @@ impl Outputs {
                 };
                 self.define(name, definition.as_deref().cloned());
             }
-            Fact::Written(_) => self.write(written(old), written(new)),
-            Fact::Doubts(_) => {
-                doubts(new).iter().for_each(|doubt| self.diagnostics.add(doubt));
-                doubts(old).iter().for_each(|doubt| self.diagnostics.remove(doubt));
-                self.delta.has_diagnostics = true;
-            }
             Fact::Status(key) => {
                 match new {
                     Some(Value::Status(status)) => {
@@ -232,6 +227,16 @@ impl Outputs {
         }
     }
 
+    /// Takes in that a unit gives something else.
+    pub(super) fn give(&mut self, old: &Given, new: &Given) {
+        self.write(old.written.as_ref(), new.written.as_ref());
+        if old.doubts != new.doubts {
+            new.doubts.iter().for_each(|doubt| self.diagnostics.add(doubt));
+            old.doubts.iter().for_each(|doubt| self.diagnostics.remove(doubt));
+            self.delta.has_diagnostics = true;
+        }
+    }
+
     fn define(&mut self, name: &GroupName, definition: Option<NodeGroup>) {
         let profiles = || [Profile::Envoy, Profile::Grpc].map(|profile| (profile, Default::default())).into();
         let new = || GeneratedGroup { definition: None, profiles: profiles() };
@@ -287,22 +292,12 @@ impl Outputs {
 }
 
 /// A full node of a map is halved, so what comes in order leaves every node half empty; what comes later in between fills them.
-fn every_other_first<T>(sorted: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+pub(super) fn every_other_first<T>(sorted: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
     let (mut first, mut between) = (Vec::new(), Vec::new());
     for (index, item) in sorted.into_iter().enumerate() {
         if index % 2 == 0 { first.push(item) } else { between.push(item) }
     }
     first.into_iter().chain(between)
-}
-
-fn written(value: Option<&Value>) -> Option<&Written> {
-    let Some(Value::Written(written)) = value else { return None };
-    Some(written)
-}
-
-fn doubts(value: Option<&Value>) -> &[Diagnostic] {
-    let Some(Value::Doubts(doubts)) = value else { return &[] };
-    doubts
 }
 
 fn unsupported(value: Option<&Value>) -> &[(GrpcFeature, usize)] {

@@ -47,17 +47,19 @@ impl PlannedGroup {
 
 /// Plans documents.
 pub(crate) fn plan(documents: &Documents, options: &Options) -> Planned {
-    let memo = Memo::default().next_of(&CODEC, documents, options, &|| true, &is_planning);
+    let memo = Memo::default().next_of(1, &CODEC, documents, options, &|| true, &is_planning);
     let (memo, _) = memo.expect("nobody stops it");
     let conditions = memo.outputs().conditions.clone();
     let mut planned = Planned { groups: BTreeMap::new(), conditions, diagnostics: Vec::new() };
     for (fact, value) in &memo.values {
         planned.add(fact, value, documents);
         if let (Fact::Routes(host), Value::Routes(routes)) = (&**fact, value) {
-            let services = &mut planned.groups.entry(host.group.clone()).or_default().plan.services;
+            let services = &mut planned.groups.entry(host.group().clone()).or_default().plan.services;
             services.extend(service(&memo, host, routes));
         }
     }
+    let given = memo.units.values().filter_map(|done| done.given.as_ref());
+    planned.diagnostics.extend(given.flat_map(|given| given.doubts.iter().cloned()));
     for PlannedGroup { plan, .. } in planned.groups.values_mut() {
         let key = |one: &MeshService| (one.namespace.clone(), one.name.clone(), one.port);
         plan.services.sort_by_key(key);
@@ -67,9 +69,6 @@ pub(crate) fn plan(documents: &Documents, options: &Options) -> Planned {
 
 impl Planned {
     fn add(&mut self, fact: &Fact, value: &Value, documents: &Documents) {
-        if let Value::Doubts(doubts) = value {
-            self.diagnostics.extend(doubts.iter().cloned());
-        }
         if let (Fact::Group(group), Value::Group(definition)) = (fact, value) {
             self.groups.entry(group.clone()).or_default().definition = definition.as_deref().cloned();
         }
@@ -127,9 +126,9 @@ impl Planned {
     }
 
     fn add_host(&mut self, host: &HostKey, routes: &[PlannedRoute]) {
-        let ports = &mut self.groups.entry(host.group.clone()).or_default().plan.ports;
+        let ports = &mut self.groups.entry(host.group().clone()).or_default().plan.ports;
         let mut chains = ports.iter_mut().flat_map(|port| &mut port.chains);
-        let Some(chain) = chains.find(|chain| *chain.name == *host.table) else { return };
+        let Some(chain) = chains.find(|chain| *chain.name == *host.table.name) else { return };
         chain.hosts.push(VirtualHost { host: Host::of(&host.name), routes: routes.to_vec() });
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use xds_cache::Resource;
 
 use super::fact::{Fact, Value};
+use super::made::Given;
 use super::unit::Unit;
 use super::{Memo, tally};
 use crate::model::{DocumentKey, Kind};
@@ -78,7 +79,7 @@ impl<'m> Reader<'m> {
     /// The outlines of a kind, in order.
     pub(crate) fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &'m Placed> + use<'m> {
         self.note(Fact::Outlines(kind));
-        let first = DocumentKey { kind, namespace: "".into(), name: "".into() };
+        let first = DocumentKey::before(kind);
         let all = self.memo.values.range::<_, Fact>(Fact::Outline(first)..);
         let outlines = all.map_while(|(_, value)| {
             let Value::Outline(outline) = value else { return None };
@@ -105,17 +106,15 @@ impl<'m> Reader<'m> {
 
     /// A fact for which another one stands that was read.
     pub(crate) fn covered(&self, fact: &Fact) -> Option<&'m Value> {
-        let is_read = |one: &Fact| self.reads.borrow().contains(one) || one.units().contains(self.unit);
+        let is_read =
+            |one: &Fact| self.reads.borrow().contains(one) || one.units().any(|unit| unit == *self.unit);
         debug_assert!(fact.covering().is_some_and(|one| is_read(&one)), "{fact:?}");
         self.memo.values.get(fact)
     }
 
     /// The resources that the unit itself made last: what is refused stays.
     pub(crate) fn last(&self) -> &'m [Arc<Resource>] {
-        let Some(Value::Written(written)) = self.memo.values.get(&Fact::Written(self.unit.clone())) else {
-            return &[];
-        };
-        &written.resources
+        self.memo.units.get(self.unit).and_then(|done| done.given.as_deref()).map_or(&[], Given::resources)
     }
 
     /// What the unit itself wrote last.
@@ -125,7 +124,7 @@ impl<'m> Reader<'m> {
 
     /// Takes down that a fact is read; of one that makes the unit run anyway there is no need to.
     fn note(&self, fact: Fact) {
-        if fact.units().contains(self.unit) {
+        if fact.units().any(|unit| unit == *self.unit) {
             return;
         }
         self.reads.borrow_mut().push(fact);

@@ -11,7 +11,12 @@ use crate::plan::{Cost, Host, ListenerKey, Requests, rungs};
 /// By how much sums change.
 pub(super) type Changes = BTreeMap<Fact, Sum>;
 
-/// What changes because a fact has another value. `values` has neither of both.
+/// Whether what changes with a fact depends on others of its kind.
+pub(super) fn looks_around(fact: &Fact) -> bool {
+    matches!(fact, Fact::On(_, _, Some(_)))
+}
+
+/// What changes because a fact has another value. `values` has neither of both, if the fact [looks around](looks_around).
 pub(super) fn changes(values: &Values, fact: &Fact, old: Option<&Value>, new: Option<&Value>) -> Changes {
     let mut changes = Changes::new();
     old.into_iter().for_each(|old| count(fact, old, -1, &mut changes));
@@ -80,7 +85,7 @@ fn count(fact: &Fact, value: &Value, sign: i64, changes: &mut Changes) {
     if let Fact::Routes(host) = fact
         && !host.namespace.is_empty()
     {
-        add(Fact::Ports(host.group.clone()), of_count(1));
+        add(Fact::Ports(host.group().clone()), of_count(1));
     }
     if let Value::Outline(outline) = value {
         if let Spec::Route(route) = &outline.0.document.spec
@@ -144,7 +149,7 @@ fn rivals(
 ) {
     let Some((kind, own, other)) = kinds(kind) else { return };
     let has = |host: &Host, kind: Kind| {
-        let first = DocumentKey { kind, namespace: "".into(), name: "".into() };
+        let first = DocumentKey::before(kind);
         let first = Fact::On(Arc::clone(listener), host.clone(), Some(first));
         let next = values.range::<_, Fact>(first..).next();
         next.is_some_and(|(fact, _)| {

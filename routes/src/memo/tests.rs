@@ -6,6 +6,7 @@ mod documents;
 mod gateways;
 mod mesh;
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
 
@@ -16,7 +17,7 @@ use serde_json::{Value as Json, json};
 use xds_cache::GroupName;
 use xds_codec::{Codec, Tree};
 
-use super::Memo;
+use super::{MIN_SIDE_BY_SIDE, Memo};
 use crate::model::Spec;
 use crate::translate::{Documents, Options, Placed};
 use crate::{ReadOutcome, UnknownFields, read};
@@ -189,4 +190,67 @@ fn every_kind_of_fact_counts() {
     }
     drop(std::panic::take_hook());
     assert_eq!(left, [""; 0]);
+}
+
+/// A world of many Services and routes of one Gateway.
+fn many(n: usize) -> Documents {
+    let mut all = Documents::new();
+    let gateway_api = "gateway.networking.k8s.io/v1";
+    let listeners = json!([{"name": "http", "port": 8080, "protocol": "HTTP"}]);
+    let spec = json!({"gatewayClassName": "xds-server", "listeners": listeners});
+    add(
+        &mut all,
+        &json!({"apiVersion": gateway_api, "kind": "Gateway", "metadata": {"name": "edge"}, "spec": spec}),
+    );
+    for n in 0..n {
+        let metadata = json!({"name": format!("n{n}")});
+        let service = json!({"ports": [{"port": 80}]});
+        add(&mut all, &json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service}));
+        let backend = json!({"name": format!("n{n}"), "port": 80});
+        let route = json!({
+            "parentRefs": [{"name": "edge"}], "hostnames": [format!("h{n}.example.com")],
+            "rules": [{"backendRefs": [backend], "sessionPersistence": {"sessionName": "s"}}],
+        });
+        add(
+            &mut all,
+            &json!({"apiVersion": gateway_api, "kind": "GRPCRoute", "metadata": metadata, "spec": route}),
+        );
+    }
+    all
+}
+
+#[test]
+fn on_any_number_of_threads_the_same_is_made() {
+    let documents = many(2 * MIN_SIDE_BY_SIDE);
+    let on = |n_threads| {
+        Memo::default()
+            .next_of(n_threads, &CODEC, &documents, &Options::default(), &|| true, &|_| true)
+            .unwrap()
+    };
+    let (one, delta_of_one) = on(1);
+    for n_threads in [2, 7] {
+        let (several, delta) = on(n_threads);
+        assert_eq!((shown(&several), several.work(), delta), (shown(&one), one.work(), delta_of_one.clone()));
+        assert!(several.values.iter().map(|(fact, _)| fact).eq(one.values.iter().map(|(fact, _)| fact)));
+        assert!(several.readers == one.readers);
+    }
+}
+
+#[test]
+fn on_several_threads_it_can_be_stopped_at_any_time() {
+    let documents = many(MIN_SIDE_BY_SIDE);
+    let asked = |limit: usize| {
+        let n_asked = Cell::new(0);
+        let goes_on = || {
+            n_asked.set(n_asked.get() + 1);
+            n_asked.get() <= limit
+        };
+        let made = Memo::default().next_of(4, &CODEC, &documents, &Options::default(), &goes_on, &|_| true);
+        (made.is_some(), n_asked.get())
+    };
+    for limit in [0, 1, 2, 20, 100, 200] {
+        let (is_made, n_asked) = asked(limit);
+        assert!(!is_made && n_asked > limit, "{limit}: {n_asked}");
+    }
+    assert!(asked(usize::MAX).0);
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use xds_cache::{DrainPolicy, Origin};
@@ -11,6 +12,7 @@ use super::{
     Backend, BackendTlsPolicy, ConfigMap, EndpointSlice, FieldPath, ForeignPolicy, Gateway, HttpRouteGroup,
     Namespace, ReferenceGrant, Route, Secret, Service, Source, TrafficSplit,
 };
+use crate::thin::Thin;
 
 /// The kinds that are read. The native form is read into them: its listeners are [`Gateway`](Kind::Gateway)s, its backends
 /// [`Backend`](Kind::Backend)s, its routes [`Route`](Kind::Route)s.
@@ -152,9 +154,13 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What identifies a document, in all files and the API together.
+/// What identifies a document, in all files and the API together. A copy is a pointer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DocumentKey {
+pub struct DocumentKey(Thin<DocumentName>);
+
+/// Kind, namespace and name of a document.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DocumentName {
     /// The kind.
     pub kind: Kind,
     /// The namespace: `default` if the document names none; empty for a kind without.
@@ -167,7 +173,27 @@ impl DocumentKey {
     /// The key of a document; `namespace` is ignored for kinds without.
     #[must_use]
     pub fn new(kind: Kind, namespace: &str, name: &str) -> Self {
-        Self { kind, namespace: kind.namespace_of(namespace).into(), name: name.into() }
+        Self::of(kind, kind.namespace_of(namespace).into(), name.into())
+    }
+
+    /// The same of texts that are shared; `namespace` must be one that the kind has.
+    #[must_use]
+    pub fn of(kind: Kind, namespace: Arc<str>, name: Arc<str>) -> Self {
+        Self(Thin::new(DocumentName { kind, namespace, name }))
+    }
+
+    /// What comes before all documents of a kind.
+    #[must_use]
+    pub fn before(kind: Kind) -> Self {
+        Self::of(kind, "".into(), "".into())
+    }
+}
+
+impl Deref for DocumentKey {
+    type Target = DocumentName;
+
+    fn deref(&self) -> &DocumentName {
+        &self.0
     }
 }
 

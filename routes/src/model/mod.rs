@@ -14,7 +14,7 @@ mod source;
 mod split;
 
 pub use backend::{Backend, BackendMember, BackendSource, LbPolicy, Limits, NativeTls, StaticEndpoint};
-pub use document::{Document, DocumentKey, Kind, Meta, Spec, Spot};
+pub use document::{Document, DocumentKey, DocumentName, Kind, Meta, Spec, Spot};
 pub use filter::{Cors, Filter, FilterKind, Fraction, HeaderEdits, PathRewrite, Redirect};
 pub use gateway::{AllowedNamespaces, AllowedRoutes, Gateway, GatewayListener, LabelSelector, Protocol};
 pub(crate) use hostname::is_dns_label;

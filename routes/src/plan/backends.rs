@@ -4,7 +4,9 @@ use xds_cache::DrainPolicy;
 
 use super::lookup::{Lookup, RefProblem};
 use super::parts::Protocol;
-use crate::model::{Backend, Document, DocumentKey, Kind, ObjectRef, Service, ServicePort, Spec};
+use crate::model::{
+    Backend, Document, DocumentKey, DocumentName, Kind, ObjectRef, Service, ServicePort, Spec,
+};
 
 /// What a reference leads to.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +21,7 @@ impl<'d> Referent<'d> {
     /// The name of its cluster: `namespace/service/port` or `namespace/backend`. Names have no slash in them, so that no two
     /// backends share one.
     pub(super) fn cluster_name(&self) -> String {
-        let DocumentKey { namespace, name, .. } = &self.document().key;
+        let DocumentName { namespace, name, .. } = &*self.document().key;
         match self {
             Self::Port { port, .. } => format!("{namespace}/{name}/{}", port.port),
             Self::Backend { .. } => format!("{namespace}/{name}"),

@@ -117,6 +117,6 @@ pub(super) fn of_kinds(
     kinds: RangeInclusive<Kind>,
 ) -> impl Iterator<Item = (&DocumentKey, &Placed)> {
     let (first, last) = kinds.into_inner();
-    let begin = DocumentKey { kind: first, namespace: "".into(), name: "".into() };
+    let begin = DocumentKey::before(first);
     documents.range(begin..).take_while(move |(key, _)| key.kind <= last)
 }

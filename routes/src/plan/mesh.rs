@@ -280,7 +280,7 @@ pub(crate) fn uncounted(
             continue;
         }
         let (namespace, name) = (object.namespace.clone(), object.name.clone());
-        let Some(split) = split_of(&DocumentKey { kind: Kind::Service, namespace, name }) else { continue };
+        let Some(split) = split_of(&DocumentKey::of(Kind::Service, namespace, name)) else { continue };
         let message = format!(
             "{split} does not count for requests that come through a Gateway: they go to the endpoints of the Service \
              {}/{} itself; write the weights into this route, as its `backendRefs`",

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use xds_cache::{DrainPolicy, Origin};
 
 use crate::model::{
-    Cors, DocumentKey, Fraction, HeaderEdits, Hostname, LbPolicy, Limits, Match, PathRewrite, Redirect,
-    Retry, SessionPersistence, Timeouts,
+    Cors, DocumentKey, DocumentName, Fraction, HeaderEdits, Hostname, LbPolicy, Limits, Match, PathRewrite,
+    Redirect, Retry, SessionPersistence, Timeouts,
 };
 
 /// What one node group is to be served.
@@ -157,7 +157,7 @@ impl fmt::Display for RouteId {
     ///
     /// A name of digits alone is written `name:0`: it could be an index, and `:` is in no name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DocumentKey { kind, namespace, name } = &self.document;
+        let DocumentName { kind, namespace, name } = &*self.document;
         write!(f, "{kind}/{namespace}/{name}/")?;
         match &self.rule_name {
             Some(rule) if rule.bytes().all(|byte| byte.is_ascii_digit()) => write!(f, "name:{rule}")?,

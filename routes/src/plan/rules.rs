@@ -7,8 +7,9 @@ use super::lookup::{Lookup, RefProblem, RoutePlan};
 use super::parts::{Action, Backend, Mirror, PlannedRoute, RouteId, Session, Target, Weighted};
 use super::weights;
 use crate::model::{
-    BackendRef, Cors, Document, DocumentKey, Filter, FilterKind, Fraction, HeaderEdits, ObjectRef, PathMatch,
-    PathRewrite, Redirect, Route, RouteKind, Rule, SessionKind, SessionPersistence, Spec,
+    BackendRef, Cors, Document, DocumentKey, DocumentName, Filter, FilterKind, Fraction, HeaderEdits,
+    ObjectRef, PathMatch, PathRewrite, Redirect, Route, RouteKind, Rule, SessionKind, SessionPersistence,
+    Spec,
 };
 use crate::translate::Placed;
 
@@ -292,7 +293,7 @@ fn session(key: &DocumentKey, index: usize, rule: &Rule, persistence: &SessionPe
     let name = match &persistence.kind {
         SessionKind::Cookie { name: Some(name), .. } | SessionKind::Header { name } => name.clone(),
         SessionKind::Cookie { name: None, .. } => {
-            let DocumentKey { kind, namespace, name } = key;
+            let DocumentName { kind, namespace, name } = &**key;
             let rule = rule.name.as_ref().map_or_else(|| format!("#{index}"), |name| format!("@{name}"));
             format!("xds-session-{:016x}", fnv1a(&format!("{kind}/{namespace}/{name}/{rule}")))
         }

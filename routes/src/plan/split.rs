@@ -33,7 +33,7 @@ pub(crate) fn root_of(document: &Document) -> Option<DocumentKey> {
     let Spec::TrafficSplit(split) = &document.spec else { return None };
     let namespace = &document.key.namespace;
     let name = name_in(&split.service, namespace).ok()?;
-    Some(DocumentKey { kind: Kind::Service, namespace: namespace.clone(), name: name.into() })
+    Some(DocumentKey::of(Kind::Service, namespace.clone(), name.into()))
 }
 
 /// The Services that a split names as backends.

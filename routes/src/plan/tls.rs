@@ -8,7 +8,7 @@ use super::backends::Referent;
 use super::lookup::{Lookup, RefProblem};
 use super::parts::{TlsSecret, UpstreamTls};
 use crate::model::{
-    BackendSource, BackendTlsPolicy, Document, DocumentKey, Kind, NativeTls, ObjectRef, Secret, Spec,
+    BackendSource, BackendTlsPolicy, Document, DocumentName, Kind, NativeTls, ObjectRef, Secret, Spec,
 };
 
 /// TLS towards a backend, with the secret that it names.
@@ -99,7 +99,7 @@ impl Lookup<'_> {
                 Err(problem) => problems.push(problem),
             }
         }
-        let DocumentKey { namespace, name, .. } = &document.key;
+        let DocumentName { namespace, name, .. } = &*document.key;
         let trusted = match found.len() {
             0 | 1 => found.pop(),
             _ => {
@@ -195,7 +195,7 @@ fn is_fallback(referent: &Referent<'_>) -> bool {
 
 /// What a backend of the native form says about TLS.
 fn native_tls(document: &Document, tls: &NativeTls) -> Upstream {
-    let DocumentKey { namespace, name, .. } = &document.key;
+    let DocumentName { namespace, name, .. } = &*document.key;
     let trusted = match &tls.ca_pem {
         Some(pem) if !has_pem(pem, is_certificate) => return (UpstreamTls::Invalid, None),
         Some(pem) => Some(Trusted {

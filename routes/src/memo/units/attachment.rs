@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use xds_cache::GroupName;
 
+use super::Context;
 use super::gateways::implicit;
-use super::{Context, Facts};
 use crate::memo::fact::{Calls, Fact, Load, Refused, Value};
+use crate::memo::made::Made;
 use crate::model::{DocumentKey, Kind, RouteKind, Spec};
 use crate::plan::{
     AttachableRoute, Contender, Cost, Host, Known, Ledger, ListenerKey, Lookup, Parent, Parents, Requests,
@@ -17,9 +18,9 @@ use crate::translate::Placed;
 
 impl Context<'_, '_, '_> {
     /// What a route asks of Gateways and in the mesh.
-    pub(super) fn attachment(self, key: &DocumentKey) -> Option<Facts> {
+    pub(super) fn attachment(self, key: &DocumentKey) -> Option<Made> {
         let placed = self.reader.outline(key)?;
-        let mut facts = Facts::new();
+        let mut facts = Made::new();
         if let Some(route) = AttachableRoute::of(placed) {
             let requests = self.ask(&route);
             if !requests.is_empty() {
@@ -55,7 +56,7 @@ impl Context<'_, '_, '_> {
     }
 
     /// The routes that give too much. As long as all together do not, nobody looks at them one by one.
-    pub(super) fn ledger(self, goes_on: &dyn Fn() -> bool) -> Option<Facts> {
+    pub(super) fn ledger(self, goes_on: &dyn Fn() -> bool) -> Option<Made> {
         let mut sums = Sums::default();
         for (fact, value) in self.reader.all(Fact::Load(None)) {
             let (Fact::Load(Some(load)), Value::Sum(sum)) = (fact, value) else { continue };
@@ -69,9 +70,9 @@ impl Context<'_, '_, '_> {
             }
         }
         if !sums.may_exceed(&self.options.limits) {
-            return Some(Facts::new());
+            return Some(Made::new());
         }
-        let mut facts = Facts::new();
+        let mut facts = Made::new();
         let documents = self.reader.documents();
         let requests = self.reader.all(Fact::Requests(None)).filter_map(|(fact, value)| {
             let (Fact::Requests(Some(key)), Value::Requests(requests)) = (fact, value) else { return None };
@@ -132,9 +133,9 @@ impl Context<'_, '_, '_> {
     }
 
     /// The hosts that a route brings to listeners.
-    pub(super) fn bids(self, key: &DocumentKey) -> Option<Facts> {
+    pub(super) fn bids(self, key: &DocumentKey) -> Option<Made> {
         let (requests, refused) = self.requests(key)?;
-        let mut facts = Facts::new();
+        let mut facts = Made::new();
         if refused.as_ref().is_none_or(|refused| !refused.is_tired) {
             let mut implicit = requests.list.iter().filter(|request| request.is_implicit).peekable();
             if implicit.peek().is_some() {
@@ -158,12 +159,12 @@ impl Context<'_, '_, '_> {
     }
 
     /// The routes that leave a listener to those of another kind. Nobody looks as long as no host of both has a name in common.
-    pub(super) fn kinds(self, listener: &Arc<ListenerKey>) -> Option<Facts> {
+    pub(super) fn kinds(self, listener: &Arc<ListenerKey>) -> Option<Made> {
         if self.reader.sum(Fact::Rivals(Arc::clone(listener))).hosts == 0 {
             return None;
         }
         if self.options.merges_route_kinds {
-            return Some(Facts::new());
+            return Some(Made::new());
         }
         let mut sides: BTreeMap<&DocumentKey, (Seniority, Vec<Host>)> = BTreeMap::new();
         for (host, by, value) in self.reader.bids(listener).filter(|(_, by, _)| is_route(by.kind)) {
@@ -175,7 +176,7 @@ impl Context<'_, '_, '_> {
         let contender = |(key, (seniority, hosts))| Contender { kind: kind_of(key), seniority, hosts };
         let contenders: Vec<Contender<'_>> =
             sides.iter().map(|(key, side)| contender((key, (&side.0, &side.1)))).collect();
-        let mut facts = Facts::new();
+        let mut facts = Made::new();
         for (loser, winner) in losers(&contenders) {
             let (Some((loser, (_, hosts))), Some((winner, _))) = (sides.get(loser), sides.get(winner)) else {
                 continue;

@@ -7,6 +7,7 @@ use super::surroundings::Surroundings;
 use super::{Context, Facts};
 use crate::emit::grpc;
 use crate::memo::fact::{Fact, Faults, HostKey, InGroup, Value};
+use crate::memo::made::Made;
 use crate::model::{BackendSource, DocumentKey, Kind, Spec};
 use crate::plan::{
     PlannedRoute, Reached, RoutePlan, Served, Usage, certificate, fallback_of_cluster, is_route, mesh,
@@ -15,7 +16,7 @@ use crate::plan::{
 
 impl Context<'_, '_, '_> {
     /// What becomes of every fallback: one may depend on all others.
-    pub(super) fn fallbacks(self) -> Option<Facts> {
+    pub(super) fn fallbacks(self) -> Option<Made> {
         let mut surroundings = Surroundings::new(self.reader);
         let mut fallbacks = self.reader.all(Fact::Fallback(None)).peekable();
         fallbacks.peek()?;
@@ -36,9 +37,9 @@ impl Context<'_, '_, '_> {
     }
 
     /// Every match of every rule of a route.
-    pub(super) fn rules(self, key: &DocumentKey) -> Option<Facts> {
+    pub(super) fn rules(self, key: &DocumentKey) -> Option<Made> {
         let placed = self.reader.document(key)?;
-        let Spec::Route(route) = &placed.document.spec else { return Some(Vec::new()) };
+        let Spec::Route(route) = &placed.document.spec else { return Some(Made::new()) };
         let mut surroundings = Surroundings::new(self.reader);
         surroundings.add_placed(placed);
         for rule in &route.rules {
@@ -50,16 +51,14 @@ impl Context<'_, '_, '_> {
         }
         let plan = surroundings.lookup(self.options).route_plan(placed, route);
         let RoutePlan { routes, problems, partly_invalid } = plan;
-        let mut facts = vec![(Fact::Rules(key.clone()), Value::Routes(routes.into()))];
+        let mut facts = Made::one(Fact::Rules(key.clone()), Value::Routes(routes.into()));
         let faults = Faults { problems, partly_invalid };
         if faults != Faults::default() {
             facts.push((Fact::Faults(key.clone()), Value::Faults(faults.into())));
         }
         facts.extend(self.wanted(placed, route));
         let uncounted = mesh::uncounted(&placed.document, |service| self.split_of(service));
-        if !uncounted.is_empty() {
-            facts.push((Fact::Doubts(self.unit.clone()), Value::Doubts(uncounted.into())));
-        }
+        facts.say(uncounted);
         Some(facts)
     }
 
@@ -67,7 +66,7 @@ impl Context<'_, '_, '_> {
     pub(super) fn routes_of(&self, key: &HostKey, routes: Arc<[PlannedRoute]>, served: Served) -> Facts {
         let uses = usages(&routes, served, |cluster| self.members(cluster));
         let of_cluster = |(cluster, usage): (String, Usage)| {
-            let cluster = InGroup::new(&key.group, &cluster);
+            let cluster = self.names.get(key.group(), &cluster);
             (Fact::Use(cluster, Some(key.clone())), Value::Usage(usage))
         };
         let mut facts: Facts = uses.into_iter().map(of_cluster).collect();
@@ -94,7 +93,7 @@ impl Context<'_, '_, '_> {
     }
 
     /// A cluster with its endpoints and the certificates that it trusts.
-    pub(super) fn backend(self, name: &InGroup) -> Option<Facts> {
+    pub(super) fn backend(self, name: &InGroup) -> Option<Made> {
         let mut users = self.reader.all(Fact::Use(name.clone(), None)).peekable();
         users.peek()?;
         let mut usage = Usage::default();
@@ -107,9 +106,9 @@ impl Context<'_, '_, '_> {
         let mut surroundings = Surroundings::new(self.reader);
         surroundings.add_cluster(&name.name);
         let lookup = surroundings.lookup(self.options);
-        let Some(reached) = lookup.reached(&name.name, &usage) else { return Some(Vec::new()) };
+        let Some(reached) = lookup.reached(&name.name, &usage) else { return Some(Made::new()) };
         let Reached { cluster, assignment, secret, diagnostics } = reached;
-        let mut facts = vec![(Fact::Cluster(name.clone()), Value::Cluster(cluster.into()))];
+        let mut facts = Made::one(Fact::Cluster(name.clone()), Value::Cluster(cluster.into()));
         // Only policies ask.
         if let Some(key) = surroundings.key_with_policies(&name.name).filter(|_| !ancestors.is_empty()) {
             let ancestors = Value::Ancestors(ancestors.into_iter().collect());
@@ -123,22 +122,20 @@ impl Context<'_, '_, '_> {
         }
         if let Some((secret, trusted)) = secret {
             let by = Some(Arc::clone(&name.name));
-            let trusts = Fact::Trusted(InGroup::new(&name.group, &secret), by);
+            let trusts = Fact::Trusted(InGroup::named(&name.group, &secret), by);
             facts.push((trusts, Value::Secret(trusted.into())));
         }
-        if !diagnostics.is_empty() {
-            facts.push((Fact::Doubts(self.unit.clone()), Value::Doubts(diagnostics.into())));
-        }
+        facts.say(diagnostics);
         Some(facts)
     }
 
     /// A secret: certificates that clusters trust, or one that listeners have.
-    pub(super) fn secret(mut self, name: &InGroup) -> Option<Facts> {
+    pub(super) fn secret(mut self, name: &InGroup) -> Option<Made> {
         if self.reader.has(Fact::Certificate(name.clone())) {
             let (namespace, secret) = name.name.split_once('/')?;
             let placed = self.reader.document(&DocumentKey::new(Kind::Secret, namespace, secret));
             let Some(found) = placed.and_then(|placed| certificate(&placed.document)) else {
-                return Some(Vec::new());
+                return Some(Made::new());
             };
             return Some(self.write_secret(name, &found));
         }

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use xds_cache::{Profile, Resource, ResourceType};
 use xds_codec::{Diagnostic, Severity};
 
-use super::{Context, ENVOY, Facts, UNAVAILABLE};
+use super::{Context, ENVOY, UNAVAILABLE, written};
 use crate::emit::{EnvoyFrame, envoy};
 use crate::memo::fact::{Assembled, Claim, Fact, HostKey, InGroup, Part, Value};
+use crate::memo::made::Made;
 use crate::model::Spot;
 use crate::plan::{Action, Discovery, Front, Plan, PlannedRoute, Target, TlsSecret, UpstreamTls, mesh};
 
 impl<'m> Context<'_, 'm, '_> {
     /// A virtual host: a part of its RouteConfiguration, or what Envoys ask for by itself.
-    pub(super) fn part(self, key: &HostKey) -> Option<Facts> {
-        let Some(frame) = self.frame(key)? else { return Some(Vec::new()) };
+    pub(super) fn part(self, key: &HostKey) -> Option<Made> {
+        let Some(frame) = self.frame(key)? else { return Some(Made::new()) };
         if let Some(front) = self.on_demand(key) {
             return Some(self.host_on_demand(key, frame, front));
         }
@@ -22,9 +23,9 @@ impl<'m> Context<'_, 'm, '_> {
         let plan = self.pinned(key, routes);
         let encoded = self.encoder.host(&envoy::host(frame, routes, &plan));
         let needs_unavailable = routes.iter().any(envoy::uses_unavailable);
-        let table = InGroup { group: key.group.clone(), name: Arc::clone(&key.table) };
+        let table = key.table.clone();
         let part = Part { encoded: encoded.map_err(Into::into), needs_unavailable };
-        Some(vec![(Fact::Part(table, key.clone()), Value::Part(part))])
+        Some(Made::one(Fact::Part(table, key.clone()), Value::Part(part)))
     }
 
     /// The chain of a host that is a resource of its own.
@@ -32,8 +33,7 @@ impl<'m> Context<'_, 'm, '_> {
         if key.is_misdirected || !key.namespace.is_empty() {
             return None;
         }
-        let table = InGroup { group: key.group.clone(), name: Arc::clone(&key.table) };
-        self.front(key).filter(|front| front.is_on_demand && self.hiding(&table).is_none())
+        self.front(key).filter(|front| front.is_on_demand && self.hiding(&key.table).is_none())
     }
 
     /// A wildcard host that answers requests, of a chain whose hosts are to come on demand.
@@ -44,16 +44,16 @@ impl<'m> Context<'_, 'm, '_> {
     }
 
     /// A virtual host as a resource. One without routes is none: what is asked of it is not found either way.
-    fn host_on_demand(mut self, key: &HostKey, frame: EnvoyFrame, front: &'m Front) -> Facts {
+    fn host_on_demand(mut self, key: &HostKey, frame: EnvoyFrame, front: &'m Front) -> Made {
         let routes = self.routes(key);
         if routes.is_empty() {
-            return Facts::new();
+            return Made::new();
         }
         let plan = self.pinned(key, routes);
-        let emitted = envoy::host_on_demand(&key.table, frame, routes, &plan, &front.origin);
-        let mut facts = self.write(&key.group, ENVOY, &[emitted]);
+        let emitted = envoy::host_on_demand(&key.table.name, frame, routes, &plan, &front.origin);
+        let mut facts = self.write(key.group(), ENVOY, &[emitted]);
         if routes.iter().any(envoy::uses_unavailable) {
-            let need = Fact::Need(key.group.clone(), Profile::Envoy, Some(Claim::Host(key.clone())));
+            let need = Fact::Need(key.group().clone(), Profile::Envoy, Some(Claim::Host(key.clone()).into()));
             facts.push((need, Value::Origin(front.origin.clone())));
         }
         facts
@@ -89,9 +89,9 @@ impl<'m> Context<'_, 'm, '_> {
                 Target::Broken => None,
             }));
         }
-        let mut plan = self.clusters(&key.group, names);
+        let mut plan = self.clusters(key.group(), names);
         for name in plan.clusters.keys() {
-            if let Some(assignment) = self.assigned(&InGroup::new(&key.group, name)) {
+            if let Some(assignment) = self.assigned(&self.names.get(key.group(), name)) {
                 plan.assignments.insert(name.clone(), assignment.clone());
             }
         }
@@ -99,7 +99,7 @@ impl<'m> Context<'_, 'm, '_> {
     }
 
     /// A Listener.
-    pub(super) fn listener(mut self, name: &InGroup) -> Option<Facts> {
+    pub(super) fn listener(mut self, name: &InGroup) -> Option<Made> {
         let Some(Value::Listener(listener)) = self.reader.value(Fact::Listener(name.clone())) else {
             return None;
         };
@@ -108,10 +108,11 @@ impl<'m> Context<'_, 'm, '_> {
     }
 
     /// A RouteConfiguration, put together of its virtual hosts.
-    pub(super) fn table(self, name: &InGroup) -> Option<Facts> {
-        let Some(Value::Table(place, origin)) = self.reader.value(Fact::Table(name.clone())) else {
+    pub(super) fn table(self, name: &InGroup) -> Option<Made> {
+        let Some(Value::Table(table)) = self.reader.value(Fact::Table(name.clone())) else {
             return None;
         };
+        let (place, origin) = &**table;
         let hosts = match self.reader.value(Fact::Hosts(name.clone())) {
             Some(Value::Hosts(hosts)) => Arc::clone(hosts),
             _ => Arc::default(),
@@ -133,17 +134,14 @@ impl<'m> Context<'_, 'm, '_> {
             Ok(_) => Some(Value::Assembled(Assembled(hosts))),
             Err(_) => before.cloned(),
         };
-        let mut facts = self.written(&name.group, ENVOY, vec![made]);
+        let mut facts = written(&name.group, ENVOY, vec![made]);
         facts.extend(hosts.map(|hosts| (assembled, hosts)));
-        let has_doubts = facts.iter().any(|(fact, _)| matches!(fact, Fact::Doubts(_)));
-        if let Some(doubt) = doubt.filter(|_| !has_doubts) {
-            facts.push((Fact::Doubts(self.unit.clone()), Value::Doubts([doubt].into())));
-        }
+        facts.say(doubt);
         if needs_unavailable {
             let need = Fact::Need(
                 name.group.clone(),
                 Profile::Envoy,
-                Some(Claim::Table(place.clone(), Arc::clone(&name.name))),
+                Some(Claim::Table(place.clone(), Arc::clone(&name.name)).into()),
             );
             facts.push((need, Value::Origin(origin.clone())));
         }
@@ -174,7 +172,7 @@ impl<'m> Context<'_, 'm, '_> {
     }
 
     /// A cluster, once for each protocol.
-    pub(super) fn cluster(mut self, name: &InGroup) -> Option<Facts> {
+    pub(super) fn cluster(mut self, name: &InGroup) -> Option<Made> {
         let cluster = self.planned(name)?;
         let mut plan = Plan::default();
         if let Discovery::Aggregate(_) = &cluster.discovery {
@@ -194,7 +192,7 @@ impl<'m> Context<'_, 'm, '_> {
     }
 
     /// Writes a secret.
-    pub(super) fn write_secret(&mut self, name: &InGroup, secret: &TlsSecret) -> Facts {
+    pub(super) fn write_secret(&mut self, name: &InGroup, secret: &TlsSecret) -> Made {
         self.write(&name.group, ENVOY, &[envoy::secret(&name.name, secret)])
     }
 

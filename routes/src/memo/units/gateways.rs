@@ -9,6 +9,7 @@ use super::surroundings::Surroundings;
 use super::{Context, Facts};
 use crate::emit::envoy;
 use crate::memo::fact::{Fact, HostKey, InGroup, Maker, TablePlace, Value};
+use crate::memo::made::Made;
 use crate::memo::reader::Reader;
 use crate::model::{Kind, Protocol, Spec};
 use crate::plan::mesh;
@@ -17,7 +18,7 @@ use crate::translate::Options;
 
 impl Context<'_, '_, '_> {
     /// All Gateways. They share ports, and so one is of concern to others.
-    pub(super) fn gateways(self) -> Option<Facts> {
+    pub(super) fn gateways(self) -> Option<Made> {
         let mut surroundings = Surroundings::of_outlines(self.reader);
         for placed in self.reader.of_kind(Kind::GatewayClass).chain(self.reader.of_kind(Kind::Gateway)) {
             surroundings.add_placed(placed);
@@ -31,7 +32,7 @@ impl Context<'_, '_, '_> {
         let (documents, options) = (surroundings.documents(), self.options);
         let gateways = Gateways::of(&surroundings.lookup(options), documents, options, &mut diagnostics);
         gateways.diagnose(&mut diagnostics);
-        let mut facts = Facts::new();
+        let mut facts = Made::new();
         for (key, parts) in gateways.report(documents, options) {
             facts.push((Fact::Standing(key), Value::Standing(parts.into())));
         }
@@ -70,9 +71,7 @@ impl Context<'_, '_, '_> {
         }
         facts.extend(self.natives(natives));
         facts.extend(certificates(&gateways));
-        if !diagnostics.is_empty() {
-            facts.push((Fact::Doubts(self.unit.clone()), Value::Doubts(diagnostics.into())));
-        }
+        facts.say(diagnostics);
         Some(facts)
     }
 
@@ -92,10 +91,10 @@ impl Context<'_, '_, '_> {
     }
 
     /// The implicit gateway of a group, if routes ask for it.
-    pub(super) fn implicit(self, group: &GroupName) -> Option<Facts> {
+    pub(super) fn implicit(self, group: &GroupName) -> Option<Made> {
         let mut asking = self.reader.all(Fact::Asks(group.clone(), None)).peekable();
         asking.peek()?;
-        let Some(gateway) = implicit(self.reader, group, self.options) else { return Some(Facts::new()) };
+        let Some(gateway) = implicit(self.reader, group, self.options) else { return Some(Made::new()) };
         let listener = gateway.listeners.first().map(|listener| gateway.listener_key(listener))?;
         let attached = asking.filter(|(_, value)| **value == Value::Flag(true)).filter_map(|(fact, _)| {
             let Fact::Asks(_, route) = fact else { return None };
@@ -108,7 +107,7 @@ impl Context<'_, '_, '_> {
         if let Some(Value::Outline(outline)) = first {
             origin = outline.0.document.origin();
         }
-        let mut facts = Facts::new();
+        let mut facts = Made::new();
         if !of_ports(&gateway, &origin, self.options, &mut facts).is_empty() {
             let made = Fact::Makes(group.clone(), Some(Maker::Implicit));
             facts.push((made, Value::Present));
@@ -117,7 +116,7 @@ impl Context<'_, '_, '_> {
     }
 
     /// A node group: it is there as long as anything makes it.
-    pub(super) fn group(self, name: &GroupName) -> Option<Facts> {
+    pub(super) fn group(self, name: &GroupName) -> Option<Made> {
         let is_made = self.reader.all(Fact::Makes(name.clone(), None)).next().is_some();
         let n_ports = self.reader.sum(Fact::Ports(name.clone())).hosts;
         if !is_made && n_ports == 0 {
@@ -126,7 +125,7 @@ impl Context<'_, '_, '_> {
         let consumer = self.reader.all(Fact::Consumer(name.clone(), None)).next();
         let namespace = consumer.and_then(|_| mesh::consumed_by(name));
         let definition = namespace.map(|namespace| Arc::new(mesh::definition(name, namespace)));
-        Some(vec![(Fact::Group(name.clone()), Value::Group(definition))])
+        Some(Made::one(Fact::Group(name.clone()), Value::Group(definition)))
     }
 }
 
@@ -145,7 +144,7 @@ pub(super) fn implicit<'m>(
 }
 
 /// The Listeners and chains of the ports of a Gateway; returns the ports.
-fn of_ports(gateway: &PlannedGateway<'_>, origin: &Origin, options: &Options, facts: &mut Facts) -> Vec<u16> {
+fn of_ports(gateway: &PlannedGateway<'_>, origin: &Origin, options: &Options, facts: &mut Made) -> Vec<u16> {
     let group = &gateway.group;
     let mut numbers = Vec::new();
     for (port, fronts) in ports(gateway, origin) {
@@ -153,7 +152,7 @@ fn of_ports(gateway: &PlannedGateway<'_>, origin: &Origin, options: &Options, fa
         let name = Some(port.name.as_str().into());
         facts.push((Fact::GatewayPort(group.clone(), port.port, name), Value::Present));
         for (chain, front) in port.chains.iter().zip(fronts) {
-            facts.push((Fact::Front(InGroup::new(group, &chain.name)), Value::Front(front.into())));
+            facts.push((Fact::Front(InGroup::named(group, &chain.name)), Value::Front(front.into())));
         }
         served(gateway, &port, options, facts);
     }
@@ -161,29 +160,28 @@ fn of_ports(gateway: &PlannedGateway<'_>, origin: &Origin, options: &Options, fa
 }
 
 /// What Envoys get of a port.
-fn served(gateway: &PlannedGateway<'_>, port: &Port, options: &Options, facts: &mut Facts) {
+fn served(gateway: &PlannedGateway<'_>, port: &Port, options: &Options, facts: &mut Made) {
     let Some(mut served) = envoy::gateway(port, options) else { return };
     let group = &gateway.group;
     served.listener.is_on_demand = gateway.is_on_demand;
     let listener = Value::Listener((served.listener.clone(), port.origin.clone()).into());
-    facts.push((Fact::Listener(InGroup::new(group, &served.listener.name)), listener));
+    facts.push((Fact::Listener(InGroup::named(group, &served.listener.name)), listener));
     for (index, (name, misdirected)) in served.tables.into_iter().enumerate() {
-        let name = InGroup::new(group, &name);
+        let name = InGroup::named(group, &name);
         if let Some(frame) = misdirected {
-            let (group, table) = (group.clone(), Arc::clone(&name.name));
-            let key = HostKey { group, table, is_misdirected: true, namespace: "".into(), name: "".into() };
+            let key = HostKey::misdirected(name.clone());
             if gateway.is_on_demand && frame.has_wildcard() {
                 facts.push((Fact::Hides(name.clone(), Some(key.clone())), Value::Present));
             }
             facts.push((Fact::Misdirected(key), Value::Frame(frame.into())));
         }
         let place = TablePlace::Gateway(port.name.as_str().into(), index);
-        facts.push((Fact::Table(name), Value::Table(place, port.origin.clone())));
+        facts.push((Fact::Table(name), Value::Table((place, port.origin.clone()).into())));
     }
 }
 
 /// The hosts that listeners have without any routes.
-fn own_hosts(gateway: &PlannedGateway<'_>, facts: &mut Facts) {
+fn own_hosts(gateway: &PlannedGateway<'_>, facts: &mut Made) {
     for listener in gateway.listeners.iter().filter(|listener| listener.is_accepted()) {
         if listener.host != HostName::Any {
             let (key, by) = (gateway.listener_key(listener), Some(gateway.key.clone()));
@@ -197,7 +195,7 @@ fn certificates(gateways: &Gateways<'_>) -> Facts {
     let accepted = gateways.list.iter().flat_map(|gateway| {
         let listeners = gateway.listeners.iter().filter(|listener| listener.is_accepted());
         let certificates = listeners.flat_map(|listener| &listener.certificates);
-        certificates.map(|(name, _)| Fact::Certificate(InGroup::new(&gateway.group, name)))
+        certificates.map(|(name, _)| Fact::Certificate(InGroup::named(&gateway.group, name)))
     });
     let all: std::collections::BTreeSet<Fact> = accepted.collect();
     all.into_iter().map(|fact| (fact, Value::Present)).collect()

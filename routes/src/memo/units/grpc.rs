@@ -5,23 +5,24 @@ use std::sync::Arc;
 
 use xds_cache::{Origin, Profile};
 
-use super::{Context, Facts, GRPC, UNAVAILABLE};
+use super::{Context, GRPC, UNAVAILABLE};
 use crate::emit::{Dialled, GrpcLoss, grpc};
 use crate::memo::fact::{Claim, Fact, HostKey, InGroup, Value};
+use crate::memo::made::Made;
 use crate::model::DocumentKey;
 use crate::plan::{Action, Host as HostName, PlannedRoute, Target};
 
 impl<'m> Context<'_, 'm, '_> {
     /// The Listeners and the RouteConfiguration of a host.
-    pub(super) fn dialled(mut self, key: &HostKey) -> Option<Facts> {
+    pub(super) fn dialled(mut self, key: &HostKey) -> Option<Made> {
         let (dialled, origin) = self.names(key)?;
         if dialled.names.is_empty() {
-            return Some(Vec::new());
+            return Some(Made::new());
         }
         let routes = self.routes(key);
-        let mut plan = self.clusters(&key.group, routes.iter().flat_map(named));
+        let mut plan = self.clusters(key.group(), routes.iter().flat_map(named));
         for name in plan.clusters.keys() {
-            let name = InGroup::new(&key.group, name);
+            let name = self.names.get(key.group(), name);
             // Nothing else is asked of endpoints, and they change more often than anything else.
             if !self.reader.has(Fact::Uneven(name.clone())) {
                 continue;
@@ -32,14 +33,14 @@ impl<'m> Context<'_, 'm, '_> {
         }
         let grpc::Table { emitted, roots, needs_unavailable, losses } =
             grpc::table(&plan, self.options, &dialled, routes, origin);
-        let mut facts = self.write(&key.group, GRPC, &emitted);
-        let uses = roots
-            .iter()
-            .map(|root| (Fact::GrpcUse(InGroup::new(&key.group, root), Some(key.clone())), Value::Present));
+        let mut facts = self.write(key.group(), GRPC, &emitted);
+        let uses = roots.iter().map(|root| {
+            (Fact::GrpcUse(self.names.get(key.group(), root), Some(key.clone())), Value::Present)
+        });
         facts.extend(uses);
         if let Some(first) = dialled.names.first().filter(|_| needs_unavailable) {
-            let claim = Some(Claim::Dialled(first.clone(), key.clone()));
-            let need = Fact::Need(key.group.clone(), Profile::Grpc, claim);
+            let claim = Some(Claim::Dialled(first.clone(), key.clone()).into());
+            let need = Fact::Need(key.group().clone(), Profile::Grpc, claim);
             facts.push((need, Value::Origin(origin.clone())));
         }
         facts.extend(by_document(losses).into_iter().map(|(document, losses)| {
@@ -62,15 +63,15 @@ impl<'m> Context<'_, 'm, '_> {
         }
         self.reader.value(Fact::Routes(key.clone()))?;
         let front = self.front(key)?;
-        let mut dialled = Dialled::gateway(&key.table, &HostName::of(&key.name));
-        let name = InGroup { group: key.group.clone(), name: Arc::clone(&key.name) };
+        let mut dialled = Dialled::gateway(&key.table.name, &HostName::of(&key.name));
+        let name = InGroup::of(key.group().clone(), Arc::clone(&key.name));
         let all = self.reader.all(Fact::Named(name, None));
         let all = all.filter_map(|(fact, _)| {
             let Fact::Named(_, chain) = fact else { return None };
             chain.as_ref()
         });
         let mut all = all.peekable();
-        let is_own = |chain: &&(u16, Arc<str>)| (chain.0, &*chain.1) == (front.port, &*key.table);
+        let is_own = |chain: &&(u16, Arc<str>)| (chain.0, &*chain.1) == (front.port, &*key.table.name);
         let is_first = all.peek().is_some_and(is_own);
         let is_first_of_port = all.find(|chain| chain.0 == front.port).is_some_and(|chain| is_own(&chain));
         dialled.names = dialled.gateway_names(front.port, is_first, is_first_of_port);
@@ -78,25 +79,25 @@ impl<'m> Context<'_, 'm, '_> {
     }
 
     /// A cluster that routes name: its message if it is an aggregate, and what it stands for.
-    pub(super) fn grpc_root(mut self, name: &InGroup) -> Option<Facts> {
+    pub(super) fn grpc_root(mut self, name: &InGroup) -> Option<Made> {
         self.reader.all(Fact::GrpcUse(name.clone(), None)).next()?;
         let plan = self.clusters(&name.group, [&*name.name]);
-        let Some(root) = grpc::root(&plan, &name.name) else { return Some(Vec::new()) };
+        let Some(root) = grpc::root(&plan, &name.name) else { return Some(Made::new()) };
         let emitted: Vec<_> = root.aggregate.into_iter().collect();
         let mut facts = self.write(&name.group, GRPC, &emitted);
         facts.extend(root.reached.into_iter().map(|reached| {
             let by = Some(Arc::clone(&name.name));
-            (Fact::GrpcReach(InGroup::new(&name.group, reached), by), Value::Flag(root.has_sessions))
+            (Fact::GrpcReach(self.names.get(&name.group, reached), by), Value::Flag(root.has_sessions))
         }));
         Some(facts)
     }
 
     /// A cluster with endpoints of its own.
-    pub(super) fn grpc_cluster(mut self, name: &InGroup) -> Option<Facts> {
+    pub(super) fn grpc_cluster(mut self, name: &InGroup) -> Option<Made> {
         let mut by = self.reader.all(Fact::GrpcReach(name.clone(), None)).peekable();
         by.peek()?;
         let has_sessions = by.any(|(_, value)| *value == Value::Flag(true));
-        let Some(cluster) = self.planned(name) else { return Some(Vec::new()) };
+        let Some(cluster) = self.planned(name) else { return Some(Made::new()) };
         let mut plan = crate::plan::Plan::default();
         plan.clusters.insert(name.name.to_string(), cluster.clone());
         let mut made = grpc::cluster(&plan, self.options, &name.name, has_sessions);

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::Context;
 use super::mesh::label;
-use super::{Context, Facts};
 use crate::memo::fact::{Fact, HostKey, InGroup, Value};
+use crate::memo::made::Made;
 use crate::model::DocumentKey;
 use crate::plan::{
     Front, Host, ListenerKey, PlannedRoute, Rank, Seniority, Served, cascade, is_route, levels,
@@ -14,30 +15,30 @@ impl<'m> Context<'_, 'm, '_> {
     /// A host of a chain: its routes, what they use, and its names.
     ///
     /// It belongs to the most specific listener of the port. What routes bring to other listeners is not served.
-    pub(super) fn host(self, key: &HostKey) -> Option<Facts> {
+    pub(super) fn host(self, key: &HostKey) -> Option<Made> {
         let front = self.front(key)?;
         let host = Host::of(&key.name);
         let (listener, own) = front.owner(&host)?;
-        let of_chain = front.listeners.iter().filter(|(other, _)| other.chain == key.table);
-        if listener.chain != key.table || !self.brought(listener, &host).any(|(_, _, is_taken)| is_taken) {
+        let of_chain = front.listeners.iter().filter(|(other, _)| other.chain == key.table.name);
+        if listener.chain != key.table.name || !self.brought(listener, &host).any(|(_, _, is_taken)| is_taken)
+        {
             // Kept as long as anybody brings it, who may own it one day.
             let is_brought = |listener: &Arc<ListenerKey>| self.brought(listener, &host).next().is_some();
-            return of_chain.map(|(listener, _)| listener).any(is_brought).then(Facts::new);
+            return of_chain.map(|(listener, _)| listener).any(is_brought).then(Made::new);
         }
         let levels = levels(&host, own).map(|level| self.level(listener, &level));
         let routes = self.shared(cascade(levels, self.options));
         let served = Served { is_for_envoys: true, is_asked_for: true };
         let hides = front.is_on_demand && host.is_wildcard() && !routes.is_empty();
-        let mut facts = self.routes_of(key, routes, served);
+        let mut facts: Made = self.routes_of(key, routes, served).into_iter().collect();
         if hides {
-            let table = InGroup { group: key.group.clone(), name: Arc::clone(&key.table) };
-            facts.push((Fact::Hides(table, Some(key.clone())), Value::Present));
+            facts.push((Fact::Hides(key.table.clone(), Some(key.clone())), Value::Present));
         }
-        let name = InGroup { group: key.group.clone(), name: Arc::clone(&key.name) };
-        let named = Fact::Named(name, Some((front.port, Arc::clone(&key.table))));
+        let name = InGroup::of(key.group().clone(), Arc::clone(&key.name));
+        let named = Fact::Named(name, Some((front.port, Arc::clone(&key.table.name))));
         facts.push((named, Value::Present));
         if !host.is_wildcard() {
-            let name = Fact::GatewayName(key.group.clone(), label(&key.name), Some(key.clone()));
+            let name = Fact::GatewayName(key.group().clone(), label(&key.name), Some(key.clone()));
             facts.push((name, Value::Present));
         }
         Some(facts)
@@ -75,7 +76,7 @@ impl<'m> Context<'_, 'm, '_> {
 
     /// The chain of a host.
     pub(super) fn front(&self, key: &HostKey) -> Option<&'m Front> {
-        let front = Fact::Front(InGroup { group: key.group.clone(), name: Arc::clone(&key.table) });
+        let front = Fact::Front(key.table.clone());
         let Some(Value::Front(front)) = self.reader.value(front) else { return None };
         Some(front)
     }

@@ -10,6 +10,7 @@ use super::surroundings::Surroundings;
 use super::{Context, Facts};
 use crate::emit::envoy;
 use crate::memo::fact::{Fact, HostKey, InGroup, MeshService, Name, Names, Sole, TablePlace, Value};
+use crate::memo::made::Made;
 use crate::model::{Document, DocumentKey, Kind, Route, Service, Spec};
 use crate::plan::mesh::{self, Class, Wanted, Wish};
 use crate::plan::split::{backends_of, plan_split, root_of};
@@ -66,15 +67,15 @@ fn wishes(key: &DocumentKey, wanted: &Wanted, class: Class, seniority: Seniority
 
 /// The RouteConfiguration for Envoys that a port of the mesh has.
 fn table(group: &GroupName, port: u16) -> InGroup {
-    InGroup::new(group, &envoy::mesh_table(port))
+    InGroup::named(group, &envoy::mesh_table(port))
 }
 
 impl<'m> Context<'_, 'm, '_> {
     /// A TrafficSplit.
-    pub(super) fn split(self, key: &DocumentKey) -> Option<Facts> {
+    pub(super) fn split(self, key: &DocumentKey) -> Option<Made> {
         let placed = self.reader.document(key)?;
         let document = &*placed.document;
-        let Spec::TrafficSplit(split) = &document.spec else { return Some(Facts::new()) };
+        let Spec::TrafficSplit(split) = &document.spec else { return Some(Made::new()) };
         let root = root_of(document);
         let mut holding = BTreeMap::new();
         let mut surroundings = Surroundings::new(self.reader);
@@ -95,7 +96,7 @@ impl<'m> Context<'_, 'm, '_> {
         let lookup = surroundings.lookup(self.options);
         let mut diagnostics = Vec::new();
         let planned = plan_split(&lookup, placed, split, &holding, &mut diagnostics);
-        let mut facts = Facts::new();
+        let mut facts = Made::new();
         if let Some(wanted) = &planned.wanted {
             facts.extend(wishes(key, wanted, Class::Split, Seniority::of(document)));
             if planned.fault.is_none() {
@@ -104,9 +105,7 @@ impl<'m> Context<'_, 'm, '_> {
             }
         }
         facts.push((Fact::Split(key.clone()), Value::Split(planned.into())));
-        if !diagnostics.is_empty() {
-            facts.push((Fact::Doubts(self.unit.clone()), Value::Doubts(diagnostics.into())));
-        }
+        facts.say(diagnostics);
         Some(facts)
     }
 
@@ -130,12 +129,12 @@ impl<'m> Context<'_, 'm, '_> {
     }
 
     /// The ports of Services that a route asks for, unless it is refused.
-    pub(super) fn wishes(self, key: &DocumentKey) -> Option<Facts> {
+    pub(super) fn wishes(self, key: &DocumentKey) -> Option<Made> {
         let Some(Value::Parents(requests)) = self.reader.value(Fact::Parents(key.clone())) else {
             return None;
         };
         if self.reader.has(Fact::MeshRefused(key.clone())) {
-            return Some(Facts::new());
+            return Some(Made::new());
         }
         let placed = self.reader.document(key)?;
         let Spec::Route(route) = &placed.document.spec else { return None };
@@ -158,7 +157,7 @@ impl<'m> Context<'_, 'm, '_> {
     }
 
     /// Which Services have the names that begin with a label.
-    pub(super) fn namesakes(self, group: &GroupName, label: &Name) -> Option<Facts> {
+    pub(super) fn namesakes(self, group: &GroupName, label: &Name) -> Option<Made> {
         let mut namesakes =
             self.reader.all(Fact::Namesake(group.clone(), Arc::clone(label), None)).peekable();
         namesakes.peek()?;
@@ -168,39 +167,40 @@ impl<'m> Context<'_, 'm, '_> {
             names.add(service, *value == Value::Flag(true));
         }
         for (fact, _) in self.reader.all(Fact::GatewayName(group.clone(), Arc::clone(label), None)) {
-            let Fact::GatewayName(_, _, Some(HostKey { table, name, .. })) = fact else { continue };
-            let port = table.split('/').nth(2).unwrap_or_default();
+            let Fact::GatewayName(_, _, Some(host)) = fact else { continue };
+            let (name, port) = (&host.name, host.table.name.split('/').nth(2).unwrap_or_default());
             names.of_gateways.extend([name.to_string(), format!("{name}:{port}")]);
         }
-        Some(vec![(Fact::Names(group.clone(), Arc::clone(label)), Value::Names(names.into()))])
+        Some(Made::one(Fact::Names(group.clone(), Arc::clone(label)), Value::Names(names.into())))
     }
 
     /// Whether Envoys of a group listen on a port, and then to all Services there.
-    pub(super) fn port(self, group: &GroupName, port: u16) -> Option<Facts> {
+    pub(super) fn port(self, group: &GroupName, port: u16) -> Option<Made> {
         self.reader.all(Fact::WishedPort(group.clone(), port, None)).next()?;
-        Some(vec![(Fact::Shown(group.clone(), port), Value::Present)])
+        Some(Made::one(Fact::Shown(group.clone(), port), Value::Present))
     }
 
     /// The Listener and the RouteConfiguration of a port, without its hosts.
-    pub(super) fn mesh_table(self, group: &GroupName, port: u16) -> Option<Facts> {
+    pub(super) fn mesh_table(self, group: &GroupName, port: u16) -> Option<Made> {
         if !self.reader.has(Fact::Shown(group.clone(), port)) {
             return None;
         }
         let table = table(group, port);
         let first = self.reader.all(Fact::Framed(table.clone(), None)).next();
         let (Some(address), Some((_, Value::Service(service)))) = (self.options.mesh_address, first) else {
-            return Some(Facts::new());
+            return Some(Made::new());
         };
         let origin = service.origin.clone();
         let listener = envoy::mesh_listener(port, address);
-        Some(vec![
+        let facts = [
             (Fact::Listener(table.clone()), Value::Listener((listener, origin.clone()).into())),
-            (Fact::Table(table), Value::Table(TablePlace::Mesh(port), origin)),
-        ])
+            (Fact::Table(table), Value::Table((TablePlace::Mesh(port), origin).into())),
+        ];
+        Some(facts.into_iter().collect())
     }
 
     /// The ports of a Service, for the clients of a group.
-    pub(super) fn mesh(self, group: &GroupName, key: &DocumentKey) -> Option<Facts> {
+    pub(super) fn mesh(self, group: &GroupName, key: &DocumentKey) -> Option<Made> {
         let placed = self.reader.document(key)?;
         let Spec::Service(service) = &placed.document.spec else { return None };
         let wishes = self.reader.all(Fact::Wish(group.clone(), key.clone(), None));
@@ -221,16 +221,14 @@ impl<'m> Context<'_, 'm, '_> {
         }
         claims.sort_by_key(|(by, _)| *by);
         let of_mesh = OfMesh { placed, service, has_short_name: self.has_short_name(group, key) };
-        let mut facts = Facts::new();
+        let mut facts = Made::new();
         let mut diagnostics = Vec::new();
         for port in ports {
             let claims: Vec<_> = claims.iter().filter(|(_, claim)| claim.ports.contains(&port)).collect();
             let rivals: Vec<_> = claims.iter().map(|(by, claim)| (*by, &**claim)).collect();
             self.mesh_port(group, &of_mesh, port, &rivals, &mut facts, &mut diagnostics);
         }
-        if !diagnostics.is_empty() {
-            facts.push((Fact::Doubts(self.unit.clone()), Value::Doubts(diagnostics.into())));
-        }
+        facts.say(diagnostics);
         Some(facts)
     }
 
@@ -241,7 +239,7 @@ impl<'m> Context<'_, 'm, '_> {
         of_mesh: &OfMesh<'_>,
         port: u16,
         rivals: &[(&DocumentKey, &Wish)],
-        facts: &mut Facts,
+        facts: &mut Made,
         diagnostics: &mut Vec<Diagnostic>,
     ) {
         let OfMesh { placed, service, has_short_name } = *of_mesh;
@@ -472,7 +470,7 @@ impl<'m> Context<'_, 'm, '_> {
     /// The Services that Envoys of a group are served on a port because its clients would be without it. Envoys have one listener
     /// for each port of the mesh, with all of its Services, and a group's resource hides those of the same name in the groups
     /// behind it.
-    pub(super) fn borrow(self, group: &GroupName, port: u16) -> Option<Facts> {
+    pub(super) fn borrow(self, group: &GroupName, port: u16) -> Option<Made> {
         if group.is_default() || !self.reader.has(Fact::Shown(group.clone(), port)) {
             return None;
         }
@@ -495,7 +493,7 @@ impl<'m> Context<'_, 'm, '_> {
     }
 
     /// One of them.
-    pub(super) fn loan(self, host: &HostKey) -> Option<Facts> {
+    pub(super) fn loan(self, host: &HostKey) -> Option<Made> {
         let Some(Value::Home(other)) = self.reader.value(Fact::Loan(host.clone())) else { return None };
         let port = host.mesh_port()?;
         let name = (Arc::clone(&host.namespace), Arc::clone(&host.name));
@@ -504,18 +502,16 @@ impl<'m> Context<'_, 'm, '_> {
         let placed = self.reader.document(&DocumentKey::new(Kind::Service, &host.namespace, &host.name))?;
         let routes = Fact::Routes(HostKey::of_service(&table(other, port), &name));
         let Some(Value::Routes(routes)) = self.reader.value(routes) else { return None };
-        let has_short_name = self.has_short_name(&host.group, &placed.document.key);
+        let has_short_name = self.has_short_name(host.group(), &placed.document.key);
         let service = MeshService { has_short_name, ..(**there).clone() };
         let mut diagnostics = Vec::new();
         let served = Served { is_for_envoys: true, is_asked_for: !there.is_implicit };
-        let mut facts = self.routes_of(host, Arc::clone(routes), served);
-        if self.is_framed(&host.group, port, &placed.document, there.is_implicit, &mut diagnostics) {
-            let framed = Fact::Framed(table(&host.group, port), Some(name));
+        let mut facts: Made = self.routes_of(host, Arc::clone(routes), served).into_iter().collect();
+        if self.is_framed(host.group(), port, &placed.document, there.is_implicit, &mut diagnostics) {
+            let framed = Fact::Framed(table(host.group(), port), Some(name));
             facts.push((framed, Value::Service(service.into())));
         }
-        if !diagnostics.is_empty() {
-            facts.push((Fact::Doubts(self.unit.clone()), Value::Doubts(diagnostics.into())));
-        }
+        facts.say(diagnostics);
         Some(facts)
     }
 }

@@ -18,7 +18,9 @@ use std::sync::Arc;
 use xds_cache::{GroupName, Origin, Profile, Resource};
 use xds_codec::{Diagnostic, Place, Severity};
 
-use super::fact::{Fact, InGroup, Value, Written};
+use super::fact::{Fact, InGroup, Value};
+use super::made::{Given, Made, Written};
+use super::names::Names;
 use super::reader::Reader;
 use super::unit::Unit;
 use crate::emit::{self, Emitted, UNAVAILABLE};
@@ -26,13 +28,13 @@ use crate::encode::{Encoder, Refused};
 use crate::plan::{Assignment, Cluster, Discovery, Plan, UpstreamTls};
 use crate::translate::{Options, REFUSED};
 
-/// What a unit writes.
-pub(super) type Facts = Vec<(Fact, Value)>;
+/// Facts that a unit writes, among others.
+type Facts = Vec<(Fact, Value)>;
 
 /// What a unit runs with.
 pub(super) struct Context<'r, 'm, 'c> {
-    unit: &'r Unit,
     reader: &'r Reader<'m>,
+    names: &'r Names,
     encoder: &'r mut Encoder<'c>,
     options: &'r Options,
 }
@@ -41,11 +43,12 @@ pub(super) struct Context<'r, 'm, 'c> {
 pub(super) fn run(
     unit: &Unit,
     reader: &Reader<'_>,
+    names: &Names,
     encoder: &mut Encoder<'_>,
     options: &Options,
     goes_on: &dyn Fn() -> bool,
-) -> Option<Facts> {
-    let context = Context { unit, reader, encoder, options };
+) -> Option<Made> {
+    let context = Context { reader, names, encoder, options };
     match unit {
         Unit::Outline(key) => outline::outline(reader, key),
         Unit::Fallbacks => context.fallbacks(),
@@ -88,34 +91,10 @@ const GRPC: &[Profile] = &[Profile::Grpc];
 
 impl<'m> Context<'_, 'm, '_> {
     /// Writes resources; of what the codec refuses, those that there were.
-    fn write(&mut self, group: &GroupName, profiles: &'static [Profile], emitted: &[Emitted<'_>]) -> Facts {
+    fn write(&mut self, group: &GroupName, profiles: &'static [Profile], emitted: &[Emitted<'_>]) -> Made {
         let last = self.reader.last();
         let made = emitted.iter().map(|emitted| self.encoder.resource(emitted, last)).collect();
-        self.written(group, profiles, made)
-    }
-
-    fn written(
-        &self,
-        group: &GroupName,
-        profiles: &'static [Profile],
-        made: Vec<Result<Arc<[Arc<Resource>]>, Refused>>,
-    ) -> Facts {
-        let (mut resources, mut doubts) = (Vec::new(), Vec::new());
-        for made in made {
-            match made {
-                Ok(made) => resources.extend(made.iter().cloned()),
-                Err(Refused { what, diagnostics, kept }) => {
-                    resources.extend(kept);
-                    doubts.push(refused(&what, &diagnostics));
-                }
-            }
-        }
-        let written = Written { group: group.clone(), profiles, resources: resources.into() };
-        let mut facts = vec![(Fact::Written(self.unit.clone()), Value::Written(written))];
-        if !doubts.is_empty() {
-            facts.push((Fact::Doubts(self.unit.clone()), Value::Doubts(doubts.into())));
-        }
-        facts
+        written(group, profiles, made)
     }
 
     fn planned(&self, name: &InGroup) -> Option<&'m Cluster> {
@@ -140,7 +119,7 @@ impl<'m> Context<'_, 'm, '_> {
             if plan.clusters.contains_key(name) {
                 continue;
             }
-            let Some(cluster) = self.planned(&InGroup::new(group, name)) else { continue };
+            let Some(cluster) = self.planned(&self.names.get(group, name)) else { continue };
             if let Discovery::Aggregate(members) = &cluster.discovery {
                 open.extend(members.iter().map(String::as_str));
             }
@@ -166,7 +145,7 @@ impl<'m> Context<'_, 'm, '_> {
     }
 
     /// The endpoints of a cluster. Both kinds of clients may have them, each for reasons of its own.
-    fn assignment(mut self, name: &InGroup) -> Option<Facts> {
+    fn assignment(mut self, name: &InGroup) -> Option<Made> {
         let cluster = self.planned(name)?;
         let is_eds = matches!(&cluster.discovery, Discovery::Eds { .. });
         let is_used = !cluster.protocols.is_empty() && cluster.tls != Some(UpstreamTls::Invalid);
@@ -181,7 +160,7 @@ impl<'m> Context<'_, 'm, '_> {
             (true, true) => BOTH,
             (true, false) => ENVOY,
             (false, true) => GRPC,
-            (false, false) => return Some(Vec::new()),
+            (false, false) => return Some(Made::new()),
         };
         // Without an assignment, clients would wait for 15 seconds before the first call fails.
         let none = || Assignment { localities: Vec::new(), origin: cluster.origin.clone() };
@@ -191,7 +170,7 @@ impl<'m> Context<'_, 'm, '_> {
     }
 
     /// The cluster without endpoints, or only its assignment.
-    fn unavailable(mut self, group: &GroupName, profile: Profile) -> Option<Facts> {
+    fn unavailable(mut self, group: &GroupName, profile: Profile) -> Option<Made> {
         let profiles = match profile {
             Profile::Envoy => ENVOY,
             Profile::Grpc => GRPC,
@@ -206,6 +185,26 @@ impl<'m> Context<'_, 'm, '_> {
         };
         Some(self.write(group, profiles, &[cluster, emit::no_endpoints(origin)]))
     }
+}
+
+/// Resources that were made; of what is refused, what there was, and why.
+fn written(
+    group: &GroupName,
+    profiles: &'static [Profile],
+    made: Vec<Result<Arc<[Arc<Resource>]>, Refused>>,
+) -> Made {
+    let (mut resources, mut doubts) = (Vec::new(), Vec::new());
+    for made in made {
+        match made {
+            Ok(made) => resources.extend(made.iter().cloned()),
+            Err(Refused { what, diagnostics, kept }) => {
+                resources.extend(kept);
+                doubts.push(refused(&what, &diagnostics));
+            }
+        }
+    }
+    let written = Written { group: group.clone(), profiles, resources: resources.into() };
+    Made { facts: Vec::new(), given: Given { written: Some(written), doubts } }
 }
 
 fn origin(value: &Value) -> Option<&Origin> {

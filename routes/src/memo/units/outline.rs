@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Facts;
 use super::mesh::{of_service, of_split};
 use crate::memo::fact::{Fact, Value};
+use crate::memo::made::Made;
 use crate::memo::reader::Reader;
 use crate::model::{BackendSource, DocumentKey, EndpointSlice, Kind, ObjectRef, Spec};
 use crate::plan::Outline;
 
 /// A document without what changes often, and by what else it is found; `None` if there is none.
-pub(super) fn outline(reader: &Reader<'_>, key: &DocumentKey) -> Option<Facts> {
+pub(super) fn outline(reader: &Reader<'_>, key: &DocumentKey) -> Option<Made> {
     let placed = reader.document(key)?;
-    let mut facts = Facts::new();
+    let mut facts = Made::new();
     if let Some(outline) = Outline::of(placed) {
         facts.push((Fact::Outline(key.clone()), Value::Outline(outline.into())));
     }

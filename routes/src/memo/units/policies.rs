@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::{Context, Facts};
+use super::Context;
 use crate::memo::fact::{Affected, Fact, Value};
+use crate::memo::made::Made;
 use crate::model::{Document, DocumentKey, Kind};
 use crate::plan::{Targets, affected, is_route};
 use crate::translate::Placed;
 
 impl<'m> Context<'_, 'm, '_> {
     /// All policies that are not supported: what they target is told of all of them together.
-    pub(super) fn policies(self) -> Option<Facts> {
+    pub(super) fn policies(self) -> Option<Made> {
         self.reader.of_kind(Kind::Policy).next()?;
         let mut diagnostics = Vec::new();
         let mut all: BTreeMap<&DocumentKey, Vec<Affected>> = BTreeMap::new();
@@ -21,8 +22,8 @@ impl<'m> Context<'_, 'm, '_> {
         let of_object = |(key, all): (&DocumentKey, Vec<Affected>)| {
             (Fact::Affected(key.clone()), Value::Affected(all.into()))
         };
-        let mut facts: Facts = all.into_iter().map(of_object).collect();
-        facts.push((Fact::Doubts(self.unit.clone()), Value::Doubts(diagnostics.into())));
+        let mut facts: Made = all.into_iter().map(of_object).collect();
+        facts.say(diagnostics);
         Some(facts)
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use xds_codec::{Diagnostic, Severity};
 
+use super::Context;
 use super::surroundings::Surroundings;
-use super::{Context, Facts};
 use crate::conditions::{Condition, GrpcFeature, ParentStatus, Truth};
 use crate::emit::GrpcLoss;
 use crate::memo::fact::{Fact, Value};
+use crate::memo::made::Made;
 use crate::model::{Document, DocumentKey, Kind, ParentRef, Spec, Spot};
 use crate::plan::mesh::{self, Lost};
 use crate::plan::{Attached, Parts, RefProblem, is_route, policy_targets};
@@ -19,7 +20,7 @@ impl Context<'_, '_, '_> {
     ///
     /// What gRPC clients cannot have shows as a parent of its own (section 1.11 of the inputs paper), so that a route that is fine
     /// for Envoys stays fine; and as a note at what is written for gRPC, or for every client of a Service.
-    pub(super) fn status(self, key: &DocumentKey) -> Option<Facts> {
+    pub(super) fn status(self, key: &DocumentKey) -> Option<Made> {
         let placed = self.reader.document(key);
         let mut doubts = Vec::new();
         let mut parts = self.parts(key, &mut doubts);
@@ -28,7 +29,7 @@ impl Context<'_, '_, '_> {
             let parts = parts.get_or_insert_default();
             affected.iter().for_each(|one| parts.affect(one.listener.as_deref(), &one.condition));
         }
-        let mut facts = Facts::new();
+        let mut facts = Made::new();
         if !losses.is_empty() {
             let message = message(&losses);
             let is_for_grpc = matches!(key.kind, Kind::GrpcRoute | Kind::Route | Kind::TrafficSplit);
@@ -52,9 +53,7 @@ impl Context<'_, '_, '_> {
             parts.get_or_insert_default().parents.insert(usize::MAX, status);
             facts.push((Fact::Unsupported(key.clone()), Value::Unsupported(counted(&losses).into())));
         }
-        if !doubts.is_empty() {
-            facts.push((Fact::Doubts(self.unit.clone()), Value::Doubts(doubts.into())));
-        }
+        facts.say(doubts);
         let Some(parts) = parts else { return placed.map(|_| facts) };
         let status = parts.finish(placed.map_or(0, |placed| placed.generation));
         facts.push((Fact::Status(key.clone()), Value::Status(status.into())));

@@ -1,0 +1,73 @@
+//! What a unit makes.
+
+use std::sync::Arc;
+
+use xds_cache::{GroupName, Profile, Resource};
+use xds_codec::Diagnostic;
+
+use super::fact::{Fact, Value};
+
+/// What a unit makes: facts for other units, and what it gives to whoever translates, which no unit reads.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    pub(super) facts: Vec<(Fact, Value)>,
+    pub(super) given: Given,
+}
+
+/// Resources, and what is said of documents.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Given {
+    pub(crate) written: Option<Written>,
+    pub(crate) doubts: Vec<Diagnostic>,
+}
+
+/// Resources, and for whom.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Written {
+    /// The node group.
+    pub(crate) group: GroupName,
+    /// The kinds of clients.
+    pub(crate) profiles: &'static [Profile],
+    /// The resources.
+    pub(crate) resources: Arc<[Arc<Resource>]>,
+}
+
+impl Made {
+    /// Nothing, of something that is there.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// One fact.
+    pub(crate) fn one(fact: Fact, value: Value) -> Self {
+        [(fact, value)].into_iter().collect()
+    }
+
+    pub(crate) fn push(&mut self, fact: (Fact, Value)) {
+        self.facts.push(fact);
+    }
+
+    /// Says something of documents.
+    pub(crate) fn say(&mut self, doubts: impl IntoIterator<Item = Diagnostic>) {
+        self.given.doubts.extend(doubts);
+    }
+}
+
+impl FromIterator<(Fact, Value)> for Made {
+    fn from_iter<I: IntoIterator<Item = (Fact, Value)>>(facts: I) -> Self {
+        Self { facts: facts.into_iter().collect(), given: Given::default() }
+    }
+}
+
+impl Extend<(Fact, Value)> for Made {
+    fn extend<I: IntoIterator<Item = (Fact, Value)>>(&mut self, facts: I) {
+        self.facts.extend(facts);
+    }
+}
+
+impl Given {
+    /// The resources.
+    pub(crate) fn resources(&self) -> &[Arc<Resource>] {
+        self.written.as_ref().map_or(&[], |written| &written.resources)
+    }
+}

@@ -1,0 +1,29 @@
+//! Names that are kept once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use xds_cache::GroupName;
+
+use super::fact::{InGroup, Name};
+
+/// The names of clusters that one translation came across: facts that say the same name share it.
+#[derive(Debug, Default)]
+pub(super) struct Names(Mutex<HashMap<GroupName, HashMap<Name, InGroup>>>);
+
+impl Names {
+    /// A name in a group.
+    pub(super) fn get(&self, group: &GroupName, name: &str) -> InGroup {
+        let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = match groups.get_mut(group) {
+            Some(known) => known,
+            None => groups.entry(group.clone()).or_default(),
+        };
+        if let Some(known) = known.get(name) {
+            return known.clone();
+        }
+        let new = InGroup::named(group, name);
+        known.insert(Arc::clone(&new.name), new.clone());
+        new
+    }
+}

@@ -1,0 +1,128 @@
+//! Units of one kind, side by side on several threads: none of them reads what another one writes.
+
+use std::collections::BTreeMap;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use xds_codec::Codec;
+
+use super::Memo;
+use super::fact::Fact;
+use super::made::Made;
+use super::names::Names;
+use super::reader::Reader;
+use super::unit::Unit;
+use super::units;
+use crate::encode::Encoder;
+use crate::translate::Options;
+
+/// What units are run with on one thread.
+pub(super) struct Runner<'r> {
+    codec: &'r Codec,
+    encoder: Encoder<'r>,
+    names: Arc<Names>,
+    options: &'r Options,
+}
+
+/// What a unit made, and what it read for that, sorted.
+#[derive(Debug)]
+pub(super) struct Ran {
+    /// `None` if there is no such unit any more.
+    pub(super) made: Option<Made>,
+    pub(super) reads: Vec<Fact>,
+}
+
+impl<'r> Runner<'r> {
+    pub(super) fn new(codec: &'r Codec, options: &'r Options) -> Self {
+        Self { codec, encoder: Encoder::new(codec), names: Arc::default(), options }
+    }
+
+    /// Runs a unit.
+    pub(super) fn run(&mut self, memo: &Memo, unit: &Unit, goes_on: &dyn Fn() -> bool) -> Ran {
+        let reader = Reader::new(memo, unit);
+        let made = units::run(unit, &reader, &self.names, &mut self.encoder, self.options, goes_on);
+        Ran { made, reads: reader.finish() }
+    }
+
+    /// Runs units of one kind on up to `n_threads` threads, that of the caller included, and hands each to `take` in the order of the
+    /// units. All of them see `memo`. What several of them have alike is encoded once by each thread. Returns false if it was stopped:
+    /// then some were not run.
+    ///
+    /// # Panics
+    ///
+    /// If a unit panics.
+    pub(super) fn run_all(
+        &mut self,
+        memo: &Memo,
+        units: &[Unit],
+        n_threads: usize,
+        goes_on: &dyn Fn() -> bool,
+        mut take: impl FnMut(&Unit, Ran),
+    ) -> bool {
+        let (n_claimed, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let claim = || {
+            let index = n_claimed.fetch_add(1, Relaxed);
+            Some((index, units.chunks(BATCH).nth(index)?))
+        };
+        let Self { codec, options, .. } = *self;
+        let names = Arc::clone(&self.names);
+        let run = |runner: &mut Self, batch: &[Unit], goes_on: &dyn Fn() -> bool| -> Vec<Ran> {
+            batch.iter().map_while(|unit| goes_on().then(|| runner.run(memo, unit, goes_on))).collect()
+        };
+        let work = |sender: mpsc::SyncSender<_>| {
+            let mut runner = Runner { names: Arc::clone(&names), ..Runner::new(codec, options) };
+            while let Some((index, batch)) = claim() {
+                // Nobody takes it if it was stopped.
+                if sender.send((index, run(&mut runner, batch, &|| !is_stopped.load(Relaxed)))).is_err() {
+                    return;
+                }
+            }
+        };
+        thread::scope(|scope| {
+            let (sender, receiver) = mpsc::sync_channel(MAX_READY);
+            let new = |_| {
+                let sender = sender.clone();
+                thread::Builder::new().name("translate".to_owned()).spawn_scoped(scope, || work(sender)).ok()
+            };
+            // If there is no thread to be had, the others do more.
+            let threads: Vec<_> = (1..n_threads).filter_map(new).collect();
+            drop(sender);
+            let mut ready: BTreeMap<usize, Vec<Ran>> = BTreeMap::new();
+            for (index, batch) in units.chunks(BATCH).enumerate() {
+                while !ready.contains_key(&index) {
+                    ready.extend(receiver.try_iter());
+                    if ready.contains_key(&index) {
+                        break;
+                    }
+                    if let Some((own, batch)) = claim() {
+                        ready.insert(own, run(self, batch, goes_on));
+                    } else if let Ok((other, ran)) = receiver.recv() {
+                        ready.insert(other, ran);
+                    } else {
+                        // Whoever had it panicked, and nobody else works any more.
+                        break;
+                    }
+                }
+                let ran = ready.remove(&index).unwrap_or_default();
+                if ran.len() < batch.len() || !goes_on() {
+                    is_stopped.store(true, Relaxed);
+                    break;
+                }
+                batch.iter().zip(ran).for_each(|(unit, ran)| take(unit, ran));
+            }
+            drop(receiver);
+            for thread in threads {
+                thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+            }
+        });
+        !is_stopped.into_inner()
+    }
+}
+
+/// Units that a thread takes at a time: some milliseconds.
+const BATCH: usize = 64;
+
+/// Batches that wait to be taken, so that no thread runs far ahead.
+const MAX_READY: usize = 64;
