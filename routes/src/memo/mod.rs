@@ -165,17 +165,17 @@ impl Memo {
         let given = self.given(before.given.as_ref(), given);
         made.sort_by(|(one, _), (other, _)| one.cmp(other));
         let made: Vec<(Arc<Fact>, Value)> =
-            made.into_iter().map(|(fact, value)| (self.shared(&before.written, fact), value)).collect();
+            made.into_iter().map(|(fact, value)| (self.own(&before.written, fact), value)).collect();
         let facts: Arc<[Arc<Fact>]> = made.iter().map(|(fact, _)| Arc::clone(fact)).collect();
         for fact in before.written.iter().filter(|fact| facts.binary_search(fact).is_err()) {
-            self.change(fact, None, dirty);
+            let old = self.values.get(fact).cloned();
+            self.change(fact, old, None, dirty);
         }
         for (fact, value) in made {
-            debug_assert!(
-                !self.values.contains_key(&*fact) || before.written.binary_search(&fact).is_ok(),
-                "{unit:?} writes {fact:?} too"
-            );
-            self.change(&fact, Some(value), dirty);
+            let is_known = before.written.binary_search(&fact).is_ok();
+            debug_assert!(is_known || !self.values.contains_key(&*fact), "{unit:?} writes {fact:?} too");
+            let old = is_known.then(|| self.values.get(&fact).cloned()).flatten();
+            self.change(&fact, old, Some(value), dirty);
         }
         debug_assert!(
             dirty.units.first().is_none_or(|next| next > unit),
@@ -217,12 +217,10 @@ impl Memo {
     }
 
     /// Gives a fact another value, or none; with all sums that it is counted in.
-    fn change(&mut self, fact: &Arc<Fact>, new: Option<Value>, dirty: &mut Dirty) {
-        let old = self.values.get(fact);
-        if old == new.as_ref() {
+    fn change(&mut self, fact: &Arc<Fact>, old: Option<Value>, new: Option<Value>, dirty: &mut Dirty) {
+        if old == new {
             return;
         }
-        let old = old.cloned();
         if tally::looks_around(fact) {
             self.values.remove(fact);
         }
@@ -242,16 +240,17 @@ impl Memo {
         }
     }
 
+    /// A fact that a unit writes, as it is kept already: among those that it wrote last, or by whoever read it.
+    fn own(&self, written: &[Arc<Fact>], fact: Fact) -> Arc<Fact> {
+        let known = among(written, &fact).or_else(|| self.readers.known(&fact));
+        known.map(Arc::clone).unwrap_or_else(|| Arc::new(fact))
+    }
+
     /// A fact as it is kept already: among those that are `known`, or by whoever wrote or read it.
     fn shared(&self, known: &[Arc<Fact>], fact: Fact) -> Arc<Fact> {
-        let at = known.binary_search_by(|known| (**known).cmp(&fact));
-        if let Some(known) = at.ok().and_then(|at| known.get(at)) {
-            return Arc::clone(known);
-        }
-        if let Some((known, _)) = self.values.get_key_value(&fact) {
-            return Arc::clone(known);
-        }
-        self.readers.known(&fact).map_or_else(|| Arc::new(fact), Arc::clone)
+        let written = || self.values.get_key_value(&fact).map(|(known, _)| known);
+        let known = among(known, &fact).or_else(written).or_else(|| self.readers.known(&fact));
+        known.map(Arc::clone).unwrap_or_else(|| Arc::new(fact))
     }
 
     /// A fact changes: whoever read it, or what stands for it, must run.
@@ -311,6 +310,12 @@ static N_THREADS: LazyLock<usize> = LazyLock::new(|| thread::available_paralleli
 
 /// Fewer units are done before there are threads for them.
 const MIN_SIDE_BY_SIDE: usize = 256;
+
+/// A fact among sorted ones.
+fn among<'f>(sorted: &'f [Arc<Fact>], fact: &Fact) -> Option<&'f Arc<Fact>> {
+    let at = sorted.binary_search_by(|known| (**known).cmp(fact));
+    at.ok().and_then(|at| sorted.get(at))
+}
 
 /// Whether both are the very same, or nothing.
 fn is_same(one: Option<&Arc<Given>>, other: Option<&Arc<Given>>) -> bool {
