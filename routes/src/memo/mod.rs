@@ -1,11 +1,12 @@
 //! What was made of documents, and of what it was made: what changes costs what it touches.
 //!
-//! Everything that documents give is made by [`Unit`]s. A unit reads [`Fact`]s through a [`Reader`], which takes them down, and
+//! Everything that documents give is made by [`Unit`]s. A unit reads [`Fact`]s through a [`Reader`](reader::Reader), which takes them down, and
 //! writes facts of its own. When documents change, the units run that read what changed; and where one of these writes what it
 //! wrote before, nothing behind it runs. From nothing, all units run: there is no other way to translate.
 //!
 //! Units have an order, and each reads only what those of the kinds before it write, so that none runs twice, and many of one kind can
-//! run side by side. Whoever reads some fact that is not there is told when it comes. All maps are persistent: a copy is a branch that costs nothing, and to drop it is to forget what it tried.
+//! run side by side. Whoever reads some fact that is not there is told when it comes. All maps are persistent: a copy is a branch
+//! that costs nothing, and to drop it is to forget what it tried.
 
 mod fact;
 mod hosts;
