@@ -117,6 +117,13 @@ const RULES: [Rule; 11] = [
     },
 ];
 
+/// Files that may use a word all the same, and why that breaks no rule.
+const EXCEPTIONS: [(&str, &str, &str); 1] = [(
+    "routes/src/memo/side_by_side.rs",
+    "std::thread",
+    "its threads end with it, and what they give is taken in order",
+)];
+
 #[test]
 fn modules_use_only_what_they_may() {
     let mut broken = Vec::new();
@@ -125,8 +132,11 @@ fn modules_use_only_what_they_may() {
         assert!(!files.is_empty(), "{} has no code; does it have another name now?", rule.path);
         for file in files {
             for (number, line) in code_lines(&file) {
-                if let Some(word) = rule.words.iter().find(|word| line.contains(**word)) {
-                    let place = file.strip_prefix(root()).unwrap_or(&file).display().to_string();
+                let place = file.strip_prefix(root()).unwrap_or(&file).display().to_string();
+                let is_excepted =
+                    |word: &str| EXCEPTIONS.iter().any(|(path, one, _)| (*path, *one) == (&*place, word));
+                if let Some(word) = rule.words.iter().find(|word| line.contains(**word) && !is_excepted(word))
+                {
                     broken.push(format!("{place}:{number}: `{word}`: {}", rule.reason));
                 }
             }

@@ -99,7 +99,8 @@ impl Members {
             Some(_) => {
                 member.n_restarts = 0;
                 member.away.retain(|since| !is_over(*since, now));
-                true
+                // One that restarted may be gone since.
+                !(member.clients.is_empty() && member.away.is_empty())
             }
             None => true,
         });
@@ -225,6 +226,19 @@ mod tests {
             members.forgive(now);
             assert_eq!(members.losses(now).n_gone + members.losses(now).n_restarted, 0, "{what}");
         }
+    }
+
+    #[test]
+    fn one_that_restarted_and_is_gone_since_is_forgiven_as_gone() {
+        let now = Instant::now();
+        let mut members = Members::default();
+        members.look(present(&[(1, false)]), |_| false, now);
+        members.look(present(&[(2, false)]), |_| false, now);
+        members.look(present(&[]), |_| false, now);
+        let later = now + AWAY_TIME;
+        assert_eq!(members.losses(later), Losses { n_known: 1, n_restarted: 1, ..Losses::default() });
+        members.forgive(later);
+        assert_eq!(members.losses(later), Losses::default());
     }
 
     #[test]

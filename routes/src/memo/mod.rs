@@ -26,8 +26,7 @@ mod units;
 
 use std::collections::BTreeSet;
 use std::mem::discriminant;
-use std::sync::{Arc, LazyLock};
-use std::thread;
+use std::sync::Arc;
 
 use xds_cache::{DiffItem, OrdMap};
 use xds_codec::Codec;
@@ -35,7 +34,7 @@ use xds_codec::Codec;
 use self::fact::{Fact, Value};
 use self::made::{Given, Made};
 use self::readers::Readers;
-use self::side_by_side::{Ran, Runner};
+use self::side_by_side::{N_THREADS, Ran, Runner};
 use self::unit::Unit;
 use crate::translate::{Documents, Options};
 
@@ -305,9 +304,6 @@ impl Dirty {
         }
     }
 }
-
-/// As many as there are processors; to find out takes longer than a small change.
-static N_THREADS: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from));
 
 /// Fewer units are done before there are threads for them.
 const MIN_SIDE_BY_SIDE: usize = 256;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, LazyLock, mpsc};
 use std::thread;
 
 use xds_codec::Codec;
@@ -120,6 +120,10 @@ impl<'r> Runner<'r> {
         !is_stopped.into_inner()
     }
 }
+
+/// As many as there are processors; to find out takes longer than a small change.
+pub(super) static N_THREADS: LazyLock<usize> =
+    LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from));
 
 /// Units that a thread takes at a time: some milliseconds.
 const BATCH: usize = 64;

@@ -13,7 +13,6 @@
 #![expect(clippy::expect_used, reason = "a test may fail")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, RandomState};
 use std::time::Instant;
 
 use check::check;
@@ -28,10 +27,8 @@ mod garbage;
 mod model;
 mod world;
 
-/// Other histories at every run.
-fn any_seed() -> u64 {
-    RandomState::new().hash_one(0)
-}
+/// The same histories at every run; `XDS_SEED` makes others.
+const SEED: u64 = 20_261_123;
 
 /// One thing that happens. Numbers are taken modulo what there is.
 #[derive(Clone, Debug)]
@@ -342,14 +339,14 @@ fn history(
 
 #[test]
 fn sotw_clients_end_with_what_they_asked_for() {
-    check(any_seed(), &histories(), |(steps, is_per_type, max_bytes, is_phased)| {
+    check(SEED, &histories(), |(steps, is_per_type, max_bytes, is_phased)| {
         history(Variant::Sotw, is_per_type, max_bytes, is_phased, &steps).map(drop)
     });
 }
 
 #[test]
 fn delta_clients_end_with_what_they_asked_for() {
-    check(any_seed(), &histories(), |(steps, is_per_type, max_bytes, is_phased)| {
+    check(SEED, &histories(), |(steps, is_per_type, max_bytes, is_phased)| {
         history(Variant::Delta, is_per_type, max_bytes, is_phased, &steps).map(drop)
     });
 }
@@ -357,7 +354,7 @@ fn delta_clients_end_with_what_they_asked_for() {
 #[test]
 fn the_session_falls_silent_though_everything_is_rejected() {
     let strategy = (steps(), any::<bool>(), limits(), any::<bool>());
-    check(any_seed(), &strategy, |(steps, is_per_type, max_bytes, is_delta)| {
+    check(SEED, &strategy, |(steps, is_per_type, max_bytes, is_delta)| {
         let now = Instant::now();
         let variant = if is_delta { Variant::Delta } else { Variant::Sotw };
         // What refers to something that was rejected waits for ever.
@@ -371,7 +368,7 @@ fn the_session_falls_silent_though_everything_is_rejected() {
 
 #[test]
 fn both_variants_end_alike() {
-    check(any_seed(), &histories(), |(steps, is_per_type, max_bytes, is_phased)| {
+    check(SEED, &histories(), |(steps, is_per_type, max_bytes, is_phased)| {
         let now = Instant::now();
         let mut worlds = [Variant::Sotw, Variant::Delta]
             .map(|variant| World::new(variant, is_per_type, max_bytes, is_phased));

@@ -11,6 +11,7 @@ mod limits;
 mod mesh;
 mod native;
 mod on_demand;
+mod on_demand_changes;
 mod on_demand_cost;
 mod proxyless;
 mod session;
