@@ -128,19 +128,8 @@ impl Control {
         if options.dry_run {
             return self.try_out(write, options).await;
         }
-        let place = match &write {
-            Write::StepRollouts { .. } | Write::EndOverrides => None,
-            Write::PutGroup(_)
-            | Write::DeleteGroup(_)
-            | Write::ReplaceResources { .. }
-            | Write::PutResource { .. }
-            | Write::DeleteResource { .. }
-            | Write::ApplyDocuments { .. }
-            | Write::DeleteDocument { .. }
-            | Write::ChangeWeights { .. }
-            | Write::Rollback { .. }
-            | Write::Revert { .. } => Some(self.shared.queue.enter(write.n_bytes())?),
-        };
+        let is_own = matches!(&write, Write::StepRollouts { .. } | Write::EndOverrides);
+        let place = if is_own { None } else { Some(self.shared.queue.enter(write.n_bytes())?) };
         let Done { outcome, revision, publication, .. } =
             self.change(Cause::Write(Box::new(write), options), place).await?;
         written(outcome).map(|(outcome, _)| WriteOutcome { revision, publication, ..outcome })
