@@ -251,13 +251,11 @@ fn a_weight_of_a_host_on_demand_changes_the_virtual_host_and_takes_no_more_units
         let first = translate(&codec, &documents, &options, None);
         add(&mut documents, &route(7, 20));
         let next = translate(&codec, &documents, &options, Some(&first));
-        let of_envoys = next.delta.resources.values().filter_map(|delta| delta.get(&Profile::Envoy));
-        let changed: Vec<String> = of_envoys.flatten().map(ToString::to_string).collect();
-        let sizes = next.groups.values().flat_map(|group| {
-            let of_envoys = group.profiles[&Profile::Envoy].iter();
-            of_envoys.filter(|(key, _)| changed.contains(&key.to_string())).map(|(_, one)| one.n_bytes())
-        });
-        (changed.clone(), sizes.max().unwrap_or_default(), next.work.n_units)
+        let [before, after] =
+            [&first, &next].map(|one| &one.groups[&GroupName::default_group()].profiles[&Profile::Envoy]);
+        let changed: Vec<_> = after.iter().filter(|(key, one)| !Arc::ptr_eq(*one, &before[*key])).collect();
+        let size = changed.iter().map(|(_, one)| one.n_bytes()).max().unwrap_or_default();
+        (changed.iter().map(|(key, _)| key.to_string()).collect::<Vec<_>>(), size, next.work.n_units)
     };
     let (whole, whole_size, n_units) = after("all");
     let tables = ["prod/edge/443/https", "prod/edge/80"];

@@ -32,12 +32,8 @@ type Pending = BTreeMap<ResourceKey, Option<Arc<Resource>>>;
 /// What differs from what was before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
-    /// The resources of each group that are new, gone, or no longer the same; a group of which only the definition differs has none.
-    pub resources: BTreeMap<GroupName, BTreeMap<Profile, BTreeSet<ResourceKey>>>,
     /// The objects whose status differs.
     pub conditions: BTreeSet<DocumentKey>,
-    /// Whether anything else is said of documents.
-    pub has_diagnostics: bool,
 }
 
 /// What is said of documents, in the order of files and lines, nothing twice. A copy shares what it has with the original.
@@ -127,7 +123,6 @@ impl Outputs {
             Fact::Group(name) => {
                 let Some(Value::Group(definition)) = new else {
                     self.groups.remove(name);
-                    self.delta.resources.entry(name.clone()).or_default();
                     return;
                 };
                 self.define(name, definition.as_deref().cloned());
@@ -233,7 +228,6 @@ impl Outputs {
         if old.doubts != new.doubts {
             new.doubts.iter().for_each(|doubt| self.diagnostics.add(doubt));
             old.doubts.iter().for_each(|doubt| self.diagnostics.remove(doubt));
-            self.delta.has_diagnostics = true;
         }
     }
 
@@ -243,7 +237,6 @@ impl Outputs {
         let mut group = self.groups.get(name).cloned().unwrap_or_else(new);
         group.definition = definition;
         self.groups.insert(name.clone(), group);
-        self.delta.resources.entry(name.clone()).or_default();
     }
 
     /// Takes down that resources are replaced: one unit can give what another gave before.
@@ -270,20 +263,12 @@ impl Outputs {
             let Some(group) = self.groups.get_mut(&name) else { continue };
             for (profile, pending) in pending {
                 let resources = group.profiles.entry(profile).or_default();
-                let mut changed = BTreeSet::new();
                 for (key, resource) in every_other_first(pending) {
-                    let before = resources.get(&key);
-                    let Some(resource) = resource else {
-                        changed.extend(resources.remove(&key).map(|_| key));
-                        continue;
-                    };
-                    if !before.is_some_and(|before| *before == resource) {
-                        changed.insert(key.clone());
-                        resources.insert(key, resource);
+                    match resource {
+                        None => _ = resources.remove(&key),
+                        Some(resource) if resources.get(&key) == Some(&resource) => {}
+                        Some(resource) => _ = resources.insert(key, resource),
                     }
-                }
-                if !changed.is_empty() {
-                    self.delta.resources.entry(name.clone()).or_default().insert(profile, changed);
                 }
             }
         }
