@@ -15,6 +15,7 @@ mod encode;
 mod memo;
 pub mod model;
 pub mod plan;
+mod rare;
 pub mod read;
 mod thin;
 mod translate;

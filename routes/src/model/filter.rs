@@ -1,6 +1,7 @@
 //! Filters of rules and backends.
 
 use super::{ObjectRef, Spot};
+use crate::rare::Silent;
 
 /// One filter.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +57,15 @@ pub struct HeaderEdits {
     pub add: Vec<(String, String)>,
     /// Removed.
     pub remove: Vec<String>,
+}
+
+impl HeaderEdits {
+    /// No change.
+    pub const NONE: Self = Self { set: Vec::new(), add: Vec::new(), remove: Vec::new() };
+}
+
+impl Silent for HeaderEdits {
+    const SILENT: &Self = &Self::NONE;
 }
 
 /// A share of requests: `numerator` of `denominator`, which is never 0 and never less.

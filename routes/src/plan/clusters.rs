@@ -121,10 +121,10 @@ fn uses(route: &PlannedRoute) -> Vec<(String, Usage)> {
         let protocols = BTreeSet::from([backend.protocol]);
         (backend.name.clone(), Usage { protocols, has_sessions, ..Usage::default() })
     };
-    let mut uses: Vec<_> = route.mirrors.iter().map(|mirror| usage(&mirror.backend, false)).collect();
+    let mut uses: Vec<_> = route.effects.mirrors.iter().map(|mirror| usage(&mirror.backend, false)).collect();
     if let Action::Forward(targets) = &route.action {
         uses.extend(targets.iter().filter_map(|weighted| match &weighted.target {
-            Target::Backend(backend) => Some(usage(backend, route.session.is_some())),
+            Target::Backend(backend) => Some(usage(backend, route.effects.session.is_some())),
             Target::Broken => None,
         }));
     }

@@ -46,9 +46,9 @@ pub(crate) use outline::{Outline, is_route};
 #[cfg(test)]
 pub use parts::MeshService;
 pub use parts::{
-    Action, Address, Assignment, Backend, Chain, Cluster, Discovery, Endpoint, Health, Host, Locality,
-    Mirror, Plan, PlannedRoute, Port, Protocol, RouteId, Session, Target, TlsSecret, TlsTermination,
-    UpstreamTls, VirtualHost, Weighted,
+    Action, Address, Assignment, Backend, Chain, Cluster, Discovery, Effects, Endpoint, Health, Host,
+    Locality, Mirror, Plan, PlannedRoute, Port, Protocol, RouteId, Session, Target, TlsSecret,
+    TlsTermination, UpstreamTls, VirtualHost, Weighted,
 };
 pub(crate) use policies::policy_targets;
 pub(crate) use precedence::{Rank, Seniority};

@@ -10,6 +10,7 @@ use crate::model::{
     Cors, DocumentKey, DocumentName, Fraction, HeaderEdits, Hostname, LbPolicy, Limits, Match, PathRewrite,
     Redirect, Retry, SessionPersistence, Timeouts,
 };
+use crate::rare::{Rare, Silent};
 
 /// What one node group is to be served.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -179,6 +180,13 @@ pub struct PlannedRoute {
     pub matches: Match,
     /// What becomes of them.
     pub action: Action,
+    /// What else is done to them.
+    pub(crate) effects: Rare<Effects>,
+}
+
+/// What is done to every request of a route, whatever becomes of it.
+#[derive(Clone, Debug, PartialEq, Hash)]
+pub struct Effects {
     /// Changes of request headers, for every backend.
     pub request_edits: HeaderEdits,
     /// Changes of response headers, for every backend.
@@ -199,24 +207,24 @@ pub struct PlannedRoute {
     pub session: Option<Session>,
 }
 
+impl Silent for Effects {
+    const SILENT: &Self = &Self {
+        request_edits: HeaderEdits::NONE,
+        response_edits: HeaderEdits::NONE,
+        mirrors: Vec::new(),
+        host_rewrite: None,
+        path_rewrite: None,
+        cors: None,
+        timeouts: Timeouts { request: None, backend_request: None },
+        retry: None,
+        session: None,
+    };
+}
+
 impl PlannedRoute {
     /// A route that does nothing but match and act.
     pub(crate) fn plain(id: RouteId, is_grpc: bool, matches: Match, action: Action) -> Self {
-        Self {
-            id,
-            is_grpc,
-            matches,
-            action,
-            request_edits: HeaderEdits::default(),
-            response_edits: HeaderEdits::default(),
-            mirrors: Vec::new(),
-            host_rewrite: None,
-            path_rewrite: None,
-            cors: None,
-            timeouts: Timeouts::default(),
-            retry: None,
-            session: None,
-        }
+        Self { id, is_grpc, matches, action, effects: Rare::default() }
     }
 }
 
@@ -227,7 +235,7 @@ pub enum Action {
     /// targets of weight 0 stay in the list, and no two forward to the same backend.
     Forward(Vec<Weighted>),
     /// They are redirected.
-    Redirect(Redirect),
+    Redirect(Box<Redirect>),
     /// All of them fail: UNAVAILABLE if the route is gRPC, else 500.
     Fail,
 }
@@ -240,16 +248,15 @@ pub struct Weighted {
     /// How much, compared with the others.
     pub weight: u32,
     /// Changes of request headers for this target only.
-    pub request_edits: HeaderEdits,
+    pub(crate) request_edits: Rare<HeaderEdits>,
     /// Changes of response headers for this target only.
-    pub response_edits: HeaderEdits,
+    pub(crate) response_edits: Rare<HeaderEdits>,
 }
 
 impl Weighted {
     /// A target of that weight for which nothing is changed.
     pub(crate) fn plain(target: Target, weight: u32) -> Self {
-        let (request_edits, response_edits) = (HeaderEdits::default(), HeaderEdits::default());
-        Self { target, weight, request_edits, response_edits }
+        Self { target, weight, request_edits: Rare::default(), response_edits: Rare::default() }
     }
 }
 

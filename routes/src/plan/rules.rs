@@ -4,13 +4,13 @@ use xds_codec::{Diagnostic, Severity};
 
 use super::backends::Referent;
 use super::lookup::{Lookup, RefProblem, RoutePlan};
-use super::parts::{Action, Backend, Mirror, PlannedRoute, RouteId, Session, Target, Weighted};
+use super::parts::{Action, Backend, Effects, Mirror, PlannedRoute, RouteId, Session, Target, Weighted};
 use super::weights;
 use crate::model::{
-    BackendRef, Cors, Document, DocumentKey, DocumentName, Filter, FilterKind, Fraction, HeaderEdits,
-    ObjectRef, PathMatch, PathRewrite, Redirect, Route, RouteKind, Rule, SessionKind, SessionPersistence,
-    Spec,
+    BackendRef, Document, DocumentKey, DocumentName, Filter, FilterKind, Fraction, HeaderEdits, ObjectRef,
+    PathMatch, Redirect, Route, RouteKind, Rule, SessionKind, SessionPersistence, Spec,
 };
+use crate::rare::{Rare, Silent as _};
 use crate::translate::Placed;
 
 impl<'d> Lookup<'d> {
@@ -23,8 +23,17 @@ impl<'d> Lookup<'d> {
             let referents: Vec<_> =
                 rule.backends.iter().map(|backend| self.backend(key, &backend.object)).collect();
             let is_grpc = is_grpc(self, route.kind, rule, &referents);
-            let (plan, effects) = (&mut plan, Effects::default());
-            let mut planner = Planner { lookup: self, key, is_grpc, index, rule, plan, effects };
+            let mut planner = Planner {
+                lookup: self,
+                key,
+                is_grpc,
+                index,
+                rule,
+                plan: &mut plan,
+                effects: Effects::SILENT.clone(),
+                redirect: None,
+                must_fail: false,
+            };
             planner.take_filters();
             let action = planner.action(referents);
             planner.add_routes(&action);
@@ -62,20 +71,6 @@ fn is_grpc(
     }
 }
 
-/// What filters do to every request of a rule.
-#[derive(Default)]
-struct Effects {
-    request_edits: HeaderEdits,
-    response_edits: HeaderEdits,
-    mirrors: Vec<Mirror>,
-    host_rewrite: Option<String>,
-    path_rewrite: Option<PathRewrite>,
-    cors: Option<Cors>,
-    redirect: Option<Redirect>,
-    /// Whether a filter is not known, so that no request may go on without it (C54).
-    must_fail: bool,
-}
-
 /// Plans one rule.
 struct Planner<'l, 'd> {
     lookup: &'l Lookup<'d>,
@@ -84,7 +79,11 @@ struct Planner<'l, 'd> {
     index: usize,
     rule: &'l Rule,
     plan: &'l mut RoutePlan,
+    /// What filters do to every request.
     effects: Effects,
+    redirect: Option<Redirect>,
+    /// Whether a filter is not known, so that no request may go on without it (C54).
+    must_fail: bool,
 }
 
 impl Planner<'_, '_> {
@@ -107,8 +106,8 @@ impl Planner<'_, '_> {
         }
         let effects = &mut self.effects;
         let rewrites = effects.host_rewrite.is_some() || effects.path_rewrite.is_some();
-        if effects.redirect.is_some() && rewrites {
-            effects.must_fail = true;
+        if self.redirect.is_some() && rewrites {
+            self.must_fail = true;
             self.drop_rule("the filters RequestRedirect and URLRewrite exclude each other");
         }
     }
@@ -120,7 +119,7 @@ impl Planner<'_, '_> {
             FilterKind::ResponseHeaders(edits) => add_edits(&mut effects.response_edits, edits),
             FilterKind::Mirror { backend, fraction } => self.mirror(backend, *fraction),
             FilterKind::Redirect(redirect) => {
-                effects.redirect.get_or_insert_with(|| redirect.clone());
+                self.redirect.get_or_insert_with(|| redirect.clone());
             }
             FilterKind::Rewrite { host, path } => {
                 effects.host_rewrite = effects.host_rewrite.take().or_else(|| host.clone());
@@ -130,7 +129,7 @@ impl Planner<'_, '_> {
                 effects.cors.get_or_insert_with(|| cors.clone());
             }
             FilterKind::Extension { .. } => {
-                effects.must_fail = true;
+                self.must_fail = true;
                 self.refuse_extension(filter);
             }
         }
@@ -169,11 +168,11 @@ impl Planner<'_, '_> {
                 self.fall_back(&format!("the backend {name} is named twice, the first one's filters count"));
             }
         }
-        if self.effects.must_fail {
+        if self.must_fail {
             return Action::Fail;
         }
-        if let Some(redirect) = self.effects.redirect.take() {
-            return Action::Redirect(redirect);
+        if let Some(redirect) = self.redirect.take() {
+            return Action::Redirect(redirect.into());
         }
         let is_broken = targets.iter().all(|one| one.target == Target::Broken);
         if is_broken || weights.iter().all(|weight| *weight == 0) {
@@ -263,20 +262,14 @@ impl Planner<'_, '_> {
     fn add_routes(self, action: &Action) {
         let Self { key, is_grpc, index, rule, plan, effects, .. } = self;
         let session = rule.session.as_ref().map(|persistence| session(key, index, rule, persistence));
+        let (timeouts, retry) = (rule.timeouts, rule.retry.as_deref().cloned());
+        let effects: Rare<Effects> = Effects { timeouts, retry, session, ..effects }.into();
         plan.routes.extend(rule.matches.iter().enumerate().map(|(match_index, matches)| PlannedRoute {
             id: RouteId { document: key.clone(), rule: index, rule_name: rule.name.clone(), match_index },
             is_grpc,
             matches: matches.clone(),
             action: action.clone(),
-            request_edits: effects.request_edits.clone(),
-            response_edits: effects.response_edits.clone(),
-            mirrors: effects.mirrors.clone(),
-            host_rewrite: effects.host_rewrite.clone(),
-            path_rewrite: effects.path_rewrite.clone(),
-            cors: effects.cors.clone(),
-            timeouts: rule.timeouts,
-            retry: rule.retry.as_deref().cloned(),
-            session: session.clone(),
+            effects: effects.clone(),
         }));
     }
 }

@@ -34,19 +34,24 @@ pub(super) fn forward(
     if !route.is_grpc && targets.iter().any(|weighted| weighted.target == Target::Broken) {
         action.insert("cluster_not_found_response_code".to_owned(), "INTERNAL_SERVER_ERROR".into());
     }
-    let path = route.path_rewrite.as_ref().and_then(|rewrite| path::rewrite(&route.matches, rewrite));
+    let path = route.effects.path_rewrite.as_ref().and_then(|rewrite| path::rewrite(&route.matches, rewrite));
     action.extend(path.map(|(field, value)| (field.to_owned(), value)));
     if let Some(host) = rule_host(route).filter(|_| !has_hosts(targets)) {
         action.insert("host_rewrite_literal".to_owned(), host.into());
         action.insert("append_x_forwarded_host".to_owned(), true.into());
     }
     action.extend(limits::timeouts(route).into_iter().map(|(field, value)| (field.to_owned(), value)));
-    if let Some(retry) = &route.retry {
+    if let Some(retry) = &route.effects.retry {
         action.insert("retry_policy".to_owned(), limits::retry_policy(route, retry));
     }
-    if !route.mirrors.is_empty() {
-        let mirrors: Vec<Json> =
-            route.mirrors.iter().enumerate().map(|(index, to)| mirror(to, draws.mirror(index))).collect();
+    if !route.effects.mirrors.is_empty() {
+        let mirrors: Vec<Json> = route
+            .effects
+            .mirrors
+            .iter()
+            .enumerate()
+            .map(|(index, to)| mirror(to, draws.mirror(index)))
+            .collect();
         action.insert("request_mirror_policies".to_owned(), mirrors.into());
     }
     Json::Object(action)
@@ -75,7 +80,7 @@ impl Share {
 pub(super) fn edits_shares(route: &PlannedRoute) -> bool {
     let is_edited = |weighted: &Weighted| {
         let none = HeaderEdits::default();
-        weighted.request_edits != none || weighted.response_edits != none
+        *weighted.request_edits != none || *weighted.response_edits != none
     };
     match &route.action {
         Action::Forward(targets) => targets.iter().any(is_edited),
@@ -85,7 +90,7 @@ pub(super) fn edits_shares(route: &PlannedRoute) -> bool {
 
 /// The new host that a rule gives.
 fn rule_host(route: &PlannedRoute) -> Option<&str> {
-    route.host_rewrite.as_deref().or_else(|| filters::new_host(&route.request_edits))
+    route.effects.host_rewrite.as_deref().or_else(|| filters::new_host(&route.effects.request_edits))
 }
 
 /// Whether a share has a new host of its own. The rule's is then written for each share, because Envoys would take that of the
@@ -113,10 +118,10 @@ fn shares(route: &PlannedRoute, targets: &[Weighted], marks: Option<&session::Ma
         };
         let name = cluster::name(backend);
         let (mut request_edits, mut response_edits) =
-            (weighted.request_edits.clone(), weighted.response_edits.clone());
+            ((*weighted.request_edits).clone(), (*weighted.response_edits).clone());
         if edits_shares(route) {
-            request_edits = filters::then(&route.request_edits, &request_edits);
-            response_edits = filters::then(&route.response_edits, &response_edits);
+            request_edits = filters::then(&route.effects.request_edits, &request_edits);
+            response_edits = filters::then(&route.effects.response_edits, &response_edits);
         }
         response_edits.add.extend(marks.map(|marks| marks.set_cookie(&name)));
         let edits = filters::edits(&request_edits, &response_edits).into_iter();

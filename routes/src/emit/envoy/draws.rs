@@ -53,7 +53,7 @@ pub(super) fn of(routes: &[PlannedRoute]) -> Vec<Draws> {
             earlier.push(Earlier { route, percent });
             seen.add(percent);
         }
-        let mirrors = route.mirrors.iter().map(|mirror| {
+        let mirrors = route.effects.mirrors.iter().map(|mirror| {
             let candidates: Vec<_> = Percent::all(mirror.fraction).rev().collect();
             let independent = candidates.iter().find(|percent| seen.leaves(**percent));
             independent.or(candidates.first()).copied()

@@ -26,10 +26,10 @@ pub(super) fn http_filters(is_on_demand: bool) -> Vec<Json> {
 /// What a route says to filters, by their names.
 pub(super) fn overrides(host: &VirtualHost<'_>, route: &PlannedRoute) -> Option<Json> {
     let mut overrides = Map::new();
-    if let Some(cors) = &route.cors {
+    if let Some(cors) = &route.effects.cors {
         overrides.insert(CORS.to_owned(), cors_policy(cors));
     }
-    if let Some(session) = &route.session {
+    if let Some(session) = &route.effects.session {
         overrides.insert(STATEFUL_SESSION.to_owned(), session::per_route(session, host.frame.port.is_tls));
     }
     (!overrides.is_empty()).then_some(Json::Object(overrides))

@@ -10,11 +10,11 @@ use crate::plan::PlannedRoute;
 
 /// The fields of a `RouteAction` that limit time.
 pub(super) fn timeouts(route: &PlannedRoute) -> Vec<(&'static str, Json)> {
-    let limit = time_limit(&route.timeouts, route.retry.is_some());
+    let limit = time_limit(&route.effects.timeouts, route.effects.retry.is_some());
     if route.is_grpc {
         return grpc_timeouts(limit);
     }
-    if route.timeouts == Timeouts::default() {
+    if route.effects.timeouts == Timeouts::default() {
         return Vec::new();
     }
     // Whoever says how long an attempt may take, or that there is no limit, does not want the default of 15 seconds.
@@ -50,7 +50,7 @@ pub(super) fn retry_policy(route: &PlannedRoute, retry: &Retry) -> Json {
     if !retry.codes.is_empty() {
         policy = with(policy, "retriable_status_codes", retry.codes.clone());
     }
-    if let Some(limit) = route.timeouts.backend_request.filter(|limit| !limit.is_zero()) {
+    if let Some(limit) = route.effects.timeouts.backend_request.filter(|limit| !limit.is_zero()) {
         policy = with(policy, "per_try_timeout", duration(limit));
     }
     match retry.backoff {

@@ -84,7 +84,7 @@ fn entry(
     let matches = matcher::route_match(host, route, draws, headers);
     let mut entry = json!({"name": name, "match": matches, action_field: action});
     if !action::edits_shares(route) {
-        for (field, value) in filters::edits(&route.request_edits, &route.response_edits) {
+        for (field, value) in filters::edits(&route.effects.request_edits, &route.effects.response_edits) {
             entry = with(entry, field, value);
         }
     }

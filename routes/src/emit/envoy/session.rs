@@ -80,7 +80,9 @@ pub(super) struct Pinned {
 pub(super) fn pins<'p>(plan: &Plan, routes: &'p [PlannedRoute]) -> Pins<'p> {
     let mut pins = Pins::new();
     for route in routes {
-        let (Some(session), Action::Forward(targets)) = (&route.session, &route.action) else { continue };
+        let (Some(session), Action::Forward(targets)) = (&route.effects.session, &route.action) else {
+            continue;
+        };
         for target in targets.iter().filter(|_| targets.len() > 1) {
             let Target::Backend(backend) = &target.target else { continue };
             let pinned = pins.entry(backend.name.as_str()).or_insert_with(|| {
@@ -102,7 +104,9 @@ pub(super) fn pins_of<'t>(
     route: &PlannedRoute,
     targets: &'t [Weighted],
 ) -> Vec<Pin<'t>> {
-    let Some(session) = route.session.as_ref().filter(|_| targets.len() > 1) else { return Vec::new() };
+    let Some(session) = route.effects.session.as_ref().filter(|_| targets.len() > 1) else {
+        return Vec::new();
+    };
     let mut pins = Vec::new();
     for target in targets {
         let Target::Backend(backend) = &target.target else { continue };
@@ -162,7 +166,7 @@ pub(super) struct Marks<'p> {
 impl<'p> Marks<'p> {
     /// Nothing if there is only one target, or no session by cookie.
     pub(super) fn new(host: &VirtualHost<'_>, route: &'p PlannedRoute, targets: &[Weighted]) -> Option<Self> {
-        let session = route.session.as_ref().filter(|_| targets.len() > 1)?;
+        let session = route.effects.session.as_ref().filter(|_| targets.len() > 1)?;
         match &session.persistence.kind {
             SessionKind::Cookie { path, .. } => Some(Self { session, path, is_tls: host.frame.port.is_tls }),
             SessionKind::Header { .. } => None,

@@ -141,22 +141,22 @@ fn route<'p>(planned: &'p PlannedRoute, emission: &mut Emission<'_, 'p>) -> Opti
 /// A header that is missing, or a copy, leaves a call what it is, and the route is used unless the options are strict. With
 /// another path a call is another method, which is never right, so the route is left out.
 fn takes_filters(planned: &PlannedRoute, targets: &[Weighted], emission: &mut Emission<'_, '_>) -> bool {
-    if planned.path_rewrite.is_some() {
+    if planned.effects.path_rewrite.is_some() {
         let reason = "gRPC clients cannot rewrite paths, and the backend would be asked for another method";
         emission.drops(&planned.id, GrpcFeature::Rewrite, reason);
         return false;
     }
     let nothing = HeaderEdits::default();
-    let edits_requests =
-        planned.request_edits != nothing || targets.iter().any(|target| target.request_edits != nothing);
-    let edits_responses =
-        planned.response_edits != nothing || targets.iter().any(|target| target.response_edits != nothing);
+    let edits_requests = planned.effects.request_edits != nothing
+        || targets.iter().any(|target| *target.request_edits != nothing);
+    let edits_responses = planned.effects.response_edits != nothing
+        || targets.iter().any(|target| *target.response_edits != nothing);
     let filters = [
         (edits_requests, GrpcFeature::Headers, "RequestHeaderModifier"),
         (edits_responses, GrpcFeature::Headers, "ResponseHeaderModifier"),
-        (!planned.mirrors.is_empty(), GrpcFeature::Mirror, "RequestMirror"),
-        (planned.host_rewrite.is_some(), GrpcFeature::Rewrite, "URLRewrite"),
-        (planned.cors.is_some(), GrpcFeature::Cors, "CORS"),
+        (!planned.effects.mirrors.is_empty(), GrpcFeature::Mirror, "RequestMirror"),
+        (planned.effects.host_rewrite.is_some(), GrpcFeature::Rewrite, "URLRewrite"),
+        (planned.effects.cors.is_some(), GrpcFeature::Cors, "CORS"),
     ];
     let is_strict = emission.options.is_grpc_strict;
     let mut takes = true;
@@ -203,7 +203,8 @@ fn clusters<'p>(
     if clusters.iter().all(|(_, weight)| *weight == 0) {
         return nowhere(emission);
     }
-    let keeps_sessions = planned.session.as_ref().is_some_and(|session| session::loss(session).is_none());
+    let keeps_sessions =
+        planned.effects.session.as_ref().is_some_and(|session| session::loss(session).is_none());
     if clusters.len() > 1 && keeps_sessions && session::keep_drained(&mut clusters) {
         let reason = "gRPC clients keep the sessions of a backend of weight 0 only if it gets some calls, so it gets the \
                       smallest possible share";
@@ -219,12 +220,12 @@ fn nowhere<'p>(emission: &mut Emission<'_, 'p>) -> Vec<(&'p str, u64)> {
 
 /// Limits and session of a route; says what is lost of them.
 fn forward<'p>(planned: &'p PlannedRoute, emission: &mut Emission<'_, 'p>) -> Forward<'p> {
-    let (policy, lost) = planned.retry.as_ref().map(limits::retry_policy).unwrap_or_default();
-    let lost_timeout = limits::lost_timeout(&planned.timeouts, policy.is_some());
+    let (policy, lost) = planned.effects.retry.as_ref().map(limits::retry_policy).unwrap_or_default();
+    let lost_timeout = limits::lost_timeout(&planned.effects.timeouts, policy.is_some());
     lost.into_iter().for_each(|reason| emission.lacks(&planned.id, GrpcFeature::Retry, reason));
     lost_timeout.into_iter().for_each(|reason| emission.lacks(&planned.id, GrpcFeature::Timeout, reason));
-    let lost_session = planned.session.as_ref().and_then(session::loss);
+    let lost_session = planned.effects.session.as_ref().and_then(session::loss);
     lost_session.into_iter().for_each(|reason| emission.lacks(&planned.id, GrpcFeature::Session, reason));
-    let session = planned.session.as_ref().filter(|_| lost_session.is_none());
-    Forward { timeouts: &planned.timeouts, retry: planned.retry.as_ref(), session }
+    let session = planned.effects.session.as_ref().filter(|_| lost_session.is_none());
+    Forward { timeouts: &planned.effects.timeouts, retry: planned.effects.retry.as_ref(), session }
 }

@@ -82,7 +82,7 @@ impl<'m> Context<'_, 'm, '_> {
     /// The backends with which sessions of these routes can be.
     fn pinned(&self, key: &HostKey, routes: &[PlannedRoute]) -> Plan {
         let mut names = Vec::new();
-        for route in routes.iter().filter(|route| route.session.is_some()) {
+        for route in routes.iter().filter(|route| route.effects.session.is_some()) {
             let Action::Forward(targets) = &route.action else { continue };
             names.extend(targets.iter().filter_map(|weighted| match &weighted.target {
                 Target::Backend(backend) => Some(backend.name.as_str()),

@@ -141,21 +141,7 @@ fn ranked() -> impl Strategy<Value = (Rank, RouteId)> {
 }
 
 fn planned_route(id: RouteId, matches: Match) -> PlannedRoute {
-    PlannedRoute {
-        id,
-        is_grpc: false,
-        matches,
-        action: Action::Fail,
-        request_edits: Default::default(),
-        response_edits: Default::default(),
-        mirrors: Vec::new(),
-        host_rewrite: None,
-        path_rewrite: None,
-        cors: None,
-        timeouts: Default::default(),
-        retry: None,
-        session: None,
-    }
+    PlannedRoute::plain(id, false, matches, Action::Fail)
 }
 
 proptest! {

@@ -189,15 +189,15 @@ fn filters_of_the_only_backend_hold_for_the_rule() {
     let filters = vec![mirror("a/two:80", 50), rewrite(), header("x")];
     let plan = planned_rule(RouteKind::Http, filtered(vec![], "a/one:80", filters.clone()));
     let planned = &plan.routes[0];
-    assert_eq!(planned.mirrors[0].backend.name, "a/two/80");
-    assert!(planned.path_rewrite.is_some() && plan.partly_invalid.is_empty());
+    assert_eq!(planned.effects.mirrors[0].backend.name, "a/two/80");
+    assert!(planned.effects.path_rewrite.is_some() && plan.partly_invalid.is_empty());
     let Action::Forward(targets) = &planned.action else { panic!() };
     assert_eq!(targets[0].request_edits.set.len(), 1, "header edits stay with the backend");
-    assert_eq!(planned.request_edits, HeaderEdits::default());
+    assert_eq!(planned.effects.request_edits, HeaderEdits::default());
 
     let plan = planned_rule(RouteKind::Http, filtered(vec![], "a/one:80 a/two:80", filters));
     assert_eq!(shown(&plan.routes[0].action), "fail", "a rewrite that is not done must not be forgotten");
-    assert!(plan.routes[0].mirrors.is_empty() && plan.routes[0].path_rewrite.is_none());
+    assert!(plan.routes[0].effects.mirrors.is_empty() && plan.routes[0].effects.path_rewrite.is_none());
     let begins =
         |text: &String| text.starts_with("Dropped Rule 0: ") || text.starts_with("Fall Back in Rule 0: ");
     assert!(
@@ -211,7 +211,8 @@ fn filters_of_the_only_backend_hold_for_the_rule() {
 fn a_mirror_that_leads_nowhere_is_told_and_left_out() {
     let filters = vec![mirror("a/none:80", 100), mirror("a/two:80", 0), mirror("a/two:90", 20)];
     let plan = planned_rule(RouteKind::Grpc, filtered(filters, "a/one:80", vec![]));
-    let names: Vec<&str> = plan.routes[0].mirrors.iter().map(|mirror| mirror.backend.name.as_str()).collect();
+    let names: Vec<&str> =
+        plan.routes[0].effects.mirrors.iter().map(|mirror| mirror.backend.name.as_str()).collect();
     assert_eq!(names, ["a/two/90"], "a share of 0 is no mirror");
     assert_eq!(plan.problems[0].reason, "BackendNotFound");
     assert_eq!(shown(&plan.routes[0].action), "a/one/80*1");
@@ -257,7 +258,7 @@ fn sessions_are_named_by_the_rule() {
         let planned = grpc("a/r", "", "", rules);
         let documents = documents(some_backends().into_iter().chain([planned]));
         let plan = route_plan(&documents, "GRPCRoute a/r");
-        plan.routes.into_iter().map(|route| route.session.unwrap().name).collect()
+        plan.routes.into_iter().map(|route| route.effects.session.clone().unwrap().name).collect()
     };
     let found = names(vec![
         sticky(None, None, "a/one:80"),

@@ -108,19 +108,19 @@ fn the_cluster_without_endpoints_is_there_if_it_is_used() {
 #[test]
 fn filters_change_headers_hosts_and_paths() {
     let own = Weighted {
-        request_edits: edits(&[("Host", "a.example")], &[("X-Backend", "a")], &[]),
-        response_edits: edits(&[], &[], &["x-secret"]),
+        request_edits: edits(&[("Host", "a.example")], &[("X-Backend", "a")], &[]).into(),
+        response_edits: edits(&[], &[], &["x-secret"]).into(),
         ..to("prod/a/80", 1)
     };
     let alone = forward(vec![own.clone()]);
     let mut all = forward(vec![own, to("prod/b/80", 1)]);
-    all.request_edits =
+    all.effects.request_edits =
         edits(&[("X-A", "100%"), ("Host", "ignored.example")], &[("x-b", "")], &["x-c", "host"]);
-    all.response_edits = edits(&[("x-d", "1")], &[], &["server"]);
-    all.host_rewrite = Some("new.example".to_owned());
+    all.effects.response_edits = edits(&[("x-d", "1")], &[], &["server"]);
+    all.effects.host_rewrite = Some("new.example".to_owned());
     all.matches.path = PathMatch::Prefix("/a".to_owned());
-    all.path_rewrite = Some(PathRewrite::Prefix("/b".to_owned()));
-    all.mirrors = vec![
+    all.effects.path_rewrite = Some(PathRewrite::Prefix("/b".to_owned()));
+    all.effects.mirrors = vec![
         Mirror { backend: backend("prod/b/80"), fraction: Fraction { numerator: 5, denominator: 1000 } },
         Mirror { backend: backend("prod/b/80"), fraction: Fraction { numerator: 1, denominator: 1 } },
     ];
@@ -141,23 +141,23 @@ fn redirects_and_retries_are_written_out() {
         ..Redirect { scheme: None, host: None, port: None, status: 302, path: None }
     };
     let mut prefix = path(PathMatch::Prefix("/old".to_owned()));
-    prefix.action = Action::Redirect(replaced);
+    prefix.action = Action::Redirect(replaced.into());
     let mut retried = forward(vec![to("prod/a/80", 1)]);
-    retried.retry = Some(Retry {
+    retried.effects.retry = Some(Retry {
         codes: vec![500, 503],
         grpc_on: Vec::new(),
         attempts: 3,
         backoff: Some(Duration::ZERO),
     });
-    retried.timeouts = Timeouts {
+    retried.effects.timeouts = Timeouts {
         request: Some(Duration::from_millis(2500)),
         backend_request: Some(Duration::from_millis(500)),
     };
     let mut called = grpc(forward(vec![to("prod/a/80", 1)]));
     let grpc_on = vec!["unavailable".to_owned(), "internal".to_owned()];
     let backoff = Some(Duration::from_millis(100));
-    called.retry = Some(Retry { codes: Vec::new(), grpc_on, attempts: 2, backoff });
-    let routes = vec![route(0, Action::Redirect(redirect)), prefix, retried, called];
+    called.effects.retry = Some(Retry { codes: Vec::new(), grpc_on, attempts: 2, backoff });
+    let routes = vec![route(0, Action::Redirect(redirect.into())), prefix, retried, called];
     insta::assert_snapshot!("redirects_and_retries", golden_routes(routes));
 }
 
@@ -165,7 +165,7 @@ fn redirects_and_retries_are_written_out() {
 fn cors_is_a_filter_and_what_routes_say_to_it() {
     let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
     let mut shared = forward(vec![to("prod/a/80", 1)]);
-    shared.cors = Some(Cors {
+    shared.effects.cors = Some(Cors {
         allow_origins: texts(&["https://a.example", "https://*.b.example", "*"]),
         allow_methods: texts(&["GET", "PUT"]),
         allow_headers: texts(&["x-a"]),
@@ -181,7 +181,7 @@ fn cors_is_a_filter_and_what_routes_say_to_it() {
 /// A split with a session; `prod/a/80` has an endpoint that is going away, and takes no new requests.
 fn with_session(session: Session, targets: Vec<Weighted>) -> Plan {
     let mut split = forward(targets);
-    split.session = Some(session);
+    split.effects.session = Some(session);
     let mut plan = with_routes(vec![split]);
     for cluster in plan.clusters.values_mut() {
         *cluster = Cluster { protocols: vec![Protocol::Http1], has_sessions: true, ..cluster.clone() };

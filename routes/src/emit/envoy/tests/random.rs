@@ -16,8 +16,8 @@ use crate::model::{
     Redirect, Retry, SessionLifetime, Spot, Timeouts,
 };
 use crate::plan::{
-    Action, Address, Assignment, Backend, Chain, Cluster, Discovery, Endpoint, Health, Locality, Mirror,
-    Plan, PlannedRoute, Protocol, Session, Target, UpstreamTls, VirtualHost, Weighted,
+    Action, Address, Assignment, Backend, Chain, Cluster, Discovery, Effects, Endpoint, Health, Locality,
+    Mirror, Plan, PlannedRoute, Protocol, Session, Target, UpstreamTls, VirtualHost, Weighted,
 };
 
 /// A whole plan. Its backends are [`BACKENDS`].
@@ -73,9 +73,7 @@ fn planned() -> impl Strategy<Value = PlannedRoute> {
         let (is_grpc, matches, action, request_edits, response_edits, (host_rewrite, path_rewrite), mirrors) =
             parts;
         let mirrors = mirrors.into_iter().map(|(backend, fraction)| Mirror { backend, fraction }).collect();
-        PlannedRoute {
-            is_grpc,
-            matches,
+        let effects = Effects {
             request_edits,
             response_edits,
             mirrors,
@@ -85,8 +83,8 @@ fn planned() -> impl Strategy<Value = PlannedRoute> {
             timeouts,
             retry,
             session,
-            ..super::plans::route(0, action)
-        }
+        };
+        PlannedRoute { is_grpc, matches, effects: effects.into(), ..super::plans::route(0, action) }
     })
 }
 
@@ -137,7 +135,7 @@ fn action() -> impl Strategy<Value = Action> {
                 Some(name) => Target::Backend(Backend { name: (*name).to_owned(), protocol }),
                 None => Target::Broken,
             };
-            Weighted { target, weight, request_edits: edits.clone(), response_edits: edits }
+            Weighted { target, weight, request_edits: edits.clone().into(), response_edits: edits.into() }
         });
         let mut targets: Vec<Weighted> = weighted.collect();
         if targets.iter().all(|weighted| weighted.weight == 0) {
@@ -150,7 +148,7 @@ fn action() -> impl Strategy<Value = Action> {
     let status = sample::select(vec![301_u16, 302, 303, 307, 308]);
     let redirect = (some("https"), some("new.example"), option::of(path_rewrite()), ports, status)
         .prop_map(|(scheme, host, path, port, status)| Redirect { scheme, host, path, port, status });
-    prop_oneof![4 => forward, 1 => redirect.prop_map(Action::Redirect), 1 => Just(Action::Fail)]
+    prop_oneof![4 => forward, 1 => redirect.prop_map(|redirect| Action::Redirect(redirect.into())), 1 => Just(Action::Fail)]
 }
 
 fn path_rewrite() -> impl Strategy<Value = PathRewrite> {

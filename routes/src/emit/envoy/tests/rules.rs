@@ -157,7 +157,7 @@ fn paths_are_rewritten_with_one_slash_between() {
     ];
     for (matched, rewrite, expected) in cases {
         let mut route = path(matched.clone());
-        route.path_rewrite = Some(rewrite.clone());
+        route.effects.path_rewrite = Some(rewrite.clone());
         let action = only(route)["route"].take();
         let found = ["prefix_rewrite", "regex_rewrite"].map(|field| action.get(field).cloned());
         let expected = ["prefix_rewrite", "regex_rewrite"].map(|field| {
@@ -187,7 +187,7 @@ fn redirects_name_a_port_only_if_they_must() {
     for (listener, scheme, has_host, port, expected) in cases {
         let host = has_host.then(|| "new.example".to_owned());
         let redirect = Redirect { scheme: scheme.map(str::to_owned), host, path: None, port, status: 301 };
-        let mut plan = with_routes(vec![route(0, Action::Redirect(redirect.clone()))]);
+        let mut plan = with_routes(vec![route(0, Action::Redirect(redirect.clone().into()))]);
         plan.ports[0].port = listener;
         let found = routes(&emit(&plan, &Options::default()));
         let port =
@@ -207,8 +207,9 @@ fn the_filters_of_a_backend_have_the_last_word() {
     );
     let own =
         edits(&[("x-set", "own")], &[("x-add", "own"), ("x-both", "own"), ("x-back", "own")], &["X-Gone"]);
-    let mut split = forward(vec![Weighted { request_edits: own, ..to("prod/a/80", 1) }, to("prod/b/80", 1)]);
-    split.request_edits = rule;
+    let mut split =
+        forward(vec![Weighted { request_edits: own.into(), ..to("prod/a/80", 1) }, to("prod/b/80", 1)]);
+    split.effects.request_edits = rule;
     let found = only(split);
     assert_eq!(found.get("request_headers_to_add"), None, "Envoys would make these changes last");
     let shares = &found["route"]["weighted_clusters"]["clusters"];
@@ -255,8 +256,8 @@ fn time_limits_are_those_of_the_whole_request_unless_there_are_retries() {
     ];
     for (request, attempt, is_retried, timeout, per_try, stream) in cases {
         let mut route = forward(vec![to("prod/a/80", 1)]);
-        route.timeouts = Timeouts { request: secs(request), backend_request: secs(attempt) };
-        route.retry = is_retried.then(|| retry.clone());
+        route.effects.timeouts = Timeouts { request: secs(request), backend_request: secs(attempt) };
+        route.effects.retry = is_retried.then(|| retry.clone());
         let http = only(route.clone())["route"].take();
         let case = format!("{request:?} {attempt:?} {is_retried}");
         assert_eq!(http.get("timeout"), timeout.as_ref(), "{case}");

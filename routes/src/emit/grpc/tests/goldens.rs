@@ -52,7 +52,7 @@ fn shown(plan: &Plan, options: &Options) -> String {
 fn weighted_targets_keep_their_shares_also_of_nowhere() {
     let edits = HeaderEdits { remove: vec!["x".to_owned()], ..HeaderEdits::default() };
     let mut mirrored = forward(2, vec![to("prod/a/80", 1)]);
-    mirrored.request_edits = edits;
+    mirrored.effects.request_edits = edits;
     let routes = vec![
         route(
             0,
@@ -68,9 +68,9 @@ fn weighted_targets_keep_their_shares_also_of_nowhere() {
 #[test]
 fn sessions_are_kept_at_weight_0() {
     let mut canary = forward(0, vec![to("prod/a/80", 100), to("prod/b/80", 0)]);
-    canary.session = Some(cookie(SessionLifetime::Permanent));
+    canary.effects.session = Some(cookie(SessionLifetime::Permanent));
     let mut by_header = forward(1, vec![to("prod/a/80", 100), to("prod/b/80", 0)]);
-    by_header.session = Some(session_of(SessionKind::Header { name: "sid".to_owned() }));
+    by_header.effects.session = Some(session_of(SessionKind::Header { name: "sid".to_owned() }));
     let mut plan = with_routes(vec![canary, by_header]);
     plan.clusters.get_mut("prod/b/80").expect("is there").has_sessions = true;
     golden("sessions", &shown(&plan, &Options::default()));
@@ -364,18 +364,18 @@ fn filters_that_grpc_ignores_are_told_and_left_out_if_strict() {
     let redirect = Redirect { scheme: None, host: None, path: None, port: None, status: 302 };
     let routes = vec![
         with(0, &|_| {}),
-        with(1, &|route| route.request_edits = edits()),
-        with(2, &|route| route.response_edits = edits()),
-        with(3, &|route| route.mirrors = vec![mirror()]),
-        with(4, &|route| route.cors = Some(Cors::default())),
-        with(5, &|route| route.host_rewrite = Some("b.example".to_owned())),
-        with(6, &|route| route.path_rewrite = Some(PathRewrite::Full("/x/y".to_owned()))),
+        with(1, &|route| route.effects.request_edits = edits()),
+        with(2, &|route| route.effects.response_edits = edits()),
+        with(3, &|route| route.effects.mirrors = vec![mirror()]),
+        with(4, &|route| route.effects.cors = Some(Cors::default())),
+        with(5, &|route| route.effects.host_rewrite = Some("b.example".to_owned())),
+        with(6, &|route| route.effects.path_rewrite = Some(PathRewrite::Full("/x/y".to_owned()))),
         with(7, &|route| {
             let mut target = to("prod/a/80", 1);
-            target.response_edits = edits();
+            target.response_edits = edits().into();
             route.action = Action::Forward(vec![target]);
         }),
-        route(8, everything(), Action::Redirect(redirect)),
+        route(8, everything(), Action::Redirect(redirect.into())),
     ];
     let plan = with_routes(routes);
     let mut text = String::new();

@@ -14,9 +14,9 @@ use crate::model::{
     SessionLifetime, SessionPersistence, Spot, Timeouts,
 };
 use crate::plan::{
-    Action, Address, Assignment, Backend, Chain, Cluster, Discovery, Endpoint, Health, Host, Locality,
-    MeshService, Mirror, Plan, PlannedRoute, Port, Protocol, RouteId, Session, Target, TlsTermination,
-    UpstreamTls, VirtualHost, Weighted,
+    Action, Address, Assignment, Backend, Chain, Cluster, Discovery, Effects, Endpoint, Health, Host,
+    Locality, MeshService, Mirror, Plan, PlannedRoute, Port, Protocol, RouteId, Session, Target,
+    TlsTermination, UpstreamTls, VirtualHost, Weighted,
 };
 
 pub(super) fn host(name: &str) -> Host {
@@ -192,7 +192,7 @@ fn planned() -> impl Strategy<Value = PlannedRoute> {
             retry,
             session,
         )| {
-            PlannedRoute {
+            let effects = Effects {
                 request_edits,
                 response_edits,
                 mirrors,
@@ -202,8 +202,8 @@ fn planned() -> impl Strategy<Value = PlannedRoute> {
                 timeouts,
                 retry,
                 session,
-                ..route(0, matches, action)
-            }
+            };
+            PlannedRoute { effects: effects.into(), ..route(0, matches, action) }
         },
     )
 }
@@ -303,7 +303,7 @@ fn action() -> impl Strategy<Value = Action> {
     let redirect = Redirect { scheme: None, host: None, path: None, port: None, status: 302 };
     prop_oneof![
         8 => targets().prop_map(Action::Forward),
-        1 => Just(Action::Redirect(redirect)),
+        1 => Just(Action::Redirect(redirect.into())),
         1 => Just(Action::Fail),
     ]
 }
@@ -313,7 +313,7 @@ fn targets() -> impl Strategy<Value = Vec<Weighted>> {
     (backends, collection::vec(weight(), 0..3)).prop_map(|(backends, broken_weights)| {
         let backends = backends
             .into_iter()
-            .map(|(name, (weight, edits))| Weighted { request_edits: edits, ..to(name, weight) });
+            .map(|(name, (weight, edits))| Weighted { request_edits: edits.into(), ..to(name, weight) });
         let mut targets: Vec<Weighted> = backends.chain(broken_weights.into_iter().map(broken)).collect();
         if targets.iter().all(|target| target.weight == 0) {
             targets.push(broken(1));
