@@ -8,9 +8,10 @@ use crate::drain::DrainPolicy;
 use crate::node::{Node, Profile, Scalar};
 use crate::wave::WavePolicy;
 
-/// The name of a node group: 1 to 512 bytes of UTF-8 without control characters, so that every usual node id is one.
+/// The name of a node group: 1 to 512 bytes of UTF-8 without control characters, so that every usual node id is one. A copy is one
+/// pointer, because there are many.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupName(Arc<str>);
+pub struct GroupName(Arc<Box<str>>);
 
 /// The group that selects every node and lies below every other.
 pub const DEFAULT: &str = "default";
@@ -25,13 +26,13 @@ impl GroupName {
         if name.is_empty() || name.len() > 512 || name.chars().any(char::is_control) {
             return Err(InvalidGroupName { name: name.chars().take(64).collect() });
         }
-        Ok(Self(name.into()))
+        Ok(Self(Arc::new(name.into())))
     }
 
     /// The name of the default group.
     #[must_use]
     pub fn default_group() -> Self {
-        Self(DEFAULT.into())
+        Self(Arc::new(DEFAULT.into()))
     }
 
     /// The name as text.
@@ -43,7 +44,7 @@ impl GroupName {
     /// Whether it is the default group.
     #[must_use]
     pub fn is_default(&self) -> bool {
-        &*self.0 == DEFAULT
+        self.as_str() == DEFAULT
     }
 }
 

@@ -22,6 +22,9 @@ use crate::thin::Thin;
 /// A name within a group.
 pub(crate) type Name = Arc<str>;
 
+/// Namespace and name of a Service.
+pub(crate) type ServiceName = Thin<(Name, Name)>;
+
 /// A host of a chain, or a Service at a port of the mesh, by the RouteConfiguration for Envoys that it belongs to. Those of one
 /// RouteConfiguration follow each other as they stand in it.
 pub(crate) type HostKey = Thin<TableHost>;
@@ -52,8 +55,8 @@ impl HostKey {
     }
 
     /// That of a Service, by namespace and name, at the port of the mesh with this RouteConfiguration.
-    pub(crate) fn of_service(table: &InGroup, (namespace, name): &(Name, Name)) -> Self {
-        let (namespace, name) = (Arc::clone(namespace), Arc::clone(name));
+    pub(crate) fn of_service(table: &InGroup, service: &ServiceName) -> Self {
+        let (namespace, name) = (Arc::clone(&service.0), Arc::clone(&service.1));
         Self::new(TableHost { table: table.clone(), is_misdirected: false, namespace, name })
     }
 }
@@ -79,9 +82,9 @@ impl TableHost {
     }
 
     /// The RouteConfiguration, and the namespace and name of the Service; `None` for a host of a chain.
-    pub(crate) fn service(&self) -> Option<(InGroup, (Name, Name))> {
-        let name = (Arc::clone(&self.namespace), Arc::clone(&self.name));
-        (!self.namespace.is_empty()).then(|| (self.table.clone(), name))
+    pub(crate) fn service(&self) -> Option<(InGroup, ServiceName)> {
+        let name = || ServiceName::new((Arc::clone(&self.namespace), Arc::clone(&self.name)));
+        (!self.namespace.is_empty()).then(|| (self.table.clone(), name()))
     }
 }
 
@@ -148,23 +151,23 @@ pub(crate) enum Fact {
     /// How many routes a listener has.
     Attached(Arc<ListenerKey>),
     /// Who brings a host to a listener: a route, or the Gateway itself; the value is the age.
-    On(Arc<ListenerKey>, HostName, Option<DocumentKey>),
+    On(Arc<ListenerKey>, Thin<HostName>, Option<DocumentKey>),
     /// Stands for all who bring hosts to a listener.
     Bids(Arc<ListenerKey>),
     /// How many pairs of hosts of a listener have a name in common and are brought by routes of kinds that exclude each other.
     Rivals(Arc<ListenerKey>),
     /// How many hosts below this one routes of a kind bring to a listener.
-    Within(Arc<ListenerKey>, HostName, RouteKind),
+    Within(Arc<ListenerKey>, Thin<HostName>, RouteKind),
     /// A route that a listener does not take, because of another one.
     Lost(Arc<ListenerKey>, DocumentKey),
     /// A host of such a route.
-    Off(Arc<ListenerKey>, HostName, DocumentKey),
+    Off(Arc<ListenerKey>, Thin<HostName>, DocumentKey),
     /// A route for which a group needs an implicit gateway; the value is whether it attaches.
     Asks(GroupName, Option<DocumentKey>),
     /// A node group that something makes.
     Makes(GroupName, Option<Maker>),
-    /// An EndpointSlice of a Service, by namespace and name of the Service.
-    Slice(Name, Name, Option<DocumentKey>),
+    /// An EndpointSlice of a Service.
+    Slice(DocumentKey, Option<DocumentKey>),
     /// A ReferenceGrant of a namespace.
     Grant(Name, Option<DocumentKey>),
     /// A BackendTLSPolicy for a Service or Backend.
@@ -191,25 +194,25 @@ pub(crate) enum Fact {
     WishedPort(GroupName, u16, Option<DocumentKey>),
     /// A Service that clients of a group can call, by the label that its names begin with, and who says so; the value is whether
     /// a document asks for that.
-    Namesake(GroupName, Name, Option<(DocumentKey, DocumentKey)>),
+    Namesake(InGroup, Option<(DocumentKey, DocumentKey)>),
     /// A route of consumers that makes a group; the value is its own group.
     Consumer(GroupName, Option<DocumentKey>),
     /// How many ports of Services a group has.
     Ports(GroupName),
     /// What is known of the Services of a group by the label that their names begin with.
-    Names(GroupName, Name),
+    Names(InGroup),
     /// Present if Envoys of a group listen on a port of the mesh.
     Shown(GroupName, u16),
     /// A host of a Gateway that is no wildcard, by the label that it begins with: clients dial the Gateway by it, and not a Service.
-    GatewayName(GroupName, Name, Option<HostKey>),
-    /// A Service, by namespace and name, at a port of the mesh.
-    MeshService(InGroup, Option<(Name, Name)>),
+    GatewayName(InGroup, Option<HostKey>),
+    /// A Service at a port of the mesh.
+    MeshService(InGroup, Option<ServiceName>),
     /// A Service that Envoys are served at a port of the mesh.
-    Framed(InGroup, Option<(Name, Name)>),
+    Framed(InGroup, Option<ServiceName>),
     /// A Service that Envoys are served as another group has it; the value is that group.
     Loan(HostKey),
     /// A port of a Service that a document does not get; the value is who has it.
-    LostPort(DocumentKey, Option<(GroupName, DocumentKey, u16)>),
+    LostPort(DocumentKey, Option<Thin<(GroupName, DocumentKey, u16)>>),
     /// A cluster of an object with policies, and from where it is reached.
     Ancestors(DocumentKey, Option<InGroup>),
     /// A node group, with the definition if routes of consumers make it.
@@ -224,7 +227,7 @@ pub(crate) enum Fact {
     /// hosts that it covers.
     Hides(InGroup, Option<HostKey>),
     /// A chain of Gateways that has a host, by its port.
-    Named(InGroup, Option<(u16, Name)>),
+    Named(InGroup, Option<(u16, InGroup)>),
     /// How the routes of a host use a cluster.
     Use(InGroup, Option<HostKey>),
     /// A Listener for Envoys.
@@ -311,6 +314,9 @@ pub(crate) enum Maker {
     Implicit,
 }
 
+// There are dozens of each for every route.
+const _: () = assert!(size_of::<Fact>() == 32 && size_of::<Value>() == 24 && size_of::<Unit>() == 24);
+
 /// The value of a fact.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
@@ -319,7 +325,7 @@ pub(crate) enum Value {
     /// Yes or no.
     Flag(bool),
     /// How many: routes, hosts, bytes.
-    Sum(Sum),
+    Sum(Box<Sum>),
     /// A Gateway; `None` if it is of another controller.
     Gateway(Option<Arc<Parent>>),
     Gateways(Arc<[Arc<Parent>]>),
@@ -338,7 +344,7 @@ pub(crate) enum Value {
     Frame(Arc<EnvoyFrame>),
     Parents(Arc<[mesh::Request]>),
     Split(Arc<PlannedSplit>),
-    Seniority(Seniority),
+    Seniority(Box<Seniority>),
     Wish(Arc<mesh::Wish>),
     Home(GroupName),
     Names(Arc<Names>),
@@ -353,10 +359,10 @@ pub(crate) enum Value {
     Outline(Arc<Outline>),
     Verdict(Arc<Verdict>),
     Usage(Usage),
-    Part(Part),
+    Part(Box<Part>),
     Hosts(Arc<Hosts>),
     Assembled(Assembled),
-    Origin(Origin),
+    Origin(Box<Origin>),
     Losses(Arc<[GrpcLoss]>),
     Status(Arc<ObjectStatus>),
     Unsupported(Arc<[(GrpcFeature, usize)]>),
@@ -526,9 +532,7 @@ impl Fact {
     pub(crate) fn covering(&self) -> Option<Self> {
         match self {
             Self::Document(Some(_)) => Some(Self::Document(None)),
-            Self::Slice(namespace, service, Some(_)) => {
-                Some(Self::Slice(Arc::clone(namespace), Arc::clone(service), None))
-            }
+            Self::Slice(service, Some(_)) => Some(Self::Slice(service.clone(), None)),
             Self::GatewayPort(group, port, Some(_)) => Some(Self::GatewayPort(group.clone(), *port, None)),
             Self::Requests(Some(_)) => Some(Self::Requests(None)),
             Self::Load(Some(_)) => Some(Self::Load(None)),
@@ -542,13 +546,9 @@ impl Fact {
             Self::Divided(service, Some(_)) => Some(Self::Divided(service.clone(), None)),
             Self::Wish(group, service, Some(_)) => Some(Self::Wish(group.clone(), service.clone(), None)),
             Self::WishedPort(group, port, Some(_)) => Some(Self::WishedPort(group.clone(), *port, None)),
-            Self::Namesake(group, label, Some(_)) => {
-                Some(Self::Namesake(group.clone(), Arc::clone(label), None))
-            }
+            Self::Namesake(label, Some(_)) => Some(Self::Namesake(label.clone(), None)),
             Self::Consumer(group, Some(_)) => Some(Self::Consumer(group.clone(), None)),
-            Self::GatewayName(group, label, Some(_)) => {
-                Some(Self::GatewayName(group.clone(), Arc::clone(label), None))
-            }
+            Self::GatewayName(label, Some(_)) => Some(Self::GatewayName(label.clone(), None)),
             Self::MeshService(table, Some(_)) => Some(Self::MeshService(table.clone(), None)),
             Self::Framed(table, Some(_)) => Some(Self::Framed(table.clone(), None)),
             Self::LostPort(document, Some(_)) => Some(Self::LostPort(document.clone(), None)),
@@ -597,12 +597,12 @@ impl Fact {
             | Self::Divided(_, None)
             | Self::Wish(_, _, None)
             | Self::WishedPort(_, _, None)
-            | Self::Namesake(_, _, None)
+            | Self::Namesake(_, None)
             | Self::Consumer(_, None)
             | Self::Ports(_)
             | Self::Names(..)
             | Self::Shown(..)
-            | Self::GatewayName(_, _, None)
+            | Self::GatewayName(_, None)
             | Self::MeshService(_, None)
             | Self::Framed(_, None)
             | Self::Loan(_)
@@ -610,7 +610,7 @@ impl Fact {
             | Self::Ancestors(_, None)
             | Self::Named(_, None)
             | Self::Affected(_)
-            | Self::Slice(_, _, None)
+            | Self::Slice(_, None)
             | Self::Grant(_, None)
             | Self::Policy(_, None)
             | Self::Trusted(_, None)
@@ -646,9 +646,7 @@ impl Fact {
     pub(crate) fn is_covered_by(&self, all: &Self) -> bool {
         let is_covered = match (self, all) {
             (Self::Document(Some(_)), Self::Document(None)) => true,
-            (Self::Slice(namespace, service, Some(_)), Self::Slice(of_namespace, of_service, None)) => {
-                (namespace, service) == (of_namespace, of_service)
-            }
+            (Self::Slice(service, Some(_)), Self::Slice(of_service, None)) => service == of_service,
             _ => self.covering().as_ref() == Some(all),
         };
         debug_assert_eq!(is_covered, self.covering().as_ref() == Some(all), "{self:?} {all:?}");
@@ -704,13 +702,10 @@ impl Fact {
             Self::Parents(key) => one(Unit::Wishes(key.clone())),
             Self::Wish(group, service, _) => one(Unit::Mesh(group.clone(), service.clone())),
             Self::WishedPort(group, port, _) => one(Unit::Port(group.clone(), *port)),
-            Self::Namesake(group, label, Some((service, _))) => {
-                let names = Unit::Names(group.clone(), Arc::clone(label));
-                two(names, Unit::Mesh(group.clone(), service.clone()))
+            Self::Namesake(label, Some((service, _))) => {
+                two(Unit::Names(label.clone()), Unit::Mesh(label.group.clone(), service.clone()))
             }
-            Self::Namesake(group, label, None) | Self::GatewayName(group, label, _) => {
-                one(Unit::Names(group.clone(), Arc::clone(label)))
-            }
+            Self::Namesake(label, None) | Self::GatewayName(label, _) => one(Unit::Names(label.clone())),
             Self::Consumer(group, _) | Self::Ports(group) => one(Unit::Group(group.clone())),
             Self::Shown(group, port) => {
                 two(Unit::Borrow(group.clone(), *port), Unit::MeshTable(group.clone(), *port))

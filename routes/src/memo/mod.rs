@@ -66,13 +66,33 @@ pub(crate) struct Memo {
 /// Facts with what they are.
 type Values = OrdMap<Arc<Fact>, Value>;
 
-/// What a unit did. Facts are sorted, and every one is kept once for all who read or write it.
+/// What a unit did. Every fact is kept once for all who read or write it.
 #[derive(Clone, Default)]
 struct Done {
-    reads: Arc<[Arc<Fact>]>,
-    written: Arc<[Arc<Fact>]>,
+    /// What it read, sorted; then what it wrote, sorted.
+    facts: Arc<[Arc<Fact>]>,
+    n_reads: u32,
     /// What it gives besides; `None` if that is nothing.
     given: Option<Arc<Given>>,
+}
+
+impl Done {
+    fn new(reads: Vec<Arc<Fact>>, written: Vec<Arc<Fact>>, given: Option<Arc<Given>>) -> Self {
+        let n_reads = u32::try_from(reads.len()).unwrap_or(u32::MAX);
+        Self { facts: reads.into_iter().chain(written).collect(), n_reads, given }
+    }
+
+    fn reads(&self) -> &[Arc<Fact>] {
+        self.parts().0
+    }
+
+    fn written(&self) -> &[Arc<Fact>] {
+        self.parts().1
+    }
+
+    fn parts(&self) -> (&[Arc<Fact>], &[Arc<Fact>]) {
+        self.facts.split_at_checked(self.n_reads as usize).unwrap_or_default()
+    }
 }
 
 /// What a translation took.
@@ -165,14 +185,14 @@ impl Memo {
         let given = self.given(before.given.as_ref(), given);
         made.sort_by(|(one, _), (other, _)| one.cmp(other));
         let made: Vec<(Arc<Fact>, Value)> =
-            made.into_iter().map(|(fact, value)| (self.own(&before.written, fact), value)).collect();
-        let facts: Arc<[Arc<Fact>]> = made.iter().map(|(fact, _)| Arc::clone(fact)).collect();
-        for fact in before.written.iter().filter(|fact| facts.binary_search(fact).is_err()) {
+            made.into_iter().map(|(fact, value)| (self.own(before.written(), fact), value)).collect();
+        let written: Vec<Arc<Fact>> = made.iter().map(|(fact, _)| Arc::clone(fact)).collect();
+        for fact in before.written().iter().filter(|fact| written.binary_search(fact).is_err()) {
             let old = self.values.get(fact).cloned();
             self.change(fact, old, None, dirty);
         }
         for (fact, value) in made {
-            let is_known = before.written.binary_search(&fact).is_ok();
+            let is_known = before.written().binary_search(&fact).is_ok();
             debug_assert!(is_known || !self.values.contains_key(&*fact), "{unit:?} writes {fact:?} too");
             let old = is_known.then(|| self.values.get(&fact).cloned()).flatten();
             self.change(&fact, old, Some(value), dirty);
@@ -182,9 +202,9 @@ impl Memo {
             "{unit:?} makes {dirty:?} run again"
         );
         let reads = if is_there { reads } else { Vec::new() };
-        let reads: Vec<Arc<Fact>> = reads.into_iter().map(|fact| self.shared(&before.reads, fact)).collect();
+        let reads: Vec<Arc<Fact>> = reads.into_iter().map(|fact| self.shared(before.reads(), fact)).collect();
         if is_there == self.units.contains_key(unit)
-            && (&*before.reads, &*before.written) == (&*reads, &*facts)
+            && before.parts() == (&*reads, &*written)
             && is_same(before.given.as_ref(), given.as_ref())
         {
             return;
@@ -193,14 +213,14 @@ impl Memo {
             .units
             .get_key_value(unit)
             .map_or_else(|| Arc::new(unit.clone()), |(unit, _)| Arc::clone(unit));
-        for fact in before.reads.iter().filter(|fact| reads.binary_search(fact).is_err()) {
+        for fact in before.reads().iter().filter(|fact| reads.binary_search(fact).is_err()) {
             self.readers.remove(fact, &unit);
         }
-        for fact in reads.iter().filter(|fact| before.reads.binary_search(fact).is_err()) {
+        for fact in reads.iter().filter(|fact| before.reads().binary_search(fact).is_err()) {
             self.readers.insert(fact, &unit);
         }
         match is_there {
-            true => self.units.insert(unit, Done { reads: reads.into(), written: facts, given }),
+            true => self.units.insert(unit, Done::new(reads, written, given)),
             false => self.units.remove(&*unit),
         };
     }

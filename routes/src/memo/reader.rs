@@ -11,6 +11,7 @@ use super::unit::Unit;
 use super::{Memo, tally};
 use crate::model::{DocumentKey, Kind};
 use crate::plan::{Cost, Host, ListenerKey};
+use crate::thin::Thin;
 use crate::translate::{Documents, Placed};
 
 /// The only way of a unit to documents and to what others write.
@@ -95,12 +96,12 @@ impl<'m> Reader<'m> {
     ) -> impl Iterator<Item = (&'m Host, &'m DocumentKey, &'m Value)> + use<'m> {
         let of = Fact::Bids(Arc::clone(listener));
         self.note(of.clone());
-        let first = Fact::On(Arc::clone(listener), Host::Any, None);
+        let first = Fact::On(Arc::clone(listener), Thin::new(Host::Any), None);
         let all = self.memo.values.range::<_, Fact>(first..);
         let all = all.take_while(move |(fact, _)| fact.wider().as_ref() == Some(&of));
         all.filter_map(|(fact, value)| {
             let Fact::On(_, host, Some(by)) = &**fact else { return None };
-            Some((host, by, value))
+            Some((&**host, by, value))
         })
     }
 

@@ -1,5 +1,6 @@
 //! Who read what.
 
+use std::slice;
 use std::sync::Arc;
 
 use xds_cache::{OrdMap, OrdSet};
@@ -11,22 +12,28 @@ use super::unit::Unit;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Readers(OrdMap<Arc<Fact>, Of>);
 
-/// Most facts are read by one unit, and some by all of a kind.
+/// Most facts are read by one unit or a few, and some by all of a kind.
 #[derive(Clone, Debug, PartialEq)]
 enum Of {
     One(Arc<Unit>),
-    Many(OrdSet<Arc<Unit>>),
+    /// At most [`MOST_OF_FEW`].
+    Few(Arc<Vec<Arc<Unit>>>),
+    Many(Box<OrdSet<Arc<Unit>>>),
 }
+
+/// A set takes as much as this many, however few it has.
+const MOST_OF_FEW: usize = 12;
 
 impl Readers {
     /// Who reads a fact.
     pub(super) fn of(&self, fact: &Fact) -> impl Iterator<Item = &Arc<Unit>> {
-        let (one, many) = match self.0.get(fact) {
-            Some(Of::One(one)) => (Some(one), None),
-            Some(Of::Many(many)) => (None, Some(many)),
-            None => (None, None),
+        let (few, many) = match self.0.get(fact) {
+            Some(Of::One(one)) => (slice::from_ref(one), None),
+            Some(Of::Few(few)) => (few.as_slice(), None),
+            Some(Of::Many(many)) => (&[][..], Some(many)),
+            None => (&[][..], None),
         };
-        one.into_iter().chain(many.into_iter().flatten())
+        few.iter().chain(many.into_iter().flat_map(|many| &**many))
     }
 
     /// A fact as it is kept here, if it is.
@@ -43,7 +50,13 @@ impl Readers {
         };
         match of {
             Of::One(other) if other == unit => {}
-            Of::One(other) => *of = Of::Many([Arc::clone(other), Arc::clone(unit)].into_iter().collect()),
+            Of::One(other) => *of = Of::Few(Arc::new(vec![Arc::clone(other), Arc::clone(unit)])),
+            Of::Few(few) if few.contains(unit) => {}
+            Of::Few(few) if few.len() == MOST_OF_FEW => {
+                let all = few.iter().chain([unit]).map(Arc::clone).collect();
+                *of = Of::Many(Box::new(all));
+            }
+            Of::Few(few) => Arc::make_mut(few).push(Arc::clone(unit)),
             Of::Many(many) => _ = many.insert(Arc::clone(unit)),
         }
     }
@@ -52,6 +65,10 @@ impl Readers {
     pub(super) fn remove(&mut self, fact: &Fact, unit: &Unit) {
         let is_last = match self.0.get_mut(fact) {
             Some(Of::One(one)) => **one == *unit,
+            Some(Of::Few(few)) => {
+                Arc::make_mut(few).retain(|one| **one != *unit);
+                few.is_empty()
+            }
             Some(Of::Many(many)) => {
                 many.remove(unit);
                 many.is_empty()

@@ -7,6 +7,7 @@ use super::fact::{Fact, Load, Sum, Value};
 use super::{Memo, Values};
 use crate::model::{DocumentKey, Kind, RouteKind, Spec};
 use crate::plan::{Cost, Host, ListenerKey, Requests, rungs};
+use crate::thin::Thin;
 
 /// By how much sums change.
 pub(super) type Changes = BTreeMap<Fact, Sum>;
@@ -37,7 +38,7 @@ impl Memo {
         let sum = sum.plus(change, 1);
         match sum == Sum::default() {
             true => self.values.remove(&fact),
-            false => self.values.insert(self.shared(&[], fact), Value::Sum(sum)),
+            false => self.values.insert(self.shared(&[], fact), Value::Sum(sum.into())),
         };
     }
 }
@@ -45,7 +46,7 @@ impl Memo {
 /// A sum; nothing if there is none.
 pub(super) fn sum(value: Option<&Value>) -> Sum {
     let Some(Value::Sum(sum)) = value else { return Sum::default() };
-    *sum
+    **sum
 }
 
 impl Sum {
@@ -150,11 +151,11 @@ fn rivals(
     let Some((kind, own, other)) = kinds(kind) else { return };
     let has = |host: &Host, kind: Kind| {
         let first = DocumentKey::before(kind);
-        let first = Fact::On(Arc::clone(listener), host.clone(), Some(first));
+        let first = Fact::On(Arc::clone(listener), Thin::new(host.clone()), Some(first));
         let next = values.range::<_, Fact>(first..).next();
         next.is_some_and(|(fact, _)| {
             let Fact::On(of, at, Some(by)) = &**fact else { return false };
-            of == listener && at == host && by.kind == kind
+            of == listener && **at == *host && by.kind == kind
         })
     };
     if has(host, own) {
@@ -163,14 +164,15 @@ fn rivals(
     let rungs: Vec<Host> = rungs(host).iter().map(|rung| Host::of(rung)).collect();
     let above = rungs.iter().filter(|rung| has(rung, other)).count();
     let rival = if kind == RouteKind::Grpc { RouteKind::Http } else { RouteKind::Grpc };
-    let below = sum(values.get(&Fact::Within(Arc::clone(listener), host.clone(), rival))).cost().hosts;
+    let below =
+        sum(values.get(&Fact::Within(Arc::clone(listener), Thin::new(host.clone()), rival))).cost().hosts;
     let mut add = |fact: Fact, n: usize| {
         let sum = changes.entry(fact).or_default();
         *sum = sum.plus(of_count(n).into(), sign);
     };
     add(Fact::Rivals(Arc::clone(listener)), above + below);
     for rung in rungs.into_iter().skip(1) {
-        add(Fact::Within(Arc::clone(listener), rung, kind), 1);
+        add(Fact::Within(Arc::clone(listener), Thin::new(rung), kind), 1);
     }
 }
 

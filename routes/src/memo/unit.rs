@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use xds_cache::{GroupName, Profile};
 
-use super::fact::{HostKey, InGroup, Name};
+use super::fact::{HostKey, InGroup};
 use crate::model::DocumentKey;
 use crate::plan::ListenerKey;
 
@@ -36,7 +36,7 @@ pub(crate) enum Unit {
     /// The ports of Services that a route asks for.
     Wishes(DocumentKey),
     /// The names of the Services of a group that begin with a label.
-    Names(GroupName, Name),
+    Names(InGroup),
     /// Whether Envoys of a group listen on a port of the mesh.
     Port(GroupName, u16),
     /// The ports of a Service, for the clients of a group.

@@ -182,6 +182,11 @@ impl DocumentKey {
         Self(Thin::new(DocumentName { kind, namespace, name }))
     }
 
+    /// The key of a document of another kind, of those with a namespace, under the same name.
+    pub(crate) fn namesake(&self, kind: Kind) -> Self {
+        Self::of(kind, Arc::clone(&self.namespace), Arc::clone(&self.name))
+    }
+
     /// What comes before all documents of a kind.
     #[must_use]
     pub fn before(kind: Kind) -> Self {

@@ -1,6 +1,6 @@
 //! The clusters that routes reach, with their endpoints and secrets.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use xds_codec::{Diagnostic, Severity};
 
@@ -13,10 +13,14 @@ use super::parts::{
 use super::tls::invalid_tls;
 use crate::model::{BackendSource, LbPolicy, Limits, Spot};
 
+/// All protocols, sorted.
+const PROTOCOLS: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
+
 /// How routes use a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Usage {
-    protocols: BTreeSet<Protocol>,
+    /// Whether routes for Envoys use it by HTTP/1.1, and by HTTP/2.
+    is_spoken_to: [bool; 2],
     has_sessions: bool,
     is_fallback_member: bool,
     /// Whether a document asks for a route that does: not only the one that a Service has to itself.
@@ -26,10 +30,17 @@ pub(crate) struct Usage {
 impl Usage {
     /// Takes in how others use it.
     pub(crate) fn join(&mut self, other: &Self) {
-        self.protocols.extend(&other.protocols);
+        let both = self.is_spoken_to.iter_mut().zip(other.is_spoken_to);
+        both.for_each(|(own, other)| *own |= other);
         self.has_sessions |= other.has_sessions;
         self.is_fallback_member |= other.is_fallback_member;
         self.is_asked_for |= other.is_asked_for;
+    }
+
+    /// The protocols that routes for Envoys use, sorted.
+    fn protocols(&self) -> Vec<Protocol> {
+        let all = PROTOCOLS.into_iter().zip(self.is_spoken_to);
+        all.filter_map(|(protocol, is_spoken)| is_spoken.then_some(protocol)).collect()
     }
 }
 
@@ -60,7 +71,7 @@ impl Lookup<'_> {
         let mut diagnostics = Vec::new();
         let found = endpoints::find(self, &referent, name);
         // Nobody asked for what only a gRPC client could dial.
-        if let Some(message) = found.warning.filter(|_| !usage.protocols.is_empty()) {
+        if let Some(message) = found.warning.filter(|_| usage.is_spoken_to.contains(&true)) {
             warn("no-endpoints", &referent, message, &mut diagnostics);
         }
         let (tls, secret) = self.upstream_tls(&referent).unzip();
@@ -72,7 +83,7 @@ impl Lookup<'_> {
             Referent::Backend { backend, .. } => (backend.lb_policy, backend.limits),
         };
         let cluster = Cluster {
-            protocols: usage.protocols.iter().copied().collect(),
+            protocols: usage.protocols(),
             discovery: found.discovery,
             tls,
             lb_policy,
@@ -98,7 +109,7 @@ pub(crate) fn usages(
     for (_, usage) in &mut rest {
         usage.is_asked_for = served.is_asked_for;
         if !served.is_for_envoys {
-            usage.protocols.clear();
+            usage.is_spoken_to = [false; 2];
         }
     }
     while let Some((name, usage)) = rest.pop() {
@@ -118,8 +129,8 @@ pub(crate) fn usages(
 /// The clusters that a route names.
 fn uses(route: &PlannedRoute) -> Vec<(String, Usage)> {
     let usage = |backend: &Backend, has_sessions| {
-        let protocols = BTreeSet::from([backend.protocol]);
-        (backend.name.clone(), Usage { protocols, has_sessions, ..Usage::default() })
+        let is_spoken_to = PROTOCOLS.map(|protocol| protocol == backend.protocol);
+        (backend.name.clone(), Usage { is_spoken_to, has_sessions, ..Usage::default() })
     };
     let mut uses: Vec<_> = route.effects.mirrors.iter().map(|mirror| usage(&mirror.backend, false)).collect();
     if let Action::Forward(targets) = &route.action {

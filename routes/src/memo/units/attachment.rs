@@ -14,6 +14,7 @@ use crate::plan::{
     AttachableRoute, Contender, Cost, Host, Known, Ledger, ListenerKey, Lookup, Parent, Parents, Requests,
     Seniority, Sums, is_route, losers, mesh, namespace_labels, tired,
 };
+use crate::thin::Thin;
 use crate::translate::Placed;
 
 impl Context<'_, '_, '_> {
@@ -152,7 +153,7 @@ impl Context<'_, '_, '_> {
             brought.extend(place.hosts.iter().map(|host| (&place.listener.key, host)));
         }
         facts.extend(brought.into_iter().map(|(listener, host)| {
-            let on = Fact::On(Arc::clone(listener), host.clone(), Some(key.clone()));
+            let on = Fact::On(Arc::clone(listener), Thin::new(host.clone()), Some(key.clone()));
             (on, Value::Age(requests.created))
         }));
         Some(facts)
@@ -184,7 +185,10 @@ impl Context<'_, '_, '_> {
             let lost = Fact::Lost(Arc::clone(listener), (*loser).clone());
             facts.push((lost, Value::Key((*winner).clone())));
             facts.extend(hosts.iter().map(|host| {
-                (Fact::Off(Arc::clone(listener), host.clone(), (*loser).clone()), Value::Present)
+                (
+                    Fact::Off(Arc::clone(listener), Thin::new((*host).clone()), (*loser).clone()),
+                    Value::Present,
+                )
             }));
         }
         Some(facts)

@@ -25,7 +25,7 @@ impl<'m> Context<'_, 'm, '_> {
         let needs_unavailable = routes.iter().any(envoy::uses_unavailable);
         let table = key.table.clone();
         let part = Part { encoded: encoded.map_err(Into::into), needs_unavailable };
-        Some(Made::one(Fact::Part(table, key.clone()), Value::Part(part)))
+        Some(Made::one(Fact::Part(table, key.clone()), Value::Part(part.into())))
     }
 
     /// The chain of a host that is a resource of its own.
@@ -54,7 +54,7 @@ impl<'m> Context<'_, 'm, '_> {
         let mut facts = self.write(key.group(), ENVOY, &[emitted]);
         if routes.iter().any(envoy::uses_unavailable) {
             let need = Fact::Need(key.group().clone(), Profile::Envoy, Some(Claim::Host(key.clone()).into()));
-            facts.push((need, Value::Origin(front.origin.clone())));
+            facts.push((need, Value::Origin(front.origin.clone().into())));
         }
         facts
     }
@@ -143,7 +143,7 @@ impl<'m> Context<'_, 'm, '_> {
                 Profile::Envoy,
                 Some(Claim::Table(place.clone(), Arc::clone(&name.name)).into()),
             );
-            facts.push((need, Value::Origin(origin.clone())));
+            facts.push((need, Value::Origin(origin.clone().into())));
         }
         Some(facts)
     }
@@ -186,7 +186,7 @@ impl<'m> Context<'_, 'm, '_> {
         let mut facts = self.write(&name.group, ENVOY, &emitted);
         if !cluster.protocols.is_empty() && cluster.tls == Some(UpstreamTls::Invalid) {
             let nowhere = Fact::Nowhere(name.group.clone(), Profile::Envoy, Some(Arc::clone(&name.name)));
-            facts.push((nowhere, Value::Origin(cluster.origin.clone())));
+            facts.push((nowhere, Value::Origin(cluster.origin.clone().into())));
         }
         Some(facts)
     }

@@ -14,6 +14,7 @@ use crate::memo::reader::Reader;
 use crate::model::{Kind, Protocol, Spec};
 use crate::plan::mesh;
 use crate::plan::{Cost, Gateways, Host as HostName, Parent, PlannedGateway, Port, is_tired, ports};
+use crate::thin::Thin;
 use crate::translate::Options;
 
 impl Context<'_, '_, '_> {
@@ -85,7 +86,7 @@ impl Context<'_, '_, '_> {
         let mut facts = vec![(Fact::Natives, Value::Gateways(natives.into()))];
         if is_tired(n_asked.saturating_mul(n_routes), &self.options.limits) {
             let n_asked = Cost { hosts: n_asked, ..Cost::default() };
-            facts.push((Fact::Throng, Value::Sum(n_asked.into())));
+            facts.push((Fact::Throng, Value::Sum(Box::new(n_asked.into()))));
         }
         facts
     }
@@ -185,7 +186,7 @@ fn own_hosts(gateway: &PlannedGateway<'_>, facts: &mut Made) {
     for listener in gateway.listeners.iter().filter(|listener| listener.is_accepted()) {
         if listener.host != HostName::Any {
             let (key, by) = (gateway.listener_key(listener), Some(gateway.key.clone()));
-            facts.push((Fact::On(key, listener.host.clone(), by), Value::Age(None)));
+            facts.push((Fact::On(key, Thin::new(listener.host.clone()), by), Value::Age(None)));
         }
     }
 }

@@ -41,7 +41,7 @@ impl<'m> Context<'_, 'm, '_> {
         if let Some(first) = dialled.names.first().filter(|_| needs_unavailable) {
             let claim = Some(Claim::Dialled(first.clone(), key.clone()).into());
             let need = Fact::Need(key.group().clone(), Profile::Grpc, claim);
-            facts.push((need, Value::Origin(origin.clone())));
+            facts.push((need, Value::Origin(origin.clone().into())));
         }
         facts.extend(by_document(losses).into_iter().map(|(document, losses)| {
             (Fact::Loss(document, Some(key.clone())), Value::Losses(losses.into()))
@@ -71,7 +71,7 @@ impl<'m> Context<'_, 'm, '_> {
             chain.as_ref()
         });
         let mut all = all.peekable();
-        let is_own = |chain: &&(u16, Arc<str>)| (chain.0, &*chain.1) == (front.port, &*key.table.name);
+        let is_own = |chain: &&(u16, InGroup)| (chain.0, &chain.1) == (front.port, &key.table);
         let is_first = all.peek().is_some_and(is_own);
         let is_first_of_port = all.find(|chain| chain.0 == front.port).is_some_and(|chain| is_own(&chain));
         dialled.names = dialled.gateway_names(front.port, is_first, is_first_of_port);
@@ -110,7 +110,7 @@ impl<'m> Context<'_, 'm, '_> {
         }
         if let Some(nowhere) = made.nowhere {
             let nowhere = Fact::Nowhere(name.group.clone(), Profile::Grpc, Some(nowhere.into()));
-            facts.push((nowhere, Value::Origin(cluster.origin.clone())));
+            facts.push((nowhere, Value::Origin(cluster.origin.clone().into())));
         }
         Some(facts)
     }

@@ -10,6 +10,7 @@ use crate::model::DocumentKey;
 use crate::plan::{
     Front, Host, ListenerKey, PlannedRoute, Rank, Seniority, Served, cascade, is_route, levels,
 };
+use crate::thin::Thin;
 
 impl<'m> Context<'_, 'm, '_> {
     /// A host of a chain: its routes, what they use, and its names.
@@ -35,10 +36,11 @@ impl<'m> Context<'_, 'm, '_> {
             facts.push((Fact::Hides(key.table.clone(), Some(key.clone())), Value::Present));
         }
         let name = InGroup::of(key.group().clone(), Arc::clone(&key.name));
-        let named = Fact::Named(name, Some((front.port, Arc::clone(&key.table.name))));
+        let named = Fact::Named(name, Some((front.port, key.table.clone())));
         facts.push((named, Value::Present));
         if !host.is_wildcard() {
-            let name = Fact::GatewayName(key.group().clone(), label(&key.name), Some(key.clone()));
+            let name =
+                Fact::GatewayName(InGroup::of(key.group().clone(), label(&key.name)), Some(key.clone()));
             facts.push((name, Value::Present));
         }
         Some(facts)
@@ -64,7 +66,7 @@ impl<'m> Context<'_, 'm, '_> {
         listener: &Arc<ListenerKey>,
         host: &Host,
     ) -> impl Iterator<Item = (&'m DocumentKey, Option<i64>, bool)> {
-        let all = self.reader.all(Fact::On(Arc::clone(listener), host.clone(), None));
+        let all = self.reader.all(Fact::On(Arc::clone(listener), Thin::new(host.clone()), None));
         all.filter_map(|(fact, value)| {
             let (Fact::On(listener, host, Some(by)), Value::Age(created)) = (fact, value) else {
                 return None;

@@ -9,12 +9,15 @@ use xds_codec::Diagnostic;
 use super::surroundings::Surroundings;
 use super::{Context, Facts};
 use crate::emit::envoy;
-use crate::memo::fact::{Fact, HostKey, InGroup, MeshService, Name, Names, Sole, TablePlace, Value};
+use crate::memo::fact::{
+    Fact, HostKey, InGroup, MeshService, Name, Names, ServiceName, Sole, TablePlace, Value,
+};
 use crate::memo::made::Made;
 use crate::model::{Document, DocumentKey, Kind, Route, Service, Spec};
 use crate::plan::mesh::{self, Class, Wanted, Wish};
 use crate::plan::split::{backends_of, plan_split, root_of};
 use crate::plan::{PlannedRoute, Seniority, Served};
+use crate::thin::Thin;
 use crate::translate::Placed;
 
 /// What names begin with that could be the same, the shortest of a Service and the others alike.
@@ -41,12 +44,12 @@ pub(super) fn of_service(placed: &Placed, service: &Service) -> Facts {
 pub(super) fn of_split(placed: &Placed) -> Option<(Fact, Value)> {
     let root = root_of(&placed.document)?;
     let rival = Fact::Rival(placed.group.clone(), root, Some(placed.document.key.clone()));
-    Some((rival, Value::Seniority(Seniority::of(&placed.document))))
+    Some((rival, Value::Seniority(Seniority::of(&placed.document).into())))
 }
 
 fn namesake(group: &GroupName, service: &DocumentKey, by: &DocumentKey, is_asked_for: bool) -> (Fact, Value) {
     let of = Some((service.clone(), by.clone()));
-    (Fact::Namesake(group.clone(), label(&service.name), of), Value::Flag(is_asked_for))
+    (Fact::Namesake(InGroup::of(group.clone(), label(&service.name)), of), Value::Flag(is_asked_for))
 }
 
 fn wished_port(group: &GroupName, port: u16, by: &DocumentKey) -> (Fact, Value) {
@@ -157,21 +160,20 @@ impl<'m> Context<'_, 'm, '_> {
     }
 
     /// Which Services have the names that begin with a label.
-    pub(super) fn namesakes(self, group: &GroupName, label: &Name) -> Option<Made> {
-        let mut namesakes =
-            self.reader.all(Fact::Namesake(group.clone(), Arc::clone(label), None)).peekable();
+    pub(super) fn namesakes(self, label: &InGroup) -> Option<Made> {
+        let mut namesakes = self.reader.all(Fact::Namesake(label.clone(), None)).peekable();
         namesakes.peek()?;
         let mut names = Names::default();
         for (fact, value) in namesakes {
-            let Fact::Namesake(_, _, Some((service, _))) = fact else { continue };
+            let Fact::Namesake(_, Some((service, _))) = fact else { continue };
             names.add(service, *value == Value::Flag(true));
         }
-        for (fact, _) in self.reader.all(Fact::GatewayName(group.clone(), Arc::clone(label), None)) {
-            let Fact::GatewayName(_, _, Some(host)) = fact else { continue };
+        for (fact, _) in self.reader.all(Fact::GatewayName(label.clone(), None)) {
+            let Fact::GatewayName(_, Some(host)) = fact else { continue };
             let (name, port) = (&host.name, host.table.name.split('/').nth(2).unwrap_or_default());
             names.of_gateways.extend([name.to_string(), format!("{name}:{port}")]);
         }
-        Some(Made::one(Fact::Names(group.clone(), Arc::clone(label)), Value::Names(names.into())))
+        Some(Made::one(Fact::Names(label.clone()), Value::Names(names.into())))
     }
 
     /// Whether Envoys of a group listen on a port, and then to all Services there.
@@ -247,7 +249,8 @@ impl<'m> Context<'_, 'm, '_> {
         let key = &document.key;
         let (holders, first) = mesh::settle(rivals, self.options);
         for (by, _) in rivals.iter().filter(|one| !holders.contains(one)) {
-            let (place, first) = ((group.clone(), key.clone(), port), first.unwrap_or(key).clone());
+            let (place, first) =
+                (Thin::new((group.clone(), key.clone(), port)), first.unwrap_or(key).clone());
             facts.push((Fact::LostPort((*by).clone(), Some(place)), Value::Key(first)));
         }
         let is_alone = holders.iter().all(|(_, claim)| claim.class == Class::Own);
@@ -266,7 +269,7 @@ impl<'m> Context<'_, 'm, '_> {
         mesh_service.lost = self.lost_names(group, key, port, &mesh_service);
         let routes = self.mesh_routes(placed, port, &holders);
         let table = table(group, port);
-        let name = (Arc::clone(&key.namespace), Arc::clone(&key.name));
+        let name = ServiceName::new((Arc::clone(&key.namespace), Arc::clone(&key.name)));
         let found = Value::Service(mesh_service.into());
         if is_shown && self.is_framed(group, port, document, is_implicit, diagnostics) {
             facts.push((Fact::Framed(table.clone(), Some(name.clone())), found.clone()));
@@ -365,7 +368,7 @@ impl<'m> Context<'_, 'm, '_> {
         let naming = if is_plain { vec![group.clone()] } else { mesh::others(group, homes) };
         let (mut all, mut asked_for) = (Sole::default(), Sole::default());
         for group in naming {
-            let names = self.reader.value(Fact::Names(group, label(&service.name)));
+            let names = self.reader.value(Fact::Names(InGroup::of(group, label(&service.name))));
             let Some(Value::Names(names)) = names else { continue };
             let found = names.services.iter().filter(|(name, ..)| *name == service.name);
             for (_, of_all, of_asked_for) in found {
@@ -383,8 +386,8 @@ impl<'m> Context<'_, 'm, '_> {
     /// Adds the namespaces of Services of a name that a group borrows from the default group.
     fn add_borrowed(&self, group: &GroupName, name: &Name, all: &mut Sole, asked_for: &mut Sole) {
         let lender = GroupName::default_group();
-        for (fact, value) in self.reader.all(Fact::Namesake(lender.clone(), label(name), None)) {
-            let Fact::Namesake(_, _, Some((service, by))) = fact else { continue };
+        for (fact, value) in self.reader.all(Fact::Namesake(InGroup::of(lender.clone(), label(name)), None)) {
+            let Fact::Namesake(_, Some((service, by))) = fact else { continue };
             if service.name != *name {
                 continue;
             }
@@ -432,9 +435,8 @@ impl<'m> Context<'_, 'm, '_> {
         port: u16,
         service: &MeshService,
     ) -> Vec<String> {
-        let label = label(&key.name);
-        let Some(Value::Names(names)) = self.reader.value(Fact::Names(group.clone(), Arc::clone(&label)))
-        else {
+        let label = InGroup::of(group.clone(), label(&key.name));
+        let Some(Value::Names(names)) = self.reader.value(Fact::Names(label.clone())) else {
             return Vec::new();
         };
         if names.of_gateways.is_empty() && !names.may_clash {
@@ -442,8 +444,8 @@ impl<'m> Context<'_, 'm, '_> {
         }
         let mut taken: BTreeSet<String> = names.of_gateways.iter().cloned().collect();
         let mut rivals = BTreeSet::new();
-        for (fact, _) in self.reader.all(Fact::Namesake(group.clone(), label, None)) {
-            let Fact::Namesake(_, _, Some((rival, _))) = fact else { continue };
+        for (fact, _) in self.reader.all(Fact::Namesake(label, None)) {
+            let Fact::Namesake(_, Some((rival, _))) = fact else { continue };
             if names.may_clash && (&rival.namespace, &rival.name) < (&key.namespace, &key.name) {
                 rivals.insert(rival);
             }
@@ -480,8 +482,8 @@ impl<'m> Context<'_, 'm, '_> {
                 name.clone()
             })
         };
-        let own: BTreeSet<(Name, Name)> = services(group).collect();
-        let mut borrowed: BTreeMap<(Name, Name), GroupName> = BTreeMap::new();
+        let own: BTreeSet<ServiceName> = services(group).collect();
+        let mut borrowed: BTreeMap<ServiceName, GroupName> = BTreeMap::new();
         for other in self.others(group) {
             for name in services(&other).filter(|name| !own.contains(name)) {
                 borrowed.entry(name).or_insert_with(|| other.clone());
@@ -496,7 +498,7 @@ impl<'m> Context<'_, 'm, '_> {
     pub(super) fn loan(self, host: &HostKey) -> Option<Made> {
         let Some(Value::Home(other)) = self.reader.value(Fact::Loan(host.clone())) else { return None };
         let port = host.mesh_port()?;
-        let name = (Arc::clone(&host.namespace), Arc::clone(&host.name));
+        let name = ServiceName::new((Arc::clone(&host.namespace), Arc::clone(&host.name)));
         let there = self.reader.value(Fact::MeshService(table(other, port), Some(name.clone())));
         let Some(Value::Service(there)) = there else { return None };
         let placed = self.reader.document(&DocumentKey::new(Kind::Service, &host.namespace, &host.name))?;

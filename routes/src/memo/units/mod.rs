@@ -60,7 +60,7 @@ pub(super) fn run(
         Unit::Implicit(group) => context.implicit(group),
         Unit::Split(key) => context.split(key),
         Unit::Wishes(key) => context.wishes(key),
-        Unit::Names(group, label) => context.namesakes(group, label),
+        Unit::Names(label) => context.namesakes(label),
         Unit::Port(group, port) => context.port(group, *port),
         Unit::Mesh(group, service) => context.mesh(group, service),
         Unit::Borrow(group, port) => context.borrow(group, *port),

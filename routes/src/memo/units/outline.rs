@@ -17,9 +17,9 @@ pub(super) fn outline(reader: &Reader<'_>, key: &DocumentKey) -> Option<Made> {
     if let Some(outline) = Outline::of(placed) {
         facts.push((Fact::Outline(key.clone()), Value::Outline(outline.into())));
     }
-    let namespace = || Arc::clone(&key.namespace);
     if let Spec::EndpointSlice(EndpointSlice { service: Some(service), .. }) = &placed.document.spec {
-        let slice = Fact::Slice(namespace(), service.as_str().into(), Some(key.clone()));
+        let service = DocumentKey::of(Kind::Service, Arc::clone(&key.namespace), service.as_str().into());
+        let slice = Fact::Slice(service, Some(key.clone()));
         facts.push((slice, Value::Present));
     }
     if let Spec::Backend(backend) = &placed.document.spec
@@ -32,7 +32,7 @@ pub(super) fn outline(reader: &Reader<'_>, key: &DocumentKey) -> Option<Made> {
     }
     facts.extend(of_split(placed));
     if let Spec::ReferenceGrant(_) = &placed.document.spec {
-        facts.push((Fact::Grant(namespace(), Some(key.clone())), Value::Present));
+        facts.push((Fact::Grant(Arc::clone(&key.namespace), Some(key.clone())), Value::Present));
     }
     if let Spec::BackendTlsPolicy(policy) = &placed.document.spec {
         let targets = policy.targets.iter().flat_map(|(target, _)| backends(target));
@@ -45,5 +45,7 @@ pub(super) fn outline(reader: &Reader<'_>, key: &DocumentKey) -> Option<Made> {
 
 /// What a reference to a backend can mean.
 pub(super) fn backends(to: &ObjectRef) -> [DocumentKey; 2] {
-    [Kind::Service, Kind::Backend].map(|kind| DocumentKey::new(kind, &to.namespace, &to.name))
+    let service = DocumentKey::new(Kind::Service, &to.namespace, &to.name);
+    let backend = service.namesake(Kind::Backend);
+    [service, backend]
 }

@@ -150,7 +150,7 @@ impl Context<'_, '_, '_> {
         let mut all = Lost::new();
         for (fact, value) in self.reader.all(Fact::LostPort(key.clone(), None)) {
             let (Fact::LostPort(_, Some(place)), Value::Key(winner)) = (fact, value) else { continue };
-            all.insert(place.clone(), winner.clone());
+            all.insert((**place).clone(), winner.clone());
         }
         all
     }

@@ -121,15 +121,16 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         let mut parts = name.split('/');
         let (Some(namespace), Some(name)) = (parts.next(), parts.next()) else { return };
         let kind = if parts.next().is_some() { Kind::Service } else { Kind::Backend };
+        let key = DocumentKey::new(kind, namespace, name);
         if kind == Kind::Service {
-            for (fact, _) in self.reader.all(Fact::Slice(namespace.into(), name.into(), None)) {
-                if let Fact::Slice(_, _, Some(slice)) = fact {
+            for (fact, _) in self.reader.all(Fact::Slice(key.clone(), None)) {
+                if let Fact::Slice(_, Some(slice)) = fact {
                     self.add(slice.clone());
                 }
             }
-            self.add(DocumentKey::new(Kind::Endpoints, namespace, name));
+            self.add(key.namesake(Kind::Endpoints));
         }
-        self.add_backend(DocumentKey::new(kind, namespace, name));
+        self.add_backend(key);
         self.add_trusted();
     }
 
