@@ -61,6 +61,9 @@ pub(crate) struct Memo {
     /// The kind of fact that is not noticed to change, to see that somebody does.
     #[cfg(test)]
     blind_to: Option<&'static str>,
+    /// The kind of unit that panics, to see what comes of it.
+    #[cfg(test)]
+    panics_at: Option<&'static str>,
 }
 
 /// Facts with what they are.
@@ -145,6 +148,8 @@ impl Memo {
                     documents: next.documents.clone(),
                     values: next.values.clone(),
                     units: next.units.clone(),
+                    #[cfg(test)]
+                    panics_at: next.panics_at,
                     ..Self::default()
                 };
                 let take = |unit: &Unit, ran| next.commit(unit, ran, &mut dirty);

@@ -1,7 +1,7 @@
 //! Units of one kind, side by side on several threads: none of them reads what another one writes.
 
 use std::collections::BTreeMap;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, mpsc};
 use std::thread;
@@ -40,9 +40,23 @@ impl<'r> Runner<'r> {
     }
 
     /// Runs a unit.
+    ///
+    /// # Panics
+    ///
+    /// If the unit does: with a text that says which one it was.
     pub(super) fn run(&mut self, memo: &Memo, unit: &Unit, goes_on: &dyn Fn() -> bool) -> Ran {
         let reader = Reader::new(memo, unit);
-        let made = units::run(unit, &reader, &self.names, &mut self.encoder, self.options, goes_on);
+        let run = || {
+            #[cfg(test)]
+            assert!(!memo.panics_at.is_some_and(|kind| format!("{unit:?}").starts_with(kind)), "injected");
+            units::run(unit, &reader, &self.names, &mut self.encoder, self.options, goes_on)
+        };
+        // Nobody looks at what it left behind: the panic goes on.
+        let made = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+            resume_unwind(Box::new(format!("{unit:?}: {text}")))
+        });
         Ran { made, reads: reader.finish() }
     }
 

@@ -254,3 +254,18 @@ fn on_several_threads_it_can_be_stopped_at_any_time() {
     }
     assert!(asked(usize::MAX).0);
 }
+
+#[test]
+fn a_panic_says_in_which_unit_it_was() {
+    for (n_routes, n_threads) in [(1, 1), (MIN_SIDE_BY_SIDE, 1), (MIN_SIDE_BY_SIDE, 4)] {
+        let documents = many(n_routes);
+        let memo = Memo { panics_at: Some("Rules("), ..Memo::default() };
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            memo.next_of(n_threads, &CODEC, &documents, &Options::default(), &|| true, &|_| true)
+        }));
+        let Err(panic) = made else { panic!("it did not panic") };
+        let text = panic.downcast_ref::<String>().unwrap();
+        assert!(text.starts_with("Rules(DocumentKey(") && text.ends_with(": injected"), "{text}");
+        assert!(text.contains("GrpcRoute") && text.contains("\"n0\""), "{text}");
+    }
+}
