@@ -1,6 +1,6 @@
 //! Blobs that were put and wait for the commit that names them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
@@ -9,7 +9,8 @@ use crate::BlobHash;
 /// A bounded number of bytes; what was put longest ago is forgotten first.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    blobs: HashMap<BlobHash, (u64, Bytes)>,
+    /// In a tree, which gives its memory back as it empties: a first load may put a hundred thousand blobs, later ones few.
+    blobs: BTreeMap<BlobHash, (u64, Bytes)>,
     /// The blobs by when they were put last.
     order: BTreeMap<u64, BlobHash>,
     next: u64,
@@ -19,7 +20,7 @@ pub(crate) struct Pending {
 
 impl Pending {
     pub(crate) fn new(max_bytes: usize) -> Self {
-        Self { blobs: HashMap::new(), order: BTreeMap::new(), next: 0, bytes: 0, max_bytes }
+        Self { blobs: BTreeMap::new(), order: BTreeMap::new(), next: 0, bytes: 0, max_bytes }
     }
 
     /// Takes a blob. The newest is kept even if it alone exceeds the bound.
