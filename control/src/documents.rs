@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use xds_cache::{Generated, GroupName};
 use xds_codec::{Codec, Diagnostic, Severity, Tree};
 use xds_routes::{
-    Document, DocumentKey, Documents, Kind, Placed, ReadOutcome, Translation, UnknownFields, split_roots,
-    translate_while,
+    Delta, Document, DocumentKey, Documents, Kind, Placed, ReadOutcome, Translation, UnknownFields,
+    split_roots, translate_while,
 };
 
 use crate::differing::differing;
@@ -84,8 +84,7 @@ pub(crate) fn next(
     let previous = Some(&before.translated.translation);
     let translation = translate_while(codec, &documents, &options, previous, goes_on);
     let translation = translation.ok_or(WriteError::Stopped)?;
-    let since = since(&before.translated.since, &translation, observed, now);
-    let translated = Arc::new(Translated { documents, translation, since });
+    let translated = Arc::new(translated(&before.translated.since, documents, translation, observed, now));
     Ok(DocumentState { files, owned, weights, translated, options })
 }
 
@@ -143,15 +142,29 @@ fn of_kind(documents: &Documents, kind: Kind) -> impl Iterator<Item = &Document>
     documents.map(|(_, placed)| &*placed.document)
 }
 
+/// What documents give, as it is kept: without what it differs in from what was before, which after a first load is everything.
+pub(crate) fn translated(
+    before: &ConditionAges,
+    documents: Documents,
+    mut translation: Translation,
+    observed: &Observed,
+    now: SystemTime,
+) -> Translated {
+    let delta = std::mem::take(&mut translation.delta);
+    let since = since(before, &translation, &delta, observed, now);
+    Translated { documents, translation, since }
+}
+
 /// Since when each condition has its status: since `now` if it had another one, or none, and no other is remembered.
-pub(crate) fn since(
+fn since(
     before: &ConditionAges,
     after: &Translation,
+    delta: &Delta,
     observed: &Observed,
     now: SystemTime,
 ) -> ConditionAges {
     let mut since = before.clone();
-    for object in after.delta.conditions.iter().chain(observed.documents()) {
+    for object in delta.conditions.iter().chain(observed.documents()) {
         let first = ConditionId { object: object.clone(), part: ConditionPart::Object, kind: "" };
         let known =
             before.range::<_, ConditionId>(first..).map(|(id, _)| id).take_while(|id| id.object == *object);

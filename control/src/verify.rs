@@ -12,7 +12,7 @@ use crate::accepted::Accepted;
 use crate::documents;
 use crate::env::At;
 use crate::model::WriteError;
-use crate::model::document::{DocumentState, Translated};
+use crate::model::document::DocumentState;
 use crate::observed::Observed;
 use crate::plan::Patch;
 use crate::transition::{Label, Note, Outcome, Transition};
@@ -51,9 +51,9 @@ pub(crate) fn propose(codec: &Codec, accepted: &Accepted, at: At) -> Transition 
         return Transition::quiet(accepted.clone(), Outcome::Done);
     };
     let before = &accepted.documents.translated;
-    let since = documents::since(&before.since, &translation, &Observed::default(), at.wall);
-    let translated = Arc::new(Translated { documents: before.documents.clone(), translation, since });
-    let documents = DocumentState { translated, ..accepted.documents.clone() };
+    let (documents, observed) = (before.documents.clone(), Observed::default());
+    let translated = documents::translated(&before.since, documents, translation, &observed, at.wall);
+    let documents = DocumentState { translated: Arc::new(translated), ..accepted.documents.clone() };
     let groups = accepted.patched(codec, &accepted.base, &Patch::new(), &documents);
     let problem = format!(
         "changes of documents had made something else of {difference} than all documents give; everything was made again from \
@@ -72,10 +72,10 @@ mod tests {
     use serde_json::json;
     use xds_cache::{GroupName, Profile};
     use xds_codec::Tree;
-    use xds_routes::{ReadOutcome, UnknownFields, read};
+    use xds_routes::{Delta, ReadOutcome, UnknownFields, read};
 
     use super::*;
-    use crate::model::document::{GroupedDocument, GroupedDocuments};
+    use crate::model::document::{GroupedDocument, GroupedDocuments, Translated};
 
     /// A route that an Envoy is served, accepted.
     fn accepted(codec: &Codec) -> Accepted {
@@ -128,5 +128,9 @@ mod tests {
         assert!(problem.contains("of the node group default for envoy clients"), "{problem}");
         let calm = propose(&codec, &good, at);
         assert!(!calm.is_published && calm.notes.is_empty());
+        for accepted in [&good, &mended.next] {
+            let delta = &accepted.documents.translated.translation.delta;
+            assert_eq!(*delta, Delta::default(), "is not kept");
+        }
     }
 }
