@@ -345,7 +345,7 @@ fn shown(key: &Key, object: &Served) -> FileObject {
 fn ids_of(file: &FileState, group: Option<&GroupName>) -> BTreeSet<ObjectId> {
     let Some(group) = group.filter(|_| !file.is_missing) else { return BTreeSet::new() };
     let stand_ins = file.parsed.stand_ins.keys().map(|key| Key::Document(key.clone()));
-    let keys = file.good.keys().chain(file.parsed.keys()).cloned().chain(stand_ins);
+    let keys = file.earlier.keys().chain(file.parsed.keys()).cloned().chain(stand_ins);
     keys.map(|key| ObjectId::new(group, key)).collect()
 }
 
@@ -355,14 +355,14 @@ fn claims_of(path: &Arc<str>, file: &FileState, group: &GroupName) -> BTreeMap<K
         let (path, group, place) = (Arc::clone(path), group.clone(), place.clone());
         Claim { path, group, place, content, is_last_good, stand_in: None }
     };
-    let mut claims = BTreeMap::new();
-    for (key, good) in &file.good {
+    let mut claims = BTreeMap::<Key, Claim>::new();
+    for (key, good) in &file.earlier {
         claims.insert(key.clone(), new(&good.place, Some(good.content.clone()), true));
     }
     for (key, place, content) in &file.parsed.objects {
-        let last_good = || file.good.get(key).map(|good| good.content.clone());
-        let is_last_good = content.is_none();
-        claims.insert(key.clone(), new(place, content.clone().or_else(last_good), is_last_good));
+        let last_good = || claims.get(key)?.content.clone();
+        let (is_last_good, content) = (content.is_none(), content.clone().or_else(last_good));
+        claims.insert(key.clone(), new(place, content, is_last_good));
     }
     for (key, stand_in) in &file.parsed.stand_ins {
         let claim = claims.entry(Key::Document(key.clone()));

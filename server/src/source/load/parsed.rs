@@ -7,7 +7,7 @@ use xds_cache::NodeGroup;
 use xds_codec::{DecodedFile, Diagnostic, ObjectContent, Place, Severity};
 use xds_routes::{Document, DocumentKey, ReadObject, ReadOutcome, UnknownFields};
 
-use super::state::{Content, Key};
+use super::state::{Content, Good, Key};
 use crate::source::read::FileFault;
 
 /// What a file says.
@@ -162,6 +162,13 @@ impl Parsed {
         let (keys, mut kept) = (self.keys(), before.stand_ins.clone());
         kept.retain(|key, _| !keys.contains(&Key::Document(key.clone())));
         self.stand_ins.extend(kept);
+    }
+
+    /// The resources and documents that are good, in the order of the text.
+    pub(super) fn good(&self) -> impl Iterator<Item = (&Key, Good)> {
+        self.objects.iter().filter_map(|(key, place, content)| {
+            Some((key, Good { content: content.clone()?, place: place.clone() }))
+        })
     }
 
     /// The resources and documents that the file defines, well or badly.

@@ -147,13 +147,14 @@ impl FileCopy {
         let owned: BTreeMap<_, _> =
             served.iter().map(|(id, object)| (&id.key, (&object.group, &object.content))).collect();
         let mut copy = Self::default();
-        for (key, good) in &file.good {
-            let served_in = owned.get(key).map(|(group, _)| group.as_str().to_owned());
+        let good: BTreeMap<_, _> = file.good().collect();
+        for (key, good) in &good {
+            let served_in = owned.get(*key).map(|(group, _)| group.as_str().to_owned());
             copy.push(&good.content, &good.place, served_in);
         }
         // What the file took over from another one, and never had a good version of.
         let nowhere = Place { file: "".into(), line: 0, column: 0 };
-        for (_, (group, content)) in owned.iter().filter(|(key, _)| !file.good.contains_key(**key)) {
+        for (_, (group, content)) in owned.iter().filter(|(key, _)| !good.contains_key(**key)) {
             copy.push(content, &nowhere, Some(group.to_string()));
         }
         copy.group = match (used_group, &file.group) {
@@ -205,7 +206,7 @@ impl FileCopy {
                 let served = Served { content, group, path, place, is_last_good: true, is_good: true };
                 state.objects.put(id, Some(served));
             }
-            file.good.insert(key, Good { content, place });
+            file.earlier.insert(key, Good { content, place });
         }
         state.files.insert(Arc::clone(path), Arc::new(file));
     }

@@ -1,6 +1,6 @@
 //! What is known of the files from one load to the next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -41,8 +41,8 @@ pub(super) struct FileState {
     pub(super) loaded_at: SystemTime,
     /// What it says.
     pub(super) parsed: Arc<Parsed>,
-    /// The last good version of each resource and document that is, or may be, in the file.
-    pub(super) good: BTreeMap<Key, Good>,
+    /// What an earlier text says of resources and documents that are, or may be, in the file, and are not good in the present one.
+    pub(super) earlier: BTreeMap<Key, Good>,
     /// The last good node group of the file, if one is, or may be, in it.
     pub(super) group: Option<GoodGroup>,
     /// Whether the file was missing in the last scan, and its removal is held.
@@ -143,9 +143,8 @@ impl State {
     pub(crate) fn texts(&self, scan: &Scan, limits: &Limits) -> Texts {
         let is_old = |path: &str| self.objects.files.get(path).is_some_and(|of_file| of_file.has_last_good);
         let is_wanted = |path: &str| {
-            // Resources come before documents.
-            let first = self.files.get(path).and_then(|file| file.good.keys().next());
-            matches!(first, Some(Key::Resource(_))) && !is_old(path)
+            let mut good = self.files.get(path).into_iter().flat_map(|file| file.good());
+            good.any(|(key, _)| matches!(key, Key::Resource(_))) && !is_old(path)
         };
         let files = scan.files.iter().filter(|(path, _)| is_wanted(path));
         let files =
@@ -181,7 +180,7 @@ impl FileState {
             hash: None,
             loaded_at: now,
             parsed: Arc::default(),
-            good: BTreeMap::new(),
+            earlier: BTreeMap::new(),
             group: None,
             is_missing: false,
         }
@@ -192,11 +191,12 @@ impl FileState {
         self.is_missing = false;
         self.hash = hash;
         self.loaded_at = now;
+        let (keys, good) = (parsed.keys(), parsed.good().map(|(key, _)| key).collect::<BTreeSet<_>>());
+        let may_be_hidden = |key| parsed.has_unreadable || keys.contains(key);
+        let is_earlier = |key| parsed.is_broken || (may_be_hidden(key) && !good.contains(key));
+        let earlier = self.good().filter(|(key, _)| is_earlier(*key));
+        self.earlier = earlier.map(|(key, good)| (key.clone(), good)).collect();
         if !parsed.is_broken {
-            let keys = parsed.keys();
-            let good = std::mem::take(&mut self.good).into_iter();
-            let mut good: Vec<_> =
-                good.filter(|(key, _)| parsed.has_unreadable || keys.contains(key)).collect();
             let n_groups = parsed.groups.len();
             if n_groups == 0 && !parsed.has_unreadable {
                 self.group = None;
@@ -204,12 +204,6 @@ impl FileState {
             if let [(place, Some(definition))] = &*parsed.groups {
                 self.group = Some(GoodGroup { definition: definition.clone(), place: place.clone() });
             }
-            for (key, place, content) in &parsed.objects {
-                let Some(content) = content.clone() else { continue };
-                good.push((key.clone(), Good { content, place: place.clone() }));
-            }
-            // Of equal keys the last counts.
-            self.good = good.into_iter().collect();
         }
         if parsed.is_broken || parsed.has_unreadable {
             parsed.keep_stand_ins(&self.parsed);
@@ -217,9 +211,15 @@ impl FileState {
         self.parsed = Arc::new(parsed);
     }
 
+    /// The last good version of each resource and document that is, or may be, in the file. Of equal keys the last counts.
+    pub(super) fn good(&self) -> impl Iterator<Item = (&Key, Good)> {
+        let earlier = self.earlier.iter().map(|(key, good)| (key, good.clone()));
+        earlier.chain(self.parsed.good())
+    }
+
     /// Whether the last good contents are used because the whole text is broken.
     pub(super) fn is_last_good(&self) -> bool {
-        self.parsed.is_broken && (self.group.is_some() || !self.good.is_empty())
+        self.parsed.is_broken && (self.group.is_some() || !self.earlier.is_empty())
     }
 }
 
