@@ -9,10 +9,10 @@ use xds_codec::Codec;
 
 use crate::content_sum::ContentSum;
 use crate::differing::differing;
-use crate::model::FileStatus;
 use crate::model::document::{DocumentState, GroupedDocuments};
 use crate::model::rollouts::RolloutRecords;
 use crate::model::weights::Overrides;
+use crate::model::{FileObject, FileObjectKey, FileStatus};
 use crate::observed::Observed;
 use crate::plan::Patch;
 use crate::stored::{self, Stored};
@@ -142,8 +142,9 @@ impl Accepted {
     pub(crate) fn definer(&self, name: &GroupName) -> Option<String> {
         self.base.groups.get(name)?.definition.as_ref()?;
         let place = self.files.values().find_map(|file| {
-            let object =
-                file.objects.iter().find(|object| object.kind == "NodeGroup" && object.group == *name)?;
+            let is_it =
+                |object: &&FileObject| object.key == FileObjectKey::NodeGroup && object.group == *name;
+            let object = file.objects.iter().find(is_it)?;
             Some(format!("{}:{}", file.path, object.line))
         });
         Some(place.unwrap_or_else(|| "a file".to_owned()))

@@ -38,7 +38,8 @@ use xds_control::acks::{Acks, view_key_of_group};
 use xds_control::model::Texts;
 use xds_control::model::{Asked, FileLoad};
 use xds_control::model::{
-    Event, FileObject, FileStatus, ReloadOutcome, Write, WriteError, WriteOptions, WriteOutcome,
+    Event, FileObject, FileObjectKey, FileStatus, ReloadOutcome, Write, WriteError, WriteOptions,
+    WriteOutcome,
 };
 use xds_control::{Control, Options, Parts, Verify};
 use xds_store::Store;
@@ -199,8 +200,7 @@ fn load_at(groups: &[(&str, &[(&str, &str)])], first_line: u32) -> FileLoad {
         .keys()
         .map(|name| FileObject {
             group: name.clone(),
-            kind: "NodeGroup".to_owned(),
-            name: name.to_string(),
+            key: FileObjectKey::NodeGroup,
             line: 3,
             column: 1,
             is_last_good: false,

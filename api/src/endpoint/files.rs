@@ -130,8 +130,8 @@ pub(crate) async fn reload(
 fn entry(file: &FileStatus) -> FileEntry {
     let objects = file.objects.iter().map(|object| ObjectEntry {
         group: object.group.to_string(),
-        kind: object.kind.clone(),
-        name: object.name.clone(),
+        kind: object.kind().to_owned(),
+        name: object.name(),
         line: object.line,
         column: object.column,
         last_good: object.is_last_good,

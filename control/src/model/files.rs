@@ -8,6 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use xds_cache::{GroupName, Layer, ResourceKey, Revision, Version};
 use xds_codec::Diagnostic;
+use xds_routes::DocumentKey;
 
 use super::document::GroupedDocuments;
 use super::revision::ChangedObject;
@@ -63,16 +64,48 @@ pub struct FileStatus {
 pub struct FileObject {
     /// The group that it is in.
     pub group: GroupName,
-    /// The kind: a resource type's slug, `NodeGroup`, or the kind of a route document.
-    pub kind: String,
-    /// Its name; of a route document, its namespace, `/` and its name.
-    pub name: String,
+    /// Which it is.
+    pub key: FileObjectKey,
     /// The line, from 1.
     pub line: u32,
     /// The column, from 1.
     pub column: u32,
     /// Whether its last good contents are served, because the present ones are broken.
     pub is_last_good: bool,
+}
+
+/// What identifies an object in its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileObjectKey {
+    /// The group itself.
+    NodeGroup,
+    /// A resource.
+    Resource(Arc<ResourceKey>),
+    /// A route document.
+    Document(DocumentKey),
+}
+
+impl FileObject {
+    /// The kind: a resource type's slug, `NodeGroup`, or the kind of a route document.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        match &self.key {
+            FileObjectKey::NodeGroup => "NodeGroup",
+            FileObjectKey::Resource(key) => key.resource_type.slug(),
+            FileObjectKey::Document(key) => key.kind.as_str(),
+        }
+    }
+
+    /// Its name; of a route document, its namespace, `/` and its name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match &self.key {
+            FileObjectKey::NodeGroup => self.group.to_string(),
+            FileObjectKey::Resource(key) => key.name.to_string(),
+            FileObjectKey::Document(key) if key.namespace.is_empty() => key.name.to_string(),
+            FileObjectKey::Document(key) => format!("{}/{}", key.namespace, key.name),
+        }
+    }
 }
 
 /// Which load of the files is served.

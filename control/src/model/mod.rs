@@ -13,7 +13,7 @@ pub mod weights;
 mod write;
 
 pub use event::Event;
-pub use files::{Asked, FileLoad, FileObject, FileStatus, ReloadOutcome, ServedLoad};
+pub use files::{Asked, FileLoad, FileObject, FileObjectKey, FileStatus, ReloadOutcome, ServedLoad};
 pub use revision::{ChangeKind, ChangedObject, HistoryEntry};
 pub use texts::Texts;
 pub use write::{EntityTags, GroupPhases, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use xds_cache::layer::LayerGroup;
 use xds_cache::{GroupName, Layer, NodeGroup, OrdMap, ResourceKey};
 use xds_codec::{Diagnostic, Place};
-use xds_control::model::FileObject;
+use xds_control::model::{FileObject, FileObjectKey};
 use xds_control::model::document::{GroupedDocument, GroupedDocuments};
 use xds_routes::Document;
 
@@ -303,16 +303,9 @@ impl Objects {
         let ids: BTreeSet<ObjectId> = ids_of(file, group.as_ref()).into_iter().chain(left).collect();
         let served = ids.iter().filter_map(|id| Some((&id.key, self.served.get(id)?)));
         let served: Vec<_> = served.filter(|(_, object)| object.path == *path).collect();
-        let groups = defines.iter().map(|(name, place)| {
-            let (kind, text) = ("NodeGroup".to_owned(), name.to_string());
-            FileObject {
-                group: name.clone(),
-                kind,
-                name: text,
-                line: place.line,
-                column: place.column,
-                is_last_good: false,
-            }
+        let groups = defines.iter().map(|(name, Place { line, column, .. })| {
+            let (group, key) = (name.clone(), FileObjectKey::NodeGroup);
+            FileObject { group, key, line: *line, column: *column, is_last_good: false }
         });
         let mut objects: Vec<FileObject> =
             groups.chain(served.iter().map(|(key, object)| shown(key, object))).collect();
@@ -322,7 +315,7 @@ impl Objects {
             !group.as_ref().is_some_and(|group| self.served.contains_key(&ObjectId::new(group, key.clone())))
         };
         let unserved = file.parsed.keys().into_iter().filter_map(|key| match key {
-            Key::Resource(resource) if is_unserved(key) => Some(resource.clone()),
+            Key::Resource(resource) if is_unserved(key) => Some((**resource).clone()),
             Key::Resource(_) | Key::Document(_) => None,
         });
         let unserved = unserved.collect();
@@ -331,14 +324,12 @@ impl Objects {
 }
 
 fn shown(key: &Key, object: &Served) -> FileObject {
-    let (kind, name) = match key {
-        Key::Resource(key) => (key.resource_type.slug(), key.name.to_string()),
-        Key::Document(key) if key.namespace.is_empty() => (key.kind.as_str(), key.name.to_string()),
-        Key::Document(key) => (key.kind.as_str(), format!("{}/{}", key.namespace, key.name)),
+    let key = match key {
+        Key::Resource(key) => FileObjectKey::Resource(Arc::clone(key)),
+        Key::Document(key) => FileObjectKey::Document(key.clone()),
     };
     let Served { group, place: Place { line, column, .. }, is_last_good, .. } = object;
-    let (group, kind) = (group.clone(), kind.to_owned());
-    FileObject { group, kind, name, line: *line, column: *column, is_last_good: *is_last_good }
+    FileObject { group: group.clone(), key, line: *line, column: *column, is_last_good: *is_last_good }
 }
 
 /// The objects that a file claims.

@@ -42,7 +42,7 @@ impl Parsed {
             match object.content {
                 ObjectContent::Resource { key, outcome } => {
                     let content = outcome.ok().map(|resource| Content::Resource(Arc::new(resource)));
-                    parsed.objects.push((Key::Resource(key), place, content));
+                    parsed.objects.push((Key::Resource(Arc::new(key)), place, content));
                 }
                 ObjectContent::NodeGroup { outcome, .. } => {
                     let mut group = outcome.ok();

@@ -192,7 +192,8 @@ impl FileCopy {
         let resources = self.resources.into_iter().filter_map(|copy| {
             let served_in = copy.served_in.clone();
             let (resource, place) = copy.restore(path)?;
-            Some((Key::Resource(resource.key().clone()), Content::Resource(resource), place, served_in))
+            let key = Key::Resource(Arc::new(resource.key().clone()));
+            Some((key, Content::Resource(resource), place, served_in))
         });
         let documents = self.documents.into_iter().filter_map(|copy| {
             let served_in = copy.served_in.clone();

@@ -53,7 +53,7 @@ pub(super) struct FileState {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     /// A resource, of the group that the file belongs to.
-    Resource(ResourceKey),
+    Resource(Arc<ResourceKey>),
     /// A route document. Documents have one name in all groups, because they refer to each other across them.
     Document(DocumentKey),
 }

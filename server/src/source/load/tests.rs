@@ -170,8 +170,8 @@ fn pitfall_69_a_bad_object_keeps_its_last_good_version_and_the_rest_goes_on() {
     assert_eq!(files.errors(), ["a:1 bad", "a:4 bad"]);
     let objects = &files.last.as_ref().unwrap().load.files["a"].objects;
     assert_eq!(
-        objects.iter().map(|o| (&*o.name, o.is_last_good)).collect::<Vec<_>>(),
-        [("x", true), ("y", false), ("z", false)]
+        objects.iter().map(|o| (o.name(), o.is_last_good)).collect::<Vec<_>>(),
+        [("x".into(), true), ("y".into(), false), ("z".into(), false)]
     );
     files.due(&scan(&[("a", "y=2\nz=1")]));
     assert_eq!(files.served(), ["default/y=2", "default/z=1"]);

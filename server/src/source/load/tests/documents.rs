@@ -96,9 +96,12 @@ fn a_bad_document_keeps_its_last_good_version_and_the_rest_goes_on() {
     assert_eq!(real.served(), ["default/x=1", "default/y=2", "default/z=1"]);
     assert_eq!(real.found(), ["a.yaml:1 wrong-type", "a.yaml:5 wrong-type"]);
     let objects = &real.last().files["a.yaml"].objects;
-    let objects: Vec<_> = objects.iter().map(|o| (&*o.kind, &*o.name, o.line, o.is_last_good)).collect();
+    let objects: Vec<_> = objects.iter().map(|o| (o.kind(), o.name(), o.line, o.is_last_good)).collect();
     let map = "ConfigMap";
-    assert_eq!(objects, [(map, "n/x", 1, true), (map, "n/y", 3, false), (map, "n/z", 7, false)]);
+    assert_eq!(
+        objects,
+        [(map, "n/x".into(), 1, true), (map, "n/y".into(), 3, false), (map, "n/z".into(), 7, false)]
+    );
     // A syntax error keeps all of its file.
     real.due(&[("a.yaml", "{")]);
     assert_eq!(real.served(), ["default/x=1", "default/y=2", "default/z=1"]);
