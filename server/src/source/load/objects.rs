@@ -6,8 +6,8 @@ use std::sync::Arc;
 use xds_cache::layer::LayerGroup;
 use xds_cache::{GroupName, Layer, NodeGroup, OrdMap, ResourceKey};
 use xds_codec::{Diagnostic, Place};
-use xds_control::model::{FileObject, FileObjectKey};
 use xds_control::model::document::{GroupedDocument, GroupedDocuments};
+use xds_control::model::{FileObject, FileObjectKey};
 use xds_routes::Document;
 
 use super::Findings;
@@ -18,8 +18,8 @@ use crate::source::timing::Removals;
 
 /// One file's claim to an object.
 struct Claim {
-    path: Arc<str>,
     group: GroupName,
+    /// Where, in which file.
     place: Place,
     /// What the file says, or said when it last was good.
     content: Option<Content>,
@@ -74,12 +74,12 @@ pub(super) fn resolve(
     let (mut changed, mut claimed) = (Vec::new(), Vec::new());
     for id in concerned.ids {
         let claims = claims.remove(&id).unwrap_or_default();
-        let claimants: Vec<Arc<str>> = claims.iter().map(|claim| Arc::clone(&claim.path)).collect();
+        let claimants: Vec<Arc<str>> = claims.iter().map(|claim| Arc::clone(&claim.place.file)).collect();
         let was = before.served.get(&id);
         let chosen = if claims.is_empty() { None } else { choose(&id, claims, was, findings) };
         let chosen = chosen.or_else(|| was.filter(|_| removals == Removals::Held).cloned());
         if was != chosen.as_ref() {
-            touched.extend(was.into_iter().chain(&chosen).map(|object| Arc::clone(&object.path)));
+            touched.extend(was.into_iter().chain(&chosen).map(|object| Arc::clone(&object.place.file)));
             touched.extend(claimants.iter().cloned());
             changed.push((id.clone(), chosen));
         }
@@ -108,7 +108,7 @@ fn claims(
     let mut claims: BTreeMap<ObjectId, Vec<Claim>> = BTreeMap::new();
     for (path, file) in files.iter().filter(|(_, file)| !file.is_missing) {
         let Some(group) = assignment.group_of(path) else {
-            let claims_of_file = claims_of(path, file, &GroupName::default_group());
+            let claims_of_file = claims_of(file, &GroupName::default_group());
             if let Some((_, first)) = claims_of_file.into_iter().next() {
                 let message =
                     "the node group of the directory cannot be used, so nothing of this file is served";
@@ -119,7 +119,7 @@ fn claims(
         if !concerned.claimants.contains(path) {
             continue;
         }
-        for (key, claim) in claims_of(path, file, &group) {
+        for (key, claim) in claims_of(file, &group) {
             let id = ObjectId::new(&group, key);
             if concerned.ids.contains(&id) {
                 claims.entry(id).or_default().push(claim);
@@ -169,7 +169,10 @@ impl Concerned {
         for id in &concerned.ids {
             match before.claimants.get(id) {
                 Some(claimants) => concerned.claimants.extend(claimants.iter().cloned()),
-                None => concerned.claimants.extend(before.served.get(id).map(|was| Arc::clone(&was.path))),
+                None => {
+                    let owner = before.served.get(id).map(|was| Arc::clone(&was.place.file));
+                    concerned.claimants.extend(owner);
+                }
             }
         }
         concerned
@@ -231,7 +234,7 @@ impl Objects {
     }
 
     fn claim(&mut self, id: ObjectId, claimants: Vec<Arc<str>>) {
-        let owner = self.served.get(&id).map(|object| &object.path);
+        let owner = self.served.get(&id).map(|object| &object.place.file);
         if claimants.iter().eq(owner) {
             self.claimants.remove(&id);
         } else {
@@ -242,7 +245,7 @@ impl Objects {
     /// Whether something is served that no file claims any more.
     pub(super) fn is_something_missing(&self) -> bool {
         self.claimants.iter().any(|(id, claimants)| {
-            self.served.get(id).is_some_and(|object| !claimants.contains(&object.path))
+            self.served.get(id).is_some_and(|object| !claimants.contains(&object.place.file))
         })
     }
 
@@ -260,7 +263,7 @@ impl Objects {
         let claimed = ids_of(file, group);
         let ids = claimed.into_iter().chain(self.claimants.keys().cloned());
         let served = ids.filter_map(|id| Some((id.clone(), self.served.get(&id)?)));
-        served.filter(|(_, object)| object.path == *path && object.is_good).collect()
+        served.filter(|(_, object)| object.place.file == *path && object.is_good).collect()
     }
 
     /// Looks anew at files of which something changed, and at those that are in another group or define another one.
@@ -274,7 +277,7 @@ impl Objects {
         let mut left: BTreeMap<Arc<str>, Vec<ObjectId>> = BTreeMap::new();
         for id in self.claimants.keys() {
             if let Some(object) = self.served.get(id) {
-                left.entry(Arc::clone(&object.path)).or_default().push(id.clone());
+                left.entry(Arc::clone(&object.place.file)).or_default().push(id.clone());
             }
         }
         let is_other = |path: &Arc<str>| {
@@ -302,7 +305,7 @@ impl Objects {
     ) -> OfFile {
         let ids: BTreeSet<ObjectId> = ids_of(file, group.as_ref()).into_iter().chain(left).collect();
         let served = ids.iter().filter_map(|id| Some((&id.key, self.served.get(id)?)));
-        let served: Vec<_> = served.filter(|(_, object)| object.path == *path).collect();
+        let served: Vec<_> = served.filter(|(_, object)| object.place.file == *path).collect();
         let groups = defines.iter().map(|(name, Place { line, column, .. })| {
             let (group, key) = (name.clone(), FileObjectKey::NodeGroup);
             FileObject { group, key, line: *line, column: *column, is_last_good: false }
@@ -341,10 +344,10 @@ fn ids_of(file: &FileState, group: Option<&GroupName>) -> BTreeSet<ObjectId> {
 }
 
 /// What a file claims: what it defines, and what it defined when it last was good and may still.
-fn claims_of(path: &Arc<str>, file: &FileState, group: &GroupName) -> BTreeMap<Key, Claim> {
+fn claims_of(file: &FileState, group: &GroupName) -> BTreeMap<Key, Claim> {
     let new = |place: &Place, content, is_last_good| {
-        let (path, group, place) = (Arc::clone(path), group.clone(), place.clone());
-        Claim { path, group, place, content, is_last_good, stand_in: None }
+        let (group, place) = (group.clone(), place.clone());
+        Claim { group, place, content, is_last_good, stand_in: None }
     };
     let mut claims = BTreeMap::<Key, Claim>::new();
     for (key, good) in &file.earlier {
@@ -370,7 +373,8 @@ fn choose(
     findings: &mut Findings,
 ) -> Option<Served> {
     let is_contested = claims.len() > 1;
-    let is_owner = |claim: &&Claim| !is_contested || before.is_some_and(|before| before.path == claim.path);
+    let is_owner =
+        |claim: &&Claim| !is_contested || before.is_some_and(|before| before.place.file == claim.place.file);
     let owner = claims.iter().find(is_owner);
     if is_contested {
         report(id, &claims, owner, findings);
@@ -380,15 +384,15 @@ fn choose(
         good.map(|before| Served { is_last_good: true, ..before.clone() })
     };
     let Some(owner) = owner else { return last_good().or_else(|| stand_in_of(&claims)) };
-    let (path, group, place) = (Arc::clone(&owner.path), owner.group.clone(), owner.place.clone());
+    let (group, place) = (owner.group.clone(), owner.place.clone());
     match &owner.content {
         Some(content) => {
             let (content, is_last_good) = (content.clone(), owner.is_last_good);
-            Some(Served { content, group, path, place, is_last_good, is_good: true })
+            Some(Served { content, group, place, is_last_good, is_good: true })
         }
         None => {
             let stands_in = || stand_in_of(std::slice::from_ref(owner));
-            let last_good = last_good().map(|last_good| Served { group, path, place, ..last_good });
+            let last_good = last_good().map(|last_good| Served { group, place, ..last_good });
             last_good.or_else(stands_in)
         }
     }
@@ -402,8 +406,8 @@ fn stand_in_of(claims: &[Claim]) -> Option<Served> {
         document.or(claim.stand_in.as_ref()).map(|document| &**document)
     });
     let content = Content::Document(xds_routes::stand_in(said)?);
-    let (path, group, place) = (Arc::clone(&first.path), first.group.clone(), first.place.clone());
-    Some(Served { content, group, path, place, is_last_good: false, is_good: false })
+    let (group, place) = (first.group.clone(), first.place.clone());
+    Some(Served { content, group, place, is_last_good: false, is_good: false })
 }
 
 fn report(id: &ObjectId, claims: &[Claim], owner: Option<&Claim>, findings: &mut Findings) {
@@ -413,15 +417,17 @@ fn report(id: &ObjectId, claims: &[Claim], owner: Option<&Claim>, findings: &mut
     };
     for claim in claims {
         let effect = match owner {
-            Some(owner) if owner.path == claim.path => "this one was there first and is served".to_owned(),
-            Some(owner) => format!("the one in {} was there first and is served", owner.path),
+            Some(owner) if owner.place.file == claim.place.file => {
+                "this one was there first and is served".to_owned()
+            }
+            Some(owner) => format!("the one in {} was there first and is served", owner.place.file),
             None => "none of them is served".to_owned(),
         };
         let message = format!("{} is defined in {} files{of_group}; {effect}", id.key, claims.len());
-        let others = claims.iter().filter(|other| other.path != claim.path);
+        let others = claims.iter().filter(|other| other.place.file != claim.place.file);
         let related = others.take(MAX_RELATED).map(|other| other.place.clone()).collect();
         let error = diagnostic(code, claim.place.clone(), message);
-        findings.add(&claim.path, Diagnostic { related, ..error });
+        findings.add(&claim.place.file, Diagnostic { related, ..error });
     }
 }
 

@@ -203,8 +203,8 @@ impl FileCopy {
         for (key, content, place, served_in) in resources.chain(documents) {
             if let Some(group) = served_in.and_then(|name| GroupName::new(&name).ok()) {
                 let id = ObjectId::new(&group, key.clone());
-                let (content, path, place) = (content.clone(), Arc::clone(path), place.clone());
-                let served = Served { content, group, path, place, is_last_good: true, is_good: true };
+                let (content, place) = (content.clone(), place.clone());
+                let served = Served { content, group, place, is_last_good: true, is_good: true };
                 state.objects.put(id, Some(served));
             }
             file.earlier.insert(key, Good { content, place });

@@ -115,8 +115,7 @@ pub(super) struct Served {
     pub(super) content: Content,
     /// The group of the directory.
     pub(super) group: GroupName,
-    /// The file that owns it.
-    pub(super) path: Arc<str>,
+    /// In the file that owns it.
     pub(super) place: Place,
     /// Whether it is not what the file says now, because that is broken.
     pub(super) is_last_good: bool,

@@ -107,7 +107,8 @@ proptest! {
         prop_assume!(files.is_complete());
         // What only its past serves, because all that new files say of it is wrong, has no file to be saved with.
         let is_claimed = |(id, served): (&ObjectId, &Served)| {
-            files.state.files.get(&served.path).is_some_and(|file| file.good().any(|(key, _)| *key == id.key))
+            let file = files.state.files.get(&served.place.file);
+            file.is_some_and(|file| file.good().any(|(key, _)| *key == id.key))
         };
         let groups = files.state.directories.values().map(|group| &group.path);
         prop_assume!(groups.into_iter().all(|path| files.state.files.contains_key(path)));
