@@ -12,6 +12,7 @@
 pub mod cluster;
 pub mod drain;
 mod encoded;
+mod filling;
 pub mod group;
 mod held_back;
 mod host;
@@ -41,6 +42,7 @@ pub use imbl::{OrdMap, OrdSet};
 
 pub use drain::{DrainPolicy, Draining};
 pub use encoded::{Encoded, Parts};
+pub use filling::filling;
 pub use group::{GroupName, NodeGroup, Selector};
 pub use held_back::{HeldBack, Phase, WaitsFor};
 pub use host_sum::{HostHash, HostSum};

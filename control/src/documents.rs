@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use xds_cache::{Generated, GroupName};
+use xds_cache::{Generated, GroupName, filling};
 use xds_codec::{Codec, Diagnostic, Severity, Tree};
 use xds_routes::{
     Delta, Document, DocumentKey, Documents, Kind, Placed, ReadOutcome, Translation, UnknownFields,
@@ -106,7 +106,7 @@ fn effective<'d>(
 ) -> Documents {
     let mut documents = before.clone();
     let mut has_new_service = false;
-    for key in changed {
+    for key in filling(changed.iter()) {
         let Some(GroupedDocument { document, group }) = written(key) else {
             documents.remove(*key);
             continue;

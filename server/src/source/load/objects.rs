@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xds_cache::layer::LayerGroup;
-use xds_cache::{GroupName, Layer, NodeGroup, OrdMap, ResourceKey};
+use xds_cache::{GroupName, Layer, NodeGroup, OrdMap, ResourceKey, filling};
 use xds_codec::{Diagnostic, Place};
 use xds_control::model::document::{GroupedDocument, GroupedDocuments};
 use xds_control::model::{FileObject, FileObjectKey};
@@ -85,11 +85,8 @@ pub(super) fn resolve(
         }
         claimed.push((id, claimants));
     }
-    // Nodes split in halves: who puts all in order leaves them half empty, and every other one comes to fill them.
-    let (first, second): (Vec<_>, Vec<_>) =
-        changed.into_iter().enumerate().partition(|(index, _)| index % 2 == 0);
-    for (_, (id, chosen)) in first.into_iter().chain(second) {
-        objects.put(id, chosen);
+    for (id, chosen) in filling(changed.iter()) {
+        objects.put(id.clone(), chosen.clone());
     }
     for (id, claimants) in claimed {
         objects.claim(id, claimants);
