@@ -16,8 +16,7 @@ use xds_routes::{
 use crate::differing::differing;
 use crate::key::{StoreKey, resource_name};
 use crate::model::document::{
-    ConditionAges, ConditionId, ConditionPart, DocumentState, GroupedDocument, GroupedDocuments, Translated,
-    conditions, redacted, what,
+    ConditionAges, DocumentState, GroupedDocument, GroupedDocuments, Translated, conditions, redacted, what,
 };
 use crate::model::weights::{Overrides, WeightedObject};
 use crate::model::{ChangedObject, WriteError};
@@ -84,7 +83,7 @@ pub(crate) fn next(
     let previous = Some(&before.translated.translation);
     let translation = translate_while(codec, &documents, &options, previous, goes_on);
     let translation = translation.ok_or(WriteError::Stopped)?;
-    let translated = Arc::new(translated(&before.translated.since, documents, translation, observed, now));
+    let translated = Arc::new(translated(&before.translated, documents, translation, observed, now));
     Ok(DocumentState { files, owned, weights, translated, options })
 }
 
@@ -144,7 +143,7 @@ fn of_kind(documents: &Documents, kind: Kind) -> impl Iterator<Item = &Document>
 
 /// What documents give, as it is kept: without what it differs in from what was before, which after a first load is everything.
 pub(crate) fn translated(
-    before: &ConditionAges,
+    before: &Translated,
     documents: Documents,
     mut translation: Translation,
     observed: &Observed,
@@ -157,26 +156,29 @@ pub(crate) fn translated(
 
 /// Since when each condition has its status: since `now` if it had another one, or none, and no other is remembered.
 fn since(
-    before: &ConditionAges,
+    before: &Translated,
     after: &Translation,
     delta: &Delta,
     observed: &Observed,
     now: SystemTime,
 ) -> ConditionAges {
-    let mut since = before.clone();
-    for object in delta.conditions.iter().chain(observed.documents()) {
-        let first = ConditionId { object: object.clone(), part: ConditionPart::Object, kind: "" };
-        let known =
-            before.range::<_, ConditionId>(first..).map(|(id, _)| id).take_while(|id| id.object == *object);
-        known.for_each(|id| _ = since.remove(id));
-        let Some(status) = after.conditions.objects.get(object) else { continue };
-        for (part, condition) in conditions(status) {
-            let id = ConditionId { object: object.clone(), part, kind: condition.kind };
-            let known = before.get(&id).filter(|(status, _)| *status == condition.status);
+    let mut since = before.since.clone();
+    let objects: BTreeSet<&DocumentKey> = delta.conditions.iter().chain(observed.documents()).collect();
+    for object in filling(objects.iter()) {
+        let known = before.conditions(object);
+        let known: BTreeMap<_, _> =
+            known.map(|(part, condition, at)| ((part, condition.kind), (condition.status, at))).collect();
+        let status = after.conditions.objects.get(*object);
+        let ages = status.into_iter().flat_map(conditions).map(|(part, condition)| {
             // What is remembered comes first: before the files were read, conditions were not what they will be.
-            let remembered = observed.since(&id, condition.status);
-            let at = remembered.or(known.map(|(_, at)| *at)).unwrap_or(now);
-            since.insert(id, (condition.status, at));
+            let remembered = observed.since(object, &part, condition);
+            let known = known.get(&(part, condition.kind)).filter(|(status, _)| *status == condition.status);
+            remembered.or(known.map(|(_, at)| *at)).unwrap_or(now)
+        });
+        let ages: Arc<[SystemTime]> = ages.collect();
+        match ages.is_empty() {
+            true => _ = since.remove(*object),
+            false => _ = since.insert((*object).clone(), ages),
         }
     }
     since

@@ -10,12 +10,12 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use xds_cache::time::{from_millis, millis};
 use xds_cache::{DiffItem, GroupName};
-use xds_routes::conditions::Truth;
-use xds_routes::{Document, DocumentKey, Placed};
+use xds_routes::{Condition, Document, DocumentKey, Placed};
 use xds_store::{BlobHash, State, Store, StoreError};
 
+use crate::differing::differing;
 use crate::key::{STATUS, StoreKey, keys_below};
-use crate::model::document::{ConditionId, ConditionPart, Translated, content_hash};
+use crate::model::document::{ConditionPart, Translated, content_hash};
 use crate::plan::Plan;
 
 /// What the store remembers of documents.
@@ -37,7 +37,7 @@ struct Record {
 }
 
 /// Since when a condition has its status.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 struct Since {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     listener: Option<String>,
@@ -94,12 +94,17 @@ impl Observed {
     }
 
     /// Since when a condition has its present status; `None` if it had another one, or nothing is known.
-    pub(crate) fn since(&self, id: &ConditionId, status: Truth) -> Option<SystemTime> {
-        let record = self.documents.get(&id.object)?;
+    pub(crate) fn since(
+        &self,
+        object: &DocumentKey,
+        part: &ConditionPart,
+        condition: &Condition,
+    ) -> Option<SystemTime> {
+        let record = self.documents.get(object)?;
         let is_it = |since: &&Since| {
-            since.part().as_ref() == Some(&id.part)
-                && since.r#type == id.kind
-                && since.status == status.to_string()
+            since.part().as_ref() == Some(part)
+                && since.r#type == condition.kind
+                && since.status == condition.status.to_string()
         };
         let since = record.since.iter().find(is_it)?;
         Some(from_millis(since.at))
@@ -107,13 +112,13 @@ impl Observed {
 }
 
 impl Since {
-    fn new(id: &ConditionId, status: Truth, at: SystemTime) -> Self {
-        let (listener, parent, section, port) = match id.part.clone() {
+    fn new(part: ConditionPart, condition: &Condition, at: SystemTime) -> Self {
+        let (listener, parent, section, port) = match part {
             ConditionPart::Object => (None, None, None, None),
             ConditionPart::Parent(parent, section, port) => (None, Some(parent), section, port),
             ConditionPart::Listener(name) => (Some(name), None, None, None),
         };
-        let (r#type, status) = (id.kind.to_owned(), status.to_string());
+        let (r#type, status) = (condition.kind.to_owned(), condition.status.to_string());
         Self { listener, parent, section, port, r#type, status, at: millis(at) }
     }
 
@@ -130,7 +135,7 @@ impl Since {
 }
 
 /// What has to be stored along with a change from `before` to `after`.
-pub(crate) fn plan(before: &Translated, after: &Translated) -> Plan {
+pub(crate) fn plan<'t>(before: &'t Translated, after: &'t Translated) -> Plan {
     let documents = before.documents.diff(&after.documents).filter_map(|item| match item {
         DiffItem::Add(key, _) | DiffItem::Remove(key, _) => Some(key),
         DiffItem::Update { old: (_, before), new: (key, after) } => {
@@ -138,9 +143,11 @@ pub(crate) fn plan(before: &Translated, after: &Translated) -> Plan {
             (!is_same).then_some(key)
         }
     });
-    let conditions = before.since.diff(&after.since).map(|item| match item {
-        DiffItem::Add(id, _) | DiffItem::Remove(id, _) | DiffItem::Update { new: (id, _), .. } => &id.object,
-    });
+    let ages = differing(&before.since, &after.since).map(|(key, _, _)| key);
+    let statuses = |translated: &'t Translated| &translated.translation.conditions.objects;
+    let statuses = differing(statuses(before), statuses(after)).map(|(key, _, _)| key);
+    let objects: BTreeSet<&DocumentKey> = ages.chain(statuses).collect();
+    let conditions = objects.into_iter().filter(|key| since(before, key) != since(after, key));
     let changed: BTreeSet<&DocumentKey> = documents.chain(conditions).collect();
     changed.into_iter().map(|key| (StoreKey::DocumentStatus(key.clone()), record(after, key))).collect()
 }
@@ -166,20 +173,19 @@ pub(crate) fn whole_plan(stored: &State, after: &Translated) -> Plan {
 /// What is stored of a document; `None` if there is none.
 fn record(translated: &Translated, key: &DocumentKey) -> Option<Bytes> {
     let placed = translated.documents.get(key)?;
-    let status = translated.translation.conditions.objects.get(key);
-    let conditions = status.into_iter().flat_map(crate::model::document::conditions);
-    let since = conditions.filter_map(|(part, condition)| {
-        let id = ConditionId { object: key.clone(), part, kind: condition.kind };
-        translated.since.get(&id).map(|(status, at)| Since::new(&id, *status, *at))
-    });
     let Placed { document, generation, was_split, .. } = placed;
     let record = Record {
         hash: hash_of(document),
         generation: *generation,
-        since: since.collect(),
+        since: since(translated, key),
         was_split: *was_split,
     };
     serde_json::to_vec(&record).ok().map(Bytes::from)
+}
+
+/// Since when the conditions of an object have their status.
+fn since(translated: &Translated, key: &DocumentKey) -> Vec<Since> {
+    translated.conditions(key).map(|(part, condition, at)| Since::new(part, condition, at)).collect()
 }
 
 /// The group counts for nothing: a generation is of what the document says.

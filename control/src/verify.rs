@@ -52,7 +52,7 @@ pub(crate) fn propose(codec: &Codec, accepted: &Accepted, at: At) -> Transition 
     };
     let before = &accepted.documents.translated;
     let (documents, observed) = (before.documents.clone(), Observed::default());
-    let translated = documents::translated(&before.since, documents, translation, &observed, at.wall);
+    let translated = documents::translated(before, documents, translation, &observed, at.wall);
     let documents = DocumentState { translated: Arc::new(translated), ..accepted.documents.clone() };
     let groups = accepted.patched(codec, &accepted.base, &Patch::new(), &documents);
     let problem = format!(

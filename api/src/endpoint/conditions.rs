@@ -1,9 +1,11 @@
 //! `/v1/conditions`: what became of every object, in the shape of the Gateway API.
 
+use std::collections::BTreeMap;
+
 use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
-use xds_control::model::document::{self, ConditionId, ConditionPart, DocumentState, Translated};
+use xds_control::model::document::{self, ConditionPart, DocumentState, Translated};
 use xds_routes::conditions::{ObjectStatus, ParentStatus};
 use xds_routes::{Condition, Conditions, DocumentKey, Kind};
 
@@ -151,11 +153,11 @@ pub(crate) fn of_body(conditions: &Conditions) -> Vec<ObjectConditions> {
 
 fn entry(key: &DocumentKey, status: &ObjectStatus, known: Option<&Translated>) -> ObjectConditions {
     let observed_generation = status.observed_generation;
-    let list = |part: &ConditionPart, conditions: &[Condition]| -> Vec<ConditionEntry> {
-        let since = |kind| {
-            let id = ConditionId { object: key.clone(), part: part.clone(), kind };
-            known?.since.get(&id).map(|(_, at)| rfc3339(*at))
-        };
+    let aged = known.into_iter().flat_map(|translated| translated.conditions(key));
+    let since: BTreeMap<_, _> =
+        aged.map(|(part, condition, since)| ((part, condition.kind), since)).collect();
+    let list = |part: ConditionPart, conditions: &[Condition]| -> Vec<ConditionEntry> {
+        let since = |kind| since.get(&(part.clone(), kind)).map(|at| rfc3339(*at));
         let entry = |condition: &Condition| ConditionEntry {
             kind: condition.kind,
             status: condition.status.to_string(),
@@ -168,13 +170,13 @@ fn entry(key: &DocumentKey, status: &ObjectStatus, known: Option<&Translated>) -
     };
     let parents = status.parents.iter().map(|parent| ParentConditions {
         parent_ref: parent_ref(parent),
-        conditions: list(&ConditionPart::of_parent(parent), &parent.conditions),
+        conditions: list(ConditionPart::of_parent(parent), &parent.conditions),
     });
     let listeners = status.listeners.iter().map(|listener| ListenerConditions {
         name: listener.name.clone(),
         attached_routes: listener.attached_routes,
         supported_kinds: listener.supported_kinds.clone(),
-        conditions: list(&ConditionPart::Listener(listener.name.clone()), &listener.conditions),
+        conditions: list(ConditionPart::Listener(listener.name.clone()), &listener.conditions),
     });
     ObjectConditions {
         kind: key.kind.to_string(),
@@ -182,7 +184,7 @@ fn entry(key: &DocumentKey, status: &ObjectStatus, known: Option<&Translated>) -
         name: key.name.to_string(),
         source: None,
         observed_generation,
-        conditions: list(&ConditionPart::Object, &status.conditions),
+        conditions: list(ConditionPart::Object, &status.conditions),
         parents: parents.collect(),
         listeners: listeners.collect(),
     }

@@ -64,8 +64,8 @@ pub struct DocumentState {
     pub options: Arc<Options>,
 }
 
-/// The status of every condition, and since when it has that.
-pub type ConditionAges = OrdMap<ConditionId, (Truth, SystemTime)>;
+/// Since when each condition of an object has its status, in the order of [`conditions`]; only of objects that have some.
+pub type ConditionAges = OrdMap<DocumentKey, Arc<[SystemTime]>>;
 
 /// What documents give, and since when.
 #[derive(Debug, Default)]
@@ -75,19 +75,21 @@ pub struct Translated {
     pub documents: Documents,
     /// What they give.
     pub translation: Translation,
-    /// The present status of every condition, and since when it has that.
+    /// Since when every condition has its present status.
     pub since: ConditionAges,
 }
 
-/// Which condition of which object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ConditionId {
-    /// The object.
-    pub object: DocumentKey,
-    /// What of it.
-    pub part: ConditionPart,
-    /// The condition's type.
-    pub kind: &'static str,
+impl Translated {
+    /// All conditions of an object: what of it each is about, and since when it has its status.
+    pub fn conditions(
+        &self,
+        key: &DocumentKey,
+    ) -> impl Iterator<Item = (ConditionPart, &Condition, SystemTime)> {
+        let status = self.translation.conditions.objects.get(key);
+        let since = self.since.get(key).into_iter().flat_map(|since| since.iter().copied());
+        let conditions = status.into_iter().flat_map(conditions).zip(since);
+        conditions.map(|((part, condition), since)| (part, condition, since))
+    }
 }
 
 /// What of an object a condition is about.

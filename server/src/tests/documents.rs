@@ -338,9 +338,9 @@ async fn a_condition_keeps_its_time_until_its_status_changes() {
     let server = Server::without_files(&MemoryStore::new());
     let times = |kind: &'static str| {
         let documents = server.control.documents();
-        let since = documents.translated.since.iter();
-        let of_route = since.filter(|(id, _)| id.object == shop(Kind::HttpRoute) && id.kind == kind);
-        of_route.map(|(_, (status, at))| (status.to_string(), *at)).next().unwrap()
+        let route = shop(Kind::HttpRoute);
+        let mut of_route = documents.translated.conditions(&route).filter(|(_, one, _)| one.kind == kind);
+        of_route.next().map(|(_, condition, at)| (condition.status.to_string(), at)).unwrap()
     };
     server.write(apply(ROUTE)).await.unwrap();
     let (accepted, unresolved) = (times("Accepted"), times("ResolvedRefs"));

@@ -2,20 +2,26 @@
 
 use std::time::UNIX_EPOCH;
 
-use xds_control::model::document::ConditionId;
+use xds_control::model::document::ConditionPart;
 use xds_routes::conditions::Truth;
 use xds_routes::{DocumentKey, Kind};
 
 use super::documents::{ROUTE, SERVICE, both, files};
 use super::*;
 
+/// Object, part and type.
+type ConditionId = (DocumentKey, ConditionPart, &'static str);
+
 /// Of every document its generation, and of every condition its status and since when, in milliseconds.
 fn ages(server: &Server) -> (BTreeMap<DocumentKey, u64>, BTreeMap<ConditionId, (Truth, u128)>) {
     let documents = server.control.documents();
     let translated = &documents.translated;
     let generations = translated.documents.iter().map(|(key, placed)| (key.clone(), placed.generation));
-    let since = translated.since.iter().map(|(id, (status, at))| {
-        (id.clone(), (*status, at.duration_since(UNIX_EPOCH).unwrap().as_millis()))
+    let since = translated.since.keys().flat_map(|key| {
+        translated.conditions(key).map(move |(part, condition, at)| {
+            let at = at.duration_since(UNIX_EPOCH).unwrap().as_millis();
+            ((key.clone(), part, condition.kind), (condition.status, at))
+        })
     });
     (generations.collect(), since.collect())
 }
@@ -66,7 +72,7 @@ async fn generations_and_times_of_conditions_survive_a_restart_without_revisions
     assert_eq!((route(&again), again.revision()), (4, revision + 1));
     let (_, since) = ages(&again);
     let changed: Vec<_> = since.iter().filter(|(id, at)| before.1.get(*id) != Some(*at)).collect();
-    let kinds: Vec<&str> = changed.iter().map(|(id, _)| id.kind).collect();
+    let kinds: Vec<&str> = changed.iter().map(|((_, _, kind), _)| *kind).collect();
     assert_eq!(kinds, ["ResolvedRefs"], "{changed:?}");
 
     let history = again.control.revision(Revision(revision + 1)).unwrap();
