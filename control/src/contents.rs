@@ -13,9 +13,7 @@ use crate::accepted::{Accepted, Base};
 use crate::differing::differing;
 use crate::documents::DocumentPatch;
 use crate::key::{CONTENTS, FILES_HASH, StoreKey, Subject, keys_below, resource_name};
-use crate::model::document::{
-    GroupedDocument, GroupedDocuments, content_hash as content_hash_of, redact, redacted,
-};
+use crate::model::document::{GroupedDocument, GroupedDocuments, content_hash as content_hash_of, redact};
 use crate::model::group;
 use crate::plan::{Patch, Plan};
 use crate::{documents, record};
@@ -98,8 +96,9 @@ fn content(codec: &Codec, resource: &Resource) -> Bytes {
 
 /// The same of a document.
 fn content_of_document(document: &GroupedDocument) -> Bytes {
-    let shown = redacted(&document.document);
-    if shown == document.document.source.json() {
+    let source = document.document.source.json();
+    let shown = redact(document.document.key.kind, &source);
+    if shown == source {
         return documents::record(document);
     }
     let version = content_hash_of(&document.document, &document.group);

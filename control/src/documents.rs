@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 use xds_cache::{Generated, GroupName, filling};
 use xds_codec::{Codec, Diagnostic, Severity, Tree};
 use xds_routes::{
@@ -231,7 +231,7 @@ fn of_json(key: &DocumentKey, source: &Value) -> Result<Arc<Document>, String> {
 
 /// A document as it is stored. Holds secrets if it is a Secret.
 pub(crate) fn record(document: &GroupedDocument) -> Bytes {
-    json!({"group": document.group.as_str(), "source": document.document.source.json()}).to_string().into()
+    record_of(document, "")
 }
 
 /// The same along with the path of the file that it is of, if any.
@@ -240,8 +240,14 @@ pub(crate) fn record_with_path(document: &GroupedDocument) -> Bytes {
     if path.is_empty() {
         return record(document);
     }
+    record_of(document, &format!(",\"path\":{}", Value::from(&**path)))
+}
+
+/// The source is JSON text already, written as this would be.
+fn record_of(document: &GroupedDocument, rest: &str) -> Bytes {
     let GroupedDocument { document, group } = document;
-    json!({"group": group.as_str(), "source": document.source.json(), "path": **path}).to_string().into()
+    format!("{{\"group\":{},\"source\":{}{rest}}}", Value::from(group.as_str()), document.source.text())
+        .into()
 }
 
 /// Reads what [`record`] or [`record_with_path`] wrote.
@@ -372,3 +378,34 @@ pub(crate) fn log_news(before: &Translated, after: &Translated) {
 
 /// How many doubts between documents are told of one change.
 const MAX_DOUBTS: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_record_is_written_as_its_values_would_be() {
+        let source = json!({
+            "kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "n"},
+            "data": {"b": "\"\\/\n\u{7f}\u{1}\u{2028}é\u{1f600}}", "a": ""},
+            "other": [0, -1, 1.5, 0.1, 1e21, -0.0, 5e-324, 18_446_744_073_709_551_615_u64, null, true, [], {}],
+        });
+        let ReadOutcome::Objects(objects) =
+            xds_routes::read(&"f \"".into(), &Tree::from_json(&source), UnknownFields::Accepted)
+        else {
+            unreachable!("a document")
+        };
+        let document = objects.into_iter().next().unwrap().outcome.unwrap().0;
+        let of_file = GroupedDocument { document, group: GroupName::new("a \"b\"").unwrap() };
+        let mut document = Document::clone(&of_file.document);
+        document.place.file = "".into();
+        let of_api = GroupedDocument { document: Arc::new(document), ..of_file.clone() };
+        let without_path = json!({"group": "a \"b\"", "source": source}).to_string();
+        let with_path = json!({"group": "a \"b\"", "source": source, "path": "f \""}).to_string();
+        assert_eq!(record(&of_file), without_path);
+        assert_eq!(record_with_path(&of_api), without_path);
+        assert_eq!(record_with_path(&of_file), with_path);
+    }
+}
