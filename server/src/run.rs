@@ -46,7 +46,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let grpc = parts.grpc(&config);
     let (rollouts, driver) = rollouts::new(parts.rollouts(&config));
     let state = parts.api(&config, rollouts)?;
-    let router = xds_api::router_with(state.clone(), grpc.admin_routes()?);
+    let router = xds_api::router_with(state.clone(), grpc.admin_routes());
     listeners.announce()?;
 
     let mut tasks = tokio::task::JoinSet::new();

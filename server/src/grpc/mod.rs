@@ -22,6 +22,7 @@ mod frames;
 mod guard;
 mod identity;
 mod json_answer;
+mod late;
 mod lines;
 mod load_report;
 mod loads;

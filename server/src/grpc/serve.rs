@@ -10,15 +10,20 @@ use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;
+use tonic::Status;
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
+use tonic_reflection::server::{Builder, v1, v1alpha};
+use tower::util::BoxCloneSyncService;
 use tracing::info;
 use xds_cache::Node;
+use xds_codec::Codec;
 
 use crate::grpc::csds::{self, ClientStatus};
 use crate::grpc::guard::guard;
+use crate::grpc::late::Late;
 use crate::grpc::metered::Metered;
 use crate::grpc::requests::Rules;
 use crate::grpc::streams::Streams;
@@ -29,9 +34,6 @@ use crate::listen::{Port, incoming, keep_pace};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The descriptors are not fit for reflection; the program was built wrong.
-    #[error("the descriptor set cannot be served by reflection")]
-    Reflection(#[from] tonic_reflection::server::Error),
     /// The transport failed.
     #[error("the xDS port failed")]
     Transport(#[from] tonic::transport::Error),
@@ -58,7 +60,7 @@ impl Grpc {
         let (reporter, health) = tonic_health::server::health_reporter();
         self.report(&reporter, ServingStatus::NotServing).await;
         let health = self.metered(health.max_decoding_message_size(MAX_SMALL_CALL), &self.calls);
-        let routes = self.routes()?.add_service(health).into_axum_router();
+        let routes = self.routes().add_service(health).into_axum_router();
         let routes = Routes::from(routes.layer(from_fn_with_state(Arc::clone(self), guard)));
         let (stop, stopped) = oneshot::channel::<()>();
         let incoming = incoming(listener, Arc::clone(&port));
@@ -98,7 +100,7 @@ impl Grpc {
     }
 
     /// Everything that the port serves but the health, which belongs to one call of [`serve`](Self::serve).
-    fn routes(self: &Arc<Self>) -> Result<Routes, ServeError> {
+    fn routes(self: &Arc<Self>) -> Routes {
         let router =
             Router::new().fallback(discovery::unknown).merge(self.rest_routes().layer(from_fn(keep_pace)));
         let mut router = discovery::add_to(router, self);
@@ -115,20 +117,16 @@ impl Grpc {
             routes = Routes::from(router).add_service(self.client_status_service(&self.calls));
             names.push(CLIENT_STATUS_SERVICE);
         }
-        self.add_reflection(routes, &names, &self.calls)
+        self.add_reflection(routes, names, &self.calls)
     }
 
     /// What operators are served: client status over gRPC and in JSON, reflection, and the polling endpoints. It has no
     /// guard and no fallback of its own.
-    ///
-    /// # Errors
-    ///
-    /// [`ServeError::Reflection`].
-    pub fn admin_routes(self: &Arc<Self>) -> Result<Router, ServeError> {
+    pub fn admin_routes(self: &Arc<Self>) -> Router {
         let router = self.rest_routes().merge(csds::json::routes(self));
         let routes = Routes::from(router).add_service(self.client_status_service(&self.admin_calls));
         let names = [&[CLIENT_STATUS_SERVICE][..], &REFLECTION_SERVICES].concat();
-        self.add_reflection(routes, &names, &self.admin_calls).map(Routes::into_axum_router)
+        self.add_reflection(routes, names, &self.admin_calls).into_axum_router()
     }
 
     fn client_status_service(
@@ -140,26 +138,24 @@ impl Grpc {
         Metered::new(service, self, rules(csds::MAX_REQUEST_BYTES), calls)
     }
 
-    /// Adds the services that tell which services there are.
+    /// Adds the services that tell which services there are. Each makes megabytes of tables of the descriptors.
     fn add_reflection(
         self: &Arc<Self>,
         routes: Routes,
-        names: &[&str],
+        names: Vec<&'static str>,
         calls: &Arc<Streams>,
-    ) -> Result<Routes, ServeError> {
-        let reflection = || {
-            names.iter().fold(
-                tonic_reflection::server::Builder::configure()
-                    .register_encoded_file_descriptor_set(self.codec.descriptor_set())
-                    .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-                    .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET)
-                    .register_encoded_file_descriptor_set(tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET),
-                |builder, name| builder.with_service_name(*name),
-            )
-        };
-        let v1 = reflection().build_v1()?.max_decoding_message_size(MAX_SMALL_CALL);
-        let v1alpha = reflection().build_v1alpha()?.max_decoding_message_size(MAX_SMALL_CALL);
-        Ok(routes.add_service(self.metered(v1, calls)).add_service(self.metered(v1alpha, calls)))
+    ) -> Routes {
+        let (codec, listed) = (self.codec.clone(), names.clone());
+        let v1 = Late::<v1::ServerReflectionServer<()>>::new(move || {
+            let made = reflection(&codec, &listed).build_v1().map_err(unfit)?;
+            Ok(BoxCloneSyncService::new(made.max_decoding_message_size(MAX_SMALL_CALL)))
+        });
+        let codec = self.codec.clone();
+        let v1alpha = Late::<v1alpha::ServerReflectionServer<()>>::new(move || {
+            let made = reflection(&codec, &names).build_v1alpha().map_err(unfit)?;
+            Ok(BoxCloneSyncService::new(made.max_decoding_message_size(MAX_SMALL_CALL)))
+        });
+        routes.add_service(self.metered(v1, calls)).add_service(self.metered(v1alpha, calls))
     }
 
     /// A service whose messages are names.
@@ -227,6 +223,20 @@ impl Streams {
         }
         self.wait_empty().await;
     }
+}
+
+fn reflection<'c>(codec: &'c Codec, names: &[&str]) -> Builder<'c> {
+    let builder = Builder::configure()
+        .register_encoded_file_descriptor_set(codec.descriptor_set())
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET);
+    names.iter().fold(builder, |builder, name| builder.with_service_name(*name))
+}
+
+/// The program was built wrong.
+fn unfit(error: tonic_reflection::server::Error) -> Status {
+    Status::internal(format!("the descriptors cannot be served by reflection: {error}"))
 }
 
 /// The rules of a service that asks for no node.

@@ -220,7 +220,7 @@ async fn row_a196_status_is_told_in_json_too() {
     stream.next().await;
     let request =
         http::Request::post("/v3/discovery:client_status").body(axum::body::Body::from("{}")).unwrap();
-    let response = server.world.grpc.admin_routes().unwrap().call(request).await.unwrap();
+    let response = server.world.grpc.admin_routes().call(request).await.unwrap();
     assert_eq!(response.status(), 200);
     let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
     let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
