@@ -169,7 +169,7 @@ fn since(
         let known: BTreeMap<_, _> =
             known.map(|(part, condition, at)| ((part, condition.kind), (condition.status, at))).collect();
         let status = after.conditions.objects.get(*object);
-        let ages = status.into_iter().flat_map(conditions).map(|(part, condition)| {
+        let ages = status.into_iter().flat_map(|status| conditions(status)).map(|(part, condition)| {
             // What is remembered comes first: before the files were read, conditions were not what they will be.
             let remembered = observed.since(object, &part, condition);
             let known = known.get(&(part, condition.kind)).filter(|(status, _)| *status == condition.status);

@@ -1,5 +1,7 @@
 //! Conditions: what became of every object, in the words of the Gateway API.
 
+use std::sync::Arc;
+
 use std::fmt;
 
 use xds_cache::OrdMap;
@@ -10,7 +12,7 @@ use crate::model::DocumentKey;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
     /// By object.
-    pub objects: OrdMap<DocumentKey, ObjectStatus>,
+    pub objects: OrdMap<DocumentKey, Arc<ObjectStatus>>,
 }
 
 /// The status of one object.

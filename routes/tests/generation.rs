@@ -60,11 +60,12 @@ fn n_routes(translation: &Translation) -> usize {
 
 /// Routes that are not admitted, by their names.
 fn refused(translation: &Translation) -> Vec<String> {
-    let is_refused = |(_, status): &(&xds_routes::DocumentKey, &xds_routes::conditions::ObjectStatus)| {
-        let conditions =
-            status.conditions.iter().chain(status.parents.iter().flat_map(|one| &one.conditions));
-        conditions.into_iter().any(|condition| condition.reason == "LimitExceeded")
-    };
+    let is_refused =
+        |(_, status): &(&xds_routes::DocumentKey, &std::sync::Arc<xds_routes::conditions::ObjectStatus>)| {
+            let conditions =
+                status.conditions.iter().chain(status.parents.iter().flat_map(|one| &one.conditions));
+            conditions.into_iter().any(|condition| condition.reason == "LimitExceeded")
+        };
     let objects = translation.conditions.objects.iter().filter(is_refused);
     objects.map(|(key, _)| key.name.to_string()).collect()
 }

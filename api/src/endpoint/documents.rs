@@ -153,7 +153,7 @@ pub(crate) async fn read_one(
     };
     let hidden = hidden(&documents, &key);
     let status = translated.translation.conditions.objects.get(&key);
-    let status = status.filter(|status| **status != ObjectStatus::default());
+    let status = status.filter(|status| ***status != ObjectStatus::default());
     let detail = DocumentDetail {
         entry: entry(&documents, &key, placed),
         document: document::redacted(&placed.document),

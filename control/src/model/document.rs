@@ -87,7 +87,7 @@ impl Translated {
     ) -> impl Iterator<Item = (ConditionPart, &Condition, SystemTime)> {
         let status = self.translation.conditions.objects.get(key);
         let since = self.since.get(key).into_iter().flat_map(|since| since.iter().copied());
-        let conditions = status.into_iter().flat_map(conditions).zip(since);
+        let conditions = status.into_iter().flat_map(|status| conditions(status)).zip(since);
         conditions.map(|((part, condition), since)| (part, condition, since))
     }
 }

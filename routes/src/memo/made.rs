@@ -1,5 +1,6 @@
 //! What a unit makes.
 
+use std::mem;
 use std::sync::Arc;
 
 use xds_cache::{GroupName, Profile, Resource};
@@ -18,7 +19,7 @@ pub(crate) struct Made {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Given {
     pub(crate) written: Option<Written>,
-    pub(crate) doubts: Vec<Diagnostic>,
+    pub(crate) doubts: Box<[Diagnostic]>,
 }
 
 /// Resources, and for whom.
@@ -29,7 +30,7 @@ pub(crate) struct Written {
     /// The kinds of clients.
     pub(crate) profiles: &'static [Profile],
     /// The resources.
-    pub(crate) resources: Arc<[Arc<Resource>]>,
+    pub(crate) resources: Box<[Arc<Resource>]>,
 }
 
 impl Made {
@@ -49,7 +50,7 @@ impl Made {
 
     /// Says something of documents.
     pub(crate) fn say(&mut self, doubts: impl IntoIterator<Item = Diagnostic>) {
-        self.given.doubts.extend(doubts);
+        self.given.doubts = mem::take(&mut self.given.doubts).into_iter().chain(doubts).collect();
     }
 }
 

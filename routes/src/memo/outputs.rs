@@ -130,7 +130,7 @@ impl Outputs {
             Fact::Status(key) => {
                 match new {
                     Some(Value::Status(status)) => {
-                        self.conditions.objects.insert(key.clone(), (**status).clone())
+                        self.conditions.objects.insert(key.clone(), Arc::clone(status))
                     }
                     _ => self.conditions.objects.remove(key),
                 };

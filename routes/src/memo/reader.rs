@@ -40,6 +40,11 @@ impl<'m> Reader<'m> {
         self.memo.documents.get(key)
     }
 
+    /// The very key that the document of that name has, if there is one: those that say it share it.
+    pub(crate) fn known(&self, key: DocumentKey) -> DocumentKey {
+        self.memo.documents.get_key_value(&key).map_or(key, |(known, _)| known.clone())
+    }
+
     /// A document without what changes often.
     pub(crate) fn outline(&self, key: &DocumentKey) -> Option<&'m Placed> {
         let Some(Value::Outline(outline)) = self.value(Fact::Outline(key.clone())) else { return None };

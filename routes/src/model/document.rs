@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use xds_cache::{DrainPolicy, Origin};
 use xds_codec::{Diagnostic, Place, Severity};
@@ -247,6 +247,17 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// What a document has that says nothing of itself: the very same for all of them.
+    pub(crate) fn none() -> Arc<Self> {
+        static NONE: LazyLock<Arc<Meta>> = LazyLock::new(Arc::default);
+        Arc::clone(&NONE)
+    }
+
+    /// The same, to be kept.
+    pub(crate) fn kept(self) -> Arc<Self> {
+        if self == Self::default() { Self::none() } else { Arc::new(self) }
+    }
+
     /// The value of a label.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<&str> {
@@ -267,8 +278,8 @@ pub struct Document {
     pub key: DocumentKey,
     /// Where it begins; the file is empty for a document of the API.
     pub place: Place,
-    /// Its metadata.
-    pub meta: Meta,
+    /// Its metadata. That of documents without any is one for all.
+    pub meta: Arc<Meta>,
     /// What it says.
     pub spec: Spec,
     /// The document as it was written, without `status` and `metadata.managedFields`: what is stored and shown, and what

@@ -32,7 +32,7 @@ pub(super) fn read(file: &Arc<str>, tree: Node<'_>, api_version: &str, kind: &st
     let spec = Spec::Policy(ForeignPolicy { kind: kind.to_owned(), name: name.to_string(), targets });
     let source = Arc::new(Source::of_policy(tree));
     let document =
-        Document { key: key.clone(), place: place_of(file, tree), meta: Meta::default(), spec, source };
+        Document { key: key.clone(), place: place_of(file, tree), meta: Meta::none(), spec, source };
     Some(one(file, tree, key, Ok((Arc::new(document), Vec::new())), None))
 }
 

@@ -220,7 +220,8 @@ fn read_object(
         return one(file, tree, key, Err(diagnostics), stand_in);
     };
     let source = Arc::new(Source::of_document(tree));
-    let document = Document { key: key.clone(), place: place_of(file, tree), meta, spec, source };
+    let (meta, place) = (meta.kept(), place_of(file, tree));
+    let document = Document { key: key.clone(), place, meta, spec, source };
     one(file, tree, key, Ok((Arc::new(document), diagnostics)), None)
 }
 

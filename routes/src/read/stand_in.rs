@@ -56,7 +56,7 @@ pub(super) fn of_broken(file: &Arc<str>, tree: Node<'_>, key: &DocumentKey) -> O
     Some(Arc::new(Document {
         key: key.clone(),
         place: place_of(file, tree),
-        meta: Meta::default(),
+        meta: Meta::none(),
         spec: Spec::BackendTlsPolicy(Box::new(policy)),
         source: Arc::new(Source::of_document(tree)),
     }))

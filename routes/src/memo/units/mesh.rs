@@ -173,6 +173,7 @@ impl<'m> Context<'_, 'm, '_> {
             let (name, port) = (&host.name, host.table.name.split('/').nth(2).unwrap_or_default());
             names.of_gateways.extend([name.to_string(), format!("{name}:{port}")]);
         }
+        names.services.shrink_to_fit();
         Some(Made::one(Fact::Names(label.clone()), Value::Names(names.into())))
     }
 

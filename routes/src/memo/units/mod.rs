@@ -204,7 +204,7 @@ fn written(
         }
     }
     let written = Written { group: group.clone(), profiles, resources: resources.into() };
-    Made { facts: Vec::new(), given: Given { written: Some(written), doubts } }
+    Made { facts: Vec::new(), given: Given { written: Some(written), doubts: doubts.into() } }
 }
 
 fn origin(value: &Value) -> Option<&Origin> {

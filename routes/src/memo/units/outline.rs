@@ -19,7 +19,7 @@ pub(super) fn outline(reader: &Reader<'_>, key: &DocumentKey) -> Option<Made> {
     }
     if let Spec::EndpointSlice(EndpointSlice { service: Some(service), .. }) = &placed.document.spec {
         let service = DocumentKey::of(Kind::Service, Arc::clone(&key.namespace), service.as_str().into());
-        let slice = Fact::Slice(service, Some(key.clone()));
+        let slice = Fact::Slice(reader.known(service), Some(key.clone()));
         facts.push((slice, Value::Present));
     }
     if let Spec::Backend(backend) = &placed.document.spec
@@ -35,7 +35,7 @@ pub(super) fn outline(reader: &Reader<'_>, key: &DocumentKey) -> Option<Made> {
         facts.push((Fact::Grant(Arc::clone(&key.namespace), Some(key.clone())), Value::Present));
     }
     if let Spec::BackendTlsPolicy(policy) = &placed.document.spec {
-        let targets = policy.targets.iter().flat_map(|(target, _)| backends(target));
+        let targets = policy.targets.iter().flat_map(|(target, _)| backends(reader, target));
         let targets: BTreeSet<DocumentKey> = targets.collect();
         let found = targets.into_iter().map(|target| Fact::Policy(target, Some(key.clone())));
         facts.extend(found.map(|found| (found, Value::Present)));
@@ -44,8 +44,8 @@ pub(super) fn outline(reader: &Reader<'_>, key: &DocumentKey) -> Option<Made> {
 }
 
 /// What a reference to a backend can mean.
-pub(super) fn backends(to: &ObjectRef) -> [DocumentKey; 2] {
-    let service = DocumentKey::new(Kind::Service, &to.namespace, &to.name);
-    let backend = service.namesake(Kind::Backend);
+pub(super) fn backends(reader: &Reader<'_>, to: &ObjectRef) -> [DocumentKey; 2] {
+    let service = reader.known(DocumentKey::new(Kind::Service, &to.namespace, &to.name));
+    let backend = reader.known(service.namesake(Kind::Backend));
     [service, backend]
 }

@@ -59,13 +59,13 @@ impl<'r, 'm> Surroundings<'r, 'm> {
     /// What a reference from a namespace can mean, and who allows it.
     pub(super) fn add_reference(&mut self, from: &str, to: &ObjectRef) {
         self.add_grants(from, to);
-        backends(to).into_iter().for_each(|key| self.add_backend(key));
+        backends(self.reader, to).into_iter().for_each(|key| self.add_backend(key));
     }
 
     /// What a reference of a fallback can mean, and who allows it.
     pub(super) fn add_member(&mut self, from: &str, to: &ObjectRef) {
         self.add_grants(from, to);
-        backends(to).into_iter().for_each(|key| _ = self.add(key));
+        backends(self.reader, to).into_iter().for_each(|key| _ = self.add(key));
     }
 
     /// What a reference to a certificate can mean, and who allows it.
@@ -79,7 +79,7 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         self.add_placed(placed);
         if let Spec::BackendTlsPolicy(policy) = &placed.document.spec {
             for (target, _) in &policy.targets {
-                backends(target).into_iter().for_each(|key| self.add_backend(key));
+                backends(self.reader, target).into_iter().for_each(|key| self.add_backend(key));
             }
         }
         if let Spec::Backend(_) = &placed.document.spec {
@@ -121,7 +121,7 @@ impl<'r, 'm> Surroundings<'r, 'm> {
         let mut parts = name.split('/');
         let (Some(namespace), Some(name)) = (parts.next(), parts.next()) else { return };
         let kind = if parts.next().is_some() { Kind::Service } else { Kind::Backend };
-        let key = DocumentKey::new(kind, namespace, name);
+        let key = self.reader.known(DocumentKey::new(kind, namespace, name));
         if kind == Kind::Service {
             for (fact, _) in self.reader.all(Fact::Slice(key.clone(), None)) {
                 if let Fact::Slice(_, Some(slice)) = fact {

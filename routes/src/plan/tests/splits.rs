@@ -226,7 +226,7 @@ fn without_the_split_a_service_of_the_mesh_is_itself_again() {
     let found = outcome(vec![root.clone()]);
     assert_eq!(found.routes("foobar", 80), ["/ -> d/foobar/80*1"]);
     assert_eq!(found.n_for_envoys, 0);
-    root.meta.annotations = [("xds-server.io/mesh".to_owned(), "true".to_owned())].into();
+    Arc::make_mut(&mut root.meta).annotations = [("xds-server.io/mesh".to_owned(), "true".to_owned())].into();
     let found = outcome(vec![root.clone()]);
     assert_eq!(found.routes("foobar", 80), ["/ -> d/foobar/80*1"]);
     assert_eq!(found.n_for_envoys, 1);
@@ -453,7 +453,8 @@ fn envoys_go_on_listening_for_what_was_split_once() {
         for (key, placed) in website.iter().filter(|(key, _)| &*key.name == "website") {
             let mut placed = crate::Placed { was_split: true, ..placed.clone() };
             let annotations = annotation.map(|said| ("xds-server.io/mesh".to_owned(), said.to_owned()));
-            Arc::make_mut(&mut placed.document).meta.annotations = annotations.into_iter().collect();
+            Arc::make_mut(&mut Arc::make_mut(&mut placed.document).meta).annotations =
+                annotations.into_iter().collect();
             documents.insert(key.clone(), placed);
         }
         outcome_with(&documents, &Options::default())

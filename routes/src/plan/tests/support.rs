@@ -36,7 +36,7 @@ pub(crate) fn document(kind: Kind, name: &str, spec: Spec) -> Document {
     Document {
         key: DocumentKey::new(kind, namespace, name),
         place: Place { file: format!("{name}.yaml").into(), line: 1, column: 1 },
-        meta: Meta::default(),
+        meta: Meta::none(),
         spec,
         source: Arc::default(),
     }
@@ -44,7 +44,8 @@ pub(crate) fn document(kind: Kind, name: &str, spec: Spec) -> Document {
 
 /// A document with a `creationTimestamp`, in seconds since 1970.
 pub(crate) fn created(seconds: i64, document: Document) -> Document {
-    Document { meta: Meta { created: Some(seconds), ..document.meta.clone() }, ..document }
+    let meta = Meta { created: Some(seconds), ..(*document.meta).clone() };
+    Document { meta: meta.kept(), ..document }
 }
 
 /// A Gateway of the class `xds`.
@@ -243,7 +244,7 @@ pub(crate) fn reference(kind: Kind, name: &str) -> ObjectRef {
 /// A Namespace with one label.
 pub(crate) fn namespace(name: &str, key: &str, value: &str) -> Document {
     let mut namespace = document(Kind::Namespace, name, Spec::Namespace(Namespace));
-    namespace.meta.labels = [(key.to_owned(), value.to_owned())].into();
+    Arc::make_mut(&mut namespace.meta).labels = [(key.to_owned(), value.to_owned())].into();
     namespace
 }
 

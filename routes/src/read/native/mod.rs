@@ -113,7 +113,7 @@ fn read_object(
     let document = Document {
         key: key.clone(),
         place: place.clone(),
-        meta: Meta::default(),
+        meta: Meta::none(),
         spec,
         source: Arc::new(source),
     };
