@@ -7,6 +7,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use crate::faults::{Fault, Faults, Step};
+use crate::journal::blobs::{Half, half};
 use crate::journal::segment::{Position, file_number};
 use crate::{BlobHash, Change, Commit, JournalStore, Options, Retention, Revision, Salvage, Store as _};
 
@@ -45,7 +46,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 /// The positions of records and blobs, from nothing but the bytes of the files.
-fn scan(dir: &Path) -> (BTreeMap<Revision, Position>, BTreeMap<BlobHash, Position>) {
+fn scan(dir: &Path) -> (BTreeMap<Revision, Position>, BTreeMap<Half, Position>) {
     let (mut records, mut blobs) = (BTreeMap::new(), BTreeMap::new());
     for (segment, path) in journal_files(dir) {
         let bytes = std::fs::read(path).unwrap();
@@ -62,7 +63,7 @@ fn scan(dir: &Path) -> (BTreeMap<Revision, Position>, BTreeMap<BlobHash, Positio
             match kind {
                 1 => {
                     let hash = bytes[at + 28..at + 60].try_into().unwrap();
-                    blobs.insert(BlobHash::from_bytes(hash), position);
+                    blobs.insert(half(&BlobHash::from_bytes(hash)), position);
                 }
                 2 => {
                     records.insert(Revision(number(at + 28)), position);

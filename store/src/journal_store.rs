@@ -19,6 +19,8 @@ use crate::index::Index;
 use crate::journal::Journal;
 use crate::journal::append::Tail;
 #[cfg(test)]
+use crate::journal::blobs::Half;
+#[cfg(test)]
 use crate::journal::segment::Position;
 
 use crate::shared::{Published, Shared};
@@ -114,7 +116,7 @@ impl JournalStore {
 
     /// Everything that the index says, for comparisons.
     #[cfg(test)]
-    pub(crate) fn everything(&self) -> (BTreeMap<Revision, Position>, BTreeMap<BlobHash, Position>) {
+    pub(crate) fn everything(&self) -> (BTreeMap<Revision, Position>, BTreeMap<Half, Position>) {
         self.shared.index.everything()
     }
 

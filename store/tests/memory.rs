@@ -49,5 +49,5 @@ fn a_value_costs_its_place_and_its_key_and_not_its_content() {
 /// The least number for which the table of places has doubled to 65,536, so that it is as empty as it gets.
 const N_VALUES: usize = 28_673;
 
-/// 94 for its place, 64 for its key, 48 for a full node of the map, and the rest for the nodes above.
-const MAX_BYTES_PER_VALUE: usize = 230;
+/// 57 for its place, 64 for its key, 48 for a full node of the map, and the rest for the nodes above.
+const MAX_BYTES_PER_VALUE: usize = 195;

@@ -11,29 +11,38 @@ use crate::journal::segment::Position;
 /// A journal has few segments: one more for each compaction that failed since the last one.
 #[derive(Debug, Default)]
 pub(crate) struct BlobPlaces {
-    offsets: BTreeMap<u64, HashMap<BlobHash, u64>>,
+    offsets: BTreeMap<u64, HashMap<Half, u64>>,
 }
+
+/// The first half of a hash, which tells blobs apart: nobody finds two with the same in fewer than some 2^64 tries, and who reads one
+/// compares the whole hash.
+pub(crate) type Half = [u8; BlobHash::LENGTH / 2];
 
 impl BlobPlaces {
     /// Takes in places that come after those that are known.
     pub(crate) fn extend(&mut self, places: impl IntoIterator<Item = (BlobHash, Position)>) {
         for (hash, Position { segment, offset }) in places {
-            self.offsets.entry(segment).or_default().insert(hash, offset);
+            self.offsets.entry(segment).or_default().insert(half(&hash), offset);
         }
     }
 
     /// Where the blob is, if it is anywhere.
     pub(crate) fn position(&self, hash: &BlobHash) -> Option<Position> {
+        self.position_of(&half(hash))
+    }
+
+    fn position_of(&self, half: &Half) -> Option<Position> {
         let mut newest_first = self.offsets.iter().rev();
         newest_first.find_map(|(&segment, offsets)| {
-            let offset = *offsets.get(hash)?;
+            let offset = *offsets.get(half)?;
             Some(Position { segment, offset })
         })
     }
 
     /// Whether the blob is anywhere.
     pub(crate) fn contains(&self, hash: &BlobHash) -> bool {
-        self.offsets.values().any(|offsets| offsets.contains_key(hash))
+        let half = half(hash);
+        self.offsets.values().any(|offsets| offsets.contains_key(&half))
     }
 
     /// Takes `kept`, which has nothing from segment `number + 1` on, in place of what is in the segments before `number`.
@@ -45,8 +54,13 @@ impl BlobPlaces {
 
     /// Every blob, for comparisons.
     #[cfg(test)]
-    pub(crate) fn everything(&self) -> BTreeMap<BlobHash, Position> {
-        let hashes = self.offsets.values().flat_map(HashMap::keys);
-        hashes.filter_map(|hash| Some((*hash, self.position(hash)?))).collect()
+    pub(crate) fn everything(&self) -> BTreeMap<Half, Position> {
+        let halves = self.offsets.values().flat_map(HashMap::keys);
+        halves.filter_map(|half| Some((*half, self.position_of(half)?))).collect()
     }
+}
+
+/// The first half of `hash`.
+pub(crate) fn half(hash: &BlobHash) -> Half {
+    hash.as_bytes().first_chunk().copied().unwrap_or_default()
 }
