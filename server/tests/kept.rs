@@ -14,8 +14,8 @@ use xds_server::source::timing::Removals;
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-/// 640 for the document, and the rest for what its file claims, what was good of it, what is served, and how that is shown.
-const MOST_OF_DOCUMENT: usize = 1_200;
+/// 640 for the document, and the rest for what its file claims, what is served, and how that is shown.
+const MOST_OF_DOCUMENT: usize = 900;
 
 /// What is told of a load is shared by all who keep it.
 const MOST_OF_COPY: usize = 10;
