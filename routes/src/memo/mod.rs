@@ -129,7 +129,7 @@ impl Memo {
         is_wanted: &dyn Fn(&Unit) -> bool,
     ) -> Option<(Self, Delta)> {
         let mut next = self.clone();
-        let mut dirty = Dirty::default();
+        let mut dirty = Dirty { is_first: self.units.is_empty(), ..Dirty::default() };
         for item in self.documents.diff(documents) {
             let key = match item {
                 DiffItem::Add(key, _) | DiffItem::Remove(key, _) => key,
@@ -166,6 +166,7 @@ impl Memo {
                 next.commit(&unit, ran, &mut dirty);
             }
         }
+        debug_assert!(dirty.handed_over.is_empty(), "two units write {:?}", dirty.handed_over);
         let delta = next.outputs.finish();
         goes_on().then_some((next, delta))
     }
@@ -193,13 +194,22 @@ impl Memo {
             made.into_iter().map(|(fact, value)| (self.own(before.written(), fact), value)).collect();
         let written: Vec<Arc<Fact>> = made.iter().map(|(fact, _)| Arc::clone(fact)).collect();
         for fact in before.written().iter().filter(|fact| written.binary_search(fact).is_err()) {
+            if dirty.handed_over.remove(fact) {
+                continue;
+            }
             let old = self.values.get(fact).cloned();
             self.change(fact, old, None, dirty);
         }
         for (fact, value) in made {
             let is_known = before.written().binary_search(&fact).is_ok();
-            debug_assert!(is_known || !self.values.contains_key(&*fact), "{unit:?} writes {fact:?} too");
-            let old = is_known.then(|| self.values.get(&fact).cloned()).flatten();
+            let old = if is_known || !dirty.is_first { self.values.get(&fact).cloned() } else { None };
+            debug_assert!(
+                !dirty.is_first || !self.values.contains_key(&*fact),
+                "{unit:?} writes {fact:?} too"
+            );
+            if old.is_some() && !is_known {
+                dirty.handed_over.insert(Arc::clone(&fact));
+            }
             self.change(&fact, old, Some(value), dirty);
         }
         debug_assert!(
@@ -298,6 +308,10 @@ impl Memo {
 #[derive(Debug, Default)]
 struct Dirty {
     units: BTreeSet<Unit>,
+    /// Whether nothing was made before.
+    is_first: bool,
+    /// Facts that a unit writes and another one wrote, which is to run later and does not write them any more.
+    handed_over: BTreeSet<Arc<Fact>>,
     /// The facts that changed since units of this kind run.
     #[cfg(debug_assertions)]
     changed: BTreeSet<Fact>,

@@ -270,3 +270,33 @@ fn a_panic_says_in_which_unit_it_was() {
         assert!(text.contains("GrpcRoute") && text.contains(name), "{text}");
     }
 }
+
+/// A group of consumers borrows the Service of another one, until a route of its own wants it: the facts of the loan are then those of the
+/// Service, which is a unit that runs before.
+#[test]
+fn a_fact_that_changes_hands_stays() {
+    let service = |name: &str| {
+        let spec = json!({"ports": [{"port": 81}]});
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "prod"}, "spec": spec})
+    };
+    let route = |kind: &str, parents: Json, rules: Json| {
+        let spec = json!({"parentRefs": parents, "rules": rules});
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "metadata": {"name": "r"}, "spec": spec})
+    };
+    let to = |name: &str| json!([{"group": "", "kind": "Service", "name": name, "namespace": "prod"}]);
+    let mut all = Documents::new();
+    let before = [
+        service("a"),
+        service("b"),
+        route("HTTPRoute", to("b"), json!([{}])),
+        route("GRPCRoute", json!([]), json!([])),
+    ];
+    before.iter().for_each(|json| add(&mut all, json));
+    let lent = next(&Memo::default(), &all);
+    let former = all.clone();
+    add(&mut all, &route("GRPCRoute", to("a"), json!([])));
+    let owned = next(&lent, &all);
+    assert_ne!(shown(&owned), shown(&lent));
+    assert_eq!(shown(&owned), shown(&next(&Memo::default(), &all)));
+    assert_eq!(shown(&next(&owned, &former)), shown(&lent));
+}
