@@ -21,7 +21,7 @@ fn layer(n_clusters: usize) -> Layer {
     for i in 0..n_clusters {
         for resource_type in [ResourceType::Cluster, ResourceType::ClusterLoadAssignment] {
             let resource = Resource::plain(resource_type, &format!("service-{i:06}"), format!("{:0>110}", 0));
-            group.resources.insert(resource.key().clone(), Arc::new(resource));
+            group.resources.insert(Arc::new(resource));
         }
     }
     Layer { groups: [(GroupName::default_group(), group)].into_iter().collect() }
@@ -35,7 +35,7 @@ fn cluster(name: &str, content: usize) -> Arc<Resource> {
 fn put(groups: &mut Groups, name: &str, resource: Arc<Resource>) {
     let name = GroupName::new(name).unwrap();
     let mut resources: Resources = groups.get(&name).map(|group| group.resources.clone()).unwrap_or_default();
-    resources.insert(resource.key().clone(), resource);
+    resources.insert(resource);
     let definition =
         if name.is_default() { NodeGroup::default_group() } else { NodeGroup::for_node_id(name.clone()) };
     let group = EffectiveGroup { definition, label: None, resources, generated: BTreeMap::new() };

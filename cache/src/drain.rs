@@ -249,7 +249,7 @@ impl Drain {
 
 impl<'a> Former<'a> {
     /// `changed` are the keys under which the view's own groups give something else now, `base` is what the default group gives.
-    pub(crate) fn new(view: &'a View, changed: &BTreeSet<ResourceKey>, base: &Base) -> Self {
+    pub(crate) fn new(view: &'a View, changed: &BTreeSet<Arc<ResourceKey>>, base: &Base) -> Self {
         let changes = |of_type| base.table(&of_type).changes_since(view.base().table(&of_type));
         let names = |of_type: &ResourceType| -> BTreeSet<Name> {
             let of_type = changed.iter().filter(|key| key.resource_type == *of_type);

@@ -3,6 +3,8 @@
 //! What is generated from documents about routes is no layer: it differs by profile, and lies below both layers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use imbl::OrdMap;
@@ -13,7 +15,66 @@ use crate::node::Profile;
 use crate::resource::{Origin, Resource, ResourceKey};
 
 /// Resources by type and name. A copy shares what it has with the original, and costs nothing.
-pub type Resources = OrdMap<ResourceKey, Arc<Resource>>;
+///
+/// Each is there under the very key that it has, which costs a pointer. It is not there under itself, because the map keeps some keys
+/// where they lead to others when what they were the keys of is gone.
+#[derive(Clone, Default, PartialEq)]
+pub struct Resources(OrdMap<Arc<ResourceKey>, Arc<Resource>>);
+
+impl Resources {
+    /// None.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Puts a resource in, in the place of the one of that key, which is returned.
+    pub fn insert(&mut self, resource: Arc<Resource>) -> Option<Arc<Resource>> {
+        self.0.insert(Arc::clone(resource.shared_key()), resource)
+    }
+
+    /// Takes a resource out.
+    pub fn remove(&mut self, key: &ResourceKey) -> Option<Arc<Resource>> {
+        self.0.remove(key)
+    }
+}
+
+impl Deref for Resources {
+    type Target = OrdMap<Arc<ResourceKey>, Arc<Resource>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Extend<Arc<Resource>> for Resources {
+    fn extend<I: IntoIterator<Item = Arc<Resource>>>(&mut self, resources: I) {
+        resources.into_iter().for_each(|resource| _ = self.insert(resource));
+    }
+}
+
+impl FromIterator<Arc<Resource>> for Resources {
+    fn from_iter<I: IntoIterator<Item = Arc<Resource>>>(resources: I) -> Self {
+        let mut all = Self::default();
+        all.extend(resources);
+        all
+    }
+}
+
+impl<'r> IntoIterator for &'r Resources {
+    type Item = (&'r Arc<ResourceKey>, &'r Arc<Resource>);
+    type IntoIter = <&'r OrdMap<Arc<ResourceKey>, Arc<Resource>> as IntoIterator>::IntoIter;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl fmt::Debug for Resources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// What one source says of one group.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -92,7 +153,7 @@ pub fn changed_keys(
     old: Option<&Arc<EffectiveGroup>>,
     new: Option<&Arc<EffectiveGroup>>,
     profile: Profile,
-    changed: &mut BTreeSet<ResourceKey>,
+    changed: &mut BTreeSet<Arc<ResourceKey>>,
 ) {
     if old.map(Arc::as_ptr) == new.map(Arc::as_ptr) {
         return;
@@ -104,8 +165,8 @@ pub fn changed_keys(
     };
     for (old, new) in maps(old).iter().zip(&maps(new)) {
         changed.extend(old.diff(new).map(|item| match item {
-            DiffItem::Add(key, _) | DiffItem::Remove(key, _) => key.clone(),
-            DiffItem::Update { new: (key, _), .. } => key.clone(),
+            DiffItem::Add(key, _) | DiffItem::Remove(key, _) => Arc::clone(key),
+            DiffItem::Update { new: (key, _), .. } => Arc::clone(key),
         }));
     }
 }
@@ -148,8 +209,7 @@ pub fn effective_group(
         if resources.is_empty() {
             resources = layer.resources.clone();
         } else {
-            resources
-                .extend(layer.resources.iter().map(|(key, resource)| (key.clone(), Arc::clone(resource))));
+            resources.extend(layer.resources.values().cloned());
         }
     }
     EffectiveGroup {
@@ -167,7 +227,10 @@ fn undefined(name: &GroupName) -> NodeGroup {
 impl EffectiveGroup {
     /// What clients of a profile get from the group, each key once: first the resources for all of them, then those generated
     /// for the profile. Both parts are sorted.
-    pub fn resources_for(&self, profile: Profile) -> impl Iterator<Item = (&ResourceKey, &Arc<Resource>)> {
+    pub fn resources_for(
+        &self,
+        profile: Profile,
+    ) -> impl Iterator<Item = (&Arc<ResourceKey>, &Arc<Resource>)> {
         let generated = self.generated.get(&profile).into_iter().flatten();
         self.resources.iter().chain(generated.filter(|(key, _)| !self.resources.contains_key(*key)))
     }
@@ -197,5 +260,31 @@ impl EffectiveGroup {
     /// Whether `resource`, which the group serves, is part of a publication by the API. What documents give is part of none.
     pub(crate) fn is_published(&self, resource: &Resource) -> bool {
         *resource.origin() == Origin::Api && self.resources.contains_key(resource.key())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource_type::ResourceType;
+
+    #[test]
+    fn what_is_replaced_or_removed_is_not_kept() {
+        let resource = |name: usize, text: &str| {
+            let text = text.to_owned();
+            Arc::new(Resource::plain(ResourceType::Cluster, &format!("{name:04}"), text))
+        };
+        let first: Vec<_> = (0..1_000).map(|name| resource(name, "1")).collect();
+        let weak: Vec<_> = first.iter().map(Arc::downgrade).collect();
+        let mut resources: Resources = first.into_iter().collect();
+        for name in 0..1_000 {
+            let new = resource(name, "2");
+            match name % 3 {
+                0 => drop(resources.remove(new.key())),
+                _ => drop(resources.insert(new)),
+            }
+        }
+        assert_eq!(weak.iter().filter(|one| one.strong_count() > 0).count(), 0);
+        assert!(resources.iter().all(|(key, resource)| Arc::ptr_eq(key, resource.shared_key())));
     }
 }

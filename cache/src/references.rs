@@ -11,8 +11,8 @@ use crate::resource_type::ResourceType;
 /// One resource that another one names, such as the cluster of a route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
-    /// What is named.
-    pub to: ResourceKey,
+    /// What is named. References to one resource may share it with each other and with that.
+    pub to: Arc<ResourceKey>,
     /// Where it is named, as a field path: `virtual_hosts[0].routes[1].route.cluster`; `virtual_hosts["NAME"]` where the
     /// virtual host was encoded by itself.
     pub path: Arc<str>,
@@ -31,13 +31,13 @@ impl References {
 
     /// What is named, sorted and unique.
     pub fn targets(&self) -> impl Iterator<Item = &ResourceKey> {
-        targets(&self.0)
+        targets(&self.0).map(|to| &**to)
     }
 
     /// Whether something is named. Costs the logarithm of their number.
     #[must_use]
     pub fn has(&self, to: &ResourceKey) -> bool {
-        self.0.binary_search_by(|reference| reference.to.cmp(to)).is_ok()
+        self.0.binary_search_by(|reference| (*reference.to).cmp(to)).is_ok()
     }
 
     /// The names of one type that are named, sorted and unique. Costs as much as it finds, and the logarithm of the rest.
@@ -74,7 +74,7 @@ impl References {
     }
 
     /// What is named here and not in `other`, sorted and unique. One walk over both, and none if they are shared.
-    pub fn missing_in<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a ResourceKey> {
+    pub fn missing_in<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a Arc<ResourceKey>> {
         let here = if self.is(other) { Default::default() } else { &*self.0 };
         Missing { here: targets(here), there: targets(&other.0).peekable() }
     }
@@ -110,7 +110,7 @@ impl<'a> IntoIterator for &'a References {
     }
 }
 
-fn targets(references: &[Reference]) -> impl Iterator<Item = &ResourceKey> {
+fn targets(references: &[Reference]) -> impl Iterator<Item = &Arc<ResourceKey>> {
     references.chunk_by(|a, b| a.to == b.to).filter_map(|same| same.first()).map(|first| &first.to)
 }
 
@@ -122,12 +122,12 @@ struct Missing<A, B: Iterator> {
 
 impl<'a, A, B> Iterator for Missing<A, B>
 where
-    A: Iterator<Item = &'a ResourceKey>,
-    B: Iterator<Item = &'a ResourceKey>,
+    A: Iterator<Item = &'a Arc<ResourceKey>>,
+    B: Iterator<Item = &'a Arc<ResourceKey>>,
 {
-    type Item = &'a ResourceKey;
+    type Item = &'a Arc<ResourceKey>;
 
-    fn next(&mut self) -> Option<&'a ResourceKey> {
+    fn next(&mut self) -> Option<&'a Arc<ResourceKey>> {
         let there = &mut self.there;
         self.here.find(|here| {
             while there.next_if(|there| there < here).is_some() {}
@@ -141,8 +141,9 @@ mod tests {
     use super::*;
 
     fn references(names: &[(ResourceType, &str, &str)]) -> References {
-        let key =
-            |of: &ResourceType, name: &str| ResourceKey { resource_type: of.clone(), name: name.into() };
+        let key = |of: &ResourceType, name: &str| {
+            Arc::new(ResourceKey { resource_type: of.clone(), name: name.into() })
+        };
         names.iter().map(|(of, name, path)| Reference { to: key(of, name), path: (*path).into() }).collect()
     }
 
@@ -199,7 +200,7 @@ mod tests {
         for (here, there) in (0..32).flat_map(|here| (0..32).map(move |there| (here, there))) {
             let (here, there) = (of(here), of(there));
             let expected: Vec<&str> = names(here.targets().filter(|to| !there.has(to)));
-            assert_eq!(names(here.missing_in(&there)), expected, "{here:?} {there:?}");
+            assert_eq!(names(here.missing_in(&there).map(|to| &**to)), expected, "{here:?} {there:?}");
         }
         let shared = of(31);
         assert_eq!(shared.missing_in(&shared.clone()).count(), 0);

@@ -69,7 +69,7 @@ impl fmt::Display for Origin {
 #[derive(Clone, Debug)]
 pub struct ResourceDraft {
     /// The type and name.
-    pub key: ResourceKey,
+    pub key: Arc<ResourceKey>,
     /// The encoded message, canonical: map fields in key order, also inside nested `Any`s (D4).
     pub value: Encoded,
     /// How long the client may keep the resource without hearing of it again; `None` for ever.
@@ -96,7 +96,8 @@ pub struct ResourceDraft {
 /// its name, and its bytes are made when somebody asks for them.
 #[derive(Clone)]
 pub struct Resource {
-    key: ResourceKey,
+    /// Maps and references share it: there are several for each resource.
+    key: Arc<ResourceKey>,
     content: Arc<Content>,
     /// Whether the encoded message has another name.
     is_renamed: bool,
@@ -137,7 +138,8 @@ impl Resource {
     /// The same Listener under another name, without aliases. Nothing else in it depends on its name.
     #[must_use]
     pub fn renamed(&self, name: &Name) -> Self {
-        let key = ResourceKey { name: Arc::clone(name), ..self.key.clone() };
+        let resource_type = self.key.resource_type.clone();
+        let key = ResourceKey { resource_type, name: Arc::clone(name) }.into();
         let aliases = with_canonical(name, Box::default());
         let content = if aliases == self.content.aliases {
             Arc::clone(&self.content)
@@ -160,7 +162,7 @@ impl Resource {
     #[must_use]
     pub fn plain(resource_type: ResourceType, name: &str, value: impl Into<Bytes>) -> Self {
         Self::new(ResourceDraft {
-            key: ResourceKey { resource_type, name: name.into() },
+            key: ResourceKey { resource_type, name: name.into() }.into(),
             value: value.into().into(),
             ttl: None,
             aliases: Box::default(),
@@ -176,7 +178,7 @@ impl Resource {
     pub fn to_draft(&self) -> ResourceDraft {
         let Content { ttl, aliases, references, origin, .. } = &*self.content;
         ResourceDraft {
-            key: self.key.clone(),
+            key: Arc::clone(&self.key),
             value: match self.is_renamed {
                 true => self.value().into_owned().into(),
                 false => self.content.value.clone(),
@@ -193,6 +195,12 @@ impl Resource {
     /// The type and name.
     #[must_use]
     pub fn key(&self) -> &ResourceKey {
+        &self.key
+    }
+
+    /// The very key, to be shared.
+    #[must_use]
+    pub fn shared_key(&self) -> &Arc<ResourceKey> {
         &self.key
     }
 

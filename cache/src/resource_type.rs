@@ -31,8 +31,8 @@ pub enum ResourceType {
     RouteConfiguration,
     /// `envoy.config.route.v3.VirtualHost` (VHDS).
     VirtualHost,
-    /// Any other type URL, whole.
-    Other(Arc<str>),
+    /// Any other type URL, whole. Behind two pointers, because there are few of them and many keys.
+    Other(Arc<Box<str>>),
 }
 
 /// What every type URL begins with.
@@ -59,7 +59,7 @@ impl ResourceType {
         Self::KNOWN
             .into_iter()
             .find(|known| known.type_url() == type_url)
-            .unwrap_or_else(|| Self::Other(Arc::from(type_url)))
+            .unwrap_or_else(|| Self::Other(Arc::new(type_url.into())))
     }
 
     /// The type whose REST name is `slug`, such as `clusters`; other types are written as their type URL.

@@ -23,7 +23,7 @@ mod properties;
 #[cfg(test)]
 mod tests;
 
-use index::{Index, Totals};
+use index::{Index, Named, Totals};
 
 /// All resources of one type in a view, by name, with their common version.
 ///
@@ -499,6 +499,11 @@ impl Over {
         self.own.resources().len() + self.hidden.len()
     }
 
+    /// These names.
+    fn names(&self) -> impl Iterator<Item = &Name> {
+        self.own.resources().keys().map(Named::name).chain(&self.hidden)
+    }
+
     /// Whether nobody sees what there is below of a name.
     fn covers(&self, name: &str) -> bool {
         self.own.find(name).is_some() || self.hidden.contains(name)
@@ -541,7 +546,7 @@ impl Over {
         let is_any_covered = if changes.len() <= self.len() {
             changes.names().any(is_covered)
         } else {
-            self.own.resources().keys().chain(&self.hidden).any(|name| changes.has(name))
+            self.names().any(|name| changes.has(name))
         };
         if !is_any_covered {
             return Arc::clone(changes);
@@ -563,7 +568,7 @@ impl Over {
         if changes.len() <= self.len() {
             changes.names().filter(|name| self.covers(name)).for_each(&mut replace);
         } else {
-            self.own.resources().keys().chain(&self.hidden).for_each(&mut replace);
+            self.names().for_each(&mut replace);
         }
         self.covered = covered;
     }
@@ -608,13 +613,13 @@ impl<'a, T, A: Iterator<Item = &'a T>, B: Iterator<Item = &'a T>> Iterator for M
 
 /// Notes the names under which two maps do not have the same.
 fn differing(
-    older: &OrdMap<Name, Arc<Resource>>,
-    newer: &OrdMap<Name, Arc<Resource>>,
+    older: &OrdMap<Named, Arc<Resource>>,
+    newer: &OrdMap<Named, Arc<Resource>>,
     names: &mut BTreeSet<Name>,
 ) {
     names.extend(older.diff(newer).map(|item| match item {
-        DiffItem::Add(name, _) | DiffItem::Remove(name, _) => Arc::clone(name),
-        DiffItem::Update { new: (name, _), .. } => Arc::clone(name),
+        DiffItem::Add(named, _) | DiffItem::Remove(named, _) => Arc::clone(named.name()),
+        DiffItem::Update { new: (named, _), .. } => Arc::clone(named.name()),
     }));
 }
 

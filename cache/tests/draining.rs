@@ -109,7 +109,7 @@ fn key(resource_type: ResourceType, name: &str) -> ResourceKey {
 fn cluster(name: &str) -> Arc<Resource> {
     let draft = Resource::plain(ResourceType::Cluster, name, name.to_owned()).to_draft();
     let to = key(ResourceType::ClusterLoadAssignment, name);
-    let references = [Reference { to, path: "eds".into() }].into_iter().collect();
+    let references = [Reference { to: to.into(), path: "eds".into() }].into_iter().collect();
     Arc::new(Resource::new(ResourceDraft { references, ..draft }))
 }
 
@@ -154,7 +154,7 @@ fn layer_group(world: &World, drain: DrainPolicy) -> LayerGroup {
         let cluster = has_cluster.then(|| cluster(&name));
         let assignment = endpoints.as_ref().map(|endpoints| assignment(&name, endpoints));
         for resource in [cluster, assignment].into_iter().flatten() {
-            group.resources.insert(resource.key().clone(), resource);
+            group.resources.insert(resource);
         }
     }
     group
@@ -430,7 +430,7 @@ fn saying(world: &World, said: &[(&str, &str)]) -> Groups {
     let mut group = layer_group(world, policy(0, 30));
     let mut draft = cluster("c0").to_draft();
     draft.value = message.encode_to_vec().into();
-    group.resources.insert(draft.key.clone(), Arc::new(Resource::new(draft)));
+    group.resources.insert(Arc::new(Resource::new(draft)));
     let layer = Layer { groups: [(GroupName::default_group(), group)].into_iter().collect() };
     merge(&layer, &Layer::default(), &Generated::new())
 }

@@ -27,7 +27,7 @@ fn layer(groups: &[(&str, &[(&str, &str)])]) -> Layer {
         let of_group = layer.groups.entry(name(group)).or_default();
         for (name, content) in *resources {
             let resource = cluster(name, content);
-            of_group.resources.insert(resource.key().clone(), resource);
+            of_group.resources.insert(resource);
         }
     }
     layer
@@ -239,7 +239,7 @@ fn generated(groups: &[(&str, Profile, Clusters<'_>)]) -> Generated {
     for (group, profile, resources) in groups {
         let of_profile = generated.entry(name(group)).or_default().profiles.entry(*profile).or_default();
         let resources = resources.iter().map(|(name, content)| cluster(name, content));
-        of_profile.extend(resources.map(|resource| (resource.key().clone(), resource)));
+        of_profile.extend(resources);
     }
     generated
 }
@@ -342,7 +342,7 @@ fn names_are_looked_up_by_alias_domain_and_spelling() {
         virtual_host("q/all", &["q/*"]),
         endpoints("xdstp://u/T/x?b=2&a=1"),
     ];
-    group.resources.extend(resources.map(|resource| (resource.key().clone(), resource)));
+    group.resources.extend(resources);
     let base = Layer { groups: [(GroupName::default_group(), group)].into_iter().collect() };
     let publisher = Publisher::new();
     publisher.publish(Revision(1), merge(&base, &Layer::default(), &Generated::new()));
@@ -386,7 +386,7 @@ proptest! {
                 let resource = cluster(&format!("c{resource}"), &content.map(|item| item.2).unwrap_or(0).to_string());
                 let layer = if is_override { &mut overrides } else { &mut base };
                 let group = layer.groups.entry(name(["default", "n", "m"][group])).or_default();
-                group.resources.insert(resource.key().clone(), resource);
+                group.resources.insert(resource);
             }
             merge(&base, &overrides, &Generated::new())
         };
@@ -498,7 +498,7 @@ impl Sources {
                 let draft =
                     Resource::plain(key.resource_type.clone(), &key.name, vec![content / 2]).to_draft();
                 let resource = Resource::new(ResourceDraft { origin, ..draft });
-                self.resources(group, of).insert(key, Arc::new(resource));
+                self.resources(group, of).insert(Arc::new(resource));
             }
             Edit::Remove { group, of, kind, name } => {
                 drop(self.resources(group, of).remove(&key(kind, name)));

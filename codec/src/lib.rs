@@ -52,4 +52,4 @@ pub use locate::move_to_fields;
 pub use profile::{Effect, ProfileFinding};
 pub use references::{Dangling, dangling};
 pub use render::render;
-pub use stencil::Stencils;
+pub use stencil::{Keys, Stencils};

@@ -293,7 +293,7 @@ fn draft(
 ) -> ResourceDraft {
     let aliases = wrapper.aliases.into();
     ResourceDraft {
-        key,
+        key: key.into(),
         value: value.into(),
         ttl: wrapper.ttl,
         aliases,

@@ -207,6 +207,6 @@ fn pitfall_74_only_a_missing_target_is_dangling() {
     let found = dangling([&cluster, &other].into_iter());
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].from, *cluster.key());
-    assert_eq!(found[0].reference.to, *own.key());
+    assert_eq!(*found[0].reference.to, *own.key());
     assert_eq!(dangling([&cluster, &other, &own].into_iter()), []);
 }

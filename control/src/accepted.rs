@@ -294,7 +294,7 @@ mod tests {
 
     fn resources(content: &str) -> Resources {
         let resource = Resource::plain(ResourceType::Cluster, "c", content.to_owned());
-        [(resource.key().clone(), Arc::new(resource))].into_iter().collect()
+        [Arc::new(resource)].into_iter().collect()
     }
 
     fn layer(groups: &[&str]) -> Arc<Layer> {

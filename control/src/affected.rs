@@ -38,11 +38,12 @@ fn difference(key: &ViewKey, before: &Groups, after: &Groups) -> ViewChange {
         key.groups.iter().find_map(|name| groups.get(name)?.find(key.profile, resource).cloned())
     };
     for resource in changed {
+        let ResourceKey { resource_type, name } = (*resource).clone();
         match (find(before, &resource), find(after, &resource)) {
             (Some(old), Some(new)) if old.version() == new.version() => {}
             (None, None) => {}
-            (_, Some(new)) => changes.entry(resource.resource_type).or_default().changed.push(new),
-            (Some(_), None) => changes.entry(resource.resource_type).or_default().removed.push(resource.name),
+            (_, Some(new)) => changes.entry(resource_type).or_default().changed.push(new),
+            (Some(_), None) => changes.entry(resource_type).or_default().removed.push(name),
         }
     }
     ViewChange {

@@ -100,7 +100,7 @@ pub(crate) fn put_resource(accepted: &Accepted, name: &GroupName, resource: Arc<
         group.label = None;
     }
     group.definition = definition(accepted, name, group.definition);
-    group.resources.insert(resource.key().clone(), resource);
+    group.resources.insert(resource);
     Candidate::of_group(name.clone(), Some(group), format!("put {what}"))
 }
 

@@ -217,12 +217,13 @@ fn absent<'a>(
     before: Option<&'a Resources>,
     after: Option<&'a Resources>,
 ) -> impl Iterator<Item = &'a ResourceKey> {
-    let all = before.filter(|_| after.is_none()).into_iter().flat_map(Resources::keys);
+    let all = before.filter(|_| after.is_none()).into_iter().flat_map(|all| all.keys());
     let gone = before.zip(after).into_iter().flat_map(|(before, after)| before.diff(after));
-    all.chain(gone.filter_map(|item| match item {
+    let gone = gone.filter_map(|item| match item {
         DiffItem::Remove(key, _) => Some(key),
         DiffItem::Add(..) | DiffItem::Update { .. } => None,
-    }))
+    });
+    all.chain(gone).map(|key| &**key)
 }
 
 /// The groups of equal priority that have a resource in common with `group` and a connected node too (D3).
@@ -280,12 +281,12 @@ mod tests {
     }
 
     fn resource(key: ResourceKey, references: &[&str]) -> Resources {
-        let reference = |name: &&str| Reference { to: cluster(name), path: "here".into() };
+        let reference = |name: &&str| Reference { to: cluster(name).into(), path: "here".into() };
         let draft = ResourceDraft {
             references: references.iter().map(reference).collect(),
             ..Resource::plain(key.resource_type.clone(), &key.name, "1").to_draft()
         };
-        [(key, Arc::new(Resource::new(draft)))].into_iter().collect()
+        [Arc::new(Resource::new(draft))].into_iter().collect()
     }
 
     fn route(name: &str, references: &[&str]) -> Resources {
@@ -298,13 +299,13 @@ mod tests {
     #[test]
     fn a_reference_must_lead_somewhere_for_the_clients_that_get_it() {
         let mut raw = route("raw", &["of-grpc", "of-nobody"]);
-        raw.extend(route("shadowed", &[]));
+        raw.extend(route("shadowed", &[]).values().cloned());
         let group = LayerGroup { resources: raw, ..LayerGroup::default() };
         let base = Layer { groups: [(GroupName::default_group(), group)].into_iter().collect() };
         let mut of_envoy = route("generated", &["of-grpc"]);
-        of_envoy.extend(route("shadowed", &["of-nobody"]));
+        of_envoy.extend(route("shadowed", &["of-nobody"]).values().cloned());
         let mut of_grpc = route("generated", &["of-grpc"]);
-        of_grpc.extend(resource(cluster("of-grpc"), &[]));
+        of_grpc.extend(resource(cluster("of-grpc"), &[]).values().cloned());
         let profiles = [(Profile::Envoy, of_envoy), (Profile::Grpc, of_grpc)].into();
         let group = GeneratedGroup { definition: None, profiles };
         let generated = Generated::from_iter([(GroupName::default_group(), group)]);

@@ -44,7 +44,7 @@ pub(crate) fn contents(codec: &Codec, recorded: Option<&Base>, base: &Base, stor
         for (key, old, new) in differing(old, new) {
             if !old.zip(new).is_some_and(|(old, new)| old.says_the_same(new)) {
                 let value = new.map(|resource| content(codec, resource));
-                put(StoreKey::File(name.clone(), key.clone()), value);
+                put(StoreKey::File(name.clone(), (**key).clone()), value);
             }
         }
     }

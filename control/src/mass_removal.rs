@@ -133,7 +133,7 @@ mod tests {
         for (resource_type, n) in counts {
             for n in 0..*n {
                 let resource = Resource::plain(resource_type.clone(), &format!("r{n}"), "x");
-                group.resources.insert(resource.key().clone(), Arc::new(resource));
+                group.resources.insert(Arc::new(resource));
             }
         }
         Layer { groups: [(GroupName::new("g").unwrap(), group)].into_iter().collect() }

@@ -36,11 +36,11 @@ pub(crate) fn plan(overrides: &Layer, patch: &Patch) -> Plan {
         }
         for (key, resource) in &after.resources {
             if before.resources.get(key) != Some(resource) {
-                plan.push((StoreKey::Resource(name.clone(), key.clone()), Some(record::write(resource))));
+                plan.push((StoreKey::Resource(name.clone(), (**key).clone()), Some(record::write(resource))));
             }
         }
         for key in before.resources.keys().filter(|key| !after.resources.contains_key(*key)) {
-            plan.push((StoreKey::Resource(name.clone(), key.clone()), None));
+            plan.push((StoreKey::Resource(name.clone(), (**key).clone()), None));
         }
     }
     plan

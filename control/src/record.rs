@@ -97,9 +97,8 @@ pub(crate) fn read(record: &Bytes) -> Result<Resource, RecordError> {
     if header.format != FORMAT {
         return Err(RecordError::Format { format: header.format });
     }
-    let key = |type_url: &str, name: &str| ResourceKey {
-        resource_type: ResourceType::from_type_url(type_url),
-        name: name.into(),
+    let key = |type_url: &str, name: &str| {
+        Arc::new(ResourceKey { resource_type: ResourceType::from_type_url(type_url), name: name.into() })
     };
     Ok(Resource::new(ResourceDraft {
         key: key(&header.type_url, &header.name),
@@ -136,7 +135,7 @@ mod tests {
             references in prop::collection::vec((".{0,5}", ".{0,5}"), 0..3),
             in_wildcard in any::<bool>(),
         ) {
-            let key = |name: &str| ResourceKey { resource_type: ResourceType::Cluster, name: name.into() };
+            let key = |name: &str| Arc::new(ResourceKey { resource_type: ResourceType::Cluster, name: name.into() });
             let written = Resource::new(ResourceDraft {
                 key: key(&name),
                 value: value.into(),

@@ -84,7 +84,7 @@ fn read_recorded(
             let whole = whole.or_else(|| recalled.and_then(of).filter(is_it));
             if let Some(resource) = whole.or_else(|| of(after)) {
                 let group = layer.groups.entry(group.clone()).or_default();
-                group.resources.insert(resource_key.clone(), resource);
+                group.resources.insert(resource);
             }
         } else if let StoreKey::FileGroup(name) = &key {
             let group = layer.groups.entry(name.clone()).or_default();

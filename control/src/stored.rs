@@ -166,7 +166,7 @@ pub(crate) fn take_in(
             if resource.key() != resource_key {
                 return Err(format!("it holds {}", resource.key()));
             }
-            group.resources.insert(resource_key.clone(), Arc::new(resource));
+            group.resources.insert(Arc::new(resource));
         }
         Subject::Document(_) | Subject::Weights(_) | Subject::Other => {}
     }

@@ -74,9 +74,9 @@ pub(crate) fn lay_resources(
     overrides: &Overrides,
 ) {
     for object in routes_of(overrides).filter(|object| object.namespace() == name.as_str()) {
-        let Some(resource) = resources.get_mut(&routes_key(object.name())) else { continue };
+        let Some(resource) = resources.get(&routes_key(object.name())) else { continue };
         if let Some(laid) = xds_codec::weights::lay(codec, resource, &overlays(overrides, object)) {
-            *resource = Arc::new(laid);
+            resources.insert(Arc::new(laid));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::iter;
 use std::sync::Arc;
 
 use xds_cache::{Resource, ResourceDraft, Version};
-use xds_codec::{Codec, Diagnostic, Stencils, VirtualHost, VirtualHosts};
+use xds_codec::{Codec, Diagnostic, Keys, Stencils, VirtualHost, VirtualHosts};
 
 use crate::emit::{Emitted, FoundBy, Part};
 
@@ -33,7 +33,18 @@ pub(crate) type Assembled<'l, K> = (&'l Resource, &'l VirtualHosts<K>);
 
 impl<'a> Encoder<'a> {
     pub(crate) fn new(codec: &'a Codec) -> Self {
-        Self { codec, stencils: Stencils::new(codec), resources: HashMap::new(), hosts: HashMap::new() }
+        Self::with_keys(codec, Arc::default())
+    }
+
+    /// One that shares keys with another.
+    pub(crate) fn with_keys(codec: &'a Codec, keys: Arc<Keys>) -> Self {
+        let stencils = Stencils::with_keys(codec, keys);
+        Self { codec, stencils, resources: HashMap::new(), hosts: HashMap::new() }
+    }
+
+    /// The keys of what it has made.
+    pub(crate) fn keys(&self) -> &Arc<Keys> {
+        self.stencils.keys()
     }
 
     /// A resource under each of its names. One that is as `last` has it is that very value.

@@ -60,7 +60,7 @@ fn documents(n_routes: usize) -> Documents {
 fn routes(translation: &Translation) -> &Arc<Resource> {
     let name = "default/prod/edge/80";
     let resources = &translation.groups[&GroupName::default_group()].profiles[&Profile::Envoy];
-    let is_it = |key: &&ResourceKey| key.resource_type == ResourceType::RouteConfiguration;
+    let is_it = |key: &&Arc<ResourceKey>| key.resource_type == ResourceType::RouteConfiguration;
     let keys: Vec<_> = resources.keys().filter(is_it).collect();
     assert_eq!(keys.len(), 1, "{keys:?} {name}");
     &resources[keys[0]]

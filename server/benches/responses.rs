@@ -24,12 +24,12 @@ fn views(n: usize) -> [Arc<View>; 2] {
     let mut group = EffectiveGroup {
         definition: NodeGroup::default_group(),
         label: None,
-        resources: (0..n).map(|i| cluster(i, 0)).map(|resource| (resource.key().clone(), resource)).collect(),
+        resources: (0..n).map(|i| cluster(i, 0)).collect(),
         generated: std::collections::BTreeMap::new(),
     };
     let mut publish = |revision| {
         let changed = cluster(0, revision);
-        group.resources.insert(changed.key().clone(), changed);
+        group.resources.insert(changed);
         let groups = Groups::from_iter([(GroupName::default_group(), Arc::new(group.clone()))]);
         publisher.publish(Revision(revision), groups);
         publisher.follow(&Node::with_id("n")).take().unwrap()

@@ -461,7 +461,7 @@ mod tests {
         let metrics = Metrics::new(Arc::clone(&publisher), StatusBoard::new(), Arc::default());
         let resource = Arc::new(Resource::plain(ResourceType::Cluster, "a", b"x".as_slice()));
         let mut base = Layer::default();
-        let resources: Resources = [(resource.key().clone(), Arc::clone(&resource))].into_iter().collect();
+        let resources: Resources = [Arc::clone(&resource)].into_iter().collect();
         base.groups.entry(xds_cache::GroupName::default_group()).or_default().resources = resources;
         publisher.publish(Revision(1), layer::merge(&base, &Layer::default(), &layer::Generated::new()));
         let text = metrics.render();

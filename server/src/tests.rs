@@ -143,7 +143,7 @@ fn text(resource: &Resource) -> String {
 }
 
 fn resources(content: &[(&str, &str)]) -> Resources {
-    content.iter().map(|(name, text)| (key(name), cluster(name, text))).collect()
+    content.iter().map(|(name, text)| cluster(name, text)).collect()
 }
 
 fn replace(name: &str, content: &[(&str, &str)]) -> Write {
@@ -189,7 +189,7 @@ fn load_at(groups: &[(&str, &[(&str, &str)])], first_line: u32) -> FileLoad {
         for (resource, text) in *content {
             let draft = cluster(resource, text).to_draft();
             let origin = Origin::File { path: "routes/a.yaml".into(), line, column: 1 };
-            resources.insert(key(resource), Arc::new(Resource::new(ResourceDraft { origin, ..draft })));
+            resources.insert(Arc::new(Resource::new(ResourceDraft { origin, ..draft })));
             line += 1;
         }
         let definition = (*name != "default").then(|| NodeGroup::for_node_id(group(name)));

@@ -59,7 +59,7 @@ pub(crate) async fn list(
     let (list, tag) = aside(move || {
         let group = overrides.groups.get(&name).cloned().unwrap_or_default();
         let taken = group.resources.range(page::behind(after.as_ref()));
-        let place = |(key, _): &(&ResourceKey, _)| page::place(&[key.resource_type.slug(), &key.name]);
+        let place = |(key, _): &(&Arc<ResourceKey>, _)| page::place(&[key.resource_type.slug(), &key.name]);
         let (taken, next) = page::cut(taken, limit, place);
         // What a replacement of all changes.
         let is_whole = after.is_none() && next.is_none();
@@ -211,7 +211,7 @@ fn read_publication(codec: &Codec, body: &Tree) -> Result<(Option<Arc<str>>, Res
             Ok((resource, _)) if resources.contains_key(resource.key()) => {
                 found.push(Fault::at_tree(body, &pointer, format!("{} is there twice", resource.key())));
             }
-            Ok((resource, _)) => _ = resources.insert(resource.key().clone(), Arc::new(resource)),
+            Ok((resource, _)) => _ = resources.insert(Arc::new(resource)),
             Err(diagnostics) => found.extend(faults(&diagnostics, &pointer)),
         }
         if found.len() >= MAX_FAULTS {

@@ -160,7 +160,7 @@ fn dangling(decoded: &DecodedFile, generated: &Generated) -> Vec<Diagnostic> {
         ObjectContent::NodeGroup { .. } | ObjectContent::Unreadable(_) | ObjectContent::Other { .. } => None,
     });
     let profiles = generated.values().flat_map(|group| group.profiles.values());
-    let generated: BTreeSet<&ResourceKey> = profiles.flat_map(|resources| resources.keys()).collect();
+    let generated: BTreeSet<&Arc<ResourceKey>> = profiles.flat_map(|resources| resources.keys()).collect();
     let all = xds_codec::dangling(resources);
     let mut told = BTreeSet::new();
     let mut found = Vec::new();

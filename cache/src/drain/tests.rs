@@ -81,7 +81,7 @@ fn drained(before: &[Vec<u8>], after: &[Vec<u8>]) -> Vec<String> {
     };
     let group = |all| {
         let group = crate::layer::LayerGroup {
-            resources: [(assignment_key(&"c".into()), resource(all))].into_iter().collect(),
+            resources: [resource(all)].into_iter().collect(),
             ..Default::default()
         };
         let layer =

@@ -20,8 +20,7 @@ fn put(groups: &mut Groups, name: &str, resources: impl IntoIterator<Item = Arc<
     let definition =
         if name.is_default() { NodeGroup::default_group() } else { NodeGroup::for_node_id(name.clone()) };
     let known: Resources = groups.get(&name).map(|group| group.resources.clone()).unwrap_or_default();
-    let resources =
-        known.into_iter().chain(resources.into_iter().map(|one| (one.key().clone(), one))).collect();
+    let resources = known.values().cloned().chain(resources).collect();
     let group = EffectiveGroup { definition, label: None, resources, generated: BTreeMap::new() };
     groups.insert(name, Arc::new(group));
 }

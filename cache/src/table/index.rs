@@ -3,6 +3,8 @@
 //! All maps are persistent: a copy shares what it has with the original, and a change costs what it changes, however many
 //! resources there are.
 
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::{Arc, LazyLock};
 
@@ -15,18 +17,23 @@ use crate::virtual_host::Affixes;
 use crate::work::{self, Work};
 use crate::xdstp;
 
+/// The key of a resource where all are of one type: as good as its name, and half as large. The maps share keys and not resources,
+/// because they can keep one where it leads to others when its resource is gone.
+#[derive(Clone, Debug)]
+pub(super) struct Named(Arc<ResourceKey>);
+
 /// Names of resources by a key. Of the names of one key the first counts.
-type Pairs<K> = OrdSet<(K, Name)>;
+type Pairs<K> = OrdSet<(K, Named)>;
 
 /// Resources of one type.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
-    resources: OrdMap<Name, Arc<Resource>>,
+    resources: OrdMap<Named, Arc<Resource>>,
     totals: Totals,
-    with_ttl: OrdSet<Name>,
+    with_ttl: OrdSet<Named>,
     aliases: Pairs<Name>,
     host_patterns: Pairs<Name>,
-    referrers: Pairs<ResourceKey>,
+    referrers: Pairs<Arc<ResourceKey>>,
     collections: Pairs<Name>,
     /// Which domains of virtual hosts with a wildcard there are; empty for other types.
     affixes: Affixes,
@@ -75,10 +82,46 @@ impl Totals {
     }
 }
 
+impl Named {
+    fn of(resource: &Resource) -> Self {
+        Self(Arc::clone(resource.shared_key()))
+    }
+
+    pub(super) fn name(&self) -> &Name {
+        &self.0.name
+    }
+}
+
+impl Ord for Named {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.name().cmp(other.name())
+    }
+}
+
+impl PartialOrd for Named {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Named {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Named {}
+
+impl Borrow<str> for Named {
+    fn borrow(&self) -> &str {
+        self.name()
+    }
+}
+
 impl Index {
     /// Puts a resource in, in the place of the one of that name.
     pub(super) fn insert(&mut self, resource: Arc<Resource>) {
-        let old = self.resources.insert(Arc::clone(resource.name()), Arc::clone(&resource));
+        let old = self.resources.insert(Named::of(&resource), Arc::clone(&resource));
         self.note(old.as_deref(), Some(&resource));
     }
 
@@ -101,23 +144,23 @@ impl Index {
         }
         let [had_ttl, has_ttl] = [old, new].map(|one| one.is_some_and(|one| one.ttl().is_some()));
         let [was_pattern, is_pattern] = [old, new].map(|one| one.is_some_and(Resource::is_host_pattern));
-        let Some(name) = new.or(old).map(Resource::name) else { return };
+        let Some(named) = new.or(old).map(Named::of) else { return };
         if had_ttl != has_ttl {
-            set(&mut self.with_ttl, Arc::clone(name), has_ttl);
+            set(&mut self.with_ttl, named.clone(), has_ttl);
         }
         if was_pattern != is_pattern {
-            set(&mut self.host_patterns, (host::key(name).into(), Arc::clone(name)), is_pattern);
+            set(&mut self.host_patterns, (host::key(named.name()).into(), named.clone()), is_pattern);
         }
-        if let Some(glob) = xdstp::glob_of(name).filter(|_| old.is_none() || new.is_none()) {
-            set(&mut self.collections, (glob.into(), Arc::clone(name)), new.is_some());
+        if let Some(glob) = xdstp::glob_of(named.name()).filter(|_| old.is_none() || new.is_none()) {
+            set(&mut self.collections, (glob.into(), named.clone()), new.is_some());
         }
         let nothing = crate::References::default();
         let [before, after] = [old, new].map(|one| one.map_or(&nothing, Resource::references));
         for to in before.missing_in(after) {
-            self.referrers.remove(&(to.clone(), Arc::clone(name)));
+            self.referrers.remove(&(Arc::clone(to), named.clone()));
         }
         for to in after.missing_in(before) {
-            self.referrers.insert((to.clone(), Arc::clone(name)));
+            self.referrers.insert((Arc::clone(to), named.clone()));
         }
     }
 
@@ -126,7 +169,7 @@ impl Index {
             let Some(resource) = resource else { continue };
             let has_domains = *resource.resource_type() == ResourceType::VirtualHost;
             for alias in resource.aliases() {
-                let pair = (Arc::clone(alias), Arc::clone(resource.name()));
+                let pair = (Arc::clone(alias), Named::of(resource));
                 if set(&mut self.aliases, pair, is_new) && has_domains {
                     self.affixes.count(alias, is_new);
                 }
@@ -139,7 +182,7 @@ impl Index {
         self.totals
     }
 
-    pub(super) fn resources(&self) -> &OrdMap<Name, Arc<Resource>> {
+    pub(super) fn resources(&self) -> &OrdMap<Named, Arc<Resource>> {
         &self.resources
     }
 
@@ -165,12 +208,12 @@ impl Index {
 
     /// The names of what has other names, once for each of these, by alias.
     pub(super) fn with_alias(&self) -> impl Iterator<Item = &Name> {
-        self.aliases.iter().map(|(_, name)| name)
+        self.aliases.iter().map(|(_, named)| named.name())
     }
 
     /// The names of patterns of hosts, by their keys.
     pub(super) fn patterns(&self) -> impl Iterator<Item = &Name> {
-        self.host_patterns.iter().map(|(_, name)| name)
+        self.host_patterns.iter().map(|(_, named)| named.name())
     }
 
     pub(super) fn affixes(&self) -> &Affixes {
@@ -179,7 +222,7 @@ impl Index {
 
     /// The names of what has a time to live, sorted.
     pub(super) fn with_ttl(&self) -> impl Iterator<Item = &Name> {
-        self.with_ttl.iter()
+        self.with_ttl.iter().map(Named::name)
     }
 
     /// The names of what has an alias, sorted.
@@ -199,7 +242,7 @@ impl Index {
 
     /// The names of what refers to something, sorted.
     pub(super) fn by_target<'a>(&'a self, to: &ResourceKey) -> impl Iterator<Item = &'a Name> + use<'a> {
-        with_key(&self.referrers, to.clone())
+        with_key(&self.referrers, Arc::new(to.clone()))
     }
 }
 
@@ -215,9 +258,10 @@ fn by_text<'a>(pairs: &'a Pairs<Name>, text: &str) -> impl Iterator<Item = &'a N
 }
 
 fn with_key<K: Ord + Clone>(pairs: &Pairs<K>, key: K) -> impl Iterator<Item = &Name> + use<'_, K> {
-    let from = (key.clone(), Arc::clone(&FIRST));
-    pairs.range(from..).take_while(move |(of, _)| *of == key).map(|(_, name)| name)
+    let from = (key.clone(), FIRST.clone());
+    pairs.range(from..).take_while(move |(of, _)| *of == key).map(|(_, named)| named.name())
 }
 
 /// No name comes before it.
-static FIRST: LazyLock<Name> = LazyLock::new(|| "".into());
+static FIRST: LazyLock<Named> =
+    LazyLock::new(|| Named(ResourceKey { resource_type: ResourceType::Runtime, name: "".into() }.into()));

@@ -102,7 +102,8 @@ fn resource(kind: &Kind, name: &str, plain: &Plain) -> Arc<Resource> {
     let is_listener = kind.of_type == ResourceType::Listener;
     let content = if is_listener { host::renamed(&content, name) } else { content };
     let draft = Resource::plain(kind.of_type.clone(), name, content).to_draft();
-    let references = plain.to.iter().map(|to| Reference { to: target(to), path: "p".into() }).collect();
+    let references =
+        plain.to.iter().map(|to| Reference { to: target(to).into(), path: "p".into() }).collect();
     Arc::new(Resource::new(ResourceDraft {
         aliases: plain.aliases.iter().map(|alias| Name::from(*alias)).collect(),
         host_pattern: plain.is_pattern,

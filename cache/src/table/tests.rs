@@ -124,3 +124,19 @@ fn names_are_found_exactly() {
     assert_eq!(table.find("ab").map(|r| &**r.name()), Some("ab"));
     assert!(table.find("aa").is_none() && table.find("").is_none() && table.find("AB").is_none());
 }
+
+#[test]
+fn a_table_keeps_nothing_of_what_is_replaced_or_gone() {
+    let content = |content: &'static str| -> Vec<_> {
+        let names: Vec<String> = (0..1_000).map(|name| format!("{name:04}")).collect();
+        resources(&names.iter().map(|name| (&**name, content)).collect::<Vec<_>>())
+    };
+    let first = content("1");
+    let weak: Vec<_> = first.iter().map(Arc::downgrade).collect();
+    let mut index = Index::default();
+    first.into_iter().for_each(|resource| index.insert(resource));
+    for (at, new) in content("2").into_iter().enumerate() {
+        if at % 3 == 0 { index.remove(new.name()) } else { index.insert(new) }
+    }
+    assert_eq!(weak.iter().filter(|one| one.strong_count() > 0).count(), 0);
+}

@@ -60,12 +60,12 @@ pub(crate) fn compile(key: ViewKey, groups: &Groups, circumstances: Circumstance
     let (own, changed) = own(before, &members);
     let drain = drain(&members, &changed, circumstances);
     let mut edits: Edits<Edit> = Edits::new();
-    let touched: BTreeSet<ResourceKey> =
-        changed.into_iter().chain(before.drain.keys()).chain(drain.keys()).collect();
+    let drained = before.drain.keys().chain(drain.keys()).map(Arc::new);
+    let touched: BTreeSet<Arc<ResourceKey>> = changed.into_iter().chain(drained).collect();
     for key in touched {
         let served = drain.served(&key).or_else(|| members.find_own(&key).map(|(_, resource)| resource));
         let edit = served.map_or(Edit::Below, |served| Edit::Own(Arc::clone(served)));
-        edits.entry(key.resource_type).or_default().push((key.name, edit));
+        edits.entry(key.resource_type.clone()).or_default().push((Arc::clone(&key.name), edit));
     }
     let tables = if edits.is_empty() && Arc::ptr_eq(base, &before.base) {
         before.tables.clone()
@@ -78,7 +78,7 @@ pub(crate) fn compile(key: ViewKey, groups: &Groups, circumstances: Circumstance
 }
 
 /// What the groups but the default one give, and under which keys that may be something else than before.
-fn own(before: &View, members: &Members) -> (Own, BTreeSet<ResourceKey>) {
+fn own(before: &View, members: &Members) -> (Own, BTreeSet<Arc<ResourceKey>>) {
     let mut changed = members.changed_since(&before.members);
     let mut own = before.own.clone();
     let mut older = before.members.clone();
@@ -135,7 +135,7 @@ impl Own {
 }
 
 /// What drains. `changed` are the keys under which the view's own groups give something else than in the view before.
-fn drain(members: &Members, changed: &BTreeSet<ResourceKey>, circumstances: Circumstances<'_>) -> Drain {
+fn drain(members: &Members, changed: &BTreeSet<Arc<ResourceKey>>, circumstances: Circumstances<'_>) -> Drain {
     let Circumstances { previous, sibling, base, now: Some(now), .. } = circumstances else {
         return Drain::default();
     };

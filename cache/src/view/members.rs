@@ -65,7 +65,7 @@ impl Members {
     }
 
     /// The keys under which a group other than the default one gives something else than in `older`.
-    pub(crate) fn changed_since(&self, older: &Self) -> BTreeSet<ResourceKey> {
+    pub(crate) fn changed_since(&self, older: &Self) -> BTreeSet<Arc<ResourceKey>> {
         let mut changed = BTreeSet::new();
         let n_own = self.groups.len().saturating_sub(1);
         for (old, new) in older.groups.iter().zip(&self.groups).take(n_own) {
@@ -119,7 +119,7 @@ impl Base {
             let n_published = next.n_published.entry(key.resource_type.clone()).or_default();
             *n_published += usize::from(is_published(group, &new));
             *n_published -= usize::from(is_published(self.group.as_ref(), &old));
-            edits.entry(key.resource_type).or_default().push((key.name, new));
+            edits.entry(key.resource_type.clone()).or_default().push((Arc::clone(&key.name), new));
         }
         for (of_type, edits) in edits {
             match TypeTable::edited(self.tables.get(&of_type), &edits) {

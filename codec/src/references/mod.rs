@@ -46,7 +46,7 @@ pub fn dangling<'a>(resources: impl Iterator<Item = &'a Resource>) -> Vec<Dangli
     let mut found = Vec::new();
     for resource in &resources {
         for reference in resource.references() {
-            if !reference.to.means_all() && !known.contains(&reference.to) {
+            if !reference.to.means_all() && !known.contains(&*reference.to) {
                 let (from, origin) = (resource.key().clone(), resource.origin().clone());
                 found.push(Dangling { from, origin, reference: reference.clone() });
             }
@@ -61,7 +61,7 @@ pub fn dangling<'a>(resources: impl Iterator<Item = &'a Resource>) -> Vec<Dangli
 ///
 /// If these are more than [`MAX_REFERENCES`] besides one for every 16 bytes of the message: how many they may be.
 pub(crate) fn find(inner: &Inner, key: &ResourceKey, message: &Message) -> Result<References, usize> {
-    Ok(all(inner, message)?.into_iter().filter(|reference| reference.to != *key).collect())
+    Ok(all(inner, message)?.into_iter().filter(|reference| *reference.to != *key).collect())
 }
 
 /// Like [`find`], unsorted, and the resource itself is there too if it names itself.
@@ -174,7 +174,7 @@ fn is_xds(source: &Message) -> bool {
 
 fn reference(to: &ResourceType, name: &str, path: &Path<'_>) -> Reference {
     let to = ResourceKey { resource_type: to.clone(), name: Name::from(name) };
-    Reference { to, path: path.to_string().into() }
+    Reference { to: to.into(), path: path.to_string().into() }
 }
 
 #[cfg(test)]

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use prost_reflect::{Kind, MessageDescriptor};
 use serde_json::Value as Json;
 use xds_cache::wire::{Field, Fields, Value};
-use xds_cache::{Name, Origin, Reference, Resource, ResourceDraft, ResourceKey, ResourceType};
+use xds_cache::{Origin, Reference, Resource, ResourceDraft, ResourceType};
 
 use super::holes::{self, Hole, Text};
+use super::keys::Keys;
 use crate::finding::Findings;
 use crate::inner::Inner;
 use crate::lint;
@@ -99,7 +100,7 @@ impl Stencil {
 
     /// The resource with these texts, which [fit](Self::fits). `None` if a check has something to say, which may be a warning only: then
     /// the codec knows what.
-    pub(super) fn fill(&self, texts: &[&str]) -> Option<ResourceDraft> {
+    pub(super) fn fill(&self, texts: &[&str], keys: &Keys) -> Option<ResourceDraft> {
         let is_allowed = |(at, hole): &(usize, Hole)| texts.get(*at).is_some_and(|text| hole.allows(text));
         if !self.holes.iter().all(is_allowed) {
             return None;
@@ -110,13 +111,11 @@ impl Stencil {
         if !findings.is_empty() {
             return None;
         }
-        let name = Name::from(*texts.get(self.name)?);
-        let key = ResourceKey { resource_type: self.resource_type.clone(), name };
+        let key = keys.get(&self.resource_type, texts.get(self.name)?);
         let mut references = Vec::with_capacity(self.references.len());
         for Named { to, name, path } in &self.references {
             let name = name.map_or(Some("*"), |at| texts.get(at).copied())?;
-            let to = ResourceKey { resource_type: to.clone(), name: name.into() };
-            references.push(Reference { to, path: Arc::clone(path) });
+            references.push(Reference { to: keys.get(to, name), path: Arc::clone(path) });
         }
         references.retain(|reference| reference.to != key);
         Some(ResourceDraft {
@@ -157,12 +156,13 @@ impl Stencil {
 
 /// The reference by its text; `None` if its name is no text as it stands.
 fn named(reference: Reference, texts: &[Text<'_>], by_path: &HashMap<&str, usize>) -> Option<Named> {
-    let Reference { to: ResourceKey { resource_type: to, name }, path } = reference;
+    let Reference { to: key, path } = reference;
+    let to = key.resource_type.clone();
     let at = by_path.get(&*path).copied();
-    let is_at = |at: usize| texts.get(at).is_some_and(|text| text.text == &*name);
+    let is_at = |at: usize| texts.get(at).is_some_and(|text| text.text == &*key.name);
     match at {
         Some(at) if is_at(at) => Some(Named { to, name: Some(at), path }),
-        None if &*name == "*" => Some(Named { to, name: None, path }),
+        None if &*key.name == "*" => Some(Named { to, name: None, path }),
         Some(_) | None => None,
     }
 }

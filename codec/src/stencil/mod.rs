@@ -18,11 +18,13 @@
 
 mod cut;
 mod holes;
+mod keys;
 mod skeleton;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::BuildHasher as _;
+use std::sync::Arc;
 
 use serde_json::Value as Json;
 use xds_cache::{Resource, ResourceDraft};
@@ -31,6 +33,7 @@ use crate::assembled::VirtualHost;
 use crate::codec::Codec;
 use crate::diagnostic::Diagnostic;
 use cut::Stencil;
+pub use keys::Keys;
 use skeleton::Skeleton;
 
 /// Makes resources of JSON as the codec does, faster if many have the same shape.
@@ -39,6 +42,7 @@ use skeleton::Skeleton;
 /// hash.
 pub struct Stencils {
     codec: Codec,
+    keys: Arc<Keys>,
     /// By skeleton. Shapes of one skeleton differ in texts that are no holes.
     shapes: HashMap<Box<[u8]>, Shapes>,
     /// About how many bytes the shapes take.
@@ -61,13 +65,26 @@ impl Stencils {
     /// None yet.
     #[must_use]
     pub fn new(codec: &Codec) -> Self {
+        Self::with_keys(codec, Arc::default())
+    }
+
+    /// None yet. What they make shares its keys with what else is made with `keys`.
+    #[must_use]
+    pub fn with_keys(codec: &Codec, keys: Arc<Keys>) -> Self {
         Self {
             codec: codec.clone(),
+            keys,
             shapes: HashMap::new(),
             n_bytes: 0,
             seen: HashSet::new(),
             room: Vec::new(),
         }
+    }
+
+    /// The keys that it has made.
+    #[must_use]
+    pub fn keys(&self) -> &Arc<Keys> {
+        &self.keys
     }
 
     /// What [`Codec::resource_from_json`] makes.
@@ -82,7 +99,7 @@ impl Stencils {
         let known = self.shapes.get(skeleton.bytes.as_slice());
         let fitting =
             known.and_then(|shapes| shapes.stencils.iter().find(|stencil| stencil.fits(&skeleton.texts)));
-        let outcome = match (fitting.and_then(|stencil| stencil.fill(&skeleton.texts)), known) {
+        let outcome = match (fitting.and_then(|stencil| stencil.fill(&skeleton.texts, &self.keys)), known) {
             (Some(filled), _) => {
                 debug_assert!(is_from_codec(&self.codec, json, &filled), "a wrong stencil for {json}");
                 Ok(filled)

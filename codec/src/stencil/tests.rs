@@ -274,7 +274,7 @@ fn a_wrong_stencil_is_seen() {
         let skeleton = Skeleton::of(&json, Vec::new(), MAX_SKELETON_BYTES).unwrap();
         let texts = &skeleton.texts;
         let is_right = |stencil: &Stencil| {
-            stencil.fill(texts).is_some_and(|filled| is_from_codec(&codec, &json, &filled))
+            stencil.fill(texts, &Keys::default()).is_some_and(|filled| is_from_codec(&codec, &json, &filled))
         };
         let Some(right) = cut(&codec, *shape) else { continue };
         assert!(right.fits(texts) && is_right(&right), "{name}");

@@ -283,7 +283,7 @@ pub(crate) fn held_of_load(accepted: &Accepted, base: &Base) -> Held {
             let is_same = old.zip(new).is_some_and(|(old, new)| old.says_the_same(new));
             if !is_same && !is_covered {
                 let value = old.cloned().map(HeldValue::Resource);
-                held.insert(StoreKey::File(name.clone(), key.clone()), value);
+                held.insert(StoreKey::File(name.clone(), (**key).clone()), value);
             }
         }
     }

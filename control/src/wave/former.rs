@@ -113,8 +113,8 @@ fn former_groups(held: &Held, base: &Layer, overrides: &Layer) -> BTreeMap<Group
 
 fn put_back(group: &mut LayerGroup, key: &StoreKey, value: Option<&HeldValue>) {
     match (key.subject(), value) {
-        (Subject::Resource(_, key), Some(HeldValue::Resource(resource))) => {
-            group.resources.insert(key.clone(), Arc::clone(resource));
+        (Subject::Resource(..), Some(HeldValue::Resource(resource))) => {
+            group.resources.insert(Arc::clone(resource));
         }
         (Subject::Resource(_, key), _) => _ = group.resources.remove(key),
         (Subject::Label(_), Some(HeldValue::Label(label))) => group.label = Some(Arc::clone(label)),

@@ -27,7 +27,7 @@ pub(crate) struct Outputs {
 }
 
 /// Resources that replace those of the same key; `None` if none does.
-type Pending = BTreeMap<ResourceKey, Option<Arc<Resource>>>;
+type Pending = BTreeMap<Arc<ResourceKey>, Option<Arc<Resource>>>;
 
 /// What differs from what was before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -246,7 +246,7 @@ impl Outputs {
             for profile in written.profiles {
                 let pending = pending.entry(*profile).or_default();
                 for resource in &*written.resources {
-                    let key = resource.key().clone();
+                    let key = Arc::clone(resource.shared_key());
                     match new.is_some_and(|new| ptr::eq(new, written)) {
                         true => _ = pending.insert(key, Some(Arc::clone(resource))),
                         false => _ = pending.entry(key).or_insert(None),
@@ -267,7 +267,7 @@ impl Outputs {
                     match resource {
                         None => _ = resources.remove(&key),
                         Some(resource) if resources.get(&key) == Some(&resource) => {}
-                        Some(resource) => _ = resources.insert(key, resource),
+                        Some(resource) => _ = resources.insert(resource),
                     }
                 }
             }

@@ -81,12 +81,13 @@ impl<'r> Runner<'r> {
             Some((index, units.chunks(BATCH).nth(index)?))
         };
         let Self { codec, options, .. } = *self;
-        let names = Arc::clone(&self.names);
+        let (names, keys) = (Arc::clone(&self.names), Arc::clone(self.encoder.keys()));
         let run = |runner: &mut Self, batch: &[Unit], goes_on: &dyn Fn() -> bool| -> Vec<Ran> {
             batch.iter().map_while(|unit| goes_on().then(|| runner.run(memo, unit, goes_on))).collect()
         };
         let work = |sender: mpsc::SyncSender<_>| {
-            let mut runner = Runner { names: Arc::clone(&names), ..Runner::new(codec, options) };
+            let encoder = Encoder::with_keys(codec, Arc::clone(&keys));
+            let mut runner = Runner { codec, encoder, names: Arc::clone(&names), options };
             while let Some((index, batch)) = claim() {
                 // Nobody takes it if it was stopped.
                 if sender.send((index, run(&mut runner, batch, &|| !is_stopped.load(Relaxed)))).is_err() {

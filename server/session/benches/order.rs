@@ -28,13 +28,12 @@ fn routes(n: usize) -> [Arc<View>; 2] {
         name: format!("service-{i:06}").into(),
     };
     let reference = |i: usize| Reference {
-        to: cluster_key(i),
+        to: cluster_key(i).into(),
         path: format!("virtual_hosts[{}].routes[0].route.weighted_clusters.clusters[{}].name", i / 2, i % 2)
             .into(),
     };
     let mut resources: Resources = (0..2 * n)
         .map(|i| Arc::new(Resource::plain(ResourceType::Cluster, &cluster_key(i).name, "cluster")))
-        .map(|resource| (resource.key().clone(), resource))
         .collect();
     let mut publish = |revision: u64| {
         let plain = Resource::plain(
@@ -44,7 +43,7 @@ fn routes(n: usize) -> [Arc<View>; 2] {
         );
         let references = (0..2 * n).map(reference).collect();
         let changed = Arc::new(Resource::new(ResourceDraft { references, ..plain.to_draft() }));
-        resources.insert(changed.key().clone(), changed);
+        resources.insert(changed);
         let group = EffectiveGroup {
             definition: NodeGroup::default_group(),
             label: None,

@@ -85,8 +85,7 @@ pub(crate) fn view(resources: Vec<Resource>) -> Arc<View> {
 
 pub(crate) fn groups(resources: Vec<Resource>) -> Groups {
     let definition = NodeGroup::default_group();
-    let resources =
-        resources.into_iter().map(|resource| (resource.key().clone(), Arc::new(resource))).collect();
+    let resources = resources.into_iter().map(Arc::new).collect();
     let name = definition.name.clone();
     let group = EffectiveGroup { definition, label: None, resources, generated: BTreeMap::new() };
     Groups::from_iter([(name, Arc::new(group))])

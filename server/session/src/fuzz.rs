@@ -328,7 +328,7 @@ fn any_resource(bytes: &mut Bytes<'_>) -> Resource {
         host_pattern: is_pattern,
         in_wildcard: flags & 16 == 0,
         ttl: (flags & 96 == 96).then(|| Duration::from_millis(300)),
-        references: refers.then(|| Reference { to, path: "x".into() }).into_iter().collect(),
+        references: refers.then(|| Reference { to: to.into(), path: "x".into() }).into_iter().collect(),
         ..draft
     })
 }
@@ -339,7 +339,7 @@ fn groups(resources: BTreeMap<ResourceKey, Arc<Resource>>) -> Groups {
     let group = EffectiveGroup {
         definition,
         label: None,
-        resources: resources.into_iter().collect(),
+        resources: resources.into_values().collect(),
         generated: BTreeMap::new(),
     };
     Groups::from_iter([(name, Arc::new(group))])

@@ -28,10 +28,10 @@ fn groups(clusters: &[&str]) -> Groups {
     let mut group = LayerGroup::default();
     let mut add = |resource_type: &ResourceType, name: &str, content: &[u8], to: &[(&ResourceType, &str)]| {
         let references =
-            to.iter().map(|(of_type, name)| Reference { to: key(of_type, name), path: "p".into() });
+            to.iter().map(|(of_type, name)| Reference { to: key(of_type, name).into(), path: "p".into() });
         let draft = Resource::plain(resource_type.clone(), name, content.to_vec()).to_draft();
         let draft = ResourceDraft { references: references.collect(), ..draft };
-        group.resources.insert(draft.key.clone(), Arc::new(Resource::new(draft)));
+        group.resources.insert(Arc::new(Resource::new(draft)));
     };
     add(&LISTENER, "l", b"", &[(&ROUTES, "r")]);
     let to: Vec<_> = clusters.iter().map(|name| (&CLUSTER, *name)).collect();
@@ -110,9 +110,9 @@ fn chain(n: usize, endpoints: &[u8]) -> Groups {
     let mut group = LayerGroup::default();
     let mut add = |of: ResourceKey, content: &[u8], to: Option<ResourceKey>| {
         let draft = Resource::plain(of.resource_type, &of.name, content.to_vec()).to_draft();
-        let references = to.into_iter().map(|to| Reference { to, path: "p".into() });
+        let references = to.into_iter().map(|to| Reference { to: to.into(), path: "p".into() });
         let draft = ResourceDraft { references: references.collect(), ..draft };
-        group.resources.insert(draft.key.clone(), Arc::new(Resource::new(draft)));
+        group.resources.insert(Arc::new(Resource::new(draft)));
     };
     add(key(&LISTENER, "l"), b"", Some(key(&CLUSTER, "0")));
     for i in 1..n {

@@ -154,7 +154,7 @@ fn doubts(args: &ValidateArgs, offline: &Offline) -> Vec<Diagnostic> {
         let all = loser
             .into_iter()
             .flat_map(|group| Profile::ALL.into_iter().flat_map(|profile| group.resources_for(profile)));
-        let resource = all.into_iter().find(|(key, _)| **key == conflict.key);
+        let resource = all.into_iter().find(|(key, _)| ***key == conflict.key);
         let place = resource.map_or_else(nowhere, |(_, resource)| origin_of(resource.origin()));
         let (key, winner, loser) = (&conflict.key, &conflict.winner, &conflict.loser);
         let message = format!(

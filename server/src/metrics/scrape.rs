@@ -58,7 +58,7 @@ impl Scrape {
             let label = if named.contains(name) { name.as_str() } else { OTHER };
             // A name that each kind of client gets something else for counts once.
             let generated = group.generated.values().flat_map(|resources| resources.keys());
-            let keys: BTreeSet<&ResourceKey> = group.resources.keys().chain(generated).collect();
+            let keys: BTreeSet<&Arc<ResourceKey>> = group.resources.keys().chain(generated).collect();
             for key in keys {
                 *counts.entry((label.to_owned(), type_name(&key.resource_type))).or_default() += 1;
             }

@@ -386,7 +386,7 @@ async fn pitfall_68_a_private_key_of_a_file_is_not_stored() {
     let server = Server::with_files(&store);
     for (n, private) in ["TOPSECRET-1", "TOPSECRET-2"].into_iter().enumerate() {
         let secret = secret_of_file(private);
-        let resources = Resources::from_iter([(secret.key().clone(), secret)]);
+        let resources = Resources::from_iter([secret]);
         let groups = BTreeMap::from([(group("default"), LayerGroup { resources, ..LayerGroup::default() })]);
         let load = FileLoad { layer: Layer { groups: groups.into() }, ..load(&[]) };
         server.control.load_files(load).await.unwrap();
@@ -412,7 +412,7 @@ async fn with_strict_a_load_with_dangling_references_is_refused() {
         server.control.load_files(load(&[("default", &[("a", "1")])])).await.unwrap();
         let mut next = load(&[("default", &[("a", "2")])]);
         let default = next.layer.groups.get_mut(&group("default")).unwrap();
-        default.resources.insert(route.key().clone(), Arc::clone(&route));
+        default.resources.insert(Arc::clone(&route));
         let outcome = server.control.load_files(next).await.unwrap();
         assert_eq!(outcome.n_errors, usize::from(strict));
         assert_eq!(

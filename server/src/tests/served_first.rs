@@ -90,7 +90,7 @@ async fn a_first_load_that_takes_an_override_back_is_recorded_before_it_is_serve
     assert!(!server.control.not_ready().is_empty());
     drop(held);
     load.await.unwrap().unwrap();
-    assert_eq!(server.control.overrides().1.resources(&group("g")).map_or(0, Resources::len), 0);
+    assert_eq!(server.control.overrides().1.resources(&group("g")).map_or(0, |all| all.len()), 0);
 }
 
 #[tokio::test]

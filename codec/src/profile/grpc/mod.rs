@@ -4,6 +4,7 @@
 //! fields are entered, and only messages on such ways are judged, and only what they name is reached.
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 use xds_cache::{Name, Profile, ResourceKey, ResourceType};
 
@@ -51,11 +52,11 @@ pub(super) fn lint(inner: &Inner, resources: &Resources<'_>) -> Linted {
     let mut seen = HashSet::new();
     let mut members = Members::new();
     let mut targets: BTreeSet<Name> = BTreeSet::new();
-    let mut left: Vec<(ResourceKey, Side)> = Vec::new();
+    let mut left: Vec<(Arc<ResourceKey>, Side)> = Vec::new();
     for (asker, listener) in resources.listeners(inner) {
         match asker {
-            Asker::GrpcClient => left.push((listener.key().clone(), Side::Client)),
-            Asker::GrpcServer => left.push((listener.key().clone(), Side::Server)),
+            Asker::GrpcClient => left.push((Arc::clone(listener.shared_key()), Side::Client)),
+            Asker::GrpcServer => left.push((Arc::clone(listener.shared_key()), Side::Server)),
             Asker::Envoy => {}
         }
     }

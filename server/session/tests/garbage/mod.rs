@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use xds_cache::layer::{EffectiveGroup, Groups};
 use xds_cache::status::{StreamId, Variant};
-use xds_cache::{Node, NodeGroup, Publisher, Resource, Revision};
+use xds_cache::{Node, NodeGroup, Publisher, Resource, ResourceKey, Revision};
 use xds_session::{Client, DeltaRequest, Limits, Nonce, Request, SotwRequest};
 
 use crate::SEED;
@@ -173,10 +173,10 @@ fn groups(resources: &[(usize, String, u8)]) -> Groups {
     let definition = NodeGroup::default_group();
     let resource = |(kind, name, content): &(usize, String, u8)| {
         let mut draft = world::resource(*kind, "r/v0", *content).to_draft();
-        draft.key.name = name.as_str().into();
+        let resource_type = draft.key.resource_type.clone();
+        draft.key = ResourceKey { resource_type, name: name.as_str().into() }.into();
         draft.ttl = (*content == 1).then_some(Duration::from_secs(u64::from(*content)));
-        let resource = Resource::new(draft);
-        (resource.key().clone(), Arc::new(resource))
+        Arc::new(Resource::new(draft))
     };
     let resources = resources.iter().map(resource).collect();
     let name = definition.name.clone();

@@ -167,11 +167,11 @@ pub(crate) fn references(content: &str) -> BTreeSet<(usize, String)> {
 
 pub(crate) fn resource(kind: usize, name: &str, content: &str) -> Resource {
     let reference = |(kind, name): (usize, String)| Reference {
-        to: ResourceKey { resource_type: resource_type(kind), name: name.into() },
+        to: ResourceKey { resource_type: resource_type(kind), name: name.into() }.into(),
         path: "here".into(),
     };
     Resource::new(ResourceDraft {
-        key: ResourceKey { resource_type: resource_type(kind), name: name.into() },
+        key: ResourceKey { resource_type: resource_type(kind), name: name.into() }.into(),
         value: content.as_bytes().to_vec().into(),
         ttl: None,
         aliases: Box::default(),

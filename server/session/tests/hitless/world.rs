@@ -161,7 +161,7 @@ impl World {
         let resources = resources.map(|((kind, name), content)| resource(kind, &name, &content));
         // So that the node is never one that the server knows nothing of.
         let always = Resource::plain(xds_cache::ResourceType::Runtime, "always", "1");
-        let resources = resources.chain([always]).map(|r| (r.key().clone(), Arc::new(r))).collect();
+        let resources = resources.chain([always]).map(Arc::new).collect();
         let definition = NodeGroup::default_group();
         let name = definition.name.clone();
         let group = EffectiveGroup { definition, label: None, resources, generated: BTreeMap::new() };

@@ -154,7 +154,7 @@ impl Server {
             let resource =
                 Resource::new(ResourceDraft { value, in_wildcard, host_pattern, ..resource.to_draft() });
             self.known.insert(known(&resource), resource.version().to_string());
-            self.group_mut(&words)?.resources.insert(resource.key().clone(), Arc::new(resource));
+            self.group_mut(&words)?.resources.insert(Arc::new(resource));
         }
         Ok(())
     }
@@ -434,10 +434,10 @@ fn resource(
     let reference = |word: &&str| {
         let (to_type, name) = word.split_once('/').ok_or("refs=TYPE/NAME")?;
         let to = ResourceKey { resource_type: self::resource_type(to_type)?, name: name.into() };
-        Ok::<_, String>(Reference { to, path: "here".into() })
+        Ok::<_, String>(Reference { to: to.into(), path: "here".into() })
     };
     Ok(Resource::new(ResourceDraft {
-        key: ResourceKey { resource_type, name: name.into() },
+        key: ResourceKey { resource_type, name: name.into() }.into(),
         value: value.into(),
         ttl: words.option("ttl").map(duration).transpose()?,
         aliases: words.list("alias").into_iter().map(Name::from).collect(),

@@ -94,7 +94,7 @@ pub(crate) fn target(content: u8) -> &'static str {
 
 pub(crate) fn resource(kind: usize, name: &str, content: u8) -> Resource {
     let reference = |kind: usize, name: &str| Reference {
-        to: ResourceKey { resource_type: resource_type(kind), name: name.into() },
+        to: ResourceKey { resource_type: resource_type(kind), name: name.into() }.into(),
         path: "here".into(),
     };
     let references: Vec<Reference> = match kind {
@@ -103,7 +103,7 @@ pub(crate) fn resource(kind: usize, name: &str, content: u8) -> Resource {
         _ => vec![],
     };
     Resource::new(ResourceDraft {
-        key: ResourceKey { resource_type: resource_type(kind), name: name.into() },
+        key: ResourceKey { resource_type: resource_type(kind), name: name.into() }.into(),
         value: value(kind, name, content).into(),
         ttl: None,
         aliases: aliases(kind, name, content).into_iter().map(Name::from).collect(),

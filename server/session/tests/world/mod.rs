@@ -192,7 +192,7 @@ impl World {
             let resources = content.iter().map(|((kind, name), content)| resource(*kind, name, *content));
             // So that the node is never one that the server knows nothing of, and every publication makes views of its revision.
             let always = Resource::plain(ResourceType::Runtime, "always", revision.to_string());
-            let resources = resources.chain([always]).map(|r| (r.key().clone(), Arc::new(r))).collect();
+            let resources = resources.chain([always]).map(Arc::new).collect();
             (
                 definition.name.clone(),
                 Arc::new(EffectiveGroup { definition, label: None, resources, generated: BTreeMap::new() }),

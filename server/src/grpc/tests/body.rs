@@ -268,7 +268,7 @@ async fn row_a128_what_one_stream_is_sent_wakes_another_one_of_its_client() {
     let publish = |text: &str| {
         let mut draft = cluster("c", text).to_draft();
         let to = ResourceKey { resource_type: endpoints.clone(), name: "c".into() };
-        draft.references = [Reference { to, path: "name".into() }].into_iter().collect();
+        draft.references = [Reference { to: to.into(), path: "name".into() }].into_iter().collect();
         let assignment = Resource::plain(endpoints.clone(), "c", b"".as_slice());
         world.publish([Resource::new(draft), assignment]);
     };

@@ -287,8 +287,7 @@ async fn a_client_moves_to_the_groups_that_select_it_now() {
         let mut base = Layer::default();
         let name = GroupName::new("n").unwrap();
         let resource = std::sync::Arc::new(cluster("b", "2"));
-        base.groups.entry(name).or_default().resources =
-            [(resource.key().clone(), resource)].into_iter().collect();
+        base.groups.entry(name).or_default().resources = [resource].into_iter().collect();
         layer::merge(&base, &Layer::default(), &layer::Generated::new())
     };
     server.world.publisher.publish(xds_cache::Revision(9), groups);

@@ -65,7 +65,7 @@ async fn d4_a_label_decides_nothing() {
         let group = overrides.groups.entry(GroupName::default_group()).or_default();
         let resource = std::sync::Arc::new(cluster("a", text));
         group.label = Some("1.2.3".into());
-        group.resources = [(resource.key().clone(), resource)].into_iter().collect();
+        group.resources = [resource].into_iter().collect();
         world.publisher.publish(
             Revision(revision),
             layer::merge(&Layer::default(), &overrides, &layer::Generated::new()),

@@ -74,8 +74,7 @@ impl World {
     pub(super) fn publish(&self, resources: impl IntoIterator<Item = Resource>) -> Revision {
         let mut base = Layer::default();
         let group = base.groups.entry(GroupName::default_group()).or_default();
-        group.resources =
-            resources.into_iter().map(|resource| (resource.key().clone(), Arc::new(resource))).collect();
+        group.resources = resources.into_iter().map(Arc::new).collect();
         let revision = Revision(self.revision.fetch_add(1, Ordering::Relaxed) + 1);
         self.publisher.publish(revision, layer::merge(&base, &Layer::default(), &layer::Generated::new()));
         self.metrics.published(PublicationSource::Files, revision);

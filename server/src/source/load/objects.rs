@@ -195,7 +195,7 @@ impl Objects {
                 Arc::make_mut(&mut self.documents).insert(key, GroupedDocument { document, group });
             }
             Content::Resource(resource) => self.change_group(&group, |of_group| {
-                of_group.resources.insert(resource.key().clone(), resource);
+                of_group.resources.insert(resource);
             }),
         }
     }

@@ -248,7 +248,7 @@ impl DocumentCopy {
 impl ResourceCopy {
     fn new(resource: &Resource, place: &Place, served_in: Option<String>) -> Self {
         let references = resource.references().into_iter().map(|reference| {
-            let ResourceKey { resource_type, name } = &reference.to;
+            let ResourceKey { resource_type, name } = &*reference.to;
             (resource_type.type_url().to_owned(), name.to_string(), reference.path.to_string())
         });
         Self {
@@ -267,9 +267,8 @@ impl ResourceCopy {
 
     fn restore(self, path: &Arc<str>) -> Option<(Arc<Resource>, Place)> {
         let (line, column) = (self.line, self.column);
-        let key = |type_url: &str, name: &str| ResourceKey {
-            resource_type: ResourceType::from_type_url(type_url),
-            name: name.into(),
+        let key = |type_url: &str, name: &str| {
+            Arc::new(ResourceKey { resource_type: ResourceType::from_type_url(type_url), name: name.into() })
         };
         let references = self
             .references

@@ -180,7 +180,7 @@ async fn secrets_of_files_that_changed_meanwhile_wait_for_their_wave_if_there_ar
         let mut load = load(&[("default", &[("a", text)])]);
         let secret = secret_of_file(private);
         let group = load.layer.groups.get_mut(&group("default")).unwrap();
-        group.resources.insert(secret.key().clone(), secret);
+        group.resources.insert(secret);
         load
     };
     // Which copies there are, and what waits then.
