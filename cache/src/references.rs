@@ -97,7 +97,8 @@ impl FromIterator<Reference> for References {
         let mut references: Vec<Reference> = references.into_iter().collect();
         references.sort();
         references.dedup();
-        Self(references.into())
+        // Those of nothing are shared.
+        if references.is_empty() { Self::default() } else { Self(references.into()) }
     }
 }
 

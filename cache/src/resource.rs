@@ -110,10 +110,22 @@ pub struct Resource {
 struct Content {
     /// The encoded message, under one of the names.
     value: Encoded,
-    ttl: Option<Duration>,
-    aliases: Box<[Name]>,
     references: References,
     origin: Origin,
+    /// Most have nothing of it.
+    rare: Option<Box<Rare>>,
+}
+
+/// What few resources have.
+struct Rare {
+    ttl: Option<Duration>,
+    aliases: Box<[Name]>,
+}
+
+impl Rare {
+    fn of(ttl: Option<Duration>, aliases: Box<[Name]>) -> Option<Box<Self>> {
+        (ttl.is_some() || !aliases.is_empty()).then(|| Box::new(Self { ttl, aliases }))
+    }
 }
 
 impl PartialEq for Resource {
@@ -130,7 +142,7 @@ impl Resource {
     pub fn new(draft: ResourceDraft) -> Self {
         let ResourceDraft { key, value, ttl, aliases, references, origin, in_wildcard, host_pattern } = draft;
         let aliases = with_canonical(&key.name, aliases);
-        let content = Arc::new(Content { value, ttl, aliases, references, origin });
+        let content = Arc::new(Content { value, references, origin, rare: Rare::of(ttl, aliases) });
         let version = LazyVersion::default();
         Self { key, content, is_renamed: false, in_wildcard, host_pattern, version }
     }
@@ -141,12 +153,12 @@ impl Resource {
         let resource_type = self.key.resource_type.clone();
         let key = ResourceKey { resource_type, name: Arc::clone(name) }.into();
         let aliases = with_canonical(name, Box::default());
-        let content = if aliases == self.content.aliases {
+        let content = if *aliases == *self.aliases() {
             Arc::clone(&self.content)
         } else {
-            let Content { value, ttl, references, origin, .. } = &*self.content;
+            let Content { value, references, origin, .. } = &*self.content;
             let (value, references, origin) = (value.clone(), references.clone(), origin.clone());
-            Arc::new(Content { value, ttl: *ttl, aliases, references, origin })
+            Arc::new(Content { value, references, origin, rare: Rare::of(self.ttl(), aliases) })
         };
         let Self { in_wildcard, host_pattern, .. } = *self;
         Self { key, content, is_renamed: true, in_wildcard, host_pattern, version: LazyVersion::default() }
@@ -176,17 +188,16 @@ impl Resource {
     /// The draft again, to make a changed resource of it.
     #[must_use]
     pub fn to_draft(&self) -> ResourceDraft {
-        let Content { ttl, aliases, references, origin, .. } = &*self.content;
         ResourceDraft {
             key: Arc::clone(&self.key),
             value: match self.is_renamed {
                 true => self.value().into_owned().into(),
                 false => self.content.value.clone(),
             },
-            ttl: *ttl,
-            aliases: aliases.clone(),
-            references: references.clone(),
-            origin: origin.clone(),
+            ttl: self.ttl(),
+            aliases: self.aliases().into(),
+            references: self.references().clone(),
+            origin: self.origin().clone(),
             in_wildcard: self.in_wildcard,
             host_pattern: self.host_pattern,
         }
@@ -223,7 +234,6 @@ impl Resource {
     }
 
     fn hashed(&self) -> Version {
-        let Content { ttl, aliases, .. } = &*self.content;
         let mut hasher = VersionHasher::new();
         hasher.update(self.key.resource_type.type_url().as_bytes());
         hasher.update(self.key.name.as_bytes());
@@ -231,10 +241,10 @@ impl Resource {
             true => hasher.update(&self.value()),
             false => self.content.value.hash(&self.key.resource_type, &mut hasher),
         }
-        if let Some(ttl) = ttl {
+        if let Some(ttl) = self.ttl() {
             hasher.update(&ttl.as_nanos().to_le_bytes());
         }
-        for alias in aliases {
+        for alias in self.aliases() {
             hasher.update(alias.as_bytes());
         }
         if !self.in_wildcard {
@@ -289,13 +299,13 @@ impl Resource {
     /// The time to live (A.9).
     #[must_use]
     pub fn ttl(&self) -> Option<Duration> {
-        self.content.ttl
+        self.content.rare.as_ref().and_then(|rare| rare.ttl)
     }
 
     /// Other names of the resource.
     #[must_use]
     pub fn aliases(&self) -> &[Name] {
-        &self.content.aliases
+        self.content.rare.as_ref().map(|rare| &*rare.aliases).unwrap_or_default()
     }
 
     /// What the resource names.

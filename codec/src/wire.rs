@@ -96,9 +96,9 @@ pub(crate) struct Open {
 }
 
 impl Writer {
-    pub(crate) fn finish(mut self) -> Bytes {
-        self.bytes.shrink_to_fit();
-        self.bytes.into()
+    /// The bytes in room of their size: to shrink what they are in leaves up to half of it unused, because the allocator keeps it in place.
+    pub(crate) fn finish(self) -> Bytes {
+        Bytes::copy_from_slice(&self.bytes)
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -120,7 +120,8 @@ impl Stencil {
         references.retain(|reference| reference.to != key);
         Some(ResourceDraft {
             key,
-            value: message.bytes().clone().into(),
+            // Not the very bytes: those that were looked at have a counter of looks beside them.
+            value: Bytes::copy_from_slice(message.bytes()).into(),
             ttl: None,
             aliases: Box::default(),
             references: references.into_iter().collect(),
