@@ -149,7 +149,7 @@ impl Index {
             set(&mut self.with_ttl, named.clone(), has_ttl);
         }
         if was_pattern != is_pattern {
-            set(&mut self.host_patterns, (host::key(named.name()).into(), named.clone()), is_pattern);
+            set(&mut self.host_patterns, (pattern_key(named.name()), named.clone()), is_pattern);
         }
         if let Some(glob) = xdstp::glob_of(named.name()).filter(|_| old.is_none() || new.is_none()) {
             set(&mut self.collections, (glob.into(), named.clone()), new.is_some());
@@ -244,6 +244,12 @@ impl Index {
     pub(super) fn by_target<'a>(&'a self, to: &ResourceKey) -> impl Iterator<Item = &'a Name> + use<'a> {
         with_key(&self.referrers, Arc::new(to.clone()))
     }
+}
+
+/// The key of a pattern of hosts. Most are their own, and share it.
+fn pattern_key(pattern: &Name) -> Name {
+    let key = host::key(pattern);
+    if *key == **pattern { Arc::clone(pattern) } else { key.into() }
 }
 
 /// Puts an item in, or takes it out; whether that makes a difference.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Edits, ViewKey};
 use crate::drain::DrainPolicy;
+use crate::filling::filling;
 use crate::group::GroupName;
 use crate::layer::{EffectiveGroup, Groups, changed_keys};
 use crate::node::Profile;
@@ -110,8 +111,8 @@ impl Base {
             n_published: self.n_published.clone(),
         };
         let mut edits: Edits<Option<Arc<Resource>>> = Edits::new();
-        for key in changed {
-            let found = |group: Option<&Arc<EffectiveGroup>>| group?.find(profile, &key).cloned();
+        for key in filling(changed.iter()) {
+            let found = |group: Option<&Arc<EffectiveGroup>>| group?.find(profile, key).cloned();
             let [old, new] = [self.group.as_ref(), group].map(found);
             let is_published = |group: Option<&Arc<EffectiveGroup>>, one: &Option<Arc<Resource>>| {
                 one.as_ref().zip(group).is_some_and(|(one, group)| group.is_published(one))
