@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tokio::time::sleep;
 use utoipa::ToSchema;
 use xds_cache::refusals::Reason;
 use xds_cache::wave::PolicyTexts;
@@ -327,13 +326,7 @@ fn first_answer(state: &ApiState, outcome: &WriteOutcome, group: Option<&GroupNa
 async fn revert(state: &ApiState, of: Revision, actor: String) -> Result<u64, ApiError> {
     // Everyone at once, also if a policy lets the change go by waves: then that ends first, and puts it back.
     let options = WriteOptions { actor, waves: WaveChoice::AtOnce, force: true, ..WriteOptions::default() };
-    loop {
-        match state.control.write(Write::Revert { of }, options.clone()).await {
-            // It was promised, so it waits for a place.
-            Err(WriteError::Busy) => sleep(RETRY).await,
-            done => return Ok(done?.revision.0),
-        }
-    }
+    Ok(state.control.write(Write::Revert { of }, options).await?.revision.0)
 }
 
 /// Counts a write that is turned away because too many wait.
@@ -392,9 +385,6 @@ pub(crate) fn actor(headers: &HeaderMap) -> String {
     let said = headers.get("x-actor").and_then(|actor| actor.to_str().ok()).map(str::trim);
     said.filter(|actor| !actor.is_empty() && actor.len() <= MAX_ACTOR_BYTES).unwrap_or("api").to_owned()
 }
-
-/// How long a change that is to be taken back waits for a place among the writes.
-const RETRY: Duration = Duration::from_millis(100);
 
 /// The longest `X-Actor`; a longer one is left out.
 const MAX_ACTOR_BYTES: usize = 256;

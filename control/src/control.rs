@@ -123,13 +123,14 @@ impl Control {
     /// # Errors
     ///
     /// Why it was not done; nothing changed then. [`WriteError::Busy`] if too many wait already, which may be otherwise in a moment; the
-    /// steps of rollouts and the end of overrides always wait.
+    /// steps of rollouts and the end of overrides always wait, and so does what takes a change back, because that was promised.
     pub async fn write(&self, write: Write, options: WriteOptions) -> Result<WriteOutcome, WriteError> {
         if options.dry_run {
             return self.try_out(write, options).await;
         }
-        let is_own = matches!(&write, Write::StepRollouts { .. } | Write::EndOverrides);
-        let place = if is_own { None } else { Some(self.shared.queue.enter(write.n_bytes())?) };
+        let needs_none =
+            matches!(&write, Write::StepRollouts { .. } | Write::EndOverrides | Write::Revert { .. });
+        let place = if needs_none { None } else { Some(self.shared.queue.enter(write.n_bytes())?) };
         let Done { outcome, revision, publication, .. } =
             self.change(Cause::Write(Box::new(write), options), place).await?;
         written(outcome).map(|(outcome, _)| WriteOutcome { revision, publication, ..outcome })

@@ -88,11 +88,16 @@ async fn what_the_server_does_by_itself_waits_however_many_writes_wait() {
     let held = store.gate.write().await;
     let writers: Vec<_> = (0..=MOST).map(|n| put_one(&rest, n)).collect();
     until("the queue is full", async || writers.iter().any(|writer| writer.is_finished())).await;
-    let control = rest.server.control.clone();
-    let mut own =
-        tokio::spawn(async move { control.write(Write::EndOverrides, WriteOptions::default()).await });
-    assert!(timeout(Duration::from_millis(20), &mut own).await.is_err(), "it waits");
+    let own = [Write::EndOverrides, Write::Revert { of: Revision(1) }].map(|write| {
+        let control = rest.server.control.clone();
+        tokio::spawn(async move { control.write(write, WriteOptions::default()).await })
+    });
+    let mut own = futures_util::future::join_all(own);
+    assert!(timeout(Duration::from_millis(20), &mut own).await.is_err(), "they wait");
     drop(held);
-    timeout(PATIENCE, own).await.unwrap().unwrap().unwrap();
-    assert_eq!(rest.server.revision(), MOST as u64);
+    for done in timeout(PATIENCE, own).await.unwrap() {
+        done.unwrap().unwrap();
+    }
+    assert_eq!(rest.server.revision(), MOST as u64 + 1);
+    assert_eq!(rest.server.served("default").len(), MOST - 1, "one was taken back");
 }
