@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use std::mem::discriminant;
 use std::sync::Arc;
 
-use xds_cache::{DiffItem, OrdMap};
+use xds_cache::{DiffItem, OrdMap, filling};
 use xds_codec::Codec;
 
 use self::fact::{Fact, Value};
@@ -39,7 +39,6 @@ use self::unit::Unit;
 use crate::translate::{Documents, Options};
 
 pub(crate) use self::outputs::Outputs;
-use self::outputs::every_other_first;
 pub use self::outputs::{Delta, Diagnostics};
 #[cfg(test)]
 pub(crate) use self::planned::{Planned, plan};
@@ -141,7 +140,7 @@ impl Memo {
         next.work = Work::default();
         let mut runner = Runner::new(codec, options);
         while let Some(units) = dirty.pop_kind() {
-            let units: Vec<Unit> = every_other_first(units.into_iter().filter(is_wanted)).collect();
+            let units: Vec<Unit> = filling(units.iter().filter(|unit| is_wanted(unit))).cloned().collect();
             if units.len() >= MIN_SIDE_BY_SIDE && n_threads > 1 {
                 // It shares with the memo what is not written meanwhile.
                 let seen = Self {

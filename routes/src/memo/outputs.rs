@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::{fmt, mem, ptr};
 
 use xds_cache::layer::{Generated, GeneratedGroup};
-use xds_cache::{GroupName, NodeGroup, OrdMap, Profile, Resource, ResourceKey};
+use xds_cache::{GroupName, NodeGroup, OrdMap, Profile, Resource, ResourceKey, filling};
 use xds_codec::{Diagnostic, Place, Severity};
 
 use super::fact::{Fact, Value};
@@ -263,26 +263,17 @@ impl Outputs {
             let Some(group) = self.groups.get_mut(&name) else { continue };
             for (profile, pending) in pending {
                 let resources = group.profiles.entry(profile).or_default();
-                for (key, resource) in every_other_first(pending) {
+                for (key, resource) in filling(pending.iter()) {
                     match resource {
-                        None => _ = resources.remove(&key),
-                        Some(resource) if resources.get(&key) == Some(&resource) => {}
-                        Some(resource) => _ = resources.insert(resource),
+                        None => _ = resources.remove(key),
+                        Some(resource) if resources.get(key) == Some(resource) => {}
+                        Some(resource) => _ = resources.insert(Arc::clone(resource)),
                     }
                 }
             }
         }
         mem::take(&mut self.delta)
     }
-}
-
-/// A full node of a map is halved, so what comes in order leaves every node half empty; what comes later in between fills them.
-pub(super) fn every_other_first<T>(sorted: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
-    let (mut first, mut between) = (Vec::new(), Vec::new());
-    for (index, item) in sorted.into_iter().enumerate() {
-        if index % 2 == 0 { first.push(item) } else { between.push(item) }
-    }
-    first.into_iter().chain(between)
 }
 
 fn unsupported(value: Option<&Value>) -> &[(GrpcFeature, usize)] {
