@@ -33,8 +33,8 @@ pub(crate) fn route(name: &str, host: &str, (v1, v2): (u32, u32)) -> String {
 async fn world(way: &str, routes: &[String]) -> Result<World> {
     let mut world = World::start(&["v1", "v2"]).await?;
     world.ports(&["web"])?;
-    world.write("gateway.yaml", &gateway(way))?;
-    world.write("routes.yaml", &routes.concat())?;
+    // One file: whoever has the listener asks for a host, and is answered at once when there is no route for it.
+    world.write("gateway.yaml", &(gateway(way) + &routes.concat()))?;
     world.server.wait_ready().await?;
     Ok(world)
 }
