@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use xds_cache::layer::{EffectiveGroup, LayerGroup, effective_group, merge};
-use xds_cache::{GroupName, Groups, Layer, ResourceKey, Revision};
+use xds_cache::layer::{EffectiveGroup, LayerGroup, Resources, effective_group, merge};
+use xds_cache::{GroupName, Groups, Layer, Resource, ResourceKey, Revision, Version, VersionHasher};
 use xds_codec::Codec;
 
-use crate::content_sum::ContentSum;
 use crate::differing::differing;
-use crate::model::document::{DocumentState, GroupedDocuments};
+use crate::model::document::{DocumentState, GroupedDocument, GroupedDocuments, content_hash};
+use crate::model::group;
 use crate::model::rollouts::RolloutRecords;
 use crate::model::weights::Overrides;
 use crate::model::{FileObject, FileObjectKey, FileStatus};
@@ -91,12 +91,59 @@ impl Base {
     }
 }
 
+/// What the files give, added up: the sum of hashes does not depend on order, and can be changed by what differs. Where in the
+/// files something is does not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ContentSum(u128);
+
+/// Groups and resources, and documents.
+type Said<'s> = (&'s Layer, &'s GroupedDocuments);
+
 /// The documents without what a wave deployment changed, and what they were made of.
 #[derive(Debug)]
 pub(crate) struct Former {
     pub(crate) held: Arc<Held>,
     pub(crate) present: DocumentState,
     pub(crate) former: DocumentState,
+}
+
+impl ContentSum {
+    /// The sum of `after`, if this is that of `before`.
+    pub(crate) fn changed(self, before: Said<'_>, after: Said<'_>) -> Self {
+        let mut sum = self.0;
+        let mut change = |old: Option<u128>, new: Option<u128>| {
+            sum = sum.wrapping_sub(old.unwrap_or_default()).wrapping_add(new.unwrap_or_default());
+        };
+        let nothing = Resources::new();
+        for (name, old, new) in differing(&before.0.groups, &after.0.groups) {
+            let group = |group: &LayerGroup| {
+                let definition = group.definition.as_ref();
+                let definition = definition.map(|definition| group::to_json(definition).to_string());
+                entry(["group", name.as_str(), &definition.unwrap_or_default()])
+            };
+            change(old.map(group), new.map(group));
+            let [old, new] = [old, new].map(|group| group.map_or(&nothing, |group| &group.resources));
+            for (key, old, new) in differing(old, new) {
+                let resource = |resource: &Arc<Resource>| {
+                    let version = resource.version().to_string();
+                    entry(["resource", name.as_str(), key.resource_type.type_url(), &key.name, &version])
+                };
+                change(old.map(resource), new.map(resource));
+            }
+        }
+        for (key, old, new) in differing(before.1, after.1) {
+            let key = key.to_string();
+            let document =
+                |one: &GroupedDocument| entry(["document", &key, &content_hash(&one.document, &one.group)]);
+            change(old.map(document), new.map(document));
+        }
+        Self(sum)
+    }
+
+    /// The hash over everything.
+    pub(crate) fn hash(self) -> String {
+        Version::of(&self.0.to_be_bytes()).to_string()
+    }
 }
 
 impl Accepted {
@@ -277,14 +324,20 @@ pub(crate) fn insert(groups: &mut Groups, name: &GroupName, group: EffectiveGrou
     }
 }
 
+fn entry<const N: usize>(parts: [&str; N]) -> u128 {
+    let mut hasher = VersionHasher::new();
+    parts.iter().for_each(|part| hasher.update(part.as_bytes()));
+    hasher.finish_wide()
+}
+
 /// How many broken files a readiness reason names.
 const MAX_NAMED_FILES: usize = 10;
 
 #[cfg(test)]
 mod tests {
     use crate::model::document::Translated;
-    use xds_cache::layer::{GeneratedGroup, Resources};
-    use xds_cache::{Profile, Resource, ResourceType};
+    use xds_cache::layer::GeneratedGroup;
+    use xds_cache::{Profile, ResourceType};
 
     use super::*;
 

@@ -8,6 +8,7 @@ use xds_codec::{Diagnostic, Severity};
 use xds_routes::{Document, DocumentKey};
 
 use crate::accepted::Accepted;
+use crate::check::warning;
 use crate::documents::DocumentPatch;
 use crate::key::resource_name;
 use crate::model::document::GroupedDocument;
@@ -15,7 +16,6 @@ use crate::model::rollouts::RolloutPatch;
 use crate::model::tag;
 use crate::model::{EntityTags, Write, WriteError, WriteOptions};
 use crate::plan::Patch;
-use crate::warning::warning;
 use crate::weights::WeightPatch;
 
 /// What a write would make of the overrides; not checked against the rest yet.

@@ -1,22 +1,23 @@
 //! The one place that commits, publishes, swaps and tells.
+//!
+//! Changes are made one at a time, and one that has begun goes on if its caller hangs up. So whoever writes faster than the disk
+//! takes it is turned away: neither the queue of writes nor what waits in it grows without end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use xds_cache::{Publication, Revision};
-use xds_store::{Change, CommitError};
+use xds_store::{Change, CommitError, StoreError};
 
 use crate::accepted::{Accepted, Base, Recorded};
 use crate::causes::chain;
-use crate::disk;
 use crate::env::{At, Env, Reload, Verify, revision_of, stored_revision};
 use crate::key::StoreKey;
 use crate::model::{Event, WriteError};
 use crate::plan::Plan;
 use crate::propose::{Cause, propose, unstored, without_effect};
-use crate::queue::Queue;
 use crate::transition::{Done, Label, Note, Outcome, Transition};
 use crate::wave::former;
 use crate::{documents, load, others, verify};
@@ -49,14 +50,41 @@ pub(crate) struct Health {
     pub(crate) is_closing: bool,
 }
 
+/// The places of writes. What the server does by itself is one write at a time, and needs none.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    places: Arc<Semaphore>,
+    /// What may wait in them, in KiB.
+    room: Arc<Semaphore>,
+}
+
+/// The place of a write, until it is done.
+#[derive(Debug)]
+pub(crate) struct Place {
+    _place: OwnedSemaphorePermit,
+    _room: OwnedSemaphorePermit,
+}
+
 /// How many events a slow reader may lag behind before it loses the oldest.
 const EVENT_CAPACITY: usize = 256;
 
 /// How often a change is proposed anew because another server committed first.
 const MAX_ATTEMPTS: usize = 16;
 
+/// A second of writes on a slow disk, with 4 ms each.
+const MAX_WRITES: usize = 256;
+
+/// Two writes with the longest bodies, which have 64 MiB.
+const MAX_KIB: usize = 128 * 1024;
+
 /// The subject of the problem that the store cannot be read.
 const STORE: &str = "store";
+
+/// The subject of the problem that the disk does not take what is to be stored.
+pub(crate) const DISK: &str = "disk";
+
+/// The subject of the problem that last good copies of files cannot be saved.
+const COPIES: &str = "last-good";
 
 impl Shared {
     pub(crate) fn new(env: Env, accepted: Accepted) -> Self {
@@ -262,8 +290,8 @@ impl Shared {
         let changes = plan.iter().map(change).collect();
         let committed = store.commit(stored_revision(expected), label.commit(changes, At::now())).await;
         match &committed {
-            Ok(_) => self.note(disk::note(Ok(()))),
-            Err(CommitError::Store(error)) => self.note(disk::note(Err(error))),
+            Ok(_) => self.note(note_of_disk(Ok(()))),
+            Err(CommitError::Store(error)) => self.note(note_of_disk(Err(error))),
             // Whoever made the commit was at fault, or somebody was faster.
             Err(_) => {}
         }
@@ -368,6 +396,49 @@ impl Shared {
     }
 }
 
+impl Default for Queue {
+    fn default() -> Self {
+        let semaphore = |n| Arc::new(Semaphore::new(n));
+        Self { places: semaphore(MAX_WRITES), room: semaphore(MAX_KIB) }
+    }
+}
+
+impl Queue {
+    /// Lets a write in that brings so many bytes. One that is alone always finds room.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Busy`] if as many wait as may, or if they bring too much.
+    pub(crate) fn enter(&self, n_bytes: usize) -> Result<Place, WriteError> {
+        let n_kib = (n_bytes / 1024 + 1).min(MAX_KIB);
+        let n_kib = u32::try_from(n_kib).map_err(|_| WriteError::Busy)?;
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| WriteError::Busy)?;
+        let room = Arc::clone(&self.room).try_acquire_many_owned(n_kib).map_err(|_| WriteError::Busy)?;
+        Ok(Place { _place: place, _room: room })
+    }
+}
+
+/// What is noted of something that was stored, or could not be.
+pub(crate) fn note_of_disk(stored: Result<(), &StoreError>) -> Option<Note> {
+    match stored {
+        Ok(()) => Some(Note::solved(DISK)),
+        Err(error) if error.is_of_disk() => {
+            let problem =
+                format!("changes cannot be stored and are refused: {}; what is served goes on", chain(error));
+            Some(Note::problem(DISK, problem))
+        }
+        // The change was at fault, or the server ends.
+        Err(_) => None,
+    }
+}
+
+/// What is noted of copies of files that were saved, or could not be.
+pub(crate) fn note_of_copies(failure: Option<&str>) -> Note {
+    let problem =
+        |failure| format!("last good copies of files cannot be saved: {failure}; it is tried again");
+    Note { subject: COPIES, problem: failure.map(problem) }
+}
+
 /// Does what may take long on a thread of its own. If that panics, nothing has changed.
 pub(crate) async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
@@ -380,4 +451,27 @@ pub(crate) async fn aside<T: Send + 'static>(
         }
         Err(_) => WriteError::Closed,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_writes_wait_as_may_and_no_more_than_they_may_bring() {
+        let queue = Queue::default();
+        let mut all: Vec<Place> = (0..MAX_WRITES).map(|_| queue.enter(0).unwrap()).collect();
+        assert!(matches!(queue.enter(0), Err(WriteError::Busy)));
+        all.pop();
+        assert!(queue.enter(0).is_ok());
+        drop(all);
+        let large = queue.enter(100 << 20).unwrap();
+        assert!(matches!(queue.enter(29 << 20), Err(WriteError::Busy)));
+        let small = queue.enter(20 << 20).unwrap();
+        drop(large);
+        assert!(matches!(queue.enter(usize::MAX), Err(WriteError::Busy)));
+        drop(small);
+        assert!(queue.enter(usize::MAX).is_ok(), "one that is alone always finds room");
+        assert!(queue.enter(1 << 20).is_ok(), "and is gone again");
+    }
 }

@@ -12,8 +12,6 @@ use xds_cache::status::StreamEntry;
 use xds_cache::{DiffItem, GroupName, Groups, Node, Origin, Profile, Resource, ResourceKey, StatusBoard};
 use xds_codec::{Diagnostic, Place, Severity};
 
-use crate::warning::warning;
-
 /// What is doubtful about `after`: of the resources that `counts` takes in the `touched` groups, and what their change made
 /// doubtful elsewhere. A reference to what is `unusable` is none: that it is broken is reported where it stands.
 pub fn doubts(
@@ -88,6 +86,20 @@ pub(crate) fn nodeless(
         warning("group-without-nodes", "", message)
     };
     made.into_keys().map(doubt).collect()
+}
+
+/// A warning at a field of what was written; `path` is empty for all of it.
+pub(crate) fn warning(code: &'static str, path: &str, message: String) -> Diagnostic {
+    Diagnostic {
+        severity: Severity::Warning,
+        code,
+        place: Place { file: "".into(), line: 0, column: 0 },
+        path: path.to_owned(),
+        message,
+        suggestion: None,
+        related: vec![],
+        is_sensitive: false,
+    }
 }
 
 /// Makes errors of doubts.

@@ -12,7 +12,7 @@ use xds_rollout::Event as RolloutEvent;
 use xds_store::StoreError;
 
 use crate::accepted::Base;
-use crate::change::Shared;
+use crate::change::{Place, Shared, note_of_copies};
 use crate::env::{At, Env, Options, Parts, Reload};
 use crate::load::{self, Load};
 use crate::model::document::{DocumentState, GroupedDocuments};
@@ -24,11 +24,10 @@ use crate::model::{
     Write, WriteError, WriteOptions, WriteOutcome,
 };
 use crate::propose::Cause;
-use crate::queue::Place;
 use crate::transition::{Done, Outcome, Transition};
 use crate::wave::report::reports;
 use crate::wave::{diagnostics, step};
-use crate::{disk, history, others, phases, rules};
+use crate::{dry_run, history, others, rules};
 
 /// Changes what is served. Cheap to clone; all clones are one.
 #[derive(Clone)]
@@ -147,7 +146,7 @@ impl Control {
             let (mut outcome, clients) = written(outcome)?;
             if !clients.is_empty() {
                 let playing =
-                    tokio::task::spawn_blocking(move || phases::play(clients, &limits, At::now().clock));
+                    tokio::task::spawn_blocking(move || dry_run::play(clients, &limits, At::now().clock));
                 outcome.phases = playing.await.map_err(|_| WriteError::Closed)?;
             }
             Ok(outcome)
@@ -196,7 +195,7 @@ impl Control {
 
     /// Says that last good copies of files cannot be saved, and why; or that all are.
     pub fn note_copies(&self, failure: Option<&str>) {
-        self.shared.note([disk::note_of_copies(failure)]);
+        self.shared.note([note_of_copies(failure)]);
     }
 
     /// Tells whoever watches what happened in a rollout.
@@ -387,7 +386,7 @@ impl fmt::Debug for Control {
     }
 }
 
-fn written(outcome: Outcome) -> Result<(WriteOutcome, Vec<phases::ClientPreview>), WriteError> {
+fn written(outcome: Outcome) -> Result<(WriteOutcome, Vec<dry_run::ClientPreview>), WriteError> {
     match outcome {
         Outcome::Written(outcome, clients) => Ok((*outcome, clients)),
         Outcome::Failed(error) => Err(error),

@@ -8,15 +8,15 @@ use xds_cache::time::millis;
 
 use crate::accepted::{Accepted, Recorded};
 use crate::causes::chain;
-use crate::change::aside;
+use crate::change::{DISK, aside, note_of_disk};
 use crate::control::Control;
 use crate::model::weights::reconcile::next_end;
 use crate::model::{WaveChoice, Write, WriteOptions};
 use crate::propose::Cause;
 use crate::transition::{Next, Note, Outcome};
+use crate::verify;
 use crate::wave::report::LOOK_INTERVAL;
 use crate::weights::is_due;
-use crate::{disk, verify};
 
 impl Control {
     /// Takes in what others commit to the same store, until the store is closed.
@@ -144,9 +144,9 @@ impl Control {
         loop {
             sleep(PROBE_INTERVAL).await;
             let is_due = self.shared().accepted().recorded == Recorded::Due;
-            if is_due || self.shared().health().problems.contains_key(disk::STORE) {
+            if is_due || self.shared().health().problems.contains_key(DISK) {
                 let probed = self.shared().env.parts.store.probe().await;
-                self.shared().note(disk::note(probed.as_ref().map(|&()| ())));
+                self.shared().note(note_of_disk(probed.as_ref().map(|&()| ())));
                 if is_due && probed.is_ok() {
                     self.shared().make_up().await;
                 }

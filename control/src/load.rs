@@ -9,9 +9,8 @@ use xds_cache::{GroupName, Groups, Origin, Resource, ResourceKey, Revision};
 use xds_codec::Diagnostic;
 use xds_store::{CommitError, StoreError};
 
-use crate::accepted::{Accepted, Base, Files, Recorded};
+use crate::accepted::{Accepted, Base, ContentSum, Files, Recorded};
 use crate::causes::chain;
-use crate::content_sum::ContentSum;
 use crate::contents::{
     contents, equal_documents, equal_overrides, has_contents, hash_alone, is_recorded, summary,
 };

@@ -11,6 +11,7 @@ use xds_store::{BlobHash, Record, State, Store};
 
 use crate::accepted::Accepted;
 use crate::candidate::Candidate;
+use crate::check::warning;
 use crate::differing::differing;
 use crate::documents::DocumentPatch;
 use crate::key::{StoreKey, Subject};
@@ -19,7 +20,6 @@ use crate::model::document::GroupedDocument;
 use crate::model::weights::RuleOverride;
 use crate::plan::Patch;
 use crate::rollouts::spare_owned;
-use crate::warning::warning;
 use crate::weights::WeightPatch;
 use crate::{documents, history, stored, weights};
 

@@ -6,9 +6,9 @@ use xds_cache::time::millis;
 use xds_cache::{Publication, Revision};
 
 use crate::accepted::Accepted;
+use crate::dry_run::ClientPreview;
 use crate::env::At;
 use crate::model::{Event, ReloadOutcome, WriteError, WriteOutcome};
-use crate::phases::ClientPreview;
 use crate::plan::Plan;
 use crate::wave::value::Wave;
 

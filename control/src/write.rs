@@ -8,7 +8,6 @@ use xds_cache::{Groups, Origin, Resource};
 use xds_codec::Diagnostic;
 
 use crate::accepted::Accepted;
-use crate::affected::affected_nodes;
 use crate::candidate::{self, Candidate};
 use crate::documents::{self, Said, Terms};
 use crate::env::{At, Env};
@@ -23,7 +22,7 @@ use crate::transition::{Label, Outcome, Transition};
 use crate::wave::value::Wave;
 use crate::wave::{begin, close, former, record};
 use crate::weights::{self, Resting};
-use crate::{check, observed, past, phases, rollouts};
+use crate::{check, dry_run, observed, past, rollouts};
 
 /// What a write comes to.
 ///
@@ -66,8 +65,8 @@ pub(crate) fn propose(
     };
     if options.dry_run {
         outcome.difference = difference_of(env, accepted, &candidate.patch, &next);
-        outcome.affected_nodes = affected_nodes(&env.parts.board, &accepted.groups, &next.groups);
-        let clients = phases::previews(&env.parts.publisher, &next.groups, at.clock);
+        outcome.affected_nodes = dry_run::affected_nodes(&env.parts.board, &accepted.groups, &next.groups);
+        let clients = dry_run::previews(&env.parts.publisher, &next.groups, at.clock);
         return Ok(Transition::quiet(next, Outcome::Written(Box::new(outcome), clients)));
     }
     if !outcome.changed {

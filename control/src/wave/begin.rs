@@ -12,6 +12,7 @@ use super::rank;
 use super::report::{connected, failing};
 use super::value::{Held, HeldValue, Wave};
 use crate::accepted::{Accepted, Base};
+use crate::check::warning;
 use crate::differing::differing as differing_keys;
 use crate::env::{At, Env};
 use crate::key::{Owner, StoreKey, Subject};
@@ -19,7 +20,6 @@ use crate::model::weights::{RuleKey, WeightedObject};
 use crate::model::{WaveChoice, WriteError, WriteOptions};
 use crate::plan::Plan;
 use crate::transition::Label;
-use crate::warning::warning;
 use crate::weights::WeightPatch;
 
 /// What a load makes of the wave deployment that is under way.
