@@ -13,9 +13,9 @@ use crate::model::group;
 use crate::model::rollouts::RolloutRecords;
 use crate::model::weights::Overrides;
 use crate::model::{FileObject, FileObjectKey, FileStatus};
-use crate::observed::Observed;
 use crate::plan::Patch;
-use crate::stored::{self, Stored};
+use crate::stored_overrides::{self, StoredOverrides};
+use crate::stored_statuses::StoredStatuses;
 use crate::wave::ended::Ended;
 use crate::wave::value::{Held, Wave};
 use crate::weights::{self, Resting};
@@ -40,7 +40,7 @@ pub(crate) struct Accepted {
     /// The rollouts as they are stored.
     pub(crate) rollouts: Arc<RolloutRecords>,
     /// What the store remembered of documents when it was opened; nothing once the first complete load was published.
-    pub(crate) observed: Arc<Observed>,
+    pub(crate) stored_statuses: Arc<StoredStatuses>,
     /// All of it merged.
     pub(crate) groups: Groups,
     /// The stored records that could not be read: why, by key.
@@ -151,9 +151,9 @@ impl Accepted {
     pub(crate) fn of_store(
         codec: &Codec,
         revision: Revision,
-        stored: Stored,
+        stored: StoredOverrides,
         documents: DocumentState,
-        observed: Arc<Observed>,
+        stored_statuses: Arc<StoredStatuses>,
     ) -> Self {
         let mut groups =
             merge(&Layer::default(), &stored.overrides, &documents.translated.translation.groups);
@@ -164,7 +164,7 @@ impl Accepted {
             overrides: Arc::new(stored.overrides),
             documents,
             rollouts: Arc::new(stored.rollouts),
-            observed,
+            stored_statuses,
             unreadable: Arc::new(stored.unreadable),
             ..Self::default()
         }
@@ -209,7 +209,7 @@ impl Accepted {
         }
         let mut overrides = (*self.overrides).clone();
         for (name, group) in patch {
-            match group.as_ref().filter(|group| !stored::is_empty(group)) {
+            match group.as_ref().filter(|group| !stored_overrides::is_empty(group)) {
                 Some(group) => _ = overrides.groups.insert(name.clone(), group.clone()),
                 None => _ = overrides.groups.remove(name),
             }

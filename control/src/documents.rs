@@ -20,8 +20,8 @@ use crate::model::document::{
 };
 use crate::model::weights::{Overrides, WeightedObject};
 use crate::model::{ChangedObject, WriteError};
-use crate::observed::Observed;
 use crate::plan::{MAX_DIFFERENCE, Plan};
+use crate::stored_statuses::StoredStatuses;
 use crate::weights;
 
 /// New documents of the API; `None` takes one out.
@@ -43,7 +43,7 @@ pub(crate) struct Said {
 pub(crate) struct Terms<'a> {
     pub(crate) codec: &'a Codec,
     /// What the store remembers of documents that this process has not seen as they are.
-    pub(crate) observed: &'a Observed,
+    pub(crate) stored_statuses: &'a StoredStatuses,
     /// The time.
     pub(crate) now: SystemTime,
     /// Whether somebody still waits for it.
@@ -61,14 +61,14 @@ pub(crate) fn next(
     said: Said,
     terms: Terms<'_>,
 ) -> Result<DocumentState, WriteError> {
-    let (Said { files, owned, weights }, Terms { codec, observed, now, goes_on }) = (said, terms);
+    let (Said { files, owned, weights }, Terms { codec, stored_statuses, now, goes_on }) = (said, terms);
     let present = &before.translated.documents;
     let written = |key: &DocumentKey| owned.get(key).or_else(|| files.get(key));
     let changed: BTreeSet<&DocumentKey> = differing(&before.files, &files)
         .chain(differing(&before.owned, &owned))
         .map(|(key, _, _)| key)
         .collect();
-    let mut documents = effective(present, &changed, written, observed);
+    let mut documents = effective(present, &changed, written, stored_statuses);
     let mut laid = weights::changed_objects(&before.weights, &weights);
     laid.extend(weights::objects(&weights).into_iter().filter(|object| match object {
         WeightedObject::Document(key) => changed.contains(key),
@@ -83,15 +83,16 @@ pub(crate) fn next(
     let previous = Some(&before.translated.translation);
     let translation = translate_while(codec, &documents, &options, previous, goes_on);
     let translation = translation.ok_or(WriteError::Stopped)?;
-    let translated = Arc::new(translated(&before.translated, documents, translation, observed, now));
+    let translated = Arc::new(translated(&before.translated, documents, translation, stored_statuses, now));
     Ok(DocumentState { files, owned, weights, translated, options })
 }
 
 /// What files give that nobody serves.
 pub fn offline(codec: &Codec, nothing: &DocumentState, files: Arc<GroupedDocuments>) -> DocumentState {
     let said = Said { files, owned: Arc::default(), weights: Arc::default() };
-    let observed = Observed::default();
-    let terms = Terms { codec, observed: &observed, now: SystemTime::UNIX_EPOCH, goes_on: &|| true };
+    let stored_statuses = StoredStatuses::default();
+    let terms =
+        Terms { codec, stored_statuses: &stored_statuses, now: SystemTime::UNIX_EPOCH, goes_on: &|| true };
     // Nobody stops it.
     next(nothing, said, terms).unwrap_or_else(|_| nothing.clone())
 }
@@ -101,7 +102,7 @@ fn effective<'d>(
     before: &Documents,
     changed: &BTreeSet<&DocumentKey>,
     written: impl Fn(&DocumentKey) -> Option<&'d GroupedDocument>,
-    observed: &Observed,
+    stored_statuses: &StoredStatuses,
 ) -> Documents {
     let mut documents = before.clone();
     let mut has_new_service = false;
@@ -114,9 +115,9 @@ fn effective<'d>(
         has_new_service |= before.is_none() && key.kind == Kind::Service;
         let generation = match before {
             Some(placed) if placed.document.source == document.source => placed.generation,
-            before => observed.generation(document, before.map(|placed| placed.generation)),
+            before => stored_statuses.generation(document, before.map(|placed| placed.generation)),
         };
-        let was_split = before.is_some_and(|placed| placed.was_split) || observed.was_split(key);
+        let was_split = before.is_some_and(|placed| placed.was_split) || stored_statuses.was_split(key);
         let (document, group) = (Arc::clone(document), group.clone());
         documents.insert((*key).clone(), Placed { document, group, generation, was_split });
     }
@@ -146,11 +147,11 @@ pub(crate) fn translated(
     before: &Translated,
     documents: Documents,
     mut translation: Translation,
-    observed: &Observed,
+    stored_statuses: &StoredStatuses,
     now: SystemTime,
 ) -> Translated {
     let delta = std::mem::take(&mut translation.delta);
-    let since = since(before, &translation, &delta, observed, now);
+    let since = since(before, &translation, &delta, stored_statuses, now);
     Translated { documents, translation, since }
 }
 
@@ -159,11 +160,12 @@ fn since(
     before: &Translated,
     after: &Translation,
     delta: &Delta,
-    observed: &Observed,
+    stored_statuses: &StoredStatuses,
     now: SystemTime,
 ) -> ConditionAges {
     let mut since = before.since.clone();
-    let objects: BTreeSet<&DocumentKey> = delta.conditions.iter().chain(observed.documents()).collect();
+    let objects: BTreeSet<&DocumentKey> =
+        delta.conditions.iter().chain(stored_statuses.documents()).collect();
     for object in filling(objects.iter()) {
         let known = before.conditions(object);
         let known: BTreeMap<_, _> =
@@ -171,7 +173,7 @@ fn since(
         let status = after.conditions.objects.get(*object);
         let ages = status.into_iter().flat_map(|status| conditions(status)).map(|(part, condition)| {
             // What is remembered comes first: before the files were read, conditions were not what they will be.
-            let remembered = observed.since(object, &part, condition);
+            let remembered = stored_statuses.since(object, &part, condition);
             let known = known.get(&(part, condition.kind)).filter(|(status, _)| *status == condition.status);
             remembered.or(known.map(|(_, at)| *at)).unwrap_or(now)
         });

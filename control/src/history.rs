@@ -15,7 +15,7 @@ use crate::key::StoreKey;
 use crate::model::document;
 use crate::model::{ChangeKind, ChangedObject, HistoryEntry, WriteError};
 use crate::plan::MAX_DIFFERENCE;
-use crate::{contents, record as resource_record, rollouts};
+use crate::{resource_record, rollouts, stored_files};
 
 /// At most `limit` revisions below `before`, newest first.
 pub(crate) fn entries(
@@ -133,7 +133,7 @@ fn show(codec: &Codec, store: &dyn Store, key: &StoreKey, hash: BlobHash) -> Res
         StoreKey::Document(key) => serde_json::from_slice::<Value>(&value)
             .ok()
             .and_then(|record| Some(document::redact(key.kind, record.get("source")?))),
-        StoreKey::File(..) | StoreKey::FileDocument(_) => contents::shown_content(codec, key, &value),
+        StoreKey::File(..) | StoreKey::FileDocument(_) => stored_files::shown_content(codec, key, &value),
         StoreKey::Group(_) | StoreKey::FileGroup(_) | StoreKey::DocumentStatus(_) | StoreKey::Weights(_) => {
             serde_json::from_slice(&value).ok()
         }

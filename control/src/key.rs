@@ -4,21 +4,21 @@
 //! |---|---|
 //! | `group/{group}` | the definition of a group that the API owns, as JSON |
 //! | `label/{group}` | the label of its publication |
-//! | `resource/{group}/{type}/{name}` | a resource that the API owns (see [`record`](super::record)) |
+//! | `resource/{group}/{type}/{name}` | a resource that the API owns (see [`resource_record`](super::resource_record)) |
 //! | `document/{kind}/{namespace}/{name}` | a route document that the API owns: its group and source as JSON |
 //! | `weights/{kind}/{namespace}/{name}/{rule}` | what the API lays over the weights of a rule, as JSON |
 //! | `rollout/{id}` | a rollout, as JSON |
 //! | `file-group/{group}` | the definition of a group that a file defines, as JSON |
 //! | `file/{group}/{type}/{name}` | a resource of a file, as under `resource/`; one with secrets as JSON without them |
 //! | `file-document/{kind}/{namespace}/{name}` | a route document of a file, as under `document/`; one with secrets without them |
-//! | `document-status/{kind}/{namespace}/{name}` | generation of a route document, and since when its conditions are as they are ([`observed`](super::observed)) |
+//! | `document-status/{kind}/{namespace}/{name}` | generation of a route document, and since when its conditions are as they are ([`stored_statuses`](super::stored_statuses)) |
 //! | `files/hash` | the content hash of all that the files give |
 //! | `wave/current` | the wave deployment that is under way, as JSON (see [`wave`](super::wave)) |
 //! | `wave/ended/{id}` | how a wave deployment ended, as JSON; of the last ones |
 //! | `held/{key}` | what the thing with that key was before the wave deployment changed it, whole, also of a file |
 //!
 //! Each part is percent-encoded, so that `/` only separates. What files say is never served from here: it is for differences, and
-//! for the next start, which finds by it what has changed meanwhile ([`recorded`](super::recorded)).
+//! for the next start, which finds by it what has changed meanwhile ([`stored_files`](super::stored_files)).
 
 use std::fmt::Write as _;
 use std::ops::Bound;

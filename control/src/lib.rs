@@ -7,11 +7,11 @@
 //! What the files say is the *base*, what the API says the *overrides* (D6); the store keeps the overrides, and of the files what they
 //! said last, without secrets: for differences, and for the next start.
 //!
-//! The causes: [`mod@write`] builds a [`candidate`], which says what a write would make of the overrides ([`past`], [`rules`]), and
-//! [`check`]s it; [`load`] takes in what the files give ([`contents`], [`recorded`], [`mass_removal`]), [`others`] what the store
-//! holds ([`stored`]), [`wave::step`] lets a change reach a share of the nodes after the other. [`plan`] is what has to be stored, by
-//! [`key`]. Route documents are one more input: [`documents`] has them translated into resources. Over the weights of rules,
-//! [`weights`] lays what the API says of them; those that [`rollouts`] own are theirs.
+//! The causes: [`mod@write`] builds a [`candidate`], which says what a write would make of the overrides ([`undo`], [`rules`]), and
+//! [`check`]s it; [`load`] takes in what the files give ([`stored_files`], [`mass_removal`]), [`others`] what the store holds
+//! ([`stored_overrides`], [`stored_statuses`]), [`wave::step`] lets a change reach a share of the nodes after the other. [`plan`] is
+//! what has to be stored, by [`key`]. Route documents are one more input: [`documents`] has them translated into resources. Over the
+//! weights of rules, [`weights`] lays what the API says of them; those that [`rollouts`] own are theirs.
 //!
 //! Modules use each other in one direction only; a test of this crate holds that.
 
@@ -21,7 +21,6 @@ mod candidate;
 mod causes;
 mod change;
 pub mod check;
-mod contents;
 mod control;
 mod differing;
 pub mod documents;
@@ -33,17 +32,17 @@ mod key;
 mod load;
 mod mass_removal;
 pub mod model;
-mod observed;
 mod others;
-mod past;
 mod plan;
 mod propose;
-mod record;
-mod recorded;
+mod resource_record;
 mod rollouts;
 mod rules;
-mod stored;
+mod stored_files;
+mod stored_overrides;
+mod stored_statuses;
 mod transition;
+mod undo;
 mod verify;
 mod wave;
 mod weights;

@@ -11,9 +11,6 @@ use xds_store::{CommitError, StoreError};
 
 use crate::accepted::{Accepted, Base, ContentSum, Files, Recorded};
 use crate::causes::chain;
-use crate::contents::{
-    contents, equal_documents, equal_overrides, has_contents, hash_alone, is_recorded, summary,
-};
 use crate::differing::differing as differing_keys;
 use crate::documents::{self, DocumentPatch, Said, Terms};
 use crate::env::{At, Env};
@@ -23,15 +20,17 @@ use crate::model::document::{DocumentState, what};
 use crate::model::weights::reconcile::Dropped;
 use crate::model::{Asked, ChangedObject, Event, FileLoad, ReloadOutcome, Texts, WriteError};
 use crate::plan::{Patch, Plan, difference, plan};
-use crate::recorded::recorded;
 use crate::rules::Objects;
+use crate::stored_files::{
+    self, equal_documents, equal_overrides, has_contents, hash_alone, is_recorded, summary,
+};
 use crate::transition::{Label, Note, Outcome, Transition};
 use crate::wave::begin::{self, AfterLoad};
 use crate::wave::ended::{Ended, EndedWave};
 use crate::wave::value::Wave;
 use crate::wave::{close, former};
 use crate::weights::{self, Resting};
-use crate::{check, observed, write};
+use crate::{check, stored_statuses, write};
 
 /// The subject of the problem that there was no complete load yet.
 const NOTHING_SERVED: &str = "start";
@@ -131,7 +130,7 @@ pub(crate) fn unrecorded(
     let Transition { next, label, outcome, mut notes, told, .. } = proposed;
     let DocumentState { owned, weights, .. } = accepted.documents.clone();
     let codec = &env.parts.codec;
-    let terms = Terms { codec, observed: &accepted.observed, now: at.wall, goes_on: &|| true };
+    let terms = Terms { codec, stored_statuses: &accepted.stored_statuses, now: at.wall, goes_on: &|| true };
     let said = Said { files: Arc::clone(&next.documents.files), owned, weights };
     let documents = documents::next(&next.documents, said, terms)?;
     let groups = accepted.rebased(codec, &next.base, &Patch::new(), &documents);
@@ -290,17 +289,20 @@ fn step(
 ) -> Result<Step, WriteError> {
     let (codec, store) = (&env.parts.codec, &*env.parts.store);
     let keys = &store.state().1;
-    let terms = Terms { codec, observed: &accepted.observed, now: at.wall, goes_on: &|| true };
+    let terms = Terms { codec, stored_statuses: &accepted.stored_statuses, now: at.wall, goes_on: &|| true };
     let files_said = accepted.files_say();
     let sum = accepted.contents.changed(files_said.parts(), base.parts());
     let hash = sum.hash();
     let is_known = is_recorded(keys, &hash);
     let is_whole = accepted.recorded == Recorded::Yes && has_contents(store, keys);
     let recorded_last = is_whole.then_some(&files_said);
-    let contents = if is_known { Plan::new() } else { contents(codec, recorded_last, base, keys) };
+    let contents = if is_known { Plan::new() } else { stored_files::plan(codec, recorded_last, base, keys) };
     let is_first = !accepted.is_loaded;
-    let before =
-        if is_first && !is_known { recorded(env, accepted, (base, copies), keys, terms)? } else { None };
+    let before = if is_first && !is_known {
+        stored_files::accepted_as_recorded(env, accepted, (base, copies), keys, terms)?
+    } else {
+        None
+    };
     let is_change = !is_first || before.is_some();
     let before = before.as_ref().unwrap_or(accepted);
     let (patch, mut equal) = equal_overrides(before, &base.layer, &contents);
@@ -336,8 +338,8 @@ fn step(
     if !plan.is_empty() {
         let (before, after) = (&before.documents.translated, &documents.translated);
         plan.extend(match accepted.recorded {
-            Recorded::Yes => observed::plan(before, after),
-            Recorded::No | Recorded::Due => observed::whole_plan(keys, after),
+            Recorded::Yes => stored_statuses::plan(before, after),
+            Recorded::No | Recorded::Due => stored_statuses::whole_plan(keys, after),
         });
     }
     let base = Arc::clone(&base.layer);
@@ -387,7 +389,7 @@ impl Step {
             overrides,
             documents,
             groups,
-            observed: Arc::default(),
+            stored_statuses: Arc::default(),
             recorded: Recorded::Yes,
             is_loaded: true,
             ..accepted.clone()
@@ -404,8 +406,12 @@ impl Step {
         let reason = || "it is what the file says by now".to_owned();
         told.extend(equal.into_iter().map(|what| Event::OverrideDropped { what, reason: reason() }));
         told.extend(weights::events(&dropped));
-        let terms =
-            Terms { codec: &env.parts.codec, observed: &accepted.observed, now: at.wall, goes_on: &|| true };
+        let terms = Terms {
+            codec: &env.parts.codec,
+            stored_statuses: &accepted.stored_statuses,
+            now: at.wall,
+            goes_on: &|| true,
+        };
         next.former = former::former(&next, terms)?;
         let is_served_first = is_first && is_served_first(&plan);
         let smaller = Some(without_contents(&plan));

@@ -11,9 +11,9 @@ use crate::documents::{self, Said, Terms};
 use crate::env::{At, Env, revision_of};
 use crate::model::WriteError;
 use crate::model::document::{DocumentState, GroupedDocuments};
-use crate::observed::Observed;
 use crate::plan::Patch;
-use crate::stored;
+use crate::stored_overrides;
+use crate::stored_statuses::StoredStatuses;
 use crate::transition::{Label, Note, Outcome, Transition};
 use crate::wave::ended::Ended;
 use crate::wave::{former, record};
@@ -26,7 +26,7 @@ use crate::wave::{former, record};
 pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
     let (codec, store) = (&env.parts.codec, &*env.parts.store);
     let (revision, keys) = store.state();
-    let mut stored = stored::read(codec, store, &keys, None)?;
+    let mut stored = stored_overrides::read(codec, store, &keys, None)?;
     for problem in stored.unreadable.values() {
         tracing::error!(problem, "stored record left out");
     }
@@ -37,11 +37,12 @@ pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
         owned: Arc::new(std::mem::take(&mut stored.documents)),
         weights: Arc::new(std::mem::take(&mut stored.weights)),
     };
-    let observed = Arc::new(Observed::read(store, &keys, |_| true)?);
-    let terms = Terms { codec, observed: &observed, now: at.wall, goes_on: &|| true };
+    let stored_statuses = Arc::new(StoredStatuses::read(store, &keys, |_| true)?);
+    let terms = Terms { codec, stored_statuses: &stored_statuses, now: at.wall, goes_on: &|| true };
     // Nobody stops it.
     let documents = documents::next(&nothing, said, terms).unwrap_or(nothing);
-    let accepted = Accepted::of_store(codec, revision_of(revision), stored, documents, Arc::clone(&observed));
+    let accepted =
+        Accepted::of_store(codec, revision_of(revision), stored, documents, Arc::clone(&stored_statuses));
     let (mut accepted, note) = with_wave(env, accepted, &keys, at)?;
     accepted.former = former::former(&accepted, terms).unwrap_or_default();
     Ok((accepted, note))
@@ -49,7 +50,7 @@ pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
 
 /// What is accepted without files becomes what is served.
 pub(crate) fn first(accepted: &Accepted) -> Transition {
-    let next = Accepted { is_loaded: true, observed: Arc::default(), ..accepted.clone() };
+    let next = Accepted { is_loaded: true, stored_statuses: Arc::default(), ..accepted.clone() };
     let label = Label::new("", "store", "the stored state".to_owned());
     Transition { is_published: true, label, ..Transition::quiet(next, Outcome::Done) }
 }
@@ -64,7 +65,7 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, at: At) -> Result<Transiti
     let (codec, store) = (&env.parts.codec, &*env.parts.store);
     let (revision, keys) = store.state();
     let last_good = Some((&*accepted.overrides, &*accepted.documents.owned));
-    let stored = stored::read(codec, store, &keys, last_good).map_err(failed)?;
+    let stored = stored_overrides::read(codec, store, &keys, last_good).map_err(failed)?;
     let (before, after) = (&accepted.overrides.groups, &stored.overrides.groups);
     let changed = before.keys().chain(after.keys()).filter(|name| before.get(*name) != after.get(*name));
     let patch: Patch = changed.map(|name| (name.clone(), after.get(name).cloned())).collect();
@@ -74,13 +75,13 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, at: At) -> Result<Transiti
             |documents: &GroupedDocuments| documents.get(key).map(|one| Arc::clone(&one.document.source));
         said(&owned) != said(&accepted.documents.owned)
     };
-    let observed = Observed::read(store, &keys, is_news).map_err(failed)?;
+    let stored_statuses = StoredStatuses::read(store, &keys, is_news).map_err(failed)?;
     let said = Said {
         files: Arc::clone(&accepted.documents.files),
         owned: Arc::clone(&owned),
         weights: Arc::new(stored.weights),
     };
-    let terms = Terms { codec, observed: &observed, now: at.wall, goes_on: &|| true };
+    let terms = Terms { codec, stored_statuses: &stored_statuses, now: at.wall, goes_on: &|| true };
     let documents = documents::next(&accepted.documents, said, terms)?;
     let groups = accepted.patched(codec, &accepted.base, &patch, &documents);
     let next = Accepted {

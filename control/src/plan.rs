@@ -10,7 +10,7 @@ use xds_codec::Codec;
 use crate::key::{StoreKey, resource_name};
 use crate::model::ChangedObject;
 use crate::model::group;
-use crate::record;
+use crate::resource_record;
 
 /// New contents of some groups of a layer; `None` takes the group out of it.
 pub(crate) type Patch = BTreeMap<GroupName, Option<LayerGroup>>;
@@ -36,7 +36,10 @@ pub(crate) fn plan(overrides: &Layer, patch: &Patch) -> Plan {
         }
         for (key, resource) in &after.resources {
             if before.resources.get(key) != Some(resource) {
-                plan.push((StoreKey::Resource(name.clone(), (**key).clone()), Some(record::write(resource))));
+                plan.push((
+                    StoreKey::Resource(name.clone(), (**key).clone()),
+                    Some(resource_record::write(resource)),
+                ));
             }
         }
         for key in before.resources.keys().filter(|key| !after.resources.contains_key(*key)) {

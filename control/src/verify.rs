@@ -13,8 +13,8 @@ use crate::documents;
 use crate::env::At;
 use crate::model::WriteError;
 use crate::model::document::DocumentState;
-use crate::observed::Observed;
 use crate::plan::Patch;
+use crate::stored_statuses::StoredStatuses;
 use crate::transition::{Label, Note, Outcome, Transition};
 
 /// The subject of the problem that a translation was wrong.
@@ -51,8 +51,8 @@ pub(crate) fn propose(codec: &Codec, accepted: &Accepted, at: At) -> Transition 
         return Transition::quiet(accepted.clone(), Outcome::Done);
     };
     let before = &accepted.documents.translated;
-    let (documents, observed) = (before.documents.clone(), Observed::default());
-    let translated = documents::translated(before, documents, translation, &observed, at.wall);
+    let (documents, stored_statuses) = (before.documents.clone(), StoredStatuses::default());
+    let translated = documents::translated(before, documents, translation, &stored_statuses, at.wall);
     let documents = DocumentState { translated: Arc::new(translated), ..accepted.documents.clone() };
     let groups = accepted.patched(codec, &accepted.base, &Patch::new(), &documents);
     let problem = format!(

@@ -22,7 +22,7 @@ use crate::transition::{Label, Outcome, Transition};
 use crate::wave::value::Wave;
 use crate::wave::{begin, close, former, record};
 use crate::weights::{self, Resting};
-use crate::{check, dry_run, observed, past, rollouts};
+use crate::{check, dry_run, rollouts, stored_statuses, undo};
 
 /// What a write comes to.
 ///
@@ -42,8 +42,12 @@ pub(crate) fn propose(
     candidate::check_tags(accepted, write, options)?;
     let candidate = candidate_of(env, accepted, write, options)?;
     let goes_on = || options.until.is_none_or(|until| Instant::now() < until);
-    let terms =
-        Terms { codec: &env.parts.codec, observed: &accepted.observed, now: at.wall, goes_on: &goes_on };
+    let terms = Terms {
+        codec: &env.parts.codec,
+        stored_statuses: &accepted.stored_statuses,
+        now: at.wall,
+        goes_on: &goes_on,
+    };
     let (next, dropped) = apply(accepted, &candidate, &accepted.resting(), terms)?;
     let warnings = warnings(env, accepted, (&candidate, &next, &dropped))?;
     let mut plan = plan_of(accepted, &candidate, &next);
@@ -78,7 +82,7 @@ pub(crate) fn propose(
     if let Some(wave) = &wave {
         plan.extend(record::plan(Some(wave), &env.parts.store.state().1));
     }
-    plan.extend(observed::plan(&accepted.documents.translated, &next.documents.translated));
+    plan.extend(stored_statuses::plan(&accepted.documents.translated, &next.documents.translated));
     let is_planned = |key: &String| plan.iter().any(|(planned, _)| planned.to_string() == *key);
     let mut next = next;
     if accepted.unreadable.keys().any(is_planned) {
@@ -124,8 +128,8 @@ fn candidate_of(
             Ok(Candidate { rollouts, source, summary, ..candidate })
         }
         Write::EndOverrides => Ok(rules::end()),
-        Write::Rollback { to } => past::rollback(codec, store, accepted, to),
-        Write::Revert { of } => past::revert(codec, store, accepted, of),
+        Write::Rollback { to } => undo::rollback(codec, store, accepted, to),
+        Write::Revert { of } => undo::revert(codec, store, accepted, of),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of the control against a store in memory, which can be made to fail, and against the real one.
 
 mod acked;
+mod ages;
 mod clock;
 mod documents;
 mod events;
@@ -9,7 +10,6 @@ mod fuzz;
 mod history;
 mod lists;
 mod model;
-mod observed;
 mod places;
 mod queue;
 mod rest;

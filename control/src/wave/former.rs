@@ -14,7 +14,7 @@ use crate::candidate::Candidate;
 use crate::documents::{self, DocumentPatch, Said, Terms};
 use crate::key::{StoreKey, Subject};
 use crate::model::WriteError;
-use crate::stored;
+use crate::stored_overrides;
 use crate::weights::{self, WeightPatch};
 
 /// What both layers said of a group before.
@@ -46,8 +46,8 @@ pub(crate) fn behind(codec: &Codec, accepted: &Accepted, ahead: &mut Groups) -> 
             Some(group) => (Some(&group.base), Some(&group.overrides)),
             None => (accepted.base.groups.get(name), accepted.overrides.groups.get(name)),
         };
-        let under = under.filter(|group| !stored::is_empty(group));
-        let over = over.filter(|group| !stored::is_empty(group));
+        let under = under.filter(|group| !stored_overrides::is_empty(group));
+        let over = over.filter(|group| !stored_overrides::is_empty(group));
         let generated = generated.get(name);
         let was_there = under.is_some() || over.is_some() || generated.is_some() || name.is_default();
         let definition = ahead.get(name).map(|group| group.definition.clone());

@@ -17,7 +17,7 @@ use crate::key::{HELD, StoreKey, Subject, WAVE, keys_below};
 use crate::model::group;
 use crate::model::wave::PolicyRecord;
 use crate::plan::Plan;
-use crate::{documents, record, weights};
+use crate::{documents, resource_record, weights};
 
 /// The format that is written.
 const FORMAT: u32 = 1;
@@ -184,7 +184,7 @@ fn write(wave: &Wave) -> Bytes {
 
 fn write_value(value: &HeldValue) -> Bytes {
     match value {
-        HeldValue::Resource(resource) => record::write_with_path(resource),
+        HeldValue::Resource(resource) => resource_record::write_with_path(resource),
         HeldValue::Label(label) => Bytes::copy_from_slice(label.as_bytes()),
         HeldValue::Definition(definition) => group::to_json(definition).to_string().into(),
         HeldValue::Document(document) => documents::record_with_path(document),
@@ -195,7 +195,7 @@ fn write_value(value: &HeldValue) -> Bytes {
 fn read_value(codec: &Codec, key: &StoreKey, value: &Bytes) -> Result<HeldValue, String> {
     match key.subject() {
         Subject::Resource(..) => {
-            let resource = record::read(value).map_err(|error| error.to_string())?;
+            let resource = resource_record::read(value).map_err(|error| error.to_string())?;
             Ok(HeldValue::Resource(Arc::new(resource)))
         }
         Subject::Label(_) => {

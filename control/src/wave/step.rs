@@ -16,7 +16,7 @@ use crate::documents::Terms;
 use crate::env::{At, Env};
 use crate::model::wave::{WaveMembers, WavePhase, WaveVerb};
 use crate::model::{Event, WriteError};
-use crate::observed;
+use crate::stored_statuses;
 use crate::transition::{Label, Next, Note, Outcome, Transition};
 use crate::weights;
 use crate::write::{apply, plan_of};
@@ -365,8 +365,12 @@ impl Scene<'_> {
         label: Label,
     ) -> Result<Transition, WriteError> {
         let Self { env, accepted, at } = *self;
-        let terms =
-            Terms { codec: &env.parts.codec, observed: &accepted.observed, now: at.wall, goes_on: &|| true };
+        let terms = Terms {
+            codec: &env.parts.codec,
+            stored_statuses: &accepted.stored_statuses,
+            now: at.wall,
+            goes_on: &|| true,
+        };
         let resting = wave.as_ref().map(Wave::resting).unwrap_or_default();
         let (mut next, dropped) = apply(accepted, undo, &resting, terms)?;
         let mut plan = plan_of(accepted, undo, &next);
@@ -374,7 +378,7 @@ impl Scene<'_> {
         plan.extend(record::plan(wave.as_ref(), &keys));
         plan.extend(ended.plan(&keys));
         if !plan.is_empty() {
-            plan.extend(observed::plan(&accepted.documents.translated, &next.documents.translated));
+            plan.extend(stored_statuses::plan(&accepted.documents.translated, &next.documents.translated));
         }
         (next.wave, next.ended) = (wave.map(Arc::new), ended);
         next.former = former::former(&next, terms)?;

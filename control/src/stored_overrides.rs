@@ -14,11 +14,11 @@ use crate::key::{StoreKey, Subject};
 use crate::model::document::{GroupedDocument, GroupedDocuments};
 use crate::model::rollouts::RolloutRecords;
 use crate::model::weights::Overrides;
-use crate::{documents, record, rollouts, weights};
+use crate::{documents, resource_record, rollouts, weights};
 
 /// The API's part of a state of the store.
 #[derive(Debug, Default)]
-pub(crate) struct Stored {
+pub(crate) struct StoredOverrides {
     /// What could be read.
     pub(crate) overrides: Layer,
     /// The documents among that.
@@ -44,8 +44,8 @@ pub(crate) fn read(
     store: &dyn Store,
     keys: &State,
     last_good: Option<(&Layer, &GroupedDocuments)>,
-) -> Result<Stored, StoreError> {
-    let mut stored = Stored::default();
+) -> Result<StoredOverrides, StoreError> {
+    let mut stored = StoredOverrides::default();
     let mut damaged: BTreeSet<GroupName> = BTreeSet::new();
     for (text, hash) in keys {
         let Some(key) = StoreKey::parse(text) else {
@@ -162,7 +162,7 @@ pub(crate) fn take_in(
             group.label = Some(label.into());
         }
         Subject::Resource(_, resource_key) => {
-            let resource = record::read(value).map_err(|error| error.to_string())?;
+            let resource = resource_record::read(value).map_err(|error| error.to_string())?;
             if resource.key() != resource_key {
                 return Err(format!("it holds {}", resource.key()));
             }

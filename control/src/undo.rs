@@ -1,4 +1,4 @@
-//! The past: what the API owned at a revision, and what one revision changed.
+//! Undoing: candidates that make the overrides what they were at a revision, or take back what one revision changed.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ use crate::model::weights::RuleOverride;
 use crate::plan::Patch;
 use crate::rollouts::spare_owned;
 use crate::weights::WeightPatch;
-use crate::{documents, history, stored, weights};
+use crate::{documents, history, stored_overrides, weights};
 
 /// Builds the candidate that makes the overrides what they were at `to`.
 pub(crate) fn rollback(
@@ -31,7 +31,7 @@ pub(crate) fn rollback(
     to: Revision,
 ) -> Result<Candidate, WriteError> {
     let keys = history::state_at(store, to)?;
-    let past = stored::read(codec, store, &keys, None).map_err(history::failed)?;
+    let past = stored_overrides::read(codec, store, &keys, None).map_err(history::failed)?;
     let mut warnings: Vec<Diagnostic> =
         past.unreadable.values().map(|reason| warning("unreadable-record", "", reason.clone())).collect();
     let names: BTreeSet<&GroupName> =
@@ -134,7 +134,7 @@ fn put_back(
         }
         return Ok(());
     };
-    stored::take_in(codec, group, key, &former(store, hash)?)
+    stored_overrides::take_in(codec, group, key, &former(store, hash)?)
 }
 
 /// The previous value of a document; `None` if there was none.

@@ -20,7 +20,7 @@ use crate::plan::Plan;
 
 /// What the store remembers of documents.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Observed {
+pub(crate) struct StoredStatuses {
     documents: BTreeMap<DocumentKey, Record>,
 }
 
@@ -53,7 +53,7 @@ struct Since {
     at: u64,
 }
 
-impl Observed {
+impl StoredStatuses {
     /// Reads what a state of the store remembers of the documents that are wanted. A record that cannot be read is none.
     ///
     /// # Errors

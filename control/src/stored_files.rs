@@ -1,25 +1,30 @@
 //! What the files say, as it is kept in the store: contents, for differences and for the next start, and a hash over all.
+//!
+//! At the start, what the files say otherwise than was recorded last is a change like any other, which may go by waves.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use xds_cache::layer::{LayerGroup, Resources};
 use xds_cache::{Layer, Resource};
 use xds_codec::Codec;
-use xds_store::{BlobHash, State, Store};
+use xds_store::{BlobHash, State, Store, StoreError};
 
 use crate::accepted::{Accepted, Base};
 use crate::differing::differing;
-use crate::documents::DocumentPatch;
+use crate::documents::{DocumentPatch, Said, Terms};
+use crate::env::Env;
 use crate::key::{CONTENTS, FILES_HASH, StoreKey, Subject, keys_below, resource_name};
-use crate::model::document::{GroupedDocument, GroupedDocuments, content_hash as content_hash_of, redact};
+use crate::model::WriteError;
+use crate::model::document::{DocumentState, GroupedDocument, GroupedDocuments, content_hash, redact};
 use crate::model::group;
 use crate::plan::{Patch, Plan};
-use crate::{documents, record};
+use crate::{documents, resource_record, stored_overrides};
 
 /// What the files say, as it is kept: only what is not stored so already. Costs what differs from what is recorded, if that is known.
-pub(crate) fn contents(codec: &Codec, recorded: Option<&Base>, base: &Base, stored: &State) -> Plan {
+pub(crate) fn plan(codec: &Codec, recorded: Option<&Base>, base: &Base, stored: &State) -> Plan {
     let nothing = Base::default();
     let before = recorded.unwrap_or(&nothing);
     let (mut plan, mut gone) = (Plan::new(), BTreeMap::new());
@@ -88,7 +93,7 @@ pub(crate) fn has_contents(store: &dyn Store, stored: &State) -> bool {
 /// do not outlive the file that they are in.
 fn content(codec: &Codec, resource: &Resource) -> Bytes {
     if !codec.has_secrets(resource) {
-        return record::write(resource);
+        return resource_record::write(resource);
     }
     let shown = codec.to_json(resource);
     json!({"version": resource.version().to_string(), "resource": shown}).to_string().into()
@@ -101,7 +106,7 @@ fn content_of_document(document: &GroupedDocument) -> Bytes {
     if shown == source {
         return documents::record(document);
     }
-    let version = content_hash_of(&document.document, &document.group);
+    let version = content_hash(&document.document, &document.group);
     json!({"version": version, "group": document.group.as_str(), "document": shown}).to_string().into()
 }
 
@@ -117,7 +122,7 @@ pub(crate) fn shown_content(codec: &Codec, key: &StoreKey, value: &Bytes) -> Opt
     if let StoreKey::FileDocument(key) = key {
         return field("document").or_else(|| Some(redact(key.kind, &field("source")?)));
     }
-    field("resource").or_else(|| Some(codec.to_json(&record::read(value).ok()?)))
+    field("resource").or_else(|| Some(codec.to_json(&resource_record::read(value).ok()?)))
 }
 
 /// The overrides that the changed files have caught up with: `contents` is what changed in them (D6).
@@ -153,6 +158,88 @@ pub(crate) fn equal_documents(
         }
     }
     patch
+}
+
+/// What was accepted before the first load, with the files as they were recorded last; `keys` are all that is stored.
+/// `copies` is what the files gave when their last good copies were saved: the store has no secrets of files, so what these were is
+/// taken from there, as far as it is what the store recorded.
+///
+/// `None` if no change of theirs can go by waves, or if nothing was ever recorded, or
+/// [not all of it](xds_store::CommitError::TooLarge): then the load reaches everyone at once. So does an object with secrets of
+/// which there is no copy.
+pub(crate) fn accepted_as_recorded(
+    env: &Env,
+    accepted: &Accepted,
+    (after, copies): (&Base, Option<&Base>),
+    keys: &State,
+    terms: Terms<'_>,
+) -> Result<Option<Accepted>, WriteError> {
+    let has_policy = |layer: &Layer| {
+        let mut definitions = layer.groups.values().filter_map(|group| group.definition.as_ref());
+        definitions.any(|definition| definition.waves.is_some())
+    };
+    let is_possible = env.options.waves.is_some()
+        || accepted.wave.is_some()
+        || [&*after.layer, &*accepted.overrides].into_iter().any(has_policy);
+    if !is_possible {
+        return Ok(None);
+    }
+    let read = read_recorded(env, keys, copies, after);
+    let before = read.unwrap_or_else(|error| {
+        tracing::warn!(%error, "what the files said last cannot be read; what changed reaches everyone");
+        None
+    });
+    let Some(before) = before else { return Ok(None) };
+    let DocumentState { owned, weights, .. } = accepted.documents.clone();
+    let said = Said { files: before.documents, owned, weights };
+    let documents = documents::next(&accepted.documents, said, terms)?;
+    let groups = accepted.rebased(&env.parts.codec, &before.layer, &Patch::new(), &documents);
+    Ok(Some(Accepted { base: before.layer, documents, groups, ..accepted.clone() }))
+}
+
+/// Reads what the files said; of what cannot be told, what `after` says now.
+fn read_recorded(
+    env: &Env,
+    keys: &State,
+    recalled: Option<&Base>,
+    after: &Base,
+) -> Result<Option<Base>, StoreError> {
+    let store = &*env.parts.store;
+    if !keys.contains_key(FILES_HASH) || !has_contents(store, keys) {
+        return Ok(None);
+    }
+    let (mut layer, mut found_documents) = (Layer::default(), GroupedDocuments::new());
+    for (text, key) in CONTENTS.into_iter().flat_map(|prefix| keys_below(keys, prefix)) {
+        let Some(hash) = keys.get(text) else { continue };
+        let value = store.blob(*hash)?.unwrap_or_default();
+        let version = version_of_content(&value);
+        if let StoreKey::FileDocument(name) = &key {
+            let is_it = |found: &&GroupedDocument| {
+                version.as_deref() == Some(&*content_hash(&found.document, &found.group))
+            };
+            let recalled = || recalled?.documents.get(name).filter(is_it).cloned();
+            let whole = documents::read_record(name, &value).ok().or_else(recalled);
+            let document = whole.or_else(|| after.documents.get(name).cloned());
+            found_documents.extend(document.map(|document| (name.clone(), document)));
+        } else if let StoreKey::File(group, resource_key) = &key {
+            let of = |base: &Base| base.layer.resources(group)?.get(resource_key).cloned();
+            let is_it = |found: &Arc<Resource>| version == Some(found.version().to_string());
+            let whole = resource_record::read(&value).ok().map(Arc::new);
+            let whole = whole.or_else(|| recalled.and_then(of).filter(is_it));
+            if let Some(resource) = whole.or_else(|| of(after)) {
+                let group = layer.groups.entry(group.clone()).or_default();
+                group.resources.insert(resource);
+            }
+        } else if let StoreKey::FileGroup(name) = &key {
+            let group = layer.groups.entry(name.clone()).or_default();
+            let read =
+                stored_overrides::take_in(&env.parts.codec, group, &StoreKey::Group(name.clone()), &value);
+            if read.is_err() {
+                group.definition = after.layer.groups.get(name).and_then(|group| group.definition.clone());
+            }
+        }
+    }
+    Ok(Some(Base { layer: Arc::new(layer), documents: Arc::new(found_documents) }))
 }
 
 /// What is stored as the hash in place of it if the contents were too large to be kept.
