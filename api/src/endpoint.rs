@@ -17,4 +17,4 @@ pub(crate) mod snapshot;
 pub(crate) mod validate;
 pub(crate) mod waves;
 pub(crate) mod weights;
-mod weights_body;
+pub(crate) mod weights_change;

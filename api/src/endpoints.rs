@@ -14,7 +14,7 @@ use self::errors::{
 pub(crate) use self::row::{Endpoint, Input, Method, Output, Query, QueryType, Verb};
 use crate::endpoint::{
     acks, conditions, documents, events, files, groups, health, history, loads, nodes, resources, rollouts,
-    snapshot, validate, waves, weights,
+    snapshot, validate, waves, weights, weights_change,
 };
 use crate::openapi;
 
@@ -269,7 +269,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         input: Input::WeightsPatch,
         output: Output::Write,
         errors: WEIGHTS_ERRORS,
-        handler: || patch(weights::patch),
+        handler: || patch(weights_change::patch),
     },
     Endpoint {
         method: Method::Put,
@@ -280,7 +280,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         input: Input::Weights,
         output: Output::Write,
         errors: WEIGHTS_ERRORS,
-        handler: || put(weights::put),
+        handler: || put(weights_change::put),
     },
     Endpoint {
         method: Method::Delete,
@@ -291,7 +291,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         input: Input::None,
         output: Output::Write,
         errors: WEIGHTS_ERRORS,
-        handler: || delete(weights::delete),
+        handler: || delete(weights_change::delete),
     },
     Endpoint {
         method: Method::Get,

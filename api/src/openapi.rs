@@ -34,7 +34,8 @@ use crate::endpoint::rollouts::{
 use crate::endpoint::snapshot::Snapshot;
 use crate::endpoint::validate::ValidationAnswer;
 use crate::endpoint::waves::{WaveEntry, WaveList};
-use crate::endpoint::weights::{ObjectWeights, RuleEntry, WeightsBody, WeightsList};
+use crate::endpoint::weights::{ObjectWeights, RuleEntry, WeightsList};
+use crate::endpoint::weights_change::WeightsBody;
 use crate::endpoints::{ENDPOINTS, Endpoint, Input, Method, Output, Query, QueryType, Verb};
 use crate::input::{NoParams, Params};
 use crate::problem::{ApiError, Fault, Problem};

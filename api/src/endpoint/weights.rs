@@ -1,14 +1,10 @@
-//! `/v1/weights`: how the requests of each rule are shared between its backends, and what the API lays over that.
+//! `/v1/weights`, read: how the requests of each rule are shared between its backends, and what the API lays over that.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use axum::body::Body;
 use axum::extract::State;
-use http::HeaderMap;
-use http::header::{CONTENT_TYPE, IF_MATCH};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -17,20 +13,17 @@ use xds_cache::time::from_millis;
 use xds_cache::{GroupName, Layer, ResourceKey, ResourceType};
 use xds_codec::Codec;
 use xds_codec::weights::{HeaderRoute, RuleWeights};
+use xds_control::model::WriteError;
 use xds_control::model::document::DocumentState;
-use xds_control::model::weights::change::WeightChange;
 use xds_control::model::weights::{self, RuleKey, RuleOverride, WeightedObject, effective};
-use xds_control::model::{Write, WriteError};
 
 use crate::answer::Answer;
-use crate::endpoint::weights_body;
-use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, read_tree};
+use crate::input::{NoParams, Params, Path};
 use crate::page;
-use crate::problem::{ApiError, Fault};
+use crate::problem::ApiError;
 use crate::state::{ApiState, aside};
 use crate::tag;
 use crate::time::rfc3339;
-use crate::write::{self, WriteParams};
 
 /// The weights of the rules of objects.
 #[derive(Debug, Serialize, ToSchema)]
@@ -89,18 +82,6 @@ pub(crate) struct RuleEntry {
     pub header_routes: Vec<HeaderRoute>,
     /// The entity tag that a change of the rule has to name.
     pub etag: String,
-}
-
-/// A change of one rule's weights.
-#[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "only described; the body is read with all its faults, not the first")]
-pub(crate) struct WeightsBody {
-    /// Weights from 0 to 1000000 by key of the backend. A patch changes those that it names; null takes one back.
-    backends: Option<BTreeMap<String, Option<u32>>>,
-    /// In place of `backends`: shares in percent, with at most two decimals. The others share what is left as they do now.
-    percent: Option<BTreeMap<String, f64>>,
-    /// How long the override lasts, such as 30s, 10m or 2h; null for ever.
-    expires: Option<String>,
 }
 
 /// Which objects are asked for.
@@ -173,71 +154,6 @@ pub(crate) async fn read_rule(
     let entry = shown.rules.swap_remove(index);
     let tag = entry.etag.clone();
     Ok(Answer::ok(&entry)?.tagged(tag))
-}
-
-pub(crate) async fn patch(
-    State(state): State<ApiState>,
-    Path(path): Path<(String, String, String, String)>,
-    Params(params): Params<WriteParams>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Answer, ApiError> {
-    let key = key_to_change(path, &headers)?;
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("nothing");
-    let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    if !PATCH_TYPES.contains(&essence.as_str()) {
-        return Err(ApiError::PatchType(kind.to_owned()));
-    }
-    let body = read_tree(&state, &headers, body, MAX_BODY_BYTES).await?;
-    let change = weights_body::read(&body, SystemTime::now())?;
-    let written = write::run(&state, &headers, params, Write::ChangeWeights { key, change }).await;
-    written.map_err(|error| weights_body::place(error, &body))
-}
-
-/// What a merge patch may be written as. A JSON Patch (RFC 6902) is another thing and must not be taken for one.
-const PATCH_TYPES: [&str; 4] =
-    ["application/merge-patch+json", "application/merge-patch+yaml", "application/json", "application/yaml"];
-
-pub(crate) async fn put(
-    State(state): State<ApiState>,
-    Path(path): Path<(String, String, String, String)>,
-    Params(params): Params<WriteParams>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Answer, ApiError> {
-    let key = key_to_change(path, &headers)?;
-    let body = read_tree(&state, &headers, body, MAX_BODY_BYTES).await?;
-    let mut change = weights_body::read(&body, SystemTime::now())?;
-    if change.backends.is_empty() && change.percent.is_empty() {
-        let detail = "name the weights in `backends` or `percent`; DELETE takes the override back";
-        return Err(ApiError::Invalid(vec![Fault::at_tree(body.root(), "", detail)]));
-    }
-    change.forgets = true;
-    change.expires = change.expires.or(Some(None));
-    let written = write::run(&state, &headers, params, Write::ChangeWeights { key, change }).await;
-    written.map_err(|error| weights_body::place(error, &body))
-}
-
-pub(crate) async fn delete(
-    State(state): State<ApiState>,
-    Path(path): Path<(String, String, String, String)>,
-    Params(params): Params<WriteParams>,
-    headers: HeaderMap,
-) -> Result<Answer, ApiError> {
-    let key = key_to_change(path, &headers)?;
-    write::run(&state, &headers, params, Write::ChangeWeights { key, change: WeightChange::reset() }).await
-}
-
-/// The rule of a write, which has to say what it saw: two that change weights at once must not undo each other unseen.
-fn key_to_change(
-    (kind, namespace, name, rule): (String, String, String, String),
-    headers: &HeaderMap,
-) -> Result<RuleKey, ApiError> {
-    let object = object(&kind, &namespace, &name)?;
-    if !headers.contains_key(IF_MATCH) {
-        return Err(ApiError::PreconditionRequired);
-    }
-    Ok(RuleKey { object, rule: rule.into() })
 }
 
 fn object(kind: &str, namespace: &str, name: &str) -> Result<WeightedObject, ApiError> {

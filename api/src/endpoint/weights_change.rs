@@ -1,22 +1,106 @@
-//! The body of a change of weights: `backends` or `percent`, and `expires`.
+//! `/v1/weights`, written: a change has `backends` or `percent`, and `expires`.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
+use axum::body::Body;
+use axum::extract::State;
+use http::HeaderMap;
+use http::header::{CONTENT_TYPE, IF_MATCH};
+use utoipa::ToSchema;
 use xds_cache::time::millis;
 use xds_codec::Tree;
 use xds_codec::document::{Node, TreeValue};
 use xds_codec::weights::MAX_WEIGHT;
-use xds_control::model::WriteError;
 use xds_control::model::weights::change::{ChangeFault, WHOLE, WeightChange};
+use xds_control::model::weights::{RuleKey, WeightedObject};
+use xds_control::model::{Write, WriteError};
 
+use crate::answer::Answer;
+use crate::input::{MAX_BODY_BYTES, Params, Path, read_tree};
 use crate::problem::{ApiError, Fault, pointer_part};
+use crate::state::ApiState;
+use crate::write::{self, WriteParams};
+
+/// A change of one rule's weights.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "only described; the body is read with all its faults, not the first")]
+pub(crate) struct WeightsBody {
+    /// Weights from 0 to 1000000 by key of the backend. A patch changes those that it names; null takes one back.
+    backends: Option<BTreeMap<String, Option<u32>>>,
+    /// In place of `backends`: shares in percent, with at most two decimals. The others share what is left as they do now.
+    percent: Option<BTreeMap<String, f64>>,
+    /// How long the override lasts, such as 30s, 10m or 2h; null for ever.
+    expires: Option<String>,
+}
+
+pub(crate) async fn patch(
+    State(state): State<ApiState>,
+    Path(path): Path<(String, String, String, String)>,
+    Params(params): Params<WriteParams>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Answer, ApiError> {
+    let key = key_to_change(path, &headers)?;
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("nothing");
+    let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if !PATCH_TYPES.contains(&essence.as_str()) {
+        return Err(ApiError::PatchType(kind.to_owned()));
+    }
+    let body = read_tree(&state, &headers, body, MAX_BODY_BYTES).await?;
+    let change = read(&body, SystemTime::now())?;
+    let written = write::run(&state, &headers, params, Write::ChangeWeights { key, change }).await;
+    written.map_err(|error| place(error, &body))
+}
+
+pub(crate) async fn put(
+    State(state): State<ApiState>,
+    Path(path): Path<(String, String, String, String)>,
+    Params(params): Params<WriteParams>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Answer, ApiError> {
+    let key = key_to_change(path, &headers)?;
+    let body = read_tree(&state, &headers, body, MAX_BODY_BYTES).await?;
+    let mut change = read(&body, SystemTime::now())?;
+    if change.backends.is_empty() && change.percent.is_empty() {
+        let detail = "name the weights in `backends` or `percent`; DELETE takes the override back";
+        return Err(ApiError::Invalid(vec![Fault::at_tree(body.root(), "", detail)]));
+    }
+    change.forgets = true;
+    change.expires = change.expires.or(Some(None));
+    let written = write::run(&state, &headers, params, Write::ChangeWeights { key, change }).await;
+    written.map_err(|error| place(error, &body))
+}
+
+pub(crate) async fn delete(
+    State(state): State<ApiState>,
+    Path(path): Path<(String, String, String, String)>,
+    Params(params): Params<WriteParams>,
+    headers: HeaderMap,
+) -> Result<Answer, ApiError> {
+    let key = key_to_change(path, &headers)?;
+    write::run(&state, &headers, params, Write::ChangeWeights { key, change: WeightChange::reset() }).await
+}
+
+/// The rule of a write, which has to say what it saw: two that change weights at once must not undo each other unseen.
+fn key_to_change(
+    (kind, namespace, name, rule): (String, String, String, String),
+    headers: &HeaderMap,
+) -> Result<RuleKey, ApiError> {
+    let object = WeightedObject::parse(&kind, &namespace, &name).map_err(ApiError::NotFound)?;
+    if !headers.contains_key(IF_MATCH) {
+        return Err(ApiError::PreconditionRequired);
+    }
+    Ok(RuleKey { object, rule: rule.into() })
+}
 
 /// Reads the body of a PATCH or PUT.
 ///
 /// # Errors
 ///
 /// [`ApiError::Weights`] if weights or shares are out of range, [`ApiError::Invalid`] for anything else; with every fault.
-pub(crate) fn read(body: &Tree, now: SystemTime) -> Result<WeightChange, ApiError> {
+fn read(body: &Tree, now: SystemTime) -> Result<WeightChange, ApiError> {
     let body = body.root();
     if !body.is_object() {
         let detail = "expected an object with `backends` or `percent`";
@@ -70,7 +154,7 @@ pub(crate) fn read(body: &Tree, now: SystemTime) -> Result<WeightChange, ApiErro
 }
 
 /// Gives the faults of a change that the rule does not take their places in the body.
-pub(crate) fn place(error: ApiError, body: &Tree) -> ApiError {
+fn place(error: ApiError, body: &Tree) -> ApiError {
     let ApiError::Write(WriteError::Weights(fault)) = error else { return error };
     let body = body.root();
     let fields = || body.entries().filter(|entry| matches!(entry.key, "backends" | "percent"));
@@ -119,6 +203,10 @@ fn share(value: Node<'_>) -> Result<u32, String> {
     // It is in range by now.
     whole.map(|share| share.round() as u32).ok_or_else(told)
 }
+
+/// What a merge patch may be written as. A JSON Patch (RFC 6902) is another thing and must not be taken for one.
+const PATCH_TYPES: [&str; 4] =
+    ["application/merge-patch+json", "application/merge-patch+yaml", "application/json", "application/yaml"];
 
 /// 12.34 times 100 is 1234 only nearly.
 const ROUNDING: f64 = 1e-6;
