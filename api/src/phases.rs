@@ -1,12 +1,10 @@
 //! The phases in which clients would get a change, as JSON: for dry runs.
 
-use std::time::Duration;
-
 use serde::Serialize;
 use utoipa::ToSchema;
-use xds_cache::wave::duration_text;
 use xds_cache::{Phase, ResourceKey, WaitsFor};
 use xds_control::model::GroupPhases;
+use xds_units::Span;
 
 /// The phases in which the clients of exactly one group would get a change, if they have everything and accept everything.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -75,7 +73,7 @@ impl From<&Phase> for PhaseEntry {
         let listed = |keys: &[ResourceKey]| keys.iter().take(MAX_SHOWN).map(ResourceEntry::from).collect();
         Self {
             waits_for: phase.waits_for.iter().take(MAX_SHOWN).map(AwaitedEntry::from).collect(),
-            after: phase.after.map(shown),
+            after: phase.after.map(|after| Span::from(after).in_seconds()),
             send: listed(&phase.sent),
             send_count: phase.sent.len(),
             remove: listed(&phase.removed),
@@ -95,10 +93,6 @@ impl From<&ResourceKey> for ResourceEntry {
     fn from(key: &ResourceKey) -> Self {
         Self { r#type: key.resource_type.type_url().to_owned(), name: key.name.to_string() }
     }
-}
-
-fn shown(after: Duration) -> String {
-    duration_text(Duration::from_millis(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)))
 }
 
 /// How many resources are shown of one phase.

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use xds_codec::document::{Node, Position};
 use xds_codec::{Diagnostic, Place};
+use xds_control::chain;
 use xds_control::model::WriteError;
 use xds_control::model::weights::change::ChangeFault;
 
@@ -460,20 +461,6 @@ fn store_status(error: &xds_store::CommitError) -> StatusCode {
             StatusCode::INTERNAL_SERVER_ERROR
         }
     }
-}
-
-/// An error with its causes.
-fn chain(error: &ApiError) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(source) = cause {
-        let part = source.to_string();
-        if !text.ends_with(&part) {
-            text = format!("{text}: {part}");
-        }
-        cause = source.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What the server must know of a cluster's content: whether a client needs time to make it ready, and how long it drains.
 
 use crate::drain::DrainPolicy;
-use crate::wave::duration;
+use crate::time::duration;
 use crate::wire::{Value, all_of, bytes_of, fields};
 
 /// Under which name of `Cluster.metadata.filter_metadata` a cluster says what is meant for this server.

@@ -10,10 +10,8 @@ use crate::drain::DrainPolicy;
 use crate::group::GroupName;
 use crate::layer::{self, EffectiveGroup, Groups};
 use crate::node::{Node, Profile};
-use crate::resource_type::ResourceType;
-use crate::table::{Changes, NONE};
 use crate::version::Revision;
-use crate::view::{Base, Circumstances, View, ViewKey, ViewsOf, compile};
+use crate::view::{Base, Circumstances, View, ViewChange, ViewKey, ViewsOf, compile};
 use crate::wave::{Behind, Split};
 
 mod index;
@@ -72,15 +70,6 @@ pub struct Publication {
     pub moved: Moved,
     /// The views, as they were, of those whose groups may be others now.
     pub former: Vec<Arc<View>>,
-}
-
-/// What changed in one view.
-#[derive(Clone, Debug)]
-pub struct ViewChange {
-    /// The view.
-    pub key: ViewKey,
-    /// By type; never empty, and no entry is.
-    pub changes: BTreeMap<ResourceType, Arc<Changes>>,
 }
 
 /// What a publication would make of a view.
@@ -226,10 +215,10 @@ impl Publisher {
             let epoch = previous.as_ref().filter(|_| !is_concerned).map_or(state.epoch, |view| view.epoch());
             let sibling = siblings.get(key).map(|view| &**view);
             let view = state.compile(key, (revision, epoch), previous.as_deref(), sibling);
-            let changes = changes(previous.as_deref(), &view);
-            state.replace(key, view, is_concerned || !changes.is_empty());
-            if !changes.is_empty() {
-                publication.views.push(ViewChange { key: key.clone(), changes });
+            let change = view.change_since(previous.as_deref());
+            state.replace(key, view, is_concerned || !change.changes.is_empty());
+            if !change.changes.is_empty() {
+                publication.views.push(change);
             }
             publication.former.extend(previous.filter(|_| is_concerned));
         }
@@ -248,7 +237,7 @@ impl Publisher {
                 continue;
             };
             let view = state.compile(&key, (previous.revision(), previous.epoch()), Some(&previous), None);
-            let wakes = !changes(Some(&previous), &view).is_empty();
+            let wakes = !view.change_since(Some(&previous)).changes.is_empty();
             state.replace(&key, view, wakes);
         }
         self.tell_drain_end(&state);
@@ -564,18 +553,4 @@ fn groups_of<'a>(cohort: u32, ahead: &'a Groups, behind: Option<&'a Behind>) -> 
         Some(behind) if cohort != AHEAD => &behind.groups,
         Some(_) | None => ahead,
     }
-}
-
-/// What changed from `previous`; everything, if there was none.
-fn changes(previous: Option<&View>, view: &View) -> BTreeMap<ResourceType, Arc<Changes>> {
-    let before = previous.into_iter().flat_map(View::types);
-    let types: BTreeSet<&ResourceType> = before.chain(view.types()).collect();
-    let mut changes = BTreeMap::new();
-    for of_type in types {
-        let (table, before) = (view.table(of_type), previous.map_or(&*NONE, |view| view.table(of_type)));
-        if table.version() != before.version() {
-            changes.insert(of_type.clone(), table.changes_since(before));
-        }
-    }
-    changes
 }

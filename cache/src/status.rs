@@ -13,10 +13,9 @@ use tokio::sync::{broadcast, watch};
 use crate::group::GroupName;
 use crate::held_back::HeldBack;
 use crate::node::Node;
-use crate::publisher::ViewChange;
 use crate::resource_type::ResourceType;
 use crate::version::Revision;
-use crate::view::{ViewKey, ViewsOf};
+use crate::view::{ViewChange, ViewKey, ViewsOf};
 use crate::work::{self, Work};
 
 /// A stream, unique while the process lives.

@@ -1,6 +1,13 @@
-//! Points in time of the wall clock as numbers, as they are stored and counted.
+//! Points in time of the wall clock as numbers, as they are stored and counted; and how long something may last.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use xds_units::Span;
+
+/// A text that is no duration, or one that is too long; the message says what would be one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no duration: write 500ms, 30s, 5m or 2h, at most 168h")]
+pub struct InvalidDuration(String);
 
 /// Milliseconds since 1970; 0 for a time before.
 #[must_use]
@@ -18,4 +25,34 @@ pub fn from_millis(millis: u64) -> SystemTime {
 #[must_use]
 pub fn duration_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Reads a [`Span`] of at most [`MAX_DURATION`]: how long something drains, is held or waited for.
+///
+/// # Errors
+///
+/// If it is none.
+pub fn duration(text: &str) -> Result<Duration, InvalidDuration> {
+    let duration = text.parse::<Span>().ok().map(Span::duration);
+    duration
+        .filter(|duration| *duration <= MAX_DURATION)
+        .ok_or_else(|| InvalidDuration(text.trim().to_owned()))
+}
+
+/// The longest time that anything drains, is held or waited for: a week.
+pub const MAX_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_a_unit_and_an_end() {
+        assert_eq!(duration("2h"), duration("120m"));
+        assert_eq!(duration("168h"), Ok(MAX_DURATION));
+        for wrong in ["", "5", "s", "-1s", "169h", "99999999999999999999s"] {
+            let told = duration(wrong).unwrap_err().to_string();
+            assert!(told.contains("is no duration: write 500ms, 30s, 5m or 2h, at most 168h"), "{told}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use crate::group::GroupName;
 use crate::node::Profile;
 use crate::resource::{Name, Resource, ResourceKey};
 use crate::resource_type::ResourceType;
-use crate::table::{NONE, TypeTable};
+use crate::table::{Changes, NONE, TypeTable};
 use crate::version::Revision;
 use crate::xdstp;
 
@@ -67,6 +67,15 @@ pub struct View {
     drain: Drain,
 }
 
+/// What changed in one view.
+#[derive(Clone, Debug)]
+pub struct ViewChange {
+    /// The view.
+    pub key: ViewKey,
+    /// By type, without types in which nothing did.
+    pub changes: BTreeMap<ResourceType, Arc<Changes>>,
+}
+
 impl View {
     /// The view before any of its groups gave anything.
     fn nothing(key: &ViewKey) -> Self {
@@ -111,6 +120,21 @@ impl View {
     /// The types that have resources, in order.
     pub fn types(&self) -> impl Iterator<Item = &ResourceType> {
         self.tables.keys()
+    }
+
+    /// What changes for a client that had `older`; everything, if it had nothing.
+    #[must_use]
+    pub fn change_since(&self, older: Option<&Self>) -> ViewChange {
+        let types: BTreeSet<&ResourceType> =
+            older.into_iter().flat_map(Self::types).chain(self.types()).collect();
+        let mut changes = BTreeMap::new();
+        for of_type in types {
+            let (table, before) = (self.table(of_type), older.map_or(&*NONE, |older| older.table(of_type)));
+            if table.version() != before.version() {
+                changes.insert(of_type.clone(), table.changes_since(before));
+            }
+        }
+        ViewChange { key: self.key.clone(), changes }
     }
 
     /// All resources, by type and name.

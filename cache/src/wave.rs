@@ -8,8 +8,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use xds_units::Percent;
+
 use crate::layer::Groups;
 use crate::node::Node;
+use crate::time::{InvalidDuration, duration};
 use crate::version::VersionHasher;
 
 mod deployment;
@@ -87,6 +90,12 @@ pub enum Tolerance {
 #[error("{0}")]
 pub struct InvalidWaves(String);
 
+impl From<InvalidDuration> for InvalidWaves {
+    fn from(error: InvalidDuration) -> Self {
+        Self(error.to_string())
+    }
+}
+
 /// Which nodes are ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
@@ -138,7 +147,7 @@ impl Share {
 
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}%", f64::from(self.0) / 100.0)
+        write!(f, "{}%", Percent::from(*self).number())
     }
 }
 
@@ -151,18 +160,16 @@ impl FromStr for Share {
     ///
     /// If it is no number from 0.01 to 100, or has more than two decimals.
     fn from_str(text: &str) -> Result<Self, InvalidWaves> {
-        let wrong = || InvalidWaves(format!("{text:?} is no share: write 1%, 0.5% or 100%, at least 0.01%"));
-        let number = text.trim().trim_end_matches('%').trim_end();
-        let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
-        let is_number =
-            |digits: &str| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
-        if !is_number(whole) || !is_number(part) || part.len() > 2 {
-            return Err(wrong());
-        }
-        let hundredths = whole.parse::<u16>().ok().and_then(|whole| whole.checked_mul(100));
-        let part = format!("{part:0<2}").parse::<u16>().ok();
-        let share = hundredths.zip(part).and_then(|(whole, part)| whole.checked_add(part));
-        share.filter(|share| (1..=Self::ALL.0).contains(share)).map(Self).ok_or_else(wrong)
+        let share = text.parse::<Percent>().ok().and_then(|share| u16::try_from(share.hundredths()).ok());
+        share.filter(|share| *share > 0).map(Self).ok_or_else(|| {
+            InvalidWaves(format!("{text:?} is no share: write 1%, 0.5% or 100%, at least 0.01%"))
+        })
+    }
+}
+
+impl From<Share> for Percent {
+    fn from(share: Share) -> Self {
+        Self::of_hundredths(share.0)
     }
 }
 
@@ -375,38 +382,6 @@ impl FromStr for Tolerance {
     }
 }
 
-/// Reads `500ms`, `30s`, `5m` or `2h`, at most [`MAX_DURATION`].
-///
-/// # Errors
-///
-/// If it is none.
-pub fn duration(text: &str) -> Result<Duration, InvalidWaves> {
-    let text = text.trim();
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let millis = match unit {
-        "ms" => Some(1),
-        "s" => Some(1_000),
-        "m" => Some(60_000),
-        "h" => Some(3_600_000),
-        _ => None,
-    };
-    let millis = millis.and_then(|unit| number.parse::<u64>().ok()?.checked_mul(unit));
-    let duration = millis.map(Duration::from_millis).filter(|duration| *duration <= MAX_DURATION);
-    duration.ok_or_else(|| {
-        InvalidWaves(format!("{text:?} is no duration: write 500ms, 30s, 5m or 2h, at most 168h"))
-    })
-}
-
-/// A duration as [`duration`] reads it.
-#[must_use]
-pub fn duration_text(duration: Duration) -> String {
-    match duration.as_millis() {
-        millis if millis % 1_000 != 0 => format!("{millis}ms"),
-        millis => format!("{}s", millis / 1_000),
-    }
-}
-
 impl Split {
     /// Whether a node is ahead. Depends on the wave deployment, the node's id and the value that it says alone, so it is so on every
     /// replica and after every restart; who is ahead with a share is so with every larger one. No node of a value is ahead before all
@@ -433,9 +408,6 @@ pub const LATER_MAX_LOST: Share = Share(500);
 
 /// How many waves a wave deployment may have.
 pub const MAX_WAVES: usize = 100;
-
-/// The longest time between two waves: a week.
-pub const MAX_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
 
 #[cfg(test)]
 mod tests {
@@ -496,18 +468,11 @@ mod tests {
     }
 
     #[test]
-    fn tolerances_and_durations_are_read_and_written() {
+    fn tolerances_are_read_and_written() {
         assert_eq!("2".parse::<Tolerance>().unwrap().nodes(1_000), 2);
         assert_eq!("5%".parse::<Tolerance>().unwrap().nodes(30), 1);
         for wrong in ["", "-1", "x", "0%", "1.5"] {
             assert!(wrong.parse::<Tolerance>().is_err(), "{wrong}");
-        }
-        for text in ["500ms", "30s", "0s"] {
-            assert_eq!(duration_text(duration(text).unwrap()), text);
-        }
-        assert_eq!(duration("2h"), duration("120m"));
-        for wrong in ["", "5", "s", "-1s", "1.5s", "169h", "99999999999999999999s"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
         }
     }
 

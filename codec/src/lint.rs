@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::hash::{Hash as _, Hasher as _};
 
 use xds_cache::cluster::{DRAIN_CLUSTER, DRAIN_ENDPOINTS, METADATA};
-use xds_cache::wave::duration;
+use xds_cache::time::duration;
 use xds_cache::wire::{Field, Fields};
 
 use crate::diagnostic::{echo, echo_name};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use xds_cache::group::Glob;
+use xds_cache::time::duration;
 use xds_cache::wave::{InvalidWaves, MAX_VALUES};
 use xds_cache::{DrainPolicy, GroupName, NodeGroup, Profile, Scalar, Selector, WavePolicy, wave};
 
@@ -169,9 +170,10 @@ impl Reader {
                 "shares" => Ok(()),
                 "by" => text(value).parse().map(|by| policy.by = by),
                 "order" => self.order(value, &path_here).map(|order| policy.order = order),
-                "hold" => wave::duration(&text(value)).map(|hold| policy.hold = hold),
+                "hold" => duration(&text(value)).map(|hold| policy.hold = hold).map_err(InvalidWaves::from),
                 "ackTimeout" => {
-                    wave::duration(&text(value)).map(|timeout| policy.ack_timeout = Some(timeout))
+                    let read = duration(&text(value)).map(|timeout| policy.ack_timeout = Some(timeout));
+                    read.map_err(InvalidWaves::from)
                 }
                 "maxNacks" => text(value).parse().map(|nacks| policy.max_nacks = nacks),
                 "maxLost" => text(value).parse().map(|lost| policy.max_lost = Some(lost)),
@@ -254,7 +256,7 @@ impl Reader {
                     continue;
                 }
             };
-            match wave::duration(&text(value)) {
+            match duration(&text(value)) {
                 Ok(duration) => *time = Some(duration),
                 Err(error) => self.bad("bad-drain", error.to_string(), value, &path_here),
             }

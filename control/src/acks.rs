@@ -367,27 +367,9 @@ struct Moves(HashMap<(Option<ViewKey>, ViewKey), Arc<ViewChange>>);
 impl Moves {
     fn change(&mut self, old: Option<&View>, new: &View) -> Arc<ViewChange> {
         let key = (old.map(|view| view.key().clone()), new.key().clone());
-        let change = self.0.entry(key).or_insert_with(|| Arc::new(difference(old, new)));
+        let change = self.0.entry(key).or_insert_with(|| Arc::new(new.change_since(old)));
         Arc::clone(change)
     }
-}
-
-/// What changes for a client that moves from one view to another; everything, if it had none.
-#[must_use]
-pub fn difference(old: Option<&View>, new: &View) -> ViewChange {
-    let mut types: Vec<&ResourceType> = old.into_iter().flat_map(View::types).chain(new.types()).collect();
-    types.sort();
-    types.dedup();
-    let nothing = Arc::default();
-    let changes = types
-        .into_iter()
-        .map(|resource_type| {
-            let before = old.map_or(&nothing, |view| view.table(resource_type));
-            (resource_type.clone(), new.table(resource_type).changes_since(before))
-        })
-        .filter(|(_, changes)| !changes.is_empty())
-        .collect();
-    ViewChange { key: new.key().clone(), changes }
 }
 
 /// The key of the view that a client of exactly this group follows.

@@ -306,7 +306,7 @@ pub(crate) fn difference(
             continue;
         }
         let json = |document: &GroupedDocument| redacted(&document.document);
-        changed.push(ChangedObject { what: what(key), before: old.map(json), after: new.map(json) });
+        changed.push(ChangedObject::new(what(key), (old, new), json));
     }
 }
 
@@ -339,7 +339,7 @@ pub(crate) fn generated_difference(
             continue;
         }
         let json = |resource: &Arc<xds_cache::Resource>| codec.to_json(resource);
-        changed.push(ChangedObject { what: name.clone(), before: old.map(json), after: new.map(json) });
+        changed.push(ChangedObject::new(name.clone(), (old, new), json));
     }
 }
 

@@ -118,7 +118,7 @@ fn compare(
             break;
         }
         let show = |hash: Option<BlobHash>| hash.map(|hash| show(codec, store, &key, hash)).transpose();
-        changed.push(ChangedObject { what: key.what(), before: show(old)?, after: show(new)? });
+        changed.push(ChangedObject::new(key.what(), (show(old)?, show(new)?), |shown| shown));
     }
     Ok(changed)
 }

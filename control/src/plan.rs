@@ -1,8 +1,10 @@
 //! Plans: what has to be stored, and what has to be told, for a change of the overrides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use serde_json::Value;
 use xds_cache::layer::LayerGroup;
 use xds_cache::{GroupName, Layer, Resource};
 use xds_codec::Codec;
@@ -59,23 +61,14 @@ pub(crate) fn difference<'a>(
     for (name, before, after) in groups {
         let (before, after) = (before.unwrap_or(&nothing), after.unwrap_or(&nothing));
         if before.definition != after.definition {
-            let json = |group: &LayerGroup| group.definition.as_ref().map(group::to_json);
-            changed.push(ChangedObject {
-                what: format!("group/{name}"),
-                before: json(before),
-                after: json(after),
-            });
+            let definitions = (before.definition.as_ref(), after.definition.as_ref());
+            changed.push(ChangedObject::new(format!("group/{name}"), definitions, group::to_json));
         }
         if before.label != after.label {
-            let json = |group: &LayerGroup| group.label.as_deref().map(serde_json::Value::from);
-            changed.push(ChangedObject {
-                what: format!("label/{name}"),
-                before: json(before),
-                after: json(after),
-            });
+            let labels = (before.label.as_deref(), after.label.as_deref());
+            changed.push(ChangedObject::new(format!("label/{name}"), labels, Value::from));
         }
-        let keys: std::collections::BTreeSet<_> =
-            before.resources.keys().chain(after.resources.keys()).collect();
+        let keys: BTreeSet<_> = before.resources.keys().chain(after.resources.keys()).collect();
         for key in keys {
             let (old, new) = (before.resources.get(key), after.resources.get(key));
             if old.zip(new).is_some_and(|(old, new)| old.says_the_same(new)) {
@@ -84,9 +77,8 @@ pub(crate) fn difference<'a>(
             if changed.len() >= MAX_DIFFERENCE {
                 return changed;
             }
-            let json = |resource: &std::sync::Arc<Resource>| codec.to_json(resource);
-            let what = resource_name(name, key);
-            changed.push(ChangedObject { what, before: old.map(json), after: new.map(json) });
+            let json = |resource: &Arc<Resource>| codec.to_json(resource);
+            changed.push(ChangedObject::new(resource_name(name, key), (old, new), json));
         }
     }
     changed

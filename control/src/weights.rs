@@ -138,8 +138,7 @@ pub(crate) fn difference(
             return;
         }
         let json = |over: &RuleOverride| serde_json::to_value(over).unwrap_or(Value::Null);
-        let (what, before, after) = (key.what(), before.get(key).map(json), after.get(key).map(json));
-        changed_objects.push(ChangedObject { what, before, after });
+        changed_objects.push(ChangedObject::new(key.what(), (before.get(key), after.get(key)), json));
         if let WeightedObject::Routes(group, name) = &key.object {
             routes.insert((group, name));
         }
@@ -151,7 +150,7 @@ pub(crate) fn difference(
         let (old, new) = (of(old), of(new));
         if old != new && changed_objects.iter().all(|one| one.what != what) {
             let json = |resource: Arc<Resource>| codec.to_json(&resource);
-            changed_objects.push(ChangedObject { what, before: old.map(json), after: new.map(json) });
+            changed_objects.push(ChangedObject::new(what, (old, new), json));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::RolloutSpec;
-use crate::units::Percent;
+use xds_units::Percent;
 
 /// The weights of a rule as they are without the rollout, which moves traffic between two of its backends.
 ///

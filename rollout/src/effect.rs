@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::spec::{HeaderMatch, Prometheus};
 use crate::state::Phase;
-use crate::units::Span;
+use xds_units::Span;
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::units::{Percent, Span};
+use xds_units::{Percent, Span};
 
 /// One thing that is wrong with a rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,9 +103,9 @@ impl<'v> At<'v> {
 
     /// A number of percent, or a text such as `5%`.
     pub(crate) fn percent(&self, faults: &mut Faults) -> Option<Percent> {
-        let text = self.value.as_str().and_then(|text| text.strip_suffix('%'));
-        let number = text.and_then(|text| serde_json::from_str(text).ok());
-        let percent = number.as_ref().or_else(|| self.value.as_number()).and_then(Percent::parse);
+        let text = self.value.as_str().filter(|text| text.ends_with('%'));
+        let percent = text.and_then(|text| text.parse().ok());
+        let percent = percent.or_else(|| Percent::of_number(self.value.as_f64()?));
         if percent.is_none() {
             self.wrong("a number of percent from 0 to 100 with at most two decimals", faults);
         }
@@ -124,7 +124,7 @@ impl<'v> At<'v> {
     pub(crate) fn span(&self, least: Span, faults: &mut Faults) -> Option<Span> {
         let seconds =
             self.value.as_u64().and_then(|seconds| seconds.checked_mul(1_000)).map(Span::from_millis);
-        let span = self.value.as_str().and_then(Span::parse).or(seconds);
+        let span = self.value.as_str().and_then(|text| text.parse().ok()).or(seconds);
         let span = span.filter(|span| (least..=MAX_SPAN).contains(span));
         if span.is_none() {
             self.wrong(

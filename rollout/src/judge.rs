@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::effect::{Counts, Reading};
 use crate::spec::{Analysis, Prometheus};
-use crate::units::Percent;
+use xds_units::Percent;
 
 /// What a measurement says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

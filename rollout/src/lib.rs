@@ -22,7 +22,6 @@ mod patch;
 mod spec;
 mod state;
 mod status;
-mod units;
 
 pub use distribution::{Distribution, DistributionError};
 pub use effect::{AckStatus, Counts, Effect, Event, EventKind, HookPayload, Input, Reading, Verb};
@@ -36,4 +35,3 @@ pub use spec::{
 };
 pub use state::{Figures, MAX_EVENTS, MAX_TICK_MS, MAX_WAKE_MS, Phase, Rollout};
 pub use status::{AckCounts, RolloutStatus, Shares};
-pub use units::{Percent, Span};

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::spec::RuleKey;
 use crate::state::{Phase, Rollout};
-use crate::units::Percent;
+use xds_units::Percent;
 
 /// The part of the route's document to be changed, as YAML with a comment that says where it belongs; `None` unless the rollout
 /// has succeeded.

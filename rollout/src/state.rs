@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::distribution::Distribution;
 use crate::effect::{Counts, Event};
 use crate::spec::{HeaderMatch, RolloutSpec};
-use crate::units::{Percent, Span};
+use xds_units::{Percent, Span};
 
 /// A rollout.
 ///

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use crate::effect::Event;
 use crate::spec::RuleKey;
 use crate::state::{Figures, Phase, Rollout};
-use crate::units::Percent;
+use xds_units::Percent;
 
 /// A rollout as the REST API shows it, beside what was asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]

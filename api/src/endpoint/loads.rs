@@ -7,7 +7,7 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use xds_cache::loads::{ClusterLoad, Metric, NodeLoad, Place, PlaceLoad, Since};
-use xds_cache::wave;
+use xds_cache::time::duration;
 
 use crate::answer::Answer;
 use crate::input::Params;
@@ -225,7 +225,7 @@ fn reporter(id: &str, node: &NodeLoad) -> ReporterEntry {
 
 /// A point in time, or how long ago.
 fn read_since(text: &str, now: SystemTime) -> Result<SystemTime, ApiError> {
-    let ago = wave::duration(text).ok().map(|ago| now.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH));
+    let ago = duration(text).ok().map(|ago| now.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH));
     ago.or_else(|| parse_rfc3339(text)).ok_or_else(|| {
         ApiError::BadRequest(format!(
             "since={text:?} is no time: write how long ago, such as 90s or 5m, or when, such as {}",

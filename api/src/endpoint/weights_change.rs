@@ -12,9 +12,10 @@ use xds_cache::time::millis;
 use xds_codec::Tree;
 use xds_codec::document::{Node, TreeValue};
 use xds_codec::weights::MAX_WEIGHT;
-use xds_control::model::weights::change::{ChangeFault, WHOLE, WeightChange};
+use xds_control::model::weights::change::{ChangeFault, WeightChange};
 use xds_control::model::weights::{RuleKey, WeightedObject};
 use xds_control::model::{Write, WriteError};
+use xds_units::{Percent, Span};
 
 use crate::answer::Answer;
 use crate::input::{MAX_BODY_BYTES, Params, Path, read_tree};
@@ -194,37 +195,19 @@ fn weight(value: Node<'_>) -> Result<Option<u32>, String> {
     weight.map(Some).ok_or_else(|| format!("a weight is a whole number from 0 to {MAX_WEIGHT}, or null"))
 }
 
-/// A share in hundredths of a percent.
-fn share(value: Node<'_>) -> Result<u32, String> {
-    let hundredths = value.to_json().as_f64().map(|percent| percent * 100.0);
-    let whole = hundredths
-        .filter(|share| (0.0..=f64::from(WHOLE)).contains(share) && (share - share.round()).abs() < ROUNDING);
-    let told = || "a share is a number from 0 to 100 with at most two decimals".to_owned();
-    // It is in range by now.
-    whole.map(|share| share.round() as u32).ok_or_else(told)
+fn share(value: Node<'_>) -> Result<Percent, String> {
+    let share = value.to_json().as_f64().and_then(Percent::of_number);
+    share.ok_or_else(|| "a share is a number from 0 to 100 with at most two decimals".to_owned())
 }
 
 /// What a merge patch may be written as. A JSON Patch (RFC 6902) is another thing and must not be taken for one.
 const PATCH_TYPES: [&str; 4] =
     ["application/merge-patch+json", "application/merge-patch+yaml", "application/json", "application/yaml"];
 
-/// 12.34 times 100 is 1234 only nearly.
-const ROUNDING: f64 = 1e-6;
-
-/// Reads `500ms`, `30s`, `10m`, `2h` or `7d`; in milliseconds.
+/// Reads how long an override lasts, in milliseconds.
 fn lifetime(text: &str) -> Option<u64> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let unit = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return None,
-    };
-    let lifetime = number.parse::<u64>().ok()?.checked_mul(unit)?;
-    (1..=MAX_LIFETIME_MS).contains(&lifetime).then_some(lifetime)
+    let lifetime = text.parse().ok().map(Span::millis);
+    lifetime.filter(|lifetime| (1..=MAX_LIFETIME_MS).contains(lifetime))
 }
 
 /// A year; who wants more wants no end.
@@ -255,7 +238,13 @@ mod tests {
         );
         assert_eq!(change.expires, Some(Some(7_200_007)));
         let change = read_at_7(&json!({"percent": {"a:80": 12.34, "b:80": 0}, "expires": null})).unwrap();
-        assert_eq!(change.percent, BTreeMap::from([("a:80".to_owned(), 1_234), ("b:80".to_owned(), 0)]));
+        assert_eq!(
+            change.percent,
+            BTreeMap::from([
+                ("a:80".to_owned(), Percent::of_hundredths(1_234)),
+                ("b:80".to_owned(), Percent::NONE)
+            ])
+        );
         assert_eq!(change.expires, Some(None));
         assert!(read_at_7(&json!({"backends": null})).unwrap().forgets);
     }

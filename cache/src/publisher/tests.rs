@@ -8,6 +8,7 @@ use crate::group::NodeGroup;
 use crate::host_sum::{HostHash, HostSum};
 use crate::layer::Resources;
 use crate::resource::{Resource, ResourceDraft};
+use crate::resource_type::ResourceType;
 use crate::status::{StatusBoard, StreamInfo, Subscriber, Variant};
 use crate::work;
 

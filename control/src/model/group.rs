@@ -8,7 +8,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use xds_cache::group::Glob;
 use xds_cache::wave::By;
-use xds_cache::{DrainPolicy, NodeGroup, Profile, Scalar, WavePolicy, wave};
+use xds_cache::{DrainPolicy, NodeGroup, Profile, Scalar, WavePolicy};
+use xds_units::Span;
 
 /// A node group: whom it selects and how it stands to other groups.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -180,7 +181,7 @@ impl From<&NodeGroup> for Group {
 
 impl From<DrainPolicy> for GroupDrain {
     fn from(policy: DrainPolicy) -> Self {
-        let text = |time: Option<Duration>| time.map(wave::duration_text);
+        let text = |time: Option<Duration>| time.map(|time| Span::from(time).in_seconds());
         Self { endpoints: text(policy.endpoints), clusters: text(policy.clusters) }
     }
 }
@@ -195,9 +196,9 @@ impl From<&WavePolicy> for GroupWaves {
             },
             by: (policy.by != By::Hash).then(|| policy.by.to_string()),
             order: policy.order.iter().map(ToString::to_string).collect(),
-            hold: wave::duration_text(policy.hold),
+            hold: Span::from(policy.hold).in_seconds(),
             max_nacks: policy.max_nacks.to_string(),
-            ack_timeout: policy.ack_timeout.map(wave::duration_text),
+            ack_timeout: policy.ack_timeout.map(|timeout| Span::from(timeout).in_seconds()),
             max_lost: policy.max_lost.map(|lost| lost.to_string()),
             allow_empty: policy.allow_empty,
             max_error_rate: policy.max_error_rate.map(|rate| rate.to_string()),

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use serde_json::Value;
 use xds_cache::Revision;
 
 /// One resource or group that a write changes. Contents are redacted.
@@ -12,9 +13,20 @@ pub struct ChangedObject {
     /// `generated/{profile}/{group}/{type slug}/{name}`.
     pub what: String,
     /// What it was, as JSON; `None` if it is new.
-    pub before: Option<serde_json::Value>,
+    pub before: Option<Value>,
     /// What it becomes; `None` if it goes.
-    pub after: Option<serde_json::Value>,
+    pub after: Option<Value>,
+}
+
+impl ChangedObject {
+    /// An object that differs; `show` makes JSON of what it was and of what it becomes, without secrets.
+    pub(crate) fn new<T>(
+        what: String,
+        (before, after): (Option<T>, Option<T>),
+        show: impl Fn(T) -> Value,
+    ) -> Self {
+        Self { what, before: before.map(&show), after: after.map(&show) }
+    }
 }
 
 /// One revision of the history.

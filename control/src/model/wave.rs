@@ -4,8 +4,9 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use xds_cache::wave::{By, InvalidWaves, PolicyTexts, Share, duration_text};
+use xds_cache::wave::{By, InvalidWaves, PolicyTexts, Share};
 use xds_cache::{Revision, WavePolicy};
+use xds_units::Span;
 
 use crate::acks::{MAX_LISTED, NodeNack};
 
@@ -182,9 +183,9 @@ impl From<&WavePolicy> for PolicyRecord {
     fn from(policy: &WavePolicy) -> Self {
         Self {
             shares: policy.shares_text(),
-            hold: duration_text(policy.hold),
+            hold: Span::from(policy.hold).in_seconds(),
             max_nacks: policy.max_nacks.to_string(),
-            ack_timeout: policy.ack_timeout.map(duration_text),
+            ack_timeout: policy.ack_timeout.map(|timeout| Span::from(timeout).in_seconds()),
             max_lost: policy.max_lost.map(|lost| lost.to_string()),
             allow_empty: policy.allow_empty,
             max_error_rate: policy.max_error_rate.map(|rate| rate.to_string()),

@@ -10,12 +10,13 @@ use xds_cache::wave::{
     AWAY_TIME, ClientId, Deployment, Fault, Loss, Losses, Members, Obstacle, Present, Seen, Split, Stage,
 };
 use xds_cache::{AHEAD, GroupName, Node, ViewChange, ViewKey};
-use xds_rollout::{Comparison, Counts, Percent, compare};
+use xds_rollout::{Comparison, Counts, compare};
+use xds_units::Percent;
 
 use super::rank::Tally;
 use super::value::Wave;
 use crate::accepted::Accepted;
-use crate::acks::{MAX_LISTED, NodeNack, difference};
+use crate::acks::{MAX_LISTED, NodeNack};
 use crate::env::{At, Env};
 use crate::model::wave::{LostNode, RequestCounts, WaveMembers, WavePhase, WaveReport, WaveRequests};
 
@@ -86,7 +87,7 @@ pub(crate) fn look_at(env: &Env, wave: &Wave, at: At) -> Look {
         let change = changes.entry(view.key().clone()).or_insert_with_key(|key| {
             let former = publisher.view_at(&ViewKey { cohort: 0, ..key.clone() });
             let present = publisher.view_at(&ViewKey { cohort: AHEAD, ..key.clone() });
-            Arc::new(difference(former.as_deref(), present.as_deref().unwrap_or(&view)))
+            Arc::new(present.as_deref().unwrap_or(&view).change_since(former.as_deref()))
         });
         let answer = answer(&entry, change, reached);
         let known = answers.entry(node.id.clone()).or_insert_with(|| {
@@ -199,7 +200,7 @@ pub(crate) fn report(env: &Env, wave: &Wave, at: At) -> WaveReport {
 fn is_failing(wave: &Wave, requests: WaveRequests) -> bool {
     let Some(bound) = wave.deployment.policy().max_error_rate else { return false };
     let counts = |counts: RequestCounts| Counts { requests: counts.requests, failures: counts.failures };
-    let bound = Percent::of_hundredths(bound.hundredths());
+    let bound = Percent::from(bound);
     compare(counts(requests.ahead), counts(requests.behind), bound, MIN_REQUESTS) == Comparison::Exceeds
 }
 

@@ -4,7 +4,7 @@ use crate::effect::{EventKind, Reading};
 use crate::judge::{Verdict, is_hopeless, judge};
 use crate::spec::{Analysis, HookKind, Step};
 use crate::state::{Cause, Figures, Hold, Purpose, Rollout, Run, Stage};
-use crate::units::Percent;
+use xds_units::Percent;
 
 impl Rollout {
     /// Begins or ends an analysis, as the stage has it.

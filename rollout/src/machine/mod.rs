@@ -16,7 +16,7 @@ use crate::distribution::{Distribution, DistributionError};
 use crate::effect::{AckStatus, Effect, Event, EventKind, Input};
 use crate::spec::{AckTimeout, Policy, RolloutSpec};
 use crate::state::{Acks, Cause, Clock, Gate, Hold, MAX_EVENTS, Purpose, Rollout, Run, Stage};
-use crate::units::Percent;
+use xds_units::Percent;
 
 pub use verbs::IllegalTransition;
 

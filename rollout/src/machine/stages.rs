@@ -3,7 +3,7 @@
 use crate::effect::EventKind;
 use crate::spec::{HookKind, Step};
 use crate::state::{Acks, Cause, End, Gate, Hold, Rollout, Stage};
-use crate::units::{Percent, Span};
+use xds_units::{Percent, Span};
 
 impl Rollout {
     /// From the very beginning, with everything at stable.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::fields::{At, Faults, Object};
-use crate::units::{Percent, Span};
+use xds_units::{Percent, Span};
 
 /// What a canary must hold to, and how often it is asked.
 #[derive(Clone, Debug, PartialEq, Serialize)]

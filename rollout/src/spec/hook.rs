@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fields::{At, Faults};
 use crate::spec::analysis::url;
-use crate::units::Span;
+use xds_units::Span;
 
 /// One webhook. It is called with what Flagger sends, and says "go" with any status 2xx.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

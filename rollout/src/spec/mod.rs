@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::fields::SpecFault;
-use crate::units::{Percent, Span};
+use xds_units::{Percent, Span};
 
 pub use analysis::{Analysis, Prometheus};
 pub use hook::{Hook, HookKind};

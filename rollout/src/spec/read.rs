@@ -10,7 +10,7 @@ use crate::spec::hook::Hook;
 use crate::spec::short::{self, Expansion};
 use crate::spec::step::Step;
 use crate::spec::{AckTimeout, MAX_HOOKS, MAX_STEPS, Policy, RolloutSpec, RuleKey, SpecError};
-use crate::units::{Percent, Span};
+use xds_units::{Percent, Span};
 
 impl TryFrom<Value> for RolloutSpec {
     type Error = SpecError;

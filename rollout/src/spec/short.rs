@@ -4,7 +4,7 @@ use crate::fields::{Faults, Object};
 use crate::spec::MAX_STEPS;
 use crate::spec::analysis::{Analysis, MIN_INTERVAL};
 use crate::spec::step::Step;
-use crate::units::Percent;
+use xds_units::Percent;
 
 /// The steps that a short form stands for.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::fields::{At, Faults, Object};
 use crate::spec::analysis::Analysis;
-use crate::units::{Percent, Span};
+use xds_units::{Percent, Span};
 
 /// One step; the next one begins when it is done.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
 use xds_cache::cluster::{DRAIN_CLUSTER, DRAIN_ENDPOINTS, METADATA};
-use xds_cache::wave::duration_text;
 use xds_cache::{DrainPolicy, Origin};
+use xds_units::Span;
 
 use super::Emitted;
 use crate::model::{Fraction, MatchType, MethodMatch, Timeouts};
@@ -231,8 +231,9 @@ pub(super) const NO_LIMIT: u32 = u32::MAX;
 /// A cluster with what it says of draining.
 pub(super) fn with_drain(cluster: Json, drain: DrainPolicy) -> Json {
     let times = [(DRAIN_ENDPOINTS, drain.endpoints), (DRAIN_CLUSTER, drain.clusters)];
-    let said =
-        times.into_iter().filter_map(|(key, time)| Some((key.to_owned(), duration_text(time?).into())));
+    let said = times
+        .into_iter()
+        .filter_map(|(key, time)| Some((key.to_owned(), Span::from(time?).in_seconds().into())));
     let said: Map<String, Json> = said.collect();
     if said.is_empty() {
         cluster

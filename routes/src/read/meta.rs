@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use xds_cache::DrainPolicy;
 use xds_cache::cluster::{DRAIN_CLUSTER, DRAIN_ENDPOINTS, METADATA};
-use xds_cache::wave::duration;
+use xds_cache::time::duration;
 use xds_codec::echo;
 
 use super::fields::{Object, Reader, Value};

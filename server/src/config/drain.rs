@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use xds_cache::DrainPolicy;
-use xds_cache::wave::duration;
+use xds_cache::time::duration;
 
 /// The flags of draining.
 #[derive(Clone, Copy, Debug, clap::Args)]

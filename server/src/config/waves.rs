@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use xds_cache::WavePolicy;
-use xds_cache::wave::{By, InvalidWaves, Share, Tolerance, duration, order};
+use xds_cache::time::duration;
+use xds_cache::wave::{By, InvalidWaves, Share, Tolerance, order};
 
 use super::ConfigError;
 

@@ -12,8 +12,9 @@ use xds_control::model::weights::RuleKey;
 use xds_control::model::weights::change::WeightChange;
 use xds_control::model::{Event, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};
 use xds_rollout::{
-    AckStatus, Effect, HeaderMatch, HookPayload, Input, Outcome, Phase, Prometheus, Reading, Rollout, Span,
+    AckStatus, Effect, HeaderMatch, HookPayload, Input, Outcome, Phase, Prometheus, Reading, Rollout,
 };
+use xds_units::Span;
 
 use super::concern::{Concern, Failing, failing, loads};
 use super::requests::Keys;
@@ -220,7 +221,7 @@ impl Driver {
 
     fn retry_unless_done(&mut self, id: &str, input: Input, told: Result<(), RolloutError>) {
         let Err(RolloutError::Write(error)) = told else { return };
-        tracing::warn!(rollout = id, error = %chain(&error), "a step of a rollout could not be stored; it is tried again");
+        tracing::warn!(rollout = id, error = %xds_control::chain(&error), "a step of a rollout could not be stored; it is tried again");
         let Some(entry) = self.entries.get_mut(id) else { return };
         let later = Instant::now() + RETRY;
         match input {
@@ -462,11 +463,6 @@ pub(super) fn wanted(outcome: &Outcome) -> Option<Wanted> {
         let Effect::SetWeights { weights, header_routes, .. } = effect else { return None };
         Some((weights.clone(), header_routes.clone()))
     })
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    xds_control::chain(error)
 }
 
 /// Who steps, in the history, where nobody asked for it.

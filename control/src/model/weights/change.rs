@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use xds_codec::weights::{HeaderRoute, MAX_SUM, Overlay, RuleWeights};
+use xds_units::Percent;
 
 use super::{RuleOverride, effective};
 
@@ -13,9 +14,8 @@ pub struct WeightChange {
     pub forgets: bool,
     /// New weights, at most [`MAX_WEIGHT`](xds_codec::weights::MAX_WEIGHT); `None` gives the backend its own weight back.
     pub backends: BTreeMap<String, Option<u32>>,
-    /// Shares in hundredths of a percent, 0 to [`WHOLE`]. What is left is shared by the backends that are not named, as they
-    /// share now. Either this or [`backends`](Self::backends) is empty.
-    pub percent: BTreeMap<String, u32>,
+    /// Shares of the requests. What is left is shared by the backends that are not named, as they share now. Either this or [`backends`](Self::backends) is empty.
+    pub percent: BTreeMap<String, Percent>,
     /// When the override ends by itself, in milliseconds since 1970; `None` leaves that as it is, `Some(None)` ends never.
     pub expires: Option<Option<u64>>,
     /// Whether the override stays though it says what the rule says itself: then the weights stay when those of the rule change.
@@ -25,7 +25,7 @@ pub struct WeightChange {
 }
 
 /// All requests, in hundredths of a percent.
-pub const WHOLE: u32 = 10_000;
+const WHOLE: u32 = Percent::ALL.hundredths();
 
 /// Why a change cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -119,7 +119,7 @@ impl WeightChange {
 
     /// Weights of all backends that come to the shares, with [`WHOLE`] as their sum.
     fn shares(&self, present: &[(String, u64)]) -> Result<BTreeMap<String, u32>, ChangeFault> {
-        let named: u32 = self.percent.values().fold(0, |sum, share| sum.saturating_add(*share));
+        let named: u32 = self.percent.values().map(|share| share.hundredths()).fold(0, u32::saturating_add);
         let text = |share: u32| format!("{}", f64::from(share) / 100.0);
         if named > WHOLE {
             return Err(ChangeFault::Percent(format!("the shares come to {} percent", text(named))));
@@ -131,7 +131,8 @@ impl WeightChange {
             let message = format!("the shares of all backends come to {named} percent, not 100");
             return Err(ChangeFault::Percent(message));
         }
-        let mut shares = self.percent.clone();
+        let named_shares = self.percent.iter().map(|(key, share)| (key.clone(), share.hundredths()));
+        let mut shares: BTreeMap<String, u32> = named_shares.collect();
         let weights: Vec<u64> = others.iter().map(|(_, weight)| *weight).collect();
         for ((key, _), share) in others.into_iter().zip(divide(WHOLE - named, &weights)) {
             shares.insert(key.clone(), share);
@@ -183,8 +184,9 @@ mod tests {
         WeightChange { backends, ..WeightChange::default() }
     }
 
-    fn percent(shares: &[(&str, u32)]) -> WeightChange {
-        let percent = shares.iter().map(|(key, share)| ((*key).to_owned(), *share)).collect();
+    fn percent(shares: &[(&str, u16)]) -> WeightChange {
+        let percent =
+            shares.iter().map(|(key, share)| ((*key).to_owned(), Percent::of_hundredths(*share))).collect();
         WeightChange { percent, ..WeightChange::default() }
     }
 
