@@ -1,11 +1,11 @@
 //! The table of all endpoints: what the router serves and the OpenAPI document describes.
 //!
-//! An endpoint is one row, so that nothing can be served that is not described.
+//! An endpoint is one row, so that nothing can be served that is not described, nor by another method.
 
 mod errors;
 mod row;
 
-use axum::routing::{delete, get, patch, post, put};
+use axum::routing::on;
 use http::StatusCode;
 
 use self::errors::{
@@ -46,7 +46,7 @@ const READ: Endpoint = Endpoint {
     input: Input::None,
     output: Output::Any,
     errors: &[],
-    handler: || get(health::alive),
+    handler: |method| on(method, health::alive),
 };
 
 /// All endpoints, as the contract lists them.
@@ -55,7 +55,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/healthz",
         summary: "Whether the process is alive",
         output: Output::Object("Health"),
-        handler: || get(health::alive),
+        handler: |method| on(method, health::alive),
         ..READ
     },
     Endpoint {
@@ -63,24 +63,29 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         summary: "Whether the first complete load is published",
         output: Output::Object("Health"),
         errors: NOT_READY,
-        handler: || get(health::ready),
+        handler: |method| on(method, health::ready),
         ..READ
     },
     Endpoint {
         path: "/metrics",
         summary: "The metrics as OpenMetrics text",
         output: Output::Text("application/openmetrics-text"),
-        handler: || get(health::metrics),
+        handler: |method| on(method, health::metrics),
         ..READ
     },
-    Endpoint { path: "/openapi.json", summary: "This document", handler: || get(openapi::read), ..READ },
+    Endpoint {
+        path: "/openapi.json",
+        summary: "This document",
+        handler: |method| on(method, openapi::read),
+        ..READ
+    },
     Endpoint {
         path: "/v1/groups",
         summary: "All node groups",
         query: PAGE,
         output: Output::Object("GroupList"),
         errors: NOT_READY,
-        handler: || get(groups::list),
+        handler: |method| on(method, groups::list),
         ..READ
     },
     Endpoint {
@@ -88,30 +93,27 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         summary: "One node group",
         output: Output::Object("Group"),
         errors: NOT_FOUND,
-        handler: || get(groups::read),
+        handler: |method| on(method, groups::read),
         ..READ
     },
     Endpoint {
         method: Method::Put,
         path: "/v1/groups/{group}",
         summary: "Create or replace a node group",
-        query: &[],
-        verbs: &[],
         input: Input::Group,
         output: Output::Write,
         errors: PUT_ERRORS,
-        handler: || put(groups::put),
+        handler: |method| on(method, groups::put),
+        ..READ
     },
     Endpoint {
         method: Method::Delete,
         path: "/v1/groups/{group}",
         summary: "Delete a node group and what the API owns in it",
-        query: &[],
-        verbs: &[],
-        input: Input::None,
         output: Output::Write,
         errors: DELETE_ERRORS,
-        handler: || delete(groups::delete),
+        handler: |method| on(method, groups::delete),
+        ..READ
     },
     Endpoint {
         path: "/v1/groups/{group}/resources",
@@ -119,51 +121,46 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         query: PAGE,
         output: Output::Object("ResourceList"),
         errors: NOT_FOUND,
-        handler: || get(resources::list),
+        handler: |method| on(method, resources::list),
         ..READ
     },
     Endpoint {
         method: Method::Put,
         path: "/v1/groups/{group}/resources",
         summary: "Replace, in one publication, everything that the API owns in a group",
-        query: &[],
-        verbs: &[],
         input: Input::Publication,
         output: Output::Write,
         errors: PUT_ERRORS,
-        handler: || put(resources::replace),
+        handler: |method| on(method, resources::replace),
+        ..READ
     },
     Endpoint {
         path: "/v1/groups/{group}/resources/{type}/{name}",
         summary: "One resource that the API owns",
         errors: NOT_FOUND,
-        handler: || get(resources::read),
+        handler: |method| on(method, resources::read),
         ..READ
     },
     Endpoint {
         method: Method::Put,
         path: "/v1/groups/{group}/resources/{type}/{name}",
         summary: "Create or replace one resource",
-        query: &[],
-        verbs: &[],
         input: Input::Resource,
         output: Output::Write,
         errors: PUT_ERRORS,
-        handler: || put(resources::put),
+        handler: |method| on(method, resources::put),
+        ..READ
     },
     Endpoint {
         method: Method::Delete,
         path: "/v1/groups/{group}/resources/{type}/{name}",
         summary: "Delete one resource; a file's of that name shows again",
-        query: &[],
-        verbs: &[],
-        input: Input::None,
         output: Output::Write,
         errors: DELETE_ERRORS,
-        handler: || delete(resources::delete),
+        handler: |method| on(method, resources::delete),
+        ..READ
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/groups/{group}/snapshot",
         summary: "What a client of exactly this group is served",
         query: &[
@@ -171,11 +168,10 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             LIMIT,
             AFTER,
         ],
-        verbs: &[],
-        input: Input::None,
         output: Output::Object("Snapshot"),
         errors: NOT_FOUND,
-        handler: || get(snapshot::of_group),
+        handler: |method| on(method, snapshot::of_group),
+        ..READ
     },
     Endpoint {
         method: Method::Post,
@@ -186,70 +182,62 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             QueryType::Text,
             "The group of the documents; if absent, the one that each is in, or default",
         )],
-        verbs: &[],
         input: Input::Documents,
         output: Output::Write,
         errors: PUT_ERRORS,
-        handler: || post(documents::apply),
+        handler: |method| on(method, documents::apply),
+        ..READ
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/documents",
         summary: "The route documents of files and API",
         query: FILTER,
-        verbs: &[],
-        input: Input::None,
         output: Output::Object("DocumentList"),
         errors: NOT_READY,
-        handler: || get(documents::list),
+        handler: |method| on(method, documents::list),
+        ..READ
     },
     Endpoint {
         path: "/v1/documents/{kind}/{namespace}/{name}",
         summary: "One route document, where it comes from and what became of it",
         output: Output::Object("DocumentDetail"),
         errors: NOT_FOUND,
-        handler: || get(documents::read_one),
+        handler: |method| on(method, documents::read_one),
         ..READ
     },
     Endpoint {
         method: Method::Delete,
         path: "/v1/documents/{kind}/{namespace}/{name}",
         summary: "Delete a route document that the API owns; a file's of that name shows again",
-        query: &[],
-        verbs: &[],
-        input: Input::None,
         output: Output::Write,
         errors: DELETE_ERRORS,
-        handler: || delete(documents::delete),
+        handler: |method| on(method, documents::delete),
+        ..READ
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/conditions",
         summary: "What became of every object, as conditions of the Gateway API",
         query: FILTER,
-        verbs: &[],
-        input: Input::None,
         output: Output::Object("ConditionList"),
         errors: NOT_READY,
-        handler: || get(conditions::list),
+        handler: |method| on(method, conditions::list),
+        ..READ
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/weights",
         summary: "The weights of the rules of all objects that have any",
         query: FILTER,
-        verbs: &[],
-        input: Input::None,
         output: Output::Object("WeightsList"),
         errors: NOT_READY,
-        handler: || get(weights::list),
+        handler: |method| on(method, weights::list),
+        ..READ
     },
     Endpoint {
         path: "/v1/weights/{kind}/{namespace}/{name}",
         summary: "The weights of the rules of one object",
         output: Output::Object("ObjectWeights"),
         errors: NOT_FOUND,
-        handler: || get(weights::read_object),
+        handler: |method| on(method, weights::read_object),
         ..READ
     },
     Endpoint {
@@ -257,44 +245,39 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         summary: "The weights of one rule",
         output: Output::Object("RuleEntry"),
         errors: NOT_FOUND,
-        handler: || get(weights::read_rule),
+        handler: |method| on(method, weights::read_rule),
         ..READ
     },
     Endpoint {
         method: Method::Patch,
         path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
         summary: "Change some weights of a rule; only the backends that are named change",
-        query: &[],
-        verbs: &[],
         input: Input::WeightsPatch,
         output: Output::Write,
         errors: WEIGHTS_ERRORS,
-        handler: || patch(weights_change::patch),
+        handler: |method| on(method, weights_change::patch),
+        ..READ
     },
     Endpoint {
         method: Method::Put,
         path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
         summary: "Replace what is laid over the weights of a rule",
-        query: &[],
-        verbs: &[],
         input: Input::Weights,
         output: Output::Write,
         errors: WEIGHTS_ERRORS,
-        handler: || put(weights_change::put),
+        handler: |method| on(method, weights_change::put),
+        ..READ
     },
     Endpoint {
         method: Method::Delete,
         path: "/v1/weights/{kind}/{namespace}/{name}/{rule}",
         summary: "Give a rule its own weights back",
-        query: &[],
-        verbs: &[],
-        input: Input::None,
         output: Output::Write,
         errors: WEIGHTS_ERRORS,
-        handler: || delete(weights_change::delete),
+        handler: |method| on(method, weights_change::delete),
+        ..READ
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/nodes",
         summary: "The connected nodes",
         query: &[
@@ -307,18 +290,16 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             ),
             Query("group", QueryType::Text, "Only nodes of this group"),
         ],
-        verbs: &[],
-        input: Input::None,
         output: Output::Object("NodeList"),
-        errors: &[],
-        handler: || get(nodes::list),
+        handler: |method| on(method, nodes::list),
+        ..READ
     },
     Endpoint {
         path: "/v1/nodes/{id}",
         summary: "One connected node",
         output: Output::Object("NodeEntry"),
         errors: &[StatusCode::NOT_FOUND],
-        handler: || get(nodes::read),
+        handler: |method| on(method, nodes::read),
         ..READ
     },
     Endpoint {
@@ -327,29 +308,27 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         query: PAGE,
         output: Output::Object("Snapshot"),
         errors: NOT_READY,
-        handler: || get(snapshot::of_node),
+        handler: |method| on(method, snapshot::of_node),
         ..READ
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/acks",
         summary: "Who has applied a publication; the last one if none is named. No list has more than 1,000 entries, and no pages",
         query: &[
             Query("revision", QueryType::Integer, "The revision"),
             Query("version", QueryType::Text, "A version or label that the revision gave to a type"),
         ],
-        verbs: &[],
-        input: Input::None,
         output: Output::Object("AcksReport"),
         errors: &[StatusCode::NOT_FOUND, StatusCode::GONE],
-        handler: || get(acks::read),
+        handler: |method| on(method, acks::read),
+        ..READ
     },
     Endpoint {
         path: "/v1/status/files",
         summary: "The watched files, what they give and what is wrong with them",
         query: PAGE,
         output: Output::Object("FileList"),
-        handler: || get(files::status),
+        handler: |method| on(method, files::status),
         ..READ
     },
     Endpoint {
@@ -357,25 +336,22 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         path: "/v1/reload",
         summary: "Read the files again now",
         query: &[Query("confirm", QueryType::Bool, "Publish also what would be held back")],
-        verbs: &[],
-        input: Input::None,
         output: Output::Object("ReloadAnswer"),
         errors: NOT_READY,
-        handler: || post(files::reload),
+        handler: |method| on(method, files::reload),
+        ..READ
     },
     Endpoint {
         method: Method::Post,
         path: "/v1/validate",
         summary: "Validate a body as if it were a file",
-        query: &[],
-        verbs: &[],
         input: Input::Text,
         output: Output::Object("ValidationAnswer"),
         errors: &[StatusCode::PAYLOAD_TOO_LARGE, StatusCode::UNSUPPORTED_MEDIA_TYPE],
-        handler: || post(validate::validate),
+        handler: |method| on(method, validate::validate),
+        ..READ
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/history",
         summary: "What was changed, newest first",
         query: &[
@@ -397,25 +373,21 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
                 "Only those from there: api, file, rollback, revert, rollout, waves, expiry",
             ),
         ],
-        verbs: &[],
-        input: Input::None,
         output: Output::Object("RevisionList"),
-        errors: &[],
-        handler: || get(history::list),
+        handler: |method| on(method, history::list),
+        ..READ
     },
     Endpoint {
         path: "/v1/history/{revision}",
         summary: "One revision with its difference (7), or what differs between two (3...7)",
         errors: &[StatusCode::NOT_FOUND, StatusCode::GONE],
-        handler: || get(history::read),
+        handler: |method| on(method, history::read),
         ..READ
     },
     Endpoint {
         method: Method::Post,
         path: "/v1/rollback",
         summary: "Make what the API owns what it was at a revision; a new revision itself",
-        query: &[],
-        verbs: &[],
         input: Input::Rollback,
         output: Output::Write,
         errors: &[
@@ -429,46 +401,42 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             StatusCode::SERVICE_UNAVAILABLE,
             StatusCode::INSUFFICIENT_STORAGE,
         ],
-        handler: || post(history::rollback),
+        handler: |method| on(method, history::rollback),
+        ..READ
     },
     Endpoint {
         method: Method::Post,
         path: "/v1/rollouts",
         summary: "Begin to move traffic from one backend of a rule to another, by steps",
         query: &[Query("dryRun", QueryType::Bool, "Only tell what would be done")],
-        verbs: &[],
         input: Input::Rollout,
         output: Output::Object("RolloutView"),
         errors: ROLLOUT_ERRORS,
-        handler: || post(rollouts::start),
+        handler: |method| on(method, rollouts::start),
+        ..READ
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/rollouts",
         summary: "All rollouts that are kept: at most 1,100, without pages",
         query: WATCH,
-        verbs: &[],
-        input: Input::None,
         output: Output::Object("RolloutList"),
         errors: &[StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE],
-        handler: || get(rollouts::list),
+        handler: |method| on(method, rollouts::list),
+        ..READ
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/rollouts/{rollout}",
         summary: "What a rollout is doing, and what it was asked for",
         query: WATCH,
-        verbs: &[],
-        input: Input::None,
         output: Output::Object("RolloutView"),
         errors: WATCH_ERRORS,
-        handler: || get(rollouts::read),
+        handler: |method| on(method, rollouts::read),
+        ..READ
     },
     Endpoint {
         method: Method::Post,
         path: "/v1/rollouts/{rollout}",
         summary: "Ask a rollout something",
-        query: &[],
         verbs: &[
             Verb("pause", Input::None, "Stop a rollout where it is"),
             Verb("resume", Input::None, "Go on with a rollout that is paused"),
@@ -480,24 +448,21 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             Verb("abort", Input::None, "Give stable everything back, and end"),
             Verb("retry", Input::None, "Begin a rollout anew that has failed or was aborted"),
         ],
-        input: Input::None,
         output: Output::Object("RolloutView"),
         errors: ROLLOUT_ERRORS,
-        handler: || post(rollouts::ask),
+        handler: |method| on(method, rollouts::ask),
+        ..READ
     },
     Endpoint {
         method: Method::Delete,
         path: "/v1/rollouts/{rollout}",
         summary: "Forget a rollout that has ended",
         query: &[Query("abort", QueryType::Bool, "Abort it first if it is on its way")],
-        verbs: &[],
-        input: Input::None,
-        output: Output::Any,
         errors: ROLLOUT_ERRORS,
-        handler: || delete(rollouts::delete),
+        handler: |method| on(method, rollouts::delete),
+        ..READ
     },
     Endpoint {
-        method: Method::Get,
         path: "/v1/loads",
         summary: "What clients report of their requests, by cluster and locality",
         query: &[
@@ -511,17 +476,15 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             LIMIT,
             AFTER,
         ],
-        verbs: &[],
-        input: Input::None,
         output: Output::Object("LoadList"),
-        errors: &[],
-        handler: || get(loads::list),
+        handler: |method| on(method, loads::list),
+        ..READ
     },
     Endpoint {
         path: "/v1/waves",
         summary: "The wave deployment that is under way, and the last 20 that ended, newest first, without pages",
         output: Output::Object("WaveList"),
-        handler: || get(waves::list),
+        handler: |method| on(method, waves::list),
         ..READ
     },
     Endpoint {
@@ -529,21 +492,19 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         summary: "One wave deployment, and how its clients are",
         output: Output::Object("WaveEntry"),
         errors: &[StatusCode::NOT_FOUND],
-        handler: || get(waves::read),
+        handler: |method| on(method, waves::read),
         ..READ
     },
     Endpoint {
         method: Method::Post,
         path: "/v1/waves/{deployment}",
         summary: "Ask a wave deployment something",
-        query: &[],
         verbs: &[
             Verb("pause", Input::None, "Stop a wave deployment where it is"),
             Verb("resume", Input::None, "Go on with a wave deployment that is paused"),
             Verb("promote", Input::None, "Give everyone the change now"),
             Verb("abort", Input::None, "Put a wave deployment back"),
         ],
-        input: Input::None,
         output: Output::Object("WaveEntry"),
         errors: &[
             StatusCode::NOT_FOUND,
@@ -551,14 +512,15 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             StatusCode::SERVICE_UNAVAILABLE,
             StatusCode::INSUFFICIENT_STORAGE,
         ],
-        handler: || post(waves::act),
+        handler: |method| on(method, waves::act),
+        ..READ
     },
     Endpoint {
         path: "/v1/events",
         summary: "What happens, as server-sent events; Last-Event-ID resumes",
         output: Output::Events,
         errors: &[StatusCode::TOO_MANY_REQUESTS],
-        handler: || get(events::read),
+        handler: |method| on(method, events::read),
         ..READ
     },
 ];

@@ -41,7 +41,7 @@ const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 fn endpoints(state: ApiState, wants: impl Fn(&str) -> bool) -> Router {
     let mut router = Router::new();
     for endpoint in ENDPOINTS.iter().filter(|endpoint| wants(endpoint.path)) {
-        router = router.route(endpoint.path, (endpoint.handler)());
+        router = router.route(endpoint.path, endpoint.route());
     }
     router.with_state(state)
 }

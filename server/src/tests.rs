@@ -4,6 +4,7 @@ mod acked;
 mod ages;
 mod clock;
 mod documents;
+mod endpoints;
 mod events;
 mod files;
 mod fuzz;

@@ -1,6 +1,6 @@
 //! One row of the table of endpoints.
 
-use axum::routing::MethodRouter;
+use axum::routing::{MethodFilter, MethodRouter};
 use http::StatusCode;
 
 use crate::state::ApiState;
@@ -19,7 +19,8 @@ pub(crate) struct Endpoint {
     pub(crate) output: Output,
     /// The errors that it can answer with, besides those of every request.
     pub(crate) errors: &'static [StatusCode],
-    pub(crate) handler: fn() -> MethodRouter<ApiState>,
+    /// What answers it, by the method that it is given.
+    pub(crate) handler: fn(MethodFilter) -> MethodRouter<ApiState>,
 }
 
 /// One verb: its name, what it takes and what it does. A path of its own in the document, though the router knows one for all.
@@ -79,7 +80,25 @@ pub(crate) enum Output {
     Events,
 }
 
+impl Method {
+    /// The method as the router takes it.
+    fn filter(self) -> MethodFilter {
+        match self {
+            Self::Get => MethodFilter::GET,
+            Self::Put => MethodFilter::PUT,
+            Self::Post => MethodFilter::POST,
+            Self::Patch => MethodFilter::PATCH,
+            Self::Delete => MethodFilter::DELETE,
+        }
+    }
+}
+
 impl Endpoint {
+    /// Its part of the router.
+    pub(crate) fn route(&self) -> MethodRouter<ApiState> {
+        (self.handler)(self.method.filter())
+    }
+
     /// Whether it changes what the API owns.
     pub(crate) fn is_write(&self) -> bool {
         self.output == Output::Write
