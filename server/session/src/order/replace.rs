@@ -7,7 +7,8 @@ use std::time::Instant;
 use xds_cache::status::StreamId;
 use xds_cache::{Name, Resource, ResourceKey, ResourceType, TypeTable, View};
 
-use super::ready::Readiness;
+use super::facts::{Facts, Input};
+use super::obstacles::Need;
 use super::table;
 use crate::applied::{Accepted, Answer};
 use crate::limits::Limits;
@@ -41,26 +42,36 @@ pub(super) fn settling(
     settling
 }
 
+/// Takes out of use what the client has replaced, and then what only that referred to. Tells when there may be more by itself.
+pub(super) fn release(input: Input<'_>, streams: &mut BTreeMap<StreamId, Stream>) -> Option<Instant> {
+    loop {
+        let (released, timeout) = released(&Facts::new(input, streams));
+        if released.is_empty() {
+            return timeout;
+        }
+        for (stream, resource_type, positions) in released {
+            let state = streams.get_mut(&stream).and_then(|stream| stream.find_mut(&resource_type));
+            state.into_iter().for_each(|state| state.applied.release(&positions));
+        }
+    }
+}
+
 /// What a stream may count as the only thing in use of a type: the numbers of what was accepted.
-pub(super) type Released = (StreamId, ResourceType, Vec<usize>);
+type Released = (StreamId, ResourceType, Vec<usize>);
 
 /// What was accepted and makes what went before it out of use: a client goes on with that until it has what the new one refers to.
 /// And when this changes by itself.
-pub(super) fn released(
-    readiness: &Readiness<'_>,
-    limits: &Limits,
-    now: Instant,
-) -> (Vec<Released>, Option<Instant>) {
+fn released(facts: &Facts<'_>) -> (Vec<Released>, Option<Instant>) {
     let mut released = Vec::new();
     let mut timeout = None;
-    for (id, stream, state) in readiness.streams.iter().flat_map(|(id, stream)| {
+    for (id, stream, state) in facts.streams.iter().flat_map(|(id, stream)| {
         stream.types().iter().filter(|state| state.applied.is_open()).map(move |state| (*id, stream, state))
     }) {
-        let mut positions = state.applied.replaced(|table, name| readiness.matters(state, table, name));
+        let mut positions = state.applied.replaced(|table, name| facts.matters(state, table, name));
         for accepted in state.applied.accepted() {
-            let end = accepted.at.and_then(|at| at.checked_add(limits.removal_grace));
-            let is_over = end.is_some_and(|end| now >= end);
-            let is_in_use = keeps_removed(stream, state, accepted) || is_blocked(readiness, state, accepted);
+            let end = accepted.at.and_then(|at| at.checked_add(facts.input.limits.removal_grace));
+            let is_over = end.is_some_and(|end| facts.input.now >= end);
+            let is_in_use = keeps_removed(stream, state, accepted) || is_blocked(facts, state, accepted);
             if is_over || !is_in_use {
                 positions.push(accepted.position);
             } else {
@@ -86,7 +97,7 @@ fn keeps_removed(stream: &Stream, state: &TypeState, accepted: Accepted<'_>) -> 
 }
 
 /// Whether something that the client had before is in use because what it was sent instead needs what it lacks.
-fn is_blocked(readiness: &Readiness<'_>, state: &TypeState, accepted: Accepted<'_>) -> bool {
+fn is_blocked(facts: &Facts<'_>, state: &TypeState, accepted: Accepted<'_>) -> bool {
     if accepted.older.is_empty() {
         return false;
     }
@@ -94,19 +105,18 @@ fn is_blocked(readiness: &Readiness<'_>, state: &TypeState, accepted: Accepted<'
         if accepted.has_missed(name) && !state.applied.is_taken_after(accepted.position, name) {
             let sent = accepted.newer.find(name).map(|resource| resource.version());
             let mut olds = state.applied.in_use_before(accepted.position, name);
-            return olds.any(|old| Some(old.version()) != sent)
-                && readiness.matters(state, accepted.newer, name);
+            return olds.any(|old| Some(old.version()) != sent) && facts.matters(state, accepted.newer, name);
         }
         let news: Vec<(&Arc<TypeTable>, &Arc<Resource>)> = state.applied.newest(name).collect();
         let is_new = |used: &&Arc<Resource>| news.iter().any(|(_, new)| new.version() == used.version());
         let olds: Vec<&Arc<Resource>> = state.applied.in_use(name).filter(|used| !is_new(used)).collect();
-        news.iter().any(|(table, new)| does_not_replace(readiness, state, table, new, &olds))
+        news.iter().any(|(table, new)| does_not_replace(facts, state, table, new, &olds))
     })
 }
 
 /// Whether the client goes on with one of `olds` though it was sent `new` of `table`.
 fn does_not_replace(
-    readiness: &Readiness<'_>,
+    facts: &Facts<'_>,
     state: &TypeState,
     table: &TypeTable,
     new: &Resource,
@@ -118,24 +128,24 @@ fn does_not_replace(
     }
     if !state.subscription.wants(table, new.name()) {
         // What the client does not ask for any more it does not replace either.
-        return readiness.is_needed_unasked(new.key());
+        return facts.is_needed_unasked(new.key());
     }
+    let need = Need { is_replaced: true, ..Need::default() };
     new.references().targets().any(|to| {
-        table::row_of(&state.resource_type, &to.resource_type).is_some()
-            && readiness.obstacle(to, false).is_some()
+        table::row_of(&state.resource_type, &to.resource_type).is_some() && facts.obstacle(to, need).is_some()
     })
 }
 
 /// What a client dropped, and nothing refers to that it may be using: it does not ask for it again because of what is on its way, so
 /// complete lists need not go on with it.
-pub(super) fn forgotten(readiness: &Readiness<'_>) -> Vec<(StreamId, ResourceType, BTreeSet<Name>)> {
+pub(super) fn forgotten(facts: &Facts<'_>) -> Vec<(StreamId, ResourceType, BTreeSet<Name>)> {
     let mut forgotten = Vec::new();
-    for (id, stream) in readiness.streams {
+    for (id, stream) in facts.streams {
         for state in stream.types().iter().filter(|state| stream.lists_completely(state)) {
             let of = &state.resource_type;
             let is_used = |name: &&Name| {
                 let key = ResourceKey { resource_type: of.clone(), name: Arc::clone(name) };
-                !readiness.users(&key).is_empty()
+                !facts.users(&key).is_empty()
             };
             let names: BTreeSet<Name> =
                 state.subscription.lingering().filter(|name| !is_used(name)).cloned().collect();

@@ -61,9 +61,10 @@ pub(crate) fn row_of(from: &ResourceType, to: &ResourceType) -> Option<&'static 
     ROWS.iter().find(|row| row.from == *from && row.to == *to)
 }
 
-/// Whether a client uses one of these, which refer to a resource of that type, before it has the resource.
-pub(crate) fn is_used_at_once(to: &ResourceType, users: &[(ResourceKey, bool)]) -> bool {
-    users.iter().any(|(user, _)| row_of(&user.resource_type, to).is_some_and(|row| row.is_used_at_once))
+/// Whether a client may use what it does not ask for any more. Clusters refer to each other too, but all of them are asked for; of
+/// virtual hosts a client has only what it asks for.
+pub(crate) fn may_be_needed_unasked(resource_type: &ResourceType) -> bool {
+    !matches!(resource_type, ResourceType::Cluster | ResourceType::VirtualHost)
 }
 
 /// What a reference to all resources names of which `key` is one: all scoped routes, or all virtual hosts of a route configuration.

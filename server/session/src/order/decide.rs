@@ -1,0 +1,287 @@
+//! What happens next with one resource at one client, and why.
+
+use std::sync::Arc;
+
+use xds_cache::{References, Resource, ResourceKey, ResourceType, WaitsFor};
+
+use super::facts::{At, Facts, Place};
+use super::in_use::User;
+use super::obstacles::Need;
+use super::table;
+
+/// What happens next with a resource, and why.
+#[derive(Debug)]
+pub(super) struct Decision {
+    pub(super) step: Step,
+    /// What the client has to do before it is sent what the view has; `None` if that is now, or never.
+    pub(super) because: Option<WaitsFor>,
+    /// All that stands in the way, also if it is not waited for any more.
+    pub(super) obstacles: Vec<WaitsFor>,
+    /// Whether the client would be told if a resource that is gone came back: if not it is sent that again.
+    pub(super) is_told: bool,
+    /// Whether the time is running until the client has to do without the resource.
+    pub(super) is_ending: bool,
+    /// Whether it was waited for too long.
+    pub(super) is_overdue: bool,
+}
+
+/// What a client is sent of a resource.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// What the view has: the resource, or that there is none.
+    Send,
+    /// This: the client goes on with it, and whoever asks for it is sent it.
+    Keep(Arc<Resource>),
+    /// Nothing: the client goes on with this, if it has it, and whoever asks is not answered.
+    Hide(Option<Arc<Resource>>),
+}
+
+impl Decision {
+    fn new(step: Step) -> Self {
+        Self { step, because: None, obstacles: vec![], is_told: true, is_ending: false, is_overdue: false }
+    }
+}
+
+/// What happens next with a resource that the view has otherwise than the client, and why.
+pub(super) fn decide(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
+    if facts.served(key).is_some() { update(facts, key) } else { removal(facts, key) }
+}
+
+fn update(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
+    // As long as a client uses what it does not ask for there is what it has: what it was never sent must not count as what replaces
+    // that.
+    let had = facts.places(key).iter().rev().find_map(|place| match &place.at {
+        At::Changed(had) => Some(had),
+        At::Owed(_) | At::Gone(_) | At::Unanswered => None,
+    });
+    if let Some(had) = had.filter(|_| facts.is_needed_unasked(key)) {
+        return Decision::new(Step::Keep(Arc::clone(had)));
+    }
+    let held = hold(facts, key);
+    let Some(led_to) = facts.led_to(key) else { return held };
+    let goes_on = match held.step {
+        // It has not asked for what it was led to.
+        Step::Send => facts.is_needed_unasked(key) && facts.is_used_at_once(key),
+        // It asks for that now, and must not wait for the new one.
+        Step::Hide(_) => {
+            facts.is_awaited(key) && facts.is_used_at_once(key) && facts.obstacle_for(led_to).is_none()
+        }
+        Step::Keep(_) => false,
+    };
+    if goes_on { Decision { step: Step::Keep(Arc::clone(led_to)), ..held } } else { held }
+}
+
+/// An update that newly refers to something waits until the client has that ready, if the client takes it without asking (one that
+/// asks by name learns the name from what refers to it).
+fn hold(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
+    let alone = hold_alone(facts, key);
+    if alone.because.is_some() {
+        return alone;
+    }
+    let owed = facts.places(key).iter().rev().find(|place| matches!(place.at, At::Owed(_)));
+    match (owed, facts.waits_together(key)) {
+        (Some(place), Some(waits_for)) => {
+            Decision { step: place.as_it_is(key), because: Some(waits_for), ..alone }
+        }
+        _ => alone,
+    }
+}
+
+fn hold_alone(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
+    let mut decision = Decision::new(Step::Send);
+    for place in facts.places(key) {
+        let At::Owed(resource) = &place.at else { continue };
+        let obstacles = facts.obstacles_of_update(place, resource);
+        let (overdue, open): (Vec<_>, Vec<_>) =
+            obstacles.iter().cloned().partition(|obstacle| facts.is_awaited_too_long(obstacle));
+        decision.is_overdue |= !overdue.is_empty();
+        if let Some(waits_for) = open.into_iter().next() {
+            decision.step = place.as_it_is(key);
+            decision.because.get_or_insert(waits_for);
+        }
+        decision.obstacles.extend(obstacles);
+    }
+    decision
+}
+
+fn removal(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
+    let gone = || {
+        facts.places(key).iter().filter_map(|place| match &place.at {
+            At::Gone(resource) => Some((place, resource)),
+            At::Owed(_) | At::Changed(_) | At::Unanswered => None,
+        })
+    };
+    if let (Some(waits_for), Some((_, resource))) = (facts.waits_together(key), gone().next_back()) {
+        return Decision { because: Some(waits_for), ..Decision::new(Step::Keep(Arc::clone(resource))) };
+    }
+    let mut is_overdue = false;
+    let mut found = retain_led_to(facts, key, &mut is_overdue);
+    for (place, resource) in gone().filter(|(place, _)| facts.knows_best(place.state, &key.name)) {
+        found = found.or_else(|| retain(facts, place, resource, &mut is_overdue));
+    }
+    let is_unanswered = facts.places(key).iter().any(|place| matches!(place.at, At::Unanswered));
+    if is_unanswered {
+        found = found.or_else(|| leave_unanswered(facts, key, &mut is_overdue));
+    }
+    Decision { is_overdue, ..found.unwrap_or_else(|| Decision::new(Step::Send)) }
+}
+
+/// What a client was led to, and asks for only when it uses it, stays as long as it may come to use it. Of what it was sent no older
+/// version counts.
+fn retain_led_to(facts: &Facts<'_>, key: &ResourceKey, is_overdue: &mut bool) -> Option<Decision> {
+    let led_to = facts.led_to(key)?;
+    let is_sent = facts.states(&key.resource_type).any(|state| state.subscription.has(&key.name));
+    if is_sent || !facts.is_used_at_once(key) {
+        return None;
+    }
+    let users = facts.users(key);
+    let is_ending = facts.may_retain(key, &users, is_overdue)?;
+    let obstacle = facts.obstacle_for(led_to);
+    let kept = Arc::clone(led_to);
+    let is_awaited = facts.is_awaited(key);
+    if obstacle.is_some() && facts.may_have(key) {
+        // Until then it goes on with that.
+        return None;
+    }
+    let step = if obstacle.is_some() { Step::Hide(Some(kept)) } else { Step::Keep(kept) };
+    let user = users.first().filter(|_| is_awaited).map(|user| WaitsFor::Disuse(user.key.clone()));
+    Some(Decision { because: obstacle.or(user), is_told: is_awaited, is_ending, ..Decision::new(step) })
+}
+
+/// What is gone stays as long as something refers to it that the client may be using.
+fn retain(
+    facts: &Facts<'_>,
+    place: &Place<'_>,
+    resource: &Arc<Resource>,
+    is_overdue: &mut bool,
+) -> Option<Decision> {
+    let Place { stream, state, .. } = place;
+    let key = resource.key();
+    let users = facts.users(key);
+    // What nobody tells the client that it is gone, it uses as long as it asks for it; and what it does not ask for any more as
+    // long as something does that asked for it.
+    let is_wanted = state.subscription.wants(state.subscription.settled(), &key.name);
+    let is_draining = is_wanted && users.is_empty() && stream.breaks_by_removals(state);
+    let is_silent = !is_wanted || stream.tells_no_removals(state) || is_draining;
+    let uses_clusters = table::row_of(&key.resource_type, &ResourceType::Cluster).is_some();
+    if users.is_empty() && !(is_wanted && is_silent && uses_clusters) {
+        return None;
+    }
+    let is_ending = facts.may_retain(key, &users, is_overdue)?;
+    // A client that has it keeps it; one that asks for it now might not have what it refers to. What is used before it is there has
+    // to come nevertheless: virtual hosts, and routes of a scope.
+    let kept = Arc::clone(resource);
+    let is_hidden = uses_clusters && !facts.is_used_at_once(key);
+    let step = if is_hidden { Step::Hide(Some(kept)) } else { Step::Keep(kept) };
+    let user = users.first().map_or(key, |user| &user.key);
+    let because = (!is_silent).then(|| WaitsFor::Disuse(user.clone()));
+    Some(Decision { because, is_told: !is_silent, is_ending, ..Decision::new(step) })
+}
+
+/// What a client asks for when it is gone already, because of something that goes or changes too, is left unanswered: told that it does
+/// not exist, the client would use that without it. Hosts that do not exist may be asked for at any time.
+fn leave_unanswered(facts: &Facts<'_>, key: &ResourceKey, is_overdue: &mut bool) -> Option<Decision> {
+    let users = facts.users(key);
+    let user = users.first().filter(|_| key.resource_type != ResourceType::VirtualHost)?;
+    if users.iter().any(|user| facts.goes_on(&user.key, key)) {
+        return None;
+    }
+    let is_ending = facts.may_retain(key, &users, is_overdue)?;
+    let because = Some(WaitsFor::Disuse(user.key.clone()));
+    Some(Decision { because, is_ending, ..Decision::new(Step::Hide(None)) })
+}
+
+impl Facts<'_> {
+    /// What the client has to have before an update may be sent to a stream, and has not.
+    fn obstacles_of_update(&self, place: &Place<'_>, resource: &Resource) -> Vec<WaitsFor> {
+        let of = resource.resource_type();
+        let sent = place.state.subscription.sent(resource.name());
+        let none = References::default();
+        let new = resource.references().missing_in(sent.map_or(&none, |sent| sent.references()));
+        // Of clusters that refer to each other the new ones come together.
+        let is_mutual = |to: &ResourceKey| sent.is_none() && to.resource_type == *of;
+        let needed = new.filter(|to| !is_mutual(to)).flat_map(|to| self.needs(of, to));
+        needed.filter_map(|needed| self.obstacle(&needed, Need::default())).collect()
+    }
+
+    /// What the client is sent without asking for it by name, and has to have before something of type `from` may newly refer to
+    /// `to`: that itself, or what it refers to if a client that asks for it only then would have to do without meanwhile.
+    fn needs(&self, from: &ResourceType, to: &ResourceKey) -> Vec<ResourceKey> {
+        if self.is_taken_unasked(from, to) {
+            return vec![to.clone()];
+        }
+        let is_used_at_once = table::row_of(from, &to.resource_type).is_some_and(|row| row.is_used_at_once);
+        let Some(served) = self.served(to) else { return vec![] };
+        if !is_used_at_once {
+            return vec![];
+        }
+        let references = served.references().targets();
+        references.filter(|to| self.is_taken_unasked(served.resource_type(), to)).cloned().collect()
+    }
+
+    /// Whether something of type `from` refers to what the client is sent without asking for it by name, and the view has that.
+    fn is_taken_unasked(&self, from: &ResourceType, to: &ResourceKey) -> bool {
+        let served = self.served(to);
+        table::row_of(from, &to.resource_type).is_some()
+            && served.is_some_and(|served| served.in_wildcard())
+            && self.states(&to.resource_type).any(|state| state.subscription.is_wildcard())
+    }
+
+    /// Whether something was waited for too long. Only silence ends waiting: not what the client has said, nor what it needs time for.
+    fn is_awaited_too_long(&self, obstacle: &WaitsFor) -> bool {
+        match obstacle {
+            WaitsFor::Change(_) | WaitsFor::Settling(_) => false,
+            WaitsFor::Sending(key) | WaitsFor::Request(key) | WaitsFor::Ack(key) | WaitsFor::Disuse(key) => {
+                let since = self.input.before.awaited.get(key).copied().unwrap_or(self.input.now);
+                since.checked_add(self.input.limits.addition_grace).is_some_and(|end| self.input.now >= end)
+            }
+        }
+    }
+
+    /// Whether the client need not do without a resource yet, and whether the time is running until it has to. Only its silence counts,
+    /// not what waits by our doing, or because of a rejection.
+    fn may_retain(&self, key: &ResourceKey, users: &[User], is_overdue: &mut bool) -> Option<bool> {
+        if users.iter().any(|user| user.is_rejected || self.is_held(&user.key)) {
+            return Some(false);
+        }
+        let since = self.input.before.retained.get(key).copied().unwrap_or(self.input.now);
+        let is_over =
+            since.checked_add(self.input.limits.removal_grace).is_some_and(|end| self.input.now >= end);
+        *is_overdue |= is_over;
+        (!is_over).then_some(true)
+    }
+
+    fn is_held(&self, key: &ResourceKey) -> bool {
+        self.served(key).is_some() && hold(self, key).because.is_some()
+    }
+
+    /// If one scope waits, all do: the key of one may pass to another, no two may have the same, and a key without a scope has no
+    /// routes.
+    fn waits_together(&self, key: &ResourceKey) -> Option<WaitsFor> {
+        if key.resource_type != ResourceType::ScopedRouteConfiguration {
+            return None;
+        }
+        let first = || {
+            let scopes = self.open().keys().filter(|open| open.resource_type == key.resource_type);
+            scopes
+                .filter(|scope| self.served(scope).is_some())
+                .find_map(|scope| hold_alone(self, scope).because)
+        };
+        self.scopes_wait.get_or_init(first).clone()
+    }
+}
+
+impl Place<'_> {
+    /// What a stream goes on with that is not sent an update. To be absent from a complete list would be to be deleted.
+    fn as_it_is(&self, key: &ResourceKey) -> Step {
+        let subscription = &self.state.subscription;
+        match subscription.settled().find(&key.name) {
+            Some(kept)
+                if subscription.sent(&key.name).is_some() || self.stream.lists_completely(self.state) =>
+            {
+                Step::Keep(Arc::clone(kept))
+            }
+            kept => Step::Hide(kept.cloned()),
+        }
+    }
+}

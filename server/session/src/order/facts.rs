@@ -1,0 +1,224 @@
+//! What is known of one client when it is decided what it is sent next. Looked up when it is asked for, once.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use xds_cache::status::StreamId;
+use xds_cache::{Name, Resource, ResourceKey, ResourceType, TypeTable, View, WaitsFor};
+
+use super::in_use::{InUse, User};
+use super::known::Known;
+use super::obstacles::Obstacles;
+use super::{Waiting, table};
+use crate::limits::Limits;
+use crate::stream::Stream;
+use crate::type_state::TypeState;
+
+/// What one client is looked at by.
+#[derive(Clone, Copy)]
+pub(super) struct Input<'a> {
+    pub(super) view: &'a View,
+    /// Types of which the client accepted something on streams that it has closed.
+    pub(super) accepted: &'a BTreeSet<ResourceType>,
+    /// Until when clusters settle.
+    pub(super) settling: &'a BTreeMap<Name, Instant>,
+    /// What the client may have learned of, and asks for only when it uses it.
+    pub(super) known: Option<&'a Known>,
+    /// Since when things wait.
+    pub(super) before: &'a Waiting,
+    pub(super) limits: &'a Limits,
+    pub(super) now: Instant,
+}
+
+/// What is known of one client.
+pub(super) struct Facts<'a> {
+    pub(super) input: Input<'a>,
+    pub(super) streams: &'a BTreeMap<StreamId, Stream>,
+    pub(super) in_use: RefCell<InUse>,
+    pub(super) obstacles: RefCell<Obstacles>,
+    /// What the first scope waits for that waits.
+    pub(super) scopes_wait: OnceCell<Option<WaitsFor>>,
+    open: OnceCell<Open<'a>>,
+}
+
+/// The resources of which some stream is not where the view is.
+pub(super) type Open<'a> = BTreeMap<ResourceKey, Vec<Place<'a>>>;
+
+/// Where one stream is with a resource.
+pub(super) struct Place<'a> {
+    pub(super) stream: &'a Stream,
+    pub(super) state: &'a TypeState,
+    pub(super) at: At,
+}
+
+/// Where a stream may be with a resource that the view has otherwise.
+pub(super) enum At {
+    /// It wants this and does not have it yet.
+    Owed(Arc<Resource>),
+    /// It was brought up to this, which is another version.
+    Changed(Arc<Resource>),
+    /// It was brought up to this, which is gone.
+    Gone(Arc<Resource>),
+    /// It asks for something that does not exist, and was not told so.
+    Unanswered,
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn new(input: Input<'a>, streams: &'a BTreeMap<StreamId, Stream>) -> Self {
+        Self {
+            input,
+            streams,
+            in_use: RefCell::default(),
+            obstacles: RefCell::default(),
+            scopes_wait: OnceCell::new(),
+            open: OnceCell::new(),
+        }
+    }
+
+    /// The table that the view has of a type.
+    pub(super) fn table(&self, resource_type: &ResourceType) -> &'a TypeTable {
+        self.input.view.table(resource_type)
+    }
+
+    /// What the view has of a name.
+    pub(super) fn served(&self, key: &ResourceKey) -> Option<&'a Arc<Resource>> {
+        self.table(&key.resource_type).find(&key.name)
+    }
+
+    /// What the client's streams know of a type.
+    pub(super) fn states(&self, resource_type: &ResourceType) -> impl Iterator<Item = &'a TypeState> {
+        self.streams.values().filter_map(|stream| stream.find(resource_type))
+    }
+
+    /// The resources of which some stream is not where the view is, as far as anything refers to them or they refer to anything.
+    pub(super) fn open(&self) -> &Open<'a> {
+        self.open.get_or_init(|| self.find_open())
+    }
+
+    /// Where the streams are with a resource.
+    pub(super) fn places(&self, key: &ResourceKey) -> &[Place<'a>] {
+        self.open().get(key).map(|places| &places[..]).unwrap_or_default()
+    }
+
+    fn find_open(&self) -> Open<'a> {
+        let mut open = Open::new();
+        for stream in self.streams.values() {
+            for state in stream.types() {
+                let of = &state.resource_type;
+                let table = self.table(of);
+                let mut note = |name: &Name, at: At| {
+                    let key = ResourceKey { resource_type: of.clone(), name: Arc::clone(name) };
+                    open.entry(key).or_default().push(Place { stream, state, at });
+                };
+                if self.may_hold(of) && !state.subscription.is_at(table) {
+                    for resource in state.subscription.owed(table).changed {
+                        // What is made of a pattern has no name of its own.
+                        if table.find(resource.name()).is_some_and(|own| Arc::ptr_eq(own, &resource)) {
+                            note(&Arc::clone(resource.name()), At::Owed(resource));
+                        }
+                    }
+                }
+                if table::is_referred_to(of) {
+                    for resource in state.subscription.gone_from(table) {
+                        note(&Arc::clone(resource.name()), At::Gone(resource));
+                    }
+                    for name in state.subscription.unanswered(table) {
+                        note(&name, At::Unanswered);
+                    }
+                }
+                if table::may_be_needed_unasked(of) && table::refers(of) {
+                    for resource in state.subscription.changed_from(table) {
+                        note(&Arc::clone(resource.name()), At::Changed(resource));
+                    }
+                }
+            }
+        }
+        for (of, known) in self.input.known.into_iter().flatten() {
+            let changes = self.table(of).changes_since(known);
+            let changed = changes.changed.iter().map(|resource| resource.name());
+            for name in changed.chain(&changes.removed).filter(|name| known.find(name).is_some()) {
+                let key = ResourceKey { resource_type: of.clone(), name: Arc::clone(name) };
+                open.entry(key).or_default();
+            }
+        }
+        open
+    }
+
+    /// Whether an update of the type may have to wait: only what replaces a response that the client has accepted does.
+    fn may_hold(&self, of: &ResourceType) -> bool {
+        table::refers(of)
+            && (self.input.accepted.contains(of) || self.states(of).any(|state| state.applied.has_accepted()))
+    }
+
+    /// What the client was led to of a resource that it asks for only when it uses it, if the view has it otherwise.
+    pub(super) fn led_to(&self, key: &ResourceKey) -> Option<&'a Arc<Resource>> {
+        let known = self.input.known?.get(&key.resource_type)?.find(&key.name)?;
+        let now = self.served(key);
+        now.is_none_or(|now| now.version() != known.version()).then_some(known)
+    }
+
+    /// What refers to a resource and may be in use.
+    pub(super) fn users(&self, to: &ResourceKey) -> Rc<[User]> {
+        if let Some(users) = self.in_use.borrow().find(to) {
+            return users;
+        }
+        self.in_use.borrow_mut().add(self, to)
+    }
+
+    /// Whether the view's version of a resource refers to something too.
+    pub(super) fn goes_on(&self, user: &ResourceKey, to: &ResourceKey) -> bool {
+        let now = self.served(user);
+        now.is_some_and(|now| now.references().has(to))
+    }
+
+    /// Whether a stream asks for a resource.
+    pub(super) fn is_asked_for(&self, key: &ResourceKey) -> bool {
+        self.states(&key.resource_type).any(|state| wants(state, &key.name))
+    }
+
+    /// Whether a stream asks for a resource and was not sent it yet.
+    pub(super) fn is_awaited(&self, key: &ResourceKey) -> bool {
+        let awaits = |state: &TypeState| wants(state, &key.name) && !state.subscription.has(&key.name);
+        self.states(&key.resource_type).any(awaits)
+    }
+
+    /// Whether a stream that asks for a resource may have it in some version.
+    pub(super) fn may_have(&self, key: &ResourceKey) -> bool {
+        let has = |state: &TypeState| state.applied.in_use(&key.name).next().is_some();
+        self.states(&key.resource_type).any(|state| wants(state, &key.name) && has(state))
+    }
+
+    /// Whether the client does not ask for a resource any more and still uses something that refers to it.
+    pub(super) fn is_needed_unasked(&self, key: &ResourceKey) -> bool {
+        table::may_be_needed_unasked(&key.resource_type)
+            && !self.is_asked_for(key)
+            && !self.users(key).is_empty()
+    }
+
+    /// Whether the client uses something that leads to a resource at once.
+    pub(super) fn is_used_at_once(&self, key: &ResourceKey) -> bool {
+        self.users(key).iter().any(|user| user.uses_at_once(&key.resource_type))
+    }
+
+    /// Whether it makes a difference what the client has of a name.
+    pub(super) fn matters(&self, state: &TypeState, table: &TypeTable, name: &Name) -> bool {
+        let key = ResourceKey { resource_type: state.resource_type.clone(), name: Arc::clone(name) };
+        state.subscription.wants(table, name) || self.is_needed_unasked(&key)
+    }
+
+    /// Whether no other stream asks for a name, and has it, that this one does not ask for: what a stream does not ask for it may have
+    /// in a version of any age. Who asks only now has nothing yet.
+    pub(super) fn knows_best(&self, state: &TypeState, name: &Name) -> bool {
+        let knows =
+            |other: &TypeState| wants(other, name) && other.subscription.settled().find(name).is_some();
+        wants(state, name) || !self.states(&state.resource_type).any(knows)
+    }
+}
+
+/// Whether a stream asks for something that has that name in what it was sent.
+pub(super) fn wants(state: &TypeState, name: &str) -> bool {
+    state.applied.tables().any(|table| state.subscription.wants(table, name))
+}

@@ -1,0 +1,167 @@
+//! What the client may be using that refers to a resource.
+//!
+//! The client uses what it has and asks for; what it has and does not ask for any more it uses as long as it uses something that
+//! refers to it. That is one mark from what it asks for along the references, over as much of what it has as leads to what is
+//! asked about here.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use xds_cache::{Resource, ResourceKey, ResourceType, TypeTable};
+
+use super::facts::{Facts, wants};
+use super::table;
+use crate::applied::Answer;
+use crate::type_state::TypeState;
+
+/// What refers to resources and may be in use, as far as it was asked for.
+#[derive(Default)]
+pub(super) struct InUse(BTreeMap<ResourceKey, Rc<[User]>>);
+
+/// What refers to a resource and may be in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct User {
+    pub(super) key: ResourceKey,
+    /// Whether the client rejected it.
+    pub(super) is_rejected: bool,
+}
+
+impl User {
+    /// Whether the client uses this before it has what this refers to of that type.
+    pub(super) fn uses_at_once(&self, to: &ResourceType) -> bool {
+        table::row_of(&self.key.resource_type, to).is_some_and(|row| row.is_used_at_once)
+    }
+}
+
+/// Something that refers to a resource, and when that counts.
+struct Referrer {
+    user: User,
+    counts: Counts,
+}
+
+/// When something that refers to a resource is in use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counts {
+    Always,
+    /// If something in use refers to it.
+    IfUsed,
+    /// If something in use refers to it that uses it before it is there.
+    IfUsedAtOnce,
+}
+
+impl InUse {
+    pub(super) fn find(&self, to: &ResourceKey) -> Option<Rc<[User]>> {
+        self.0.get(to).cloned()
+    }
+
+    /// Finds what refers to a resource, with all that it takes to know that.
+    pub(super) fn add(&mut self, facts: &Facts<'_>, to: &ResourceKey) -> Rc<[User]> {
+        let mut referrers: BTreeMap<ResourceKey, Vec<Referrer>> = BTreeMap::new();
+        let mut open = vec![to.clone()];
+        while let Some(key) = open.pop() {
+            if self.0.contains_key(&key) || referrers.contains_key(&key) {
+                continue;
+            }
+            let found = facts.referrers(&key);
+            let unsure = found.iter().filter(|referrer| referrer.counts != Counts::Always);
+            open.extend(unsure.map(|referrer| referrer.user.key.clone()));
+            referrers.insert(key, found);
+        }
+        self.mark(&referrers);
+        self.find(to).unwrap_or_default()
+    }
+
+    /// Marks what is in use of these, which are with all that leads to them.
+    fn mark(&mut self, referrers: &BTreeMap<ResourceKey, Vec<Referrer>>) {
+        let mut leads_to: BTreeMap<&ResourceKey, Vec<&ResourceKey>> = BTreeMap::new();
+        for (to, found) in referrers {
+            self.0.insert(to.clone(), Rc::default());
+            for referrer in found {
+                leads_to.entry(&referrer.user.key).or_default().push(to);
+            }
+        }
+        let mut changed: Vec<&ResourceKey> = referrers.keys().collect();
+        while let Some(to) = changed.pop() {
+            let found = referrers.get(to).into_iter().flatten();
+            let users: Rc<[User]> = found
+                .filter(|referrer| self.counts(referrer))
+                .map(|referrer| referrer.user.clone())
+                .collect();
+            if self.0.get(to).is_some_and(|before| before.len() < users.len()) {
+                self.0.insert(to.clone(), users);
+                changed.extend(leads_to.get(to).into_iter().flatten());
+            }
+        }
+    }
+
+    fn counts(&self, referrer: &Referrer) -> bool {
+        let key = &referrer.user.key;
+        let users = || self.0.get(key).into_iter().flat_map(|users| users.iter());
+        match referrer.counts {
+            Counts::Always => true,
+            Counts::IfUsed => users().next().is_some(),
+            Counts::IfUsedAtOnce => users().any(|user| user.uses_at_once(&key.resource_type)),
+        }
+    }
+}
+
+impl Facts<'_> {
+    /// What refers to a resource of all that the client may have. Who goes on referring to all resources of a kind can do without
+    /// any one of them.
+    fn referrers(&self, to: &ResourceKey) -> Vec<Referrer> {
+        let mut referrers = Vec::new();
+        let all = table::all_of(to);
+        for row in table::ROWS.iter().filter(|row| row.to == to.resource_type) {
+            let of = |table: &TypeTable| -> Vec<Arc<Resource>> {
+                let of_all = all.iter().flat_map(|all| {
+                    table.referrers(all).filter(|user| !self.goes_on(user.key(), all)).cloned()
+                });
+                table.referrers(to).cloned().chain(of_all).collect()
+            };
+            let known = self.input.known.and_then(|known| known.get(&row.from));
+            for user in known.into_iter().flat_map(|table| of(table)) {
+                let counts = self.if_learned_of(user.key());
+                let user = User { key: user.key().clone(), is_rejected: false };
+                referrers.extend(counts.map(|counts| Referrer { user, counts }));
+            }
+            for state in self.states(&row.from) {
+                for user in state.applied.tables().flat_map(|table| of(table)) {
+                    if let Some(counts) = self.if_had(state, &user) {
+                        let is_rejected = state.applied.answer(user.name()) == Answer::Rejected;
+                        referrers
+                            .push(Referrer { user: User { key: user.key().clone(), is_rejected }, counts });
+                    }
+                }
+            }
+        }
+        referrers
+    }
+
+    /// When the client may be using this very version of a resource: it took it up or may have, and it asks for it, or still uses
+    /// something that refers to it.
+    fn if_had(&self, state: &TypeState, resource: &Resource) -> Option<Counts> {
+        let key = resource.key();
+        let is_taken = state.applied.in_use(resource.name()).any(|used| used.version() == resource.version());
+        if is_taken && wants(state, resource.name()) {
+            return Some(Counts::Always);
+        }
+        let is_unasked = || table::may_be_needed_unasked(&key.resource_type) && !self.is_asked_for(key);
+        ((is_taken && is_unasked()) || self.may_be_asked_for(key)).then_some(Counts::IfUsed)
+    }
+
+    /// When the client may come to use something that it was led to, and has not yet.
+    fn if_learned_of(&self, key: &ResourceKey) -> Option<Counts> {
+        if self.may_be_asked_for(key) {
+            return Some(Counts::IfUsed);
+        }
+        let is_unasked = || table::may_be_needed_unasked(&key.resource_type) && !self.is_asked_for(key);
+        (is_unasked() || self.is_awaited(key)).then_some(Counts::IfUsedAtOnce)
+    }
+
+    /// Whether a resource is a virtual host that is gone: the first request to it may yet come to the route configuration that it was
+    /// of.
+    fn may_be_asked_for(&self, key: &ResourceKey) -> bool {
+        key.resource_type == ResourceType::VirtualHost && self.served(key).is_none()
+    }
+}
