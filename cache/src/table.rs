@@ -5,6 +5,7 @@
 //! a table would give that has the same resources by itself.
 
 use std::collections::{BTreeSet, HashSet};
+use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use imbl::ordmap::DiffItem;
@@ -29,7 +30,6 @@ use index::{Index, Named, Totals};
 ///
 /// Streams keep the table that they were sent instead of copies of its names and versions, so what a stream costs does not
 /// grow with the number of resources. What a table costs that succeeds another, or lies over it, is what differs.
-#[derive(Debug)]
 pub struct TypeTable {
     version: Version,
     version_text: Arc<str>,
@@ -42,6 +42,13 @@ pub struct TypeTable {
     /// What changed from other tables, as far as somebody asked lately.
     compared: Mutex<Vec<(Version, Arc<Changes>)>>,
     pub(crate) transitions: Transitions,
+}
+
+impl fmt::Debug for TypeTable {
+    /// The version, which tells all that is in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TypeTable").field(&self.version_text).finish()
+    }
 }
 
 /// What a table has otherwise than the one that it lies over.

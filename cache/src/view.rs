@@ -50,7 +50,6 @@ pub struct Conflict {
 }
 
 /// The compiled result for one [`ViewKey`]. Never changes once published.
-#[derive(Debug)]
 pub struct View {
     pub(crate) key: ViewKey,
     pub(crate) revision: Revision,
@@ -74,6 +73,12 @@ pub struct ViewChange {
     pub key: ViewKey,
     /// By type, without types in which nothing did.
     pub changes: BTreeMap<ResourceType, Arc<Changes>>,
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("View").field(&self.key).field(&self.revision).field(&self.epoch).finish()
+    }
 }
 
 impl View {

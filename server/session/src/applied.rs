@@ -12,7 +12,7 @@ use crate::steps::counted;
 ///
 /// Tables are kept, not resources: the one that the client was brought up to, and those that it was sent since and may or may not
 /// have taken up. So a client that has accepted everything costs a pointer, and clients in the same place share what they keep.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Applied {
     /// The client has accepted what this table has of the names that it wants …
     base: Arc<TypeTable>,
@@ -23,7 +23,7 @@ pub(crate) struct Applied {
 }
 
 /// What was sent of one table: a response, or several if it did not fit into one.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Sending {
     /// The nonces of the first and the last response.
     nonces: (u64, u64),

@@ -25,7 +25,7 @@ use crate::type_state::{ClientTraits, TypeState, Update};
 /// client without time to live.
 ///
 /// A response is made when it is polled, from the newest view; nothing is queued.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Client {
     limits: Limits,
     node: Option<Arc<Node>>,

@@ -32,7 +32,7 @@ use replace::{forgotten, release, release_all, renew_rejected, renew_returned, s
 pub(crate) use table::{is_referred_to, refers};
 
 /// What one client is led over, and what it waits for. A client that has everything costs nothing here.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
     /// Whether something happened that may make a difference.
     pub(crate) is_due: bool,
@@ -45,7 +45,7 @@ pub(crate) struct Order {
 }
 
 /// What is remembered while something waits.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Waiting {
     /// What stands in for the view's tables.
     transitional: BTreeMap<ResourceType, Transitional>,
@@ -65,7 +65,7 @@ struct Waiting {
 }
 
 /// What a client is served instead of the view's table of a type.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Transitional {
     table: Arc<TypeTable>,
     version_info: Arc<str>,

@@ -16,7 +16,7 @@ use crate::type_state::{ClientTraits, TypeState, Update, sent};
 use crate::{delta, sotw};
 
 /// One stream of a client.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Stream {
     variant: Variant,
     /// The type of a per-type stream; `None` for ADS.

@@ -37,7 +37,7 @@ use served::{Memo, OfTable};
 /// See [How the client specifies what resources to return][spec].
 ///
 /// [spec]: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#how-the-client-specifies-what-resources-to-return
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Subscription {
     names: Names,
     /// Whether every resource of the type is wanted.

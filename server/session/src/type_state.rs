@@ -14,7 +14,7 @@ use crate::response::{Contents, Entries, Entry, Form};
 use crate::subscription::{Owed, Subscription};
 
 /// What a stream knows of one type.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct TypeState {
     pub(crate) resource_type: ResourceType,
     pub(crate) subscription: Subscription,

@@ -25,6 +25,8 @@ mod check;
 mod config;
 #[path = "hitless/envoy.rs"]
 mod envoy;
+#[path = "hitless/explore.rs"]
+mod explore;
 #[path = "hitless/found.rs"]
 mod found;
 #[path = "hitless/grpc.rs"]
@@ -156,6 +158,11 @@ fn history(setup: Setup, steps: &[Step]) -> Result<(), String> {
     world.drain()?;
     world.establish();
     steps.iter().try_for_each(|step| run(&mut world, step))?;
+    end(&mut world, setup)
+}
+
+/// In the end the client has everything.
+fn end(world: &mut World, setup: Setup) -> Result<(), String> {
     // What was rejected is sent again only when it changes.
     world.config.renew();
     world.publish();
@@ -164,7 +171,7 @@ fn history(setup: Setup, steps: &[Step]) -> Result<(), String> {
     if !held_back.is_empty() {
         return Err(format!("everything was accepted, and the client is still not sent {held_back:?}"));
     }
-    let (has, expected) = (world.has(), expected(&world, setup.is_grpc));
+    let (has, expected) = (world.has(), expected(world, setup.is_grpc));
     if has != expected {
         return Err(format!("the client ends with {has:?} instead of {expected:?}"));
     }

@@ -24,7 +24,7 @@ pub(super) enum Held {
 }
 
 /// What is held under names that are exceptions, found by name and by glob.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Exceptions {
     by_name: BTreeMap<Name, Held>,
     /// Names by the glob that they are members of, if that is any.

@@ -12,7 +12,7 @@ use crate::sotw::WILDCARD;
 ///
 /// If it asks anew before it has seen those, it takes from them what it has dropped. A request costs what it recalls, and that only
 /// once, because what is recalled lingers no more.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Lingering {
     /// What brought it, by resource.
     by_resource: Pairs,

@@ -9,7 +9,7 @@ use super::pairs::Pairs;
 use crate::steps::{counted, step};
 
 /// Names that are asked for, in canonical form; never contains `*`.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     all: BTreeSet<Name>,
     /// How many of them are globs.

@@ -8,7 +8,7 @@ use xds_cache::Name;
 use crate::steps::{counted, step};
 
 /// Pairs of a name and one that it is found by. Finding all that go with a name costs as much as there are of them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Pairs(BTreeSet<(Name, Name)>);
 
 static LEAST: LazyLock<Name> = LazyLock::new(|| "".into());

@@ -36,6 +36,13 @@ impl Memo {
     }
 }
 
+impl Clone for Memo {
+    /// What was found is found again.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
 impl fmt::Debug for Memo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memo").finish_non_exhaustive()

@@ -67,6 +67,12 @@ impl Config {
         }
     }
 
+    /// One listener, its route, one cluster.
+    pub(crate) fn small(is_grpc: bool, is_scoped: bool) -> Self {
+        let listeners = if is_grpc { [Some((true, 0, None)), None] } else { [None, Some((true, 0, None))] };
+        Self { listeners, scopes: [is_scoped.then_some(1), None], routes: [1, 1, 1], ..Self::new(is_scoped) }
+    }
+
     pub(crate) fn edit(&mut self, edit: &Edit) {
         let (kind, index) = match edit {
             Edit::Route { route, clusters } => {

@@ -7,7 +7,7 @@ use crate::wire::{Ask, Reply, Verdict};
 
 /// One Envoy. It takes clusters and listeners by wildcard and asks for the rest by what these name: on one stream, or with a
 /// stream for each route, each secret, and the endpoints of each cluster that it makes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Envoy {
     is_delta: bool,
     is_per_type: bool,
@@ -30,7 +30,7 @@ struct Wanted {
 }
 
 /// A cluster or listener: the one in use, and the one that will be when it has what it needs.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Slot {
     active: Option<Instance>,
     warming: Option<Instance>,

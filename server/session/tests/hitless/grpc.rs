@@ -6,7 +6,7 @@ use crate::config::{CLUSTER, ENDPOINTS, LISTENER, N_KINDS, ROUTE, references};
 use crate::wire::{Ask, Reply, Verdict};
 
 /// One channel to the listener `l0`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Grpc {
     received: [BTreeMap<String, String>; N_KINDS],
     asked: [BTreeSet<String>; N_KINDS],

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use xds_cache::layer::{EffectiveGroup, Groups};
 use xds_cache::status::{StreamId, Variant};
-use xds_cache::{HeldBack, Node, NodeGroup, Publisher, Resource, Revision, ViewReceiver};
+use xds_cache::{HeldBack, Node, NodeGroup, Publisher, Resource, Revision, View, ViewReceiver};
 use xds_session::{Client, DeltaRequest, Entries, Entry, Limits, Nonce, Request, SotwRequest};
 
 use crate::config::{Config, N_KINDS, ROUTE, resource, resource_type};
@@ -15,7 +15,7 @@ use crate::grpc::Grpc;
 use crate::wire::{Ask, Reply, Verdict};
 
 /// The client of a history.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Model {
     Envoy(Envoy),
     Grpc(Grpc),
@@ -33,6 +33,7 @@ pub(crate) struct Setup {
     pub(crate) max_response_bytes: usize,
 }
 
+#[derive(Clone, Debug)]
 struct Pipe {
     id: StreamId,
     /// Its type and which of the streams of that type it is; `None` for ADS.
@@ -47,14 +48,17 @@ struct Pipe {
     nonces: [Option<u64>; N_KINDS],
 }
 
+#[derive(Clone)]
 pub(crate) struct World {
     setup: Setup,
-    publisher: Publisher,
-    revision: u64,
+    publisher: Arc<Publisher>,
+    /// What was published last.
+    view: Option<Arc<View>>,
+    /// So that the view is one that somebody follows.
+    receiver: Option<Arc<ViewReceiver>>,
     pub(crate) config: Config,
     node: Arc<Node>,
     client: Client,
-    receiver: Option<ViewReceiver>,
     pub(crate) model: Model,
     pipes: Vec<Pipe>,
     n_streams: u64,
@@ -68,6 +72,10 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(setup: Setup) -> Self {
+        Self::with(setup, Config::new(setup.is_scoped))
+    }
+
+    pub(crate) fn with(setup: Setup, config: Config) -> Self {
         let limits = Limits {
             is_phased: setup.is_phased,
             max_response_bytes: setup.max_response_bytes,
@@ -76,12 +84,12 @@ impl World {
         let agent = if setup.is_grpc { "gRPC Go" } else { "envoy" };
         let mut world = Self {
             setup,
-            publisher: Publisher::new(),
-            revision: 0,
-            config: Config::new(setup.is_scoped),
+            publisher: Arc::new(Publisher::new()),
+            view: None,
+            receiver: None,
+            config,
             node: Arc::new(Node { user_agent_name: agent.to_owned(), ..Node::with_id("n") }),
             client: Client::new(limits),
-            receiver: None,
             model: if setup.is_grpc {
                 Model::Grpc(Grpc::new())
             } else {
@@ -107,7 +115,6 @@ impl World {
             ..Limits::default()
         };
         self.client = Client::new(limits);
-        self.receiver = None;
         self.is_established = false;
         self.pipes.clear();
         let asks = match &mut self.model {
@@ -166,20 +173,29 @@ impl World {
         let name = definition.name.clone();
         let group = EffectiveGroup { definition, label: None, resources, generated: BTreeMap::new() };
         trace(|| format!("published {:?}", self.config.resources()));
-        self.revision += 1;
-        self.publisher.publish(Revision(self.revision), Groups::from_iter([(name, Arc::new(group))]));
+        let revision = self.view.as_ref().map_or(0, |view| view.revision().0) + 1;
+        self.publisher.publish(Revision(revision), Groups::from_iter([(name, Arc::new(group))]));
+        let mut receiver = self.publisher.follow(&self.node);
+        self.view = receiver.take();
+        self.receiver = Some(Arc::new(receiver));
         self.follow();
     }
 
+    /// The client follows what was published last, once it has said who it is.
     fn follow(&mut self) {
-        let Some(receiver) = &mut self.receiver else { return };
-        while let Some(view) = receiver.take() {
-            if !receiver.is_outdated_by(&view) {
-                self.client.handle_view(view);
-                return;
-            }
-            *receiver = self.publisher.follow(&self.node);
+        if self.client.node().is_some() {
+            self.view.iter().for_each(|view| self.client.handle_view(Arc::clone(view)));
         }
+    }
+
+    /// What was published, to be published again by [`publish_again`](Self::publish_again).
+    pub(crate) fn published(&self) -> (Config, Option<Arc<View>>) {
+        (self.config.clone(), self.view.clone())
+    }
+
+    pub(crate) fn publish_again(&mut self, (config, view): (Config, Option<Arc<View>>)) {
+        (self.config, self.view) = (config, view);
+        self.follow();
     }
 
     pub(crate) fn n_pipes(&self) -> usize {
@@ -258,10 +274,8 @@ impl World {
         let names = pipe.names[ask.kind].clone();
         trace(|| format!("{id} asks {} {names:?}, answers {:?}", ask.kind, ask.answer));
         self.client.handle_request(id, request).expect("a client within the protocol");
-        if self.receiver.is_none() {
-            self.receiver = Some(self.publisher.follow(&self.node));
-            self.follow();
-        }
+        self.follow();
+        self.take_events();
         true
     }
 
@@ -270,7 +284,7 @@ impl World {
         let Some(pipe) = self.pipes.get(position) else { return Ok(false) };
         let (id, key) = (pipe.id, pipe.key.clone());
         let response = self.client.poll_response(id, self.now);
-        while self.client.poll_event().is_some() || self.client.poll_wake().is_some() {}
+        self.take_events();
         let Some(response) = response else { return self.left_out(position).map_or(Ok(false), Err) };
         let owner = match key {
             // The client has closed the stream.
@@ -380,6 +394,21 @@ impl World {
             }
         }
         Err("the session does not fall silent".into())
+    }
+
+    fn take_events(&mut self) {
+        while self.client.poll_event().is_some() || self.client.poll_wake().is_some() {}
+    }
+
+    /// All that decides what can happen from here on, but for what is published.
+    pub(crate) fn state(&self) -> String {
+        let mut pipes = self.pipes.clone();
+        let asks = || self.pipes.iter().flat_map(|pipe| &pipe.to_server);
+        let numbers: BTreeSet<u64> = asks().map(|ask| ask.number).collect();
+        for ask in pipes.iter_mut().flat_map(|pipe| &mut pipe.to_server) {
+            ask.number = numbers.range(..ask.number).count() as u64;
+        }
+        format!("{:?} {:?} {pipes:?} {} {}", self.client, self.model, self.is_established, self.has_rejected)
     }
 
     /// What the server does not send yet.

@@ -1,0 +1,270 @@
+//! Every way that things can go in a small world: two clusters, two routes, a listener, maybe a scope.
+//!
+//! Publications are made to each kind of client, and requests and responses delivered, in every order that there is, with any one of the
+//! responses rejected, none or all of it taken up. Nothing may be missing on any way, and at the end of each the client has everything.
+//! Ways that lead to the same state go on together.
+//!
+//! `XDS_PUBLICATIONS=2` makes every two of the publications after each other instead of each alone, `XDS_REJECTIONS` (default 1) says how
+//! many responses may be rejected on one way. Clients without ADS have so many streams that they are left to a release build:
+//! `XDS_REJECTIONS=0 cargo test --release -p xds-session --test hitless explore -- --include-ignored`.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use xds_cache::View;
+
+use crate::config::{Config, Edit};
+use crate::wire::Verdict;
+use crate::world::{Setup, World};
+use crate::{end, expected};
+
+/// One thing that happens.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Publish,
+    ToServer(usize),
+    Poll(usize),
+    ToClient(usize, Verdict),
+}
+
+const YES: Verdict = Verdict { is_nack: false, parts: 0 };
+
+/// Nothing of a rejected response is taken up, or all of it.
+const NO: [Verdict; 2] = [Verdict { is_nack: true, parts: 0 }, Verdict { is_nack: true, parts: 31 }];
+
+/// A state, and how it was come to.
+#[derive(Clone)]
+struct Point {
+    world: World,
+    n_published: usize,
+    n_rejected: usize,
+    way: Vec<Event>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+struct Explored {
+    n_states: usize,
+    n_ends: usize,
+    longest: usize,
+}
+
+struct Explorer {
+    setup: Setup,
+    script: Vec<(Config, Option<Arc<View>>)>,
+    max_rejections: usize,
+    seen: HashSet<u64>,
+    explored: Explored,
+}
+
+impl Explorer {
+    /// Goes all ways.
+    fn explore(mut self, start: World) -> Result<Explored, String> {
+        let mut open = vec![Point { world: start, n_published: 0, n_rejected: 0, way: vec![] }];
+        while let Some(point) = open.pop() {
+            self.explored.longest = self.explored.longest.max(point.way.len());
+            let mut is_end = true;
+            for event in self.events(&point) {
+                let mut next = point.clone();
+                next.way.push(event);
+                let has_moved = self.happen(&mut next, event);
+                let has_moved = has_moved.map_err(|fault| format!("{fault}\n{:#?}", next.way))?;
+                is_end &= !has_moved;
+                if has_moved && self.is_new(&next) {
+                    open.push(next);
+                }
+            }
+            if is_end {
+                let way = point.way.clone();
+                self.check_end(point).map_err(|fault| format!("{fault}\n{way:#?}"))?;
+            }
+        }
+        Ok(self.explored)
+    }
+
+    fn events(&self, point: &Point) -> Vec<Event> {
+        let mut events = vec![Event::Publish];
+        for pipe in 0..point.world.n_pipes() {
+            events.extend([Event::ToServer(pipe), Event::Poll(pipe), Event::ToClient(pipe, YES)]);
+            if point.n_rejected < self.max_rejections {
+                events.extend(NO.map(|verdict| Event::ToClient(pipe, verdict)));
+            }
+        }
+        events
+    }
+
+    /// Tells whether anything happened.
+    fn happen(&self, point: &mut Point, event: Event) -> Result<bool, String> {
+        match event {
+            Event::Publish => {
+                let Some(published) = self.script.get(point.n_published) else { return Ok(false) };
+                point.world.publish_again(published.clone());
+                point.n_published += 1;
+                Ok(true)
+            }
+            Event::ToServer(pipe) => Ok(point.world.deliver_request(pipe)),
+            // To find that nothing is to be sent changes what is known.
+            Event::Poll(pipe) => {
+                let before = point.world.state();
+                Ok(point.world.poll(pipe)? || point.world.state() != before)
+            }
+            Event::ToClient(pipe, verdict) => {
+                point.n_rejected += usize::from(verdict.is_nack);
+                point.world.deliver_response(pipe, verdict)
+            }
+        }
+    }
+
+    fn is_new(&mut self, point: &Point) -> bool {
+        let mut hasher = DefaultHasher::new();
+        (point.world.state(), point.n_published, point.n_rejected).hash(&mut hasher);
+        let is_new = self.seen.insert(hasher.finish());
+        self.explored.n_states += usize::from(is_new);
+        is_new
+    }
+
+    /// Nothing happens any more: the client has everything, or has rejected something.
+    fn check_end(&mut self, mut point: Point) -> Result<(), String> {
+        self.explored.n_ends += 1;
+        if point.n_rejected > 0 {
+            return end(&mut point.world, self.setup);
+        }
+        let (has, expected) = (point.world.has(), expected(&point.world, self.setup.is_grpc));
+        let held_back = point.world.held_back();
+        if has != expected || !held_back.is_empty() {
+            return Err(format!("it ends with {has:?} instead of {expected:?}, held back: {held_back:?}"));
+        }
+        Ok(())
+    }
+}
+
+fn explore(setup: Setup, script: &[&[Edit]]) -> Result<Explored, String> {
+    let mut world = World::with(setup, Config::small(setup.is_grpc, setup.is_scoped));
+    world.drain().expect("a client that comes gets everything");
+    world.establish();
+    let mut published = Vec::new();
+    let mut publishing = world.clone();
+    for edits in script {
+        edits.iter().for_each(|edit| publishing.config.edit(edit));
+        publishing.publish();
+        published.push(publishing.published());
+    }
+    let max_rejections = number("XDS_REJECTIONS", 1);
+    let explorer = Explorer {
+        setup,
+        script: published,
+        max_rejections,
+        seen: HashSet::new(),
+        explored: Explored::default(),
+    };
+    explorer.explore(world)
+}
+
+fn number(key: &str, default: usize) -> usize {
+    std::env::var(key).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}
+
+fn route(route: usize, clusters: u8) -> Edit {
+    Edit::Route { route, clusters }
+}
+
+/// Plays these publications to one kind of client, each alone or every two.
+#[expect(clippy::print_stdout, reason = "says how much was explored")]
+fn explore_all(setup: Setup) {
+    let of_listener = usize::from(!setup.is_grpc);
+    let listener = |to| Edit::Listener { listener: of_listener, to: Some((true, to)), secret: None };
+    let cluster = |is_eds| Edit::Cluster { cluster: 0, is_eds, secret: None };
+    let scope = |to| Edit::Scope { scope: 0, to };
+    let mut publications = vec![
+        vec![route(0, 1)],
+        vec![route(0, 2)],
+        vec![route(0, 3)],
+        vec![listener(0)],
+        vec![route(1, 2), listener(1)],
+        vec![route(1, 1), listener(1)],
+        vec![cluster(false)],
+    ];
+    if setup.is_scoped {
+        publications = vec![
+            vec![scope(Some(0))],
+            vec![route(1, 2), scope(Some(1))],
+            vec![route(1, 1), scope(Some(1))],
+            vec![scope(None)],
+            vec![route(1, 3)],
+        ];
+    }
+    let mut all = Explored::default();
+    let mut add = |script: &[&[Edit]]| {
+        let explored = explore(setup, script).unwrap_or_else(|fault| panic!("{setup:?} {script:?}: {fault}"));
+        all.n_states += explored.n_states;
+        all.n_ends += explored.n_ends;
+        all.longest = all.longest.max(explored.longest);
+    };
+    for first in &publications {
+        if number("XDS_PUBLICATIONS", 1) == 1 {
+            add(&[first]);
+            continue;
+        }
+        publications.iter().for_each(|second| add(&[first, second]));
+    }
+    println!("{setup:?}: {all:?}");
+}
+
+fn setup(is_delta: bool, is_per_type: bool) -> Setup {
+    Setup {
+        is_delta,
+        is_per_type,
+        is_grpc: false,
+        is_phased: true,
+        is_scoped: false,
+        max_response_bytes: 3 << 20,
+    }
+}
+
+#[test]
+fn a_state_of_the_world_envoy_in_every_way() {
+    explore_all(setup(false, false));
+}
+
+#[test]
+fn an_incremental_envoy_in_every_way() {
+    explore_all(setup(true, false));
+}
+
+#[test]
+fn a_grpc_client_in_every_way() {
+    explore_all(Setup { is_grpc: true, ..setup(false, false) });
+}
+
+#[test]
+#[ignore = "takes a release build minutes"]
+fn an_envoy_without_ads_in_every_way() {
+    explore_all(setup(false, true));
+}
+
+#[test]
+#[ignore = "takes a release build minutes"]
+fn an_incremental_envoy_without_ads_in_every_way() {
+    explore_all(setup(true, true));
+}
+
+#[test]
+fn an_envoy_with_scopes_in_every_way() {
+    explore_all(Setup { is_scoped: true, ..setup(false, false) });
+}
+
+#[test]
+fn an_incremental_envoy_with_scopes_in_every_way() {
+    explore_all(Setup { is_scoped: true, ..setup(true, false) });
+}
+
+#[test]
+fn without_waiting_some_way_leads_to_a_fault() {
+    for (is_delta, is_grpc) in [(false, false), (true, false), (false, true)] {
+        let setup = Setup { is_phased: false, is_grpc, ..setup(is_delta, false) };
+        let listener = Edit::Listener { listener: usize::from(!is_grpc), to: Some((true, 1)), secret: None };
+        let found = explore(setup, &[&[route(1, 2), listener]]);
+        assert!(found.as_ref().is_err_and(|fault| fault.contains("in use")), "{setup:?}: {found:?}");
+    }
+}
