@@ -105,90 +105,82 @@ fn hold_alone(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
 }
 
 fn removal(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
-    let gone = || {
-        facts.places(key).iter().filter_map(|place| match &place.at {
-            At::Gone(resource) => Some((place, resource)),
-            At::Owed(_) | At::Changed(_) | At::Unanswered => None,
-        })
+    let together = facts.waits_together(key).and_then(|waits_for| {
+        let (_, resource) = facts.gone(key).next_back()?;
+        Some(Decision { because: Some(waits_for), ..Decision::new(Step::Keep(Arc::clone(resource))) })
+    });
+    if let Some(together) = together {
+        return together;
+    }
+    let users = facts.users(key);
+    let Some(retained) = retain_led_to(facts, key, &users)
+        .or_else(|| retain(facts, key, &users))
+        .or_else(|| leave_unanswered(facts, key, &users))
+    else {
+        return Decision::new(Step::Send);
     };
-    if let (Some(waits_for), Some((_, resource))) = (facts.waits_together(key), gone().next_back()) {
-        return Decision { because: Some(waits_for), ..Decision::new(Step::Keep(Arc::clone(resource))) };
+    // Only the client's silence counts, not what waits by our doing, or because of a rejection.
+    if users.iter().any(|user| user.is_rejected || facts.is_held(&user.key)) {
+        return retained;
     }
-    let mut is_overdue = false;
-    let mut found = retain_led_to(facts, key, &mut is_overdue);
-    for (place, resource) in gone().filter(|(place, _)| facts.knows_best(place.state, &key.name)) {
-        found = found.or_else(|| retain(facts, place, resource, &mut is_overdue));
+    if facts.is_retained_too_long(key) {
+        return Decision { is_overdue: true, ..Decision::new(Step::Send) };
     }
-    let is_unanswered = facts.places(key).iter().any(|place| matches!(place.at, At::Unanswered));
-    if is_unanswered {
-        found = found.or_else(|| leave_unanswered(facts, key, &mut is_overdue));
-    }
-    Decision { is_overdue, ..found.unwrap_or_else(|| Decision::new(Step::Send)) }
+    Decision { is_ending: true, ..retained }
 }
 
 /// What a client was led to, and asks for only when it uses it, stays as long as it may come to use it. Of what it was sent no older
 /// version counts.
-fn retain_led_to(facts: &Facts<'_>, key: &ResourceKey, is_overdue: &mut bool) -> Option<Decision> {
+fn retain_led_to(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Option<Decision> {
     let led_to = facts.led_to(key)?;
     let is_sent = facts.states(&key.resource_type).any(|state| state.subscription.has(&key.name));
     if is_sent || !facts.is_used_at_once(key) {
         return None;
     }
-    let users = facts.users(key);
-    let is_ending = facts.may_retain(key, &users, is_overdue)?;
     let obstacle = facts.obstacle_for(led_to);
-    let kept = Arc::clone(led_to);
-    let is_awaited = facts.is_awaited(key);
     if obstacle.is_some() && facts.may_have(key) {
         // Until then it goes on with that.
         return None;
     }
+    let kept = Arc::clone(led_to);
     let step = if obstacle.is_some() { Step::Hide(Some(kept)) } else { Step::Keep(kept) };
+    let is_awaited = facts.is_awaited(key);
     let user = users.first().filter(|_| is_awaited).map(|user| WaitsFor::Disuse(user.key.clone()));
-    Some(Decision { because: obstacle.or(user), is_told: is_awaited, is_ending, ..Decision::new(step) })
+    Some(Decision { because: obstacle.or(user), is_told: is_awaited, ..Decision::new(step) })
 }
 
 /// What is gone stays as long as something refers to it that the client may be using.
-fn retain(
-    facts: &Facts<'_>,
-    place: &Place<'_>,
-    resource: &Arc<Resource>,
-    is_overdue: &mut bool,
-) -> Option<Decision> {
-    let Place { stream, state, .. } = place;
-    let key = resource.key();
-    let users = facts.users(key);
-    // What nobody tells the client that it is gone, it uses as long as it asks for it; and what it does not ask for any more as
-    // long as something does that asked for it.
-    let is_wanted = state.subscription.wants(state.subscription.settled(), &key.name);
-    let is_draining = is_wanted && users.is_empty() && stream.breaks_by_removals(state);
-    let is_silent = !is_wanted || stream.tells_no_removals(state) || is_draining;
-    let uses_clusters = table::row_of(&key.resource_type, &ResourceType::Cluster).is_some();
-    if users.is_empty() && !(is_wanted && is_silent && uses_clusters) {
-        return None;
-    }
-    let is_ending = facts.may_retain(key, &users, is_overdue)?;
-    // A client that has it keeps it; one that asks for it now might not have what it refers to. What is used before it is there has
-    // to come nevertheless: virtual hosts, and routes of a scope.
-    let kept = Arc::clone(resource);
-    let is_hidden = uses_clusters && !facts.is_used_at_once(key);
-    let step = if is_hidden { Step::Hide(Some(kept)) } else { Step::Keep(kept) };
-    let user = users.first().map_or(key, |user| &user.key);
-    let because = (!is_silent).then(|| WaitsFor::Disuse(user.clone()));
-    Some(Decision { because, is_told: !is_silent, is_ending, ..Decision::new(step) })
+fn retain(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Option<Decision> {
+    let mut gone = facts.gone(key).filter(|(place, _)| facts.knows_best(place.state, &key.name));
+    gone.find_map(|(Place { stream, state, .. }, resource)| {
+        // What nobody tells the client that it is gone, it uses as long as it asks for it; and what it does not ask for any more as
+        // long as something does that asked for it.
+        let is_wanted = state.subscription.wants(state.subscription.settled(), &key.name);
+        let is_draining = is_wanted && users.is_empty() && stream.breaks_by_removals(state);
+        let is_silent = !is_wanted || stream.tells_no_removals(state) || is_draining;
+        let uses_clusters = table::row_of(&key.resource_type, &ResourceType::Cluster).is_some();
+        if users.is_empty() && !(is_wanted && is_silent && uses_clusters) {
+            return None;
+        }
+        // A client that has it keeps it; one that asks for it now might not have what it refers to. What is used before it is there
+        // has to come nevertheless: virtual hosts, and routes of a scope.
+        let kept = Arc::clone(resource);
+        let is_hidden = uses_clusters && !facts.is_used_at_once(key);
+        let step = if is_hidden { Step::Hide(Some(kept)) } else { Step::Keep(kept) };
+        let user = users.first().map_or(key, |user| &user.key);
+        let because = (!is_silent).then(|| WaitsFor::Disuse(user.clone()));
+        Some(Decision { because, is_told: !is_silent, ..Decision::new(step) })
+    })
 }
 
 /// What a client asks for when it is gone already, because of something that goes or changes too, is left unanswered: told that it does
 /// not exist, the client would use that without it. Hosts that do not exist may be asked for at any time.
-fn leave_unanswered(facts: &Facts<'_>, key: &ResourceKey, is_overdue: &mut bool) -> Option<Decision> {
-    let users = facts.users(key);
-    let user = users.first().filter(|_| key.resource_type != ResourceType::VirtualHost)?;
-    if users.iter().any(|user| facts.goes_on(&user.key, key)) {
-        return None;
-    }
-    let is_ending = facts.may_retain(key, &users, is_overdue)?;
+fn leave_unanswered(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Option<Decision> {
+    let is_unanswered = facts.places(key).iter().any(|place| matches!(place.at, At::Unanswered));
+    let user = users.first().filter(|_| is_unanswered && key.resource_type != ResourceType::VirtualHost)?;
+    let goes_on = users.iter().any(|user| facts.goes_on(&user.key, key));
     let because = Some(WaitsFor::Disuse(user.key.clone()));
-    Some(Decision { because, is_ending, ..Decision::new(Step::Hide(None)) })
+    (!goes_on).then(|| Decision { because, ..Decision::new(Step::Hide(None)) })
 }
 
 impl Facts<'_> {
@@ -238,17 +230,18 @@ impl Facts<'_> {
         }
     }
 
-    /// Whether the client need not do without a resource yet, and whether the time is running until it has to. Only its silence counts,
-    /// not what waits by our doing, or because of a rejection.
-    fn may_retain(&self, key: &ResourceKey, users: &[User], is_overdue: &mut bool) -> Option<bool> {
-        if users.iter().any(|user| user.is_rejected || self.is_held(&user.key)) {
-            return Some(false);
-        }
+    /// Whether the client had long enough to do without what is gone.
+    fn is_retained_too_long(&self, key: &ResourceKey) -> bool {
         let since = self.input.before.retained.get(key).copied().unwrap_or(self.input.now);
-        let is_over =
-            since.checked_add(self.input.limits.removal_grace).is_some_and(|end| self.input.now >= end);
-        *is_overdue |= is_over;
-        (!is_over).then_some(true)
+        since.checked_add(self.input.limits.removal_grace).is_some_and(|end| self.input.now >= end)
+    }
+
+    /// Where streams have a resource that is gone.
+    fn gone(&self, key: &ResourceKey) -> impl DoubleEndedIterator<Item = (&Place<'_>, &Arc<Resource>)> {
+        self.places(key).iter().filter_map(|place| match &place.at {
+            At::Gone(resource) => Some((place, resource)),
+            At::Owed(_) | At::Changed(_) | At::Unanswered => None,
+        })
     }
 
     fn is_held(&self, key: &ResourceKey) -> bool {
