@@ -14,7 +14,7 @@ use crate::key::resource_name;
 use crate::model::document::GroupedDocument;
 use crate::model::rollouts::RolloutPatch;
 use crate::model::tag;
-use crate::model::{EntityTags, Write, WriteError, WriteOptions};
+use crate::model::{ChangeSource, EntityTags, Write, WriteError, WriteOptions};
 use crate::plan::Patch;
 use crate::weights::WeightPatch;
 
@@ -32,7 +32,7 @@ pub(crate) struct Candidate {
     /// What is doubtful about it.
     pub(crate) warnings: Vec<Diagnostic>,
     /// What it is, for the history and for metrics.
-    pub(crate) source: &'static str,
+    pub(crate) source: ChangeSource,
     /// One line for people.
     pub(crate) summary: String,
     /// Whether it says all that the API says of its groups, also in place of what could not be read.
@@ -42,12 +42,12 @@ pub(crate) struct Candidate {
 impl Candidate {
     /// A change of one group by the API.
     fn of_group(name: GroupName, group: Option<LayerGroup>, summary: String) -> Self {
-        Self { patch: Patch::from([(name, group)]), source: "api", summary, ..Self::default() }
+        Self { patch: Patch::from([(name, group)]), source: ChangeSource::Api, summary, ..Self::default() }
     }
 
     /// A change of documents by the API.
     fn of_documents(documents: DocumentPatch, warnings: Vec<Diagnostic>, summary: String) -> Self {
-        Self { documents, warnings, source: "api", summary, ..Self::default() }
+        Self { documents, warnings, source: ChangeSource::Api, summary, ..Self::default() }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::key::StoreKey;
 use crate::model::{Event, WriteError};
 use crate::plan::Plan;
 use crate::propose::{Cause, propose, unstored, without_effect};
-use crate::transition::{Done, Label, Note, Outcome, Transition};
+use crate::transition::{Done, Label, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::former;
 use crate::{documents, load, others, verify};
 
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     /// What needs attention, by subject.
-    pub(crate) problems: BTreeMap<&'static str, String>,
+    pub(crate) problems: BTreeMap<ProblemSubject, String>,
     /// Whether the server is shutting down.
     pub(crate) is_closing: bool,
 }
@@ -76,15 +76,6 @@ const MAX_WRITES: usize = 256;
 
 /// Two writes with the longest bodies, which have 64 MiB.
 const MAX_KIB: usize = 128 * 1024;
-
-/// The subject of the problem that the store cannot be read.
-const STORE: &str = "store";
-
-/// The subject of the problem that the disk does not take what is to be stored.
-pub(crate) const DISK: &str = "disk";
-
-/// The subject of the problem that last good copies of files cannot be saved.
-const COPIES: &str = "last-good";
 
 impl Shared {
     pub(crate) fn new(env: Env, accepted: Accepted) -> Self {
@@ -209,7 +200,7 @@ impl Shared {
 
     async fn catch_up(self: &Arc<Self>) -> Result<(), WriteError> {
         if others::is_current(&self.env, self.accepted().revision) {
-            self.note([Note::solved(STORE)]);
+            self.note([Note::solved(ProblemSubject::Store)]);
             return Ok(());
         }
         let caught_up = self.propose(&self.accepted(), &Arc::new(Cause::Others)).await;
@@ -218,10 +209,10 @@ impl Shared {
             self.take(proposed, revision)
         });
         match caught_up {
-            Ok(_) => self.note([Note::solved(STORE)]),
+            Ok(_) => self.note([Note::solved(ProblemSubject::Store)]),
             Err(error) => {
                 let problem = format!("the store cannot be read: {}", chain(&error));
-                self.note([Note::problem(STORE, problem)]);
+                self.note([Note::problem(ProblemSubject::Store, problem)]);
                 return Err(error);
             }
         }
@@ -347,13 +338,13 @@ impl Shared {
         let Label { source, summary, .. } = label;
         // Before it is published, so that the first acknowledgement finds when that was.
         if let Some(observer) = &self.env.parts.observer {
-            observer.published(source, next.revision);
+            observer.published(*source, next.revision);
         }
         let mut groups = next.groups.clone();
         let behind = former::behind(&self.env.parts.codec, next, &mut groups);
         let publication = self.env.parts.acks.publish_split(next.revision, groups, behind);
         let (revision, n_views) = (next.revision.0, publication.views.len());
-        tracing::info!(revision, source, summary, n_views, "published");
+        tracing::info!(revision, source = source.as_str(), summary, n_views, "published");
         publication
     }
 
@@ -361,12 +352,12 @@ impl Shared {
     pub(crate) fn note(&self, notes: impl IntoIterator<Item = Note>) {
         for Note { subject, problem } in notes {
             let Some(message) = problem else {
-                self.health().problems.remove(subject);
+                self.health().problems.remove(&subject);
                 continue;
             };
             let before = self.health().problems.insert(subject, message.clone());
             if before.as_ref() != Some(&message) {
-                tracing::error!(subject, "{message}");
+                tracing::error!(subject = subject.as_str(), "{message}");
                 self.tell(Event::Problem { message });
             }
         }
@@ -421,11 +412,11 @@ impl Queue {
 /// What is noted of something that was stored, or could not be.
 pub(crate) fn note_of_disk(stored: Result<(), &StoreError>) -> Option<Note> {
     match stored {
-        Ok(()) => Some(Note::solved(DISK)),
+        Ok(()) => Some(Note::solved(ProblemSubject::Disk)),
         Err(error) if error.is_of_disk() => {
             let problem =
                 format!("changes cannot be stored and are refused: {}; what is served goes on", chain(error));
-            Some(Note::problem(DISK, problem))
+            Some(Note::problem(ProblemSubject::Disk, problem))
         }
         // The change was at fault, or the server ends.
         Err(_) => None,
@@ -436,7 +427,7 @@ pub(crate) fn note_of_disk(stored: Result<(), &StoreError>) -> Option<Note> {
 pub(crate) fn note_of_copies(failure: Option<&str>) -> Note {
     let problem =
         |failure| format!("last good copies of files cannot be saved: {failure}; it is tried again");
-    Note { subject: COPIES, problem: failure.map(problem) }
+    Note { subject: ProblemSubject::Copies, problem: failure.map(problem) }
 }
 
 /// Does what may take long on a thread of its own. If that panics, nothing has changed.

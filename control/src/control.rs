@@ -14,7 +14,7 @@ use xds_store::StoreError;
 use crate::accepted::Base;
 use crate::change::{Place, Shared, note_of_copies};
 use crate::env::{At, Env, Options, Parts, Reload};
-use crate::load::{self, Load};
+use crate::load::Load;
 use crate::model::document::{DocumentState, GroupedDocuments};
 use crate::model::rollouts::RolloutRecords;
 use crate::model::wave::{WaveReport, WaveVerb};
@@ -24,7 +24,7 @@ use crate::model::{
     Write, WriteError, WriteOptions, WriteOutcome,
 };
 use crate::propose::Cause;
-use crate::transition::{Done, Outcome, Transition};
+use crate::transition::{Done, Outcome, ProblemSubject, Transition};
 use crate::wave::report::reports;
 use crate::wave::{diagnostics, step};
 use crate::{dry_run, history, others, rules};
@@ -289,7 +289,7 @@ impl Control {
     #[must_use]
     pub fn served_load(&self) -> ServedLoad {
         let accepted = self.shared.accepted();
-        let is_refused = || self.shared.health().problems.contains_key(load::REFUSED);
+        let is_refused = || self.shared.health().problems.contains_key(&ProblemSubject::Files);
         match accepted.is_loaded {
             false => ServedLoad::None,
             true if accepted.held.is_some() || is_refused() => ServedLoad::Earlier,

@@ -15,7 +15,7 @@ use xds_store::Store;
 
 use crate::acks::Acks;
 use crate::model::wave::WavePhase;
-use crate::model::{ReloadOutcome, WriteError};
+use crate::model::{ChangeSource, ReloadOutcome, WriteError};
 
 /// How changes are judged.
 #[derive(Clone, Debug, Default)]
@@ -50,8 +50,8 @@ pub enum Verify {
 
 /// What the control tells of its work, for the metrics.
 pub trait Observer: Send + Sync {
-    /// A revision was published; `source` is `api`, `file`, `rollback`, `revert`, `expiry`, `waves`, `rollout` or `store`.
-    fn published(&self, source: &'static str, revision: Revision);
+    /// A revision was published.
+    fn published(&self, source: ChangeSource, revision: Revision);
     /// A wave deployment is in another phase, or has reached another share of the nodes.
     fn wave(&self, phase: WavePhase, share: Option<Share>);
     /// All metrics in OpenMetrics text; `unsupported` is how many rules have something that gRPC clients cannot have.

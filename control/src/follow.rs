@@ -8,12 +8,12 @@ use xds_cache::time::millis;
 
 use crate::accepted::{Accepted, Recorded};
 use crate::causes::chain;
-use crate::change::{DISK, aside, note_of_disk};
+use crate::change::{aside, note_of_disk};
 use crate::control::Control;
 use crate::model::weights::reconcile::next_end;
 use crate::model::{WaveChoice, Write, WriteOptions};
 use crate::propose::Cause;
-use crate::transition::{Next, Note, Outcome};
+use crate::transition::{Next, Note, Outcome, ProblemSubject};
 use crate::verify;
 use crate::wave::report::LOOK_INTERVAL;
 use crate::weights::is_due;
@@ -47,7 +47,7 @@ impl Control {
                 },
                 Err(error) => {
                     let problem = format!("the wave deployment cannot go on: {}", chain(&error));
-                    self.shared().note([Note::problem("waves", problem)]);
+                    self.shared().note([Note::problem(ProblemSubject::Waves, problem)]);
                     sleep(RETRY).await;
                     continue;
                 }
@@ -144,7 +144,7 @@ impl Control {
         loop {
             sleep(PROBE_INTERVAL).await;
             let is_due = self.shared().accepted().recorded == Recorded::Due;
-            if is_due || self.shared().health().problems.contains_key(DISK) {
+            if is_due || self.shared().health().problems.contains_key(&ProblemSubject::Disk) {
                 let probed = self.shared().env.parts.store.probe().await;
                 self.shared().note(note_of_disk(probed.as_ref().map(|&()| ())));
                 if is_due && probed.is_ok() {

@@ -18,28 +18,19 @@ use crate::key::StoreKey;
 use crate::mass_removal::{mass_removal, nothing_left};
 use crate::model::document::{DocumentState, what};
 use crate::model::weights::reconcile::Dropped;
-use crate::model::{Asked, ChangedObject, Event, FileLoad, ReloadOutcome, Texts, WriteError};
+use crate::model::{Asked, ChangeSource, ChangedObject, Event, FileLoad, ReloadOutcome, Texts, WriteError};
 use crate::plan::{Patch, Plan, difference, plan};
 use crate::rules::Objects;
 use crate::stored_files::{
     self, equal_documents, equal_overrides, has_contents, hash_alone, is_recorded, summary,
 };
-use crate::transition::{Label, Note, Outcome, Transition};
+use crate::transition::{Label, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::begin::{self, AfterLoad};
 use crate::wave::ended::{Ended, EndedWave};
 use crate::wave::value::Wave;
 use crate::wave::{close, former};
 use crate::weights::{self, Resting};
 use crate::{check, stored_statuses, write};
-
-/// The subject of the problem that there was no complete load yet.
-const NOTHING_SERVED: &str = "start";
-
-/// The subject of the problem that the last load was refused.
-pub(crate) const REFUSED: &str = "files";
-
-/// The subject of the problem that what files say could not be recorded.
-const RECORD: &str = "record";
 
 /// What the files give, and who wants it to be served.
 #[derive(Debug)]
@@ -97,7 +88,7 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, load: &Load, at: At) -> Re
         outcome.difference = difference_of(env, accepted, &load.base, &step.documents);
     }
     let mut transition = step.transition(accepted, at, env)?;
-    transition.notes.extend([Note::solved(REFUSED), Note::solved(NOTHING_SERVED)]);
+    transition.notes.extend([Note::solved(ProblemSubject::Files), Note::solved(ProblemSubject::Start)]);
     transition.notes.push(note(&load.files, &doubts));
     transition.next.unusable = Arc::clone(&load.unusable);
     show(&mut transition, accepted, &load.files, (doubts, None));
@@ -146,9 +137,9 @@ pub(crate) fn unrecorded(
     let recorded = if may_pass(error) { Recorded::Due } else { Recorded::No };
     let mut next = Accepted { overrides, documents, groups, wave, recorded, ..next };
     next.former = former::former(&next, terms)?;
-    notes.retain(|note| note.subject != RECORD);
+    notes.retain(|note| note.subject != ProblemSubject::Record);
     let problem = format!("a load of the files could not be recorded: {}", chain(error));
-    notes.push(Note::problem(RECORD, problem));
+    notes.push(Note::problem(ProblemSubject::Record, problem));
     let told = told.into_iter().filter(|event| !matches!(event, Event::OverrideDropped { .. })).collect();
     Ok(Transition { is_published, label, told, notes, ..Transition::quiet(next, outcome) })
 }
@@ -171,7 +162,7 @@ fn shown(
     show(&mut transition, accepted, &load.files, (doubts, held));
     if !accepted.is_loaded {
         let reason = transition.next.nothing_served();
-        transition.notes.push(Note::problem(NOTHING_SERVED, reason));
+        transition.notes.push(Note::problem(ProblemSubject::Start, reason));
     }
     transition
 }
@@ -184,7 +175,7 @@ fn refused(accepted: &Accepted, load: &Load, doubts: Vec<Diagnostic>, outcome: R
     let general = note(&load.files, &errors);
     let mut transition = Transition::quiet(accepted.clone(), Outcome::Loaded(outcome));
     transition.next.unusable = Arc::clone(&load.unusable);
-    transition.notes.extend([Note::problem(REFUSED, problem), general]);
+    transition.notes.extend([Note::problem(ProblemSubject::Files, problem), general]);
     show(&mut transition, accepted, &load.files, (errors, None));
     transition
 }
@@ -222,7 +213,7 @@ fn note(files: &Files, doubts: &[Diagnostic]) -> Note {
     let general = doubts.iter().filter(|doubt| !files.contains_key(&doubt.place.file));
     let general: Vec<String> = general.map(ToString::to_string).collect();
     let problem = (!general.is_empty()).then(|| general.join("; "));
-    Note { subject: "groups", problem }
+    Note { subject: ProblemSubject::Groups, problem }
 }
 
 /// Why the load has to be confirmed, if it has to.
@@ -311,7 +302,7 @@ fn step(
     let give = |resting: &Resting| given(before, base, (&patch, &document_patch), resting, terms);
     let resting = accepted.resting();
     let (mut documents, mut groups, mut dropped) = give(&resting)?;
-    let label = Label::new("files", "file", summary(&contents));
+    let label = Label::new("files", ChangeSource::File, summary(&contents));
     let touched = match is_change {
         true => begin::held_of_load(before, base),
         // It is not known what was served, but for what a wave deployment holds; the store knows what is new.
@@ -415,8 +406,8 @@ impl Step {
         next.former = former::former(&next, terms)?;
         let is_served_first = is_first && is_served_first(&plan);
         let smaller = Some(without_contents(&plan));
-        let label = Label::new("files", "file", summary);
-        let notes = vec![Note::solved(RECORD)];
+        let label = Label::new("files", ChangeSource::File, summary);
+        let notes = vec![Note::solved(ProblemSubject::Record)];
         let quiet = Transition::quiet(next, Outcome::Done);
         Ok(Transition { plan, smaller, is_served_first, is_published, label, told, notes, ..quiet })
     }

@@ -9,12 +9,12 @@ use xds_store::{State, StoreError};
 use crate::accepted::Accepted;
 use crate::documents::{self, Said, Terms};
 use crate::env::{At, Env, revision_of};
-use crate::model::WriteError;
 use crate::model::document::{DocumentState, GroupedDocuments};
+use crate::model::{ChangeSource, WriteError};
 use crate::plan::Patch;
 use crate::stored_overrides;
 use crate::stored_statuses::StoredStatuses;
-use crate::transition::{Label, Note, Outcome, Transition};
+use crate::transition::{Label, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::ended::Ended;
 use crate::wave::{former, record};
 
@@ -51,7 +51,7 @@ pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
 /// What is accepted without files becomes what is served.
 pub(crate) fn first(accepted: &Accepted) -> Transition {
     let next = Accepted { is_loaded: true, stored_statuses: Arc::default(), ..accepted.clone() };
-    let label = Label::new("", "store", "the stored state".to_owned());
+    let label = Label::new("", ChangeSource::Store, "the stored state".to_owned());
     Transition { is_published: true, label, ..Transition::quiet(next, Outcome::Done) }
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, at: At) -> Result<Transiti
     };
     let (mut next, note) = with_wave(env, next, &keys, at).map_err(failed)?;
     next.former = former::former(&next, terms)?;
-    let label = Label::new("", "store", "what another server committed".to_owned());
+    let label = Label::new("", ChangeSource::Store, "what another server committed".to_owned());
     let is_published = accepted.is_loaded;
     Ok(Transition { is_published, label, notes: vec![note], ..Transition::quiet(next, Outcome::Done) })
 }
@@ -105,10 +105,10 @@ pub(crate) fn propose(env: &Env, accepted: &Accepted, at: At) -> Result<Transiti
 fn with_wave(env: &Env, accepted: Accepted, keys: &State, at: At) -> Result<(Accepted, Note), StoreError> {
     let store = &*env.parts.store;
     let (stored, note) = match record::read(&env.parts.codec, store, keys, at)? {
-        Ok(stored) => (stored, Note::solved(WAVE_RECORD)),
+        Ok(stored) => (stored, Note::solved(ProblemSubject::WaveRecord)),
         Err(reason) => {
             let problem = format!("the stored wave deployment cannot be read: {reason}");
-            (None, Note::problem(WAVE_RECORD, problem))
+            (None, Note::problem(ProblemSubject::WaveRecord, problem))
         }
     };
     let ended = Arc::new(Ended::read(store, keys)?);
@@ -123,6 +123,3 @@ fn with_wave(env: &Env, accepted: Accepted, keys: &State, at: At) -> Result<(Acc
 pub(crate) fn is_current(env: &Env, revision: Revision) -> bool {
     revision_of(env.parts.store.head()) == revision
 }
-
-/// The subject of the problem that a stored wave deployment cannot be read.
-const WAVE_RECORD: &str = "wave-record";

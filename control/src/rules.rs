@@ -17,7 +17,7 @@ use crate::model::rollouts::{RolloutRecord, RolloutRecords};
 use crate::model::weights::change::{ChangeFault, WeightChange};
 use crate::model::weights::reconcile::{Dropped, Source, reconcile};
 use crate::model::weights::{Overrides, RuleKey, WEIGHT_SOURCE, WeightedObject, effective, tag};
-use crate::model::{WriteError, WriteOptions};
+use crate::model::{ChangeSource, WriteError, WriteOptions};
 use crate::plan::Patch;
 use crate::weights::{Resting, WeightPatch, routes_key};
 
@@ -144,11 +144,11 @@ pub(crate) fn change(
     let verb = if after.is_some() { "set" } else { "take back" };
     let summary = format!("{verb} the weights of {key}: {}", weights.join(" "));
     let weights = WeightPatch::from([(key.clone(), after)]);
-    Ok(Candidate { weights, source: "api", summary, ..Candidate::default() })
+    Ok(Candidate { weights, source: ChangeSource::Api, summary, ..Candidate::default() })
 }
 
 /// The candidate of dropping what has ended; what that is shows when it is reconciled.
 pub(crate) fn end() -> Candidate {
     let summary = "drop overrides of weights whose time is up".to_owned();
-    Candidate { source: "expiry", summary, ..Candidate::default() }
+    Candidate { source: ChangeSource::Expiry, summary, ..Candidate::default() }
 }

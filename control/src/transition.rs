@@ -8,7 +8,7 @@ use xds_cache::{Publication, Revision};
 use crate::accepted::Accepted;
 use crate::dry_run::ClientPreview;
 use crate::env::At;
-use crate::model::{Event, ReloadOutcome, WriteError, WriteOutcome};
+use crate::model::{ChangeSource, Event, ReloadOutcome, WriteError, WriteOutcome};
 use crate::plan::Plan;
 use crate::wave::value::Wave;
 
@@ -39,23 +39,66 @@ pub(crate) struct Transition {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Label {
     pub(crate) actor: String,
-    pub(crate) source: &'static str,
+    pub(crate) source: ChangeSource,
     pub(crate) summary: String,
 }
 
 /// That something needs attention, by subject; or that the subject is fine again.
 #[derive(Clone, Debug)]
 pub(crate) struct Note {
-    pub(crate) subject: &'static str,
+    pub(crate) subject: ProblemSubject,
     pub(crate) problem: Option<String>,
 }
 
+/// What needs attention; in the order in which problems are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ProblemSubject {
+    /// The disk does not take what is to be stored.
+    Disk,
+    /// The last load was refused.
+    Files,
+    /// A load has doubts that are about no file in particular.
+    Groups,
+    /// Last good copies of files cannot be saved.
+    Copies,
+    /// What files say could not be recorded.
+    Record,
+    /// There was no complete load yet.
+    Start,
+    /// The store cannot be read.
+    Store,
+    /// A translation was wrong.
+    Translation,
+    /// A stored wave deployment cannot be read.
+    WaveRecord,
+    /// A wave deployment cannot go on.
+    Waves,
+}
+
+impl ProblemSubject {
+    /// The word for it in the log.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Disk => "disk",
+            Self::Files => "files",
+            Self::Groups => "groups",
+            Self::Copies => "last-good",
+            Self::Record => "record",
+            Self::Start => "start",
+            Self::Store => "store",
+            Self::Translation => "translation",
+            Self::WaveRecord => "wave-record",
+            Self::Waves => "waves",
+        }
+    }
+}
+
 impl Note {
-    pub(crate) fn problem(subject: &'static str, problem: String) -> Self {
+    pub(crate) fn problem(subject: ProblemSubject, problem: String) -> Self {
         Self { subject, problem: Some(problem) }
     }
 
-    pub(crate) fn solved(subject: &'static str) -> Self {
+    pub(crate) fn solved(subject: ProblemSubject) -> Self {
         Self { subject, problem: None }
     }
 }
@@ -114,13 +157,19 @@ impl Transition {
 }
 
 impl Label {
-    pub(crate) fn new(actor: &str, source: &'static str, summary: String) -> Self {
+    pub(crate) fn new(actor: &str, source: ChangeSource, summary: String) -> Self {
         Self { actor: actor.to_owned(), source, summary }
     }
 
     /// The commit of these changes.
     pub(crate) fn commit(&self, changes: Vec<xds_store::Change>, at: At) -> xds_store::Commit {
         let Self { actor, source, summary } = self.clone();
-        xds_store::Commit { actor, at_ms: millis(at.wall), source: source.to_owned(), summary, changes }
+        xds_store::Commit {
+            actor,
+            at_ms: millis(at.wall),
+            source: source.as_str().to_owned(),
+            summary,
+            changes,
+        }
     }
 }

@@ -15,9 +15,9 @@ use crate::check::warning;
 use crate::differing::differing;
 use crate::documents::DocumentPatch;
 use crate::key::{StoreKey, Subject};
-use crate::model::WriteError;
 use crate::model::document::GroupedDocument;
 use crate::model::weights::RuleOverride;
+use crate::model::{ChangeSource, WriteError};
 use crate::plan::Patch;
 use crate::rollouts::spare_owned;
 use crate::weights::WeightPatch;
@@ -64,7 +64,7 @@ pub(crate) fn rollback(
     warnings.extend(changed_files(&keys, &store.state().1));
     let summary = format!("roll back to revision {to}");
     let candidate = Candidate { patch, documents, weights, warnings, summary, ..Candidate::default() };
-    Ok(Candidate { source: "rollback", is_whole: true, ..candidate })
+    Ok(Candidate { source: ChangeSource::Rollback, is_whole: true, ..candidate })
 }
 
 /// Builds the candidate that undoes revision `of` wherever its value is still the present one.
@@ -114,7 +114,7 @@ pub(crate) fn revert(
     spare_owned(&accepted.rollouts, &mut weights, &mut warnings);
     let summary = format!("revert revision {of}");
     let candidate = Candidate { patch, documents, weights, warnings, summary, ..Candidate::default() };
-    Ok(Candidate { source: "revert", ..candidate })
+    Ok(Candidate { source: ChangeSource::Revert, ..candidate })
 }
 
 /// Gives one key of a group its previous value.

@@ -11,14 +11,11 @@ use xds_routes::{Translation, translate};
 use crate::accepted::Accepted;
 use crate::documents;
 use crate::env::At;
-use crate::model::WriteError;
 use crate::model::document::DocumentState;
+use crate::model::{ChangeSource, WriteError};
 use crate::plan::Patch;
 use crate::stored_statuses::StoredStatuses;
-use crate::transition::{Label, Note, Outcome, Transition};
-
-/// The subject of the problem that a translation was wrong.
-const TRANSLATION: &str = "translation";
+use crate::transition::{Label, Note, Outcome, ProblemSubject, Transition};
 
 /// What all documents give, made from nothing, and where what there is differs; `None` if it does not.
 pub(crate) fn anew(codec: &Codec, documents: &DocumentState) -> Option<(Translation, String)> {
@@ -60,8 +57,8 @@ pub(crate) fn propose(codec: &Codec, accepted: &Accepted, at: At) -> Transition 
          all of them. This is a fault of the server: please report it"
     );
     let next = Accepted { documents, groups, ..accepted.clone() };
-    let label = Label::new("", "verify", format!("mend {difference}"));
-    let notes = vec![Note::problem(TRANSLATION, problem)];
+    let label = Label::new("", ChangeSource::Verify, format!("mend {difference}"));
+    let notes = vec![Note::problem(ProblemSubject::Translation, problem)];
     Transition { is_published: true, label, notes, ..Transition::quiet(next, Outcome::Done) }
 }
 

@@ -15,7 +15,7 @@ use crate::key::StoreKey;
 use crate::model::document::DocumentState;
 use crate::model::wave::WavePhase;
 use crate::model::weights::reconcile::Dropped;
-use crate::model::{ChangedObject, Write, WriteError, WriteOptions, WriteOutcome};
+use crate::model::{ChangeSource, ChangedObject, Write, WriteError, WriteOptions, WriteOutcome};
 use crate::plan::{Patch, Plan, difference, plan};
 use crate::rules::{self, Objects};
 use crate::transition::{Label, Outcome, Transition};
@@ -124,7 +124,7 @@ fn candidate_of(
                 Some((key, change)) => rules::change(codec, accepted, &key, &change, options)?,
                 None => Candidate::default(),
             };
-            let source = if is_by_hand { "api" } else { "rollout" };
+            let source = if is_by_hand { ChangeSource::Api } else { ChangeSource::Rollout };
             Ok(Candidate { rollouts, source, summary, ..candidate })
         }
         Write::EndOverrides => Ok(rules::end()),

@@ -16,7 +16,7 @@ use xds_cache::loads::LoadLimits;
 use xds_cache::{LoadBoard, Publisher, Reason, Refusals, Revision, StatusBoard};
 use xds_codec::Codec;
 use xds_control::BoxFuture;
-use xds_control::model::Asked;
+use xds_control::model::{Asked, ChangeSource};
 use xds_control::{Acks, Control};
 use xds_rollout::Phase;
 use xds_routes::conditions::GrpcFeature;
@@ -326,11 +326,17 @@ fn session_limits(config: &Config) -> xds_session::Limits {
 struct Counting(Arc<Metrics>);
 
 impl xds_control::Observer for Counting {
-    fn published(&self, source: &'static str, revision: Revision) {
+    fn published(&self, source: ChangeSource, revision: Revision) {
         let source = match source {
-            "file" => PublicationSource::Files,
-            "store" => PublicationSource::Store,
-            _ => PublicationSource::Api,
+            ChangeSource::File => PublicationSource::Files,
+            ChangeSource::Store => PublicationSource::Store,
+            ChangeSource::Api
+            | ChangeSource::Rollback
+            | ChangeSource::Revert
+            | ChangeSource::Expiry
+            | ChangeSource::Waves
+            | ChangeSource::Rollout
+            | ChangeSource::Verify => PublicationSource::Api,
         };
         self.0.published(source, revision);
     }

@@ -246,9 +246,14 @@ fn data(said: &impl Serialize) -> Value {
 
 fn of_event(event: &Event) -> (&'static str, Value) {
     match event {
-        Event::Published { revision, source, summary } => {
-            ("publish", data(&body::Published { revision: revision.0, source, summary: summary.clone() }))
-        }
+        Event::Published { revision, source, summary } => (
+            "publish",
+            data(&body::Published {
+                revision: revision.0,
+                source: source.as_str(),
+                summary: summary.clone(),
+            }),
+        ),
         Event::FileError(diagnostic) => ("fileError", data(&Fault::of(diagnostic, ""))),
         Event::Held { reason } => ("held", data(&body::Held { reason: reason.clone() })),
         Event::Wave { deployment, phase, share, message } => {

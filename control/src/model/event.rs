@@ -4,6 +4,7 @@ use xds_cache::Revision;
 use xds_cache::wave::Share;
 use xds_codec::Diagnostic;
 
+use super::revision::ChangeSource;
 use super::wave::WavePhase;
 
 /// What the server tells those who watch it, besides what happens on streams.
@@ -13,8 +14,8 @@ pub enum Event {
     Published {
         /// The revision.
         revision: Revision,
-        /// What changed it: `api`, `file`, `rollback`, `revert`, `expiry`, `waves`, `rollout` or `store`.
-        source: &'static str,
+        /// What changed it.
+        source: ChangeSource,
         /// One line for people.
         summary: String,
     },

@@ -14,6 +14,6 @@ mod write;
 
 pub use event::Event;
 pub use files::{Asked, FileLoad, FileObject, FileObjectKey, FileStatus, ReloadOutcome, ServedLoad};
-pub use revision::{ChangeKind, ChangedObject, HistoryEntry};
+pub use revision::{ChangeKind, ChangeSource, ChangedObject, HistoryEntry};
 pub use texts::Texts;
 pub use write::{EntityTags, GroupPhases, WaveChoice, Write, WriteError, WriteOptions, WriteOutcome};

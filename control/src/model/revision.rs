@@ -38,12 +38,54 @@ pub struct HistoryEntry {
     pub actor: String,
     /// When.
     pub at: SystemTime,
-    /// `api`, `file`, `rollback`, `revert`, `expiry`, `rollout` or another word.
+    /// The word of a [`ChangeSource`], or another one, of a newer version.
     pub source: String,
     /// One line for people.
     pub summary: String,
     /// What it changed, named as in [`ChangedObject::what`].
     pub changes: Vec<(String, ChangeKind)>,
+}
+
+/// What makes a change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChangeSource {
+    /// A write of the API.
+    #[default]
+    Api,
+    /// The watched files.
+    File,
+    /// A rollback to a revision.
+    Rollback,
+    /// A revert of a revision.
+    Revert,
+    /// Overrides of weights whose time is up.
+    Expiry,
+    /// A wave deployment that goes on.
+    Waves,
+    /// A step of a rollout.
+    Rollout,
+    /// The store: at the start, or because another server committed.
+    Store,
+    /// A translation that was found to be wrong, made again.
+    Verify,
+}
+
+impl ChangeSource {
+    /// The word for it in the history, in events and in the log.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Api => "api",
+            Self::File => "file",
+            Self::Rollback => "rollback",
+            Self::Revert => "revert",
+            Self::Expiry => "expiry",
+            Self::Waves => "waves",
+            Self::Rollout => "rollout",
+            Self::Store => "store",
+            Self::Verify => "verify",
+        }
+    }
 }
 
 /// What became of one object.

@@ -103,7 +103,7 @@ fn wave(
     Wave {
         id: first.0,
         actor: label.actor.clone(),
-        source: label.source.to_owned(),
+        source: label.source.as_str().to_owned(),
         summary: label.summary.clone(),
         began_at: at.wall,
         since: at.wall,

@@ -15,9 +15,9 @@ use crate::candidate::Candidate;
 use crate::documents::Terms;
 use crate::env::{At, Env};
 use crate::model::wave::{WaveMembers, WavePhase, WaveVerb};
-use crate::model::{Event, WriteError};
+use crate::model::{ChangeSource, Event, WriteError};
 use crate::stored_statuses;
-use crate::transition::{Label, Next, Note, Outcome, Transition};
+use crate::transition::{Label, Next, Note, Outcome, ProblemSubject, Transition};
 use crate::weights;
 use crate::write::{apply, plan_of};
 
@@ -134,7 +134,7 @@ pub(crate) fn abort_for(
     let summary = format!("let go of the wave deployment {}", wave.id);
     let reason = Some(format!("a forced write of {actor} took its place"));
     let ended = ended(env, wave, WavePhase::Superseded, reason, at);
-    scene.ends((None, ended), &Candidate::default(), Label::new(actor, "waves", summary))
+    scene.ends((None, ended), &Candidate::default(), Label::new(actor, ChangeSource::Waves, summary))
 }
 
 /// How a wave deployment that ended is begun again: by undoing the revision that put it back, in its waves.
@@ -198,7 +198,7 @@ impl Scene<'_> {
     fn at_once(&self, transition: Transition) -> Transition {
         let outcome = Outcome::GoesOn(Next::Answered(Some(self.at.clock)));
         let mut notes = transition.notes;
-        notes.push(Note::solved("waves"));
+        notes.push(Note::solved(ProblemSubject::Waves));
         Transition { outcome, notes, ..transition }
     }
 
@@ -209,8 +209,9 @@ impl Scene<'_> {
             && !record::plan(Some(wave), &self.env.parts.store.state().1).is_empty()
         {
             let summary = format!("the wave deployment {} is paused: {reason}", wave.id);
-            let mut transition = self.becomes(wave.clone(), Label::new("waves", "waves", summary))?;
-            transition.notes.push(Note::solved("waves"));
+            let mut transition =
+                self.becomes(wave.clone(), Label::new("waves", ChangeSource::Waves, summary))?;
+            transition.notes.push(Note::solved(ProblemSubject::Waves));
             return Ok(Transition { outcome, ..transition });
         }
         let wave = Some(Arc::new(wave.clone()));
@@ -256,7 +257,7 @@ impl Scene<'_> {
         ended.report.members = members;
         let summary = format!("the wave deployment {} is complete", wave.id);
         let told = event(wave, WavePhase::Completed, summary.clone());
-        let label = Label::new("waves", "waves", summary);
+        let label = Label::new("waves", ChangeSource::Waves, summary);
         Ok(self.ends((None, ended), &Candidate::default(), label)?.telling(told))
     }
 
@@ -269,7 +270,7 @@ impl Scene<'_> {
         ended.report.members = members.promoted();
         let summary = format!("the wave deployment {} is promoted", wave.id);
         let told = event(wave, WavePhase::Promoted, summary.clone());
-        let label = Label::new(actor, "waves", summary);
+        let label = Label::new(actor, ChangeSource::Waves, summary);
         Ok(self.ends((None, ended), &Candidate::default(), label)?.telling(told))
     }
 
@@ -288,7 +289,8 @@ impl Scene<'_> {
         ended.report.members = members;
         ended.put_back = wave.has_overrides().then(|| self.accepted.next_revision());
         let told = event(wave, phase, summary.clone());
-        let transition = self.ends((next, ended), &undo, Label::new("waves", "waves", summary))?;
+        let transition =
+            self.ends((next, ended), &undo, Label::new("waves", ChangeSource::Waves, summary))?;
         let unstored = wave.stopped.is_none().then_some(stopped);
         Ok(Transition { unstored, ..transition }.telling(told))
     }
@@ -339,7 +341,7 @@ impl Scene<'_> {
         summary: String,
     ) -> Result<Transition, WriteError> {
         let told = event(&next, phase, summary.clone());
-        Ok(self.becomes(next, Label::new(actor, "waves", summary))?.telling(told))
+        Ok(self.becomes(next, Label::new(actor, ChangeSource::Waves, summary))?.telling(told))
     }
 
     /// What is under way becomes `next`.
