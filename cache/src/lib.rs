@@ -6,8 +6,10 @@
 //! [`StatusBoard`] holds what each stream was sent and what it answered, the [`LoadBoard`] what clients report of the
 //! requests that they send.
 //!
-//! This crate does no I/O, reads no clock and starts no task. It does not know the transport protocol (`xds-session`),
-//! nor what a resource means (`xds-codec`): a resource here is a name, a type, encoded bytes and a content version.
+//! This crate does no I/O, reads no clock and starts no task. It does not know the transport protocol (`xds-session`), and has no
+//! descriptors (`xds-codec`): a resource here is a name, a type, encoded bytes and a content version. It looks into the bytes only where
+//! serving decides by them, and field by field ([`wire`]): what of a [`cluster`] and of its endpoints drains, whether a client makes it
+//! ready by itself, and which virtual hosts a RouteConfiguration is put together of.
 
 pub mod cluster;
 pub mod drain;
