@@ -2,6 +2,7 @@
 //!
 //! The plan as a whole is made of outlines, so that it stays as long as these do.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::ledger::length_class;
@@ -9,7 +10,8 @@ use super::tls::{has_pem, is_certificate, is_private_key};
 use crate::model::{ConfigMap, Document, Kind, Secret, Spec};
 use crate::translate::Placed;
 
-/// A document as the plan as a whole sees it.
+/// A document as the plan as a whole sees it. That of a route is the document itself, so that nothing is kept twice: the plan as a
+/// whole asks for no weight, and the outline of other weights is equal.
 #[derive(Clone, Debug)]
 pub(crate) struct Outline(pub(crate) Placed);
 
@@ -26,7 +28,7 @@ impl PartialEq for Outline {
                     && document.place == others.place
                     && document.meta == others.meta
                     && length(document) == length(others)
-                    && document.spec == others.spec)
+                    && *without_weights(&document.spec) == *without_weights(&others.spec))
     }
 }
 
@@ -35,13 +37,6 @@ impl Outline {
     pub(crate) fn of(placed: &Placed) -> Option<Self> {
         let document = match &placed.document.spec {
             Spec::EndpointSlice(_) | Spec::Endpoints(_) => return None,
-            Spec::Route(route) => {
-                let mut route = route.clone();
-                for backend in route.rules.iter_mut().flat_map(|rule| &mut rule.backends) {
-                    backend.weight = backend.weight.min(1);
-                }
-                with_spec(&placed.document, Spec::Route(route))
-            }
             Spec::Secret(secret) => {
                 let data = secret.data.iter().filter_map(|(key, value)| {
                     let stand_in = stand_in(key, str::from_utf8(value).ok()?)?;
@@ -57,6 +52,7 @@ impl Outline {
             }
             Spec::GatewayClass { .. }
             | Spec::Gateway(_)
+            | Spec::Route(_)
             | Spec::ReferenceGrant(_)
             | Spec::BackendTlsPolicy(_)
             | Spec::Backend(_)
@@ -68,6 +64,19 @@ impl Outline {
         };
         Some(Self(Placed { document, generation: 0, ..placed.clone() }))
     }
+}
+
+/// The same, where every weight of a route only says whether there is any.
+fn without_weights(spec: &Spec) -> Cow<'_, Spec> {
+    let mut spec = Cow::Borrowed(spec);
+    if let Spec::Route(_) = &*spec
+        && let Spec::Route(route) = spec.to_mut()
+    {
+        for backend in route.rules.iter_mut().flat_map(|rule| &mut rule.backends) {
+            backend.weight = backend.weight.min(1);
+        }
+    }
+    spec
 }
 
 fn with_spec(document: &Document, spec: Spec) -> Arc<Document> {
