@@ -161,7 +161,7 @@ fn header_rule(rule: &Rule, keys: &[String], wanted: &HeaderRoute) -> Option<Rul
         Some(name) => format!("{name}/{}", wanted.name),
         None => wanted.name.clone(),
     };
-    Some(Rule { name: Some(name), matches, backends: vec![backend], ..rule.clone() })
+    Some(Rule { name: Some(name.into()), matches, backends: vec![backend], ..rule.clone() })
 }
 
 /// A match with more headers. Of one that it has already, the new condition counts if the old one takes everything, or the very

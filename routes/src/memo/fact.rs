@@ -315,7 +315,7 @@ pub(crate) enum Maker {
 }
 
 // There are dozens of each for every route.
-const _: () = assert!(size_of::<Fact>() == 32 && size_of::<Value>() == 24 && size_of::<Unit>() == 24);
+const _: () = assert!(size_of::<Fact>() == 32 && size_of::<Value>() == 24 && size_of::<Unit>() == 16);
 
 /// The value of a fact.
 #[derive(Clone, Debug, PartialEq)]
@@ -700,10 +700,11 @@ impl Fact {
                 two(Unit::Part(host.clone()), Unit::Dialled(host.clone()))
             }
             Self::Parents(key) => one(Unit::Wishes(key.clone())),
-            Self::Wish(group, service, _) => one(Unit::Mesh(group.clone(), service.clone())),
+            Self::Wish(group, service, _) => one(Unit::Mesh(Thin::new((group.clone(), service.clone())))),
             Self::WishedPort(group, port, _) => one(Unit::Port(group.clone(), *port)),
             Self::Namesake(label, Some((service, _))) => {
-                two(Unit::Names(label.clone()), Unit::Mesh(label.group.clone(), service.clone()))
+                let mesh = Thin::new((label.group.clone(), service.clone()));
+                two(Unit::Names(label.clone()), Unit::Mesh(mesh))
             }
             Self::Namesake(label, None) | Self::GatewayName(label, _) => one(Unit::Names(label.clone())),
             Self::Consumer(group, _) | Self::Ports(group) => one(Unit::Group(group.clone())),

@@ -28,9 +28,27 @@ pub(crate) struct Written {
     /// The node group.
     pub(crate) group: GroupName,
     /// The kinds of clients.
-    pub(crate) profiles: &'static [Profile],
+    pub(crate) clients: Clients,
     /// The resources.
     pub(crate) resources: Box<[Arc<Resource>]>,
+}
+
+/// Kinds of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clients {
+    Envoys,
+    Grpc,
+    All,
+}
+
+impl Clients {
+    pub(crate) fn profiles(self) -> &'static [Profile] {
+        match self {
+            Self::Envoys => &[Profile::Envoy],
+            Self::Grpc => &[Profile::Grpc],
+            Self::All => &[Profile::Envoy, Profile::Grpc],
+        }
+    }
 }
 
 impl Made {

@@ -243,7 +243,7 @@ impl Outputs {
     fn write(&mut self, old: Option<&Written>, new: Option<&Written>) {
         for written in old.into_iter().chain(new) {
             let pending = self.pending.entry(written.group.clone()).or_default();
-            for profile in written.profiles {
+            for profile in written.clients.profiles() {
                 let pending = pending.entry(*profile).or_default();
                 for resource in &*written.resources {
                     let key = Arc::clone(resource.shared_key());

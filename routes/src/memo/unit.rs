@@ -7,6 +7,7 @@ use xds_cache::{GroupName, Profile};
 use super::fact::{HostKey, InGroup};
 use crate::model::DocumentKey;
 use crate::plan::ListenerKey;
+use crate::thin::Thin;
 
 /// A unit of work. One reads only what those before it write, so that each is done at most once for a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,7 +41,7 @@ pub(crate) enum Unit {
     /// Whether Envoys of a group listen on a port of the mesh.
     Port(GroupName, u16),
     /// The ports of a Service, for the clients of a group.
-    Mesh(GroupName, DocumentKey),
+    Mesh(Thin<(GroupName, DocumentKey)>),
     /// The Services that Envoys of a group are served on a port as other groups have them.
     Borrow(GroupName, u16),
     /// One of them.

@@ -65,7 +65,7 @@ pub struct Rule {
     /// Where it is.
     pub spot: Spot,
     /// Its name, unique in the route.
-    pub name: Option<String>,
+    pub name: Option<Box<str>>,
     /// The matches, of which one must hold; never empty: what is left out is one match of everything.
     pub matches: Vec<Match>,
     /// The filters, in order; at most 16.
@@ -90,7 +90,7 @@ pub struct Match {
     /// Headers: lower-case names, each once (the first entry of a name counts).
     pub headers: Vec<HeaderMatch>,
     /// Query parameters, each once.
-    pub query: Vec<QueryMatch>,
+    pub query: Box<[QueryMatch]>,
     /// The HTTP method.
     pub method: Option<HttpMethod>,
     /// The share of requests that are taken (native form; `runtime_fraction` of gRFC A28).
@@ -107,7 +107,7 @@ impl Match {
             spot: spot.clone(),
             path,
             headers: Vec::new(),
-            query: Vec::new(),
+            query: Box::default(),
             method: None,
             fraction: None,
             case_sensitive: true,

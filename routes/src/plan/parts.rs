@@ -148,7 +148,7 @@ pub struct RouteId {
     /// The rule's index.
     pub rule: usize,
     /// The rule's name.
-    pub rule_name: Option<String>,
+    pub rule_name: Option<Box<str>>,
     /// The match's index.
     pub match_index: usize,
 }
@@ -460,7 +460,7 @@ mod tests {
             (Some("07"), "GRPCRoute/prod/greeter/name:07/1"),
         ];
         for (name, expected) in table {
-            let rule_name = name.map(str::to_owned);
+            let rule_name = name.map(Into::into);
             let id = RouteId { document: document.clone(), rule: 7, rule_name, match_index: 1 };
             assert_eq!(id.to_string(), expected);
         }

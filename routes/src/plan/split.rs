@@ -269,7 +269,7 @@ impl<'l, 'd> Planner<'l, 'd> {
         action: Action,
         matches: Match,
     ) -> PlannedRoute {
-        let rule_name = (rule == 1).then(|| "root".to_owned());
+        let rule_name = (rule == 1).then(|| "root".into());
         let id = RouteId { document: self.document.key.clone(), rule, rule_name, match_index };
         PlannedRoute::plain(id, is_grpc, matches, action)
     }

@@ -132,7 +132,7 @@ fn read_match(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> 
     let method = object.take("method").and_then(|method| method.choice(&METHODS, reader));
     object.finish(reader);
     let method = method.map(str::to_owned);
-    Some(Match { headers, query, method, ..Match::of_path(&value.spot, path?) })
+    Some(Match { headers, query: query.into(), method, ..Match::of_path(&value.spot, path?) })
 }
 
 /// Reads a path; `/` as a prefix is every path, and a slash at the end of a prefix says nothing.

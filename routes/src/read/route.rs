@@ -138,7 +138,7 @@ pub(crate) fn read_common(object: &mut Object<'_>, context: &Context<'_>, reader
     let session = object.take("sessionPersistence").and_then(|session| read_session(&session, reader));
     Rule {
         spot: object.spot().clone(),
-        name,
+        name: name.map(Into::into),
         matches: Vec::new(),
         filters,
         backends,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use xds_cache::{Profile, Resource, ResourceType};
 use xds_codec::{Diagnostic, Severity};
 
-use super::{Context, ENVOY, UNAVAILABLE, written};
+use super::{Context, UNAVAILABLE, written};
 use crate::emit::{EnvoyFrame, envoy};
 use crate::memo::fact::{Assembled, Claim, Fact, HostKey, InGroup, Part, Value};
-use crate::memo::made::Made;
+use crate::memo::made::{Clients, Made};
 use crate::model::Spot;
 use crate::plan::{Action, Discovery, Front, Plan, PlannedRoute, Target, TlsSecret, UpstreamTls, mesh};
 
@@ -51,7 +51,7 @@ impl<'m> Context<'_, 'm, '_> {
         }
         let plan = self.pinned(key, routes);
         let emitted = envoy::host_on_demand(&key.table.name, frame, routes, &plan, &front.origin);
-        let mut facts = self.write(key.group(), ENVOY, &[emitted]);
+        let mut facts = self.write(key.group(), Clients::Envoys, &[emitted]);
         if routes.iter().any(envoy::uses_unavailable) {
             let need = Fact::Need(key.group().clone(), Profile::Envoy, Some(Claim::Host(key.clone()).into()));
             facts.push((need, Value::Origin(front.origin.clone().into())));
@@ -104,7 +104,7 @@ impl<'m> Context<'_, 'm, '_> {
             return None;
         };
         let (listener, origin) = &**listener;
-        Some(self.write(&name.group, ENVOY, &[envoy::listener(listener.clone(), origin)]))
+        Some(self.write(&name.group, Clients::Envoys, &[envoy::listener(listener.clone(), origin)]))
     }
 
     /// A RouteConfiguration, put together of its virtual hosts.
@@ -134,7 +134,7 @@ impl<'m> Context<'_, 'm, '_> {
             Ok(_) => Some(Value::Assembled(Assembled(hosts))),
             Err(_) => before.cloned(),
         };
-        let mut facts = written(&name.group, ENVOY, vec![made]);
+        let mut facts = written(&name.group, Clients::Envoys, vec![made]);
         facts.extend(hosts.map(|hosts| (assembled, hosts)));
         facts.say(doubt);
         if needs_unavailable {
@@ -183,7 +183,7 @@ impl<'m> Context<'_, 'm, '_> {
             // Ours wins over a backend that has this name of all names.
             emitted.retain(|one| !one.is_named(UNAVAILABLE));
         }
-        let mut facts = self.write(&name.group, ENVOY, &emitted);
+        let mut facts = self.write(&name.group, Clients::Envoys, &emitted);
         if !cluster.protocols.is_empty() && cluster.tls == Some(UpstreamTls::Invalid) {
             let nowhere = Fact::Nowhere(name.group.clone(), Profile::Envoy, Some(Arc::clone(&name.name)));
             facts.push((nowhere, Value::Origin(cluster.origin.clone().into())));
@@ -193,7 +193,7 @@ impl<'m> Context<'_, 'm, '_> {
 
     /// Writes a secret.
     pub(super) fn write_secret(&mut self, name: &InGroup, secret: &TlsSecret) -> Made {
-        self.write(&name.group, ENVOY, &[envoy::secret(&name.name, secret)])
+        self.write(&name.group, Clients::Envoys, &[envoy::secret(&name.name, secret)])
     }
 
     /// The routes of a host.

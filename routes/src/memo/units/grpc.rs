@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use xds_cache::{Origin, Profile};
 
-use super::{Context, GRPC, UNAVAILABLE};
+use super::{Context, UNAVAILABLE};
 use crate::emit::{Dialled, GrpcLoss, grpc};
 use crate::memo::fact::{Claim, Fact, HostKey, InGroup, Value};
-use crate::memo::made::Made;
+use crate::memo::made::{Clients, Made};
 use crate::model::DocumentKey;
 use crate::plan::{Action, Host as HostName, PlannedRoute, Target};
 
@@ -33,7 +33,7 @@ impl<'m> Context<'_, 'm, '_> {
         }
         let grpc::Table { emitted, roots, needs_unavailable, losses } =
             grpc::table(&plan, self.options, &dialled, routes, origin);
-        let mut facts = self.write(key.group(), GRPC, &emitted);
+        let mut facts = self.write(key.group(), Clients::Grpc, &emitted);
         let uses = roots.iter().map(|root| {
             (Fact::GrpcUse(self.names.get(key.group(), root), Some(key.clone())), Value::Present)
         });
@@ -84,7 +84,7 @@ impl<'m> Context<'_, 'm, '_> {
         let plan = self.clusters(&name.group, [&*name.name]);
         let Some(root) = grpc::root(&plan, &name.name) else { return Some(Made::new()) };
         let emitted: Vec<_> = root.aggregate.into_iter().collect();
-        let mut facts = self.write(&name.group, GRPC, &emitted);
+        let mut facts = self.write(&name.group, Clients::Grpc, &emitted);
         facts.extend(root.reached.into_iter().map(|reached| {
             let by = Some(Arc::clone(&name.name));
             (Fact::GrpcReach(self.names.get(&name.group, reached), by), Value::Flag(root.has_sessions))
@@ -104,7 +104,7 @@ impl<'m> Context<'_, 'm, '_> {
         if *name.name == *UNAVAILABLE && self.unavailable_for(&name.group, Profile::Grpc).is_some() {
             made.emitted.clear();
         }
-        let mut facts = self.write(&name.group, GRPC, &made.emitted);
+        let mut facts = self.write(&name.group, Clients::Grpc, &made.emitted);
         if made.assignment.is_some() {
             facts.push((Fact::GrpcAssigned(name.clone()), Value::Present));
         }

@@ -19,7 +19,7 @@ use xds_cache::{GroupName, Origin, Profile, Resource};
 use xds_codec::{Diagnostic, Place, Severity};
 
 use super::fact::{Fact, InGroup, Value};
-use super::made::{Given, Made, Written};
+use super::made::{Clients, Given, Made, Written};
 use super::names::Names;
 use super::reader::Reader;
 use super::unit::Unit;
@@ -62,7 +62,7 @@ pub(super) fn run(
         Unit::Wishes(key) => context.wishes(key),
         Unit::Names(label) => context.namesakes(label),
         Unit::Port(group, port) => context.port(group, *port),
-        Unit::Mesh(group, service) => context.mesh(group, service),
+        Unit::Mesh(service) => context.mesh(&service.0, &service.1),
         Unit::Borrow(group, port) => context.borrow(group, *port),
         Unit::Loan(host) => context.loan(host),
         Unit::MeshTable(group, port) => context.mesh_table(group, *port),
@@ -85,16 +85,12 @@ pub(super) fn run(
     }
 }
 
-const BOTH: &[Profile] = &[Profile::Envoy, Profile::Grpc];
-const ENVOY: &[Profile] = &[Profile::Envoy];
-const GRPC: &[Profile] = &[Profile::Grpc];
-
 impl<'m> Context<'_, 'm, '_> {
     /// Writes resources; of what the codec refuses, those that there were.
-    fn write(&mut self, group: &GroupName, profiles: &'static [Profile], emitted: &[Emitted<'_>]) -> Made {
+    fn write(&mut self, group: &GroupName, clients: Clients, emitted: &[Emitted<'_>]) -> Made {
         let last = self.reader.last();
         let made = emitted.iter().map(|emitted| self.encoder.resource(emitted, last)).collect();
-        written(group, profiles, made)
+        written(group, clients, made)
     }
 
     fn planned(&self, name: &InGroup) -> Option<&'m Cluster> {
@@ -156,43 +152,39 @@ impl<'m> Context<'_, 'm, '_> {
         };
         let for_envoys = is_eds && is_used && !is_ours(Profile::Envoy);
         let for_grpc = self.reader.has(Fact::GrpcAssigned(name.clone())) && !is_ours(Profile::Grpc);
-        let profiles = match (for_envoys, for_grpc) {
-            (true, true) => BOTH,
-            (true, false) => ENVOY,
-            (false, true) => GRPC,
+        let clients = match (for_envoys, for_grpc) {
+            (true, true) => Clients::All,
+            (true, false) => Clients::Envoys,
+            (false, true) => Clients::Grpc,
             (false, false) => return Some(Made::new()),
         };
         // Without an assignment, clients would wait for 15 seconds before the first call fails.
         let none = || Assignment { localities: Vec::new(), origin: cluster.origin.clone() };
         let assignment = self.assigned(name).map_or_else(|| Cow::Owned(none()), Cow::Borrowed);
         let origin = assignment.origin.clone();
-        Some(self.write(&name.group, profiles, &[emit::assignment(&name.name, assignment, &origin)]))
+        Some(self.write(&name.group, clients, &[emit::assignment(&name.name, assignment, &origin)]))
     }
 
     /// The cluster without endpoints, or only its assignment.
     fn unavailable(mut self, group: &GroupName, profile: Profile) -> Option<Made> {
-        let profiles = match profile {
-            Profile::Envoy => ENVOY,
-            Profile::Grpc => GRPC,
+        let clients = match profile {
+            Profile::Envoy => Clients::Envoys,
+            Profile::Grpc => Clients::Grpc,
         };
         let Some(origin) = self.unavailable_for(group, profile) else {
             let origin = self.nowhere_for(group, profile)?;
-            return Some(self.write(group, profiles, &[emit::no_endpoints(origin)]));
+            return Some(self.write(group, clients, &[emit::no_endpoints(origin)]));
         };
         let cluster = match profile {
             Profile::Envoy => emit::envoy::unavailable(origin),
             Profile::Grpc => emit::grpc::unavailable(origin),
         };
-        Some(self.write(group, profiles, &[cluster, emit::no_endpoints(origin)]))
+        Some(self.write(group, clients, &[cluster, emit::no_endpoints(origin)]))
     }
 }
 
 /// Resources that were made; of what is refused, what there was, and why.
-fn written(
-    group: &GroupName,
-    profiles: &'static [Profile],
-    made: Vec<Result<Arc<[Arc<Resource>]>, Refused>>,
-) -> Made {
+fn written(group: &GroupName, clients: Clients, made: Vec<Result<Arc<[Arc<Resource>]>, Refused>>) -> Made {
     let (mut resources, mut doubts) = (Vec::new(), Vec::new());
     for made in made {
         match made {
@@ -203,7 +195,7 @@ fn written(
             }
         }
     }
-    let written = Written { group: group.clone(), profiles, resources: resources.into() };
+    let written = Written { group: group.clone(), clients, resources: resources.into() };
     Made { facts: Vec::new(), given: Given { written: Some(written), doubts: doubts.into() } }
 }
 

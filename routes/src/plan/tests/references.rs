@@ -250,7 +250,7 @@ fn sessions_are_named_by_the_rule() {
         },
     };
     let sticky = |rule_name: Option<&str>, name, to_text| Rule {
-        name: rule_name.map(str::to_owned),
+        name: rule_name.map(Into::into),
         session: Some(Box::new(persistence(name))),
         ..to(to_text)
     };

@@ -213,7 +213,8 @@ fn add_word(matches: &mut Match, word: &str) {
         matches.method = Some(method.to_owned());
     } else if let Some((name, value)) = word.strip_prefix('?').and_then(|word| word.split_once('=')) {
         let (name, value) = (name.to_owned(), value.to_owned());
-        matches.query.push(crate::model::QueryMatch { name, match_type: MatchType::Exact, value });
+        let query = crate::model::QueryMatch { name, match_type: MatchType::Exact, value };
+        matches.query = matches.query.iter().cloned().chain([query]).collect();
     } else if let Some((name, value)) = word.split_once('=') {
         let value = HeaderValue::Exact(value.to_owned());
         matches.headers.push(HeaderMatch { spot: Spot::default(), name: name.to_owned(), value });

@@ -50,7 +50,7 @@ fn read_match(value: &Value<'_>, reader: &mut Reader) -> Option<Match> {
     }
     fields.finish(reader);
     let (spot, method) = (value.spot.clone(), method.map(str::to_owned));
-    Some(Match { spot, path: path?, headers, query, method, fraction, case_sensitive })
+    Some(Match { spot, path: path?, headers, query: query.into(), method, fraction, case_sensitive })
 }
 
 /// At most one of the five ways to say which path.

@@ -50,7 +50,7 @@ pub(super) fn read_rule(fields: &mut Object<'_>, context: &Context<'_>, reader: 
     let session = fields.take("session").and_then(|session| read_session(&session, reader));
     Rule {
         spot: fields.spot().clone(),
-        name,
+        name: name.map(Into::into),
         matches,
         filters,
         backends,

@@ -94,7 +94,8 @@ fn headers_queries_methods_and_shares_must_all_hold() {
     ];
     let query =
         |match_type, value: &str| QueryMatch { name: "q".to_owned(), match_type, value: value.to_owned() };
-    route.matches.query = vec![query(MatchType::Exact, "1"), query(MatchType::RegularExpression, "a+")];
+    route.matches.query =
+        vec![query(MatchType::Exact, "1"), query(MatchType::RegularExpression, "a+")].into();
     route.matches.fraction = Some(Fraction { numerator: 1, denominator: 4 });
     let expected = json!({
         "prefix": "/",

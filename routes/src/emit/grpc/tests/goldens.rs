@@ -79,7 +79,7 @@ fn sessions_are_kept_at_weight_0() {
 #[test]
 fn a_host_without_a_route_for_grpc_is_no_empty_virtual_host() {
     let query = QueryMatch { name: "q".to_owned(), match_type: MatchType::Exact, value: "1".to_owned() };
-    let dropped = route(0, Match { query: vec![query], ..everything() }, Action::Fail);
+    let dropped = route(0, Match { query: [query].into(), ..everything() }, Action::Fail);
     golden("no_route", &shown(&with_routes(vec![dropped]), &Options::default()));
 }
 

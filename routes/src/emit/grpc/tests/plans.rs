@@ -239,7 +239,7 @@ fn matches() -> impl Strategy<Value = Match> {
             Match {
                 path,
                 headers,
-                query,
+                query: query.into(),
                 method: verb.map(str::to_owned),
                 fraction,
                 case_sensitive,
