@@ -19,7 +19,7 @@ pub(super) struct Decision {
     pub(super) obstacles: Vec<WaitsFor>,
     /// Whether the client would be told if a resource that is gone came back: if not it is sent that again.
     pub(super) is_told: bool,
-    /// Whether the time is running until the client has to do without the resource.
+    /// Whether the time is running until the client has to do without the resource, or is over.
     pub(super) is_ending: bool,
     /// Whether it was waited for too long.
     pub(super) is_overdue: bool,
@@ -124,7 +124,7 @@ fn removal(facts: &Facts<'_>, key: &ResourceKey) -> Decision {
         return retained;
     }
     if facts.is_retained_too_long(key) {
-        return Decision { is_overdue: true, ..Decision::new(Step::Send) };
+        return Decision { is_overdue: true, is_ending: true, ..Decision::new(Step::Send) };
     }
     Decision { is_ending: true, ..retained }
 }
@@ -174,10 +174,10 @@ fn retain(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Option<Decisi
 }
 
 /// What a client asks for when it is gone already, because of something that goes or changes too, is left unanswered: told that it does
-/// not exist, the client would use that without it. Hosts that do not exist may be asked for at any time.
+/// not exist, the client would use that without it.
 fn leave_unanswered(facts: &Facts<'_>, key: &ResourceKey, users: &[User]) -> Option<Decision> {
     let is_unanswered = facts.places(key).iter().any(|place| matches!(place.at, At::Unanswered));
-    let user = users.first().filter(|_| is_unanswered && key.resource_type != ResourceType::VirtualHost)?;
+    let user = users.first().filter(|_| is_unanswered)?;
     let goes_on = users.iter().any(|user| facts.goes_on(&user.key, key));
     let because = Some(WaitsFor::Disuse(user.key.clone()));
     (!goes_on).then(|| Decision { because, ..Decision::new(Step::Hide(None)) })

@@ -125,8 +125,14 @@ impl<'a> Facts<'a> {
                     for resource in state.subscription.gone_from(table) {
                         note(&Arc::clone(resource.name()), At::Gone(resource));
                     }
-                    for name in state.subscription.unanswered(table) {
-                        note(&name, At::Unanswered);
+                    // A client may ask for any number of names; few are those of something that it may be using. Hosts that do not
+                    // exist may be asked for at any time.
+                    let unanswered = state.subscription.unanswered(table);
+                    for name in unanswered.filter(|_| *of != ResourceType::VirtualHost) {
+                        let key = ResourceKey { resource_type: of.clone(), name };
+                        if self.is_referred_to(&key) {
+                            note(&key.name, At::Unanswered);
+                        }
                     }
                 }
                 if table::may_be_needed_unasked(of) && table::refers(of) {
@@ -145,6 +151,19 @@ impl<'a> Facts<'a> {
             }
         }
         open
+    }
+
+    /// Whether anything refers to a resource of all that the client may have.
+    fn is_referred_to(&self, key: &ResourceKey) -> bool {
+        let all = table::all_of(key);
+        let has_referrers = |table: &Arc<TypeTable>| {
+            std::iter::once(key).chain(&all).any(|key| table.referrers(key).next().is_some())
+        };
+        table::ROWS.iter().filter(|row| row.to == key.resource_type).any(|row| {
+            let known = self.input.known.and_then(|known| known.get(&row.from));
+            let mut states = self.states(&row.from);
+            known.is_some_and(has_referrers) || states.any(|state| state.applied.tables().any(has_referrers))
+        })
     }
 
     /// Whether an update of the type may have to wait: only what replaces a response that the client has accepted does.

@@ -52,7 +52,8 @@ impl Fold {
         }
         if is_ending {
             let since = before.retained.get(key).copied().unwrap_or(now);
-            self.after.look_again_at(since.checked_add(limits.removal_grace));
+            let end = since.checked_add(limits.removal_grace);
+            self.after.look_again_at(end.filter(|end| now < *end));
             self.after.retained.insert(key.clone(), since);
         }
         if !is_told {
