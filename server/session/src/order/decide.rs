@@ -245,7 +245,12 @@ impl Facts<'_> {
     }
 
     fn is_held(&self, key: &ResourceKey) -> bool {
-        self.served(key).is_some() && hold(self, key).because.is_some()
+        if let Some(is_held) = self.held.borrow().get(key) {
+            return *is_held;
+        }
+        let is_held = self.served(key).is_some() && hold(self, key).because.is_some();
+        self.held.borrow_mut().insert(key.clone(), is_held);
+        is_held
     }
 
     /// If one scope waits, all do: the key of one may pass to another, no two may have the same, and a key without a scope has no

@@ -41,6 +41,8 @@ pub(super) struct Facts<'a> {
     pub(super) obstacles: RefCell<Obstacles>,
     /// What the first scope waits for that waits.
     pub(super) scopes_wait: OnceCell<Option<WaitsFor>>,
+    /// Which updates wait, as far as it was asked for: many things that are gone may have the same user.
+    pub(super) held: RefCell<BTreeMap<ResourceKey, bool>>,
     open: OnceCell<Open<'a>>,
 }
 
@@ -74,6 +76,7 @@ impl<'a> Facts<'a> {
             in_use: RefCell::default(),
             obstacles: RefCell::default(),
             scopes_wait: OnceCell::new(),
+            held: RefCell::default(),
             open: OnceCell::new(),
         }
     }
