@@ -4,11 +4,13 @@
 //! no socket, so every interleaving can be tested as a sequence of calls. The server's `grpc` module drives it.
 //!
 //! The two variants differ in `sotw` and `delta`; what a client wants and may hold is the same for both (`subscription`), as is
-//! the order of sending (`stream`, and `order` for what has to wait). Rules are cited as R1 to R14, rows of the protocol checklist as A1 and so on; both are
-//! listed in ARCHITECTURE.md.
+//! the order of sending (`stream`, and `order` for updates and removals that wait).
 //!
-//! Not done here: dynamic parameters (A19, A162 to A169), list collections and redirects (A152, A158), errors other than "does not
-//! exist" (A174), endpoints made up for a cluster that has none (A77).
+//! Comments cite the rules R1 to R14 of ARCHITECTURE.md, the rules of the protocol (A46) of `docs/design/protocol-rules.md` and the
+//! decisions (D13) of `docs/design/decisions.md`.
+//!
+//! Not implemented: dynamic parameters (A19, A162 to A169), list collections and redirects (A152, A158), errors other than "does
+//! not exist" (A174). Endpoints are never invented for a cluster that has none (A77).
 
 mod applied;
 mod client;

@@ -1,4 +1,4 @@
-//! What goes next: which changes a client is not sent yet, so that it never uses what it does not have (R12, A.8).
+//! What goes next: which changes a client is not sent yet, so that it never uses what it does not have (R12).
 //!
 //! There are no phases. Whenever something happens, it is decided anew about every resource that the view has otherwise than the
 //! client ([`decide`]): by what the client may be using ([`in_use`]), and by what it lacks ([`obstacles`]). An update waits until what it

@@ -130,7 +130,7 @@ pub(crate) fn compose(
     Some(Update { contents, changed: sent.changed, is_final: is_whole })
 }
 
-/// Resources are wrapped only where a time to live has to travel with them, and only for a client that reads both (A.9).
+/// Resources are wrapped only where a time to live has to travel with them, and only for a client that reads both (A135, A136).
 fn contents(state: &TypeState, target: Target<'_>, entries: Entries, client: ClientTraits) -> Contents {
     state.contents(target, form(state, target, client), entries)
 }

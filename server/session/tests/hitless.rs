@@ -1,4 +1,4 @@
-//! Whatever is published, a client never uses what it does not have, and never loses what it uses (A.8, P5; pitfalls 38, 40 to 43).
+//! Whatever is published, a client never uses what it does not have, and never loses what it uses (P5; pitfalls 38, 40 to 43).
 //!
 //! Random configurations, each complete in itself, are published to a model of an Envoy or of a gRPC client, with requests and
 //! responses in queues, rejected responses and new connections. The models share no code with the session. Time stands still, so
