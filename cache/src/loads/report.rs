@@ -5,7 +5,6 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::MAX_LABEL_BYTES;
 use crate::group::GroupName;
 use crate::node::Locality;
 
@@ -178,3 +177,5 @@ pub const MAX_NAME_BYTES: usize = 4096;
 pub const MAX_LOCALITY_BYTES: usize = 256;
 /// More requests than any client sends between two reports: a thousand million a second for a quarter of an hour.
 pub const MAX_REQUESTS_PER_REPORT: u64 = 1_000_000_000_000;
+/// How long the names of reasons and metrics may be, in bytes.
+pub const MAX_LABEL_BYTES: usize = 128;

@@ -7,7 +7,7 @@ pub(super) type Millis = u64;
 
 /// When something happened: it began after `from` and had ended at `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct Period {
     pub(super) from: Millis,
     pub(super) until: Millis,
 }
@@ -20,24 +20,24 @@ pub(super) struct Window<T> {
 
 #[derive(Clone, Debug)]
 struct Cell<T> {
-    span: Span,
+    period: Period,
     value: T,
 }
 
 impl<T: Default> Window<T> {
-    /// Adds to the cell of `span.until`. Two reports whose ends lie in one bucket share a cell, whose span covers both.
+    /// Adds to the cell of `period.until`. Two reports whose ends lie in one bucket share a cell, whose period covers both.
     ///
-    /// A cell that lies ahead of `span` by more than a bucket is of a clock that was wrong, and is dropped.
-    pub(super) fn add(&mut self, span: Span, bucket: Millis, add: impl FnOnce(&mut T)) {
-        let index = span.until / bucket;
-        while self.cells.back().is_some_and(|last| last.span.until / bucket > index + 1) {
+    /// A cell that lies ahead of `period` by more than a bucket is of a clock that was wrong, and is dropped.
+    pub(super) fn add(&mut self, period: Period, bucket: Millis, add: impl FnOnce(&mut T)) {
+        let index = period.until / bucket;
+        while self.cells.back().is_some_and(|last| last.period.until / bucket > index + 1) {
             self.cells.pop_back();
         }
-        let is_shared = self.cells.back().is_some_and(|last| last.span.until / bucket >= index);
+        let is_shared = self.cells.back().is_some_and(|last| last.period.until / bucket >= index);
         let last = if is_shared { self.cells.pop_back() } else { None };
-        let mut cell = last.unwrap_or(Cell { span, value: T::default() });
-        cell.span.from = cell.span.from.min(span.from);
-        cell.span.until = cell.span.until.max(span.until);
+        let mut cell = last.unwrap_or(Cell { period, value: T::default() });
+        cell.period.from = cell.period.from.min(period.from);
+        cell.period.until = cell.period.until.max(period.until);
         add(&mut cell.value);
         if self.cells.capacity() == 0 {
             // Most made-up series never have a second one.
@@ -48,7 +48,7 @@ impl<T: Default> Window<T> {
 
     /// Forgets what had ended before `horizon`.
     pub(super) fn forget_before(&mut self, horizon: Millis) {
-        while self.cells.front().is_some_and(|first| first.span.until < horizon) {
+        while self.cells.front().is_some_and(|first| first.period.until < horizon) {
             self.cells.pop_front();
         }
         if self.cells.is_empty() {
@@ -56,9 +56,10 @@ impl<T: Default> Window<T> {
         }
     }
 
-    /// The sums that lie within `span` as a whole.
-    pub(super) fn within(&self, span: Span) -> impl Iterator<Item = &T> {
-        let lies_within = move |cell: &&Cell<T>| cell.span.from >= span.from && cell.span.until <= span.until;
+    /// The sums that lie within `period` as a whole.
+    pub(super) fn within(&self, period: Period) -> impl Iterator<Item = &T> {
+        let lies_within =
+            move |cell: &&Cell<T>| cell.period.from >= period.from && cell.period.until <= period.until;
         self.cells.iter().filter(lies_within).map(|cell| &cell.value)
     }
 
@@ -77,13 +78,13 @@ mod tests {
     use super::*;
 
     fn sum(window: &Window<u64>, from: Millis, until: Millis) -> u64 {
-        window.within(Span { from, until }).sum()
+        window.within(Period { from, until }).sum()
     }
 
     fn window(reports: &[(Millis, Millis, u64)]) -> Window<u64> {
         let mut window = Window::default();
         for &(from, until, n) in reports {
-            window.add(Span { from, until }, 10, |sum: &mut u64| *sum += n);
+            window.add(Period { from, until }, 10, |sum: &mut u64| *sum += n);
         }
         window
     }
@@ -101,7 +102,7 @@ mod tests {
     fn many_reports_in_a_bucket_are_one_cell() {
         let mut window = Window::default();
         for until in 100..200 {
-            window.add(Span { from: until - 1, until }, 10, |sum: &mut u64| *sum += 1);
+            window.add(Period { from: until - 1, until }, 10, |sum: &mut u64| *sum += 1);
         }
         assert_eq!((window.len(), sum(&window, 99, 199)), (10, 100));
         window.forget_before(150);

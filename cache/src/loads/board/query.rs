@@ -5,10 +5,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::report::{Counts, Metrics, Place};
-use super::window::{Millis, Span};
 use super::{Cluster, LoadBoard, LoadLimits, NodeReports};
 use crate::group::GroupName;
+use crate::loads::report::{Counts, Metrics, Place};
+use crate::loads::window::{Millis, Period};
 use crate::time::{duration_millis, from_millis, millis};
 
 /// Which reports count: those that cover nothing from before `from`, up to `now`.
@@ -147,13 +147,13 @@ impl LoadBoard {
     /// What the nodes of each of `N` parts reported of all clusters together; `part` says which one a node is in, if any.
     #[must_use]
     pub fn by_part<const N: usize>(&self, since: Since, part: impl Fn(&str) -> Option<usize>) -> [Counts; N] {
-        let Range { span, .. } = Range::new(&self.limits, since);
+        let Range { period, .. } = Range::new(&self.limits, since);
         let mut sums = [Counts::default(); N];
         let state = self.lock();
         for ((node, _), reports) in state.clusters.values().flat_map(|cluster| &cluster.nodes) {
             let Some(sum) = part(node).and_then(|part| sums.get_mut(part)) else { continue };
             for series in reports.places.values() {
-                series.window.within(span).for_each(|counts| *sum += *counts);
+                series.window.within(period).for_each(|counts| *sum += *counts);
             }
         }
         sums
@@ -162,14 +162,14 @@ impl LoadBoard {
     /// Whether every report that came in this time could be kept.
     #[must_use]
     pub fn is_complete(&self, since: Since) -> bool {
-        let Range { span, .. } = Range::new(&self.limits, since);
-        self.lock().left_out_at.is_none_or(|at| at < span.from || at > span.until)
+        let Range { period, .. } = Range::new(&self.limits, since);
+        self.lock().left_out_at.is_none_or(|at| at < period.from || at > period.until)
     }
 }
 
 /// The time that counts.
 struct Range {
-    span: Span,
+    period: Period,
     now: Millis,
 }
 
@@ -179,7 +179,7 @@ impl Range {
         // A report that ended within the time for which reports are kept may have begun an interval of that length before.
         let oldest = now.saturating_sub(duration_millis(limits.kept_for).saturating_mul(2));
         let from = since.from.map_or(oldest, |from| millis(from).max(oldest));
-        Self { span: Span { from, until: now }, now }
+        Self { period: Period { from, until: now }, now }
     }
 }
 
@@ -213,7 +213,7 @@ impl ClusterLoad {
         self.last_report = self.last_report.max(Some(last_report));
         let mut covered: Millis = 0;
         let mut has_reported = false;
-        for overall in reports.overall.within(range.span) {
+        for overall in reports.overall.within(range.period) {
             has_reported = true;
             covered = covered.saturating_add(overall.covered);
             self.dropped = self.dropped.saturating_add(overall.dropped);
@@ -226,7 +226,7 @@ impl ClusterLoad {
         let is_fresh = range.now <= reports.last.saturating_add(reports.interval.saturating_mul(STALE_AFTER));
         for (place, series) in &reports.places {
             let mut counts = Counts::default();
-            series.window.within(range.span).for_each(|sum| counts += *sum);
+            series.window.within(range.period).for_each(|sum| counts += *sum);
             of_node += counts;
             let load = self.places.entry(place.clone()).or_default();
             let in_progress = if is_fresh { series.in_progress } else { 0 };

@@ -6,6 +6,7 @@ use std::time::UNIX_EPOCH;
 use proptest::prelude::*;
 
 use super::*;
+use crate::loads::*;
 use crate::node::Locality;
 
 fn at(seconds: u64) -> SystemTime {
