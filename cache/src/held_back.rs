@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::resource::ResourceKey;
+use crate::resource_key::ResourceKey;
 
 /// A change of one resource that a client is not sent yet.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,8 @@ use imbl::ordmap::DiffItem;
 
 use crate::group::{GroupName, NodeGroup};
 use crate::node::Profile;
-use crate::resource::{Origin, Resource, ResourceKey};
+use crate::resource::{Origin, Resource};
+use crate::resource_key::ResourceKey;
 
 /// Resources by type and name. A copy shares what it has with the original, and costs nothing.
 ///

@@ -11,7 +11,8 @@ use crate::group::GroupName;
 use crate::layer::{self, EffectiveGroup, Groups};
 use crate::node::{Node, Profile};
 use crate::version::Revision;
-use crate::view::{Base, Circumstances, View, ViewChange, ViewKey, ViewsOf, compile};
+use crate::view::compile::{Circumstances, compile};
+use crate::view::{Base, View, ViewChange, ViewKey, ViewsOf};
 use crate::wave::{Behind, Split};
 
 mod index;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::iter::Peekable;
 use std::sync::Arc;
 
-use crate::resource::{Name, ResourceKey};
+use crate::resource_key::{Name, ResourceKey};
 use crate::resource_type::ResourceType;
 
 /// One resource that another one names, such as the cluster of a route.

@@ -9,36 +9,10 @@ use bytes::Bytes;
 
 use crate::encoded::Encoded;
 use crate::references::References;
+use crate::resource_key::{Name, ResourceKey};
 use crate::resource_type::ResourceType;
 use crate::version::{LazyVersion, Version, VersionHasher};
 use crate::{cluster, host, xdstp};
-
-/// A resource name, as the client asks for it: compared byte by byte (row A61).
-pub type Name = Arc<str>;
-
-/// A type and a name; unique within a group and within a view.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ResourceKey {
-    /// The type.
-    pub resource_type: ResourceType,
-    /// The name.
-    pub name: Name,
-}
-
-impl ResourceKey {
-    /// Whether a reference to this names no resource but all that are asked for on demand: names that end in `*`, such as that of all
-    /// scoped routes, or of the virtual hosts of a route configuration.
-    #[must_use]
-    pub fn means_all(&self) -> bool {
-        self.name.ends_with('*')
-    }
-}
-
-impl fmt::Display for ResourceKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} \"{}\"", self.resource_type, self.name)
-    }
-}
 
 /// Where a resource came from. No part of its content: equal resources of different origin have equal versions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

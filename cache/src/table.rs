@@ -6,14 +6,14 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use imbl::ordmap::DiffItem;
 use imbl::{OrdMap, OrdSet, ordset};
 
 use crate::host::{self, Authority};
-use crate::resource::{Name, Resource, ResourceKey};
-use crate::transition::Transitions;
+use crate::resource::Resource;
+use crate::resource_key::{Name, ResourceKey};
 use crate::version::{Version, VersionHasher};
 use crate::virtual_host;
 use crate::work::{self, Work};
@@ -42,6 +42,22 @@ pub struct TypeTable {
     /// What changed from other tables, as far as somebody asked lately.
     compared: Mutex<Vec<(Version, Arc<Changes>)>>,
     pub(crate) transitions: Transitions,
+}
+
+/// What a table knows of the tables that lead to it, and of the one that it leads to.
+#[derive(Debug, Default)]
+pub(crate) struct Transitions {
+    /// Tables that lead here, by a hash over their deviations, as long as some client is there.
+    pub(crate) leading_here: Mutex<Vec<(Version, Weak<TypeTable>)>>,
+    /// The final table, if this one is transitional.
+    pub(crate) goal: Option<Goal>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Goal {
+    pub(crate) table: Arc<TypeTable>,
+    /// Names for which a client gets no answer yet, sorted.
+    pub(crate) withheld: Box<[Name]>,
 }
 
 impl fmt::Debug for TypeTable {

@@ -1,10 +1,11 @@
 //! Transitional tables: what a client is served while it is led from one table to the next.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 
-use crate::resource::{Name, Resource};
-use crate::table::{Edit, TypeTable};
+use crate::resource::Resource;
+use crate::resource_key::Name;
+use crate::table::{Edit, Goal, TypeTable};
 use crate::version::{Version, VersionHasher};
 
 /// What a transitional table has otherwise than the final one.
@@ -18,22 +19,6 @@ pub enum Deviation {
     /// What the client may have of it, if anything. A client that waits for an answer goes on waiting, because what it may be told
     /// is not ready: neither this nor that there is nothing.
     Withheld(Option<Arc<Resource>>),
-}
-
-/// What a table knows of the tables that lead to it, and of the one that it leads to.
-#[derive(Debug, Default)]
-pub(crate) struct Transitions {
-    /// Tables that lead here, by a hash over their deviations, as long as some client is there.
-    leading_here: Mutex<Vec<(Version, Weak<TypeTable>)>>,
-    /// The final table, if this one is transitional.
-    goal: Option<Goal>,
-}
-
-#[derive(Debug)]
-struct Goal {
-    table: Arc<TypeTable>,
-    /// Names for which a client gets no answer yet, sorted.
-    withheld: Box<[Name]>,
 }
 
 impl TypeTable {

@@ -1,53 +1,27 @@
 //! What one kind of client is served: all resources of its groups, as they stood at one revision.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use crate::drain::{Drain, Draining};
-use crate::group::GroupName;
-use crate::node::Profile;
-use crate::resource::{Name, Resource, ResourceKey};
+use crate::resource::Resource;
+use crate::resource_key::ResourceKey;
 use crate::resource_type::ResourceType;
 use crate::table::{Changes, NONE, TypeTable};
 use crate::version::Revision;
 use crate::xdstp;
 
-mod compile;
+pub(crate) mod compile;
+mod key;
 mod members;
+mod own;
 
-use compile::Own;
-pub(crate) use compile::{Circumstances, compile};
+pub use key::ViewKey;
+pub(crate) use key::ViewsOf;
 pub(crate) use members::{Base, Members};
-
-/// What selects a view: clients with equal keys share one (D14).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ViewKey {
-    /// The groups of the node, the one that wins first. Never empty: the default group is always the last.
-    pub groups: Arc<[GroupName]>,
-    /// The kind of client.
-    pub profile: Profile,
-    /// [`AHEAD`](crate::AHEAD) if a wave deployment has reached the node; else 0.
-    pub cohort: u32,
-}
-
-impl fmt::Display for ViewKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let groups: Vec<&str> = self.groups.iter().map(GroupName::as_str).collect();
-        write!(f, "{}/{}", groups.join("+"), self.profile)
-    }
-}
-
-/// Two groups of equal priority that both have a resource for the same nodes; the first one's is served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Conflict {
-    /// The resource.
-    pub key: ResourceKey,
-    /// The group whose resource is served.
-    pub winner: GroupName,
-    /// The other group.
-    pub loser: GroupName,
-}
+pub use own::Conflict;
+use own::Own;
 
 /// The compiled result for one [`ViewKey`]. Never changes once published.
 pub struct View {
@@ -195,36 +169,5 @@ impl View {
         let of_endpoints = key.resource_type == ResourceType::ClusterLoadAssignment;
         let own = self.drain.own_assignment(&key.name).filter(|_| of_endpoints);
         own.or_else(|| self.table(&key.resource_type).find(&key.name))
-    }
-}
-
-/// What tables are to have under names, by type.
-type Edits<T> = BTreeMap<ResourceType, Vec<(Name, T)>>;
-
-/// Views by the groups that they are of.
-#[derive(Debug, Default)]
-pub(crate) struct ViewsOf(HashMap<GroupName, BTreeSet<ViewKey>>);
-
-impl ViewsOf {
-    pub(crate) fn insert(&mut self, key: &ViewKey) {
-        for group in key.groups.iter() {
-            self.0.entry(group.clone()).or_default().insert(key.clone());
-        }
-    }
-
-    pub(crate) fn remove(&mut self, key: &ViewKey) {
-        for group in key.groups.iter() {
-            if let Some(of_group) = self.0.get_mut(group) {
-                of_group.remove(key);
-                if of_group.is_empty() {
-                    self.0.remove(group);
-                }
-            }
-        }
-    }
-
-    /// The views of a group, in order.
-    pub(crate) fn of(&self, group: &GroupName) -> impl Iterator<Item = &ViewKey> {
-        self.0.get(group).into_iter().flatten()
     }
 }

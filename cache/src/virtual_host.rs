@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use crate::resource::Name;
+use crate::resource_key::Name;
 
 /// Which fixed parts the domains with a wildcard have, by route configuration: their lengths in bytes, and how many domains have them.
 /// A host is looked for once for each length, however long it is.

@@ -1,7 +1,10 @@
 //! What is read of assignments that are written by hand.
 
+use std::time::Duration;
+
 use super::assignment::{address_text, endpoints, with_draining};
 use super::*;
+use crate::node::Profile;
 use crate::wire::{put_bytes, put_number};
 
 fn message(parts: &[(u32, &[u8])]) -> Vec<u8> {

@@ -11,7 +11,8 @@ use std::sync::{Arc, LazyLock};
 use imbl::{OrdMap, OrdSet};
 
 use crate::host;
-use crate::resource::{Name, Resource, ResourceKey};
+use crate::resource::Resource;
+use crate::resource_key::{Name, ResourceKey};
 use crate::resource_type::ResourceType;
 use crate::virtual_host::Affixes;
 use crate::work::{self, Work};

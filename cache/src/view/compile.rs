@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use imbl::OrdMap;
-
-use super::members::{Base, Members};
-use super::{Conflict, Edits, View, ViewKey};
-use crate::drain::{Drain, DrainPolicy, Former, Terms};
+use super::View;
+use super::key::ViewKey;
+use super::members::{Base, Edits, Members};
+use super::own::Own;
+use crate::drain::next::{Former, Terms};
+use crate::drain::{Drain, DrainPolicy};
 use crate::layer::Groups;
-use crate::resource::ResourceKey;
+use crate::resource_key::ResourceKey;
 use crate::resource_type::ResourceType;
 use crate::table::{Edit, TypeTable};
 use crate::version::Revision;
@@ -31,23 +32,6 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) drain: DrainPolicy,
     /// The time; without one nothing drains.
     pub(crate) now: Option<Instant>,
-}
-
-/// What one group gives a view of one type.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
-    n: usize,
-    /// How many of them are part of a publication by the API.
-    n_published: usize,
-}
-
-/// What the groups of a view but the default one give.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Own {
-    /// By type and position of the group; what another group wins does not count, and no tally is empty.
-    pub(super) tallies: BTreeMap<(ResourceType, usize), Tally>,
-    /// By position of the group that loses.
-    pub(super) conflicts: OrdMap<(usize, ResourceKey), Conflict>,
 }
 
 /// Compiles the view of `key`.
@@ -94,44 +78,6 @@ fn own(before: &View, members: &Members) -> (Own, BTreeSet<Arc<ResourceKey>>) {
         own.note(key, &older, members);
     }
     (own, changed)
-}
-
-impl Own {
-    /// The groups may give something else under a key.
-    fn note(&mut self, key: &ResourceKey, before: &Members, after: &Members) {
-        for (members, is_new) in [(before, false), (after, true)] {
-            let Some((position, resource)) = members.find_own(key) else { continue };
-            let is_published = members.get(position).is_some_and(|group| group.is_published(resource));
-            let place = (key.resource_type.clone(), position);
-            let tally = self.tallies.entry(place.clone()).or_default();
-            if is_new {
-                tally.n += 1;
-                tally.n_published += usize::from(is_published);
-            } else {
-                tally.n -= 1;
-                tally.n_published -= usize::from(is_published);
-            }
-            if tally.n == 0 {
-                self.tallies.remove(&place);
-            }
-        }
-        let mut winner = None;
-        for (position, group) in after.own() {
-            self.conflicts.remove(&(position, key.clone()));
-            if !group.has(after.profile(), key) {
-                continue;
-            }
-            let winner = *winner.get_or_insert(group);
-            if !Arc::ptr_eq(winner, group) && winner.definition.priority == group.definition.priority {
-                let conflict = Conflict {
-                    key: key.clone(),
-                    winner: winner.definition.name.clone(),
-                    loser: group.definition.name.clone(),
-                };
-                self.conflicts.insert((position, key.clone()), conflict);
-            }
-        }
-    }
 }
 
 /// What drains. `changed` are the keys under which the view's own groups give something else than in the view before.

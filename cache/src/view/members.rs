@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Edits, ViewKey};
+use super::key::ViewKey;
 use crate::drain::DrainPolicy;
 use crate::filling::filling;
 use crate::group::GroupName;
 use crate::layer::{EffectiveGroup, Groups, changed_keys};
 use crate::node::Profile;
-use crate::resource::{Resource, ResourceKey};
+use crate::resource::Resource;
+use crate::resource_key::{Name, ResourceKey};
 use crate::resource_type::ResourceType;
 use crate::table::{NONE, TypeTable};
 
@@ -86,6 +87,9 @@ impl Members {
         self.iter().fold(DrainPolicy::default(), |policy, group| policy.or(group.definition.drain))
     }
 }
+
+/// What tables are to have under names, by type.
+pub(super) type Edits<T> = BTreeMap<ResourceType, Vec<(Name, T)>>;
 
 /// What the default group gives one kind of client. All views of the kind lie over it.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::{InvalidWaves, Share, WavePolicy};
+use super::share::{InvalidWaves, Share};
 use crate::node::{Node, Scalar};
 
 /// What decides which nodes come first.
@@ -138,15 +138,15 @@ impl Census {
 }
 
 impl Order {
-    /// The order in which `policy` has these values: those that it lists, then the others, of which those with fewer nodes come
-    /// first, and by name if they have as many. The part of each is as large as its part of the nodes; one that is listed and has
+    /// The order of these values: those in `first`, then the others, of which those with fewer nodes come first, and by name if
+    /// they have as many. The part of each is as large as its part of the nodes; one that is in `first` and has
     /// no node counts as if it had one. Values beyond [`MAX_VALUES`] are not in it.
     #[must_use]
-    pub fn new(policy: &WavePolicy, census: &Census) -> Self {
-        let listed = policy.order.iter().map(|value| (Arc::clone(value), census.values.get(value).copied()));
+    pub fn new(by: By, first: &[Arc<str>], census: &Census) -> Self {
+        let listed = first.iter().map(|value| (Arc::clone(value), census.values.get(value).copied()));
         let mut values: Vec<(Arc<str>, usize)> =
             listed.map(|(value, n_nodes)| (value, n_nodes.unwrap_or(1))).collect();
-        let is_listed: BTreeSet<&Arc<str>> = policy.order.iter().collect();
+        let is_listed: BTreeSet<&Arc<str>> = first.iter().collect();
         let others = census.values.iter().filter(|(value, _)| !is_listed.contains(value));
         let mut others: Vec<(Arc<str>, usize)> =
             others.map(|(value, n_nodes)| (Arc::clone(value), *n_nodes)).collect();
@@ -167,7 +167,7 @@ impl Order {
             start = exact.clamp(start + 1, whole - n_after);
             Place { value, end: Share(u16::try_from(start).unwrap_or(Share::ALL.0)) }
         });
-        Self::of_places(policy.by.clone(), places.collect())
+        Self::of_places(by, places.collect())
     }
 
     /// The order that was stored: each value with the [`hundredths`](Share::hundredths) of its end.
@@ -278,7 +278,7 @@ pub const MAX_VALUE_BYTES: usize = 256;
 mod tests {
     use super::*;
     use crate::node::Locality;
-    use crate::wave::Split;
+    use crate::wave::{Split, WavePolicy};
 
     fn node(id: usize, zone: &str) -> Node {
         let locality = Locality { zone: zone.to_owned(), ..Locality::default() };
@@ -286,8 +286,14 @@ mod tests {
     }
 
     fn by_zone(shares: &str, first: &[&str]) -> WavePolicy {
-        let policy: WavePolicy = shares.parse().unwrap();
-        WavePolicy { by: By::Zone, order: order(first.iter().copied()).unwrap(), ..policy }
+        let mut policy: WavePolicy = shares.parse().unwrap();
+        policy.by = By::Zone;
+        policy.order = order(first.iter().copied()).unwrap();
+        policy
+    }
+
+    fn ordered(policy: &WavePolicy, census: &Census) -> Order {
+        Order::new(policy.by.clone(), &policy.order, census)
     }
 
     fn census(nodes: &[Node]) -> Census {
@@ -350,14 +356,14 @@ mod tests {
     #[test]
     fn the_smallest_value_comes_first_unless_an_order_is_given() {
         let nodes = fleet(&[("c", 10), ("b", 30), ("a", 10), ("", 50)]);
-        let found = Order::new(&by_zone("each", &[]), &census(&nodes));
+        let found = ordered(&by_zone("each", &[]), &census(&nodes));
         let percent = |text: &str| text.to_owned();
         assert_eq!(zones(&found), [("a", percent("10%")), ("c", percent("20%")), ("b", percent("50%"))]);
         // One that nobody has counts as one node.
-        let found = Order::new(&by_zone("each", &["b", "new"]), &census(&nodes[..50]));
+        let found = ordered(&by_zone("each", &["b", "new"]), &census(&nodes[..50]));
         let expected = [("b", "58.82%"), ("new", "60.78%"), ("a", "80.39%"), ("c", "100%")];
         assert_eq!(zones(&found), expected.map(|(zone, end)| (zone, percent(end))));
-        let none = Order::new(&by_zone("each", &[]), &Census::default());
+        let none = ordered(&by_zone("each", &[]), &Census::default());
         assert_eq!((none.places().len(), none.part(None)), (0, (0, 10_000)));
     }
 
@@ -365,7 +371,7 @@ mod tests {
     fn each_value_is_a_wave_and_nodes_without_one_are_the_last() {
         let shares = |zones: &[(&str, usize)]| {
             let policy = by_zone("each", &[]);
-            policy.in_order(&Order::new(&policy, &census(&fleet(zones)))).shares_text()
+            policy.in_order(&ordered(&policy, &census(&fleet(zones)))).shares_text()
         };
         assert_eq!(shares(&[("a", 1), ("b", 1), ("c", 2)]), "25%,50%,100%");
         assert_eq!(shares(&[("a", 1), ("b", 1), ("", 2)]), "25%,50%,100%");
@@ -373,7 +379,7 @@ mod tests {
         let names: Vec<String> = (0..300).map(|n| format!("zone-{n:03}")).collect();
         let many: Vec<(&str, usize)> = names.iter().map(|name| (name.as_str(), 1)).collect();
         let policy = by_zone("each", &[]);
-        let policy = policy.in_order(&Order::new(&policy, &census(&fleet(&many))));
+        let policy = policy.in_order(&ordered(&policy, &census(&fleet(&many))));
         assert_eq!(
             (policy.shares().len(), policy.shares().last()),
             (crate::wave::MAX_WAVES, Some(&Share::ALL))
@@ -389,7 +395,7 @@ mod tests {
             let counts = names.iter().zip(1..).map(|(name, n)| (name.as_str(), random(n) as usize % 40 + 1));
             let counts: Vec<(&str, usize)> = counts.collect();
             let mut nodes = fleet(&counts);
-            let order = Arc::new(Order::new(&by_zone("each", &[]), &census(&nodes)));
+            let order = Arc::new(ordered(&by_zone("each", &[]), &census(&nodes)));
             // They were not there when the order was made.
             let n_known = nodes.len();
             nodes.extend((0..5).map(|n| node(n_known + n, if n % 2 == 0 { "" } else { "elsewhere" })));
@@ -432,7 +438,7 @@ mod tests {
     #[test]
     fn a_share_is_about_that_share_of_the_nodes() {
         let nodes = fleet(&[("a", 300), ("b", 1_000), ("c", 2_700)]);
-        let order = Arc::new(Order::new(&by_zone("10%", &[]), &census(&nodes)));
+        let order = Arc::new(ordered(&by_zone("10%", &[]), &census(&nodes)));
         for (share, expected) in
             [("1%", 30..55), ("7.5%", 300..301), ("20%", 700..900), ("32.5%", 1_300..1_301)]
         {
@@ -451,7 +457,7 @@ mod tests {
     #[test]
     fn an_order_that_was_stored_is_the_same() {
         let nodes = fleet(&[("a", 3), ("b", 4), ("", 1)]);
-        let order = Order::new(&by_zone("each", &[]), &census(&nodes));
+        let order = ordered(&by_zone("each", &[]), &census(&nodes));
         let stored = |order: &Order| -> Vec<(String, u16)> {
             order.places().iter().map(|place| (place.value.to_string(), place.end.hundredths())).collect()
         };
@@ -465,7 +471,7 @@ mod tests {
     #[test]
     fn more_values_than_are_ranked_are_the_last() {
         let nodes: Vec<Node> = (0..2 * MAX_VALUES).map(|id| node(id, &format!("zone-{id:04}"))).collect();
-        let order = Order::new(&by_zone("each", &[]), &census(&nodes));
+        let order = ordered(&by_zone("each", &[]), &census(&nodes));
         assert_eq!((order.places().len(), order.part(None)), (MAX_VALUES, (5_000, 10_000)));
         assert!(nodes.iter().skip(MAX_VALUES).all(|node| order.place_of(node).is_none()));
     }

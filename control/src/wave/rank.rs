@@ -20,7 +20,7 @@ pub(crate) fn ranking(policy: &WavePolicy, census: &Census) -> Ranking {
     if census.values.is_empty() && !may_be_empty {
         return Ranking::Awaited;
     }
-    Ranking::Ordered(Arc::new(Order::new(policy, census)))
+    Ranking::Ordered(Arc::new(Order::new(policy.by.clone(), &policy.order, census)))
 }
 
 /// How the nodes are ranked that a change of these groups concerns.
