@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::phase::Phase;
 use crate::spec::{HeaderMatch, Prometheus};
-use crate::state::Phase;
 use xds_units::Span;
 
 /// Something that happened.

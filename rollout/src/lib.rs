@@ -19,6 +19,7 @@ mod fields;
 mod judge;
 mod machine;
 mod patch;
+mod phase;
 mod spec;
 mod state;
 mod status;
@@ -29,9 +30,10 @@ pub use fields::SpecFault;
 pub use judge::{Comparison, compare};
 pub use machine::{IllegalTransition, Outcome, RESTART_GRACE_MS};
 pub use patch::file_patch;
+pub use phase::Phase;
 pub use spec::{
     AckTimeout, Analysis, HeaderMatch, HeaderValue, Hook, HookKind, MAX_HOOKS, MAX_STEPS, Policy, Prometheus,
     RolloutSpec, RuleKey, SpecError, Step,
 };
-pub use state::{Figures, MAX_EVENTS, MAX_TICK_MS, MAX_WAKE_MS, Phase, Rollout};
+pub use state::{Figures, MAX_EVENTS, MAX_TICK_MS, MAX_WAKE_MS, Rollout};
 pub use status::{AckCounts, RolloutStatus, Shares};

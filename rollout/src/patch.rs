@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use crate::phase::Phase;
 use crate::spec::RuleKey;
-use crate::state::{Phase, Rollout};
+use crate::state::Rollout;
 use xds_units::Percent;
 
 /// The part of the route's document to be changed, as YAML with a comment that says where it belongs; `None` unless the rollout

@@ -4,8 +4,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::effect::Event;
+use crate::phase::Phase;
 use crate::spec::RuleKey;
-use crate::state::{Figures, Phase, Rollout};
+use crate::state::{Figures, Rollout};
 use xds_units::Percent;
 
 /// A rollout as the REST API shows it, beside what was asked for.

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use crate::effect::{EventKind, Verb};
-use crate::state::{Cause, Hold, Phase, Rollout, Stage};
+use crate::phase::Phase;
+use crate::state::{Cause, Hold, Rollout, Stage};
 
 /// A verb that does not fit the phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
