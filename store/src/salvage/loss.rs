@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::Dropped;
 use super::frames::{Frames, Part};
+use super::search::Dropped;
 use crate::journal::Replay;
 use crate::journal::format::{self, Kind};
 use crate::{BlobHash, FileError, Revision, State};

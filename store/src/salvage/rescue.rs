@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use super::Dropped;
 use super::frames::{Frames, Part};
+use super::search::Dropped;
 use crate::compaction::{Checkpoint, CheckpointWriter};
 use crate::journal::format::{self, Kind};
 use crate::journal::segment::{FrameError, Segment, split_blob};
