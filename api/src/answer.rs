@@ -82,6 +82,16 @@ impl IntoResponse for Answer {
     }
 }
 
+impl IntoResponse for ApiError {
+    /// The one conversion; [`render`] writes it out.
+    fn into_response(self) -> Response {
+        let mut response = self.status().into_response();
+        response.headers_mut().extend(self.headers());
+        response.extensions_mut().insert(Rendered::Problem(Box::new(Problem::from(&self))));
+        response
+    }
+}
+
 /// Writes out what handlers and errors left, as the request wants it.
 pub(crate) async fn render(request: Request, next: Next) -> Response {
     let form = accepted(request.headers());

@@ -5,18 +5,24 @@
 mod errors;
 mod row;
 
+use std::sync::LazyLock;
+
 use axum::routing::on;
 use http::StatusCode;
+use serde_json::Value;
 
 use self::errors::{
     DELETE_ERRORS, NOT_FOUND, NOT_READY, PUT_ERRORS, ROLLOUT_ERRORS, WATCH_ERRORS, WEIGHTS_ERRORS,
 };
 pub(crate) use self::row::{Endpoint, Input, Method, Output, Query, QueryType, Verb};
+use crate::answer::Answer;
 use crate::endpoint::{
     acks, conditions, documents, events, files, groups, health, history, loads, nodes, resources, rollouts,
     snapshot, validate, waves, weights, weights_change,
 };
+use crate::input::{NoParams, Params};
 use crate::openapi;
+use crate::problem::ApiError;
 
 /// The query parameter by which a read goes on.
 const WATCH: &[Query] = &[Query("watch", QueryType::Bool, "Go on with every change, as server-sent events")];
@@ -76,7 +82,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/openapi.json",
         summary: "This document",
-        handler: |method| on(method, openapi::read),
+        handler: |method| on(method, described),
         ..READ
     },
     Endpoint {
@@ -524,3 +530,10 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         ..READ
     },
 ];
+
+/// All of this as a document, which is made when somebody asks for it.
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| openapi::document(ENDPOINTS));
+
+async fn described(_: Params<NoParams>) -> Result<Answer, ApiError> {
+    Ok(Answer::ok(&*DOCUMENT)?.tagged_by_content())
+}

@@ -1,4 +1,4 @@
-//! `/v1/events`: what happens, as server-sent events.
+//! What happens, as server-sent events.
 //!
 //! One hub numbers what the control and the status board tell and keeps the last of it, so that a reader that comes back with
 //! `Last-Event-ID` misses nothing that is still kept; if it missed something, or reads too slowly, it gets the event `lagged`.
@@ -13,23 +13,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
-use axum::extract::State;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use futures_util::stream::{self, Stream};
-use http::HeaderMap;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use xds_cache::StatusBoard;
 use xds_cache::status::{EventKind, News, StreamEvent, StreamId, StreamInfo};
 use xds_cache::time::millis;
-use xds_cache::{Reason, StatusBoard};
 use xds_control::Control;
 use xds_control::model::Event;
 
-use crate::input::{NoParams, Params};
-use crate::problem::{ApiError, Fault};
-use crate::state::ApiState;
+use crate::problem::Fault;
 
 /// Numbers and keeps events. Cheap to clone; all clones are one.
 #[derive(Clone)]
@@ -75,7 +71,7 @@ struct Numbered {
 const CAPACITY: usize = 1_024;
 
 /// How many readers there may be: each costs a task of the runtime and a place in every broadcast.
-const MAX_READERS: usize = 64;
+pub(crate) const MAX_READERS: usize = 64;
 
 /// A reader that has taken nothing for so long, not even the comments below, gives its place to a new one.
 const DEAF_AFTER: Duration = Duration::from_secs(60);
@@ -93,6 +89,34 @@ impl EventHub {
         let hub = Self { shared: Arc::new(Shared { run, kept, sender, readers: Mutex::default() }) };
         tokio::spawn(hub.clone().collect(control.events(), board.news(), Arc::downgrade(board)));
         hub
+    }
+
+    /// What was told after the event `last`, and what will be; `None` if there are [`MAX_READERS`] already.
+    pub(crate) fn read(
+        self,
+        last: Option<&str>,
+    ) -> Option<Sse<impl Stream<Item = Result<SseEvent, Infallible>> + use<>>> {
+        let number = self.enter(Instant::now())?;
+        let reader = self.clone();
+        let (missed, receiver) = self.follow(last);
+        let events = stream::unfold((self, missed, receiver), |(hub, mut missed, mut receiver)| async move {
+            let event = match missed.pop_front() {
+                Some(event) => hub.write(&event),
+                None => match receiver.recv().await {
+                    Ok(event) => hub.write(&event),
+                    Err(RecvError::Lagged(n)) => {
+                        let lagged = data(&body::Lagged { missed: Some(n) });
+                        SseEvent::default().event("lagged").data(lagged.to_string())
+                    }
+                    Err(RecvError::Closed) => return None,
+                },
+            };
+            Some((event, (hub, missed, receiver)))
+        });
+        let events = Reader { events: Box::pin(events), hub: reader, number };
+        let keep_alive =
+            KeepAlive::new().interval(Duration::from_secs(KEEP_ALIVE_SECONDS)).text("keep-alive");
+        Some(Sse::new(events).keep_alive(keep_alive))
     }
 
     async fn collect(
@@ -204,39 +228,6 @@ impl fmt::Debug for EventHub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "EventHub({} told)", self.lock().next - 1)
     }
-}
-
-pub(crate) async fn read(
-    State(state): State<ApiState>,
-    _: Params<NoParams>,
-    headers: HeaderMap,
-) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, ApiError> {
-    let hub = state.events;
-    let Some(number) = hub.enter(Instant::now()) else {
-        let detail = format!("{MAX_READERS} readers of events are connected already");
-        state.refusals.record(Reason::EventReaders, &detail, SystemTime::now());
-        return Err(ApiError::TooMany(detail));
-    };
-    let reader = hub.clone();
-    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
-    let (missed, receiver) = hub.follow(last);
-    let events = stream::unfold((hub, missed, receiver), |(hub, mut missed, mut receiver)| async move {
-        let event = match missed.pop_front() {
-            Some(event) => hub.write(&event),
-            None => match receiver.recv().await {
-                Ok(event) => hub.write(&event),
-                Err(RecvError::Lagged(n)) => {
-                    let lagged = data(&body::Lagged { missed: Some(n) });
-                    SseEvent::default().event("lagged").data(lagged.to_string())
-                }
-                Err(RecvError::Closed) => return None,
-            },
-        };
-        Some((event, (hub, missed, receiver)))
-    });
-    let events = Reader { events: Box::pin(events), hub: reader, number };
-    let keep_alive = KeepAlive::new().interval(Duration::from_secs(KEEP_ALIVE_SECONDS)).text("keep-alive");
-    Ok(Sse::new(events).keep_alive(keep_alive))
 }
 
 /// The JSON of what an event says.

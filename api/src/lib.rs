@@ -8,6 +8,7 @@
 mod answer;
 pub mod endpoint;
 mod endpoints;
+mod events;
 pub mod guard;
 pub mod input;
 mod line_diff;
@@ -25,7 +26,7 @@ mod time;
 mod trials;
 mod write;
 
-pub use endpoint::events::EventHub;
+pub use events::EventHub;
 pub use guard::{Access, Token};
 pub use router::{probe_router, router, router_with};
 pub use state::ApiState;

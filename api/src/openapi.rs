@@ -1,8 +1,6 @@
-//! `/openapi.json`: the table of endpoints as an OpenAPI document.
+//! The table of endpoints as an OpenAPI document.
 
 mod rollout_body;
-
-use std::sync::LazyLock;
 
 use http::StatusCode;
 use serde_json::Value;
@@ -17,10 +15,8 @@ use utoipa::{OpenApi, ToSchema};
 use xds_control::acks::AcksReport;
 use xds_control::model::group::Group;
 
-use crate::answer::Answer;
 use crate::endpoint::conditions::ConditionList;
 use crate::endpoint::documents::{DocumentDetail, DocumentList};
-use crate::endpoint::events::body::{self as event, KINDS};
 use crate::endpoint::files::{FileList, ReloadAnswer};
 use crate::endpoint::groups::GroupList;
 use crate::endpoint::health::Health;
@@ -36,9 +32,9 @@ use crate::endpoint::validate::ValidationAnswer;
 use crate::endpoint::waves::{WaveEntry, WaveList};
 use crate::endpoint::weights::{ObjectWeights, RuleEntry, WeightsList};
 use crate::endpoint::weights_change::WeightsBody;
-use crate::endpoints::{ENDPOINTS, Endpoint, Input, Method, Output, Query, QueryType, Verb};
-use crate::input::{NoParams, Params};
-use crate::problem::{ApiError, Fault, Problem};
+use crate::endpoints::{Endpoint, Input, Method, Output, Query, QueryType, Verb};
+use crate::events::body::{self as event, KINDS};
+use crate::problem::{Fault, Problem};
 use crate::write::WriteAnswer;
 
 /// The body that replaces everything that the API owns in a group.
@@ -106,15 +102,9 @@ struct Publication {
 )]
 struct Document;
 
-static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
-
-pub(crate) async fn read(_: Params<NoParams>) -> Result<Answer, ApiError> {
-    Ok(Answer::ok(&*DOCUMENT)?.tagged_by_content())
-}
-
-/// The whole document.
-pub(crate) fn document() -> Value {
-    let mut document = serde_json::to_value(described()).unwrap_or_default();
+/// The whole document of these endpoints.
+pub(crate) fn document(endpoints: &[Endpoint]) -> Value {
+    let mut document = serde_json::to_value(described(endpoints)).unwrap_or_default();
     for (name, schema) in rollout_body::schemas() {
         document["components"]["schemas"][name] = schema;
     }
@@ -122,13 +112,13 @@ pub(crate) fn document() -> Value {
 }
 
 /// All of the document that is made of types and tables.
-fn described() -> utoipa::openapi::OpenApi {
+fn described(endpoints: &[Endpoint]) -> utoipa::openapi::OpenApi {
     let mut document = Document::openapi();
     if let Some(components) = &mut document.components {
         components.schemas.extend(event_schemas("ServerEvent", "", KINDS));
         components.schemas.extend(event_schemas("WatchEvent", "Watched", WATCH_KINDS));
     }
-    for endpoint in ENDPOINTS {
+    for endpoint in endpoints {
         let method = match endpoint.method {
             Method::Get => HttpMethod::Get,
             Method::Put => HttpMethod::Put,

@@ -5,7 +5,17 @@
 
 use std::ops::{Bound, RangeBounds};
 
+use serde::Deserialize;
+
 use crate::problem::ApiError;
+
+/// Which page is asked for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PageParams {
+    pub(crate) limit: Option<usize>,
+    pub(crate) after: Option<String>,
+}
 
 /// The largest page, and what a request gets that asks for no limit: far more than most servers have of anything.
 pub(crate) const MAX_LIMIT: usize = 10_000;

@@ -1,6 +1,5 @@
 //! Errors of the API, and their one form on the wire: RFC 9457 problem details.
 
-use axum::response::{IntoResponse, Response};
 use http::header::{ETAG, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
@@ -12,7 +11,6 @@ use xds_control::chain;
 use xds_control::model::WriteError;
 use xds_control::model::weights::change::ChangeFault;
 
-use crate::answer::Rendered;
 use crate::tag;
 
 /// Why a request was not done.
@@ -403,7 +401,7 @@ impl ApiError {
         extensions
     }
 
-    fn headers(&self) -> HeaderMap {
+    pub(crate) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if let Self::Write(
             WriteError::PreconditionFailed { current: Some(current) }
@@ -435,16 +433,6 @@ impl From<&ApiError> for Problem {
             errors: error.faults(),
             extensions: error.extensions(),
         }
-    }
-}
-
-impl IntoResponse for ApiError {
-    /// The one conversion; [`answer::render`](crate::answer::render) writes it out.
-    fn into_response(self) -> Response {
-        let mut response = self.status().into_response();
-        response.headers_mut().extend(self.headers());
-        response.extensions_mut().insert(Rendered::Problem(Box::new(Problem::from(&self))));
-        response
     }
 }
 

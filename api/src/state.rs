@@ -7,7 +7,7 @@ use xds_codec::Codec;
 use xds_control::Control;
 use xds_control::acks::Acks;
 
-use crate::endpoint::events::EventHub;
+use crate::events::EventHub;
 use crate::guard::Access;
 use crate::problem::ApiError;
 use crate::rollouts::Rollouts;

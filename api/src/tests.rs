@@ -8,7 +8,7 @@ use crate::endpoints::{ENDPOINTS, Endpoint, Input, Method};
 use crate::openapi::document;
 
 fn json() -> Value {
-    serde_json::to_value(document()).unwrap()
+    serde_json::to_value(document(ENDPOINTS)).unwrap()
 }
 
 fn method_name(method: Method) -> &'static str {

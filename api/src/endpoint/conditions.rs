@@ -10,7 +10,7 @@ use xds_routes::conditions::{ObjectStatus, ParentStatus};
 use xds_routes::{Condition, Conditions, DocumentKey, Kind};
 
 use crate::answer::Answer;
-use crate::endpoint::documents::{Filter, place_of, source};
+use crate::endpoint::filter::{Filter, place_of};
 use crate::input::Params;
 use crate::page;
 use crate::problem::ApiError;
@@ -144,6 +144,11 @@ pub(crate) fn of_object(
 ) -> ObjectConditions {
     let source = Some(source(documents, key));
     ObjectConditions { source, ..entry(key, status, Some(&documents.translated)) }
+}
+
+/// `file` or `api`.
+pub(crate) fn source(documents: &DocumentState, key: &DocumentKey) -> &'static str {
+    if documents.owned.contains_key(key) { "api" } else { "file" }
 }
 
 /// What would become of the objects of a body.

@@ -1,21 +1,20 @@
 //! `/v1/apply` and `/v1/documents`: route documents, owned by files or by the API.
 
-use std::collections::BTreeMap;
-
 use axum::body::Body;
 use axum::extract::State;
 use http::HeaderMap;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 use xds_control::model::Write;
-use xds_control::model::document::{self, DocumentState, GroupedDocument, NO_NAMESPACE};
+use xds_control::model::document::{self, DocumentState, GroupedDocument};
 use xds_routes::conditions::ObjectStatus;
-use xds_routes::{DocumentKey, Kind, Placed};
+use xds_routes::{DocumentKey, Placed};
 
 use crate::answer::Answer;
 use crate::endpoint::apply;
-use crate::endpoint::conditions::{self, ObjectConditions};
+use crate::endpoint::conditions::{self, ObjectConditions, source};
+use crate::endpoint::filter::{Filter, document_key, place_of};
 use crate::endpoint::snapshot::{FilePlace, place};
 use crate::input::{MAX_RESOURCES_BYTES, NoParams, Params, Path, read};
 use crate::page;
@@ -70,47 +69,6 @@ pub(crate) struct DocumentDetail {
     pub file_document: Option<Value>,
     /// What became of it; null if nothing is said of such a document.
     pub status: Option<ObjectConditions>,
-}
-
-/// Which documents or objects are asked for.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Filter {
-    kind: Option<String>,
-    namespace: Option<String>,
-    name: Option<String>,
-    limit: Option<usize>,
-    after: Option<String>,
-}
-
-impl Filter {
-    /// Whether an object is asked for.
-    pub(crate) fn takes(&self, key: &DocumentKey) -> bool {
-        self.kind.as_deref().is_none_or(|kind| kind == key.kind.as_str())
-            && self.namespace.as_deref().is_none_or(|namespace| namespace == document::namespace(key))
-            && self.name.as_deref().is_none_or(|name| name == &*key.name)
-    }
-
-    /// Refuses a kind that does not exist, which nothing would ever match.
-    pub(crate) fn check(self) -> Result<Self, ApiError> {
-        match &self.kind {
-            Some(kind) if Kind::of_name(kind).is_none() => Err(ApiError::BadRequest(no_kind(kind))),
-            Some(_) | None => Ok(self),
-        }
-    }
-
-    /// The size of the page that is asked for, and the object that it comes after.
-    pub(crate) fn page(&self) -> Result<(usize, Option<DocumentKey>), ApiError> {
-        let after = self.after.as_deref().map(|after| {
-            let [kind, namespace, name] = page::parts(after)?;
-            document_key(&kind, &namespace, &name).map_err(|_| page::no_place(after))
-        });
-        Ok((page::limit(self.limit)?, after.transpose()?))
-    }
-
-    fn is_none(&self) -> bool {
-        self.kind.is_none() && self.namespace.is_none() && self.name.is_none() && self.after.is_none()
-    }
 }
 
 pub(crate) async fn list(
@@ -207,30 +165,4 @@ fn entry(documents: &DocumentState, key: &DocumentKey, placed: &Placed) -> Docum
 /// The file's document that one of the API hides.
 fn hidden<'d>(documents: &'d DocumentState, key: &DocumentKey) -> Option<&'d GroupedDocument> {
     documents.files.get(key).filter(|_| documents.owned.contains_key(key))
-}
-
-/// `file` or `api`.
-pub(crate) fn source(documents: &DocumentState, key: &DocumentKey) -> &'static str {
-    if documents.owned.contains_key(key) { "api" } else { "file" }
-}
-
-/// The place of a document in a list.
-pub(crate) fn place_of(key: &DocumentKey) -> String {
-    page::place(&[key.kind.as_str(), document::namespace(key), &key.name])
-}
-
-/// Reads the name of a document from a path.
-fn document_key(kind: &str, namespace: &str, name: &str) -> Result<DocumentKey, ApiError> {
-    let kind = Kind::of_name(kind).ok_or_else(|| ApiError::NotFound(no_kind(kind)))?;
-    if kind.is_cluster_scoped() && namespace != NO_NAMESPACE {
-        let advice = format!("a {kind} has no namespace: write {NO_NAMESPACE:?} in place of {namespace:?}");
-        return Err(ApiError::NotFound(advice));
-    }
-    Ok(DocumentKey::new(kind, namespace, name))
-}
-
-fn no_kind(kind: &str) -> String {
-    let kinds: BTreeMap<&str, ()> = Kind::ALL.iter().map(|kind| (kind.as_str(), ())).collect();
-    let kinds: Vec<&str> = kinds.into_keys().collect();
-    format!("{kind:?} is no kind of route documents: use one of {}", kinds.join(", "))
 }

@@ -8,7 +8,6 @@ use utoipa::ToSchema;
 use xds_control::model::{FileStatus, ServedLoad};
 
 use crate::answer::Answer;
-use crate::endpoint::resources::PageParams;
 use crate::input::Params;
 use crate::page;
 use crate::problem::{ApiError, Fault};
@@ -93,7 +92,7 @@ pub(crate) struct ReloadParams {
 
 pub(crate) async fn status(
     State(state): State<ApiState>,
-    Params(params): Params<PageParams>,
+    Params(params): Params<page::PageParams>,
 ) -> Result<Answer, ApiError> {
     let limit = page::limit(params.limit)?;
     let after = params.after.map(Arc::<str>::from);

@@ -10,7 +10,6 @@ use xds_control::model::Write;
 use xds_control::model::group::Group;
 
 use crate::answer::Answer;
-use crate::endpoint::resources::PageParams;
 use crate::input::{MAX_BODY_BYTES, NoParams, Params, Path, add_first, read_tree};
 use crate::page;
 use crate::problem::{ApiError, Fault};
@@ -29,7 +28,7 @@ pub(crate) struct GroupList {
 
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    Params(params): Params<PageParams>,
+    Params(params): Params<page::PageParams>,
 ) -> Result<Answer, ApiError> {
     state.check_loaded()?;
     let limit = page::limit(params.limit)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use http::HeaderMap;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 use xds_cache::layer::Resources;
@@ -36,17 +36,10 @@ pub(crate) struct ResourceList {
     pub next: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct PageParams {
-    pub(crate) limit: Option<usize>,
-    pub(crate) after: Option<String>,
-}
-
 pub(crate) async fn list(
     State(state): State<ApiState>,
     Path(name): Path<String>,
-    Params(params): Params<PageParams>,
+    Params(params): Params<page::PageParams>,
 ) -> Result<Answer, ApiError> {
     state.check_loaded()?;
     let limit = page::limit(params.limit)?;

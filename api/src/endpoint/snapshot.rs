@@ -12,7 +12,7 @@ use xds_control::acks::view_key_of_group;
 
 use crate::answer::Answer;
 use crate::endpoint::groups::no_group;
-use crate::endpoint::resources::{PageParams, after_resource};
+use crate::endpoint::resources::after_resource;
 use crate::input::{Params, Path};
 use crate::page;
 use crate::problem::ApiError;
@@ -146,7 +146,7 @@ pub(crate) async fn of_group(
 pub(crate) async fn of_node(
     State(state): State<ApiState>,
     Path(id): Path<String>,
-    Params(params): Params<PageParams>,
+    Params(params): Params<page::PageParams>,
 ) -> Result<Answer, ApiError> {
     state.check_loaded()?;
     let page = Page::new(params.limit, params.after.as_deref())?;
