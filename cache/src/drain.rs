@@ -1,6 +1,6 @@
 //! Draining: what clients are served for a time after it left, so that what uses it can end by itself.
 //!
-//! Endpoints that left an assignment stay in it as `DRAINING`: they get no new requests, but sessions go on with them (C86).
+//! Endpoints that left an assignment stay in it as `DRAINING`: they get no new requests, but sessions go on with them.
 //! Clusters that left stay as they were, with their endpoints and whatever else only they refer to: a request that was routed
 //! before the change may look for its cluster after it. That a client is not told of a removal while it still refers to what is
 //! removed is not decided here, but by its session; this is the time after that.

@@ -89,7 +89,7 @@ pub struct Node {
     pub user_agent_name: String,
     /// Such as `1.40.0`; may be empty.
     pub user_agent_version: String,
-    /// What the client says it can do (A.13).
+    /// What the client says it can do.
     pub client_features: BTreeSet<String>,
 }
 

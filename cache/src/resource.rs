@@ -270,7 +270,7 @@ impl Resource {
         }
     }
 
-    /// The time to live (A.9).
+    /// The time to live.
     #[must_use]
     pub fn ttl(&self) -> Option<Duration> {
         self.content.rare.as_ref().and_then(|rare| rare.ttl)

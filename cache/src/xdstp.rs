@@ -1,4 +1,4 @@
-//! `xdstp:` names: which spellings are one name, and glob collections (checklist A.10).
+//! `xdstp:` names: which spellings are one name, and glob collections.
 //!
 //! Nothing here knows a resource. Old-style names are never touched: they are compared byte by byte (row A61).
 

@@ -1,4 +1,4 @@
-//! Weights: overrides laid over what documents and RouteConfigurations say, and how they change (§5.3 of the inputs paper).
+//! Weights: overrides laid over what documents and RouteConfigurations say, and how they change.
 //!
 //! What an override means and becomes is computed in [`crate::model::weights`]; here it meets the state. Overrides are laid over
 //! documents before these are translated, and over RouteConfigurations when groups are merged, so nothing that comes after

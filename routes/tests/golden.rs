@@ -1,6 +1,6 @@
 //! Documents and what becomes of them, one directory for each feature: `golden/FEATURE/input.yaml`, and beside it, as
 //! snapshots, the resources for each profile and what is said of the objects. `golden/seed-NAME` has no input of its own: it is
-//! `fixtures/seeds/NAME`, an example of one of the papers as it stands.
+//! `fixtures/seeds/NAME`, an example of a gRFC, GEP-1016 or SMI as it stands.
 //!
 //! `INSTA_UPDATE=always cargo test -p xds-routes --test golden` rewrites them, to be read before they are committed.
 

@@ -1,4 +1,4 @@
-//! The sixteen examples of SMI's pages on splits (inputs §3.4), each by its number, against what the paper expects: the routes to
+//! The sixteen examples of SMI's pages on splits, each by its number, against what these pages expect: the routes to
 //! the root for both kinds of clients, and what is said of the documents.
 //!
 //! 1 to 7, 9 and 10 are the examples as they stand, of `fixtures/seeds`; the others are in `golden`, where all that is served for

@@ -1,6 +1,7 @@
 //! The 79 pitfalls of peers, and where each is proved here.
 //!
-//! The list was drawn up from the issues of other management servers before this one was begun. Most are proved twice: as a
+//! The list was drawn up from the issues of other management servers before this one was begun. Comments cite its numbers, as
+//! `pitfall 28`. Most are proved twice: as a
 //! scenario of the pure session (`fixtures/scenarios`), where silence is certain, and over the real server
 //! (`tests/tests/pitfalls`), where silence is proved by a marker that must be the next response. What belongs to later work
 //! says so. `tests/tests/pitfalls/list.rs` checks that the list is complete and that every proof exists.

@@ -1,4 +1,4 @@
-//! An Envoy without ADS: one stream per type, per cluster of endpoints and per route configuration (A.1, pitfalls 41 and 60), and
+//! An Envoy without ADS: one stream per type, per cluster of endpoints and per route configuration (pitfalls 41 and 60), and
 //! one that polls over REST.
 
 use std::collections::BTreeSet;

@@ -2,7 +2,7 @@
 //!
 //! Raw resources are served to both as they are (D3), and each kind of client refuses or ignores things that the other one
 //! takes. [`Codec::lint_profile`] judges what clients of one profile can come to, and nothing else: [`reach`] finds it,
-//! the modules of `grpc`, [`envoy`] and [`session`] hold the rules, each with the row of the protocol checklist that it is from.
+//! the modules of `grpc`, [`envoy`] and [`session`] hold the rules, each with its id in `docs/design/protocol-rules.md`.
 //!
 //! What `validate.rules` and the lints of every resource refuse for both is not told again here.
 
@@ -38,7 +38,7 @@ pub struct ProfileFinding {
     pub effect: Effect,
     /// What kind of fault it is, in kebab-case; stable, for filters and tests.
     pub code: &'static str,
-    /// The row of the protocol checklist that says so: `B23`.
+    /// The id of the rule in `docs/design/protocol-rules.md`: `B23`.
     pub row: &'static str,
     /// The field, from the resource's message on; empty for the whole resource.
     pub path: String,

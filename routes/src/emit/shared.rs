@@ -83,8 +83,8 @@ pub(super) enum Path {
     Regex(String),
 }
 
-/// The path of a method: the matrix of §1.4. A name is no expression (C28), a service is one segment, and expressions are
-/// grouped, or `a|b` would reach beyond its part (C29).
+/// The path of a method. A name is no expression, a service is one segment, and expressions are
+/// grouped, or `a|b` would reach beyond its part.
 pub(super) fn method_path(method: &MethodMatch) -> Path {
     match (method.match_type, method.service.as_deref(), method.method.as_deref()) {
         (_, None, None) => Path::Prefix("/".to_owned()),
@@ -100,7 +100,7 @@ pub(super) fn method_path(method: &MethodMatch) -> Path {
 }
 
 /// The limit of a whole request; none if there is none. Without retries there is one attempt, so that its limit is one for the
-/// request (§1.10).
+/// request.
 pub(super) fn time_limit(timeouts: &Timeouts, is_retried: bool) -> Option<Duration> {
     let attempt = timeouts.backend_request.filter(|_| !is_retried);
     [timeouts.request, attempt].into_iter().flatten().filter(|limit| !limit.is_zero()).min()
@@ -117,7 +117,7 @@ pub(super) fn duration(duration: Duration) -> Json {
 }
 
 /// A `FractionalPercent`, exact if one of its three denominators allows it, else to the nearest millionth; what is not
-/// nothing does not become nothing (C11).
+/// nothing does not become nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Percent {
     pub(super) numerator: u64,
@@ -252,7 +252,7 @@ pub(super) fn with(object: Json, field: &str, value: impl Into<Json>) -> Json {
     Json::Object(fields)
 }
 
-/// The text as an RE2 expression that matches nothing else (C28). Escapes no more than it must, so that it stays readable.
+/// The text as an RE2 expression that matches nothing else. Escapes no more than it must, so that it stays readable.
 pub(super) fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len());
     for char in text.chars() {

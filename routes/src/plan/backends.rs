@@ -48,7 +48,7 @@ impl<'d> Referent<'d> {
 impl<'d> Lookup<'d> {
     /// What a backendRef leads to, or why it cannot be used: `InvalidKind`, `RefNotPermitted` or `BackendNotFound`.
     ///
-    /// A fallback that cannot be used as a whole counts as not found (C63).
+    /// A fallback that cannot be used as a whole counts as not found.
     pub(super) fn backend(&self, from: &DocumentKey, to: &ObjectRef) -> Result<Referent<'d>, RefProblem> {
         let found = self.referent(from, to)?;
         if let Some(Err(fault)) = self.fallbacks.get(&found.document().key) {
@@ -60,7 +60,7 @@ impl<'d> Lookup<'d> {
 
     /// The same without a look at what is behind a fallback.
     ///
-    /// What is not permitted is not looked up, so that the answer does not tell whether it exists (C52).
+    /// What is not permitted is not looked up, so that the answer does not tell whether it exists.
     pub(super) fn referent(&self, from: &DocumentKey, to: &ObjectRef) -> Result<Referent<'d>, RefProblem> {
         let problem = |reason, message| RefProblem { reason, message, spot: to.spot.clone() };
         let Some(kind) = backend_kind(to) else {
@@ -192,7 +192,7 @@ pub(super) fn backend_kind(to: &ObjectRef) -> Option<Kind> {
     [Kind::Service, Kind::Backend].into_iter().find(|kind| kind.is_named(&to.group, &to.kind))
 }
 
-/// The port that a reference means: the only one if it names none (§1.3).
+/// The port that a reference means: the only one if it names none.
 fn service_port<'d>(service: &'d Service, to: &ObjectRef) -> Result<&'d ServicePort, String> {
     let name = format!("{}/{}", to.namespace, to.name);
     let Some(number) = to.port else {

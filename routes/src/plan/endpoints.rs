@@ -1,4 +1,4 @@
-//! Where the endpoints of a backend are (§1.10).
+//! Where the endpoints of a backend are.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
 //! Fallbacks: Backends that stand for other backends in order, as aggregate clusters (gRFC A37).
 //!
-//! A fallback with a fault is refused as a whole, because gRPC clients fail all of it (B178, B179, C61–C64).
+//! A fallback with a fault is refused as a whole, because gRPC clients fail all of it (B178, B179).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::model::{Backend, BackendMember, BackendSource, Document, DocumentKey,
 /// A fallback that can be used.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fallback {
-    /// The clusters of its members in order, each at its earliest position (C60); at least one.
+    /// The clusters of its members in order, each at its earliest position; at least one.
     pub(crate) members: Vec<String>,
     /// Whether it speaks HTTP/2: it says so, or all its members do.
     pub(super) is_http2: bool,

@@ -1,6 +1,6 @@
 //! Which hosts a listener and a route have in common.
 //!
-//! Two hosts are nested or have nothing in common: a wildcard stands for one or more labels, never for none (C43). So what
+//! Two hosts are nested or have nothing in common: a wildcard stands for one or more labels, never for none. So what
 //! a listener and a route have in common is always the more specific of both.
 
 use super::Host;
@@ -11,7 +11,7 @@ pub(crate) fn host_of(hostname: Option<&Hostname>) -> Host {
     hostname.map_or(Host::Any, |name| Host::Name(name.clone()))
 }
 
-/// What a listener and a route have in common (C42), sorted and each host once.
+/// What a listener and a route have in common, sorted and each host once.
 ///
 /// A route without host names has those of the listener; its names outside the listener's are ignored. Nothing is left if
 /// the route does not belong there.
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_intersection_is_the_more_specific_of_both() {
-        // The rows of §1.6 and C42, then those of the conformance tests in §2.3.
+        // The examples of the API, then those of its conformance tests.
         let table = [
             ("*", "", "*"),
             ("*", "a.com *.b.com", "*.b.com a.com"),

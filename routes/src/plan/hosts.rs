@@ -6,7 +6,7 @@
 //! * *Isolation*: a request belongs to the most specific listener of its port, before routes are looked at. So every listener with
 //!   a host name has a virtual host for it, be it empty; and a host that a route brings to a less specific listener is dropped.
 //!   For TLS, a host is dropped in the same way; there the server name of the connection has chosen the listener.
-//! * *Cascade* (C45): the host of a route is a rank, not a wall. So behind the routes of a host come those of the less specific
+//! * *Cascade*: the host of a route is a rank, not a wall. So behind the routes of a host come those of the less specific
 //!   hosts that cover it, of the same listener only, because other listeners are isolated from it.
 
 use std::collections::{BTreeMap, BTreeSet};

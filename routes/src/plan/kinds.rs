@@ -1,7 +1,7 @@
 //! GRPCRoutes and HTTPRoutes on the same host of a listener: one of both must go.
 //!
-//! The Gateway API lets either of them in and not both (C46). Who comes first stays: by `creationTimestamp`, then by
-//! `namespace/name`; the order in which documents arrive is no criterion (C143). Native routes may mix both kinds and are no
+//! The Gateway API lets either of them in and not both. Who comes first stays: by `creationTimestamp`, then by
+//! `namespace/name`; the order in which documents arrive is no criterion. Native routes may mix both kinds and are no
 //! party to it.
 
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
-//! Services as parents (§1.9): GRPCRoutes, HTTPRoutes, native routes and TrafficSplits of the mesh.
+//! Services as parents: GRPCRoutes, HTTPRoutes, native routes and TrafficSplits of the mesh.
 //!
 //! A route in the Service's own namespace is the producer's and holds for every client of the route's group. A route of another
 //! namespace is a consumer's: it holds for the clients of that namespace only, who are in a group of their own, and there in
 //! place of what the producer says; whatever else they can call on that port they still can ([`consumers`]).
 //!
 //! Of several kinds on one port the first of GRPCRoute, HTTPRoute (or native route), TrafficSplit holds alone. Where nothing else
-//! is, a Service has a route to itself, so that deleting the last route leaves no hole (SMI's workflow, C119). gRPC clients can
+//! is, a Service has a route to itself, so that deleting the last route leaves no hole (SMI's workflow). gRPC clients can
 //! dial all of them; Envoys listen only for ports that a document asks for, the annotation [`MESH_ANNOTATION`] of a Service
 //! included.
 
@@ -308,7 +308,7 @@ fn accepted(
     let message = messages.join("; ");
     match fault {
         _ if wanted.is_some_and(|wanted| messages.len() == wanted.ports.len()) => {
-            // The Gateway API has a word of its own for routes (§1.7), which others write too.
+            // The Gateway API has a word of its own for routes, which others write too.
             let is_split = document.key.kind == Kind::TrafficSplit;
             Err(Fault::new(if is_split { "Conflicted" } else { "RouteReasonConflicted" }, message))
         }

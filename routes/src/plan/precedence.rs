@@ -1,6 +1,6 @@
 //! The order of routes: which of those that match a request takes it.
 //!
-//! Both kinds of routes have an order of their own in the Gateway API (C38). GRPCRoute: characters of the service, then of the
+//! Both kinds of routes have an order of their own in the Gateway API. GRPCRoute: characters of the service, then of the
 //! method, then the number of headers. HTTPRoute: an exact path, then the longest prefix, then a method, then headers, then
 //! query parameters. [`Rank`] is one order that is both, because no route of one kind has what the other kind looks at; so
 //! hosts on which native routes, or both kinds, stand beside each other have a total order too:
@@ -8,9 +8,9 @@
 //! 1. by path: gRPC methods (service, then method), exact paths, prefixes (the longest first), regular expressions (the
 //!    longest first), anything;
 //! 2. with an HTTP method; more headers; more query parameters; with a fraction;
-//! 3. the older document, then `namespace/name`, kind, rule, match (C38, C39: each match has a place of its own).
+//! 3. the older document, then `namespace/name`, kind, rule, match: each match has a place of its own.
 //!
-//! Lengths are counted in characters of the text, also of a regular expression (C40). That prefixes go before expressions
+//! Lengths are counted in characters of the text, also of a regular expression. That prefixes go before expressions
 //! is a choice that the Gateway API leaves open, and Istio's; a prefix of everything is no prefix here, else no
 //! expression could ever match.
 //!

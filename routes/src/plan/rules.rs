@@ -82,7 +82,7 @@ struct Planner<'l, 'd> {
     /// What filters do to every request.
     effects: Effects,
     redirect: Option<Redirect>,
-    /// Whether a filter is not known, so that no request may go on without it (C54).
+    /// Whether a filter is not known, so that no request may go on without it.
     must_fail: bool,
 }
 

@@ -1,4 +1,4 @@
-//! TrafficSplits of SMI (§3.2, §3.3): the requests to one Service, shared between several.
+//! TrafficSplits of SMI: the requests to one Service, shared between several.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,7 +109,7 @@ impl<'l, 'd> Planner<'l, 'd> {
     }
 
     /// The routes of every port of the root. Where no backend is left, requests go to the root itself: a split never makes a
-    /// hole (§3.2).
+    /// hole.
     fn ports(
         &mut self,
         root: &'d Document,
@@ -303,7 +303,7 @@ impl<'l, 'd> Planner<'l, 'd> {
     }
 }
 
-/// Whether a port is one of gRPC, as far as its `appProtocol` or its name tells: SMI has no other word for it (§3.2).
+/// Whether a port is one of gRPC, as far as its `appProtocol` or its name tells: SMI has no other word for it.
 pub(super) fn is_grpc(port: &ServicePort) -> bool {
     match &port.app_protocol {
         Some(protocol) => is_http2_name(protocol),
@@ -311,7 +311,7 @@ pub(super) fn is_grpc(port: &ServicePort) -> bool {
     }
 }
 
-/// The name of a Service of the namespace, of its short or fully qualified form; why not, if it is of another one (C116).
+/// The name of a Service of the namespace, of its short or fully qualified form; why not, if it is of another one.
 fn name_in<'a>(service: &'a str, namespace: &str) -> Result<&'a str, String> {
     let text = service.strip_suffix('.').unwrap_or(service);
     let Some((name, rest)) = text.split_once('.') else {

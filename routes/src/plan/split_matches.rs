@@ -1,4 +1,4 @@
-//! The matches of an HTTPRouteGroup as matches of routes (§3.2).
+//! The matches of an HTTPRouteGroup as matches of routes.
 
 use crate::model::{GroupMatch, HeaderMatch, HeaderValue, HttpRouteGroup, Match, PathMatch};
 

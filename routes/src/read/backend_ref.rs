@@ -45,7 +45,7 @@ pub(crate) fn warn_of_no_weight(backends: &[BackendRef], spot: &Spot, reader: &m
 
 /// Reads the fields of a reference to a backend: a Service unless it says otherwise.
 ///
-/// Only the text of GEP-1016 leaves out ports of Services; there, the port is left to the Service (inputs §1.3).
+/// Only the text of GEP-1016 leaves out ports of Services; there, the port is left to the Service.
 pub(crate) fn read_backend_object(
     object: &mut Object<'_>,
     context: &Context<'_>,

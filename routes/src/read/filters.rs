@@ -99,7 +99,7 @@ fn read_filter(
     Some((filter_type, kind.map(|kind| Filter { spot: value.spot.clone(), kind })))
 }
 
-/// The type that a name of GEP-1016's examples stands for: `RequestHeaderModifierFilter`, `RequestMirrorPolicyFilter` (C139).
+/// The type that a name of GEP-1016's examples stands for: `RequestHeaderModifierFilter`, `RequestMirrorPolicyFilter`.
 fn old_name(
     value: &Value<'_>,
     known: &[&'static FilterType],

@@ -60,7 +60,7 @@ fn read_rule(
 fn read_match(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Option<Match> {
     let mut object = value.object(reader)?;
     let mut method = object.take("method");
-    // The structs of GEP-1016 call the field `path` in JSON, its examples `method` (C134).
+    // The structs of GEP-1016 call the field `path` in JSON, its examples `method`.
     if method.is_none() && context.version() == "v1alpha2" {
         method = object.take("path").filter(Value::is_object);
         if let Some(path) = &method {
@@ -137,7 +137,7 @@ fn read_part(value: &Value<'_>, match_type: MatchType, part: Part, reader: &mut 
     Some(text.to_owned())
 }
 
-/// Identifiers joined by dots, with a dot in front at most (C33).
+/// Identifiers joined by dots, with a dot in front at most.
 fn is_service(text: &str) -> bool {
     text.strip_prefix('.').unwrap_or(text).split('.').all(is_identifier)
 }

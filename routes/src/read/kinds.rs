@@ -102,7 +102,7 @@ const FOREIGN: [&str; 3] = ["TCPRoute", "TLSRoute", "UDPRoute"];
 
 const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
-/// The kinds that documents can have, each with its versions, the newest first (inputs §1.1, §1.10, §3.1).
+/// The kinds that documents can have, each with its versions, the newest first.
 ///
 /// BackendTLSPolicy changed its shape after `v1alpha2`, and no release had a GRPCRoute `v1beta1`.
 const ACCEPTED: [(Kind, &[&str]); 15] = [

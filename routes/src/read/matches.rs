@@ -15,7 +15,7 @@ pub(crate) fn read_match_type(object: &mut Object<'_>, reader: &mut Reader) -> O
     Some(if choice == "Exact" { MatchType::Exact } else { MatchType::RegularExpression })
 }
 
-/// Reads `headers`: at most 16; of those with the same name, in whatever case, the first counts (C36).
+/// Reads `headers`: at most 16; of those with the same name, in whatever case, the first counts.
 pub(crate) fn read_headers(list: &Value<'_>, context: &Context<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
     if context.version() == "v1alpha2" && list.is_object() {
         return read_header_map(list, reader);
@@ -48,7 +48,7 @@ fn read_header(value: &Value<'_>, reader: &mut Reader) -> Option<HeaderMatch> {
     Some(HeaderMatch { spot: value.spot.clone(), name: name?.to_ascii_lowercase(), value: text? })
 }
 
-/// Reads `headers: {values: {version: 2}}`, as GEP-1016 has it in a comment (C140).
+/// Reads `headers: {values: {version: 2}}`, as GEP-1016 has it in a comment.
 fn read_header_map(value: &Value<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
     let mut headers = Vec::new();
     let Some(mut object) = value.object(reader) else { return headers };

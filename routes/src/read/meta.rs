@@ -127,7 +127,7 @@ fn known(text: &str) -> Cow<'static, str> {
     name.map_or_else(|| Cow::Owned(text.to_owned()), Cow::Borrowed)
 }
 
-/// A host name, with or without a wildcard in front (C41).
+/// A host name, with or without a wildcard in front.
 pub(crate) fn read_hostname(value: &Value<'_>, reader: &mut Reader) -> Option<Hostname> {
     let text = value.text(reader)?;
     match Hostname::new(text) {

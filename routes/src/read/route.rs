@@ -17,7 +17,7 @@ use crate::model::{
 /// The most matches of one rule.
 pub(crate) const MAX_MATCHES_OF_RULE: usize = 64;
 
-/// The most matches of all rules together; the API's own text says "less than", its rule "at most" (C33).
+/// The most matches of all rules together; the API's own text says "less than", its rule "at most".
 const MAX_MATCHES: usize = 128;
 
 /// Reads `parentRefs`, at most 32 and distinct, and whether `useDefaultGateways` counts.
@@ -76,7 +76,7 @@ fn read_parent(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) ->
     })
 }
 
-/// Why two references to the same parent are not distinct (inputs §1.2): both have to have a section of their own, or, in the
+/// Why two references to the same parent are not distinct: both have to have a section of their own, or, in the
 /// experimental channel, both the same of `sectionName` and `port` with values of their own.
 fn conflict_of(one: &ParentRef, other: &ParentRef) -> Option<String> {
     let parent = |parent: &ParentRef| {
@@ -165,7 +165,7 @@ pub(crate) fn check_rules(spot: &Spot, rules: &[Rule], n_matches: usize, reader:
     }
 }
 
-/// Warns of a cookie that clients would not send back with any request of the rule (C88): its path is neither that of such a
+/// Warns of a cookie that clients would not send back with any request of the rule: its path is neither that of such a
 /// request nor one above it.
 fn check_cookie_path(rule: &Rule, reader: &mut Reader) {
     let Some(session) = &rule.session else { return };

@@ -180,7 +180,6 @@ mod tests {
         assert_eq!(findings(native), ["error[misplaced-field] routes[\"r\"].session.ttl"]);
     }
 
-    /// C88.
     #[test]
     fn a_cookie_whose_path_is_that_of_no_request_is_told() {
         let with_path = |path: &str| findings(&route(&format!("{{cookie: {{path: {path}}}}}")));

@@ -93,7 +93,7 @@ fn read_endpoint(value: &Value<'_>, family: Family, reader: &mut Reader) -> Opti
     Some(SliceEndpoint { addresses, is_ready, is_serving, is_terminating, zone })
 }
 
-/// Ready, serving, terminating. Who does not say is ready (§1.10), serves if it is ready, and stays.
+/// Ready, serving, terminating. Who does not say is ready, serves if it is ready, and stays.
 fn read_conditions(value: &Value<'_>, reader: &mut Reader) -> Option<(bool, bool, bool)> {
     let mut fields = value.object(reader)?;
     let mut read = |name| fields.take(name).and_then(|value| value.truth(reader));

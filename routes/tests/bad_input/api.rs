@@ -1,8 +1,7 @@
-//! What the Gateway API refuses with words of its own (inputs §1.13), and too much of everything.
+//! What the Gateway API refuses with words of its own, and too much of everything.
 
 use super::{backend, check, filters, method, n_times, route};
 
-/// §1.13.
 #[test]
 fn filters_whose_content_is_not_that_of_their_type() {
     check(&[
@@ -67,7 +66,6 @@ fn filters_whose_content_is_not_that_of_their_type() {
     ]);
 }
 
-/// §1.13.
 #[test]
 fn filters_that_contradict_themselves_or_are_unknown() {
     check(&[
@@ -116,7 +114,6 @@ fn filters_that_contradict_themselves_or_are_unknown() {
     ]);
 }
 
-/// §1.13.
 #[test]
 fn methods_and_parents_that_the_api_refuses() {
     let parents = |parents: &str| {

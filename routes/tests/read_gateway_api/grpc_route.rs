@@ -1,4 +1,4 @@
-//! GRPCRoute in `v1`: defaults, limits, and the texts of the API for what breaks them (inputs §1.2, §1.13).
+//! GRPCRoute in `v1`: defaults, limits, and the texts of the API for what breaks them.
 
 use xds_routes::model::{HeaderValue, MatchType, MethodMatch, PathMatch, RouteKind};
 

@@ -1,4 +1,4 @@
-//! HTTPRoute: defaults, limits, and the texts of the API for what breaks them (inputs §1.10).
+//! HTTPRoute: defaults, limits, and the texts of the API for what breaks them.
 
 use std::time::Duration;
 

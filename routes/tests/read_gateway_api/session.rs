@@ -1,4 +1,4 @@
-//! Session persistence in both shapes (inputs §6.1).
+//! Session persistence in both shapes.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Client status: what the server knows of its clients, as `envoy.service.status.v3` tells it (A.15).
+//! Client status: what the server knows of its clients, as `envoy.service.status.v3` tells it.
 //!
 //! It is for operators: it tells everything of everyone. So it is served on the admin port, behind its token, and on the
 //! xDS port only if the server is told to. An answer about all clients of a large fleet has gigabytes; it is put together

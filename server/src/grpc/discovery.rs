@@ -1,4 +1,4 @@
-//! The discovery services: one table of methods, one way to serve them (A.1).
+//! The discovery services: one table of methods, one way to serve them.
 
 use std::sync::Arc;
 

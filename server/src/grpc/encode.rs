@@ -215,7 +215,7 @@ fn resource_head(resource: &Resource, ttl: Option<Duration>, aliases: &[Name]) -
     head
 }
 
-/// A `ResourceError` that says that a name does not exist (A.12).
+/// A `ResourceError` that says that a name does not exist.
 fn not_found(name: &str) -> Vec<u8> {
     let mut error = message(1, &message(1, name.as_bytes()));
     let mut status = Vec::new();

@@ -1,4 +1,4 @@
-//! One request, one answer: the unary `Fetch` methods, and what REST polling is made of (A.14).
+//! One request, one answer: the unary `Fetch` methods, and what REST polling is made of.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -1,4 +1,4 @@
-//! Load reporting: clients tell what became of their requests, and the server says what it wants to know (A.16).
+//! Load reporting: clients tell what became of their requests, and the server says what it wants to know.
 //!
 //! A stream begins with the client's node and is answered with the clusters to report and how often; after that, only the
 //! client speaks, until its clusters change. What it says goes to the [`LoadBoard`](xds_cache::LoadBoard).

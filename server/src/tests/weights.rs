@@ -1,4 +1,4 @@
-//! Weights over REST: what a change answers and makes, and what becomes of overrides when objects change (§5.3).
+//! Weights over REST: what a change answers and makes, and what becomes of overrides when objects change.
 
 use serde_json::Value;
 use tokio::time::{Duration, timeout};

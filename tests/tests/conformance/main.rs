@@ -1,7 +1,7 @@
 //! What a user of the Gateway API expects, as requests: real Envoys and real gRPC clients, configured by route documents.
 //!
-//! The cases are those of the API's own conformance tests, told as facts and written anew (sections 2.2 and 2.3 of the
-//! inputs paper); a test's name says which. Where a gRPC client can make the request too, it does.
+//! The cases are those of the API's own conformance tests, told as facts and written anew;
+//! a test's name says which. Where a gRPC client can make the request too, it does.
 
 mod gateways;
 mod grpc_route;

@@ -1,4 +1,4 @@
-//! Which load balancing gRPC takes (B182 to B189).
+//! Which load balancing gRPC takes (B182 to B184, B186 to B189).
 
 use super::super::Effect::Rejected;
 use super::super::any::{short, type_of};

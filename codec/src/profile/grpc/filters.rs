@@ -91,7 +91,7 @@ const FILTERS: &[Filter] = &[
     },
 ];
 
-/// Rows B26, B27 and B29 to B35.
+/// Rows B26, B27 and B29 to B31, B33 to B35.
 pub(super) fn http_filters(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let filters = list(message, "http_filters");
     if filters.is_empty() {

@@ -1,4 +1,4 @@
-//! What gRPC clients and servers do with a resource (part B of the checklist).
+//! The rules of gRPC clients and servers (part B of `docs/design/protocol-rules.md`).
 //!
 //! gRPC reads a small part of Envoy's API and ignores the rest, so rules must not look everywhere: [`READS`] says which
 //! fields are entered, and only messages on such ways are judged, and only what they name is reached.

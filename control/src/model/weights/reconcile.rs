@@ -1,4 +1,4 @@
-//! What becomes of overrides when the objects change under them, and when time passes (§5.3 of the inputs paper).
+//! What becomes of overrides when the objects change under them, and when time passes.
 //!
 //! | what happened | what becomes of the override |
 //! |---|---|

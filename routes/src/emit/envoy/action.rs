@@ -8,7 +8,7 @@ use crate::emit::shared::UNAVAILABLE;
 use crate::model::HeaderEdits;
 use crate::plan::{Action, Mirror, PlannedRoute, Target, Weighted};
 
-/// A `DirectResponseAction` for requests that fail. Envoys make UNAVAILABLE of 503 for gRPC, but UNKNOWN of 500 (§1.8).
+/// A `DirectResponseAction` for requests that fail. Envoys make UNAVAILABLE of 503 for gRPC, but UNKNOWN of 500.
 pub(super) fn failure(route: &PlannedRoute) -> Json {
     json!({"status": if route.is_grpc { 503 } else { 500 }})
 }
@@ -99,7 +99,7 @@ fn has_hosts(targets: &[Weighted]) -> bool {
     targets.iter().any(|weighted| filters::new_host(&weighted.request_edits).is_some())
 }
 
-/// The shares in the document's order. What is broken fails as its part of the weight says (C47); it is one share, however many
+/// The shares in the document's order. What is broken fails as its part of the weight says; it is one share, however many
 /// references are broken.
 fn shares(route: &PlannedRoute, targets: &[Weighted], marks: Option<&session::Marks<'_>>) -> Vec<Share> {
     let broken = if route.is_grpc { UNAVAILABLE } else { ERROR };

@@ -49,7 +49,7 @@ fn message(backend: &Backend, cluster: &Cluster, leaves: &[&str]) -> Json {
     let timeout = if cluster.is_fallback_member { MEMBER_CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
     let common = with_drain(common(&name, timeout), cluster.drain);
     let tls = match &cluster.tls {
-        // The policy asks for TLS that cannot be had, so requests fail rather than go out in plaintext (§1.10).
+        // The policy asks for TLS that cannot be had, so requests fail rather than go out in plaintext.
         Some(UpstreamTls::Invalid) => {
             let message = merged(common, eds(UNAVAILABLE));
             return match cluster.has_sessions {
@@ -162,7 +162,7 @@ fn inline_assignment(cluster: &str, addresses: Vec<Json>) -> Json {
     json!({"cluster_name": cluster, "endpoints": [{"lb_endpoints": endpoints}]})
 }
 
-/// Envoys demand the policy that gRPC refuses (clients §7.4).
+/// Envoys demand the policy that gRPC refuses.
 fn aggregate(leaves: &[&str], protocol: Protocol) -> Map<String, Json> {
     let names: Vec<String> =
         leaves.iter().map(|leaf| name(&Backend { name: (*leaf).to_owned(), protocol })).collect();
@@ -201,7 +201,7 @@ fn common_lb_config(cluster: &Cluster) -> Json {
         false => json!({"healthy_panic_threshold": {"value": 1}}),
     };
     match cluster.has_sessions {
-        // The default lacks draining endpoints, with which sessions stay until they are gone (C86).
+        // The default lacks draining endpoints, with which sessions stay until they are gone.
         true => {
             let statuses = ["UNKNOWN", "HEALTHY", "DEGRADED", "DRAINING"];
             with(config, "override_host_status", json!({"statuses": statuses}))
@@ -217,7 +217,7 @@ fn http2() -> Json {
     }})
 }
 
-/// Finds out dead endpoints by failing connections only, as gRPC does (A37): what an application answers is no reason to
+/// Finds out dead endpoints by failing connections only, as gRPC does (gRFC A37): what an application answers is no reason to
 /// leave it. All of them may be found dead, or nothing would move on.
 fn outlier_detection() -> Json {
     json!({

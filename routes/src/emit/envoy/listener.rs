@@ -47,7 +47,7 @@ fn connection_manager(served: &Listener, name: &str) -> Json {
     let manager = json!({
         "@type": type_of("extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"),
         "stat_prefix": name,
-        // HTTP/1.1, and HTTP/2 by ALPN or with prior knowledge, which GRPCRoutes need (C57).
+        // HTTP/1.1, and HTTP/2 by ALPN or with prior knowledge, which GRPCRoutes need.
         "codec_type": "AUTO",
         "rds": {"route_config_name": name, "config_source": ads()},
         "normalize_path": true,

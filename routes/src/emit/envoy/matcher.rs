@@ -17,7 +17,7 @@ pub(super) fn route_match(
 ) -> Json {
     let matches = &route.matches;
     let (specifier, value) = path_specifier(matches);
-    // Always written, also where it is the default: clients differ in theirs (D26, C31).
+    // Always written, also where it is the default: clients differ in theirs (D26).
     let mut fields = Map::new();
     fields.insert(specifier.to_owned(), value);
     fields.insert("case_sensitive".to_owned(), matches.case_sensitive.into());
@@ -34,14 +34,14 @@ pub(super) fn route_match(
     if let Some(fraction) = draws.fraction {
         fields.insert("runtime_fraction".to_owned(), json!({"default_value": fraction.message()}));
     }
-    // Where both kinds share a host, a GRPCRoute must not take what is none of gRPC (§1.7).
+    // Where both kinds share a host, a GRPCRoute must not take what is none of gRPC.
     if host.frame.port.merges_route_kinds && route.is_grpc {
         fields.insert("grpc".to_owned(), json!({}));
     }
     Json::Object(fields)
 }
 
-/// The path specifier: its field and value (§1.4, §1.10).
+/// The path specifier: its field and value.
 fn path_specifier(matches: &Match) -> (&'static str, Json) {
     let expression = |text: String| {
         // `case_sensitive` does not count for expressions.

@@ -246,7 +246,7 @@ fn misdirected(port: &Port, chain: &Chain, options: &Options) -> Option<Frame> {
     })
 }
 
-/// Whether a share of a gRPC route must fail with UNAVAILABLE (C47).
+/// Whether a share of a gRPC route must fail with UNAVAILABLE.
 pub(crate) fn uses_unavailable(route: &PlannedRoute) -> bool {
     match &route.action {
         Action::Forward(targets) => {

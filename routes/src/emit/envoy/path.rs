@@ -14,7 +14,7 @@ pub(super) fn rewrite(matches: &Match, rewrite: &PathRewrite) -> Option<(&'stati
     }
 }
 
-/// Puts `replacement` in the place of the matched prefix, so that exactly one `/` is between it and the rest (§1.10).
+/// Puts `replacement` in the place of the matched prefix, so that exactly one `/` is between it and the rest.
 fn prefix_rewrite(matches: &Match, replacement: &str) -> Option<(&'static str, Json)> {
     let trimmed = replacement.strip_suffix('/').unwrap_or(replacement);
     match &matches.path {

@@ -12,9 +12,9 @@ pub(super) fn configuration((name, is_on_demand): &(String, bool)) -> Json {
     let configuration = json!({
         "@type": type_of("config.route.v3.RouteConfiguration"),
         "name": name,
-        // Clusters may arrive later than routes; refusing the routes for it would keep the old ones (§1.11).
+        // Clusters may arrive later than routes; refusing the routes for it would keep the old ones.
         "validate_clusters": false,
-        // A client may write the port behind the host or not (C44).
+        // A client may write the port behind the host or not.
         "ignore_port_in_host_matching": true,
     });
     if *is_on_demand { with(configuration, "vhds", json!({"config_source": ads()})) } else { configuration }

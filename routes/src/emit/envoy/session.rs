@@ -1,7 +1,7 @@
 //! Session persistence.
 //!
 //! Envoy's filter keeps a session with an endpoint of the cluster that was chosen before, by weight, so with several backends
-//! the cluster must be chosen by the session too (§6.3). A cookie session has a second cookie `<name>-backend`, which is set
+//! the cluster must be chosen by the session too. A cookie session has a second cookie `<name>-backend`, which is set
 //! where the weights choose and which routes before that one look for. A header session has no second header that clients
 //! would send back, but its value is the endpoint's address, by which these routes know the backend. Either way a session
 //! stays while its backend is in the route and has endpoints, whatever its weight.
@@ -18,7 +18,7 @@ use crate::emit::shared::{cookie_session_override, duration, quote, session_over
 use crate::model::SessionKind;
 use crate::plan::{Action, Backend, Discovery, Plan, PlannedRoute, Session, Target, UpstreamTls, Weighted};
 
-/// What a route says to the filter (§6.2). An endpoint that is gone is replaced by another, and the client told.
+/// What a route says to the filter. An endpoint that is gone is replaced by another, and the client told.
 pub(super) fn per_route(session: &Session, is_tls: bool) -> Json {
     match &session.persistence.kind {
         SessionKind::Header { .. } => {

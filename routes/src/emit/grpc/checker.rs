@@ -1,4 +1,4 @@
-//! What gRPC clients refuse or leave out, judged without the emitter: part B of the protocol checklist over decoded messages.
+//! Part B of `docs/design/protocol-rules.md`, checked over decoded messages without the code of the emitter.
 //!
 //! A message is judged as the JSON that the codec makes of its bytes, so that defaults are absent and wrappers are open. The
 //! checker is stricter than the clients: fields that they ignore are faults too, because nothing that is ignored should be

@@ -288,7 +288,7 @@ impl Written<'_> {
         if !self.has_sessions {
             return message;
         }
-        // By default endpoints that are drained lose their sessions (C86).
+        // By default endpoints that are drained lose their sessions.
         let statuses = json!({"override_host_status": {"statuses": ["UNKNOWN", "HEALTHY", "DRAINING"]}});
         with(message, "common_lb_config", statuses)
     }
@@ -312,7 +312,7 @@ fn least_request() -> Json {
 /// The clusters with endpoints that a cluster stands for, in order, each at its first place; and what gRPC clients cannot have
 /// of them. At least one.
 ///
-/// A client flattens aggregates just so (C59, C60). Flat ones never come near the limit of depth (row B178) and avoid what
+/// A client flattens aggregates just so. Flat ones never come near the limit of depth (row B178) and avoid what
 /// grpc-go makes of an aggregate that is reached on two ways (row D46).
 fn leaves<'p>(plan: &'p Plan, root: &'p str) -> (Vec<Leaf<'p>>, Losses) {
     let mut leaves = Vec::new();

@@ -1,14 +1,14 @@
 //! A plan as resources for proxyless gRPC clients: nothing but what C-core, Java and Go all take.
 //!
-//! These clients refuse whole resources for fields that Envoys take, and ignore other fields without a word (part B of the
-//! protocol checklist). So they get resources of their own, with names of their own:
+//! These clients refuse whole resources for fields that Envoys take, and ignore other fields without a word (part B of
+//! `docs/design/protocol-rules.md`). So they get resources of their own, with names of their own:
 //!
 //! * Listeners are named as applications dial: `host`, `host:port`, the short and long names of services. Wildcard hosts are
 //!   patterns ([`FoundBy::Pattern`](super::FoundBy::Pattern)), of which a listener is made when somebody dials a name that matches.
 //! * Each has a RouteConfiguration of one virtual host that takes every domain, so that neither ports nor the order of
-//!   domains can go wrong (inputs §1.11).
+//!   domains can go wrong.
 //! * What a route cannot be for gRPC is left out with a [`GrpcLoss`]; no matcher is ever left out alone, which would widen
-//!   the route (inputs §1.11, last line).
+//!   the route.
 //! * What cannot be reached fails as UNAVAILABLE by a cluster without endpoints (C48).
 
 mod cluster;

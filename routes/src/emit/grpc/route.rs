@@ -199,7 +199,7 @@ fn clusters<'p>(
         }
     }
     reasons.into_iter().for_each(|(feature, reason)| emission.lacks(&planned.id, feature, reason));
-    // All weights 0 would be refused (row B113, C49).
+    // All weights 0 would be refused (row B113).
     if clusters.iter().all(|(_, weight)| *weight == 0) {
         return nowhere(emission);
     }

@@ -1,6 +1,6 @@
 //! Session persistence by gRFCs A55 and A60.
 //!
-//! Only C-core has it; others take the filter and its overrides because both are optional, and ignore them (C93).
+//! Only C-core has it; others take the filter and its overrides because both are optional, and ignore them.
 
 use serde_json::{Value as Json, json};
 
@@ -48,7 +48,7 @@ pub(super) fn per_route(session: &Session) -> Option<Json> {
 
 /// Gives every backend of weight 0 a weight so small that hardly a new call goes there; says whether there was one.
 ///
-/// A session is kept only while its cluster is in the route, and C-core takes an entry of weight 0 out (C84), though its
+/// A session is kept only while its cluster is in the route, and C-core takes an entry of weight 0 out, though its
 /// sessions must go on (GEP-1619). The others are made larger to keep their relation.
 pub(super) fn keep_drained(targets: &mut [(&str, u64)]) -> bool {
     let is_drained = |(name, weight): &&(&str, u64)| *weight == 0 && *name != UNAVAILABLE;

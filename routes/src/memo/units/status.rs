@@ -18,7 +18,7 @@ use crate::plan::{Attached, Parts, RefProblem, is_route, policy_targets};
 impl Context<'_, '_, '_> {
     /// All that became of an object; `None` if there is nothing to say of it.
     ///
-    /// What gRPC clients cannot have shows as a parent of its own (section 1.11 of the inputs paper), so that a route that is fine
+    /// What gRPC clients cannot have shows as a parent of its own, so that a route that is fine
     /// for Envoys stays fine; and as a note at what is written for gRPC, or for every client of a Service.
     pub(super) fn status(self, key: &DocumentKey) -> Option<Made> {
         let placed = self.reader.document(key);

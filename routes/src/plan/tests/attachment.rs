@@ -1,4 +1,4 @@
-//! Which listeners take which routes (§1.2, §1.10, §1.12), and what happens where there is no Gateway (§1.13).
+//! Which listeners take which routes, and what happens where there is no Gateway.
 
 use super::support::*;
 use crate::model::{AllowedNamespaces, Kind, LabelSelector, Protocol, RouteKind, Spec};
@@ -159,7 +159,6 @@ fn with_some_gateway_there_is_no_implicit_one() {
     assert!(outcome.of_parent("GRPCRoute default/absent", 0).starts_with("Accepted=False/NoMatchingParent"));
 }
 
-/// §1.2.
 #[test]
 fn with_some_gateway_a_route_gets_the_implicit_one_too_if_it_asks_for_it() {
     let mut asking = grpc("default/asking", "", "", rules(ALL));
@@ -236,7 +235,7 @@ fn the_kind_that_came_first_keeps_the_host() {
         let route = route(kind, name, "default/edge", hosts, rules(ALL));
         if age == 0 { route } else { created(age, route) }
     };
-    // Name, age and hosts of a GRPCRoute, then of an HTTPRoute; which of them stays (C46, C143).
+    // Name, age and hosts of a GRPCRoute, then of an HTTPRoute; which of them stays.
     let table = [
         ("default/a", 0, "x.com", "default/b", 0, "x.com", "grpc"),
         ("default/b", 0, "x.com", "default/a", 0, "x.com", "http"),

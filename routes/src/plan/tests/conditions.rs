@@ -1,4 +1,4 @@
-//! Conditions of Gateways and listeners (§1.10, §1.12), and which ports they get.
+//! Conditions of Gateways and listeners, and which ports they get.
 
 use super::support::*;
 use crate::model::{AllowedNamespaces, GatewayListener, Protocol, RouteKind};

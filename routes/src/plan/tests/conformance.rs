@@ -1,4 +1,4 @@
-//! What the conformance tests of the Gateway API ask of hosts, listeners and the order of routes (§2.2, §2.3).
+//! What the conformance tests of the Gateway API ask of hosts, listeners and the order of routes.
 //!
 //! Requests are told by the names of routes: their backends are another matter.
 
@@ -303,7 +303,6 @@ fn http_listener_isolation() {
             }
         }
     }
-    // The hosts of the second case are those of §1.6.
     let routes = names.map(|name| {
         let hosts = "bar.com *.example.com *.foo.example.com abc.foo.example.com";
         web(&format!("default/{name}"), &format!("default/gw#{name}"), hosts, rules(ALL))

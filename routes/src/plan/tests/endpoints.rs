@@ -1,4 +1,4 @@
-//! Endpoints of Services and Backends (§1.10).
+//! Endpoints of Services and Backends.
 
 use super::backends_support::{backend, default_plan, external, object, service, slice, slice_spec, to};
 use super::support::{document, documents, grpc};

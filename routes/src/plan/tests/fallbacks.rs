@@ -23,7 +23,7 @@ fn chain(n: usize) -> Vec<Document> {
     list
 }
 
-/// B178, C61.
+/// B178.
 #[test]
 fn sixteen_clusters_on_a_path_are_fine_and_seventeen_are_not() {
     assert_eq!(outcome(chain(16)), ("a/b0*1".to_owned(), String::new()));
@@ -37,7 +37,7 @@ fn sixteen_clusters_on_a_path_are_fine_and_seventeen_are_not() {
     assert!(plan.problems.is_empty(), "what is below the first is fine by itself");
 }
 
-/// B179, C62.
+/// B179.
 #[test]
 fn a_cycle_is_refused_and_printed() {
     let leaf = || backend("a/leaf", "10.0.0.1:80");
@@ -58,7 +58,6 @@ fn a_cycle_is_refused_and_printed() {
     }
 }
 
-/// C60, C74.
 #[test]
 fn a_diamond_is_no_cycle_and_repeats_count_once() {
     let list = vec![
@@ -96,7 +95,6 @@ fn wide_diamonds_are_judged_in_time() {
     assert_eq!(plan.clusters.len(), 1 + 14 * 8);
 }
 
-/// C63.
 #[test]
 fn a_missing_member_breaks_the_whole_and_is_named_with_its_path() {
     let table = [

@@ -1,4 +1,4 @@
-//! Virtual hosts: what belongs to a listener (§1.6), and what follows behind a host's own routes (§1.5).
+//! Virtual hosts: what belongs to a listener, and what follows behind a host's own routes.
 
 use super::support::*;
 use crate::model::RouteKind;
@@ -17,7 +17,7 @@ fn less_specific_hosts_follow_behind() {
     let outcome = planned(&documents(all));
     let expected = ["*: c/0/0", "*.example.com: b/0/0 c/0/0", "foo.example.com: a/0/0 b/0/0 c/0/0"];
     assert_eq!(outcome.hosts("default/edge/80"), expected);
-    // C45: a request for the exact host whose route does not match goes on to the wildcard's.
+    // A request for the exact host whose route does not match goes on to the wildcard's.
     assert_eq!(outcome.answer("default/edge/80", "foo.example.com", "/Y/M", ""), "b/0/0");
     assert_eq!(outcome.answer("default/edge/80", "foo.example.com", "/Z/M", ""), "c/0/0");
 }

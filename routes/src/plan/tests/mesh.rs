@@ -1,4 +1,4 @@
-//! Routes whose parents are Services (§1.9).
+//! Routes whose parents are Services.
 
 use super::backends_support::{external, service, shown, to};
 use super::support::{created, documents, gateway, grpc, http, in_groups, one, planned, route, web};
@@ -201,7 +201,7 @@ fn a_producers_route_is_for_the_group_of_its_directory() {
     assert_eq!(of_group(&planned, "edge").len(), 1);
 }
 
-/// §1.7: GRPCRoute before HTTPRoute; who loses every port is told `RouteReasonConflicted`.
+/// GRPCRoute before HTTPRoute; who loses every port is told `RouteReasonConflicted`.
 #[test]
 fn of_several_kinds_on_a_port_the_first_holds_alone() {
     let list = || {

@@ -1,4 +1,4 @@
-//! The order of routes (§1.5, C38–C40).
+//! The order of routes.
 
 use proptest::prelude::*;
 
@@ -53,7 +53,7 @@ fn each_criterion_counts_before_the_next() {
         (Grpc, "rpc:S/", "rpc:/VeryLongMethod"),
         (Grpc, "rpc:/M", "a=1 b=2"),
         (Grpc, "a=1", "*"),
-        // C40: the type is no criterion, and an expression counts by its text.
+        // The type is no criterion, and an expression counts by its text.
         (Grpc, "rpc~a.(B|C|D)/", "rpc:a.B/M"),
         (Http, "=/a", "^/a/very/long/prefix @GET a=1"),
         (Http, "=/a @GET", "=/a a=1 b=2 ?q=1"),

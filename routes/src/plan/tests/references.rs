@@ -31,7 +31,6 @@ fn planned_rule(kind: RouteKind, rule: Rule) -> crate::plan::RoutePlan {
     route_plan(&documents(all), &name)
 }
 
-/// C51, C52, §1.12.
 #[test]
 fn every_reference_that_leads_nowhere_has_its_reason() {
     let table = [
@@ -85,7 +84,6 @@ fn an_http_route_speaks_websocket_but_not_over_tls_without_a_policy() {
     assert_eq!(plan.problems[0].reason, "UnsupportedProtocol");
 }
 
-/// C47, C49, §1.8.
 #[test]
 fn invalid_backends_keep_their_share_and_weights_their_relation() {
     let table = [
@@ -171,7 +169,6 @@ fn filtered(filters: Vec<FilterKind>, text: &str, backend_filters: Vec<FilterKin
     Rule { filters, backends: backends(text).into_iter().map(with).collect(), ..rule(vec![everything()]) }
 }
 
-/// C54.
 #[test]
 fn an_unknown_filter_is_never_skipped() {
     let plan = planned_rule(RouteKind::Http, filtered(vec![extension()], "a/one:80", vec![]));
@@ -183,7 +180,6 @@ fn an_unknown_filter_is_never_skipped() {
     assert_eq!(plan.problems.len(), 1);
 }
 
-/// C56, §1.2.
 #[test]
 fn filters_of_the_only_backend_hold_for_the_rule() {
     let filters = vec![mirror("a/two:80", 50), rewrite(), header("x")];
@@ -288,7 +284,7 @@ fn grant(from: [&str; 3], to: [&str; 3], namespace: &str) -> Document {
     document(Kind::ReferenceGrant, &name, Spec::ReferenceGrant(ReferenceGrant { from, to }))
 }
 
-/// §2.3 HTTPRouteInvalidReferenceGrant: each of these is wrong in one thing only.
+/// Conformance test HTTPRouteInvalidReferenceGrant: each of these is wrong in one thing only.
 #[test]
 fn a_grant_must_fit_in_everything() {
     let gateway_api = Kind::HttpRoute.api_group();
@@ -316,7 +312,7 @@ fn a_grant_must_fit_in_everything() {
     }
 }
 
-/// §2.3 HTTPRoutePartiallyInvalidViaInvalidReferenceGrant.
+/// Conformance test HTTPRoutePartiallyInvalidViaInvalidReferenceGrant.
 #[test]
 fn one_rule_that_is_not_granted_leaves_the_others() {
     let planned = web("a/r", "", "", vec![to("b/far:80"), to("a/one:80")]);

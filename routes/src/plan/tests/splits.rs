@@ -1,4 +1,4 @@
-//! TrafficSplits: the cases of the specification (§3.4), and what it leaves open (§3.3).
+//! TrafficSplits: the cases of the specification, and what it leaves open.
 
 use std::sync::Arc;
 
@@ -148,7 +148,7 @@ fn a_canary_splits_by_weight() {
     assert_eq!(clusters, ["d/website-v1/80", "d/website-v2/80"]);
 }
 
-/// Case 2; C102.
+/// Example 2.
 #[test]
 fn what_does_not_match_goes_to_the_root() {
     let firefox = group("d/ab-test", vec![group_match("", "", &[("user-agent", ".*Firefox.*")])]);
@@ -172,7 +172,7 @@ fn birds() -> Vec<Document> {
     ]
 }
 
-/// Case 3; C107, C109.
+/// Example 3.
 #[test]
 fn every_port_is_split_and_target_ports_are_the_backends() {
     let found = outcome(birds());
@@ -186,7 +186,7 @@ fn every_port_is_split_and_target_ports_are_the_backends() {
     assert_eq!(found.plan.clusters["d/blue-birds/9090"].protocols, [Protocol::Http1]);
 }
 
-/// Case 4; C108, C110.
+/// Example 4.
 #[test]
 fn ports_are_compared_by_number_and_what_does_not_fit_is_left_out() {
     let found = outcome(vec![
@@ -205,7 +205,7 @@ fn foobar(services: &[&str], backends: &str) -> Outcome {
     outcome(services.chain([split("d/rollout", "foobar", backends, &[])]).collect())
 }
 
-/// Cases 5, 6 and 7; C97, C100.
+/// Examples 5, 6 and 7.
 #[test]
 fn the_workflow_of_the_specification() {
     let found = foobar(&["foobar", "foobar-v1"], "foobar-v1*100 foobar-v2*0");
@@ -219,7 +219,7 @@ fn the_workflow_of_the_specification() {
     assert_eq!(found.routes("foobar", 80), ["/ -> d/foobar-v2/80*1"]);
 }
 
-/// Case 8; C119.
+/// Example 8.
 #[test]
 fn without_the_split_a_service_of_the_mesh_is_itself_again() {
     let mut root = service("d/foobar", "x:80");
@@ -235,7 +235,7 @@ fn without_the_split_a_service_of_the_mesh_is_itself_again() {
     assert_eq!(found.routes("foobar", 80), ["/ -> d/v1/80*1"]);
 }
 
-/// Case 9, C113: where the rows differ, `inputs.md` §3.3 holds, because a known controller writes such splits.
+/// Example 9: a split may name its own root, because a known controller writes such splits.
 #[test]
 fn a_split_that_names_its_root_takes_the_roots_own_endpoints() {
     let found = foobar(&["foobar", "foobar-next"], "foobar-next*100 foobar.d.svc.cluster.local*900");
@@ -261,7 +261,7 @@ fn only_the_relation_of_weights_counts() {
     }
 }
 
-/// Cases 12 to 16; C101, C103, C104.
+/// Examples 12 to 16.
 #[test]
 fn groups_of_matches_are_routes() {
     let insider = r"^(.*?;)?(type=insider)(;.*)?$";
@@ -306,7 +306,6 @@ fn groups_of_matches_are_routes() {
     assert!(found.routes("website", 80)[0].starts_with("~/metrics :method=GET ->"));
 }
 
-/// §3.2 (2), §3.3.
 #[test]
 fn what_is_missing_or_not_of_the_namespace_is_excluded_and_told() {
     let list = with(website(), [service("e/far", "http:80")]);
@@ -327,7 +326,7 @@ fn what_is_missing_or_not_of_the_namespace_is_excluded_and_told() {
     assert!(found.status("d/s").starts_with("Accepted=True/Accepted ResolvedRefs=False/"));
 }
 
-/// §3.2 (3), C99, C111: never a hole.
+/// Never a hole.
 #[test]
 fn without_an_eligible_backend_requests_go_to_the_root() {
     for backends in ["website-v1*0 website-v2*0", "none*5", "website-v1*0 none*5"] {
@@ -372,7 +371,6 @@ fn a_root_that_is_not_there_or_elsewhere_splits_nothing() {
     }
 }
 
-/// C112.
 #[test]
 fn splits_do_not_nest() {
     let found = outcome(with(
@@ -387,7 +385,6 @@ fn splits_do_not_nest() {
     assert!(found.has("nested-split", "split by TrafficSplit d/inner"));
 }
 
-/// C114.
 #[test]
 fn of_two_splits_of_a_root_the_older_holds() {
     let a = || split("d/a", "website", "website-v1*1", &[]);
@@ -411,7 +408,6 @@ fn of_two_splits_of_a_root_the_older_holds() {
     );
 }
 
-/// §1.7, §3.3.
 #[test]
 fn a_route_of_the_same_service_has_precedence() {
     let root = || service("d/website", "http:80 more:81");

@@ -1,4 +1,4 @@
-//! Certificates, and BackendTLSPolicies (§1.10, §1.12).
+//! Certificates, and BackendTLSPolicies.
 
 use super::backends_support::{backend, config_map, default_plan, fallback, object, service, to};
 use super::support::{created, document, documents, gateway, grpc, http, reference, secret};

@@ -261,7 +261,7 @@ fn read_certificates(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
 /// As many endpoints as Kubernetes has in a slice.
 const MAX_ENDPOINTS: usize = 1_000;
 
-/// As many as clients follow one below the other (A37).
+/// As many as clients follow one below the other (gRFC A37).
 const MAX_MEMBERS: usize = 16;
 
 /// As with the weights of routes.

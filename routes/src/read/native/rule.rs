@@ -91,7 +91,7 @@ fn read_backends(value: &Value<'_>, context: &Context<'_>, reader: &mut Reader) 
     backends
 }
 
-/// A whole number, 0 to 1,000,000. A share is none: weights need not sum up to anything (C97).
+/// A whole number, 0 to 1,000,000. A share is none: weights need not sum up to anything.
 fn read_weight(value: &Value<'_>, reader: &mut Reader) -> Option<u32> {
     if let TreeValue::String(text) = value.tree.value() {
         let message =

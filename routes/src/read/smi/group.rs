@@ -11,7 +11,7 @@ use crate::read::matches::check_header_name;
 use crate::read::meta::read_name;
 use crate::read::regex::read_regex;
 
-/// Reads an HTTPRouteGroup. Its matches stand at the top or under `spec`, whichever the version (C154).
+/// Reads an HTTPRouteGroup. Its matches stand at the top or under `spec`, whichever the version.
 pub(crate) fn read_http_route_group(
     document: &mut Object<'_>,
     context: &Context<'_>,
@@ -96,7 +96,7 @@ fn read_methods(value: &Value<'_>, reader: &mut Reader) -> Option<Vec<String>> {
     Some(if takes_all { Vec::new() } else { methods })
 }
 
-/// Headers with their expressions: a map, or a list of maps as the schema of the specification has it (§3.1).
+/// Headers with their expressions: a map, or a list of maps as the schema of the specification has it.
 fn read_headers(value: &Value<'_>, reader: &mut Reader) -> Vec<HeaderMatch> {
     let maps = if value.is_list() { value.list(MAX_HEADERS, reader) } else { vec![value.clone()] };
     let mut headers: Vec<HeaderMatch> = Vec::new();

@@ -1,6 +1,6 @@
 //! SMI: TrafficSplit and HTTPRouteGroup, in all their versions.
 //!
-//! The examples of the specification have no `apiVersion` and stand in several shapes; all of them are read (inputs §3).
+//! The examples of the specification have no `apiVersion` and stand in several shapes; all of them are read.
 
 mod group;
 mod weight;
@@ -61,7 +61,7 @@ pub(crate) fn read_traffic_split(
     Some(Spec::TrafficSplit(TrafficSplit { service: service?, service_spot, backends, matches }))
 }
 
-/// Warns if the document does not say in which version it is (C121).
+/// Warns if the document does not say in which version it is.
 fn warn_of_version(document: &Object<'_>, context: &Context<'_>, newest: &str, reader: &mut Reader) {
     if context.api_version.is_empty() {
         let message = format!("the document has no `apiVersion`; it is read as {newest}");
@@ -69,7 +69,7 @@ fn warn_of_version(document: &Object<'_>, context: &Context<'_>, newest: &str, r
     }
 }
 
-/// The name of a service, or its FQDN: always in the split's own namespace (C116).
+/// The name of a service, or its FQDN: always in the split's own namespace.
 fn read_service_name(value: &Value<'_>, reader: &mut Reader) -> Option<String> {
     let name = read_name(value, reader)?;
     if name.contains(':') {

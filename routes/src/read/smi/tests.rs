@@ -56,7 +56,7 @@ fn group(body: &str) -> String {
     format!("{{apiVersion: specs.smi-spec.io/v1alpha4, kind: HTTPRouteGroup, metadata: {{name: g}}, {body}}}")
 }
 
-/// Cases 1 to 10 of §3.4: the examples in the text of the TrafficSplit page, which have no `apiVersion` (C121, C154).
+/// Examples 1 to 10: those in the text of the TrafficSplit page, which have no `apiVersion`.
 const PAGE: &str = "
 kind: TrafficSplit
 metadata:
@@ -192,7 +192,7 @@ fn the_examples_of_the_traffic_split_page_are_read_as_they_stand() {
     assert_eq!(findings(PAGE), vec!["warning[missing-version] "; 8]);
 }
 
-/// Case 11 of §3.4.
+/// Example 11.
 #[test]
 fn weights_of_the_first_version_are_quantities() {
     let table = [
@@ -211,7 +211,7 @@ fn weights_of_the_first_version_are_quantities() {
     }
 }
 
-/// Cases 12 to 16 of §3.4, in the shapes of all versions: `matches` at the top or under `spec`, headers as map or as list.
+/// Examples 12 to 16, in the shapes of all versions: `matches` at the top or under `spec`, headers as map or as list.
 #[test]
 fn the_examples_of_the_traffic_specs_page_are_read() {
     let text = "
@@ -355,7 +355,7 @@ fn what_is_wrong_with_a_split_is_said_where_it_is() {
     }
 }
 
-/// C96, C118: whether two names are one service is not for this document alone to say.
+/// Two names may be one service; this document alone cannot say.
 #[test]
 fn names_stay_as_written_and_a_backend_that_is_there_twice_stays_twice() {
     let text = split(

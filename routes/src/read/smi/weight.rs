@@ -5,7 +5,7 @@ use xds_codec::echo;
 
 use crate::read::fields::{Reader, Value};
 
-/// A whole number, 0 to 4,294,967,295 (C97). `10.0` is one; one in quotes is taken with a warning.
+/// A whole number, 0 to 4,294,967,295. `10.0` is one; one in quotes is taken with a warning.
 pub(super) fn read_whole(value: &Value<'_>, reader: &mut Reader) -> Option<u64> {
     let TreeValue::String(text) = value.tree.value() else {
         return value.integer(0, MAX_WHOLE, reader).and_then(|weight| u64::try_from(weight).ok());

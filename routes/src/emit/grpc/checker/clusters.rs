@@ -1,4 +1,4 @@
-//! Rows B170 to B206.
+//! The rules for clusters that emitted messages could break.
 
 use super::{All, At};
 

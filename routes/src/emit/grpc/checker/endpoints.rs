@@ -1,4 +1,4 @@
-//! Rows B207 to B229.
+//! The rules for endpoints that emitted messages could break.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

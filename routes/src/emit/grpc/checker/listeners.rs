@@ -1,4 +1,4 @@
-//! Rows B17 to B38.
+//! The rules for listeners that emitted messages could break.
 
 use std::collections::BTreeSet;
 
@@ -91,7 +91,7 @@ impl All {
         has_sessions
     }
 
-    /// Rows B155 to B160.
+    /// Rows B155 to B157 and B160.
     pub(super) fn stateful_session(&mut self, at: At<'_>) {
         self.only("B160", at, &["session_state"]);
         let Some(state) = at.get("session_state").and_then(|state| state.get("typed_config")) else { return };

@@ -1,4 +1,4 @@
-//! Rows B81 to B139.
+//! The rules for route configurations that emitted messages could break.
 
 use std::collections::BTreeSet;
 
