@@ -16,7 +16,7 @@ use xds_control::model::EntityTags;
 use crate::problem::{ApiError, Problem};
 use crate::tag;
 
-/// What a handler says.
+/// The answer of a handler.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answer {
     status: StatusCode,
@@ -24,7 +24,7 @@ pub(crate) struct Answer {
     body: Value,
 }
 
-/// What has to be written out.
+/// A body that has to be written out.
 #[derive(Clone, Debug)]
 pub(crate) enum Rendered {
     /// A handler's answer.

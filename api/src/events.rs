@@ -1,4 +1,4 @@
-//! What happens, as server-sent events.
+//! Events of the server, as server-sent events.
 //!
 //! One hub numbers what the control and the status board tell and keeps the last of it, so that a reader that comes back with
 //! `Last-Event-ID` misses nothing that is still kept; if it missed something, or reads too slowly, it gets the event `lagged`.
@@ -41,7 +41,7 @@ struct Shared {
     readers: Mutex<Readers>,
 }
 
-/// Who reads, and when the transport last took something for it.
+/// The readers, and when the transport last took something for each.
 #[derive(Default)]
 struct Readers {
     last: u64,
@@ -91,7 +91,7 @@ impl EventHub {
         hub
     }
 
-    /// What was told after the event `last`, and what will be; `None` if there are [`MAX_READERS`] already.
+    /// Events after `last`, and those to come; `None` if there are [`MAX_READERS`] already.
     pub(crate) fn read(
         self,
         last: Option<&str>,
@@ -153,7 +153,7 @@ impl EventHub {
         let _ = self.shared.sender.send(event);
     }
 
-    /// What was told after the event `last`, and what will be; the first says whether something in between is lost.
+    /// Events after `last`, and those to come; the first value is `true` if events in between are lost.
     fn follow(&self, last: Option<&str>) -> (VecDeque<Arc<Numbered>>, broadcast::Receiver<Arc<Numbered>>) {
         let kept = self.lock();
         let receiver = self.shared.sender.subscribe();

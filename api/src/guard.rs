@@ -17,7 +17,7 @@ use http::{HeaderMap, HeaderValue, Uri};
 
 use crate::problem::ApiError;
 
-/// Who may use the admin API.
+/// The clients that may use the admin API.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     /// The bearer token that every request but health and readiness must carry; without one, everybody may ask.
@@ -120,7 +120,7 @@ impl Access {
         }
     }
 
-    /// Whether a `Host` is a name of this server.
+    /// Returns `true` if a `Host` is a name of this server.
     fn is_own(&self, host: &str) -> bool {
         let Ok(authority) = host.parse::<Authority>() else { return false };
         let name = authority.host().trim_start_matches('[').trim_end_matches(']');
@@ -130,7 +130,7 @@ impl Access {
         is_local || self.allowed_hosts.iter().any(is_named)
     }
 
-    /// Whether a page of this origin belongs to this server: it has the same host, or one that is allowed by name.
+    /// Returns `true` if a page of this origin belongs to this server: it has the same host, or one that is allowed by name.
     fn is_same_site(&self, origin: &str, host: Option<&str>) -> bool {
         let Some((_, site)) = origin.split_once("://") else { return false };
         let name = site.rsplit_once(':').map_or(site, |(name, _)| name);

@@ -134,7 +134,8 @@ pub(crate) async fn read_by_parts(
     Ok((form, bytes.into()))
 }
 
-/// Whether the port gave up waiting for a body. The other ways to fail are a body that is too long, and a client that is gone.
+/// Returns `true` if the port gave up waiting for a body. The other ways to fail are a body that is too long, and a client that is
+/// gone.
 fn is_slow(error: &(dyn Error + 'static)) -> bool {
     let is_timeout = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
     error.downcast_ref().is_some_and(is_timeout) || error.source().is_some_and(is_slow)
@@ -194,7 +195,7 @@ pub(crate) fn parse_all(form: Form, bytes: &[u8], max_values: usize) -> Result<V
     }
 }
 
-/// What is wrong with the text of a body; the codec speaks of files.
+/// The fault in the text of a body; the codec speaks of files.
 fn of_text(diagnostic: &Diagnostic) -> Fault {
     let detail = match diagnostic.code {
         "empty-file" => "the body is empty".to_owned(),

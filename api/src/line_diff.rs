@@ -1,4 +1,4 @@
-//! What became of an object, line by line: a unified difference of its YAML.
+//! The changes of an object, line by line: a unified difference of its YAML.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use similar::TextDiff;
 
 use crate::answer::to_yaml;
 
-/// What is left of the lines of all objects of an answer.
+/// The lines that an answer may still have for all of its objects.
 #[derive(Debug)]
 pub(crate) struct Lines {
     n_bytes: usize,

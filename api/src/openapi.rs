@@ -237,7 +237,7 @@ fn event_schemas(all: &str, prefix: &str, kinds: &[(&str, &str)]) -> Vec<(String
     schemas
 }
 
-/// What every endpoint can answer with.
+/// The codes that every endpoint can answer with.
 const EVERYWHERE: &[StatusCode] = &[
     StatusCode::BAD_REQUEST,
     StatusCode::UNAUTHORIZED,

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::problem::ApiError;
 
-/// Which page is asked for.
+/// The page that is asked for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PageParams {
@@ -53,7 +53,7 @@ pub(crate) fn behind<K>(after: Option<&K>) -> Behind<'_, K> {
     Behind(after)
 }
 
-/// What [`behind`] gives.
+/// The result of [`behind`].
 pub(crate) struct Behind<'k, K>(Option<&'k K>);
 
 impl<K> RangeBounds<K> for Behind<'_, K> {

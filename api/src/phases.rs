@@ -17,11 +17,11 @@ pub(crate) struct GroupPhasesEntry {
     pub phases: Vec<PhaseEntry>,
 }
 
-/// What a client is sent before it has to say something, or some time has to pass.
+/// Changes that a client is sent in one step, before it has to answer or time has to pass.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PhaseEntry {
-    /// What has to happen first, besides that the client takes what it was sent before and asks for what that refers to.
+    /// Events that must come first, besides that the client takes the previous step and asks for the resources that it refers to.
     pub waits_for: Vec<AwaitedEntry>,
     /// How long it takes until then, such as `30s`, if time has to pass: for clusters that get ready by themselves, or for what
     /// drains.
@@ -31,17 +31,17 @@ pub(crate) struct PhaseEntry {
     pub send: Vec<ResourceEntry>,
     /// How many these are in all.
     pub send_count: usize,
-    /// What the client is told to be gone: the first hundred.
+    /// Resources that the client is told are gone: the first hundred.
     pub remove: Vec<ResourceEntry>,
     /// How many these are in all.
     pub remove_count: usize,
 }
 
-/// What has to happen before a phase.
+/// An event that must come before a phase.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct AwaitedEntry {
-    /// Of the resource below: its `ack`; `settling`, the time to resolve names or check health; `disuse`, because it refers to what
-    /// is removed.
+    /// The event, about the resource below: its `ack`; `settling`, the time to resolve names or check health; `disuse`, because it
+    /// refers to what is removed.
     pub what: &'static str,
     /// The type URL of the resource.
     pub r#type: String,

@@ -38,10 +38,10 @@ pub enum ApiError {
     /// The path has no such method.
     #[error("this path does not take this method")]
     NoMethod,
-    /// What the path names does not exist.
+    /// The thing that the path names does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// What the path names is no longer kept.
+    /// The thing that the path names is no longer kept.
     #[error("{0}")]
     Gone(String),
     /// The body is larger than the limit.
@@ -63,7 +63,7 @@ pub enum ApiError {
         "a change of weights needs If-Match with the entity tag that GET gave, or * to change them whatever they are"
     )]
     PreconditionRequired,
-    /// What was asked of a rollout does not fit what it is doing.
+    /// The verb does not fit the phase of the rollout.
     #[error("{0}")]
     IllegalTransition(String),
     /// A weight or a share is out of range.
@@ -72,7 +72,7 @@ pub enum ApiError {
     /// The weights of a rule cannot be changed so; the faults are at their places in the body.
     #[error("{0}")]
     WeightsOfRule(ChangeFault, Vec<Fault>),
-    /// What the body says is not valid.
+    /// The content of the body is not valid.
     #[error("the body is not valid")]
     Invalid(Vec<Fault>),
     /// A write was not done.
@@ -116,9 +116,9 @@ pub struct Fault {
     /// `error`, `warning` or `info`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub severity: Option<String>,
-    /// What is wrong.
+    /// The fault.
     pub detail: String,
-    /// What would be right.
+    /// The right value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suggestion: Option<String>,
     /// Other places that have to do with it: where else an object is defined.
@@ -141,14 +141,14 @@ pub struct RelatedPlace {
 /// RFC 9457 problem details.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Problem {
-    /// What kind of problem it is.
+    /// The kind of problem.
     #[serde(rename = "type")]
     pub kind: String,
     /// The kind in words.
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// What is wrong this time.
+    /// The fault, this time.
     pub detail: String,
     /// The path that was asked for.
     pub instance: String,
@@ -181,7 +181,7 @@ impl Fault {
         Self { line: known(line), column: known(column), ..Self::at(pointer, detail) }
     }
 
-    /// What the codec found in the part of the body that `pointer` leads to.
+    /// The codec's finding in the part of the body that `pointer` leads to.
     #[must_use]
     pub fn of(diagnostic: &Diagnostic, pointer: &str) -> Self {
         let place = &diagnostic.place;
@@ -436,7 +436,7 @@ impl From<&ApiError> for Problem {
     }
 }
 
-/// What a store's refusal is to a caller: conflicts and full disks pass, the rest is the server's fault.
+/// The status code for a store's refusal: conflicts and full disks pass, the rest is the server's fault.
 fn store_status(error: &xds_store::CommitError) -> StatusCode {
     match error {
         xds_store::CommitError::Conflict { .. } => StatusCode::SERVICE_UNAVAILABLE,

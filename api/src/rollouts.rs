@@ -1,4 +1,4 @@
-//! What the admin API asks of whoever drives rollouts.
+//! The interface that the admin API needs of whoever drives rollouts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,19 +11,19 @@ use xds_control::model::weights::change::WeightChange;
 use xds_control::model::{EntityTags, WriteError, WriteOptions, WriteOutcome, tag};
 use xds_rollout::{Counts, IllegalTransition, Rollout, RolloutSpec, Verb};
 
-/// What clients reported of the two backends of a rollout.
+/// The requests that clients reported for the two backends of a rollout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RolloutLoads {
-    /// Of the canary.
+    /// The counts of the canary.
     pub canary: Counts,
-    /// Of stable.
+    /// The counts of stable.
     pub stable: Counts,
 }
 
 /// How a rollout is to be begun.
 #[derive(Clone, Debug, Default)]
 pub struct StartOptions {
-    /// Who asks, for the history.
+    /// The user or program that asks, for the history.
     pub actor: String,
     /// Does everything but begin.
     pub dry_run: bool,
@@ -36,7 +36,7 @@ pub struct StartOptions {
 pub struct Started {
     /// The rollout.
     pub rollout: Arc<Rollout>,
-    /// Whether it had been begun by an earlier call with the same key.
+    /// True if it had been begun by an earlier call with the same key.
     pub is_repeated: bool,
 }
 
@@ -55,10 +55,10 @@ pub enum RolloutError {
     Unfit {
         /// Where in the body: a JSON pointer, empty for the whole.
         pointer: String,
-        /// What is wrong, and what would be right.
+        /// The fault, and the right value.
         detail: String,
     },
-    /// What was asked does not fit what it is doing.
+    /// The verb does not fit the rollout's phase.
     #[error(transparent)]
     Illegal(#[from] IllegalTransition),
     /// It is still on its way.
@@ -107,7 +107,8 @@ pub trait Rollouts: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'_, Result<WriteOutcome, WriteError>>;
     /// All rollouts that are kept, by id.
     fn list(&self) -> BTreeMap<String, Arc<Rollout>>;
-    /// What clients reported of the backends of a rollout in the last [`LOADS_SHOWN_MS`]; asked often, it costs once a second.
+    /// The requests that clients reported for the backends of a rollout in the last [`LOADS_SHOWN_MS`]; computed at most once a
+    /// second.
     fn loads(&self, rollout: &Rollout) -> RolloutLoads;
     /// Changes whenever a rollout does.
     fn changes(&self) -> watch::Receiver<u64>;

@@ -1,4 +1,4 @@
-//! What the handlers share.
+//! The state that the handlers share.
 
 use std::sync::Arc;
 
@@ -13,22 +13,22 @@ use crate::problem::ApiError;
 use crate::rollouts::Rollouts;
 use crate::trials::Trials;
 
-/// What the admin API stands on. Cheap to clone.
+/// The foundations of the admin API. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ApiState {
     /// Makes changes.
     pub control: Control,
-    /// What is served.
+    /// The views that are served.
     pub publisher: Arc<Publisher>,
-    /// Who is connected.
+    /// The clients that are connected.
     pub board: Arc<StatusBoard>,
-    /// What clients report of their requests.
+    /// The requests that clients report.
     pub loads: Arc<LoadBoard>,
     /// Counts what passes a limit.
     pub refusals: Arc<Refusals>,
     /// Drives rollouts.
     pub rollouts: Arc<dyn Rollouts>,
-    /// Who has applied what.
+    /// The clients' progress in applying publications.
     pub acks: Arc<Acks>,
     /// Reads and writes resources.
     pub codec: Codec,
@@ -36,7 +36,7 @@ pub struct ApiState {
     pub trials: Trials,
     /// Values of one document of a body.
     pub max_document_values: usize,
-    /// Who may ask.
+    /// The clients that may ask.
     pub access: Arc<Access>,
     /// The events of the last while.
     pub events: EventHub,

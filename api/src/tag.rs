@@ -61,7 +61,7 @@ fn read_line(line: &str, takes_weak: bool, tags: &mut Vec<String>) {
     }
 }
 
-/// Whether a character stands between two tags.
+/// Returns `true` if a character stands between two tags.
 fn is_between(character: char) -> bool {
     character == ',' || character.is_ascii_whitespace()
 }

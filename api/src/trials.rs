@@ -19,7 +19,7 @@ pub struct Trials {
     all: Arc<Semaphore>,
     /// Those that run.
     running: Arc<Semaphore>,
-    /// What the bodies of validations may take, in KiB.
+    /// The room for bodies of validations, in KiB.
     room: Arc<Semaphore>,
     deadline: Duration,
 }
@@ -30,7 +30,7 @@ impl Default for Trials {
     }
 }
 
-/// What the body of a validation takes while it arrives, waits and is judged; free when it is dropped.
+/// The room that the body of a validation takes while it arrives, waits and is judged; free when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Room {
     free: Arc<Semaphore>,
@@ -120,13 +120,13 @@ impl Waiting {
 }
 
 impl Running {
-    /// Whether there is time left.
+    /// Returns `true` if there is time left.
     pub(crate) fn goes_on(&self) -> bool {
         Instant::now() < self.until
     }
 }
 
-/// What is said of a trial that was stopped.
+/// The error for a trial that was stopped.
 pub(crate) fn stopped(refusals: &Refusals) -> ApiError {
     refusals.record(Reason::Trials, "stopped after its time", SystemTime::now());
     ApiError::Busy(format!(

@@ -60,20 +60,20 @@ struct Mode {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WriteAnswer {
-    /// Whether the state is durable and published as the answer says; false only for a dry run.
+    /// True if the state is durable and published as the answer says; false only for a dry run.
     pub committed: bool,
     /// The revision that holds it: a new one, or the last one if nothing changed.
     pub revision: u64,
     /// How many clients it concerned at publication and are still connected.
     pub total: usize,
-    /// Whether it changed anything.
+    /// True if it changed anything.
     pub changed: bool,
-    /// What a client of exactly this group sees as version, by type URL; for writes of one group.
+    /// The versions that a client of exactly this group sees, by type URL; for writes of one group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub versions: Option<BTreeMap<String, String>>,
-    /// What is doubtful about it.
+    /// Doubts about it.
     pub warnings: Vec<Fault>,
-    /// What it would change; for a dry run.
+    /// The changes that it would make; for a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Vec<Difference>>,
     /// The connected nodes that it would concern; for a dry run.
@@ -96,9 +96,9 @@ pub(crate) struct Difference {
     /// `group/{group}`, `{group}/{type}/{name}`, `document/{kind}/{namespace}/{name}`,
     /// `weights/{kind}/{namespace}/{name}/{rule}`, or of what is generated from documents `generated/{profile}/{group}/{type}/{name}`.
     pub what: String,
-    /// What it was; null if it is new.
+    /// The former value; null if it is new.
     pub before: Option<Value>,
-    /// What it becomes; null if it goes.
+    /// The new value; null if it goes.
     pub after: Option<Value>,
     /// The single places that differ, if it is neither new nor gone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -351,7 +351,7 @@ fn object(value: &impl Serialize) -> Map<String, Value> {
     }
 }
 
-/// What a client of exactly this group sees as version, by type URL.
+/// The versions that a client of exactly this group sees, by type URL.
 fn versions(state: &ApiState, group: &GroupName) -> BTreeMap<String, String> {
     let (_, groups) = state.publisher.groups();
     let profile = groups.get(group).and_then(|group| group.definition.client).unwrap_or(Profile::Envoy);
@@ -380,7 +380,7 @@ fn group_of(write: &Write) -> Option<GroupName> {
     }
 }
 
-/// Who asks: what the request says of itself in `X-Actor`, else `api`.
+/// The name of the one who asks: what the request says of itself in `X-Actor`, else `api`.
 pub(crate) fn actor(headers: &HeaderMap) -> String {
     let said = headers.get("x-actor").and_then(|actor| actor.to_str().ok()).map(str::trim);
     said.filter(|actor| !actor.is_empty() && actor.len() <= MAX_ACTOR_BYTES).unwrap_or("api").to_owned()

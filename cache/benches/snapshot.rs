@@ -1,4 +1,4 @@
-//! What it costs to build a snapshot: merging layers, compiling a view, publishing one change among many resources, groups or views.
+//! Costs of building a snapshot: merging layers, compiling a view, publishing one change among many resources, groups or views.
 //!
 //! Compare ratios between two runs on one machine; absolute times mean little elsewhere.
 

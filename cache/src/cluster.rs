@@ -1,4 +1,4 @@
-//! What the server must know of a cluster's content: whether a client needs time to make it ready, and how long it drains.
+//! Facts about a cluster's content that the server needs: whether a client needs time to make it ready, and how long it drains.
 
 use crate::drain::DrainPolicy;
 use crate::time::duration;
@@ -24,14 +24,15 @@ pub(crate) fn drain_policy(value: &[u8]) -> DrainPolicy {
     DrainPolicy { endpoints: time(DRAIN_ENDPOINTS), clusters: time(DRAIN_CLUSTER) }
 }
 
-/// What a message whose first field is a map has for a key.
+/// The value under a key in a message whose first field is a map.
 fn entry<'a>(message: &'a [u8], key: &str) -> Option<&'a [u8]> {
     let mut of_key = all_of(message, MAP).filter(|entry| bytes_of(entry, MAP_KEY) == Some(key.as_bytes()));
     of_key.next().and_then(|entry| bytes_of(entry, MAP_VALUE))
 }
 
-/// Whether an Envoy makes the cluster ready without asking the server for more, which takes it some time: it resolves names,
-/// or checks the health of its endpoints. `value` is an encoded `envoy.config.cluster.v3.Cluster`; of what is none, it says no.
+/// Returns `true` if an Envoy makes the cluster ready without asking the server for more, which takes it some time: it resolves
+/// names, or checks the health of its endpoints. `value` is an encoded `envoy.config.cluster.v3.Cluster`; of what is none, it says
+/// no.
 pub(crate) fn settles_alone(value: &[u8]) -> bool {
     fields(value).any(|field| match (field.number, field.value) {
         (TYPE, Value::Varint(STRICT_DNS | LOGICAL_DNS)) | (HEALTH_CHECKS, Value::Bytes(_)) => true,

@@ -37,7 +37,7 @@ pub struct Draining {
     pub until: Instant,
 }
 
-/// What drains in one view.
+/// Resources and endpoints that drain in one view.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Drain {
     /// Clusters that left, and what else left that they refer to.
@@ -72,7 +72,7 @@ impl Drain {
         self.resources.keys().cloned().chain(self.assignments.keys().map(assignment_key))
     }
 
-    /// What is served there.
+    /// The resource that is served under a key.
     pub(crate) fn served(&self, key: &ResourceKey) -> Option<&Arc<Resource>> {
         let of_endpoints = key.resource_type == ResourceType::ClusterLoadAssignment;
         let assignment = self.assignments.get(&key.name).filter(|_| of_endpoints);

@@ -26,13 +26,13 @@ struct Assembled {
     bytes: OnceLock<Bytes>,
 }
 
-/// What a RouteConfiguration is put together of.
+/// The parts from which a RouteConfiguration is assembled.
 pub struct Parts {
-    /// What stands before the virtual hosts. Not one of these fields is a virtual host, and neither are those after them.
+    /// The fields before the virtual hosts. Not one of these fields is a virtual host, and neither are those after them.
     pub before: Bytes,
-    /// What stands after them.
+    /// The fields after them.
     pub after: Bytes,
-    /// What the virtual hosts add up to.
+    /// The sum over the virtual hosts.
     pub hosts: HostSum,
     /// How many bytes they have together.
     pub n_bytes: usize,
@@ -65,7 +65,7 @@ impl Encoded {
         }
     }
 
-    /// Whether nobody has asked for the bytes yet, so that they need not be kept in memory.
+    /// Returns `true` if nobody has asked for the bytes yet, so that they need not be kept in memory.
     #[must_use]
     pub fn is_to_be_assembled(&self) -> bool {
         match &self.0 {

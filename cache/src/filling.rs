@@ -1,6 +1,6 @@
 //! In which order an [`OrdMap`](crate::OrdMap) is filled.
 
-/// What comes in the order of its keys, every other one first.
+/// Entries that come in the order of their keys, rearranged: every other one first.
 ///
 /// Nodes of a map split in halves: who puts all in order leaves them half empty, and the rest comes to fill them.
 pub fn filling<T>(entries: impl Iterator<Item = T> + Clone) -> impl Iterator<Item = T> {

@@ -41,7 +41,7 @@ impl GroupName {
         &self.0
     }
 
-    /// Whether it is the default group.
+    /// Returns `true` if it is the default group.
     #[must_use]
     pub fn is_default(&self) -> bool {
         self.as_str() == DEFAULT
@@ -62,7 +62,7 @@ pub struct InvalidGroupName {
     pub name: String,
 }
 
-/// What a group is: whom it selects and how it stands to other groups.
+/// A node group: whom it selects and how it stands to other groups.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeGroup {
     /// Its name.
@@ -136,13 +136,13 @@ impl Selector {
         Self { all: true, ..Self::nothing() }
     }
 
-    /// Whether there is no condition at all and `all` is not set; such a selector is refused as input.
+    /// Returns `true` if there is no condition at all and `all` is not set; such a selector is refused as input.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.all && !self.has_conditions()
     }
 
-    /// Whether any condition is set.
+    /// Returns `true` if any condition is set.
     #[must_use]
     pub fn has_conditions(&self) -> bool {
         !(self.node_ids.is_empty()
@@ -162,7 +162,7 @@ impl Selector {
         self.node_ids.iter().map(Glob::as_literal).collect()
     }
 
-    /// Whether `node` is selected.
+    /// Returns `true` if `node` is selected.
     #[must_use]
     pub fn selects(&self, node: &Node) -> bool {
         if self.all {
@@ -238,7 +238,7 @@ impl Glob {
         (plain && !self.pattern.contains('\\')).then_some(&self.pattern)
     }
 
-    /// Whether the whole `text` matches. Takes at most pattern × text steps.
+    /// Returns `true` if the whole `text` matches. Takes at most pattern × text steps.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
         let mut rest = text.chars();

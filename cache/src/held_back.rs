@@ -1,4 +1,4 @@
-//! What a client is not sent yet, and why; and the steps in which it is sent.
+//! Changes that a client is not sent yet, the reason for each, and the steps in which they are sent.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -10,42 +10,42 @@ use crate::resource_key::ResourceKey;
 pub struct HeldBack {
     /// The resource.
     pub resource: ResourceKey,
-    /// Whether the client is not told that it is gone; else that it is new or different.
+    /// True if the client is not told that it is gone; else that it is new or different.
     pub is_removal: bool,
-    /// What must happen first.
+    /// The event that must come first.
     pub waits_for: WaitsFor,
     /// Since when.
     pub since: Instant,
 }
 
-/// What must happen before a client is sent a change.
+/// An event that must come before a client is sent a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitsFor {
-    /// That the client is sent this.
+    /// The client is sent this.
     Sending(ResourceKey),
-    /// That the client asks for this.
+    /// The client asks for this.
     Request(ResourceKey),
-    /// That the client accepts this.
+    /// The client accepts this.
     Ack(ResourceKey),
-    /// That the client has had time to make this ready by itself: to resolve names, to check health.
+    /// The client has had time to make this ready by itself: to resolve names, to check health.
     Settling(ResourceKey),
-    /// That this changes: the client rejected it as it is.
+    /// This changes: the client rejected it as it is.
     Change(ResourceKey),
-    /// That the client does without this, which refers to what shall be removed.
+    /// The client no longer uses this, which refers to a resource that shall be removed.
     Disuse(ResourceKey),
 }
 
-/// What a client is sent before it has to say something, or some time has to pass.
+/// Changes that a client is sent in one step, before it has to answer or time has to pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Phase {
-    /// What has to happen first, besides that the client takes what it was sent before; nothing for what it is sent at once, or asks
-    /// for by itself.
+    /// The events that come first, besides that the client takes the previous step; empty for changes that are sent at once, or
+    /// that the client asks for by itself.
     pub waits_for: Vec<WaitsFor>,
     /// How long it takes until then, from the phase before, if time has to pass.
     pub after: Option<Duration>,
     /// New and changed resources, in the order in which they are sent.
     pub sent: Vec<ResourceKey>,
-    /// What the client is told to be gone. What it merely does not ask for any more is not among it.
+    /// The resources that the client is told are gone. What it merely does not ask for any more is not among it.
     pub removed: Vec<ResourceKey>,
 }
 

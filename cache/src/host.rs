@@ -1,4 +1,4 @@
-//! Which Listener serves the authority that a gRPC client dialled (D15).
+//! The Listener for the authority that a gRPC client dialled (D15).
 //!
 //! Such a client asks for a Listener by its target, `foo.example.com` or `foo.example.com:8080`, or by an `xdstp:` name that ends in
 //! it. A resource that is a *pattern of hosts* is found by all names that it matches, and is given to each client under the
@@ -87,7 +87,7 @@ fn low_byte(number: usize) -> u8 {
     low
 }
 
-/// What follows the name of an encoded Listener; `None` if it has none.
+/// The bytes behind the name of an encoded Listener; `None` if it has none.
 fn after_name(listener: &[u8]) -> Option<&[u8]> {
     let mut rest = listener.strip_prefix(&[NAME_TAG])?;
     let mut length = 0_usize;

@@ -1,10 +1,10 @@
-//! What a RouteConfiguration says, as a hash that is kept while its virtual hosts come, go and change.
+//! The content hash of a RouteConfiguration, kept up to date while its virtual hosts come, go and change.
 //!
 //! The content of a RouteConfiguration is what stands before its virtual hosts, these, and what stands after them. Its virtual hosts
 //! add up to the sum of a hash of each two that follow each other, so that one of ten thousand is changed without the others
 //! being looked at. Hosts that are all different and follow each other in another way have other pairs, and so another sum.
 //!
-//! What is no such message is hashed as it is: it has no virtual hosts, has one of them twice, or has other fields between them.
+//! Any other message is hashed as it is: it has no virtual hosts, has one of them twice, or has other fields between them.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ use crate::wire::{Fields, Value};
 pub struct HostHash(u128);
 
 impl HostHash {
-    /// That of an encoded field.
+    /// The sum of an encoded field.
     #[must_use]
     pub fn of(field: &[u8]) -> Self {
         let mut hasher = VersionHasher::new();
@@ -25,12 +25,12 @@ impl HostHash {
     }
 }
 
-/// What virtual hosts add up to in their order.
+/// The sum over virtual hosts in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostSum(u128);
 
 impl Default for HostSum {
-    /// That of no hosts.
+    /// The sum of no hosts.
     fn default() -> Self {
         Self(pair(None, None))
     }
@@ -64,7 +64,7 @@ fn pair(before: Option<HostHash>, after: Option<HostHash>) -> u128 {
     hasher.finish_wide()
 }
 
-/// What is before the virtual hosts of a RouteConfiguration, what these add up to, and what is after them.
+/// The bytes before the virtual hosts of a RouteConfiguration, the sum over these, and the bytes after them.
 pub(crate) type Content<'a> = (&'a [u8], HostSum, &'a [u8]);
 
 /// Adds a RouteConfiguration to a hash.

@@ -1,6 +1,6 @@
 //! Layers: the groups and resources of each source, and the effective groups that they make together (D6).
 //!
-//! What is generated from documents about routes is no layer: it differs by profile, and lies below both layers.
+//! Resources generated from documents about routes are no layer: it differs by profile, and lies below both layers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -77,7 +77,7 @@ impl fmt::Debug for Resources {
     }
 }
 
-/// What one source says of one group.
+/// The definition and resources of one group in one source.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LayerGroup {
     /// The definition, if this source defines the group.
@@ -88,7 +88,7 @@ pub struct LayerGroup {
     pub resources: Resources,
 }
 
-/// What one source says: the files are the base, the admin API the overrides.
+/// The contents of one source: the files are the base, the admin API the overrides.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layer {
     /// By group name.
@@ -109,7 +109,7 @@ impl Layer {
     }
 }
 
-/// What documents about routes give one group: resources that differ by kind of client (D3).
+/// The resources that documents about routes give one group: resources that differ by kind of client (D3).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GeneratedGroup {
     /// The definition, if documents call for the group and no source defines it.
@@ -118,13 +118,13 @@ pub struct GeneratedGroup {
     pub profiles: BTreeMap<Profile, Resources>,
 }
 
-/// What documents about routes give, by group name; every group that is named here exists.
+/// The resources that documents about routes give, by group name; every group that is named here exists.
 pub type Generated = OrdMap<GroupName, GeneratedGroup>;
 
 /// One group as it is served.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EffectiveGroup {
-    /// What the group is.
+    /// The group's definition.
     pub definition: NodeGroup,
     /// The label of the API's publication, shown where everything of a type comes from it.
     pub label: Option<Arc<str>>,
@@ -226,8 +226,8 @@ fn undefined(name: &GroupName) -> NodeGroup {
 }
 
 impl EffectiveGroup {
-    /// What clients of a profile get from the group, each key once: first the resources for all of them, then those generated
-    /// for the profile. Both parts are sorted.
+    /// The resources that clients of a profile get from the group, each key once: first the resources for all of them, then those
+    /// generated for the profile. Both parts are sorted.
     pub fn resources_for(
         &self,
         profile: Profile,
@@ -236,7 +236,7 @@ impl EffectiveGroup {
         self.resources.iter().chain(generated.filter(|(key, _)| !self.resources.contains_key(*key)))
     }
 
-    /// Whether clients of a profile get a resource of this type and name from the group.
+    /// Returns `true` if clients of a profile get a resource of this type and name from the group.
     #[must_use]
     pub fn has(&self, profile: Profile, key: &ResourceKey) -> bool {
         self.find(profile, key).is_some()
@@ -252,13 +252,14 @@ impl EffectiveGroup {
         }
     }
 
-    /// What clients of a profile get from the group under a key.
+    /// The resource that clients of a profile get from the group under a key.
     #[must_use]
     pub fn find(&self, profile: Profile, key: &ResourceKey) -> Option<&Arc<Resource>> {
         self.resources.get(key).or_else(|| self.generated.get(&profile)?.get(key))
     }
 
-    /// Whether `resource`, which the group serves, is part of a publication by the API. What documents give is part of none.
+    /// Returns `true` if `resource`, which the group serves, is part of a publication by the API. What documents give is part of
+    /// none.
     pub(crate) fn is_published(&self, resource: &Resource) -> bool {
         *resource.origin() == Origin::Api && self.resources.contains_key(resource.key())
     }

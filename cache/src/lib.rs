@@ -1,4 +1,4 @@
-//! What the management server serves: resources, their versions, node groups, views, and who has applied them.
+//! The configuration that the management server serves: resources, their versions, node groups, views, and who has applied them.
 //!
 //! Two *layers* hold resources by node group: the base (files) and the overrides (the admin API). [`layer::merge`] makes
 //! one set of effective groups of them, the [`Publisher`] compiles the groups into [`View`]s, one per set of groups and

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What kind of client a view is compiled for (D3).
+/// The kind of client for which a view is compiled (D3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Profile {
     /// Envoy, and every client that is not known to be something else.
@@ -74,7 +74,7 @@ pub struct Locality {
     pub sub_zone: String,
 }
 
-/// What the client said of itself in the first request of its stream (row A14). All of it is claimed, nothing is proved.
+/// The identity that the client gave in the first request of its stream (row A14). All of it is claimed, nothing is proved.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
     /// The node's id; never empty on a stream that is served.
@@ -89,7 +89,7 @@ pub struct Node {
     pub user_agent_name: String,
     /// Such as `1.40.0`; may be empty.
     pub user_agent_version: String,
-    /// What the client says it can do.
+    /// The features that the client claims to support.
     pub client_features: BTreeSet<String>,
 }
 
@@ -100,7 +100,8 @@ impl Node {
         Self { id: id.to_owned(), ..Self::default() }
     }
 
-    /// Whether the client can read resources wrapped in `Resource` in SotW (row A136: both spellings, with either prefix).
+    /// Returns `true` if the client can read resources wrapped in `Resource` in SotW (row A136: both spellings, with either
+    /// prefix).
     #[must_use]
     pub fn takes_wrapped_resources(&self) -> bool {
         [
@@ -112,7 +113,7 @@ impl Node {
         .any(|feature| self.client_features.contains(*feature))
     }
 
-    /// Whether the client understands a time to live and its heartbeats (rows A135, A137, A187).
+    /// Returns `true` if the client understands a time to live and its heartbeats (rows A135, A137, A187).
     #[must_use]
     pub fn takes_ttl(&self) -> bool {
         ["xds.config.supports-resource-ttl", "envoy.config.supports-resource-ttl"]

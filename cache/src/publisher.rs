@@ -39,7 +39,7 @@ struct State {
     /// The last publication that could change the groups of a node.
     moved_at: Revision,
     groups: Groups,
-    /// What the nodes are served that a wave deployment has not reached; `None` if there is none.
+    /// The state for nodes that a wave deployment has not reached; `None` if there is none.
     behind: Option<Behind>,
     /// The groups in which the two differ; only nodes of these are told apart.
     differing: BTreeSet<GroupName>,
@@ -50,7 +50,7 @@ struct State {
     unlisted: BTreeSet<ViewKey>,
     /// When the first thing ends that drains in a view.
     drain_ends: BTreeSet<(Instant, ViewKey)>,
-    /// What the default group gives, by kind of client and cohort.
+    /// The tables of the default group, by kind of client and cohort.
     bases: BTreeMap<(Profile, u32), Arc<Base>>,
     /// Views that nobody followed at the last call of [`Publisher::retire_unused`].
     unused: BTreeSet<ViewKey>,
@@ -60,7 +60,7 @@ struct State {
     now: Option<Instant>,
 }
 
-/// What one call of [`Publisher::publish`] changed.
+/// The changes that one call of [`Publisher::publish`] made.
 #[derive(Clone, Debug, Default)]
 pub struct Publication {
     /// The revision that was published.
@@ -73,14 +73,14 @@ pub struct Publication {
     pub former: Vec<Arc<View>>,
 }
 
-/// What a publication would make of a view.
+/// The result that a publication would have for a view.
 #[derive(Clone, Debug)]
 pub struct Preview {
     /// The view now.
     pub before: Arc<View>,
     /// The view that would be published.
     pub after: Arc<View>,
-    /// What becomes of it when everything has drained, and how long after the publication; `None` if nothing drains.
+    /// The view when everything has drained, and how long after the publication; `None` if nothing drains.
     pub drained: Option<(Duration, Arc<View>)>,
 }
 
@@ -106,7 +106,7 @@ impl ViewReceiver {
         self.receiver.changed().await
     }
 
-    /// Whether `view` was published after the selection of groups changed, so that the client must follow anew.
+    /// Returns `true` if `view` was published after the selection of groups changed, so that the client must follow anew.
     #[must_use]
     pub fn is_outdated_by(&self, view: &View) -> bool {
         view.epoch() != self.epoch
@@ -284,7 +284,7 @@ impl Publisher {
         ViewReceiver { receiver, epoch }
     }
 
-    /// What `node` is served now, whether or not it is connected; `None` before the first complete load.
+    /// The view that `node` is served now, whether or not it is connected; `None` before the first complete load.
     #[must_use]
     pub fn view_of(&self, node: &Node) -> Option<Arc<View>> {
         let mut state = self.lock();
@@ -292,15 +292,15 @@ impl Publisher {
         state.view(&key)
     }
 
-    /// What a client of exactly these groups would be served, in the cohort that the key says: [`AHEAD`] is everything that was
-    /// accepted, 0 what nodes are served that a wave deployment has not reached. `None` before the first complete load.
+    /// The view that a client of exactly these groups would be served, in the cohort that the key says: [`AHEAD`] is everything
+    /// that was accepted, 0 what nodes are served that a wave deployment has not reached. `None` before the first complete load.
     #[must_use]
     pub fn view_at(&self, key: &ViewKey) -> Option<Arc<View>> {
         self.lock().view(key)
     }
 
-    /// What the clients of a view would be served if `groups` were published at `now`: at once, and when everything has drained,
-    /// with how long that takes. The two are the same if nothing drains. `None` before the first complete load.
+    /// The views that clients would be served if `groups` were published at `now`: at once, and when everything has drained, with
+    /// how long that takes. The two are the same if nothing drains. `None` before the first complete load.
     #[must_use]
     pub fn preview(&self, key: &ViewKey, groups: &Groups, now: Instant) -> Option<Preview> {
         let mut state = self.lock();
@@ -332,19 +332,19 @@ impl Publisher {
         (state.revision, state.groups.clone())
     }
 
-    /// What nodes are served that a wave deployment has not reached; `None` if none is under way.
+    /// The state for nodes that a wave deployment has not reached; `None` if none is under way.
     #[must_use]
     pub fn behind(&self) -> Option<Behind> {
         self.lock().behind.clone()
     }
 
-    /// Which nodes the wave deployment that is under way has reached; `None` if there is none.
+    /// The nodes that the current wave deployment has reached; `None` if there is none.
     #[must_use]
     pub fn split(&self) -> Option<Split> {
         self.lock().behind.as_ref().map(|behind| behind.split.clone())
     }
 
-    /// Whether a wave deployment has reached `node`; `None` if none concerns it.
+    /// Returns `true` if a wave deployment has reached `node`; `None` if none concerns it.
     #[must_use]
     pub fn is_ahead(&self, node: &Node) -> Option<bool> {
         let state = self.lock();
@@ -354,7 +354,7 @@ impl Publisher {
         is_concerned.then(|| behind.split.is_ahead(node))
     }
 
-    /// Whether the first complete load was published.
+    /// Returns `true` if the first complete load was published.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
         self.lock().is_loaded
@@ -427,7 +427,7 @@ impl State {
         Arc::new(compile(key.clone(), groups, circumstances))
     }
 
-    /// What the default group gives to the clients of a view now. Made of what it gave before, and the very same for both cohorts
+    /// The tables of the default group for the clients of a view. Made of what it gave before, and the very same for both cohorts
     /// unless they differ in it.
     fn base(&mut self, key: &ViewKey) -> Arc<Base> {
         let groups = groups_of(key.cohort, &self.groups, self.behind.as_ref());
@@ -524,7 +524,7 @@ impl State {
         if ids.is_empty() { (Moved::Nobody, BTreeSet::new()) } else { (Moved::Ids(ids), concerned) }
     }
 
-    /// What the clients of a view are served when a wave deployment has another state for them.
+    /// The view that serves the same clients when a wave deployment has another state for them.
     fn sibling(&self, key: &ViewKey) -> Option<Arc<View>> {
         let cohort = if key.cohort == AHEAD { 0 } else { AHEAD };
         self.views.get(&ViewKey { cohort, ..key.clone() })?.borrow().clone()
@@ -548,7 +548,7 @@ impl State {
 /// The cohort of the nodes that a wave deployment has reached; all others have 0, and so has everyone if there is no wave deployment.
 pub const AHEAD: u32 = 1;
 
-/// What a cohort is served.
+/// The groups that a cohort is served.
 fn groups_of<'a>(cohort: u32, ahead: &'a Groups, behind: Option<&'a Behind>) -> &'a Groups {
     match behind {
         Some(behind) if cohort != AHEAD => &behind.groups,

@@ -1,4 +1,4 @@
-//! What a resource names: other resources, and where it names them.
+//! References of a resource: other resources, and where it names them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::resource_type::ResourceType;
 /// One resource that another one names, such as the cluster of a route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
-    /// What is named. References to one resource may share it with each other and with that.
+    /// The target. References to one resource may share it with each other and with that.
     pub to: Arc<ResourceKey>,
     /// Where it is named, as a field path: `virtual_hosts[0].routes[1].route.cluster`; `virtual_hosts["NAME"]` where the
     /// virtual host was encoded by itself.
@@ -23,18 +23,18 @@ pub struct Reference {
 pub struct References(Arc<[Reference]>);
 
 impl References {
-    /// Whether this is the very same value, not only an equal one.
+    /// Returns `true` if this is the very same value, not only an equal one.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// What is named, sorted and unique.
+    /// The targets, sorted and unique.
     pub fn targets(&self) -> impl Iterator<Item = &ResourceKey> {
         targets(&self.0).map(|to| &**to)
     }
 
-    /// Whether something is named. Costs the logarithm of their number.
+    /// Returns `true` if something is named. Costs the logarithm of their number.
     #[must_use]
     pub fn has(&self, to: &ResourceKey) -> bool {
         self.0.binary_search_by(|reference| (*reference.to).cmp(to)).is_ok()
@@ -73,7 +73,7 @@ impl References {
         Self(changed.into())
     }
 
-    /// What is named here and not in `other`, sorted and unique. One walk over both, and none if they are shared.
+    /// The targets that are here and not in `other`, sorted and unique. One walk over both, and none if they are shared.
     pub fn missing_in<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a Arc<ResourceKey>> {
         let here = if self.is(other) { Default::default() } else { &*self.0 };
         Missing { here: targets(here), there: targets(&other.0).peekable() }
@@ -115,7 +115,7 @@ fn targets(references: &[Reference]) -> impl Iterator<Item = &Arc<ResourceKey>> 
     references.chunk_by(|a, b| a.to == b.to).filter_map(|same| same.first()).map(|first| &first.to)
 }
 
-/// What one sorted iterator gives and another one does not.
+/// The difference of two sorted iterators.
 struct Missing<A, B: Iterator> {
     here: A,
     there: Peekable<B>,

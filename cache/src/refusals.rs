@@ -67,7 +67,7 @@ reasons! {
     NodeMetadata = "node-metadata", "1,000 entries and 64 KiB for a node";
     /// A node that is not small finds no room.
     NodeMemory = "node-memory", "--max-node-memory";
-    /// Of a node only what is decided by is kept, so that client status shows no more; the client is served.
+    /// Only the details of the node that decide something are kept, so client status shows no more; the client is served.
     NodeDetails = "node-details", "--max-node-memory";
     /// A load report has too many entries of a kind, or a text that is too long.
     LoadReport = "load-report", "50,000 clusters in a report, 1,000 localities and 100 drop categories in a cluster, 1,000 \
@@ -99,7 +99,7 @@ pub struct Refused {
     pub n: u64,
     /// When the last time was.
     pub last_at: SystemTime,
-    /// What was refused the last time; at most [`MAX_DETAIL_BYTES`] bytes.
+    /// The detail of the last refusal; at most [`MAX_DETAIL_BYTES`] bytes.
     pub last_detail: String,
 }
 

@@ -39,7 +39,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What a [`Resource`] is made of.
+/// The parts of a [`Resource`].
 #[derive(Clone, Debug)]
 pub struct ResourceDraft {
     /// The type and name.
@@ -51,13 +51,13 @@ pub struct ResourceDraft {
     /// Other names by which the resource can be subscribed to (row A109). A virtual host that is to be found on demand has
     /// `ROUTE/DOMAIN` here for each of its domains, in lower case (row A118).
     pub aliases: Box<[Name]>,
-    /// What the resource names.
+    /// The resource's references.
     pub references: References,
     /// Where it came from.
     pub origin: Origin,
-    /// Whether a wildcard subscription covers it (row A57).
+    /// True if a wildcard subscription covers it (row A57).
     pub in_wildcard: bool,
-    /// Whether the name is a pattern of hosts, under which clients find the resource by other names too: `host`, `host:port`,
+    /// True if the name is a pattern of hosts, under which clients find the resource by other names too: `host`, `host:port`,
     /// `*.suffix` for one or more labels before the suffix, or `*`. A client that asks for `a.suffix:80`, or for an `xdstp:` name
     /// that ends in it, gets the resource under that very name, unless there is one of that name. Counts for Listeners only, and
     /// is part of the version.
@@ -73,7 +73,7 @@ pub struct Resource {
     /// Maps and references share it: there are several for each resource.
     key: Arc<ResourceKey>,
     content: Arc<Content>,
-    /// Whether the encoded message has another name.
+    /// True if the encoded message has another name.
     is_renamed: bool,
     in_wildcard: bool,
     host_pattern: bool,
@@ -90,7 +90,7 @@ struct Content {
     rare: Option<Box<Rare>>,
 }
 
-/// What few resources have.
+/// Properties that few resources have.
 struct Rare {
     ttl: Option<Duration>,
     aliases: Box<[Name]>,
@@ -238,13 +238,13 @@ impl Resource {
         hasher.finish_wide()
     }
 
-    /// Whether both have the same type, name and content, wherever they came from.
+    /// Returns `true` if both have the same type, name and content, wherever they came from.
     #[must_use]
     pub fn says_the_same(&self, other: &Self) -> bool {
         self.key == other.key && (self.is_made_like(other) || self.version() == other.version())
     }
 
-    /// Whether equal names are enough for equal versions.
+    /// Returns `true` if equal names are enough for equal versions.
     fn is_made_like(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.content, &other.content)
             && (self.is_renamed, self.in_wildcard, self.host_pattern)
@@ -282,7 +282,7 @@ impl Resource {
         self.content.rare.as_ref().map(|rare| &*rare.aliases).unwrap_or_default()
     }
 
-    /// What the resource names.
+    /// The resource's references.
     #[must_use]
     pub fn references(&self) -> &References {
         &self.content.references
@@ -294,20 +294,20 @@ impl Resource {
         &self.content.origin
     }
 
-    /// Whether a wildcard subscription covers it.
+    /// Returns `true` if a wildcard subscription covers it.
     #[must_use]
     pub fn in_wildcard(&self) -> bool {
         self.in_wildcard
     }
 
-    /// Whether the name is a pattern of hosts, so that the resource is found by other names too.
+    /// Returns `true` if the name is a pattern of hosts, so that the resource is found by other names too.
     #[must_use]
     pub fn is_host_pattern(&self) -> bool {
         self.host_pattern && self.key.resource_type == ResourceType::Listener
     }
 
-    /// Whether it is a cluster that an Envoy makes ready by itself, in a time that nobody tells: by resolving names or checking
-    /// health.
+    /// Returns `true` if it is a cluster that an Envoy makes ready by itself, in a time that nobody tells: by resolving names or
+    /// checking health.
     #[must_use]
     pub fn settles_alone(&self) -> bool {
         self.key.resource_type == ResourceType::Cluster && cluster::settles_alone(self.content.value.bytes())

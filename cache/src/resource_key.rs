@@ -18,8 +18,8 @@ pub struct ResourceKey {
 }
 
 impl ResourceKey {
-    /// Whether a reference to this names no resource but all that are asked for on demand: names that end in `*`, such as that of all
-    /// scoped routes, or of the virtual hosts of a route configuration.
+    /// Returns `true` if a reference to this names no resource but all that are asked for on demand: names that end in `*`, such
+    /// as that of all scoped routes, or of the virtual hosts of a route configuration.
     #[must_use]
     pub fn means_all(&self) -> bool {
         self.name.ends_with('*')

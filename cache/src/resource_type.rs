@@ -35,7 +35,7 @@ pub enum ResourceType {
     Other(Arc<Box<str>>),
 }
 
-/// What every type URL begins with.
+/// The beginning of every type URL.
 const PREFIX: &str = "type.googleapis.com/";
 
 impl ResourceType {
@@ -117,7 +117,7 @@ impl ResourceType {
         }
     }
 
-    /// Whether every SotW response of this type is complete, so that absence means deletion.
+    /// Returns `true` if every SotW response of this type is complete, so that absence means deletion.
     ///
     /// Listener and Cluster by XP "Grouping Resources into Responses"; scoped routes because Envoy computes removals from
     /// absence there too (row A67).
@@ -126,9 +126,9 @@ impl ResourceType {
         matches!(self, Self::Cluster | Self::Listener | Self::ScopedRouteConfiguration)
     }
 
-    /// Whether a first request without names asks for everything (XP "How the client specifies what resources to
-    /// return"). Scoped routes are asked for like that by Envoy. For other types such a request subscribes to nothing (row
-    /// A55); an explicit `*` is a wildcard for every type.
+    /// Returns `true` if a first request without names asks for everything (XP "How the client specifies what resources to
+    /// return"). Scoped routes are asked for like that by Envoy. For other types such a request subscribes to nothing (row A55);
+    /// an explicit `*` is a wildcard for every type.
     #[must_use]
     pub fn has_legacy_wildcard(&self) -> bool {
         self.is_complete_in_sotw()

@@ -74,12 +74,12 @@ impl ConfigStatus {
     }
 }
 
-/// What happened on a stream.
+/// An event on a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamEvent {
     /// The type that it happened to.
     pub resource_type: ResourceType,
-    /// What it was.
+    /// The event itself.
     pub kind: EventKind,
 }
 
@@ -123,7 +123,7 @@ pub struct Sent {
     pub version_info: Arc<str>,
     /// The publication that it shows.
     pub revision: Revision,
-    /// Whether nothing more of the type was owed when it was made.
+    /// True if nothing more of the type was owed when it was made.
     pub is_final: bool,
 }
 
@@ -149,16 +149,16 @@ pub struct TypeStatus {
     pub acked: Option<Sent>,
     /// The last response that was NACKed, kept after it healed.
     pub last_nack: Option<Nack>,
-    /// Whether the last answer was a NACK.
+    /// True if the last answer was a NACK.
     pub is_error: bool,
     /// The publication that the first response showed of those that were rejected since one was accepted; `None` if the last answer
     /// was no NACK.
     pub failing_since: Option<Revision>,
-    /// Whether the last response was not answered.
+    /// True if the last response was not answered.
     pub is_outstanding: bool,
-    /// Whether the client told, in its first request, that it holds configuration from an earlier stream.
+    /// True if the client told, in its first request, that it holds configuration from an earlier stream.
     pub came_back: bool,
-    /// Whether the client came with what it would have been sent.
+    /// True if the client came with what it would have been sent.
     pub is_held: bool,
     /// The publication up to which everything owed was sent.
     pub current: Revision,
@@ -179,14 +179,14 @@ impl TypeStatus {
         }
     }
 
-    /// Whether the client has accepted everything that publication `revision` and those before owed it.
+    /// Returns `true` if the client has accepted everything that publication `revision` and those before owed it.
     #[must_use]
     pub fn has_acked(&self, revision: Revision) -> bool {
         let by_answer = self.acked.as_ref().is_some_and(|acked| acked.is_final && acked.revision >= revision);
         by_answer || (!self.is_error && !self.is_outstanding && self.current >= revision)
     }
 
-    /// Whether the client rejected something of an earlier publication, and accepted nothing since.
+    /// Returns `true` if the client rejected something of an earlier publication, and accepted nothing since.
     #[must_use]
     pub fn failed_before(&self, revision: Revision) -> bool {
         self.failing_since.is_some_and(|since| since < revision)
@@ -238,13 +238,13 @@ pub trait Subscriber: Send + Sync {
     /// The changed types of which the client subscribes to a changed resource.
     fn concerned(&self, change: &ViewChange) -> Vec<ResourceType>;
 
-    /// What the client is not sent yet, and why. It is about the client, so all its streams say the same.
+    /// Changes that the client is not sent yet, and why. It is about the client, so all its streams say the same.
     fn held_back(&self) -> Vec<HeldBack> {
         vec![]
     }
 }
 
-/// What is known of a stream from its first request on.
+/// Facts about a stream that are known from its first request on.
 #[derive(Clone, Debug)]
 pub struct StreamInfo {
     /// The stream.
@@ -261,14 +261,14 @@ pub struct StreamInfo {
     pub since: SystemTime,
 }
 
-/// What the board holds of one stream.
+/// The board's record of one stream.
 #[derive(Clone, Debug)]
 pub struct StreamStatus {
     /// The stream.
     pub info: StreamInfo,
     /// The view that it follows; `None` before the first complete load.
     pub view: Option<ViewKey>,
-    /// Whether the server knows nothing of the node (D3).
+    /// True if the server knows nothing of the node (D3).
     pub is_unmatched: bool,
     /// By type.
     pub types: BTreeMap<ResourceType, TypeStatus>,
@@ -332,7 +332,7 @@ impl StreamEntry {
 
     /// Records what happened, and tells those who wait for it.
     pub fn record(&self, event: &StreamEvent, at: SystemTime) {
-        // What is held back may be of a type that another stream of the client has.
+        // A change that is held back may be of a type that another stream of the client has.
         if !matches!(event.kind, EventKind::HeldBack | EventKind::GraceExpired) {
             self.lock().types.entry(event.resource_type.clone()).or_default().record(&event.kind, at);
         }
@@ -360,7 +360,7 @@ impl StreamEntry {
         types
     }
 
-    /// What the stream's client is not sent yet, and why.
+    /// Changes that the stream's client is not sent yet, and why.
     #[must_use]
     pub fn held_back(&self) -> Vec<HeldBack> {
         self.subscriber.upgrade().map(|subscriber| subscriber.held_back()).unwrap_or_default()
@@ -384,7 +384,7 @@ impl Drop for StreamEntry {
     }
 }
 
-/// What the board tells those who watch it.
+/// News for those who watch the board.
 #[derive(Clone, Debug)]
 pub enum News {
     /// A stream's first request came.
@@ -395,7 +395,7 @@ pub enum News {
     Stream {
         /// The stream.
         id: StreamId,
-        /// What happened.
+        /// The event itself.
         event: StreamEvent,
     },
 }

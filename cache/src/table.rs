@@ -33,18 +33,18 @@ use index::{Index, Named, Totals};
 pub struct TypeTable {
     version: Version,
     version_text: Arc<str>,
-    /// What other tables may share.
+    /// The resources that other tables may share.
     below: Arc<Index>,
-    /// What this one has otherwise.
+    /// The differences of this table from those below.
     over: Option<Box<Over>>,
-    /// What changed from the table that this one replaced in its view.
+    /// Changes from the table that this one replaced in its view.
     since: Option<(Version, Arc<Changes>)>,
-    /// What changed from other tables, as far as somebody asked lately.
+    /// Changes from other tables, as far as somebody asked lately.
     compared: Mutex<Vec<(Version, Arc<Changes>)>>,
     pub(crate) transitions: Transitions,
 }
 
-/// What a table knows of the tables that lead to it, and of the one that it leads to.
+/// Transitions of a table: to it from others, and from it to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Transitions {
     /// Tables that lead here, by a hash over their deviations, as long as some client is there.
@@ -67,18 +67,18 @@ impl fmt::Debug for TypeTable {
     }
 }
 
-/// What a table has otherwise than the one that it lies over.
+/// Differences of a table from the one below it.
 #[derive(Clone, Debug, Default)]
 struct Over {
     /// Resources beside those below, or in the place of those of their names.
     own: Index,
     /// Names that are there below, and not here; none of them is in `own`.
     hidden: OrdSet<Name>,
-    /// What the resources below add up to whose names are in one of these.
+    /// The sum over the resources below whose names are in one of these.
     covered: Totals,
 }
 
-/// What a table is to have under a name.
+/// A change to a table under one name.
 #[derive(Clone, Debug)]
 pub(crate) enum Edit {
     /// This.
@@ -89,7 +89,7 @@ pub(crate) enum Edit {
     Below,
 }
 
-/// What is different in a newer table. Names are sorted and unique, and none is in both lists.
+/// Changes in a newer table. Names are sorted and unique, and none is in both lists.
 #[derive(Debug, Default, PartialEq)]
 pub struct Changes {
     /// Added resources, and those whose version changed.
@@ -98,7 +98,7 @@ pub struct Changes {
     pub removed: Vec<Name>,
 }
 
-/// What a table has for a name.
+/// The result of a look-up in a table.
 #[derive(Clone, Copy, Debug)]
 pub enum Found<'a> {
     /// A resource that is given as it is: its name, or an alias, or a domain of it is what was asked for.
@@ -115,7 +115,7 @@ pub struct HostPatterns<'a> {
 }
 
 impl HostPatterns<'_> {
-    /// Whether there are none.
+    /// Returns `true` if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
@@ -152,7 +152,7 @@ impl<'a> Found<'a> {
 }
 
 impl PartialEq for Found<'_> {
-    /// Whether a client gets the same, wherever it came from.
+    /// Returns `true` if a client gets the same, wherever it came from.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::AsItIs(one), Self::AsItIs(other)) | (Self::Template(one), Self::Template(other)) => {
@@ -164,7 +164,7 @@ impl PartialEq for Found<'_> {
 }
 
 impl Changes {
-    /// Whether nothing is different.
+    /// Returns `true` if nothing is different.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changed.is_empty() && self.removed.is_empty()
@@ -176,7 +176,7 @@ impl Changes {
         self.changed.len() + self.removed.len()
     }
 
-    /// Whether a name is different.
+    /// Returns `true` if a name is different.
     fn has(&self, name: &Name) -> bool {
         self.changed.binary_search_by(|resource| resource.name().cmp(name)).is_ok()
             || self.removed.binary_search(name).is_ok()
@@ -323,7 +323,7 @@ impl TypeTable {
         self.found(self.below.with_ttl(), self.own().map(Index::with_ttl))
     }
 
-    /// Whether a wildcard covers every resource.
+    /// Returns `true` if a wildcard covers every resource.
     #[must_use]
     pub fn is_all_in_wildcard(&self) -> bool {
         totals(&self.below, self.over()).n_outside == 0
@@ -335,7 +335,7 @@ impl TypeTable {
         totals(&self.below, self.over()).n
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -383,9 +383,9 @@ impl TypeTable {
         self.found(self.below.by_alias(alias), self.own().map(|own| own.by_alias(alias))).next()
     }
 
-    /// What a client gets for a name (D15): the resource of that name, the one with that alias, the virtual host whose domains
-    /// match best (row A118), or what is made of the pattern of hosts that matches best. A host with a port that no virtual host
-    /// serves is served as the host without it: an Envoy asks for what the client wrote, also where it ignores ports.
+    /// The resource that a client gets for a name (D15): the resource of that name, the one with that alias, the virtual host
+    /// whose domains match best (row A118), or what is made of the pattern of hosts that matches best. A host with a port that no
+    /// virtual host serves is served as the host without it: an Envoy asks for what the client wrote, also where it ignores ports.
     #[must_use]
     pub fn look_up(&self, name: &str) -> Option<Found<'_>> {
         let found = self.find(name).or_else(|| self.find_alias(name));
@@ -423,8 +423,8 @@ impl TypeTable {
         self.found(self.below.by_pattern(key), self.own().map(|own| own.by_pattern(key))).next()
     }
 
-    /// Whether a client that asks for `name` would get something else if resources of the names `changed` came or left: one of them
-    /// matches, and nothing that the table has matches better. Says yes for what the table has and serves the name by.
+    /// Returns `true` if a client that asks for `name` would get something else if resources of the names `changed` came or left:
+    /// one of them matches, and nothing that the table has matches better. Says yes for what the table has and serves the name by.
     #[must_use]
     pub fn may_derive(&self, changed: &HostPatterns<'_>, name: &str) -> bool {
         let Some(authority) = Authority::of(name) else { return false };
@@ -448,8 +448,8 @@ impl TypeTable {
         self.found(self.below.by_target(to), self.own().map(|own| own.by_target(to)))
     }
 
-    /// Whether any resource can be asked for by another name than its own, so that what a name stands for can change without a
-    /// change of a resource of that name.
+    /// Returns `true` if any resource can be asked for by another name than its own, so that what a name stands for can change
+    /// without a change of a resource of that name.
     #[must_use]
     pub fn has_other_names(&self) -> bool {
         self.has_host_patterns()
@@ -457,19 +457,19 @@ impl TypeTable {
             || self.found(self.below.with_alias(), self.own().map(Index::with_alias)).next().is_some()
     }
 
-    /// Whether names are matched to patterns of hosts.
+    /// Returns `true` if names are matched to patterns of hosts.
     #[must_use]
     pub fn has_host_patterns(&self) -> bool {
         self.found(self.below.patterns(), self.own().map(Index::patterns)).next().is_some()
     }
 
-    /// Whether names are matched to the domains of virtual hosts.
+    /// Returns `true` if names are matched to the domains of virtual hosts.
     #[must_use]
     pub fn has_virtual_hosts(&self) -> bool {
         self.indices().any(Index::has_virtual_hosts) && !self.is_empty()
     }
 
-    /// What is different here from `older`; remembered for the table that this one replaced, computed for any other.
+    /// Changes since `older`; remembered for the table that this one replaced, computed for any other.
     #[must_use]
     pub fn changes_since(&self, older: &Self) -> Arc<Changes> {
         if let Some(remembered) = self.remembered_changes_since(older) {
@@ -527,7 +527,7 @@ impl Over {
         self.own.resources().keys().map(Named::name).chain(&self.hidden)
     }
 
-    /// Whether nobody sees what there is below of a name.
+    /// Returns `true` if nobody sees what there is below of a name.
     fn covers(&self, name: &str) -> bool {
         self.own.find(name).is_some() || self.hidden.contains(name)
     }
@@ -646,7 +646,7 @@ fn differing(
     }));
 }
 
-/// What is different in `newer`. Costs what the two do not share.
+/// The changes in `newer`. Costs what the two do not share.
 fn compare(older: &TypeTable, newer: &TypeTable) -> Changes {
     let own = |table: &TypeTable| table.own().map(|own| own.resources().clone()).unwrap_or_default();
     let hidden = |table: &TypeTable| table.over().map(|over| over.hidden.clone()).unwrap_or_default();

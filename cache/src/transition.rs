@@ -8,16 +8,16 @@ use crate::resource_key::Name;
 use crate::table::{Edit, Goal, TypeTable};
 use crate::version::{Version, VersionHasher};
 
-/// What a transitional table has otherwise than the final one.
+/// Deviations of a transitional table from the final one.
 pub type Deviations = BTreeMap<Name, Deviation>;
 
-/// What a transitional table has for one name.
+/// The entry of a transitional table for one name.
 #[derive(Clone, Debug)]
 pub enum Deviation {
     /// This, in the place of the final resource or beside the final ones.
     Kept(Arc<Resource>),
-    /// What the client may have of it, if anything. A client that waits for an answer goes on waiting, because what it may be told
-    /// is not ready: neither this nor that there is nothing.
+    /// The version that the client may have, if any. A client that waits for an answer goes on waiting, because what it may be
+    /// told is not ready: neither this nor that there is nothing.
     Withheld(Option<Arc<Resource>>),
 }
 
@@ -53,7 +53,7 @@ impl TypeTable {
         table
     }
 
-    /// Whether a client that asks for a name gets no answer yet.
+    /// Returns `true` if a client that asks for a name gets no answer yet.
     #[must_use]
     pub fn is_withheld(&self, asked: &str) -> bool {
         let Some(goal) = self.transitions.goal.as_ref().filter(|goal| !goal.withheld.is_empty()) else {

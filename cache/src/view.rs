@@ -1,4 +1,4 @@
-//! What one kind of client is served: all resources of its groups, as they stood at one revision.
+//! A view is the configuration for one kind of client: all resources of its groups, as they stood at one revision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,19 +28,19 @@ pub struct View {
     pub(crate) key: ViewKey,
     pub(crate) revision: Revision,
     pub(crate) epoch: u64,
-    /// What it was compiled from.
+    /// The sources from which it was compiled.
     members: Members,
-    /// What its tables lie over.
+    /// The tables below its own.
     base: Arc<Base>,
     own: Own,
     tables: BTreeMap<ResourceType, Arc<TypeTable>>,
     /// By type, where one is shown.
     labels: BTreeMap<ResourceType, Arc<str>>,
-    /// What of it is served only because it has not drained yet.
+    /// The part that is served only because it has not drained yet.
     drain: Drain,
 }
 
-/// What changed in one view.
+/// The changes in one view.
 #[derive(Clone, Debug)]
 pub struct ViewChange {
     /// The view.
@@ -71,7 +71,7 @@ impl View {
         }
     }
 
-    /// What selects this view.
+    /// The key that selects this view.
     #[must_use]
     pub fn key(&self) -> &ViewKey {
         &self.key
@@ -101,7 +101,7 @@ impl View {
         self.tables.keys()
     }
 
-    /// What changes for a client that had `older`; everything, if it had nothing.
+    /// The changes for a client that had `older`; everything, if it had nothing.
     #[must_use]
     pub fn change_since(&self, older: Option<&Self>) -> ViewChange {
         let types: BTreeSet<&ResourceType> =
@@ -121,12 +121,12 @@ impl View {
         self.tables.values().flat_map(|table| table.resources())
     }
 
-    /// What a response for the type carries as version: the publisher's label if it has one (D4), else the table's version.
-    /// For people; nothing is decided by it.
+    /// The version that a response for the type carries: the publisher's label if it has one (D4), else the table's version. For
+    /// people; nothing is decided by it.
     #[must_use]
     pub fn version_info(&self, resource_type: &ResourceType) -> &Arc<str> {
         let shown = || Some(self.tables.get(resource_type)?.version_text());
-        // Of types without resources, any group's label says that nothing was published.
+        // For a type without resources, any group's label says that nothing was published.
         let is_known = !matches!(resource_type, ResourceType::Other(_));
         let of_view = || self.members.iter().find_map(|group| group.label.as_ref()).filter(|_| is_known);
         self.labels.get(resource_type).or_else(shown).or_else(of_view).unwrap_or(NONE.version_text())
@@ -138,14 +138,14 @@ impl View {
         self.table(resource_type).resolve(&xdstp::canonical(name))
     }
 
-    /// Whether the node is selected by no group but the default one, and that one has nothing (D3): then the server knows
-    /// nothing of the node.
+    /// Returns `true` if the node is selected by no group but the default one, and that one has nothing (D3): then the server
+    /// knows nothing of the node.
     #[must_use]
     pub fn is_unmatched(&self) -> bool {
         self.key.groups.len() == 1 && self.base.tables().is_empty()
     }
 
-    /// What is served only because it left a while ago and what uses it shall end by itself: resources, then endpoints.
+    /// The resources and endpoints that are served only until their users end by themselves: resources, then endpoints.
     pub fn draining(&self) -> impl Iterator<Item = Draining> {
         self.drain.draining()
     }
@@ -155,7 +155,7 @@ impl View {
         self.own.conflicts.values()
     }
 
-    /// What the view's tables lie over.
+    /// The tables below the view's own.
     pub(crate) fn base(&self) -> &Base {
         &self.base
     }

@@ -1,4 +1,4 @@
-//! Which virtual host serves a host name (VHDS, rows A116 to A118).
+//! The virtual host that serves a host name (VHDS, rows A116 to A118).
 //!
 //! A virtual host resource is named `ROUTE/HOST`, and has the alias `ROUTE/DOMAIN` for each of its domains, in lower case and with
 //! their wildcards as they are. So a host is found among aliases, in the order in which Envoy prefers domains.
@@ -9,13 +9,13 @@ use imbl::OrdMap;
 
 use crate::resource_key::Name;
 
-/// Which fixed parts the domains with a wildcard have, by route configuration: their lengths in bytes, and how many domains have them.
-/// A host is looked for once for each length, however long it is.
+/// The fixed parts of domains with a wildcard, by route configuration: their lengths in bytes, and how many domains have them. A
+/// host is looked for once for each length, however long it is.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Affixes {
-    /// What follows the wildcard of `*suffix`.
+    /// The texts that follow the wildcard of `*suffix`.
     suffixes: Lengths,
-    /// What stands before the wildcard of `prefix*`.
+    /// The texts before the wildcard of `prefix*`.
     prefixes: Lengths,
 }
 

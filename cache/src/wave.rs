@@ -19,30 +19,30 @@ pub use order::{By, Census, MAX_VALUE_BYTES, MAX_VALUES, Order, Place, Ranking, 
 pub use policy::{LATER_MAX_LOST, MAX_WAVES, PolicyTexts, Tolerance, WavePolicy};
 pub use share::{InvalidWaves, Share};
 
-/// Which nodes are ahead.
+/// The set of nodes that are ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     /// The wave deployment's number: every wave deployment has other first nodes.
     pub deployment: u64,
     /// The part of the nodes that is ahead; `None` if none is.
     pub share: Option<Share>,
-    /// Which of them come first.
+    /// The order in which they come.
     pub ranking: Ranking,
 }
 
-/// What the nodes that are not ahead are served.
+/// The state for nodes that are not ahead.
 #[derive(Clone, Debug)]
 pub struct Behind {
-    /// Who is ahead.
+    /// The nodes that are ahead.
     pub split: Split,
     /// The groups of the others. They must select the same nodes as those that are ahead.
     pub groups: Groups,
 }
 
 impl Split {
-    /// Whether a node is ahead. Depends on the wave deployment, the node's id and the value that it says alone, so it is so on every
-    /// replica and after every restart; who is ahead with a share is so with every larger one. No node of a value is ahead before all
-    /// of the values before it are.
+    /// Returns `true` if a node is ahead. Depends on the wave deployment, the node's id and the value that it says alone, so it is
+    /// so on every replica and after every restart; who is ahead with a share is so with every larger one. No node of a value is
+    /// ahead before all of the values before it are.
     #[must_use]
     pub fn is_ahead(&self, node: &Node) -> bool {
         let Some(share) = self.share else { return false };

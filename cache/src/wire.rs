@@ -93,7 +93,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What a key begins.
+/// The field that a key begins.
 enum Read<'a> {
     Field(Field<'a>),
     EndOfGroup(u32),

@@ -3,7 +3,7 @@
 #[cfg(test)]
 use std::cell::Cell;
 
-/// What is counted.
+/// The kinds of work that are counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     /// A view that is compiled.

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// What every such name begins with.
+/// The beginning of every such name.
 const SCHEME: &str = "xdstp://";
 
 /// The one spelling of a name that stands for all that are equal to it: context parameters sorted by key, and percent-escapes
@@ -19,7 +19,7 @@ pub fn canonical(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether the name stands for every resource of a directory: its last path segment is `*` (row A154).
+/// Returns `true` if the name stands for every resource of a directory: its last path segment is `*` (row A154).
 #[must_use]
 pub fn is_glob(name: &str) -> bool {
     name.starts_with(SCHEME) && split_parameters(name).0.ends_with("/*")

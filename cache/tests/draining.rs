@@ -165,7 +165,7 @@ fn policy(endpoints: u64, clusters: u64) -> DrainPolicy {
     DrainPolicy { endpoints: seconds(endpoints), clusters: seconds(clusters) }
 }
 
-/// What a client reads of an assignment: the health of each endpoint by its number. Checks what gRPC clients reject.
+/// The contents of an assignment as a client reads it: the health of each endpoint by its number. Checks what gRPC clients reject.
 fn read(view: &View, name: &str) -> Option<BTreeMap<u32, i32>> {
     let resource = view.resolve(&ResourceType::ClusterLoadAssignment, name)?;
     let message = Assignment::decode(&**resource.value()).expect("an assignment");
@@ -197,7 +197,7 @@ fn view(publisher: &Publisher) -> Arc<View> {
     publisher.view_of(&Node::with_id("n")).expect("loaded")
 }
 
-/// What should be served, kept by the rules as the documentation tells them.
+/// A model of the resources that should be served, by the rules of the documentation.
 #[derive(Default)]
 struct Model {
     clusters: BTreeMap<u8, Served>,
@@ -209,7 +209,7 @@ struct Served {
     cluster: Option<Option<u64>>,
     /// The same of each endpoint, and whether it is ill; `None` without an assignment.
     endpoints: Option<BTreeMap<u32, (Option<u64>, bool)>>,
-    /// Whether the assignment is served only with the cluster.
+    /// True if the assignment is served only with the cluster.
     is_kept: bool,
 }
 

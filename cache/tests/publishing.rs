@@ -233,7 +233,7 @@ fn a_label_shows_only_where_everything_of_a_type_comes_from_it() {
 /// Names and contents.
 type Clusters<'a> = &'a [(&'a str, &'a str)];
 
-/// What documents give the groups, by profile.
+/// The resources that documents give the groups, by profile.
 fn generated(groups: &[(&str, Profile, Clusters<'_>)]) -> Generated {
     let mut generated = Generated::new();
     for (group, profile, resources) in groups {
@@ -244,7 +244,7 @@ fn generated(groups: &[(&str, Profile, Clusters<'_>)]) -> Generated {
     generated
 }
 
-/// What a node and a gRPC client of the same id are served.
+/// The resources that a node and a gRPC client of the same id are served.
 fn both(publisher: &Publisher, id: &str) -> [Vec<(String, String)>; 2] {
     let grpc = Node { user_agent_name: "gRPC Go".to_owned(), ..node(id) };
     [node(id), grpc].map(|node| contents(&publisher.view_of(&node).expect("loaded")))
@@ -381,7 +381,7 @@ proptest! {
             let (mut base, mut overrides) = (Layer::default(), Layer::default());
             for position in order {
                 let (group, resource, _, is_override) = items[*position];
-                // What an item says depends on its key only, so that order cannot matter by overwriting.
+                // An item's content depends on its key only, so overwriting cannot make the order matter.
                 let content = items.iter().rev().find(|item| (item.0, item.1, item.3) == (group, resource, is_override));
                 let resource = cluster(&format!("c{resource}"), &content.map(|item| item.2).unwrap_or(0).to_string());
                 let layer = if is_override { &mut overrides } else { &mut base };
@@ -411,7 +411,7 @@ proptest! {
     }
 }
 
-/// What can be told of a view, but for when it was published.
+/// Everything about a view except for when it was published.
 fn told(view: &View) -> Vec<String> {
     let mut told: Vec<String> = view
         .resources()
@@ -552,7 +552,7 @@ proptest! {
             let before: Vec<_> = clients.iter_mut().map(|(_, client)| client.take().expect("loaded")).collect();
             sources.apply(edit);
             let merged = merge(&sources.files, &sources.api, &sources.documents);
-            // What is equal is the very same, as the server has it.
+            // Equal values are the very same, as in the server.
             let served = publisher.groups().1;
             let mut groups = served.clone();
             for (name, group) in &merged {

@@ -1,4 +1,4 @@
-//! What holds for every wave deployment, however ACKs, NACKs, time, restarts and verbs come, against a model of its nodes.
+//! Properties of every wave deployment, however ACKs, NACKs, time, restarts and verbs come, against a model of its nodes.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -89,12 +89,12 @@ enum Answer {
 struct Node {
     id: String,
     is_connected: bool,
-    /// What it said of the change since it was sent it on this connection.
+    /// The node's answer to the change since it was sent on this connection.
     answer: Answer,
-    /// Which of its connections this is, and whether it came with what it had.
+    /// The number of this connection, and whether the node came with what it had.
     connection: u64,
     came_back: bool,
-    /// Whether a wave has reached it while it was connected.
+    /// True if a wave has reached it while it was connected.
     is_member: bool,
     /// Since when it is away, and whether it ever came back with nothing; of a member.
     away: Option<Instant>,
@@ -116,7 +116,7 @@ struct World {
     /// The nodes of each wave.
     members: Vec<BTreeSet<usize>>,
     deployment: Deployment,
-    /// What the server remembers of its members.
+    /// The members that the server remembers.
     known: Members,
     wave: usize,
     /// When the wave began or was resumed, and when all of it was first seen to have answered well.
@@ -215,7 +215,7 @@ impl World {
         let node = node % self.nodes.len();
         let is_ahead = self.ahead().contains(&node);
         let node = &mut self.nodes[node];
-        // Who has rejected a response is not sent it again, and has nothing to accept.
+        // A node that has rejected a response is not sent it again, and has nothing to accept.
         if is_ahead && node.is_connected && node.answer == Answer::Pending {
             node.answer = answer;
         }
@@ -274,7 +274,7 @@ impl World {
         Ok(())
     }
 
-    /// Who is lost by now and is resumed nevertheless does not count any more.
+    /// A node that is lost and resumed nevertheless does not count any more.
     fn forgive(&mut self) {
         for node in self.nodes.iter_mut().filter(|node| node.is_member) {
             let is_gone = node.away.is_some_and(|since| self.now - since >= Duration::from_secs(10));
@@ -285,7 +285,7 @@ impl World {
         }
     }
 
-    /// What has to be decided now, by the words of the policy.
+    /// The decision that is due, by the words of the policy.
     fn expect(&mut self) -> Option<Decision> {
         let seen = self.seen();
         let tolerated = match self.policy.max_nacks {

@@ -28,7 +28,7 @@ pub struct VirtualHost {
     /// As it stands in a RouteConfiguration, with key and length.
     field: Bytes,
     hash: HostHash,
-    /// What it names. Paths begin with `virtual_hosts["NAME"]`, because its place differs from version to version.
+    /// The resource's references. Paths begin with `virtual_hosts["NAME"]`, because its place differs from version to version.
     references: References,
     /// The hashes of its domains, which no two hosts may share.
     domains: Box<[u64]>,
@@ -122,7 +122,7 @@ impl<K: Ord + Clone> VirtualHosts<K> {
         }
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.hosts.is_empty()

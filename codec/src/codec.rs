@@ -24,7 +24,7 @@ pub struct Codec {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// What becomes of a violation of the rules that Envoy's protos carry (`validate.rules`).
+/// The consequence of breaking the rules in Envoy's protos (`validate.rules`).
 ///
 /// A client that is newer than our protos may accept what they forbid (row A220); hence the choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,15 +45,15 @@ pub enum CodecError {
     /// The built-in descriptor set is damaged; the program was built wrong.
     #[error("the built-in descriptor set cannot be read: {reason}")]
     Descriptors {
-        /// What the decoder said.
+        /// The decoder's error.
         reason: String,
     },
     /// A user's descriptor set is damaged, or imports a file that no set has.
     #[error("descriptor set {index} cannot be read: {reason}")]
     UserDescriptors {
-        /// Which set of the given list, from 0.
+        /// The set's index in the given list, from 0.
         index: usize,
-        /// What the decoder said.
+        /// The decoder's error.
         reason: String,
     },
 }
@@ -73,7 +73,7 @@ pub enum MessageError {
     BadBytes {
         /// The full name or type URL as it was given.
         type_name: String,
-        /// What the decoder said.
+        /// The decoder's error.
         reason: String,
     },
     /// The JSON is not a message of the type.
@@ -81,7 +81,7 @@ pub enum MessageError {
     BadJson {
         /// The full name or type URL as it was given.
         type_name: String,
-        /// What is wrong, at least one.
+        /// The faults, at least one.
         diagnostics: Vec<Diagnostic>,
     },
 }
@@ -138,7 +138,7 @@ impl Codec {
 
     /// The resource as JSON: `@type` first, proto field names, keys in a fixed order, secrets as [`REDACTED`].
     ///
-    /// What cannot be decoded is shown as `{"@type", "value": base64}`; it is never an error.
+    /// A message that cannot be decoded is shown as `{"@type", "value": base64}`; it is never an error.
     #[must_use]
     pub fn to_json(&self, resource: &Resource) -> Json {
         self.write(resource, Secrets::Redacted)
@@ -222,7 +222,7 @@ impl Codec {
         self.inner.message(name).ok_or_else(|| MessageError::UnknownType { type_name: type_name.to_owned() })
     }
 
-    /// Whether [`to_json`](Self::to_json) hides anything of the resource. Takes no memory to speak of.
+    /// Returns `true` if [`to_json`](Self::to_json) hides anything of the resource. Takes no memory to speak of.
     #[must_use]
     pub fn has_secrets(&self, resource: &Resource) -> bool {
         match self.decode(resource) {

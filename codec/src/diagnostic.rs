@@ -1,4 +1,4 @@
-//! What is wrong with a file or a body: where, what, and what would be right.
+//! Diagnostics: faults of a file or a body, with their places. where, what, and what would be right.
 
 use std::fmt;
 use std::sync::Arc;
@@ -62,24 +62,24 @@ impl fmt::Display for Place {
 pub struct Diagnostic {
     /// How bad it is.
     pub severity: Severity,
-    /// What kind of fault it is, in kebab-case; stable, for filters and tests.
+    /// The kind of fault, in kebab-case; stable, for filters and tests.
     pub code: &'static str,
     /// Where it is.
     pub place: Place,
     /// The field, from the resource's message on: `virtual_hosts[0].routes[1].route.cluster`. Empty for the whole document.
     pub path: String,
-    /// What is wrong.
+    /// The fault.
     pub message: String,
-    /// What would be right, ready to be pasted.
+    /// The right text, ready to be pasted.
     pub suggestion: Option<String>,
     /// Other places that belong to the fault, such as the first definition of what is defined twice.
     pub related: Vec<Place>,
-    /// Whether the place lies in a field whose value is secret, so that its lines must not be shown.
+    /// True if the place lies in a field whose value is secret, so that its lines must not be shown.
     pub is_sensitive: bool,
 }
 
 impl Diagnostic {
-    /// Whether it forbids the use of the object.
+    /// Returns `true` if it forbids the use of the object.
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error

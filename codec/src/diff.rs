@@ -1,4 +1,4 @@
-//! What differs between two JSON values.
+//! Differences between two JSON values.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ pub struct Change {
 
 /// The changes from `old` to `new`, smallest parts first named by their pointers, in the order of the keys.
 ///
-/// Of two lists, equal beginnings and ends are left out; what is between is compared item by item. Give it redacted JSON
+/// In two lists, equal beginnings and ends are skipped; the rest is compared item by item. Give it redacted JSON
 /// ([`Codec::to_json`](crate::Codec::to_json)) wherever the result is stored or shown.
 #[must_use]
 pub fn json_diff(old: &Json, new: &Json) -> Vec<Change> {

@@ -221,7 +221,7 @@ impl Encoder<'_> {
     }
 }
 
-/// Of the members of a oneof the last one counts.
+/// The last member of a oneof counts.
 fn drop_superseded(descriptor: &MessageDescriptor, found: &mut Vec<(u32, u32)>) {
     for oneof in descriptor.oneofs().filter(|oneof| !oneof.is_synthetic()) {
         let is_member = |number: u32| oneof.fields().any(|field| field.number() == number);
@@ -233,7 +233,8 @@ fn drop_superseded(descriptor: &MessageDescriptor, found: &mut Vec<(u32, u32)>) 
     }
 }
 
-/// Whether the bytes are a message of the type: every field of the form that it must have, texts of UTF-8, nothing too deep.
+/// Returns `true` if the bytes are a message of the type: every field of the form that it must have, texts of UTF-8, nothing too
+/// deep.
 fn is_valid(descriptor: &MessageDescriptor, bytes: &Bytes, depth: usize) -> bool {
     if depth > MAX_DEPTH {
         return false;

@@ -1,4 +1,4 @@
-//! What the descriptors say of each message beyond its fields: PGV rules, secrets, deprecation.
+//! Facts about each message from its descriptor, beyond its fields: PGV rules, secrets, deprecation.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -23,7 +23,7 @@ pub(crate) struct MessageFacts {
     pub(crate) fields: Vec<FieldFacts>,
     /// The oneofs of which a member must be set.
     pub(crate) required_oneofs: Vec<OneofDescriptor>,
-    /// Whether `validate.disabled` or `validate.ignored` takes the message out of PGV.
+    /// True if `validate.disabled` or `validate.ignored` takes the message out of PGV.
     pub(crate) is_unchecked: bool,
     /// Index into `fields` by proto name and by JSON name.
     by_name: HashMap<String, usize>,
@@ -35,7 +35,7 @@ pub(crate) struct FieldFacts {
     pub(crate) rules: Option<FieldRules>,
     /// The compiled `string.pattern` of the rules.
     pub(crate) pattern: Option<Regex>,
-    /// Whether the value is secret.
+    /// True if the value is secret.
     pub(crate) is_sensitive: bool,
     pub(crate) is_deprecated: bool,
 }
@@ -80,7 +80,7 @@ impl MessageFacts {
         self.fields.get(self.position(name)?)
     }
 
-    /// Which of the fields has that proto or JSON name.
+    /// The index of the field with that proto or JSON name.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }

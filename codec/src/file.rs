@@ -12,14 +12,14 @@ use crate::form::{Expected, Piece, split};
 use crate::node_group::read_node_group;
 use crate::resource::{Read, Surroundings};
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Debug)]
 pub struct DecodedFile {
     /// The objects in the order of the text.
     pub objects: Vec<Object>,
-    /// What concerns the file as a whole, and the warnings of its good objects. Errors of an object are with the object.
+    /// Diagnostics about the file as a whole, and the warnings of its good objects. Errors of an object are with the object.
     pub diagnostics: Vec<Diagnostic>,
-    /// Whether the text itself is at fault, so that nothing of the file can be used. `objects` is empty then.
+    /// True if the text itself is at fault, so that nothing of the file can be used. `objects` is empty then.
     pub broken: bool,
 }
 
@@ -28,11 +28,11 @@ pub struct DecodedFile {
 pub struct Object {
     /// Where it begins.
     pub place: Place,
-    /// What it is.
+    /// The content.
     pub content: ObjectContent,
 }
 
-/// What an [`Object`] is.
+/// The content of an [`Object`].
 #[derive(Debug)]
 pub enum ObjectContent {
     /// A resource whose type and name are known.
@@ -78,7 +78,7 @@ impl DecodedFile {
 }
 
 impl Object {
-    /// What is wrong with the object; empty if it is good.
+    /// The faults of the object; empty if it is good.
     #[must_use]
     pub fn diagnostics(&self) -> &[Diagnostic] {
         match &self.content {
@@ -140,7 +140,7 @@ impl Codec {
 ///
 /// # Errors
 ///
-/// What is wrong with the text, at least one diagnostic.
+/// The faults of the text, at least one diagnostic.
 pub fn parse(
     name: &str,
     content: &[u8],
@@ -187,9 +187,9 @@ struct Reader<'c> {
     n_unreadable: usize,
     /// How much may still be told of the objects, besides one for each.
     n_left: usize,
-    /// What is wrong and not told, because so much is.
+    /// Faults that are not reported because there are so many.
     n_untold: usize,
-    /// Whether there are more than [`max_objects`](Self::max_objects).
+    /// True if there are more than [`max_objects`](Self::max_objects).
     is_full: bool,
     diagnostics: Vec<Diagnostic>,
 }

@@ -8,7 +8,7 @@ use crate::diagnostic::{Diagnostic, Place, Severity};
 use crate::document::{Node, Position, Tree, TreeValue};
 use crate::path::{Path, Step, format_steps};
 
-/// What is wrong at a path of one resource.
+/// A fault at a path of one resource.
 pub(crate) struct Finding {
     pub(crate) severity: Severity,
     pub(crate) code: &'static str,
@@ -193,12 +193,12 @@ impl Findings {
         }
     }
 
-    /// Whether a costly suggestion is still worth its time.
+    /// Returns `true` if a costly suggestion is still worth its time.
     pub(crate) fn wants_suggestions(&self) -> bool {
         self.list.len() < MAX_SUGGESTIONS
     }
 
-    /// Whether there is nothing to say, not even a warning.
+    /// Returns `true` if there is nothing to say, not even a warning.
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

@@ -25,7 +25,7 @@ pub(crate) enum Piece<'t> {
 /// Takes the pieces of a document one after the other: all of them at once could take more than the document does.
 pub(crate) type Pieces<'p, 't> = &'p mut dyn FnMut(Piece<'t>);
 
-/// What the list that a resource stands in says of it.
+/// The type that the list around a resource gives it.
 #[derive(Clone)]
 pub(crate) enum Expected {
     /// Nothing, or there is no list: the resource says its type.
@@ -249,7 +249,7 @@ const COLLECTION_TYPES: [&str; 3] = [
     "envoy.config.bootstrap.v3.Bootstrap",
 ];
 
-/// What may stand beside `resources`, in normal form; it describes a response and says nothing of the resources.
+/// The keys that may stand beside `resources`, in normal form; they describe a response and not the resources.
 const RESPONSE_KEYS: [&str; 9] = [
     "versioninfo",
     "nonce",

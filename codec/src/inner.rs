@@ -1,4 +1,4 @@
-//! What every part of the codec needs: the pool, the facts, and finding types by URL.
+//! The shared base of all parts of the codec: the pool, the facts, and finding types by URL.
 
 use bytes::Bytes;
 use prost_reflect::{DescriptorPool, MessageDescriptor};
@@ -57,7 +57,7 @@ impl Inner {
 /// Names that more messages have, such as `Config`, say nothing of what was meant.
 const MAX_NAMESAKES: usize = 4;
 
-/// What every type URL of a resource begins with.
+/// The beginning of every resource's type URL.
 pub(crate) const TYPE_PREFIX: &str = "type.googleapis.com/";
 
 /// How deep `Any`s are entered. Each one starts a new count of nested messages, so without a bound a small input could

@@ -16,7 +16,7 @@ use crate::secrets::{Context, SECRET_TYPE};
 /// Stands for a secret.
 pub const REDACTED: &str = "[redacted]";
 
-/// Whether secrets are shown.
+/// How secrets are shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Secrets {
     /// `[redacted]` stands for them.

@@ -20,15 +20,15 @@ pub(crate) fn check(message: &Message, path: &Path<'_>, findings: &mut Findings)
     }
 }
 
-/// Whether texts anywhere in a message of that type decide about its faults, besides the rules of their fields.
+/// Returns `true` if texts anywhere in a message of that type decide about its faults, besides the rules of their fields.
 pub(crate) fn depends_on_texts(message: &str) -> bool {
     lint_of(message).is_some_and(|lint| lint.depends_on_texts)
 }
 
-/// What is checked of a message type.
+/// The checks of a message type.
 struct Lint {
     message: &'static str,
-    /// Whether it looks at texts, or only at numbers and at what is set.
+    /// True if it looks at texts, or only at numbers and at what is set.
     depends_on_texts: bool,
     check: fn(&Message, &Path<'_>, &mut Findings),
 }
@@ -183,8 +183,8 @@ fn load_assignment(message: &Message, path: &Path<'_>, findings: &mut Findings) 
     }
 }
 
-/// What makes an `LbEndpoint` the same to a client: its socket address or pipe. Fields are told by their numbers, because an assignment
-/// can have thousands of endpoints.
+/// The identity of an `LbEndpoint` for clients: its socket address or pipe. Fields are told by their numbers, because an
+/// assignment can have thousands of endpoints.
 fn address_of(endpoint: &[u8]) -> Option<String> {
     let endpoint = bytes_of(endpoint, LB_ENDPOINT_ENDPOINT)?;
     let address = bytes_of(endpoint, ENDPOINT_ADDRESS)?;
@@ -253,7 +253,7 @@ fn cluster(message: &Message, path: &Path<'_>, findings: &mut Findings) {
     }
 }
 
-/// What a cluster says to this server alone: how long it and its endpoints drain.
+/// A cluster's metadata for this server alone: how long it and its endpoints drain.
 fn own_metadata(metadata: &Message, path: &Path<'_>, findings: &mut Findings) {
     let mut filters = entries(metadata, "filter_metadata");
     let Some((_, own)) = filters.find(|(name, _)| name == METADATA) else { return };

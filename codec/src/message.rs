@@ -43,7 +43,7 @@ impl Message {
         &self.bytes
     }
 
-    /// Whether a field is set; of a list or map, whether it has an item.
+    /// Returns `true` if a field is set; of a list or map, whether it has an item.
     pub(crate) fn has(&self, field: &FieldDescriptor) -> bool {
         self.occurrences(field).next().is_some()
     }
@@ -99,7 +99,7 @@ impl Message {
     }
 }
 
-/// What a field has that is not set.
+/// The value of a field that is not set.
 pub(crate) fn default_of(field: &FieldDescriptor) -> Item {
     if let Kind::Message(descriptor) = field.kind() {
         return Item::Message(Message::new(descriptor, Bytes::new()));

@@ -64,7 +64,7 @@ struct Parts {
     drain: DrainPolicy,
 }
 
-/// What is said of a group besides its name.
+/// The fields of a group besides its name.
 const WAVE_FIELDS: [&str; 9] =
     ["shares", "by", "order", "hold", "maxNacks", "ackTimeout", "maxLost", "allowEmpty", "maxErrorRate"];
 

@@ -43,7 +43,7 @@ pub fn render(diagnostic: &Diagnostic, source_text: &str, colour: bool) -> Strin
     text
 }
 
-/// Whether a character neither moves the cursor nor changes the direction of writing.
+/// Returns `true` if a character neither moves the cursor nor changes the direction of writing.
 const fn is_visible(c: char) -> bool {
     !matches!(
         c,
@@ -61,7 +61,7 @@ fn excerpt(line: &str, column: usize) -> (String, usize) {
     (shown.trim_end().to_owned(), caret)
 }
 
-/// Whether a line could belong to a secret that begins further up: without a path nothing says where the value ends.
+/// Returns `true` if a line could belong to a secret that begins further up: without a path nothing says where the value ends.
 fn is_after_secret(diagnostic: &Diagnostic, source_text: &str) -> bool {
     let number = diagnostic.place.line as usize;
     let before = source_text.lines().take(number).skip(number.saturating_sub(LONGEST_SECRET));

@@ -18,7 +18,7 @@ use crate::message::{Message, child, number, text};
 use crate::path::Path;
 use crate::{checks, encode, references};
 
-/// What was read of a resource.
+/// The outcome of reading a resource.
 pub(crate) enum Read {
     /// Type and name are known; the outcome is the resource with its warnings, or what is wrong with it, and how much more is.
     Keyed {
@@ -30,19 +30,19 @@ pub(crate) enum Read {
     Unreadable(Vec<Diagnostic>),
 }
 
-/// What is around a resource while it is read.
+/// The surroundings of a resource while it is read.
 pub(crate) struct Surroundings<'a> {
     /// The file, empty for a body.
     pub(crate) file: &'a Arc<str>,
     /// Where the resource comes from, without its position.
     pub(crate) is_file: bool,
-    /// What the surrounding list says, if there is one.
+    /// The type that the surrounding list gives, if there is one.
     pub(crate) expected: &'a Expected,
     /// The deprecated fields that the file's resources set.
     pub(crate) deprecated: &'a mut Deprecated,
 }
 
-/// What `envoy.service.discovery.v3.Resource` says of the resource in it.
+/// The fields of `envoy.service.discovery.v3.Resource` around a resource.
 #[derive(Default)]
 struct Wrapper {
     name: Option<String>,
@@ -213,7 +213,7 @@ impl Codec {
         Some(format!("{}_{}", text(&socket, "address")?, number(&socket, "port_value")?))
     }
 
-    /// What else is wrong with a resource that has no name.
+    /// The other faults of a resource that has no name.
     fn nameless(
         &self,
         (resource_type, finding): (ResourceType, Finding),
@@ -361,7 +361,7 @@ fn named(listener: &Message, name: &str) -> Message {
     Message::new(listener.descriptor().clone(), bytes.finish())
 }
 
-/// Whether it is a listener that a bootstrap may leave without a name: an empty name is none.
+/// Returns `true` if it is a listener that a bootstrap may leave without a name: an empty name is none.
 fn is_unnamed_static_listener(tree: Node<'_>, expected: &Expected) -> bool {
     matches!(expected, Expected::Static(ResourceType::Listener))
         && tree.get("name").is_none_or(|name| name.as_str() == Some(""))

@@ -1,4 +1,4 @@
-//! Which parts of a message are secret: the rules, and the question whether a message has any.
+//! Secret parts of messages: the rules, and the question whether a message has any.
 
 use prost_reflect::FieldDescriptor;
 
@@ -6,7 +6,7 @@ use crate::encode::decode_any;
 use crate::inner::{Inner, MAX_ANY_DEPTH};
 use crate::message::{Item, Message, text};
 
-/// What is known of a part of a message from what it is in.
+/// Facts about a part of a message that follow from the messages around it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Context {
     /// Every value in it is secret.
@@ -37,7 +37,7 @@ impl Context {
 /// A secret that cannot be decoded is hidden whole.
 pub(crate) const SECRET_TYPE: &str = "/envoy.extensions.transport_sockets.tls.v3.Secret";
 
-/// Whether the message is a header that carries a credential.
+/// Returns `true` if the message is a header that carries a credential.
 fn is_secret_header(message: &Message) -> bool {
     if message.name() != "envoy.config.core.v3.HeaderValue" {
         return false;
@@ -49,7 +49,7 @@ fn is_secret_header(message: &Message) -> bool {
 const SECRET_HEADERS: [&str; 6] =
     ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-auth-token"];
 
-/// Whether anything in the message is secret. Stops at the first that is, and keeps nothing of what it passes.
+/// Returns `true` if anything in the message is secret. Stops at the first that is, and keeps nothing of what it passes.
 pub(crate) fn has_secrets(inner: &Inner, message: &Message) -> bool {
     Search { inner, n_anys: 0 }.message(message, Context::default())
 }

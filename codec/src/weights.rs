@@ -19,14 +19,14 @@ use crate::{Codec, UnknownFields};
 /// The weights of one rule, as its object says them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleWeights {
-    /// What the rule is called: see [`rule_ids`]. Of a RouteConfiguration `{virtual host}/{route}`.
+    /// The rule's id: see [`rule_ids`]. Of a RouteConfiguration `{virtual host}/{route}`.
     pub id: String,
     /// The weights, by key of the backend, in the order of the object; no key is there twice. Empty if the rule forwards
     /// nothing.
     pub backends: Vec<(String, u64)>,
 }
 
-/// What is laid over the weights of one rule.
+/// Weights that are laid over those of one rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Overlay {
@@ -43,7 +43,7 @@ pub struct Overlay {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HeaderRoute {
-    /// What it is called; unique in the rule.
+    /// The backend's name; unique in the rule.
     pub name: String,
     /// The headers, all of which must match besides what the rule matches; at least one.
     pub headers: Vec<HeaderCondition>,
@@ -51,18 +51,18 @@ pub struct HeaderRoute {
     pub backend: String,
 }
 
-/// What one header must be.
+/// A condition on one header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HeaderCondition {
     /// The name in lower case.
     pub name: String,
-    /// What its value must be.
+    /// The condition on its value.
     #[serde(flatten)]
     pub value: HeaderText,
 }
 
-/// What the value of a header must be.
+/// The condition on the value of a header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HeaderText {
@@ -78,8 +78,8 @@ pub const MAX_WEIGHT: u32 = 1_000_000;
 /// The highest sum of the weights of a route that clients take (gRFC A28, `WeightedCluster.total_weight`).
 pub const MAX_SUM: u64 = u32::MAX as u64;
 
-/// What rules are called that have these names, in order: a rule goes by its name if no other has the same, else by its index.
-/// An index that is also the name of another rule has a `#` before it.
+/// The ids of rules with these names, in order: a rule goes by its name if no other has the same, else by its index. An index that
+/// is also the name of another rule has a `#` before it.
 #[must_use]
 pub fn rule_ids<'a>(names: impl IntoIterator<Item = Option<&'a str>>) -> Vec<String> {
     let names: Vec<Option<&str>> =

@@ -31,7 +31,7 @@ pub(crate) fn form_of(kind: &Kind) -> Form {
     }
 }
 
-/// What a field of a kind has for a value; `None` for a message, and if the value has another form.
+/// The value of a field of a kind; `None` for a message, and if the value has another form.
 ///
 /// `message` is where the value stands: bytes share its memory.
 pub(crate) fn scalar(kind: &Kind, message: &Bytes, value: wire::Value<'_>) -> Option<Value> {
@@ -74,7 +74,7 @@ pub(crate) fn next_packed<'b>(kind: &Kind, list: &mut &'b [u8]) -> Option<wire::
     }
 }
 
-/// What is inside of a message field; `None` for a value of another form.
+/// The bytes inside of a message field; `None` for a value of another form.
 pub(crate) fn message_in<'b>(field: &FieldDescriptor, value: wire::Value<'b>) -> Option<&'b [u8]> {
     match (field.is_group(), value) {
         (false, wire::Value::Bytes(content)) | (true, wire::Value::Group(content)) => Some(content),

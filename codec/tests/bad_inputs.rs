@@ -1,4 +1,4 @@
-//! What is said of bad input, word by word: the snapshot is the list of all diagnostics.
+//! Diagnostics of bad input, word by word: the snapshot is the list of all diagnostics.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 

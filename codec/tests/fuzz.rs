@@ -343,7 +343,7 @@ fn resources(file: &DecodedFile) -> impl Iterator<Item = &Resource> {
     })
 }
 
-/// What was read is what prost reads, and comes back from every form.
+/// A resource that was read is the one that prost reads, and comes back from every form.
 fn check(resource: &Resource) {
     let resource_type = resource.resource_type();
     let Some(descriptor) = CODEC.pool().get_message_by_name(resource_type.message_name()) else { return };

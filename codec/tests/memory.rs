@@ -20,8 +20,8 @@ static CODEC: LazyLock<Codec> = LazyLock::new(|| Codec::new().unwrap());
 /// Peak bytes for each byte of text. Nothing of use comes near: a byte of configuration costs three to six.
 const MOST: usize = 20;
 
-/// What a reading may take besides: the facts of message types that are looked at for the first time, a hundred diagnostics, and
-/// the first 5,000 objects, see [`Limits::max_objects`].
+/// The memory that a reading may take besides: the facts of message types that are looked at for the first time, a hundred
+/// diagnostics, and the first 5,000 objects, see [`Limits::max_objects`].
 const FIXED: usize = 5 << 20;
 
 const CLUSTER: &str = "\"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -383,7 +383,7 @@ fn a_document_has_a_limit_of_values_that_is_told_with_its_place() {
     // Each document of a file counts for itself.
     let two = format!("{}\n---\n{}\n", numbers(999), numbers(999));
     assert!(!CODEC.decode_file("f.yaml", two.as_bytes(), &limits).broken);
-    // What an alias copies counts.
+    // Values copied by an alias count.
     let copies = format!("[&a {}, *a]", numbers(600).replace('\n', " "));
     assert!(CODEC.decode_file("f.yaml", copies.as_bytes(), &limits).broken);
     let position = Position { line: 1, column: 1 };

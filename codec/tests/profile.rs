@@ -1,4 +1,4 @@
-//! What the lint per profile finds: each rule by a change to configuration that every client takes.
+//! Findings of the lint per profile: each rule by a change to configuration that every client takes.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 

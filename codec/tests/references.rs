@@ -1,4 +1,4 @@
-//! What resources name, field by field.
+//! References of resources, field by field.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 

@@ -1,4 +1,4 @@
-//! What was accepted last: the two layers, what documents give, the groups made of them, and what is known of the files.
+//! The state that was accepted last: the two layers, what documents give, the groups made of them, and what is known of the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,23 +23,23 @@ use crate::weights::{self, Resting};
 /// The watched files by path.
 pub(crate) type Files = BTreeMap<Arc<str>, FileStatus>;
 
-/// What was accepted last. Never changes: what wants to change it [proposes](crate::propose) another one. A copy shares what it
-/// has with the original.
+/// The state that was accepted last. Never changes: what wants to change it [proposes](crate::propose) another one. A copy shares
+/// what it has with the original.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Accepted {
     /// The revision that the overrides are of.
     pub(crate) revision: Revision,
-    /// What the files give.
+    /// The base layer, from the files.
     pub(crate) base: Arc<Layer>,
     /// That, with the documents of the files, added up.
     pub(crate) contents: ContentSum,
-    /// What the API owns.
+    /// The overrides, from the API.
     pub(crate) overrides: Arc<Layer>,
     /// The documents of both, and what they give.
     pub(crate) documents: DocumentState,
     /// The rollouts as they are stored.
     pub(crate) rollouts: Arc<RolloutRecords>,
-    /// What the store remembered of documents when it was opened; nothing once the first complete load was published.
+    /// The statuses of documents that the store remembered when it was opened; empty once the first complete load was published.
     pub(crate) stored_statuses: Arc<StoredStatuses>,
     /// All of it merged.
     pub(crate) groups: Groups,
@@ -57,13 +57,13 @@ pub(crate) struct Accepted {
     pub(crate) former: Option<Arc<Former>>,
     /// Those that ended.
     pub(crate) ended: Arc<Ended>,
-    /// Whether the store knows the base as it is.
+    /// The state of the base in the store.
     pub(crate) recorded: Recorded,
-    /// Whether the first complete load was published.
+    /// True if the first complete load was published.
     pub(crate) is_loaded: bool,
 }
 
-/// Whether the store knows what the files give.
+/// The state of the files' contents in the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Recorded {
     /// It does.
@@ -75,7 +75,7 @@ pub(crate) enum Recorded {
     Due,
 }
 
-/// What the files say.
+/// The contents of the files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Base {
     /// Groups and resources.
@@ -91,8 +91,8 @@ impl Base {
     }
 }
 
-/// What the files give, added up: the sum of hashes does not depend on order, and can be changed by what differs. Where in the
-/// files something is does not count.
+/// The sum over the contents of the files: the sum of hashes does not depend on order, and can be changed by what differs. Where
+/// in the files something is does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ContentSum(u128);
 
@@ -147,7 +147,7 @@ impl ContentSum {
 }
 
 impl Accepted {
-    /// What is stored, without any files. `documents` are those of `stored`.
+    /// The stored state, without any files. `documents` are those of `stored`.
     pub(crate) fn of_store(
         codec: &Codec,
         revision: Revision,
@@ -170,7 +170,7 @@ impl Accepted {
         }
     }
 
-    /// What the files say.
+    /// The contents of the files.
     pub(crate) fn files_say(&self) -> Base {
         Base { layer: Arc::clone(&self.base), documents: Arc::clone(&self.documents.files) }
     }
@@ -197,7 +197,7 @@ impl Accepted {
         Some(place.unwrap_or_else(|| "a file".to_owned()))
     }
 
-    /// What the API says of a group; nothing, if it says nothing.
+    /// The API's part of a group; empty if it has none.
     pub(crate) fn owned(&self, name: &GroupName) -> LayerGroup {
         self.overrides.groups.get(name).cloned().unwrap_or_default()
     }
@@ -217,7 +217,7 @@ impl Accepted {
         Arc::new(overrides)
     }
 
-    /// What the wave deployment that is under way holds, as far as it can have weights.
+    /// The objects that the current wave deployment holds, as far as they can have weights.
     pub(crate) fn resting(&self) -> Resting {
         self.wave.as_ref().map(|wave| wave.resting()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Who has applied a publication.
+//! ACKs: the clients that have applied a publication.
 //!
 //! *Concerned* are the clients that are connected at the publication and subscribe to a resource that it changes. An ADS
 //! stream is a client of its own; the per-type streams of one connection and node are one client together (D13), so several
@@ -26,7 +26,7 @@ pub struct Acks {
     kept: Mutex<BTreeMap<Revision, Kept>>,
 }
 
-/// Who has applied one publication. No list has more than [`MAX_LISTED`] entries.
+/// The clients that have applied one publication, and those that have not. No list has more than [`MAX_LISTED`] entries.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AcksReport {
@@ -134,7 +134,7 @@ impl Acks {
         kept.iter().rev().find(|(_, kept)| kept.versions.contains(version)).map(|(revision, _)| *revision)
     }
 
-    /// Who has applied a publication by now; `None` if it is no longer remembered.
+    /// The clients that have applied a publication by now; `None` if it is no longer remembered.
     #[must_use]
     pub fn report(&self, revision: Revision) -> Option<AcksReport> {
         let concerned = Arc::clone(&self.lock().get(&revision)?.concerned);
@@ -238,7 +238,7 @@ impl fmt::Debug for Acks {
 }
 
 impl AcksReport {
-    /// Whether an answer is still to come and none has failed the publication yet.
+    /// Returns `true` if an answer is still to come and none has failed the publication yet.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.nacked.is_empty() && !self.pending.is_empty()
@@ -360,7 +360,7 @@ impl Clients {
     }
 }
 
-/// What changes for nodes that move to another view, by both views.
+/// The changes for nodes that move to another view, by both views.
 #[derive(Default)]
 struct Moves(HashMap<(Option<ViewKey>, ViewKey), Arc<ViewChange>>);
 

@@ -18,7 +18,7 @@ use crate::model::{ChangeSource, EntityTags, Write, WriteError, WriteOptions};
 use crate::plan::Patch;
 use crate::weights::WeightPatch;
 
-/// What a write would make of the overrides; not checked against the rest yet.
+/// The overrides that a write would make; not checked against the rest yet.
 #[derive(Debug, Default)]
 pub(crate) struct Candidate {
     /// The groups that it may change.
@@ -29,13 +29,13 @@ pub(crate) struct Candidate {
     pub(crate) weights: WeightPatch,
     /// The rollouts that it may change.
     pub(crate) rollouts: RolloutPatch,
-    /// What is doubtful about it.
+    /// Doubts about it.
     pub(crate) warnings: Vec<Diagnostic>,
-    /// What it is, for the history and for metrics.
+    /// The kind of change, for the history and for metrics.
     pub(crate) source: ChangeSource,
     /// One line for people.
     pub(crate) summary: String,
-    /// Whether it says all that the API says of its groups, also in place of what could not be read.
+    /// True if it says all that the API says of its groups, also in place of what could not be read.
     pub(crate) is_whole: bool,
 }
 

@@ -22,13 +22,13 @@ use crate::transition::{Done, Label, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::former;
 use crate::{documents, load, others, verify};
 
-/// What all parts of a control share.
+/// The state that all parts of a control share.
 pub(crate) struct Shared {
     /// Held while a dry run is made and played, which takes a processor and memory for its time.
     pub(crate) dry_running: tokio::sync::Mutex<()>,
     /// How the files are read again.
     pub(crate) reload: OnceLock<Reload>,
-    /// What the files gave when their copies were saved, until the first load.
+    /// The contents of the files when their copies were saved, until the first load.
     pub(crate) copies: Mutex<Option<Arc<Base>>>,
     pub(crate) env: Env,
     /// The writes that wait for it.
@@ -41,12 +41,12 @@ pub(crate) struct Shared {
     events: broadcast::Sender<Event>,
 }
 
-/// What is no part of what was accepted.
+/// The health of the control, which is no part of the accepted state.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    /// What needs attention, by subject.
+    /// The problems that need attention, by subject.
     pub(crate) problems: BTreeMap<ProblemSubject, String>,
-    /// Whether the server is shutting down.
+    /// True if the server is shutting down.
     pub(crate) is_closing: bool,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Health {
 #[derive(Debug)]
 pub(crate) struct Queue {
     places: Arc<Semaphore>,
-    /// What may wait in them, in KiB.
+    /// The room for waiting causes, in KiB.
     room: Arc<Semaphore>,
 }
 
@@ -92,7 +92,7 @@ impl Shared {
         }
     }
 
-    /// What was accepted last.
+    /// The state that was accepted last.
     pub(crate) fn accepted(&self) -> Arc<Accepted> {
         Arc::clone(&self.accepted.borrow())
     }
@@ -110,7 +110,7 @@ impl Shared {
         self.events.subscribe()
     }
 
-    /// What a cause would come to: a dry run. Nothing is changed, and others need not wait for it.
+    /// The result that a cause would have: a dry run. Nothing is changed, and others need not wait for it.
     pub(crate) async fn try_out(self: &Arc<Self>, cause: Cause) -> Result<Transition, WriteError> {
         self.propose(&self.accepted(), &Arc::new(cause)).await
     }
@@ -119,7 +119,7 @@ impl Shared {
     pub(crate) async fn change(self: &Arc<Self>, cause: Cause) -> Result<Done, WriteError> {
         let cause = Arc::new(cause);
         let _changing = self.changing.lock().await;
-        // What is served already comes first in the history.
+        // Contents that are served already come first in the history.
         if matches!(*cause, Cause::Write(..)) {
             self.record_late().await;
         }
@@ -142,7 +142,7 @@ impl Shared {
     /// The same, while no other change is made.
     async fn alone(self: &Arc<Self>, cause: &Arc<Cause>) -> Result<Done, WriteError> {
         for _ in 0..MAX_ATTEMPTS {
-            // What files say does not depend on what others committed.
+            // The contents of files do not depend on commits of others.
             let is_current = match self.catch_up().await {
                 Err(error) if !matches!(**cause, Cause::Files(_)) => return Err(error),
                 caught_up => caught_up.is_ok(),
@@ -163,7 +163,7 @@ impl Shared {
                 Ok(Some(revision)) => {
                     return self.take(Transition { is_published: true, ..proposed }, revision);
                 }
-                // What it was proposed from is older than what it was compared with.
+                // The state from which it was proposed is older than the one with which it was compared.
                 Ok(None) if is_current && !others::is_current(&self.env, accepted.revision) => {}
                 Ok(None) => {
                     let revision = proposed.next.revision;
@@ -321,7 +321,7 @@ impl Shared {
         let (old, new) = (&before.documents.translated, &after.documents.translated);
         if !Arc::ptr_eq(old, new) {
             documents::log_news(old, new);
-            // Of many documents, what was is large: whoever waits need not wait for the end of it.
+            // The former state of many documents is large: whoever waits need not wait for the end of it.
             let before = Arc::clone(&before);
             tokio::task::spawn_blocking(move || drop(before));
         }
@@ -409,7 +409,7 @@ impl Queue {
     }
 }
 
-/// What is noted of something that was stored, or could not be.
+/// The note about something that was stored, or could not be.
 pub(crate) fn note_of_disk(stored: Result<(), &StoreError>) -> Option<Note> {
     match stored {
         Ok(()) => Some(Note::solved(ProblemSubject::Disk)),
@@ -423,7 +423,7 @@ pub(crate) fn note_of_disk(stored: Result<(), &StoreError>) -> Option<Note> {
     }
 }
 
-/// What is noted of copies of files that were saved, or could not be.
+/// The note about copies of files that were saved, or could not be.
 pub(crate) fn note_of_copies(failure: Option<&str>) -> Note {
     let problem =
         |failure| format!("last good copies of files cannot be saved: {failure}; it is tried again");

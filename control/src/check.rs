@@ -12,8 +12,8 @@ use xds_cache::status::StreamEntry;
 use xds_cache::{DiffItem, GroupName, Groups, Node, Origin, Profile, Resource, ResourceKey, StatusBoard};
 use xds_codec::{Diagnostic, Place, Severity};
 
-/// What is doubtful about `after`: of the resources that `counts` takes in the `touched` groups, and what their change made
-/// doubtful elsewhere. A reference to what is `unusable` is none: that it is broken is reported where it stands.
+/// Doubts about `after`: of the resources that `counts` takes in the `touched` groups, and what their change made doubtful
+/// elsewhere. A reference to what is `unusable` is none: that it is broken is reported where it stands.
 pub fn doubts(
     before: &Groups,
     after: &Groups,
@@ -117,7 +117,7 @@ fn dangling<'a>(
         profiles.iter().any(|profile| group.has(*profile, key))
     };
     let default = groups.get(&GroupName::default_group()).map(|group| &**group);
-    // Of other groups, few references lead there.
+    // Few references lead to other groups.
     let others: OnceCell<Vec<&EffectiveGroup>> = OnceCell::new();
     let others =
         || others.get_or_init(|| groups.values().map(|g| &**g).filter(|g| may_meet(group, g)).collect());
@@ -126,8 +126,8 @@ fn dangling<'a>(
         nearest.any(|group| has(profiles, key, group))
             || others().iter().any(|group| has(profiles, key, group))
     };
-    // What every kind of client gets is fine if one kind makes something of it. What is generated is not judged: it names on
-    // purpose what does not exist where a document wants requests to fail.
+    // A resource for all kinds of clients is fine if one kind can use it. What is generated is not judged: it names on purpose
+    // what does not exist where a document wants requests to fail.
     let profiles = group.profiles();
     let mut found = Vec::new();
     let mut told = BTreeSet::new();
@@ -188,7 +188,7 @@ fn place(resource: &Resource) -> Place {
     }
 }
 
-/// Whether a node may be in both groups: the default group has every node, and globs and metadata cannot be compared.
+/// Returns `true` if a node may be in both groups: the default group has every node, and globs and metadata cannot be compared.
 fn may_meet(a: &EffectiveGroup, b: &EffectiveGroup) -> bool {
     let ids = |group: &EffectiveGroup| -> Option<BTreeSet<String>> {
         let ids = group.definition.selector.literal_node_ids()?;
@@ -331,9 +331,9 @@ mod tests {
             "RouteConfiguration \"raw\" of default names Cluster \"of-nobody\", which does not exist";
         let shadowed = "RouteConfiguration \"shadowed\" of default from api takes the place of the one that is generated \
                         from the document of api";
-        // What is generated may name what does not exist: it is not judged.
+        // Generated resources may name others that do not exist: it is not judged.
         assert_eq!(told(&Groups::new(), &before, true), [of_nobody, shadowed]);
-        // What goes for one kind of client is missed by what names it.
+        // A resource that goes for one kind of client is missed by those that name it.
         let after = merge(&base, &Layer::default(), &Generated::new());
         let of_raw = "RouteConfiguration \"raw\" of default names Cluster \"of-grpc\", which does not exist";
         assert_eq!(told(&before, &after, false), [of_raw]);

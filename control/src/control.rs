@@ -35,7 +35,7 @@ pub struct Control {
     shared: Arc<Shared>,
 }
 
-/// What a rule says, and what counts.
+/// The weights of a rule: those that it says, and those that count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleState {
     /// The weights of its object.
@@ -219,16 +219,16 @@ impl Control {
     }
 }
 
-/// What can be read. Each answer is of one time; two are not.
+/// Queries. Each answer is of one time; two are not.
 impl Control {
-    /// What the API owns now, and the revision of it.
+    /// The API's part now, and its revision.
     #[must_use]
     pub fn overrides(&self) -> (Revision, Arc<Layer>) {
         let accepted = self.shared.accepted();
         (accepted.revision, Arc::clone(&accepted.overrides))
     }
 
-    /// What the files give now.
+    /// The base layer now.
     #[must_use]
     pub fn base(&self) -> Arc<Layer> {
         Arc::clone(&self.shared.accepted().base)
@@ -246,7 +246,7 @@ impl Control {
         Arc::clone(&self.shared.accepted().rollouts)
     }
 
-    /// What a rule says now.
+    /// The weights of a rule now.
     ///
     /// # Errors
     ///
@@ -285,7 +285,7 @@ impl Control {
         self.shared.accepted().held.clone()
     }
 
-    /// Which load of the files is served.
+    /// The load of the files that is served.
     #[must_use]
     pub fn served_load(&self) -> ServedLoad {
         let accepted = self.shared.accepted();
@@ -310,7 +310,7 @@ impl Control {
         reasons
     }
 
-    /// What needs attention though the server serves, such as a stored record that could not be read.
+    /// Problems that need attention though the server serves, such as a stored record that could not be read.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let accepted = self.shared.accepted();
@@ -318,7 +318,7 @@ impl Control {
         let broken = accepted.broken_files().filter(|_| accepted.is_loaded);
         let broken =
             broken.map(|files| format!("there are errors in {files}; last good contents are served"));
-        // What the program itself got wrong is in no file.
+        // Faults of the program itself are in no file.
         let is_ours = |doubt: &&Diagnostic| doubt.code == "generated-resource" && doubt.place.file.is_empty();
         let generated = accepted.documents.translated.translation.diagnostics.iter().filter(is_ours);
         let known = accepted.unreadable.values().cloned().chain(problems).chain(broken);
@@ -335,7 +335,7 @@ impl Control {
         reports(&self.shared.env, &self.shared.accepted(), At::now())
     }
 
-    /// What is published, held and reported from now on; a reader that lags loses the oldest and is told so.
+    /// Events from now on; a reader that lags loses the oldest and is told so.
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.shared.events()
@@ -369,7 +369,7 @@ impl Control {
         history::entry(codec, &**store, revision)
     }
 
-    /// What differs between the states after two revisions. Reads files.
+    /// The differences between the states after two revisions. Reads files.
     ///
     /// # Errors
     ///

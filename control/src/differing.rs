@@ -1,4 +1,4 @@
-//! What differs between two maps, one of which was made of the other.
+//! Differences between two maps, one of which was made from the other.
 
 use xds_cache::{DiffItem, OrdMap};
 

@@ -27,14 +27,14 @@ use crate::weights;
 /// New documents of the API; `None` takes one out.
 pub(crate) type DocumentPatch = BTreeMap<DocumentKey, Option<GroupedDocument>>;
 
-/// What is said, before it is translated.
+/// The documents and weights before they are translated.
 #[derive(Clone, Debug)]
 pub(crate) struct Said {
     /// The documents of the files.
     pub(crate) files: Arc<GroupedDocuments>,
     /// The documents of the API.
     pub(crate) owned: Arc<GroupedDocuments>,
-    /// What is laid over the weights of rules.
+    /// The weights that are laid over those of rules.
     pub(crate) weights: Arc<Overrides>,
 }
 
@@ -42,16 +42,16 @@ pub(crate) struct Said {
 #[derive(Clone, Copy)]
 pub(crate) struct Terms<'a> {
     pub(crate) codec: &'a Codec,
-    /// What the store remembers of documents that this process has not seen as they are.
+    /// The statuses that the store remembers of documents that this process has not seen as they are.
     pub(crate) stored_statuses: &'a StoredStatuses,
     /// The time.
     pub(crate) now: SystemTime,
-    /// Whether somebody still waits for it.
+    /// Returns `true` while somebody still waits for it.
     pub(crate) goes_on: &'a dyn Fn() -> bool,
 }
 
-/// What there is once that is said. Costs what is said otherwise than before; if that is nothing, what documents give is the very
-/// same.
+/// The state of documents once these are said. Costs what is said otherwise than before; if that is nothing, what documents give
+/// is the very same.
 ///
 /// # Errors
 ///
@@ -87,7 +87,7 @@ pub(crate) fn next(
     Ok(DocumentState { files, owned, weights, translated, options })
 }
 
-/// What files give that nobody serves.
+/// The resources that files give, served by nobody.
 pub fn offline(codec: &Codec, nothing: &DocumentState, files: Arc<GroupedDocuments>) -> DocumentState {
     let said = Said { files, owned: Arc::default(), weights: Arc::default() };
     let stored_statuses = StoredStatuses::default();
@@ -142,7 +142,8 @@ fn of_kind(documents: &Documents, kind: Kind) -> impl Iterator<Item = &Document>
     documents.map(|(_, placed)| &*placed.document)
 }
 
-/// What documents give, as it is kept: without what it differs in from what was before, which after a first load is everything.
+/// The translation of documents, as it is kept: without what it differs in from what was before, which after a first load is
+/// everything.
 pub(crate) fn translated(
     before: &Translated,
     documents: Documents,
@@ -172,7 +173,7 @@ fn since(
             known.map(|(part, condition, at)| ((part, condition.kind), (condition.status, at))).collect();
         let status = after.conditions.objects.get(*object);
         let ages = status.into_iter().flat_map(|status| conditions(status)).map(|(part, condition)| {
-            // What is remembered comes first: before the files were read, conditions were not what they will be.
+            // A remembered status comes first: before the files were read, conditions were not what they will be.
             let remembered = stored_statuses.since(object, &part, condition);
             let known = known.get(&(part, condition.kind)).filter(|(status, _)| *status == condition.status);
             remembered.or(known.map(|(_, at)| *at)).unwrap_or(now)
@@ -268,7 +269,7 @@ pub(crate) fn read_record(key: &DocumentKey, value: &[u8]) -> Result<GroupedDocu
     Ok(GroupedDocument { document, group })
 }
 
-/// What [stands in](xds_routes::stand_in) for a record that cannot be read.
+/// The document that [stands in](xds_routes::stand_in) for a record that cannot be read.
 pub(crate) fn stand_in_of_record(key: &DocumentKey, value: &[u8]) -> Option<GroupedDocument> {
     let value: Value = serde_json::from_slice(value).ok()?;
     let group = value.get("group").and_then(Value::as_str).and_then(|group| GroupName::new(group).ok());
@@ -280,7 +281,7 @@ pub(crate) fn stand_in_of_record(key: &DocumentKey, value: &[u8]) -> Option<Grou
     Some(GroupedDocument { document, group: group.unwrap_or_else(GroupName::default_group) })
 }
 
-/// What has to be stored so that `patch` is laid over `owned`.
+/// The plan for the store that lays `patch` over `owned`.
 pub(crate) fn plan(owned: &GroupedDocuments, patch: &DocumentPatch) -> Plan {
     let is_change = |(key, after): &(&DocumentKey, &Option<GroupedDocument>)| match (owned.get(*key), after) {
         (Some(before), Some(after)) => !before.says_the_same(after),
@@ -343,8 +344,8 @@ pub(crate) fn generated_difference(
     }
 }
 
-/// What is doubtful between documents and concerns a write: about what it brings, which has lines in the body, and what was
-/// not doubtful before.
+/// Doubts between documents that concern a write: about what it brings, which has lines in the body, and what was not doubtful
+/// before.
 pub(crate) fn doubts_of_write(before: &Translated, after: &Translated) -> Vec<Diagnostic> {
     if before.translation.diagnostics.is_same(&after.translation.diagnostics) {
         return vec![];
@@ -356,7 +357,7 @@ pub(crate) fn doubts_of_write(before: &Translated, after: &Translated) -> Vec<Di
     after.translation.diagnostics.iter().filter(is_news).take(MAX_DOUBTS).cloned().collect()
 }
 
-/// What makes two doubts the same; the line does not count, because every edit above moves it.
+/// The identity of a doubt; the line does not count, because every edit above moves it.
 fn identity(doubt: &Diagnostic) -> (&str, &str, &str, &str) {
     (&doubt.place.file, doubt.code, &doubt.path, &doubt.message)
 }

@@ -1,4 +1,4 @@
-//! What a dry run tells of clients: whom a change would concern, and in which phases they would get it.
+//! The report of a dry run about clients: whom a change would concern, and in which phases they would get it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use xds_session::Limits;
 use crate::acks::{MAX_LISTED, view_key_of_group};
 use crate::model::GroupPhases;
 
-/// What the clients of one group and kind have, and what they would get.
+/// The resources that clients of one group and kind have, and those that they would get.
 #[derive(Debug)]
 pub(crate) struct ClientPreview {
     group: GroupName,
@@ -41,7 +41,7 @@ pub(crate) fn affected_nodes(board: &StatusBoard, before: &Groups, after: &Group
     nodes.into_iter().take(MAX_LISTED).collect()
 }
 
-/// What differs for the clients of a view.
+/// The difference for the clients of a view.
 fn difference(key: &ViewKey, before: &Groups, after: &Groups) -> ViewChange {
     let mut changes: BTreeMap<ResourceType, Changes> = BTreeMap::new();
     let mut changed = BTreeSet::new();
@@ -66,8 +66,8 @@ fn difference(key: &ViewKey, before: &Groups, after: &Groups) -> ViewChange {
     }
 }
 
-/// What clients would get if `after` were published: of the groups that differ, every kind of client that a group can have and for
-/// which something does, up to [`MAX_TOLD`]. To be asked while nothing else can be published.
+/// The resources that clients would get if `after` were published: of the groups that differ, every kind of client that a group
+/// can have and for which something does, up to [`MAX_TOLD`]. To be asked while nothing else can be published.
 pub(crate) fn previews(publisher: &Publisher, after: &Groups, now: Instant) -> Vec<ClientPreview> {
     let (_, before) = publisher.groups();
     let cohort = if publisher.behind().is_some() { AHEAD } else { 0 };
@@ -107,7 +107,7 @@ fn phases_of(preview: Preview, limits: &Limits, now: Instant) -> Vec<Phase> {
     phases
 }
 
-/// Whether a view has another table afterwards.
+/// Returns `true` if a view has another table afterwards.
 fn is_change(Preview { before, after, .. }: &Preview) -> bool {
     let table =
         |view: &View, of_type: &ResourceType| -> *const TypeTable { Arc::as_ptr(view.table(of_type)) };

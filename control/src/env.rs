@@ -1,4 +1,4 @@
-//! What changes are made with, and how they are judged. Nothing of it changes.
+//! The means by which changes are made and judged. Nothing of it changes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,9 +20,9 @@ use crate::model::{ChangeSource, ReloadOutcome, WriteError};
 /// How changes are judged.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Whether files are watched: then nothing is served before their first complete load.
+    /// True if files are watched: then nothing is served before their first complete load.
     pub watches_files: bool,
-    /// Whether a dangling reference, or a conflict of groups of equal priority, is an error.
+    /// True if a dangling reference, or a conflict of groups of equal priority, is an error.
     pub strict: bool,
     /// The share of a group's resources, from 0 to 1, of which a load may remove no more without being confirmed.
     pub hold_mass_removal: Option<f64>,
@@ -48,7 +48,7 @@ pub enum Verify {
     Always,
 }
 
-/// What the control tells of its work, for the metrics.
+/// Reports of the control about its work, for the metrics.
 pub trait Observer: Send + Sync {
     /// A revision was published.
     fn published(&self, source: ChangeSource, revision: Revision);
@@ -65,7 +65,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// true.
 pub type Reload = Arc<dyn Fn(bool) -> BoxFuture<'static, Result<ReloadOutcome, WriteError>> + Send + Sync>;
 
-/// What changes are made with.
+/// The parts with which changes are made.
 pub struct Parts {
     /// Reads and writes resources.
     pub codec: Codec,
@@ -73,13 +73,13 @@ pub struct Parts {
     pub store: Arc<dyn Store>,
     /// Where they are published.
     pub publisher: Arc<Publisher>,
-    /// Who is connected.
+    /// The clients that are connected.
     pub board: Arc<StatusBoard>,
     /// Publishes, and remembers whom that concerned.
     pub acks: Arc<Acks>,
-    /// What clients report of their requests.
+    /// The requests that clients report.
     pub loads: Arc<LoadBoard>,
-    /// Who counts.
+    /// The receiver of the counts.
     pub observer: Option<Arc<dyn Observer>>,
 }
 

@@ -1,4 +1,4 @@
-//! What goes on by itself: wave deployments, times that are up, what others commit, disks that recover.
+//! Work that goes on by itself: wave deployments, times that are up, what others commit, disks that recover.
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -40,7 +40,7 @@ pub(crate) fn entry(
     Ok((to_entry(&record), compare(codec, store, &before, &after)?))
 }
 
-/// What differs between the states after two revisions.
+/// The differences between the states after two revisions.
 pub(crate) fn difference(
     codec: &Codec,
     store: &dyn Store,

@@ -34,7 +34,7 @@ use crate::model::weights::{RuleKey, WeightedObject};
 /// Where the content hash of the files is kept.
 pub(crate) const FILES_HASH: &str = "files/hash";
 
-/// What a key of the store names.
+/// The thing that a key of the store names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StoreKey {
     /// The definition of a group.
@@ -45,17 +45,17 @@ pub(crate) enum StoreKey {
     Resource(GroupName, ResourceKey),
     /// A document that the API owns.
     Document(DocumentKey),
-    /// What the API lays over the weights of a rule.
+    /// The weights that the API lays over those of a rule.
     Weights(RuleKey),
     /// A rollout, by its id.
     Rollout(String),
-    /// What a file said of a group.
+    /// A group, as a file defined it.
     FileGroup(GroupName),
-    /// What a file said of a resource.
+    /// A resource, as a file had it.
     File(GroupName, ResourceKey),
-    /// What a file said in a document.
+    /// A document, as a file had it.
     FileDocument(DocumentKey),
-    /// What is remembered of a document; no part of the history.
+    /// The remembered status of a document; no part of the history.
     DocumentStatus(DocumentKey),
     /// The content hash of the files.
     FilesHash,
@@ -63,11 +63,11 @@ pub(crate) enum StoreKey {
     Wave,
     /// How a wave deployment ended, by its id.
     EndedWave(u64),
-    /// What a thing was before that changed it.
+    /// The value of a thing before that wave deployment changed it.
     Held(Box<Self>),
 }
 
-/// Who says what is kept under a key.
+/// The owner of the value under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// The API.
@@ -78,7 +78,7 @@ pub(crate) enum Owner {
     Server,
 }
 
-/// What a key is about.
+/// The subject of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject<'k> {
     /// The definition of a group.
@@ -89,25 +89,25 @@ pub(crate) enum Subject<'k> {
     Resource(&'k GroupName, &'k ResourceKey),
     /// A document.
     Document(&'k DocumentKey),
-    /// What is laid over the weights of a rule.
+    /// The weights that are laid over those of a rule.
     Weights(&'k RuleKey),
     /// A rollout, or something of the server's own.
     Other,
 }
 
-/// What the keys of what files say begin with.
+/// The prefixes of keys for the contents of files.
 pub(crate) const CONTENTS: [&str; 3] = ["file-group/", "file/", "file-document/"];
 
 /// Where the wave deployment is kept.
 pub(crate) const WAVE: &str = "wave/current";
 
-/// What the key of a held thing begins with.
+/// The prefix of keys for held things.
 pub(crate) const HELD: &str = "held/";
 
-/// What the key of a wave deployment that ended begins with.
+/// The prefix of keys for wave deployments that ended.
 pub(crate) const ENDED: &str = "wave/ended/";
 
-/// What the key of what is remembered of a document begins with.
+/// The prefix of keys for remembered statuses of documents.
 pub(crate) const STATUS: &str = "document-status/";
 
 impl StoreKey {
@@ -153,7 +153,7 @@ impl StoreKey {
         }
     }
 
-    /// Who says what is kept under it, and of what.
+    /// The owner and the subject of the value under it.
     pub(crate) fn parts(&self) -> (Owner, Subject<'_>) {
         match self {
             Self::Group(group) => (Owner::Api, Subject::Group(group)),
@@ -171,12 +171,12 @@ impl StoreKey {
         }
     }
 
-    /// Who says what is kept under it.
+    /// The owner of the value under it.
     pub(crate) fn owner(&self) -> Owner {
         self.parts().0
     }
 
-    /// What it is about, whoever says it.
+    /// The subject, whoever owns it.
     pub(crate) fn subject(&self) -> Subject<'_> {
         self.parts().1
     }
@@ -190,12 +190,12 @@ impl StoreKey {
         }
     }
 
-    /// Whether a file says it.
+    /// Returns `true` if a file says it.
     pub(crate) fn is_of_file(&self) -> bool {
         self.owner() == Owner::File
     }
 
-    /// Whether it is for the server itself, and nothing that people changed.
+    /// Returns `true` if it is for the server itself, and nothing that people changed.
     pub(crate) fn is_internal(&self) -> bool {
         self.owner() == Owner::Server
     }

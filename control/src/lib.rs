@@ -1,11 +1,12 @@
 //! Where changes become revisions and publications (D2).
 //!
-//! What was [`accepted`] last is one value. Whatever wants to change it is a cause; [`mod@propose`] says, without doing anything, what
-//! it comes to: another such value, with all that has to be stored, published and told for it ([`transition`]). [`change`] does
-//! that, and nobody else. Whoever only reads asks [`control`], which clones one pointer. [`follow`] is what goes on by itself.
+//! The state that was [`accepted`] last is one value. Whatever wants to change it is a cause; [`mod@propose`] says, without doing
+//! anything, what it comes to: another such value, with all that has to be stored, published and told for it ([`transition`]).
+//! [`change`] does that, and nobody else. Whoever only reads asks [`control`], which clones one pointer. [`follow`] is what goes
+//! on by itself.
 //!
-//! What the files say is the *base*, what the API says the *overrides* (D6); the store keeps the overrides, and of the files what they
-//! said last, without secrets: for differences, and for the next start.
+//! The contents of the files are the *base*, those of the API the *overrides* (D6); the store keeps the overrides, and of the
+//! files the last contents, without secrets: for differences, and for the next start.
 //!
 //! The causes: [`mod@write`] builds a [`candidate`], which says what a write would make of the overrides ([`undo`], [`rules`]), and
 //! [`check`]s it; [`load`] takes in what the files give ([`stored_files`], [`mass_removal`]), [`others`] what the store holds

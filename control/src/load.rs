@@ -32,14 +32,14 @@ use crate::wave::{close, former};
 use crate::weights::{self, Resting};
 use crate::{check, stored_statuses, write};
 
-/// What the files give, and who wants it to be served.
+/// The contents of the files, and who wants them to be served.
 #[derive(Debug)]
 pub(crate) struct Load {
     base: Base,
     files: Arc<Files>,
     unusable: Arc<BTreeSet<ResourceKey>>,
     texts: Texts,
-    /// What the files gave when their copies were saved, before the first load.
+    /// The contents of the files when their copies were saved, before the first load.
     copies: Option<Arc<Base>>,
     is_complete: bool,
     asked: Asked,
@@ -58,7 +58,7 @@ impl Load {
     }
 }
 
-/// What a load comes to. One that is not complete, or is held back or refused, changes only what is told of the files.
+/// The proposal of a load. One that is not complete, or is held back or refused, changes only what is told of the files.
 ///
 /// # Errors
 ///
@@ -226,7 +226,7 @@ fn held_back(env: &Env, accepted: &Accepted, after: &Base) -> Option<String> {
     nothing_left(&stored, after)
 }
 
-/// What a load has changed: what the files say, and what is generated from documents.
+/// The changes of a load: what the files say, and what is generated from documents.
 fn difference_of(
     env: &Env,
     accepted: &Accepted,
@@ -250,23 +250,23 @@ fn doubts_of(env: &Env, accepted: &Accepted, load: &Load, step: &Step) -> Vec<Di
     check::doubts(&accepted.groups, &step.groups, &touched, unusable, &env.parts.board, is_of_file)
 }
 
-/// What a complete load makes of what is accepted.
+/// The effect of a complete load on the accepted state.
 struct Step {
     base: Arc<xds_cache::Layer>,
     /// That, with the documents of the files, added up.
     sum: ContentSum,
     /// All documents as they are then, and what they give.
     documents: DocumentState,
-    /// What of the overrides goes, because it is what the files say by now.
+    /// The overrides that go, because the files say the same by now.
     patch: Patch,
-    /// Of what is named here, the API's part goes for that reason.
+    /// The names of objects whose API part goes for that reason.
     equal: Vec<String>,
-    /// What goes of the overrides of weights.
+    /// The overrides of weights that go.
     dropped: Vec<Dropped>,
     groups: Groups,
     plan: Plan,
     summary: String,
-    /// What it makes of the wave deployment.
+    /// The effect on the wave deployment.
     wave: AfterLoad,
     /// The one that thereby ends.
     ended: Option<EndedWave>,
@@ -320,7 +320,7 @@ fn step(
     plan.extend(weights::plan(&before.documents.weights, &documents.weights));
     if !is_known {
         plan.extend(contents);
-        // What is kept beside others that were too large is not all of it. The first load brings all.
+        // Contents that are kept beside others that were too large are not complete. The first load brings all.
         let hash = if is_first || has_contents(store, keys) { hash } else { hash_alone(&hash) };
         plan.push((StoreKey::FilesHash, Some(Bytes::from(hash))));
     }
@@ -349,7 +349,7 @@ fn step(
     })
 }
 
-/// What documents and groups are with another base, once the patches are laid over what the API owns.
+/// The documents and groups with another base, once the patches are laid over the API's part.
 fn given(
     before: &Accepted,
     base: &Base,
@@ -413,7 +413,7 @@ impl Step {
     }
 }
 
-/// What is stored of a load that is too large for the history: only that it was.
+/// The plan for a load that is too large for the history: only that it was.
 fn without_contents(plan: &Plan) -> Plan {
     let alone = |(key, value): &(StoreKey, Option<Bytes>)| match (key, value) {
         (StoreKey::DocumentStatus(_), _) => None,
@@ -427,7 +427,7 @@ fn without_contents(plan: &Plan) -> Plan {
     plan.iter().filter_map(alone).collect()
 }
 
-/// What is served of a first load before it is recorded.
+/// The state that is served of a first load before it is recorded.
 ///
 /// Nobody can tell from it that it is not recorded: it changes nothing but what the store remembers of the files, and writes
 /// and what others commit wait for the change that is under way. After a kill before it is recorded, the next start finds the
@@ -438,15 +438,15 @@ pub(crate) fn served_first(proposed: &Transition, revision: Revision) -> (Accept
     (Accepted { revision, recorded: Recorded::Due, ..proposed.next.clone() }, label)
 }
 
-/// Whether a first load is served before it is recorded: if that takes long, and says only what the files say. What takes an
-/// override back, begins a wave deployment or ends one must be recorded first.
+/// Returns `true` if a first load is served before it is recorded: if that takes long, and says only what the files say. What
+/// takes an override back, begins a wave deployment or ends one must be recorded first.
 fn is_served_first(plan: &Plan) -> bool {
     let is_of_files =
         |key: &StoreKey| key.is_of_file() || matches!(key, StoreKey::FilesHash | StoreKey::DocumentStatus(_));
     plan.len() > MAX_RECORDED_FIRST && plan.iter().all(|(key, _)| is_of_files(key))
 }
 
-/// Whether what could not be stored may be stored later, without a restart and as it is.
+/// Returns `true` if what could not be stored may be stored later, without a restart and as it is.
 fn may_pass(error: &WriteError) -> bool {
     let WriteError::Store(error) = error else { return false };
     !matches!(

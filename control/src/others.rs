@@ -1,4 +1,4 @@
-//! What others committed to the same store, proposed; and what it held at the start.
+//! Commits of others to the same store, proposed; and the contents of the store at the start.
 
 use std::sync::Arc;
 
@@ -48,14 +48,14 @@ pub(crate) fn open(env: &Env, at: At) -> Result<(Accepted, Note), StoreError> {
     Ok((accepted, note))
 }
 
-/// What is accepted without files becomes what is served.
+/// The state that is accepted without files becomes the one that is served.
 pub(crate) fn first(accepted: &Accepted) -> Transition {
     let next = Accepted { is_loaded: true, stored_statuses: Arc::default(), ..accepted.clone() };
     let label = Label::new("", ChangeSource::Store, "the stored state".to_owned());
     Transition { is_published: true, label, ..Transition::quiet(next, Outcome::Done) }
 }
 
-/// What the store holds by now.
+/// The proposal from the contents of the store by now.
 ///
 /// # Errors
 ///
@@ -119,7 +119,7 @@ fn with_wave(env: &Env, accepted: Accepted, keys: &State, at: At) -> Result<(Acc
     Ok((Accepted { wave, ended, ..accepted }, note))
 }
 
-/// Whether the store is where what is accepted is of.
+/// Returns `true` if the store is where what is accepted is of.
 pub(crate) fn is_current(env: &Env, revision: Revision) -> bool {
     revision_of(env.parts.store.head()) == revision
 }

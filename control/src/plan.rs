@@ -20,7 +20,7 @@ pub(crate) type Patch = BTreeMap<GroupName, Option<LayerGroup>>;
 /// New values by key; `None` deletes. Only what differs, each key once.
 pub(crate) type Plan = Vec<(StoreKey, Option<Bytes>)>;
 
-/// What has to be stored so that `patch` is laid over `overrides`.
+/// The plan for the store that lays `patch` over `overrides`.
 pub(crate) fn plan(overrides: &Layer, patch: &Patch) -> Plan {
     let nothing = LayerGroup::default();
     let mut plan = Plan::new();
@@ -51,7 +51,7 @@ pub(crate) fn plan(overrides: &Layer, patch: &Patch) -> Plan {
     plan
 }
 
-/// What differs between two contents of groups, as JSON without secrets: at most [`MAX_DIFFERENCE`] objects.
+/// The differences between two contents of groups, as JSON without secrets: at most [`MAX_DIFFERENCE`] objects.
 pub(crate) fn difference<'a>(
     codec: &Codec,
     groups: impl Iterator<Item = (&'a GroupName, Option<&'a LayerGroup>, Option<&'a LayerGroup>)>,

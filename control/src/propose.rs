@@ -16,7 +16,7 @@ use crate::{others, verify, write};
 pub(crate) enum Cause {
     /// The files were read.
     Files(Load),
-    /// What files say is served, and still to be recorded.
+    /// The contents of the files are served, and still to be recorded.
     Unrecorded,
     /// Somebody asks for it.
     Write(Box<Write>, WriteOptions),
@@ -28,12 +28,12 @@ pub(crate) enum Cause {
     Forced { actor: String },
     /// Another server committed to the store.
     Others,
-    /// What documents give was found to be wrong.
+    /// The translation of documents was found to be wrong.
     Anew,
 }
 
 impl Cause {
-    /// Who asks for it, if a wave deployment that is in the way is to be put back.
+    /// The name of the one who asks, if a wave deployment that is in the way is to be put back.
     pub(crate) fn forced_by(&self) -> Option<&str> {
         match self {
             Self::Write(_, options) if options.force => Some(&options.actor),
@@ -49,8 +49,8 @@ impl Cause {
     }
 }
 
-/// What a cause makes of what is accepted. Depends on nothing but its arguments: it commits, publishes and tells nothing, and a dry
-/// run is this alone.
+/// The proposal that a cause makes. Depends on nothing but its arguments: it commits, publishes and tells nothing, and a dry run
+/// is this alone.
 ///
 /// # Errors
 ///
@@ -73,7 +73,7 @@ pub(crate) fn propose(
     }
 }
 
-/// What is left of a cause that failed: how the files are is shown nevertheless. `None` if that is nothing.
+/// The effect of a cause that failed: how the files are is shown nevertheless. `None` if that is nothing.
 pub(crate) fn without_effect(accepted: &Accepted, cause: &Cause) -> Option<Transition> {
     match cause {
         Cause::Files(load) => Some(load::failed(accepted, load)),
@@ -87,7 +87,7 @@ pub(crate) fn without_effect(accepted: &Accepted, cause: &Cause) -> Option<Trans
     }
 }
 
-/// What a cause comes to if what it was to be stored with could not be, because of `error`.
+/// The effect of a cause whose plan could not be stored, because of `error`.
 ///
 /// # Errors
 ///

@@ -57,7 +57,7 @@ pub(crate) fn patched(records: &Arc<RolloutRecords>, patch: &RolloutPatch) -> Ar
     Arc::new(records)
 }
 
-/// What has to be stored so that a patch is laid over rollouts.
+/// The plan for the store that lays a patch over rollouts.
 pub(crate) fn plan(records: &RolloutRecords, patch: &RolloutPatch) -> Plan {
     let changes = patch.iter().filter(|(id, after)| records.get(*id) != after.as_ref());
     changes.map(|(id, after)| (StoreKey::Rollout(id.clone()), after.as_deref().map(write_record))).collect()

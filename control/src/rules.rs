@@ -1,4 +1,4 @@
-//! What objects say of the weights of their rules, and what a change of them makes of the overrides.
+//! The weights that objects give their rules, and the effect of a change of them on the overrides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::model::{ChangeSource, WriteError, WriteOptions};
 use crate::plan::Patch;
 use crate::weights::{Resting, WeightPatch, routes_key};
 
-/// What objects say, as a change leaves them.
+/// The objects, as a change leaves them.
 #[derive(Clone, Copy)]
 pub(crate) struct Objects<'a> {
     pub(crate) codec: &'a Codec,
@@ -35,7 +35,7 @@ pub(crate) struct Objects<'a> {
 }
 
 impl<'a> Objects<'a> {
-    /// What they say once the API's part is patched.
+    /// The objects once the API's part is patched.
     pub(crate) fn of(codec: &'a Codec, accepted: &'a Accepted, patch: &'a Patch) -> Self {
         Self {
             codec,
@@ -99,7 +99,7 @@ impl<'a> Objects<'a> {
     }
 }
 
-/// What the object of a rule says of it.
+/// The rule, as its object has it.
 pub(crate) fn rule(codec: &Codec, accepted: &Accepted, key: &RuleKey) -> Result<RuleWeights, WriteError> {
     let rules = Objects::of(codec, accepted, &Patch::new()).rules(&key.object);
     let rules = rules.ok_or_else(|| WriteError::NotFound { what: key.object.to_string() })?;

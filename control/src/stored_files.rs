@@ -1,4 +1,4 @@
-//! What the files say, as it is kept in the store: contents, for differences and for the next start, and a hash over all.
+//! The contents of the files, as they are kept in the store: contents, for differences and for the next start, and a hash over all.
 //!
 //! At the start, what the files say otherwise than was recorded last is a change like any other, which may go by waves.
 
@@ -23,7 +23,8 @@ use crate::model::group;
 use crate::plan::{Patch, Plan};
 use crate::{documents, resource_record, stored_overrides};
 
-/// What the files say, as it is kept: only what is not stored so already. Costs what differs from what is recorded, if that is known.
+/// The plan that keeps the contents of the files: only what is not stored so already. Costs what differs from what is recorded, if
+/// that is known.
 pub(crate) fn plan(codec: &Codec, recorded: Option<&Base>, base: &Base, stored: &State) -> Plan {
     let nothing = Base::default();
     let before = recorded.unwrap_or(&nothing);
@@ -71,7 +72,7 @@ pub(crate) fn plan(codec: &Codec, recorded: Option<&Base>, base: &Base, stored: 
     plan
 }
 
-/// Whether the files say something of what a key is about.
+/// Returns `true` if the files say something of what a key is about.
 fn has(base: &Base, key: &StoreKey) -> bool {
     match key.subject() {
         Subject::Group(name) => base.layer.groups.get(name).is_some_and(|group| group.definition.is_some()),
@@ -83,7 +84,8 @@ fn has(base: &Base, key: &StoreKey) -> bool {
     }
 }
 
-/// Whether all of what the files said last is stored, and not a hash alone. Yes if the store cannot be read, which others tell.
+/// Returns `true` if all of what the files said last is stored, and not a hash alone. Yes if the store cannot be read, which others
+/// tell.
 pub(crate) fn has_contents(store: &dyn Store, stored: &State) -> bool {
     let hash = stored.get(FILES_HASH).and_then(|hash| store.blob(*hash).ok()?);
     hash.is_none_or(|hash| says_contents(&hash))
@@ -116,7 +118,7 @@ pub(crate) fn version_of_content(value: &[u8]) -> Option<String> {
     Some(content.get("version")?.as_str()?.to_owned())
 }
 
-/// What is kept of an object, as it is shown: without secrets.
+/// The kept contents of an object, as they are shown: without secrets.
 pub(crate) fn shown_content(codec: &Codec, key: &StoreKey, value: &Bytes) -> Option<Value> {
     let field = |name: &str| serde_json::from_slice::<Value>(value).ok()?.get_mut(name).map(Value::take);
     if let StoreKey::FileDocument(key) = key {
@@ -160,9 +162,9 @@ pub(crate) fn equal_documents(
     patch
 }
 
-/// What was accepted before the first load, with the files as they were recorded last; `keys` are all that is stored.
-/// `copies` is what the files gave when their last good copies were saved: the store has no secrets of files, so what these were is
-/// taken from there, as far as it is what the store recorded.
+/// The state that was accepted before the first load, with the files as they were recorded last; `keys` are all that is stored.
+/// `copies` is what the files gave when their last good copies were saved: the store has no secrets of files, so what these were
+/// is taken from there, as far as it is what the store recorded.
 ///
 /// `None` if no change of theirs can go by waves, or if nothing was ever recorded, or
 /// [not all of it](xds_store::CommitError::TooLarge): then the load reaches everyone at once. So does an object with secrets of
@@ -242,23 +244,23 @@ fn read_recorded(
     Ok(Some(Base { layer: Arc::new(layer), documents: Arc::new(found_documents) }))
 }
 
-/// What is stored as the hash in place of it if the contents were too large to be kept.
+/// The text that is stored in place of the hash if the contents were too large to be kept.
 pub(crate) fn hash_alone(hash: &str) -> String {
     format!("{hash}{ALONE}")
 }
 
-/// Whether the stored hash is that of what the files give.
+/// Returns `true` if the stored hash is that of what the files give.
 pub(crate) fn is_recorded(stored: &State, hash: &str) -> bool {
     let is_it = |hash: &str| stored.get(FILES_HASH) == Some(&BlobHash::of(hash.as_bytes()));
     is_it(hash) || is_it(&hash_alone(hash))
 }
 
-/// Whether a stored hash says that the contents of that load were kept.
+/// Returns `true` if a stored hash says that the contents of that load were kept.
 fn says_contents(stored: &[u8]) -> bool {
     !stored.ends_with(ALONE.as_bytes())
 }
 
-/// What follows on a hash that stands alone.
+/// The mark behind a hash that stands alone.
 const ALONE: &str = " without contents";
 
 pub(crate) fn summary(contents: &Plan) -> String {

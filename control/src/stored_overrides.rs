@@ -1,4 +1,4 @@
-//! What the store holds of the API's part: read at the start, after a conflict, and for a rollback.
+//! The API's part in the store: read at the start, after a conflict, and for a rollback.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::{documents, resource_record, rollouts, weights};
 /// The API's part of a state of the store.
 #[derive(Debug, Default)]
 pub(crate) struct StoredOverrides {
-    /// What could be read.
+    /// The part that could be read.
     pub(crate) overrides: Layer,
     /// The documents among that.
     pub(crate) documents: GroupedDocuments,
@@ -27,7 +27,7 @@ pub(crate) struct StoredOverrides {
     pub(crate) weights: Overrides,
     /// The rollouts.
     pub(crate) rollouts: RolloutRecords,
-    /// What could not: why, by key.
+    /// The records that could not be read: why, by key.
     pub(crate) unreadable: BTreeMap<String, String>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn read(
             continue;
         };
         if let StoreKey::Document(key) = &key {
-            // What is known already keeps its lines, and is not read again.
+            // A document that is known already keeps its lines, and is not read again.
             let known = last_good.and_then(|(_, documents)| documents.get(key));
             let read = match known.filter(|known| BlobHash::of(&documents::record(known)) == *hash) {
                 Some(known) => Ok(known.clone()),
@@ -129,7 +129,7 @@ fn read_document(
     })
 }
 
-/// Whether the API says nothing of a group.
+/// Returns `true` if the API says nothing of a group.
 pub(crate) fn is_empty(group: &LayerGroup) -> bool {
     group.definition.is_none() && group.label.is_none() && group.resources.is_empty()
 }

@@ -1,4 +1,4 @@
-//! What is remembered of documents beyond a restart: how often each has changed, and since when its conditions have their status.
+//! Statuses of documents that outlast a restart: how often each has changed, and since when its conditions have their status.
 //!
 //! It is stored with the revisions that change documents, makes none of its own, and is no part of the history: losing it makes
 //! documents look younger, and ends listeners that only a TrafficSplit of the past keeps.
@@ -18,16 +18,16 @@ use crate::key::{STATUS, StoreKey, keys_below};
 use crate::model::document::{ConditionPart, Translated, content_hash};
 use crate::plan::Plan;
 
-/// What the store remembers of documents.
+/// The statuses of documents in the store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoredStatuses {
     documents: BTreeMap<DocumentKey, Record>,
 }
 
-/// What is stored of a document, as JSON.
+/// The record of a document, as JSON.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Record {
-    /// Of the content that was judged.
+    /// The hash of the content that was judged.
     hash: String,
     generation: u64,
     since: Vec<Since>,
@@ -88,7 +88,7 @@ impl StoredStatuses {
         self.documents.keys()
     }
 
-    /// Whether a TrafficSplit named this Service once.
+    /// Returns `true` if a TrafficSplit named this Service once.
     pub(crate) fn was_split(&self, key: &DocumentKey) -> bool {
         self.documents.get(key).is_some_and(|record| record.was_split)
     }
@@ -134,7 +134,7 @@ impl Since {
     }
 }
 
-/// What has to be stored along with a change from `before` to `after`.
+/// The plan that stores statuses along with a change from `before` to `after`.
 pub(crate) fn plan<'t>(before: &'t Translated, after: &'t Translated) -> Plan {
     let documents = before.documents.diff(&after.documents).filter_map(|item| match item {
         DiffItem::Add(key, _) | DiffItem::Remove(key, _) => Some(key),
@@ -170,7 +170,7 @@ pub(crate) fn whole_plan(stored: &State, after: &Translated) -> Plan {
     plan
 }
 
-/// What is stored of a document; `None` if there is none.
+/// The record of a document; `None` if there is none.
 fn record(translated: &Translated, key: &DocumentKey) -> Option<Bytes> {
     let placed = translated.documents.get(key)?;
     let Placed { document, generation, was_split, .. } = placed;

@@ -1,4 +1,4 @@
-//! What a proposal comes to: another accepted value, and everything that has to be done for it.
+//! The result of a proposal: another accepted value, and everything that has to be done for it.
 
 use std::sync::Arc;
 
@@ -15,27 +15,27 @@ use crate::wave::value::Wave;
 /// A change that is proposed. Dropped, it leaves no trace.
 #[derive(Debug)]
 pub(crate) struct Transition {
-    /// What is accepted then; its revision is that of the commit, if there is one.
+    /// The state that is accepted then; its revision is that of the commit, if there is one.
     pub(crate) next: Accepted,
-    /// What has to be stored for it. Nothing makes no revision.
+    /// The changes to the store. Nothing makes no revision.
     pub(crate) plan: Plan,
-    /// What is stored instead if that is more than the store takes.
+    /// The changes to store instead if these are more than the store takes.
     pub(crate) smaller: Option<Plan>,
     /// The wave deployment as it is if nothing can be stored.
     pub(crate) unstored: Option<Wave>,
-    /// Whether it is served before it is stored, because that takes long.
+    /// True if it is served before it is stored, because that takes long.
     pub(crate) is_served_first: bool,
-    /// Whether it is published though no revision is made.
+    /// True if it is published though no revision is made.
     pub(crate) is_published: bool,
     pub(crate) label: Label,
-    /// What is told once it is published.
+    /// The events that are sent once it is published.
     pub(crate) told: Vec<Event>,
-    /// What needs attention then, or no longer does.
+    /// The problems that arise or are solved then.
     pub(crate) notes: Vec<Note>,
     pub(crate) outcome: Outcome,
 }
 
-/// Who makes a change and why.
+/// The person who makes a change, and the reason.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Label {
     pub(crate) actor: String,
@@ -43,14 +43,14 @@ pub(crate) struct Label {
     pub(crate) summary: String,
 }
 
-/// That something needs attention, by subject; or that the subject is fine again.
+/// A problem by its subject; or the news that the subject is fine again.
 #[derive(Clone, Debug)]
 pub(crate) struct Note {
     pub(crate) subject: ProblemSubject,
     pub(crate) problem: Option<String>,
 }
 
-/// What needs attention; in the order in which problems are listed.
+/// The subject of a problem; in the order in which problems are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ProblemSubject {
     /// The disk does not take what is to be stored.
@@ -61,7 +61,7 @@ pub(crate) enum ProblemSubject {
     Groups,
     /// Last good copies of files cannot be saved.
     Copies,
-    /// What files say could not be recorded.
+    /// The contents of the files could not be recorded.
     Record,
     /// There was no complete load yet.
     Start,
@@ -103,14 +103,14 @@ impl Note {
     }
 }
 
-/// What whoever asked for a change is answered.
+/// The answer to whoever asked for a change.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// That it is done.
+    /// The change is done.
     Done,
-    /// What a write led to; of a dry run, with what is left to play.
+    /// The outcome of a write; of a dry run, with the views that it would change.
     Written(Box<WriteOutcome>, Vec<ClientPreview>),
-    /// What a load led to.
+    /// The outcome of a load.
     Loaded(ReloadOutcome),
     /// When to look at the clients of a wave deployment again.
     GoesOn(Next),
@@ -132,7 +132,7 @@ pub(crate) enum Next {
 pub(crate) struct Done {
     pub(crate) outcome: Outcome,
     pub(crate) revision: Revision,
-    /// What it made of what was accepted.
+    /// The accepted state that it made.
     pub(crate) accepted: Arc<Accepted>,
     /// Whom it concerns.
     pub(crate) publication: Publication,

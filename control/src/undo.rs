@@ -173,7 +173,7 @@ fn drop_definition_of_file(
     }
 }
 
-/// What the files own and say otherwise than they did; a rollback cannot change that.
+/// The objects of the files that have changed since; a rollback cannot change those.
 fn changed_files(past: &State, present: &State) -> Vec<Diagnostic> {
     differing(past, present)
         .filter_map(|(key, _, _)| StoreKey::parse(key).filter(StoreKey::is_of_file))

@@ -17,7 +17,7 @@ use crate::plan::Patch;
 use crate::stored_statuses::StoredStatuses;
 use crate::transition::{Label, Note, Outcome, ProblemSubject, Transition};
 
-/// What all documents give, made from nothing, and where what there is differs; `None` if it does not.
+/// The translation of all documents, made from nothing, with the places where the present one differs; `None` if it does not.
 pub(crate) fn anew(codec: &Codec, documents: &DocumentState) -> Option<(Translation, String)> {
     let translated = &documents.translated;
     let whole = translate(codec, &translated.documents, &documents.options, None);

@@ -1,8 +1,7 @@
 //! Weights: overrides laid over what documents and RouteConfigurations say, and how they change.
 //!
-//! What an override means and becomes is computed in [`crate::model::weights`]; here it meets the state. Overrides are laid over
-//! documents before these are translated, and over RouteConfigurations when groups are merged, so nothing that comes after
-//! knows of them.
+//! The meaning of overrides is computed in [`crate::model::weights`]; here it meets the state. Overrides are laid over documents
+//! before these are translated, and over RouteConfigurations when groups are merged, so nothing that comes after knows of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -114,7 +113,7 @@ pub(crate) fn routes_key(name: &str) -> ResourceKey {
 /// The objects whose overrides only time changes, because a wave deployment holds what they were.
 pub(crate) type Resting = BTreeSet<WeightedObject>;
 
-/// What has to be stored so that one set of overrides becomes another.
+/// The plan that turns one set of overrides into another.
 pub(crate) fn plan(before: &Overrides, after: &Overrides) -> Plan {
     let changed = changed(before, after);
     changed.map(|key| (StoreKey::Weights(key.clone()), after.get(key).map(record))).collect()
@@ -170,7 +169,7 @@ pub(crate) fn read_record(value: &[u8]) -> Result<RuleOverride, String> {
     serde_json::from_slice(value).map_err(|error| error.to_string())
 }
 
-/// What was dropped, as warnings of the write that caused it.
+/// The overrides that were dropped, as warnings of the write that caused it.
 pub(crate) fn warnings(dropped: &[Dropped]) -> Vec<Diagnostic> {
     let text = |one: &Dropped| match &one.backend {
         Some(backend) => format!("what is laid over {backend} in {} is dropped: {}", one.key, one.reason),
@@ -190,7 +189,7 @@ pub(crate) fn events(dropped: &[Dropped]) -> impl Iterator<Item = Event> {
     })
 }
 
-/// Whether something has ended by now.
+/// Returns `true` if something has ended by now.
 pub(crate) fn is_due(overrides: &Overrides, now: SystemTime) -> bool {
     next_end(overrides).is_some_and(|end| end <= millis(now))
 }

@@ -24,7 +24,7 @@ use crate::wave::{begin, close, former, record};
 use crate::weights::{self, Resting};
 use crate::{check, dry_run, rollouts, stored_statuses, undo};
 
-/// What a write comes to.
+/// The proposal of a write.
 ///
 /// # Errors
 ///
@@ -133,8 +133,8 @@ fn candidate_of(
     }
 }
 
-/// What is accepted once a candidate is laid over what is, and what was dropped of the overrides of weights. `resting` is what a
-/// wave deployment holds then.
+/// The state with a candidate laid over it, and the overrides of weights that were dropped. `resting` is what a wave deployment
+/// holds then.
 ///
 /// # Errors
 ///
@@ -169,7 +169,7 @@ pub(crate) fn apply(
     Ok((Accepted { overrides, documents, rollouts, groups, ..accepted.clone() }, dropped))
 }
 
-/// What has to be stored so that `next` is accepted, but for waves and what is remembered of documents.
+/// The plan that makes `next` the accepted state, except for waves and remembered statuses of documents.
 pub(crate) fn plan_of(accepted: &Accepted, candidate: &Candidate, next: &Accepted) -> Plan {
     let mut plan = plan(&accepted.overrides, &candidate.patch);
     plan.extend(documents::plan(&accepted.documents.owned, &candidate.documents));
@@ -178,7 +178,7 @@ pub(crate) fn plan_of(accepted: &Accepted, candidate: &Candidate, next: &Accepte
     plan
 }
 
-/// What is doubtful about a write.
+/// The doubts about a write.
 ///
 /// # Errors
 ///
@@ -205,12 +205,12 @@ fn warnings(
     Ok(warnings)
 }
 
-/// What is told of a wave deployment that begins.
+/// The event of a wave deployment that begins.
 pub(crate) fn begun(wave: Option<&Wave>, summary: &str) -> Option<crate::model::Event> {
     wave.map(|wave| close::event(wave, WavePhase::Progressing, format!("began: {summary}")))
 }
 
-/// What a write would change, for its dry run.
+/// The changes that a write would make, for its dry run.
 fn difference_of(env: &Env, accepted: &Accepted, patch: &Patch, next: &Accepted) -> Vec<ChangedObject> {
     let codec = &env.parts.codec;
     let compared =

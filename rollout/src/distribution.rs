@@ -15,11 +15,11 @@ use xds_units::Percent;
 pub struct Distribution {
     /// Every backend but the two.
     others: BTreeMap<String, u32>,
-    /// What stable and canary have together; from 1.
+    /// The share of stable and canary together; from 1.
     pair: u32,
     /// By how much weights are multiplied while both may have traffic.
     scale: u32,
-    /// Whether the canary is a backend of the rule still.
+    /// True if the canary is a backend of the rule still.
     has_canary: bool,
 }
 

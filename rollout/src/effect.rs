@@ -1,4 +1,4 @@
-//! What goes into a rollout, and what it wants done.
+//! Inputs of a rollout, and the effects that it wants.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ use xds_units::Span;
 pub enum Input {
     /// A person or program asks for something.
     Verb(Verb),
-    /// What the concerned clients say of a change.
+    /// The answers of the concerned clients to a change.
     Acks(AckStatus),
     /// A measurement is done.
     Measured {
         /// The measurement, of [`Effect::Measure`].
         measurement: u64,
-        /// What came out.
+        /// The result.
         reading: Reading,
     },
     /// A webhook answered, or did not.
@@ -41,7 +41,7 @@ pub enum Input {
     Restarted,
 }
 
-/// What can be asked of a rollout.
+/// The verbs that people can give a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Stay where it is.
@@ -58,7 +58,7 @@ pub enum Verb {
     Retry,
 }
 
-/// What the concerned clients say of a change.
+/// The answers of the concerned clients to a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AckStatus {
     /// The change, of [`Effect::SetWeights`].
@@ -73,7 +73,7 @@ pub struct AckStatus {
     pub n_nacked: u64,
 }
 
-/// What a measurement gave.
+/// The result of a measurement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     /// The requests to the canary.
@@ -93,7 +93,7 @@ pub struct Counts {
     pub failures: u64,
 }
 
-/// What a rollout wants done, after its state is durable. Doing it twice does no harm.
+/// An effect that a rollout wants, after its state is durable. Doing it twice does no harm.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Make these the weights and header routes of the rule, in one publication; equal ones change nothing.
@@ -116,14 +116,14 @@ pub enum Effect {
         measurement: u64,
         /// Since when, in milliseconds since 1970.
         since_ms: u64,
-        /// What to query besides.
+        /// The query to make besides.
         prometheus: Option<Prometheus>,
     },
     /// Call a webhook, and tell what it answers.
     CallWebhook {
         /// The call.
         call: u64,
-        /// What is called.
+        /// The address to call.
         url: String,
         /// How long it may take.
         timeout: Span,
@@ -152,7 +152,7 @@ pub struct HookPayload {
     pub phase: Phase,
     /// Tells rollouts apart that ask for different things.
     pub checksum: String,
-    /// What the hook says itself, and for events `eventMessage`, `eventType` and `timestamp`.
+    /// The hook's own metadata, and for events `eventMessage`, `eventType` and `timestamp`.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -169,7 +169,7 @@ pub struct Event {
     pub kind: EventKind,
     /// The phase after it.
     pub phase: Phase,
-    /// What happened.
+    /// The event, in a sentence.
     pub message: String,
 }
 

@@ -11,7 +11,7 @@ use xds_units::{Percent, Span};
 pub struct SpecFault {
     /// Where: a JSON pointer, empty for the whole.
     pub pointer: String,
-    /// What is wrong, and what would be right.
+    /// The fault, and the right value.
     pub detail: String,
 }
 
@@ -21,7 +21,7 @@ impl fmt::Display for SpecFault {
     }
 }
 
-/// What is wrong so far.
+/// The faults so far.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(pub(crate) Vec<SpecFault>);
 

@@ -1,4 +1,4 @@
-//! Whether a measurement is good.
+//! The judgement on measurements.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::effect::{Counts, Reading};
 use crate::spec::{Analysis, Prometheus};
 use xds_units::Percent;
 
-/// What a measurement says.
+/// The verdict on a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Verdict {
     Good,
@@ -16,7 +16,7 @@ pub(crate) enum Verdict {
     Inconclusive(String),
 }
 
-/// Whether requests of one kind fail more often than those of another.
+/// The comparison of failures between two kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     /// By more than the bound.
@@ -75,7 +75,7 @@ pub(crate) fn judge(analysis: &Analysis, reading: &Reading) -> Verdict {
     doubt.map_or(Verdict::Good, Verdict::Inconclusive)
 }
 
-/// Whether all requests of the canary have failed, so many of them that time will not mend it: what breaks a bound and
+/// Returns `true` if all requests of the canary have failed, so many of them that time will not mend it: what breaks a bound and
 /// has no success among [`DECISIVE_REQUESTS`].
 pub(crate) fn is_hopeless(analysis: &Analysis, reading: &Reading) -> bool {
     let canary = plausible(reading.canary);
@@ -99,7 +99,7 @@ fn judge_value(prometheus: &Prometheus, value: Option<&Result<f64, String>>) -> 
     Verdict::Good
 }
 
-/// Whether the share of failures of `one` is larger than that of `other` by more than `bound`.
+/// Returns `true` if the share of failures of `one` is larger than that of `other` by more than `bound`.
 fn exceeds(one: Counts, other: Counts, bound: Percent) -> bool {
     // Cross-multiplied, so that nothing is rounded. Counts are capped, so that nothing overflows.
     let (requests, failures) = (u128::from(one.requests), u128::from(one.failures));

@@ -1,4 +1,4 @@
-//! What to write into a file, so that it says what a rollout has left behind.
+//! The text to write into a file, so that it matches the state that a rollout has left behind.
 
 use std::fmt::Write;
 

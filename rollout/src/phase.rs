@@ -1,4 +1,4 @@
-//! What is shown of a rollout's state in one word.
+//! Phases: the state of a rollout in one word.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -25,7 +25,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Whether nothing more comes unless someone retries.
+    /// Returns `true` if nothing more comes unless someone retries.
     #[must_use]
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Aborted | Self::Failed)

@@ -24,7 +24,7 @@ pub struct Rollout {
     pub(crate) stage: Stage,
     /// Why it does not go on though its stage may be done.
     pub(crate) hold: Option<Hold>,
-    /// Whether the stage counts as done, because someone said so or its time is over.
+    /// True if the stage counts as done, because someone said so or its time is over.
     pub(crate) is_skipped: bool,
     /// The canary's share.
     pub(crate) canary: Percent,
@@ -45,7 +45,7 @@ pub struct Rollout {
     pub(crate) rollback_due: u64,
     /// The last number given to a call or measurement.
     pub(crate) last_id: u64,
-    /// Who aborted it.
+    /// The one who aborted it.
     pub(crate) cause: Option<Cause>,
     /// Why it goes back to stable, or ended there.
     #[serde(default)]
@@ -53,13 +53,13 @@ pub struct Rollout {
     /// The requests of the last measurement that saw any.
     #[serde(default)]
     pub(crate) figures: Option<Figures>,
-    /// What is to be said of the present state, in a sentence.
+    /// The present state, in a sentence.
     pub(crate) message: String,
     pub(crate) events: VecDeque<Event>,
     pub(crate) n_events: u64,
 }
 
-/// What a rollout is doing.
+/// The stage that a rollout is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Stage {
     /// Waits for webhooks that must say go.
@@ -76,7 +76,7 @@ pub(crate) enum Stage {
     Ended(End),
 }
 
-/// What webhooks are asked for.
+/// The question that webhooks are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Gate {
     Rollout,
@@ -103,7 +103,7 @@ pub(crate) enum Hold {
     Promotion,
 }
 
-/// Who aborted.
+/// The one who aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Cause {
     /// Somebody asked for it: it ends as Aborted.
@@ -112,10 +112,10 @@ pub(crate) enum Cause {
     Itself,
 }
 
-/// What clients said of the last change.
+/// The clients' answers to the last change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Acks {
-    /// Whether anything was said yet.
+    /// True if anything was said yet.
     pub(crate) is_known: bool,
     pub(crate) n: u64,
     pub(crate) of: u64,
@@ -129,7 +129,7 @@ pub(crate) struct Acks {
 /// Elapsed time, summed up from what the wall clock says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Clock {
-    /// What the wall clock said last, in milliseconds since 1970.
+    /// The last reading of the wall clock, in milliseconds since 1970.
     pub(crate) wall_ms: u64,
     /// Milliseconds since the rollout began.
     pub(crate) total: u64,
@@ -138,16 +138,16 @@ pub(crate) struct Clock {
 /// The requests that a measurement saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Figures {
-    /// Of the canary.
+    /// The counts of the canary.
     pub canary: Counts,
-    /// Of stable.
+    /// The counts of stable.
     pub stable: Counts,
 }
 
 /// An analysis that goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Run {
-    /// Whether it is a step's; else it is the one in the background.
+    /// True if it is a step's; else it is the one in the background.
     pub(crate) is_step: bool,
     /// Total time at which the next measurement is due.
     pub(crate) due: u64,
@@ -161,9 +161,9 @@ pub(crate) struct Run {
     /// Total time at which the next such look is due.
     #[serde(default)]
     pub(crate) look_due: u64,
-    /// What it gave, while webhooks of the same round are still out.
+    /// The verdict, while webhooks of the same round are still out.
     pub(crate) verdict: Option<crate::judge::Verdict>,
-    /// Whether a webhook of this round said no.
+    /// True if a webhook of this round said no.
     pub(crate) has_bad_hook: bool,
     pub(crate) n_good: u32,
     pub(crate) n_inconclusive: u32,
@@ -173,7 +173,7 @@ pub(crate) struct Run {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Call {
     pub(crate) id: u64,
-    /// Which one.
+    /// The index of the hook.
     pub(crate) hook: usize,
     pub(crate) purpose: Purpose,
     /// How often it failed.
@@ -185,7 +185,7 @@ pub(crate) struct Call {
     pub(crate) phase: Phase,
 }
 
-/// What a call is for.
+/// The purpose of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Purpose {
     Gate,
@@ -207,7 +207,7 @@ impl Rollout {
         self.step.saturating_add(1)
     }
 
-    /// What it is to do.
+    /// The task of the rollout.
     #[must_use]
     pub fn spec(&self) -> &RolloutSpec {
         &self.spec
@@ -237,19 +237,19 @@ impl Rollout {
         }
     }
 
-    /// Whether nothing more is to come or to be done.
+    /// Returns `true` if nothing more is to come or to be done.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         matches!(self.stage, Stage::Ended(_)) && self.calls.is_empty()
     }
 
-    /// Whether the rule is its own still; then nobody else may change its weights.
+    /// Returns `true` if the rule is its own still; then nobody else may change its weights.
     #[must_use]
     pub fn owns_rule(&self) -> bool {
         !matches!(self.stage, Stage::Ended(_))
     }
 
-    /// Whether the clients have accepted the last change, but for NACKs that are tolerated.
+    /// Returns `true` if the clients have accepted the last change, but for NACKs that are tolerated.
     #[must_use]
     pub fn is_verified(&self) -> bool {
         let acks = &self.acks;

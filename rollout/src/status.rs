@@ -1,4 +1,4 @@
-//! What is shown of a rollout.
+//! The status of a rollout, as it is shown.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -22,7 +22,7 @@ pub struct RolloutStatus {
     pub stable: String,
     /// Where it goes.
     pub canary: String,
-    /// What it is doing.
+    /// The phase that it is in.
     pub phase: Phase,
     /// The step that goes on, or at which it ended, from 1.
     pub step: usize,
@@ -32,11 +32,11 @@ pub struct RolloutStatus {
     pub weights: Shares,
     /// How the concerned clients took the last change.
     pub acked: AckCounts,
-    /// Whether they have all accepted it, but for what is tolerated.
+    /// True if they have all accepted it, but for what is tolerated.
     pub verified: bool,
     /// Bad measurements so far.
     pub failed_measurements: u32,
-    /// What is to be said of it, in a sentence.
+    /// The state, in a sentence.
     pub message: String,
     /// Why it goes back to stable, or ended there; absent as long as nothing is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,17 +48,17 @@ pub struct RolloutStatus {
     pub since_ms: u64,
     /// For how long it has been on its way, in milliseconds.
     pub elapsed_ms: u64,
-    /// What happened last, from the oldest.
+    /// The last events, oldest first.
     pub events: Vec<Event>,
 }
 
 /// Shares in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Shares {
-    /// Of the stable backend.
+    /// The share of the stable backend.
     #[schema(value_type = f64)]
     pub stable: Percent,
-    /// Of the canary.
+    /// The share of the canary.
     #[schema(value_type = f64)]
     pub canary: Percent,
 }

@@ -1,4 +1,4 @@
-//! What holds for every rollout and every history: random steps, verbs, ACKs, NACKs, measurements, answers, clocks and crashes.
+//! Properties of every rollout and every history: random steps, verbs, ACKs, NACKs, measurements, answers, clocks and crashes.
 //!
 //! P1: phases follow each other as the table of this file says, and a verb is refused exactly if its table says so. P2: the canary's
 //! share is nothing, everything or a step's, and the rest is stable's. P3: an abort sets the weights once, and when it is over all of it

@@ -195,7 +195,7 @@ fn waiting_is_nothing_to_store_however_much_is_asked_and_measured_meanwhile() {
         }
         assert_eq!(story.rollout.phase(), phase);
         assert!(n_measured > 200 && n_asked > 200, "{n_measured} measured, {n_asked} asked");
-        // That the gate is asked, and what it says.
+        // The gate is asked, and its answer counts.
         assert!(n_stored <= 2, "{phase:?}: stored {n_stored} times");
         story.verb(Verb::Resume);
     }

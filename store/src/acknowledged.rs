@@ -45,7 +45,7 @@ struct FoundMark {
 struct Failure {
     /// A sentence for people.
     reason: String,
-    /// Whether the files are at fault, and not the disk that they are on.
+    /// True if the files are at fault, and not the disk that they are on.
     is_damage: bool,
 }
 
@@ -80,7 +80,7 @@ impl FoundMark {
         self.mark.as_ref().ok()?.map(|mark| mark.head)
     }
 
-    /// Whether the journal was there once; why the mark cannot be used if not.
+    /// Returns `true` if the journal was there once; why the mark cannot be used if not.
     fn check(&self, replay: &Replay) -> Result<(), String> {
         match &self.mark {
             Ok(Some(mark)) if !mark.is_of(replay) => Err(format!(
@@ -95,7 +95,7 @@ impl FoundMark {
 }
 
 impl Mark {
-    /// Of a journal that was read.
+    /// The mark of a journal that was read.
     fn of(journal: &Journal) -> Self {
         let segment = journal.segments.keys().next_back().copied().unwrap_or_default();
         let last = journal.replay.records.get(&journal.replay.head);
@@ -106,7 +106,7 @@ impl Mark {
         Self { head: journal.replay.head, end }
     }
 
-    /// Whether the journal was here once, as far as it still tells.
+    /// Returns `true` if the journal was here once, as far as it still tells.
     fn is_of(&self, replay: &Replay) -> bool {
         let is_compacted = replay.start.is_some_and(|start| self.end.segment < start.segment);
         match replay.records.get(&self.head) {
@@ -253,7 +253,7 @@ impl From<sled::Error> for Failure {
     }
 }
 
-/// Whether an error is about what may be done on a disk, and not about what is there.
+/// Returns `true` if an error is about what may be done on a disk, and not about what is there.
 fn is_refusal(kind: io::ErrorKind) -> bool {
     matches!(
         kind,
@@ -275,7 +275,7 @@ const KEY: &[u8] = b"applied";
 
 const MALFORMED: &str = "the mark is malformed";
 
-/// What sled says when another handle has the directory open.
+/// The text of sled's error when another handle has the directory open.
 const LOCKED: &str = "could not acquire lock";
 
 /// How long to wait for sled's lock. The store's own lock is held, so nobody is going to keep it.

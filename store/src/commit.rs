@@ -1,4 +1,4 @@
-//! What a commit asks for, what is kept of it, and how long.
+//! Commits: the request, the record that is kept, and how long it is kept.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,11 +31,11 @@ impl Change {
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Commit {
-    /// Who asked for it.
+    /// The user or program that asked for it.
     pub actor: String,
     /// When, in milliseconds since the Unix epoch; taken as given.
     pub at_ms: u64,
-    /// What kind of change: `file`, `api`, `rollback` or any other word.
+    /// The kind of change: `file`, `api`, `rollback` or any other word.
     pub source: String,
     /// One line for people.
     pub summary: String,
@@ -75,7 +75,7 @@ impl Default for Retention {
     }
 }
 
-/// What a compaction did.
+/// The result of a compaction.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Compaction {
     /// The oldest revision whose state is kept.

@@ -17,7 +17,7 @@ use crate::{BlobHash, FileError, Record, Retention, Revision, State, StoreError,
 pub(crate) struct Checkpoint {
     temporary: PathBuf,
     segment: Segment,
-    /// What the segment says; the state is left out.
+    /// The contents of the segment; the state is left out.
     pub(crate) kept: Replay,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn write_checkpoint(
     let copied = writer.copy(segments, &replay, base, &state, stop);
     let finished = copied.and_then(|()| Ok(writer.finish(base, replay.head)?));
     if finished.is_err() {
-        // What cannot be removed now is removed when the store is opened.
+        // A file that cannot be removed now is removed when the store is opened.
         let _ = files::remove_file_if_exists(&temporary);
     }
     finished
@@ -70,7 +70,7 @@ impl Checkpoint {
 
     /// Removes the segment.
     pub(crate) fn discard(&self) {
-        // What cannot be removed now is removed when the store is opened.
+        // A file that cannot be removed now is removed when the store is opened.
         let _ = files::remove_file_if_exists(&self.temporary);
     }
 }
@@ -95,7 +95,7 @@ impl CheckpointWriter {
         })
     }
 
-    /// Whether the blob was written already.
+    /// Returns `true` if the blob was written already.
     pub(crate) fn has_blob(&self, hash: &BlobHash) -> bool {
         self.kept.blobs.contains(hash)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, by the question that was asked.
+//! Errors, one type for each question.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use crate::{BlobHash, Revision};
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("cannot {action} {path}{advice}", path = path.display(), advice = advice(source))]
 pub struct FileError {
-    /// What was tried, as a verb.
+    /// The operation, as a verb.
     pub action: &'static str,
     /// The file or directory.
     pub path: PathBuf,
-    /// What the system said.
+    /// The error of the operating system.
     #[source]
     pub source: Arc<io::Error>,
 }
@@ -26,7 +26,7 @@ impl FileError {
         Self { action, path: path.to_owned(), source: Arc::new(source) }
     }
 
-    /// What kind of refusal it is, such as [`io::ErrorKind::StorageFull`].
+    /// The kind of the system's error, such as [`io::ErrorKind::StorageFull`].
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()
@@ -57,7 +57,7 @@ pub enum OpenError {
         path: PathBuf,
         /// Where the damage begins, in bytes from the start of the file.
         offset: u64,
-        /// What was found there.
+        /// The fault that was found there.
         reason: String,
     },
     /// Commits that the journal lacks are marked as acknowledged, so they were acknowledged and are lost; nothing was changed.
@@ -85,7 +85,7 @@ pub enum OpenError {
     Newer {
         /// The journal file.
         path: PathBuf,
-        /// What this program cannot read.
+        /// The form that this program cannot read.
         what: String,
     },
     /// A file could not be read, written or created.
@@ -120,14 +120,14 @@ pub enum StoreError {
     /// Reads go on. Nothing was acknowledged since the failure.
     #[error("the store is read-only since it failed; restart when the cause is gone")]
     ReadOnly(#[source] FileError),
-    /// What was read is not what was written.
+    /// The contents differ from those that were written.
     #[error("{} is damaged at byte {offset}: {reason}", path.display())]
     Damaged {
         /// The journal file.
         path: PathBuf,
         /// Where, in bytes from the start of the file.
         offset: u64,
-        /// What was found there.
+        /// The fault that was found there.
         reason: String,
     },
     /// The store is shutting down.
@@ -136,7 +136,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the files are at fault, and not what was asked for.
+    /// Returns `true` if the files are at fault, and not what was asked for.
     #[must_use]
     pub const fn is_of_disk(&self) -> bool {
         match self {
@@ -179,7 +179,7 @@ pub enum CommitError {
     /// [`MAX_BLOB_BYTES`](crate::MAX_BLOB_BYTES).
     #[error("the {what} of {bytes} bytes is larger than the limit of {limit}")]
     TooLarge {
-        /// What is too large.
+        /// The value that is too large.
         what: &'static str,
         /// Its size.
         bytes: usize,

@@ -1,4 +1,4 @@
-//! What a store does when the file system fails.
+//! Tests of stores on a file system that fails.
 
 use std::io;
 use std::path::Path;
@@ -224,7 +224,7 @@ async fn crash_at(step: Step) {
     check(&store, 5);
     commit(&store, "6").await.unwrap();
     check(&store, 6);
-    // What a crash leaves: the files as they are, while the store is open.
+    // A crash leaves this: the files as they are, while the store is open.
     let copy = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(dir.path()).unwrap().map(Result::unwrap) {
         if entry.path().is_file() {

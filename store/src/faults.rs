@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::FileError;
 
-/// What fails next. Each is used up when it happens; all clones share them.
+/// The faults to come. Each is used up when it happens; all clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faults(Arc<Shared>);
 

@@ -18,7 +18,7 @@ use crate::{
     Store, journal, journal_store,
 };
 
-/// What a journal was made of.
+/// The contents from which a journal was made.
 struct Real {
     files: Vec<(String, Vec<u8>)>,
     /// The state at each revision.

@@ -27,7 +27,7 @@ struct Inner {
     segments: Segments,
 }
 
-/// What a batch of commits added to the journal.
+/// Commits that were added to the journal as one batch.
 #[derive(Debug, Default)]
 pub(crate) struct Addition {
     pub(crate) records: Vec<(Revision, Position)>,

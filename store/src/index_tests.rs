@@ -11,7 +11,7 @@ use crate::journal::blobs::{Half, half};
 use crate::journal::segment::{Position, file_number};
 use crate::{BlobHash, Change, Commit, JournalStore, Options, Retention, Revision, Salvage, Store as _};
 
-/// What happens to a store.
+/// Something that happens to a store.
 #[derive(Clone, Debug)]
 enum Event {
     /// A commit of keys and contents; few of each, so that contents are named again.
@@ -52,7 +52,7 @@ fn scan(dir: &Path) -> (BTreeMap<Revision, Position>, BTreeMap<Half, Position>) 
         let bytes = std::fs::read(path).unwrap();
         let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
         if number(16) > 36 {
-            // What is before a checkpoint does not count.
+            // Records before a checkpoint do not count.
             records.clear();
             blobs.clear();
         }

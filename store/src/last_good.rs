@@ -20,7 +20,7 @@ pub struct LastGood {
     n_saved: AtomicU64,
 }
 
-/// What was found in the directory.
+/// The copies found in the directory.
 #[derive(Clone, Debug, Default)]
 pub struct LastGoodCopies {
     /// The content by key.
@@ -35,7 +35,7 @@ pub struct LastGoodCopies {
 pub struct LastGoodNote {
     /// The copy.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The fault in it.
     pub reason: String,
 }
 
@@ -46,7 +46,7 @@ pub enum LastGoodError {
     /// The key is longer than [`MAX_KEY_BYTES`] or the content than [`MAX_BLOB_BYTES`].
     #[error("the {what} of {bytes} bytes is larger than the limit of {limit}")]
     TooLarge {
-        /// What is too large.
+        /// The value that is too large.
         what: &'static str,
         /// Its size.
         bytes: usize,
@@ -86,7 +86,7 @@ impl LastGood {
         let temporary = path.with_extension(format!("{n}.{TEMPORARY}"));
         let saved = write(&temporary, key, content).and_then(|()| files::rename(&temporary, &path));
         if saved.is_err() {
-            // What cannot be removed now is removed when the directory is opened.
+            // A file that cannot be removed now is removed when the directory is opened.
             let _ = files::remove_file_if_exists(&temporary);
         }
         Ok(saved?)

@@ -1,4 +1,4 @@
-//! What an operator should hear of after a store was opened.
+//! Notes for operators about a store that was opened.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 pub enum OpenNote {
     /// The journal ended in the middle of a record, as it does when the machine stops while one is written.
     ///
-    /// What was cut off was no complete commit.
+    /// The part that was cut off was no complete commit.
     TornEnd {
         /// The journal file.
         path: PathBuf,
@@ -24,10 +24,10 @@ pub enum OpenNote {
     MarkReplaced {
         /// Where the unusable one is now.
         aside: PathBuf,
-        /// What was wrong with it.
+        /// The fault in it.
         reason: String,
     },
-    /// What is acknowledged is not marked until the next start, so that a journal that lost its end is not noticed.
+    /// Acknowledged commits are not marked until the next start, so a journal that loses its end goes unnoticed.
     NotMarked {
         /// Why not.
         reason: String,

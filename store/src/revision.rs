@@ -1,4 +1,4 @@
-//! What names a state of the store and a piece of its content.
+//! Names for a state of the store and for a piece of its content.
 
 use std::fmt;
 use std::str::FromStr;

@@ -24,7 +24,7 @@ use loss::Losses;
 use rescue::Rescue;
 use search::Search;
 
-/// What a data directory would lose so that its store opens again.
+/// The loss that a data directory must take so that its store opens again.
 ///
 /// It was found without changing a file of the journal. The directory is locked as long as this exists.
 #[derive(Debug)]
@@ -88,13 +88,13 @@ impl Salvage {
         })
     }
 
-    /// Whether the store cannot be opened as it is.
+    /// Returns `true` if the store cannot be opened as it is.
     #[must_use]
     pub const fn is_needed(&self) -> bool {
         !self.pieces.is_empty() || !self.marks_beyond.is_empty()
     }
 
-    /// Whether the state is kept without its history, because a new checkpoint is made of the readable rest.
+    /// Returns `true` if the state is kept without its history, because a new checkpoint is made of the readable rest.
     #[must_use]
     pub const fn is_rescued(&self) -> bool {
         self.rescue.is_some()

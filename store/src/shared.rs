@@ -1,4 +1,4 @@
-//! What the writer publishes and everyone reads.
+//! State that the writer publishes and everyone reads.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};

@@ -1,4 +1,4 @@
-//! What the rest of the program asks of a store.
+//! The store as the rest of the program sees it.
 
 use std::fmt::Debug;
 use std::pin::Pin;

@@ -27,7 +27,7 @@ use crate::{
 
 /// An export or an import failed.
 ///
-/// Of an export, what was written so far is of no use. An import has changed nothing.
+/// After a failed export the file is of no use. An import has changed nothing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
@@ -42,7 +42,7 @@ pub enum TransferError {
     Malformed {
         /// Number of the line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The fault in it.
         reason: String,
     },
     /// The text could not be read or written.
@@ -135,7 +135,7 @@ pub fn import(dir: &Path, input: &mut dyn BufRead) -> Result<Revision, TransferE
     };
     let read = import.read(input);
     let checkpoint = read.and_then(|(base, head)| Ok((import.writer.finish(base, head)?, head)));
-    // What a failure leaves has a temporary name, and is removed when the store is opened.
+    // A failure leaves files with temporary names, which are removed when the store is opened.
     let (checkpoint, head) = checkpoint?;
     checkpoint.install()?;
     Ok(head)

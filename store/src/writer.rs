@@ -18,7 +18,7 @@ use crate::journal::segment::{self, Position, Segment};
 use crate::shared::Shared;
 use crate::{Commit, CommitError, Compaction, FileError, Retention, Revision, StoreError, files};
 
-/// What the thread is asked to do.
+/// A request to the thread.
 #[derive(Debug)]
 pub(crate) enum Command {
     Commit(CommitRequest),
@@ -207,7 +207,7 @@ impl Writer {
         if let Some(answer) = running.answer {
             let _ = answer.send(result);
         }
-        // What finds nothing to do does not begin, and the next one must not wait for it.
+        // A compaction that finds nothing to do does not begin, and the next one must not wait for it.
         while self.compaction.is_none() && !self.queued.is_empty() {
             let (keep, answer) = self.queued.remove(0);
             self.handle_compact(keep, answer);

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use common::{contents, described, open_keeping, runtime};
 use xds_store::{Change, Retention, Revision, Store};
 
-/// What the commit that makes `revision` sets: three keys, one of which many commits share.
+/// The values that the commit which makes `revision` sets: three keys, one of which many commits share.
 fn values(revision: u64) -> [(String, Vec<u8>); 3] {
     let content = |length: u64| revision.to_le_bytes().repeat(1 + length as usize);
     [
@@ -67,7 +67,7 @@ fn run_and_kill(dir: &Path, delay_us: u64) -> u64 {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // What was in the pipe when it was killed had been acknowledged too.
+    // Lines that were in the pipe at the kill had been acknowledged too.
     lines.iter().fold(last, u64::max)
 }
 

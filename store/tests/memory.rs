@@ -1,4 +1,4 @@
-//! What a store keeps in memory, counted in bytes that are allocated.
+//! Memory that a store keeps, counted in allocated bytes.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn a_value_costs_its_place_and_its_key_and_not_its_content() {
         (ALLOCATED.current_usage() - before, store)
     };
     let empty = tempfile::tempdir().unwrap();
-    // What is made once in a process is made by then.
+    // By now everything exists that a process makes only once.
     drop(opened(empty.path()));
     let (of_nothing, nothing) = opened(empty.path());
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What a store says after its files were cut, damaged or replaced.
+//! Recovery after files were cut, damaged or replaced.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -412,7 +412,7 @@ fn what_is_acknowledged_is_marked_on_disk_while_the_store_is_open() {
     runtime().block_on(commit(&store, &simple_steps(3)[2]));
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        // What a kill leaves: the files as they are. One that vanishes meanwhile is not needed.
+        // A kill leaves this: the files as they are. One that vanishes meanwhile is not needed.
         let copy = tempfile::tempdir().unwrap();
         std::fs::create_dir(copy.path().join(MARK)).unwrap();
         let marked = std::fs::read_dir(filled.dir.path().join(MARK)).unwrap().map(Result::unwrap);

@@ -241,7 +241,7 @@ fn a_record_of_a_newer_version_is_not_called_damaged_and_not_cut_off() {
     assert_eq!(std::fs::read(&journal).unwrap(), bytes);
 }
 
-/// What happens to a file.
+/// Damage to a file.
 #[derive(Clone, Debug)]
 enum Damage {
     Flip(prop::sample::Index, u8),

@@ -55,7 +55,7 @@ impl Percent {
         f64::from(self.0) / 100.0
     }
 
-    /// What is left of everything.
+    /// The rest of the whole.
     #[must_use]
     pub const fn rest(self) -> Self {
         Self(Self::ALL.0 - self.0)

@@ -42,7 +42,7 @@ pub(crate) fn read_documents(
     Ok((read.documents.into_values().collect(), read.warnings))
 }
 
-/// What was read so far.
+/// The contents that were read so far.
 #[derive(Default)]
 struct Read {
     documents: BTreeMap<DocumentKey, Arc<Document>>,

@@ -17,16 +17,16 @@ use crate::problem::ApiError;
 use crate::state::{ApiState, aside};
 use crate::time::rfc3339;
 
-/// What became of objects.
+/// Conditions of objects.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ConditionList {
     /// By kind, namespace and name.
     pub objects: Vec<ObjectConditions>,
-    /// What to give as `after` for the next ones; null if these are the last.
+    /// The value of `after` for the next page; null on the last one.
     pub next: Option<String>,
 }
 
-/// What became of one object.
+/// Conditions of one object.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ObjectConditions {
@@ -41,17 +41,17 @@ pub(crate) struct ObjectConditions {
     pub source: Option<&'static str>,
     /// The generation that was judged.
     pub observed_generation: u64,
-    /// Of the object itself.
+    /// Conditions of the object itself.
     pub conditions: Vec<ConditionEntry>,
-    /// What it is to each of its parents: of a route or a policy.
+    /// Conditions for each of its parents: of a route or a policy.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parents: Vec<ParentConditions>,
-    /// Of each listener: of a Gateway.
+    /// Conditions of each listener: of a Gateway.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<ListenerConditions>,
 }
 
-/// What a route or policy is to one parent.
+/// Conditions of a route or policy for one parent.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ParentConditions {
@@ -84,7 +84,7 @@ pub(crate) struct ParentRef {
     pub port: Option<u16>,
 }
 
-/// What became of a listener.
+/// Conditions of a listener.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ListenerConditions {
@@ -136,7 +136,7 @@ pub(crate) async fn list(
     Ok(Answer::ok(&list.await?)?.tagged_by_content())
 }
 
-/// What became of an object that is served.
+/// Conditions of an object that is served.
 pub(crate) fn of_object(
     documents: &DocumentState,
     key: &DocumentKey,
@@ -151,7 +151,7 @@ pub(crate) fn source(documents: &DocumentState, key: &DocumentKey) -> &'static s
     if documents.owned.contains_key(key) { "api" } else { "file" }
 }
 
-/// What would become of the objects of a body.
+/// Conditions that the objects of a body would have.
 pub(crate) fn of_body(conditions: &Conditions) -> Vec<ObjectConditions> {
     conditions.objects.iter().map(|(key, status)| entry(key, status, None)).collect()
 }

@@ -28,7 +28,7 @@ use crate::write::{self, WriteParams};
 pub(crate) struct DocumentList {
     /// The documents that count.
     pub documents: Vec<DocumentEntry>,
-    /// What to give as `after` for the next ones; null if these are the last.
+    /// The value of `after` for the next page; null on the last one.
     pub next: Option<String>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct DocumentEntry {
     pub generation: u64,
     /// `file` or `api`.
     pub source: &'static str,
-    /// Whether it is the API's and hides a file's.
+    /// True if it is the API's and hides a file's.
     pub overridden: bool,
     /// Where in the files it is, or what it hides is.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,12 +62,12 @@ pub(crate) struct DocumentDetail {
     /// Whose it is, and where it comes from.
     #[serde(flatten)]
     pub entry: DocumentEntry,
-    /// What it says, without secrets.
+    /// The document, without secrets.
     pub document: Value,
-    /// What the file says, if the API's hides it; without secrets.
+    /// The file's document, if the API's hides it; without secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_document: Option<Value>,
-    /// What became of it; null if nothing is said of such a document.
+    /// Its conditions; null if there are none.
     pub status: Option<ObjectConditions>,
 }
 

@@ -18,15 +18,16 @@ use crate::write::Difference;
 /// The watched files.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FileList {
-    /// Which load of the files is served: `none` until the first is complete, `earlier` while the last one is held back or refused.
+    /// The load of the files that is served: `none` until the first is complete, `earlier` while the last one is held back or
+    /// refused.
     pub served: ServedLoad,
     /// By path.
     pub files: Vec<FileEntry>,
-    /// What to give as `after` for the next ones; null if these are the last.
+    /// The value of `after` for the next page; null on the last one.
     pub next: Option<String>,
     /// Why a load waits for `POST /v1/reload?confirm=true`; null if none does.
     pub held: Option<String>,
-    /// What else needs attention.
+    /// Other problems that need attention.
     pub problems: Vec<String>,
 }
 
@@ -40,11 +41,11 @@ pub(crate) struct FileEntry {
     pub hash: Option<String>,
     /// When this content was first read.
     pub loaded_at: String,
-    /// Whether its last good contents are served, because the present ones cannot be used at all.
+    /// True if its last good contents are served, because the present ones cannot be used at all.
     pub last_good: bool,
-    /// What it gives.
+    /// The objects in it.
     pub objects: Vec<ObjectEntry>,
-    /// What is wrong or doubtful.
+    /// Faults and doubts.
     pub diagnostics: Vec<Fault>,
 }
 
@@ -62,14 +63,14 @@ pub(crate) struct ObjectEntry {
     pub line: u32,
     /// The column, from 1.
     pub column: u32,
-    /// Whether its last good contents are served.
+    /// True if its last good contents are served.
     pub last_good: bool,
 }
 
-/// What a reload found.
+/// The result of a reload.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ReloadAnswer {
-    /// Whether what was found is durable and published; false if it is held back.
+    /// True if what was found is durable and published; false if it is held back.
     pub committed: bool,
     /// The revision that is served now.
     pub revision: u64,
@@ -77,7 +78,7 @@ pub(crate) struct ReloadAnswer {
     pub total: usize,
     /// How many errors the files have.
     pub errors: usize,
-    /// What it changed.
+    /// The changes.
     pub difference: Vec<Difference>,
     /// Why it is held back; null if it is not.
     pub held: Option<String>,

@@ -1,4 +1,4 @@
-//! Which documents or objects are asked for: their names in paths and queries.
+//! Documents or objects that are asked for: their names in paths and queries.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use xds_routes::{DocumentKey, Kind};
 use crate::page;
 use crate::problem::ApiError;
 
-/// Which documents or objects are asked for.
+/// The documents or objects that are asked for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Filter {
@@ -21,7 +21,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Whether an object is asked for.
+    /// Returns `true` if an object is asked for.
     pub(crate) fn takes(&self, key: &DocumentKey) -> bool {
         self.kind.as_deref().is_none_or(|kind| kind == key.kind.as_str())
             && self.namespace.as_deref().is_none_or(|namespace| namespace == document::namespace(key))
@@ -45,7 +45,7 @@ impl Filter {
         Ok((page::limit(self.limit)?, after.transpose()?))
     }
 
-    /// Whether everything is asked for.
+    /// Returns `true` if everything is asked for.
     pub(crate) fn is_none(&self) -> bool {
         self.kind.is_none() && self.namespace.is_none() && self.name.is_none() && self.after.is_none()
     }

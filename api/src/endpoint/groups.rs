@@ -22,7 +22,7 @@ use crate::write::{self, WriteParams};
 pub(crate) struct GroupList {
     /// By name.
     pub groups: Vec<Group>,
-    /// What to give as `after` for the next ones; null if these are the last.
+    /// The value of `after` for the next page; null on the last one.
     pub next: Option<String>,
 }
 

@@ -19,7 +19,7 @@ use crate::time::rfc3339;
 pub(crate) struct Health {
     /// `alive` or `ready`.
     pub status: &'static str,
-    /// What needs attention though the server serves.
+    /// Problems that need attention though the server serves.
     pub problems: Vec<String>,
     /// The limits that refused something in the last five minutes.
     pub refused: Vec<RefusedEntry>,

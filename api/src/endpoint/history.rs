@@ -25,7 +25,7 @@ use crate::write::{self, Difference, WriteParams};
 pub(crate) struct RevisionList {
     /// The revisions.
     pub revisions: Vec<RevisionEntry>,
-    /// What to give as `after` for older ones; null if these are the last.
+    /// The value of `after` for older ones; null on the last page.
     pub next: Option<String>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct RevisionList {
 pub(crate) struct RevisionEntry {
     /// Its number.
     pub revision: u64,
-    /// Who asked for it.
+    /// The user or program that asked for it.
     pub actor: String,
     /// When.
     pub at: String,
@@ -42,14 +42,14 @@ pub(crate) struct RevisionEntry {
     pub source: String,
     /// One line for people.
     pub summary: String,
-    /// What it changed.
+    /// The objects that it changed.
     pub changes: Vec<ObjectChange>,
     /// The difference, if one revision was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Vec<Difference>>,
 }
 
-/// What became of one object.
+/// The change of one object.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ObjectChange {
     /// `group/{group}`, `{group}/{type}/{name}` or `document/{kind}/{namespace}/{name}`.
@@ -58,14 +58,14 @@ pub(crate) struct ObjectChange {
     pub change: &'static str,
 }
 
-/// What differs between two revisions.
+/// The differences between two revisions.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Comparison {
     /// The one revision.
     pub from: u64,
     /// The other.
     pub to: u64,
-    /// What differs.
+    /// The differences.
     pub difference: Vec<Difference>,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct HistoryParams {
     source: Option<String>,
 }
 
-/// Which revisions are wanted.
+/// The revisions that are wanted.
 #[derive(Debug)]
 struct Wanted {
     actor: Option<String>,

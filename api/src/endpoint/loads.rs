@@ -16,7 +16,7 @@ use crate::problem::ApiError;
 use crate::state::{ApiState, aside};
 use crate::time::{parse_rfc3339, rfc3339};
 
-/// What was reported.
+/// Reported requests.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LoadList {
@@ -24,11 +24,11 @@ pub(crate) struct LoadList {
     pub since: Option<String>,
     /// When this was put together.
     pub at: String,
-    /// Whether every report that came in this time could be kept.
+    /// True if every report that came in this time could be kept.
     pub complete: bool,
     /// By name.
     pub clusters: Vec<ClusterLoadEntry>,
-    /// What to give as `after` for the next ones; null if these are the last.
+    /// The value of `after` for the next page; null on the last one.
     pub next: Option<String>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct ClusterLoadEntry {
     pub name: String,
     /// The names that clients have for it.
     pub clusters: Vec<String>,
-    /// Whether a node that reported it is served a cluster of that name.
+    /// True if a node that reported it is served a cluster of that name.
     pub known: bool,
     /// Over all localities and nodes.
     #[serde(flatten)]
@@ -95,7 +95,7 @@ pub(crate) struct LocalityLoadEntry {
     /// Requests.
     #[serde(flatten)]
     pub load: LoadEntry,
-    /// What backends said of themselves in the last reports (ORCA), by name.
+    /// Metrics that backends gave in the last reports (ORCA), by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, MetricEntry>,
 }

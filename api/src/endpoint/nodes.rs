@@ -38,7 +38,7 @@ pub(crate) struct NodeEntry {
     pub groups: Vec<String>,
     /// `envoy` or `grpc`.
     pub profile: String,
-    /// What the client is.
+    /// The client's software.
     pub client: ClientEntry,
     /// The publication up to which it has accepted everything that it wants; null before its first answer. A node that a wave
     /// deployment has not reached has nothing later than the revision before that began.
@@ -48,9 +48,9 @@ pub(crate) struct NodeEntry {
     pub wave: Option<&'static str>,
     /// The worst of its types.
     pub status: &'static str,
-    /// Whether no group but `default` selects it, and that one has nothing.
+    /// True if no group but `default` selects it, and that one has nothing.
     pub unmatched: bool,
-    /// What it is served only because it left a while ago and what uses it shall end by itself: the first hundred.
+    /// Resources and endpoints that are served only until their users end by themselves: the first hundred.
     pub draining: Vec<DrainingEntry>,
     /// How many these are in all.
     pub draining_count: usize,
@@ -60,7 +60,7 @@ pub(crate) struct NodeEntry {
     pub types: BTreeMap<String, TypeEntry>,
 }
 
-/// What a client says it is.
+/// The software that a client says it is.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ClientEntry {
     /// Such as `envoy`, `gRPC Go`.
@@ -100,7 +100,7 @@ pub(crate) struct HeldBackEntry {
     pub name: String,
     /// `update` or `removal`.
     pub change: &'static str,
-    /// What has to happen first.
+    /// The event that must come first.
     pub waits_for: WaitsForEntry,
     /// Since when.
     pub since: String,
@@ -121,11 +121,11 @@ pub(crate) struct DrainingEntry {
     pub until: String,
 }
 
-/// What has to happen before a change is sent.
+/// An event that must come before a change is sent.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct WaitsForEntry {
-    /// Of the resource below: `sending` to the client; its `request`; its `ack`; `settling`, the time to resolve names or check
-    /// health; `change`, because the client rejected it; `disuse`, because it refers to what is removed.
+    /// The event, about the resource below: `sending` to the client; its `request`; its `ack`; `settling`, the time to resolve
+    /// names or check health; `change`, because the client rejected it; `disuse`, because it refers to what is removed.
     pub what: &'static str,
     /// The type URL of the resource.
     pub r#type: String,
@@ -262,7 +262,7 @@ fn accepted(streams: &[StreamStatus]) -> Option<u64> {
     streams.iter().flat_map(|stream| stream.types.values()).map(of_type).min().flatten()
 }
 
-/// Of each type the worst of the streams; of equally bad ones that of the newest stream.
+/// The worst entry of all streams for each type; among equally bad ones that of the newest stream.
 fn worst(streams: &[StreamStatus]) -> BTreeMap<String, TypeEntry> {
     let mut worst: BTreeMap<&ResourceType, &TypeStatus> = BTreeMap::new();
     for (resource_type, status) in streams.iter().flat_map(|stream| &stream.types) {

@@ -23,7 +23,7 @@ use crate::state::{ApiState, aside, group_name};
 use crate::tag;
 use crate::write::{self, WriteParams};
 
-/// What the API owns in a group.
+/// The API's resources in a group.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ResourceList {
     /// The revision that this was read at.
@@ -32,7 +32,7 @@ pub(crate) struct ResourceList {
     pub version: Option<String>,
     /// The resources, by type and name: each an object with `@type` and the type's own fields.
     pub resources: Vec<Value>,
-    /// What to give as `after` for the next ones; null if these are the last.
+    /// The value of `after` for the next page; null on the last one.
     pub next: Option<String>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) async fn list(
         let taken = group.resources.range(page::behind(after.as_ref()));
         let place = |(key, _): &(&Arc<ResourceKey>, _)| page::place(&[key.resource_type.slug(), &key.name]);
         let (taken, next) = page::cut(taken, limit, place);
-        // What a replacement of all changes.
+        // The answer has everything that a replacement of all changes.
         let is_whole = after.is_none() && next.is_none();
         let tag = is_whole.then(|| tag::of_resources(&group.resources));
         let resources = taken.into_iter().map(|(_, resource)| to_json(&state.codec, resource)).collect();
@@ -157,7 +157,7 @@ pub(crate) fn to_json(codec: &Codec, resource: &Resource) -> Value {
     Value::Object(wrapper)
 }
 
-/// What may surround a resource, with a time to live and aliases.
+/// The message that may surround a resource, with a time to live and aliases.
 const WRAPPER_TYPE: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 
 /// Reads `{"version": label, "resources": […]}`; all faults of all resources are told.
@@ -186,7 +186,7 @@ fn read_publication(codec: &Codec, body: &Tree) -> Result<(Option<Arc<str>>, Res
     let Some(list) = list.as_list() else {
         return refuse(list, "/resources", "expected a list of resources".to_owned());
     };
-    // What an answer has besides can be sent back with it; `revision` says nothing here.
+    // Other fields of an answer can be sent back with it; `revision` says nothing here.
     let is_known = |key: &str| matches!(key, "version" | "resources" | "revision" | "next");
     if let Some(next) = body.get("next").filter(|next| !next.is_null()) {
         let detail = "this is one page of several, and would delete the resources of the others";

@@ -39,33 +39,34 @@ pub(crate) struct RolloutList {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RolloutView {
-    /// What it is doing.
+    /// The present state.
     #[serde(flatten)]
     pub status: RolloutStatus,
-    /// What clients report of the two backends; only while it is on its way.
+    /// Requests that clients report for the two backends; only while it is on its way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loads: Option<LoadsView>,
-    /// What to write into the file so that it says what the rollout has left behind; only of one that has succeeded.
+    /// The text to write into the file so that it matches the state that the rollout has left behind; only of one that has
+    /// succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_patch: Option<String>,
-    /// What it was asked for, in its long form with every default.
+    /// The specification in its long form, with every default.
     #[schema(value_type = Object)]
     pub spec: RolloutSpec,
 }
 
-/// What clients report of the backends of a rollout.
+/// Requests that clients report for the backends of a rollout.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LoadsView {
-    /// Of the last so many seconds; reports come at intervals and count when all of what they cover is within.
+    /// The period in seconds, up to now; reports come at intervals and count when all of their period is within.
     pub window_seconds: u64,
-    /// Of the canary.
+    /// The requests to the canary.
     pub canary: BackendLoad,
-    /// Of stable.
+    /// The requests to stable.
     pub stable: BackendLoad,
 }
 
-/// What clients report of a backend.
+/// The requests that clients report for a backend.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BackendLoad {
@@ -77,11 +78,11 @@ pub(crate) struct BackendLoad {
     pub error_rate: Option<f64>,
 }
 
-/// What `:promote` takes.
+/// The body of `:promote`.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "only described; the body is read with the place of its fault")]
 pub(crate) struct PromoteBody {
-    /// Whether the canary gets everything at once, instead of the next step.
+    /// True if the canary gets everything at once, instead of the next step.
     full: Option<bool>,
 }
 
@@ -101,7 +102,7 @@ pub(crate) const WATCH_KINDS: &[(&str, &str)] = &[("rollout", "RolloutView"), ("
 pub(crate) struct RolloutPlan {
     /// False: nothing was done.
     pub committed: bool,
-    /// What it would do, in its long form with every default.
+    /// The specification in its long form, with every default.
     #[schema(value_type = Object)]
     pub spec: RolloutSpec,
     /// Every share that the canary may have, in percent, in the order of the steps.
@@ -109,7 +110,7 @@ pub(crate) struct RolloutPlan {
     pub plan: Vec<Value>,
 }
 
-/// What can be asked when a rollout is begun.
+/// Parameters for beginning a rollout.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct StartParams {
@@ -117,14 +118,14 @@ pub(crate) struct StartParams {
     dry_run: bool,
 }
 
-/// Whether whoever reads wants to go on reading.
+/// Parameters of those who watch.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WatchParams {
     watch: Option<String>,
 }
 
-/// What can be asked when a rollout is deleted.
+/// Parameters for deleting a rollout.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeleteParams {
@@ -275,21 +276,21 @@ impl WatchParams {
     }
 }
 
-/// What a stream of changes has to be told.
+/// The state of a stream of changes.
 struct Watch {
     state: ApiState,
     /// The rollout; `None` for all.
     id: Option<String>,
     changes: watch::Receiver<u64>,
-    /// What was told of each, by id.
+    /// The last state that was sent of each, by id.
     told: BTreeMap<String, Told>,
-    /// What the reader knows from an earlier stream.
+    /// The state that the reader knows from an earlier stream.
     known: Option<String>,
     waiting: Vec<SseEvent>,
     is_over: bool,
 }
 
-/// What was told of a rollout.
+/// The state that was sent of a rollout.
 struct Told {
     rollout: Arc<Rollout>,
     loads: Option<RolloutLoads>,

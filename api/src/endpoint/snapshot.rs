@@ -18,7 +18,7 @@ use crate::page;
 use crate::problem::ApiError;
 use crate::state::{ApiState, aside, group_name};
 
-/// What is served.
+/// The resources that are served.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Snapshot {
@@ -28,12 +28,12 @@ pub(crate) struct Snapshot {
     pub groups: Vec<String>,
     /// `envoy` or `grpc`.
     pub profile: String,
-    /// Whether the node is connected; for snapshots of nodes.
+    /// True if the node is connected; for snapshots of nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connected: Option<bool>,
     /// By type URL; of a page, only the types of its resources.
     pub types: BTreeMap<String, TypeSnapshot>,
-    /// What to give as `after` for the next resources; null if these are the last.
+    /// The value of `after` for the next resources; null on the last page.
     pub next: Option<String>,
     /// Where groups of equal priority met, and whose resource is served.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -43,7 +43,7 @@ pub(crate) struct Snapshot {
 /// The resources of one type.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TypeSnapshot {
-    /// What responses carry as version.
+    /// The version that responses carry.
     pub version: String,
     /// The resources by name.
     pub resources: Vec<ResourceEntry>,
@@ -62,14 +62,14 @@ pub(crate) struct ResourceEntry {
     pub group: String,
     /// `file`, `api`, or `override` if the API's hides a file's.
     pub source: &'static str,
-    /// Whether it is made of a route document; then the source and the place are those of that document.
+    /// True if it is made of a route document; then the source and the place are those of that document.
     pub generated: bool,
     /// Where in the files it is, or what it hides is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<FilePlace>,
     /// The resource, without secrets.
     pub resource: Value,
-    /// What the file says, if the API's hides it; without secrets.
+    /// The file's resource, if the API's hides it; without secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_resource: Option<Value>,
 }

@@ -21,16 +21,16 @@ use crate::problem::{ApiError, Fault};
 use crate::state::{ApiState, aside};
 use crate::trials;
 
-/// What a validation found.
+/// The result of a validation.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ValidationAnswer {
-    /// Whether there is no error.
+    /// True if there is no error.
     pub valid: bool,
     /// The resources, groups and route documents that could be read.
     pub objects: usize,
-    /// What is wrong or doubtful, in the order of the text.
+    /// Faults and doubts, in the order of the text.
     pub diagnostics: Vec<Fault>,
-    /// What would become of the route documents if there were no others.
+    /// Conditions that the route documents would have if there were no others.
     pub conditions: Vec<ObjectConditions>,
 }
 

@@ -35,11 +35,11 @@ pub(crate) struct WaveEntry {
     pub reason: Option<String>,
     /// `api`, `file`, `rollback` or `revert`.
     pub source: String,
-    /// Who asked for the change.
+    /// The user or program that asked for the change.
     pub actor: String,
     /// The change in one line.
     pub summary: String,
-    /// What it changes.
+    /// The objects that it changes.
     pub objects: Vec<String>,
     /// Its waves.
     pub policy: GroupWaves,

@@ -30,7 +30,7 @@ use crate::time::rfc3339;
 pub(crate) struct WeightsList {
     /// The objects.
     pub objects: Vec<ObjectWeights>,
-    /// What to give as `after` for the next ones; null if these are the last.
+    /// The value of `after` for the next page; null on the last one.
     pub next: Option<String>,
 }
 
@@ -54,19 +54,19 @@ pub(crate) struct ObjectWeights {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RuleEntry {
-    /// What the rule is called in paths: its name, else its index.
+    /// The rule's id in paths: its name, else its index.
     pub id: String,
     /// The weights that count, by key of the backend.
     #[schema(value_type = BTreeMap<String, u64>)]
     pub backends: Map<String, Value>,
-    /// What they come to, in percent.
+    /// The resulting shares, in percent.
     #[schema(value_type = BTreeMap<String, f64>)]
     pub effective: Map<String, Value>,
     /// `override` if the API lays something over the rule; else `file` or `api`, whose the object is.
     pub source: &'static str,
-    /// Whether the API lays something over the rule.
+    /// True if the API lays something over the rule.
     pub overridden: bool,
-    /// What the object says itself, if something is laid over it.
+    /// The object's own weights, if others are laid over them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<BTreeMap<String, u64>>)]
     pub file_weights: Option<Map<String, Value>>,
@@ -84,7 +84,7 @@ pub(crate) struct RuleEntry {
     pub etag: String,
 }
 
-/// Which objects are asked for.
+/// The objects that are asked for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WeightsFilter {
@@ -168,7 +168,7 @@ async fn show(state: &ApiState, object: WeightedObject) -> Result<ObjectWeights,
     shown.ok_or(ApiError::NotFound(none))
 }
 
-/// What weights are read from.
+/// The object that weights are read from.
 struct Found {
     codec: Codec,
     documents: DocumentState,
@@ -272,7 +272,7 @@ impl Found {
         })
     }
 
-    /// What to do about a RouteConfiguration that documents give.
+    /// Advice about a RouteConfiguration that documents give.
     fn advice(&self, object: &WeightedObject) -> &'static str {
         let WeightedObject::Routes(group, name) = object else { return "" };
         let key = ResourceKey { resource_type: ResourceType::RouteConfiguration, name: name.clone() };

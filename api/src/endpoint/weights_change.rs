@@ -200,7 +200,7 @@ fn share(value: Node<'_>) -> Result<Percent, String> {
     share.ok_or_else(|| "a share is a number from 0 to 100 with at most two decimals".to_owned())
 }
 
-/// What a merge patch may be written as. A JSON Patch (RFC 6902) is another thing and must not be taken for one.
+/// The media types of a merge patch. A JSON Patch (RFC 6902) is another thing and must not be taken for one.
 const PATCH_TYPES: [&str; 4] =
     ["application/merge-patch+json", "application/merge-patch+yaml", "application/json", "application/yaml"];
 

@@ -13,13 +13,13 @@ pub(crate) struct Endpoint {
     pub(crate) summary: &'static str,
     /// The query parameters besides those of every write.
     pub(crate) query: &'static [Query],
-    /// What can be asked of the thing that the path leads to, if the path must end with a colon and one of these.
+    /// The verbs of the thing that the path leads to, if the path must end with a colon and one of these.
     pub(crate) verbs: &'static [Verb],
     pub(crate) input: Input,
     pub(crate) output: Output,
     /// The errors that it can answer with, besides those of every request.
     pub(crate) errors: &'static [StatusCode],
-    /// What answers it, by the method that it is given.
+    /// The handler, for a given method.
     pub(crate) handler: fn(MethodFilter) -> MethodRouter<ApiState>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) enum Input {
     Documents,
     Rollback,
     Rollout,
-    /// What `:promote` may take; the body may be left out.
+    /// The body of `:promote`, which may be left out.
     Promote,
     Weights,
     /// The same as a merge patch.
@@ -65,7 +65,7 @@ pub(crate) enum Input {
     Text,
 }
 
-/// What an endpoint answers with: the name of a schema, or another kind of content.
+/// The form of an endpoint's answer: the name of a schema, or another kind of content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     /// An object of a schema.
@@ -99,12 +99,12 @@ impl Endpoint {
         (self.handler)(self.method.filter())
     }
 
-    /// Whether it changes what the API owns.
+    /// Returns `true` if it changes what the API owns.
     pub(crate) fn is_write(&self) -> bool {
         self.output == Output::Write
     }
 
-    /// Whether a reader may go on reading with `watch`.
+    /// Returns `true` if a reader may go on reading with `watch`.
     pub(crate) fn is_watched(&self) -> bool {
         self.query.iter().any(|Query(name, ..)| *name == "watch")
     }

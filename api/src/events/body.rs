@@ -1,4 +1,4 @@
-//! What the events say, by kind.
+//! Bodies of events, by kind.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub(crate) const KINDS: &[(&str, &str)] = &[
 pub(crate) struct Published {
     /// The revision.
     pub revision: u64,
-    /// What changed it: `api`, `file`, `rollback`, `revert`, `expiry`, `waves`, `rollout` or `store`.
+    /// The source of the change: `api`, `file`, `rollback`, `revert`, `expiry`, `waves`, `rollout` or `store`.
     pub source: &'static str,
     /// One line for people.
     pub summary: String,
@@ -66,7 +66,7 @@ pub(crate) struct Dropped {
 pub(crate) struct RolloutEvent {
     /// Its id.
     pub rollout: String,
-    /// What happened, as in the `events` of the rollout.
+    /// The event, as in the `events` of the rollout.
     #[schema(value_type = Object)]
     pub event: Value,
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::node::Profile;
 use crate::wire::{Field, all_of, bytes_of, fields, number_of, put_bytes, put_number};
 
-/// What an endpoint is known by: its address, encoded.
+/// The key of an endpoint: its address, encoded.
 pub(super) type Address = Bytes;
 
 /// One endpoint of an assignment.
@@ -19,7 +19,7 @@ pub(super) struct Endpoint {
     locality: Option<Bytes>,
     /// The `LbEndpoint`, with the health that says that it drains.
     draining: Bytes,
-    /// Whether clients send it new requests.
+    /// True if clients send it new requests.
     pub(super) is_used: bool,
 }
 

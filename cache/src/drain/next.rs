@@ -1,4 +1,4 @@
-//! What drains in a view, by what drained in the views before and what the groups now say.
+//! The next set of draining resources in a view, from those of the views before and the current groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,10 +32,10 @@ pub(crate) struct Terms {
 }
 
 impl Drain {
-    /// What drains after `before`, the views that clients come from, now that the groups give `own`.
+    /// The resources that drain after `before`, the views that clients come from, now that the groups give `own`.
     ///
-    /// What is back does not drain any more. What drains goes on doing so until its time, whatever the policy says by then; in
-    /// two of the views, until the later one.
+    /// A resource that is back does not drain any more. What drains goes on doing so until its time, whatever the policy says by
+    /// then; in two of the views, until the later one.
     pub(crate) fn next(before: &[Former<'_>], own: &Members, terms: Terms) -> Self {
         let mut drain = Self::default();
         for former in before {
@@ -99,7 +99,7 @@ impl Drain {
         }
     }
 
-    /// What is there under a key but for endpoints that drain: what the groups give, or what is kept.
+    /// The resource under a key, apart from endpoints that drain: what the groups give, or what is kept.
     fn present<'a>(&'a self, own: &'a Members, key: &ResourceKey) -> Option<&'a Arc<Resource>> {
         own.find(key).or_else(|| self.resources.get(key).map(|kept| &kept.resource))
     }

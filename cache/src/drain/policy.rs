@@ -19,7 +19,7 @@ impl DrainPolicy {
         Self { endpoints: self.endpoints.or(other.endpoints), clusters: self.clusters.or(other.clusters) }
     }
 
-    /// Whether it says nothing.
+    /// Returns `true` if it says nothing.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self == Self::default()

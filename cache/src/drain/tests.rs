@@ -1,4 +1,4 @@
-//! What is read of assignments that are written by hand.
+//! Tests of reading assignments that are written by hand.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ fn grpc_clients_are_sent_no_locality_without_a_name() {
     assert_ne!(served(Profile::Envoy), left);
 }
 
-/// What drains after the endpoints `before` became `after`.
+/// The endpoints that drain after `before` became `after`.
 fn drained(before: &[Vec<u8>], after: &[Vec<u8>]) -> Vec<String> {
     let resource = |all: &[Vec<u8>]| {
         Arc::new(Resource::plain(ResourceType::ClusterLoadAssignment, "c", assignment(all)))

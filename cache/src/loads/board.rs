@@ -1,4 +1,4 @@
-//! What all clients have reported, within its bounds.
+//! The reports of all clients, within bounds.
 
 pub(super) mod query;
 #[cfg(test)]
@@ -33,7 +33,7 @@ impl Default for LoadLimits {
     }
 }
 
-/// What all clients have reported. Shared by reference; every call takes one short lock.
+/// The reports of all clients. Shared by reference; every call takes one short lock.
 #[derive(Debug)]
 pub struct LoadBoard {
     limits: LoadLimits,
@@ -54,18 +54,18 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Cluster {
-    /// Whether a node that reported it was served a cluster of that name.
+    /// True if a node that reported it was served a cluster of that name.
     is_known: bool,
     /// By node, and by the name that the node has for the cluster.
     nodes: BTreeMap<(Arc<str>, Arc<str>), NodeReports>,
 }
 
-/// What one node reported of a cluster.
+/// The reports of one node about a cluster.
 #[derive(Debug)]
 struct NodeReports {
     groups: Arc<[GroupName]>,
     last: Millis,
-    /// What the last report covers.
+    /// The period of the last report.
     interval: Millis,
     overall: Window<Overall>,
     /// The names of reasons for drops; cells tell their numbers in this order.
@@ -73,7 +73,7 @@ struct NodeReports {
     places: BTreeMap<Place, Series>,
 }
 
-/// What a report says of a cluster as a whole.
+/// The part of a report that is about a cluster as a whole.
 #[derive(Clone, Debug, Default)]
 struct Overall {
     covered: Millis,
@@ -84,7 +84,7 @@ struct Overall {
 #[derive(Clone, Debug, Default)]
 struct Series {
     in_progress: u64,
-    /// Of the last report that had any.
+    /// The metrics of the last report that had any.
     metrics: Metrics,
     window: Window<Counts>,
 }
@@ -96,7 +96,7 @@ impl LoadBoard {
         Self { limits, state: Mutex::default() }
     }
 
-    /// What is kept at most.
+    /// The limits of the board.
     #[must_use]
     pub fn limits(&self) -> &LoadLimits {
         &self.limits
@@ -255,7 +255,7 @@ impl NodeReports {
                 *sum = sum.saturating_add(*n);
             }
         });
-        // What a report does not mention has no request in progress any more.
+        // A place that a report does not mention has no request in progress any more.
         self.places.values_mut().for_each(|series| series.in_progress = 0);
         let max_places = (self.places.len() + room).min(MAX_PLACES);
         let mut is_whole = true;

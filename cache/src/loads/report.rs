@@ -1,4 +1,4 @@
-//! What a client reports, as the board takes it.
+//! Load reports, as the board takes them.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::group::GroupName;
 use crate::node::Locality;
 
-/// Who reports.
+/// The client that reports.
 #[derive(Clone, Debug)]
 pub struct Reporter {
     /// The node's id.
@@ -17,7 +17,7 @@ pub struct Reporter {
     pub groups: Arc<[GroupName]>,
 }
 
-/// What became of the requests to one cluster since the client's last report (row A213).
+/// The requests to one cluster since the client's last report, by outcome (row A213).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterReport {
     /// The cluster's name.
@@ -34,16 +34,16 @@ pub struct ClusterReport {
     pub localities: Vec<LocalityReport>,
 }
 
-/// What became of the requests to one locality.
+/// The requests to one locality, by outcome.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalityReport {
-    /// Which one.
+    /// The locality.
     pub place: Place,
     /// Since the last report.
     pub counts: Counts,
     /// Now.
     pub in_progress: u64,
-    /// What backends report of themselves (ORCA), by name (row A216).
+    /// The metrics that backends report of themselves (ORCA), by name (row A216).
     pub metrics: Vec<(String, Metric)>,
 }
 
@@ -100,7 +100,7 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// Whether the board keeps it under that name: it tells of requests, and is no nonsense.
+    /// Returns `true` if the board keeps it under that name: it tells of requests, and is no nonsense.
     #[must_use]
     pub fn is_kept_as(&self, name: &str) -> bool {
         name.len() <= MAX_LABEL_BYTES && self.sum.is_finite() && self.n_requests > 0
@@ -118,7 +118,7 @@ impl AddAssign for Metric {
 /// Metrics by name.
 pub type Metrics = BTreeMap<Arc<str>, Metric>;
 
-/// What became of the clusters of a report.
+/// The result of recording a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// Kept.
@@ -144,7 +144,7 @@ impl AddAssign for Recorded {
 }
 
 impl ClusterReport {
-    /// What the board keeps it under: clusters with the same endpoints count together (row A212).
+    /// The key under which the board keeps it: clusters with the same endpoints count together (row A212).
     #[must_use]
     pub fn key(&self) -> &str {
         if self.service.is_empty() { &self.cluster } else { &self.service }

@@ -20,7 +20,7 @@ pub enum Moved {
 }
 
 impl Moved {
-    /// Whether it may be those of this node.
+    /// Returns `true` if it may be those of this node.
     #[must_use]
     pub fn may_be(&self, node: &Node) -> bool {
         match self {

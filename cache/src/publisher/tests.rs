@@ -1,4 +1,4 @@
-//! What a publication costs: what changed, and nothing of what did not.
+//! Costs of a publication: what changed, and nothing of what did not.
 
 use bytes::{BufMut as _, Bytes};
 

@@ -36,11 +36,11 @@ pub(super) struct Index {
     host_patterns: Pairs<Name>,
     referrers: Pairs<Arc<ResourceKey>>,
     collections: Pairs<Name>,
-    /// Which domains of virtual hosts with a wildcard there are; empty for other types.
+    /// The domains of virtual hosts with a wildcard; empty for other types.
     affixes: Affixes,
 }
 
-/// What a set of resources adds up to.
+/// The sum over a set of resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Totals {
     /// How many there are.
@@ -178,7 +178,7 @@ impl Index {
         }
     }
 
-    /// What all resources add up to.
+    /// The sum over all resources.
     pub(super) fn totals(&self) -> Totals {
         self.totals
     }
@@ -201,7 +201,7 @@ impl Index {
         self.resources.is_empty()
     }
 
-    /// Whether the resources are virtual hosts.
+    /// Returns `true` if the resources are virtual hosts.
     pub(super) fn has_virtual_hosts(&self) -> bool {
         let first = self.resources.get_min();
         first.is_some_and(|(_, resource)| *resource.resource_type() == ResourceType::VirtualHost)

@@ -10,7 +10,7 @@ use crate::references::Reference;
 use crate::resource::ResourceDraft;
 use crate::transition::{Deviation, Deviations};
 
-/// What the model knows of a resource.
+/// The model's copy of a resource.
 #[derive(Clone, Debug, PartialEq)]
 struct Plain {
     content: u64,
@@ -97,7 +97,7 @@ fn target(name: &str) -> ResourceKey {
 }
 
 fn resource(kind: &Kind, name: &str, plain: &Plain) -> Arc<Resource> {
-    // What a resource refers to follows from its content.
+    // The references of a resource follow from its content.
     let content = Bytes::from(format!("{} {:?}", plain.content, plain.to));
     let is_listener = kind.of_type == ResourceType::Listener;
     let content = if is_listener { host::renamed(&content, name) } else { content };
@@ -122,7 +122,7 @@ fn shared(kind: &Kind, name: &str, plain: &Plain) -> Arc<Resource> {
     Arc::new(resource(kind, "any.other.io", plain).renamed(&name.into()))
 }
 
-/// What the model gives for a name: of which resource, and whether it is given under the name that was asked for.
+/// The model's answer for a name: of which resource, and whether it is given under the name that was asked for.
 fn looked_up(kind: &Kind, model: &Model, asked: &str) -> Option<(&'static str, bool)> {
     let by_alias =
         |alias: &str| model.iter().find(|(_, plain)| plain.aliases.contains(&alias)).map(|(name, _)| *name);

@@ -1,4 +1,4 @@
-//! What one table tells, and what two tables have otherwise.
+//! Tests of one table, and of the differences between two.
 
 use super::*;
 use crate::resource::ResourceDraft;

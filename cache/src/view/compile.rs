@@ -17,12 +17,12 @@ use crate::table::{Edit, TypeTable};
 use crate::version::Revision;
 use crate::work::{self, Work};
 
-/// What a view is compiled from besides its groups.
+/// The sources of a view besides its groups.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Circumstances<'a> {
     pub(crate) revision: Revision,
     pub(crate) epoch: u64,
-    /// What the default group gives.
+    /// The tables of the default group.
     pub(crate) base: &'a Arc<Base>,
     /// The view before; what did not change is taken from it.
     pub(crate) previous: Option<&'a View>,
@@ -61,13 +61,13 @@ pub(crate) fn compile(key: ViewKey, groups: &Groups, circumstances: Circumstance
     View { key, revision, epoch, members, base, own, tables, labels, drain }
 }
 
-/// What the groups but the default one give, and under which keys that may be something else than before.
+/// The resources of the groups but the default one, and the keys under which those may have changed.
 fn own(before: &View, members: &Members) -> (Own, BTreeSet<Arc<ResourceKey>>) {
     let mut changed = members.changed_since(&before.members);
     let mut own = before.own.clone();
     let mut older = before.members.clone();
     if !members.has_priorities_of(&older) {
-        // Which groups conflict may be different for every key.
+        // Groups may conflict under any key now.
         let none = Members::none(&before.key);
         changed.extend(older.changed_since(&none));
         changed.extend(members.changed_since(&none));
@@ -80,7 +80,8 @@ fn own(before: &View, members: &Members) -> (Own, BTreeSet<Arc<ResourceKey>>) {
     (own, changed)
 }
 
-/// What drains. `changed` are the keys under which the view's own groups give something else than in the view before.
+/// Computes the resources that drain. `changed` are the keys under which the view's own groups give something else than in the view
+/// before.
 fn drain(members: &Members, changed: &BTreeSet<Arc<ResourceKey>>, circumstances: Circumstances<'_>) -> Drain {
     let Circumstances { previous, sibling, base, now: Some(now), .. } = circumstances else {
         return Drain::default();

@@ -1,4 +1,4 @@
-//! What selects a view.
+//! The key that selects a view.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::group::GroupName;
 use crate::node::Profile;
 
-/// What selects a view: clients with equal keys share one (D14).
+/// The key that selects a view: clients with equal keys share one (D14).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewKey {
     /// The groups of the node, the one that wins first. Never empty: the default group is always the last.

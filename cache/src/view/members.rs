@@ -56,7 +56,7 @@ impl Members {
         self.groups.last()?.as_ref()
     }
 
-    /// What clients are given under a key.
+    /// The resource that clients are given under a key.
     pub(crate) fn find(&self, key: &ResourceKey) -> Option<&Arc<Resource>> {
         self.iter().find_map(|group| group.find(self.profile, key))
     }
@@ -76,7 +76,7 @@ impl Members {
         changed
     }
 
-    /// Whether the groups stand to each other as those in `older`.
+    /// Returns `true` if the groups stand to each other as those in `older`.
     pub(crate) fn has_priorities_of(&self, older: &Self) -> bool {
         let priority = |group: &Option<Arc<EffectiveGroup>>| Some(group.as_ref()?.definition.priority);
         self.groups.iter().map(priority).eq(older.groups.iter().map(priority))
@@ -88,10 +88,10 @@ impl Members {
     }
 }
 
-/// What tables are to have under names, by type.
+/// Changes to tables under names, by type.
 pub(super) type Edits<T> = BTreeMap<ResourceType, Vec<(Name, T)>>;
 
-/// What the default group gives one kind of client. All views of the kind lie over it.
+/// The tables of the default group for one kind of client. All views of the kind lie over it.
 #[derive(Debug, Default)]
 pub(crate) struct Base {
     group: Option<Arc<EffectiveGroup>>,
@@ -101,7 +101,7 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// What the default group of `groups` gives; costs what it gives otherwise than here.
+    /// The tables for the default group of `groups`; costs the difference from these.
     pub(crate) fn next(self: &Arc<Self>, groups: &Groups, profile: Profile) -> Arc<Self> {
         let group = groups.get(&GroupName::default_group());
         if self.is_of(group) {
@@ -135,7 +135,7 @@ impl Base {
         Arc::new(next)
     }
 
-    /// Whether this is what the very group gives.
+    /// Returns `true` if this is what the very group gives.
     pub(crate) fn is_of(&self, group: Option<&Arc<EffectiveGroup>>) -> bool {
         self.group.as_ref().map(Arc::as_ptr) == group.map(Arc::as_ptr)
     }
@@ -148,7 +148,7 @@ impl Base {
         self.tables.get(of_type).unwrap_or(&NONE)
     }
 
-    /// Whether every resource of a type is part of a publication by the API.
+    /// Returns `true` if every resource of a type is part of a publication by the API.
     pub(crate) fn is_published(&self, of_type: &ResourceType) -> bool {
         self.n_published.get(of_type).copied().unwrap_or_default() == self.table(of_type).len()
     }

@@ -1,4 +1,4 @@
-//! What the groups of a view but the default one give, and where two of them are of equal priority.
+//! The resources that the groups but the default one give a view, and the conflicts between groups of equal priority.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::group::GroupName;
 use crate::resource_key::ResourceKey;
 use crate::resource_type::ResourceType;
 
-/// What one group gives a view of one type.
+/// One group's part of a view, for one type.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     n: usize,
@@ -18,7 +18,7 @@ pub(crate) struct Tally {
     pub(super) n_published: usize,
 }
 
-/// What the groups of a view but the default one give.
+/// The resources that the groups but the default one give a view.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Own {
     /// By type and position of the group; what another group wins does not count, and no tally is empty.

@@ -18,13 +18,13 @@ pub struct Deployment {
     /// Since when every member had ACKed, but for those that came later.
     acked_since: Option<Instant>,
     is_paused: bool,
-    /// What kept it from going on when it was last asked.
+    /// The reason why it did not go on when it was last asked.
     obstacle: Option<Obstacle>,
     /// Before that, ACKs of all who are connected say nothing: others are still to come back.
     earliest: Instant,
 }
 
-/// What is known of the members of the waves so far.
+/// The state of the members of the waves so far, as the server sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// How many are connected.
@@ -35,11 +35,11 @@ pub struct Seen {
     pub n_nacked: usize,
     /// How many of all are not as they were.
     pub losses: Losses,
-    /// Whether requests ahead fail more often than the policy lets them.
+    /// True if requests ahead fail more often than the policy lets them.
     pub is_failing: bool,
 }
 
-/// What is to be done.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Start the next wave.
@@ -74,7 +74,7 @@ pub enum Obstacle {
     Empty,
 }
 
-/// What a wave deployment is doing.
+/// The stage that a wave deployment is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// It waits for ACKs.
@@ -204,7 +204,7 @@ impl Deployment {
         self.acked_since.filter(|_| !self.is_paused).map(|since| since + self.policy.hold)
     }
 
-    /// What kept it from going on when it was last asked; `None` if only time has to pass.
+    /// The reason why it did not go on when it was last asked; `None` if only time has to pass.
     #[must_use]
     pub fn obstacle(&self) -> Option<Obstacle> {
         self.obstacle
@@ -228,7 +228,7 @@ impl Deployment {
         self.policy.shares().get(self.wave).copied().unwrap_or(Share::ALL)
     }
 
-    /// What it is doing.
+    /// The stage that it is in.
     #[must_use]
     pub fn stage(&self) -> Stage {
         match self.acked_since {

@@ -126,7 +126,7 @@ impl Members {
         self.0.iter().filter_map(move |(node, member)| Some((node, member.loss(now)?)))
     }
 
-    /// Whether a node is one.
+    /// Returns `true` if a node is one.
     #[must_use]
     pub fn contains(&self, node: &str) -> bool {
         self.0.contains_key(node)

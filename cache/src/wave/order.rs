@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::share::{InvalidWaves, Share};
 use crate::node::{Node, Scalar};
 
-/// What decides which nodes come first.
+/// The property that decides the order of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum By {
     /// The hash of the node id.
@@ -21,7 +21,7 @@ pub enum By {
     Zone,
     /// The sub-zone of its locality.
     SubZone,
-    /// What its metadata has at this dotted path.
+    /// The node's metadata at this dotted path.
     Metadata(Arc<str>),
 }
 
@@ -34,8 +34,8 @@ pub struct Census {
     pub n_unknown: usize,
 }
 
-/// Which value comes first. Each has a part of the whole, from the end of the one before to its own end; what is left after the
-/// last one, one hundredth of a percent at least, is of the nodes whose value is none of these.
+/// The order of values. Each has a part of the whole, from the end of the one before to its own end; what is left after the last
+/// one, one hundredth of a percent at least, is of the nodes whose value is none of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     by: By,
@@ -46,7 +46,7 @@ pub struct Order {
 /// The place of one value in an [`Order`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// What nodes say of themselves; at most [`MAX_VALUE_BYTES`].
+    /// The value that nodes give; at most [`MAX_VALUE_BYTES`].
     pub value: Arc<str>,
     /// The share with which all nodes of the value are ahead.
     pub end: Share,
@@ -226,7 +226,7 @@ impl Order {
 }
 
 impl Ranking {
-    /// Whether nobody is ahead because no node has said a value yet.
+    /// Returns `true` if nobody is ahead because no node has said a value yet.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         *self == Self::Awaited

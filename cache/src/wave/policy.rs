@@ -14,7 +14,7 @@ use crate::time::duration;
 pub struct WavePolicy {
     /// The share of each wave: ascending, the last one [`Share::ALL`]. Of `each` that alone, until the values are known.
     shares: Arc<[Share]>,
-    /// Whether each value is one wave.
+    /// True if each value is one wave.
     is_each: bool,
     /// By what nodes are ranked.
     pub by: By,
@@ -28,7 +28,7 @@ pub struct WavePolicy {
     pub ack_timeout: Option<Duration>,
     /// How many members of the waves so far may be lost; `None` for nobody in the first wave and [`LATER_MAX_LOST`] after.
     pub max_lost: Option<Tolerance>,
-    /// Whether a wave passes that no connected node is in.
+    /// True if a wave passes that no connected node is in.
     pub allow_empty: bool,
     /// By how much the share of requests that fail may be larger ahead than behind while a wave is held; `None` if nobody looks.
     pub max_error_rate: Option<Share>,
@@ -175,7 +175,7 @@ impl WavePolicy {
         Self { shares, ..self.clone() }
     }
 
-    /// Whether each value is one wave.
+    /// Returns `true` if each value is one wave.
     #[must_use]
     pub fn is_each(&self) -> bool {
         self.is_each

@@ -26,7 +26,7 @@ impl Share {
     /// All nodes.
     pub const ALL: Self = Self(10_000);
 
-    /// Whether it is everyone.
+    /// Returns `true` if it is everyone.
     #[must_use]
     pub fn is_all(self) -> bool {
         self == Self::ALL

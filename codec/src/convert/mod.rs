@@ -20,7 +20,7 @@ use crate::wire::Writer;
 pub(crate) mod known;
 mod scalar;
 
-/// What to do with a field that the message does not have.
+/// The treatment of a field that the message does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownFields {
     /// It is a fault.
@@ -37,16 +37,16 @@ pub(crate) struct Converter<'c> {
     pub(crate) findings: Findings,
 }
 
-/// What is known on the way down to a value.
+/// Facts that are collected on the way down to a value.
 #[derive(Clone, Copy, Default)]
 struct Scope {
     /// How many messages enclose the value, up to the nearest `Any`, which is bytes to a reader of the outer message.
     n_messages: usize,
     /// How many `Any`s do.
     n_anys: usize,
-    /// Whether an enclosing field is secret.
+    /// True if an enclosing field is secret.
     is_sensitive: bool,
-    /// Whether the object may carry an `@type`, because it is a resource or the content of an `Any`.
+    /// True if the object may carry an `@type`, because it is a resource or the content of an `Any`.
     may_have_type: bool,
 }
 

@@ -148,7 +148,7 @@ fn list(names: &[String]) -> String {
     format!(" (it has {}{more})", shown.join(", "))
 }
 
-/// What a user most likely meant by a scalar of the wrong kind.
+/// The value that a user most likely meant by a scalar of the wrong kind.
 fn suggest(kind: &Kind, tree: Node<'_>) -> Option<String> {
     match (kind, tree.value()) {
         (Kind::String, TreeValue::Number(number)) => Some(format!("\"{number}\"")),
@@ -224,7 +224,7 @@ fn range(kind: &Kind) -> Option<(i128, i128)> {
     }
 }
 
-/// What a kind wants, with its article.
+/// The name of the expected kind, with its article.
 pub(super) fn expected(kind: &Kind) -> String {
     match kind {
         Kind::Double | Kind::Float => "a number".to_owned(),

@@ -39,7 +39,7 @@ pub struct Limits {
     pub max_depth: usize,
     /// How much aliases may copy: one for each value and for each 32 bytes of text in it.
     ///
-    /// Of a short text they may copy less, see [`MIN_ALIAS_COST`].
+    /// Aliases of a short text may copy less, see [`MIN_ALIAS_COST`].
     pub max_alias_cost: usize,
     /// How many values one document may have, each list, object and scalar being one; keys count with their values.
     pub max_document_values: usize,
@@ -74,7 +74,7 @@ impl Default for Limits {
     }
 }
 
-/// Which grammar a text has.
+/// The grammar of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syntax {
     /// YAML 1.2, many documents.
@@ -107,7 +107,7 @@ impl SyntaxProblem {
     }
 }
 
-/// What is wrong with a text: as many problems as are told, and how many more there are.
+/// The faults of a text: as many problems as are told, and how many more there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problems {
     pub(crate) list: Vec<SyntaxProblem>,
@@ -204,11 +204,11 @@ fn too_many_values(position: Position, limits: &Limits) -> SyntaxProblem {
     SyntaxProblem::new("too-many-values", position, message)
 }
 
-/// What a tape can tell the places of; longer texts are refused whatever the limits say.
+/// The longest text in which a tape can record places; longer texts are refused whatever the limits say.
 const MAX_TEXT_BYTES: usize = 256 << 20;
 
-/// What aliases may copy in any text, see [`Limits::max_alias_cost`]. Beyond that they may copy one for every 16 bytes of text: a text
-/// that grows more by its aliases has been written to be large, and not to be read.
+/// The cost of copies by aliases that any text may have, see [`Limits::max_alias_cost`]. Beyond that they may copy one for every
+/// 16 bytes of text: a text that grows more by its aliases has been written to be large, and not to be read.
 pub(crate) const MIN_ALIAS_COST: usize = 10_000;
 
 impl Number {

@@ -201,13 +201,13 @@ impl<'t> Node<'t> {
         Tree { tape: Arc::clone(&self.tree.tape), at: self.at }
     }
 
-    /// Whether it is `null`.
+    /// Returns `true` if it is `null`.
     #[must_use]
     pub fn is_null(self) -> bool {
         matches!(self.value(), TreeValue::Null)
     }
 
-    /// Whether it is an object.
+    /// Returns `true` if it is an object.
     #[must_use]
     pub fn is_object(self) -> bool {
         matches!(self.value(), TreeValue::Object(_))
@@ -250,7 +250,7 @@ impl<'t> Node<'t> {
         if let TreeValue::List(items) = self.value() { Some(items) } else { None }
     }
 
-    /// What kind of value it is, with its article, for messages.
+    /// The kind of value, with its article, for messages.
     #[must_use]
     pub fn kind(self) -> &'static str {
         match self.value() {

@@ -1,4 +1,4 @@
-//! What a plain YAML scalar means: JSON's words and numbers, and a string in every other case.
+//! The meaning of plain YAML scalars: JSON's words and numbers, and a string in every other case.
 
 use super::Number;
 use super::tape::Scalar;

@@ -159,7 +159,7 @@ impl Writer {
         self.bytes.len()
     }
 
-    /// What was written so far.
+    /// The bytes that were written so far.
     pub(super) fn written(&self) -> &[u8] {
         &self.bytes
     }

@@ -66,12 +66,12 @@ enum Content {
     },
 }
 
-/// What comes next in an object.
+/// The next item in an object.
 #[derive(Clone, Copy)]
 enum Wants {
     Key,
     Value,
-    /// What `<<` at that place names.
+    /// The object or list that `<<` at that place names.
     Merged(Position, Open),
 }
 
@@ -92,7 +92,7 @@ struct Builder<'a> {
     /// Where the keys of the open objects stand on the tape, one object after the other.
     keys: Vec<u32>,
     anchors: HashMap<usize, Anchored>,
-    /// What may still be copied.
+    /// The cost that copies may still have.
     budget: usize,
     /// How many values there were before the document.
     n_before: usize,
@@ -324,7 +324,7 @@ fn merged_entries(written: &[u8], keys: &[u32], merged: &[u32]) -> Vec<std::ops:
             loop {
                 let start = cursor.at;
                 let Some((key, _)) = cursor.key(end) else { break };
-                // What is hidden before the entry is copied with it, and stays hidden.
+                // An entry that is hidden before the copy stays hidden.
                 cursor.skip();
                 if seen.insert(key) {
                     found.push(start..cursor.at);

@@ -37,7 +37,7 @@ pub(crate) fn check(facts: &MessageFacts, message: &Message, path: &Path<'_>, si
     }
 }
 
-/// Whether a text breaks no rule of a field of strings, or of the items of a list of them.
+/// Returns `true` if a text breaks no rule of a field of strings, or of the items of a list of them.
 pub(crate) fn allows(field: &FieldFacts, text: &str) -> bool {
     let Some(rules) = field.rules.as_ref().and_then(|rules| rules.r#type.as_ref()) else { return true };
     let rules = if let Type::Repeated(rules) = rules {
@@ -52,7 +52,7 @@ pub(crate) fn allows(field: &FieldFacts, text: &str) -> bool {
     is_allowed
 }
 
-/// Whether the rules of a field compare its items with each other.
+/// Returns `true` if the rules of a field compare its items with each other.
 pub(crate) fn compares_items(field: &FieldFacts) -> bool {
     let rules = field.rules.as_ref().and_then(|rules| rules.r#type.as_ref());
     matches!(rules, Some(Type::Repeated(rules)) if rules.unique())

@@ -41,7 +41,7 @@ macro_rules! check_number {
     }};
 }
 
-/// Whether a number is what an unset field has.
+/// Returns `true` if a number is what an unset field has.
 fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
     *number == T::default()
 }

@@ -7,7 +7,7 @@ use xds_cache::Name;
 /// The members of each aggregate cluster, by its name.
 pub(super) type Members = BTreeMap<Name, Vec<Name>>;
 
-/// What is wrong with an aggregate cluster.
+/// A fault of an aggregate cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// It is a part of a cycle, or between two.
@@ -46,7 +46,7 @@ pub(super) fn faults(members: &Members) -> BTreeMap<Name, Fault> {
         (*depth > MAX_DEPTH).then(|| (Name::clone(name), Fault::Depth(*depth)))
     };
     let mut faults: BTreeMap<_, _> = depths.iter().filter_map(is_deep).collect();
-    // What only leads to a cycle has no parent in one.
+    // An aggregate that only leads to a cycle has no parent in one.
     let mut cyclic: BTreeSet<&Name> = members.keys().filter(|name| !depths.contains_key(*name)).collect();
     let mut left: Vec<&Name> = cyclic.iter().copied().collect();
     while let Some(name) = left.pop() {

@@ -65,7 +65,7 @@ struct Draw {
 }
 
 impl Draw {
-    /// That of a `RuntimeFractionalPercent`; nothing if it takes all requests or none.
+    /// The share of a `RuntimeFractionalPercent`; nothing if it takes all requests or none.
     fn of(fraction: &Message) -> Option<Self> {
         let percent = child(fraction, "default_value")?;
         let numerator = number_at(&percent, "numerator").unwrap_or_default();
@@ -77,7 +77,7 @@ impl Draw {
         (1..denominator).contains(&numerator).then_some(Self { numerator, denominator })
     }
 
-    /// Whether the remainder by `modulus` is spread evenly among the requests that it takes, and those that it leaves.
+    /// Returns `true` if the remainder by `modulus` is spread evenly among the requests that it takes, and those that it leaves.
     fn is_indifferent_to(self, modulus: u64) -> bool {
         self.numerator.is_multiple_of(gcd(self.denominator, modulus))
     }
@@ -94,7 +94,7 @@ fn sum(split: &Message) -> Option<u64> {
     (weights.len() > 1).then(|| weights.iter().sum())
 }
 
-/// What a match says apart from its fraction.
+/// The conditions of a match apart from its fraction.
 fn without_fraction(matches: &Message) -> Vec<(String, String)> {
     let fields = matches.fields().filter(|field| field.name() != "runtime_fraction");
     let text = |item: Item| match item {

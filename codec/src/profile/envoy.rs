@@ -1,4 +1,5 @@
-//! What Envoys refuse beyond `validate.rules` (D.2, column "Envoy"). They read everything, so every message is judged.
+//! Rules of Envoy beyond `validate.rules` (part D of `docs/design/protocol-rules.md`). They read everything, so every message is
+//! judged.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -173,7 +174,7 @@ fn addresses(assignment: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     }
 }
 
-/// What ends a connection's or a request's way must be last.
+/// The filter that ends the way of a connection or request must be last.
 fn filter_chain(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let list_path = path.field("filters");
     let types = types(&list(message, "filters"), scope.inner);

@@ -4,7 +4,7 @@
 //! takes. [`Codec::lint_profile`] judges what clients of one profile can come to, and nothing else: [`reach`] finds it,
 //! the modules of `grpc`, [`envoy`] and [`session`] hold the rules, each with its id in `docs/design/protocol-rules.md`.
 //!
-//! What `validate.rules` and the lints of every resource refuse for both is not told again here.
+//! Faults that `validate.rules` or the lints find for every client are not repeated here.
 
 use std::collections::HashSet;
 
@@ -25,33 +25,33 @@ mod reach;
 mod rule;
 mod session;
 
-/// What clients of one profile do with a part of a resource.
+/// A part of a resource that clients of one profile refuse, ignore or read differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileFinding {
     /// The resource.
     pub resource: ResourceKey,
     /// Where it came from; tells resources of equal keys in several groups apart.
     pub origin: Origin,
-    /// Which clients are meant.
+    /// The kind of clients.
     pub profile: Profile,
-    /// What they do.
+    /// The effect on these clients.
     pub effect: Effect,
-    /// What kind of fault it is, in kebab-case; stable, for filters and tests.
+    /// The kind of fault, in kebab-case; stable, for filters and tests.
     pub code: &'static str,
     /// The id of the rule in `docs/design/protocol-rules.md`: `B23`.
     pub row: &'static str,
     /// The field, from the resource's message on; empty for the whole resource.
     pub path: String,
-    /// Which client does what with it.
+    /// The client and the effect, in words.
     pub message: String,
-    /// What would be right.
+    /// The right value.
     pub suggestion: Option<String>,
-    /// Whether clients of the other profile can come to the resource too, among the resources that were judged with it.
+    /// True if clients of the other profile can come to the resource too, among the resources that were judged with it.
     pub is_shared: bool,
     steps: Vec<Step>,
 }
 
-/// What a client does with what a [`ProfileFinding`] is about.
+/// The effect of a [`ProfileFinding`] on a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
     /// It refuses the resource with a NACK; where languages differ, at least one of them does.
@@ -65,7 +65,7 @@ pub enum Effect {
 }
 
 impl Codec {
-    /// What clients of `profile` would refuse, ignore or read differently in those of `resources` that they can come to,
+    /// The parts that clients of `profile` would refuse, ignore or read differently in those of `resources` that they can come to,
     /// in the order of resources and paths.
     ///
     /// gRPC clients come to listeners with an `api_listener`, gRPC servers to those with the name of a server template

@@ -1,4 +1,4 @@
-//! Which resources there are, and which of them a kind of client begins with.
+//! The resources that exist, and those with which a kind of client begins.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub(super) struct Resources<'a> {
     by_key: HashMap<ResourceKey, &'a Resource>,
 }
 
-/// Who asks for a listener.
+/// The kind of client that asks for a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asker {
     /// A gRPC client, by the name in its target.
@@ -72,5 +72,5 @@ fn asker(message: &Message, listener: &Resource) -> Asker {
     if is_of_template { Asker::GrpcServer } else { Asker::Envoy }
 }
 
-/// What the names of server templates have in common (gRFCs A36 and A47).
+/// The parameters that names of server templates contain (gRFCs A36 and A47).
 const SERVER_NAMES: [&str; 2] = ["xds.resource.listening_address", "grpc/server?"];

@@ -13,13 +13,13 @@ use crate::path::{Path, Step, format_steps};
 /// As whose configuration a resource is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Side {
-    /// That of a client, or of an Envoy.
+    /// The listener of a client, or of an Envoy.
     Client,
-    /// That of a gRPC server.
+    /// The listener of a gRPC server.
     Server,
 }
 
-/// What is wrong with a field.
+/// The condition that makes a field a fault.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum When {
     /// It is set, whatever it says.
@@ -47,7 +47,7 @@ pub(super) struct Rule {
     pub(super) effect: Effect,
     pub(super) when: When,
     pub(super) fields: &'static [&'static str],
-    /// What is told; `{}` stands for the field.
+    /// The message; `{}` stands for the field.
     pub(super) text: &'static str,
     pub(super) side: Option<Side>,
     pub(super) suggestion: Option<&'static str>,
@@ -120,7 +120,7 @@ impl Rules {
     }
 }
 
-/// What kind of finding one is.
+/// The kind of a finding.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fault {
     pub(super) row: &'static str,
@@ -134,7 +134,7 @@ impl Fault {
     }
 }
 
-/// What is known of the resource while it is judged, and where findings go.
+/// The resource that is judged, with its surroundings, and the place where findings go.
 pub(super) struct Scope<'a> {
     pub(super) inner: &'a Inner,
     pub(super) profile: Profile,
@@ -218,7 +218,7 @@ fn item_at(message: &Message, field: &str) -> Option<Item> {
     }
 }
 
-/// Whether a field is set.
+/// Returns `true` if a field is set.
 pub(super) fn has(message: &Message, field: &str) -> bool {
     item_at(message, field).is_some()
 }

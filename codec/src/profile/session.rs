@@ -1,8 +1,8 @@
 //! Sessions that do not outlast a drain (row C87): clusters to which requests stick, by a filter for sessions, and whose endpoints
 //! nevertheless get none of them any more once they are `DRAINING`.
 //!
-//! Whether requests stick is said by the filter of the listener, and by what the routes to the cluster say over it. Routes are looked
-//! for where listeners name them: not in scopes, and not in virtual hosts of their own.
+//! The listener's filter decides if requests stick, unless the routes to the cluster override it. Routes are looked for where
+//! listeners name them: not in scopes, and not in virtual hosts of their own.
 
 use std::collections::BTreeSet;
 
@@ -103,7 +103,7 @@ fn sticky_clusters(inner: &Inner, resources: &Resources<'_>, manager: &Message) 
     clusters.into_iter().map(Into::into).collect()
 }
 
-/// Which filters keep sessions, by name, once a message with overrides has been read.
+/// The filters that keep sessions, by name, once a message with overrides has been read.
 fn overridden(inner: &Inner, message: &Message, filters: &[(String, bool)]) -> Vec<(String, bool)> {
     let said: Vec<_> = entries(message, "typed_per_filter_config").collect();
     let over = |(name, is_on): &(String, bool)| {
@@ -113,7 +113,7 @@ fn overridden(inner: &Inner, message: &Message, filters: &[(String, bool)]) -> V
     filters.iter().map(over).collect()
 }
 
-/// Whether an override makes the filter keep sessions; `None` if it does not say.
+/// Returns `true` if an override makes the filter keep sessions; `None` if it does not say.
 fn override_of(inner: &Inner, any: &Message) -> Option<bool> {
     let mut content = decode_any(inner, any)?;
     if content.name() == FILTER_CONFIG {
@@ -128,7 +128,7 @@ fn override_of(inner: &Inner, any: &Message) -> Option<bool> {
     child(&content, "stateful_session").map(|session| has(&session, "session_state"))
 }
 
-/// Whether endpoints that are `DRAINING` get the requests of their sessions.
+/// Returns `true` if endpoints that are `DRAINING` get the requests of their sessions.
 fn keeps_draining(cluster: &Message) -> bool {
     let statuses = values_at(cluster, "common_lb_config.override_host_status.statuses");
     statuses.iter().any(|status| status.as_enum_number() == Some(DRAINING))

@@ -1,4 +1,4 @@
-//! What a resource names: the cluster of a route, the secret of a listener (row A127).
+//! References of resources: the cluster of a route, the secret of a listener (row A127).
 //!
 //! [`table::ROWS`] says which message refers to which type by which field. A message is found wherever it stands, also
 //! inside `Any`s.
@@ -23,7 +23,7 @@ pub struct Dangling {
     pub from: ResourceKey,
     /// Where that resource came from.
     pub origin: Origin,
-    /// What it refers to, and in which field.
+    /// The target, and the field that names it.
     pub reference: Reference,
 }
 
@@ -55,7 +55,7 @@ pub fn dangling<'a>(resources: impl Iterator<Item = &'a Resource>) -> Vec<Dangli
     found
 }
 
-/// What a message names, in the order of its fields.
+/// The references of a message, in the order of its fields.
 ///
 /// # Errors
 ///
@@ -95,7 +95,7 @@ impl Found {
 /// References of a short resource. One takes some 150 bytes, and a list of clusters can name one with every four of its own.
 const MAX_REFERENCES: usize = 10_000;
 
-/// What one message names, without those below it; the resource itself too if it does.
+/// The references of one message, without those below it; the resource itself too if it is named.
 pub(crate) fn of_message(message: &Message, path: &Path<'_>, found: &mut Found) {
     for row in rows_of(message.name()) {
         follow(row, message, path, found);
@@ -164,7 +164,7 @@ fn virtual_hosts(message: &Message, path: &Path<'_>) -> Option<Reference> {
     Some(reference(&ResourceType::VirtualHost, &format!("{name}/*"), &path.field("vhds")))
 }
 
-/// Whether a `ConfigSource` or `ExtensionConfigSource` is a management server and not a file.
+/// Returns `true` if a `ConfigSource` or `ExtensionConfigSource` is a management server and not a file.
 fn is_xds(source: &Message) -> bool {
     if let Some(source) = child(source, "config_source") {
         return is_xds(&source);

@@ -1,4 +1,4 @@
-//! Which type refers to which.
+//! The table of types and the types that they refer to.
 
 use xds_cache::ResourceType;
 
@@ -8,7 +8,7 @@ pub(crate) struct Row {
     pub(crate) message: &'static str,
     /// Its field, a string or a list of them; [`ALL`] if it means every resource of the type.
     pub(crate) field: &'static str,
-    /// What is named.
+    /// The type of the target.
     pub(crate) to: ResourceType,
     /// When the name is one that we are asked for.
     pub(crate) served: Served,

@@ -93,7 +93,7 @@ impl Stencil {
         is_whole.then_some(Self { resource_type, message, name, fixed, holes, pieces, references })
     }
 
-    /// Whether the texts that must be as they were are so.
+    /// Returns `true` if the texts that must be as they were are so.
     pub(super) fn fits(&self, texts: &[&str]) -> bool {
         self.fixed.iter().all(|(at, text)| texts.get(*at) == Some(&&**text))
     }

@@ -1,4 +1,4 @@
-//! Which texts of a JSON value may be others in another message of the same shape.
+//! The texts of a JSON value that may differ in another message of the same shape.
 
 use std::sync::Arc;
 
@@ -24,12 +24,12 @@ pub(super) struct Text<'j> {
 #[derive(Clone)]
 pub(super) struct Hole {
     message: Arc<MessageFacts>,
-    /// Which of its fields.
+    /// The index of the field.
     field: usize,
 }
 
 impl Hole {
-    /// Whether the rules of the field allow the text. The text is not empty.
+    /// Returns `true` if the rules of the field allow the text. The text is not empty.
     pub(super) fn allows(&self, text: &str) -> bool {
         self.message.is_unchecked
             || self.message.fields.get(self.field).is_none_or(|field| pgv::allows(field, text))
@@ -48,7 +48,7 @@ struct Finder<'i, 'j> {
     texts: Vec<Text<'j>>,
 }
 
-/// What a value is of.
+/// The kind of thing that a value belongs to.
 #[derive(Clone, Copy)]
 enum Of<'f> {
     Message(&'f MessageDescriptor),

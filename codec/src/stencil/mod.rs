@@ -1,8 +1,8 @@
 //! Resources of the same shape, of which all but the first two cost a part of what the codec takes.
 //!
-//! What is generated differs mostly in names. So the third message of a shape is no longer converted, checked and walked: a [`Stencil`]
-//! has the bytes of the second one in pieces, with holes where its texts were, and is filled with others. Nothing else writes
-//! messages: a stencil is cut out of what the codec made, by the JSON that it was made of.
+//! Generated resources differ mostly in names. So the third message of a shape is no longer converted, checked and walked: a
+//! [`Stencil`] has the bytes of the second one in pieces, with holes where its texts were, and is filled with others. Nothing else
+//! writes messages: a stencil is cut out of what the codec made, by the JSON that it was made of.
 //!
 //! A filled stencil is what the codec makes of the same JSON, because everything that the codec looks at is the same or is looked
 //! at again:
@@ -57,7 +57,7 @@ pub struct Stencils {
 #[derive(Default)]
 struct Shapes {
     stencils: Vec<Stencil>,
-    /// Whether one could not be made, so that no more are tried.
+    /// True if one could not be made, so that no more are tried.
     is_unfit: bool,
 }
 
@@ -87,7 +87,7 @@ impl Stencils {
         &self.keys
     }
 
-    /// What [`Codec::resource_from_json`] makes.
+    /// The same as [`Codec::resource_from_json`].
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl Stencils {
         outcome
     }
 
-    /// What [`Codec::virtual_host`] makes.
+    /// The same as [`Codec::virtual_host`].
     ///
     /// # Errors
     ///
@@ -167,7 +167,7 @@ impl fmt::Debug for Stencils {
     }
 }
 
-/// Whether the codec makes the same of it.
+/// Returns `true` if the codec makes the same of it.
 fn is_from_codec(codec: &Codec, json: &Json, filled: &ResourceDraft) -> bool {
     let filled = Resource::new(filled.clone());
     codec.resource_from_json(json).is_ok_and(|made| {
@@ -175,10 +175,10 @@ fn is_from_codec(codec: &Codec, json: &Json, filled: &ResourceDraft) -> bool {
     })
 }
 
-/// What shapes may take. Translations of 10,000 routes know some ten shapes of 2 kB.
+/// The bytes that all shapes together may take. Translations of 10,000 routes know some ten shapes of 2 kB.
 const MAX_KEPT_BYTES: usize = 8 << 20;
 
-/// What one stencil may take.
+/// The bytes that one stencil may take.
 const MAX_STENCIL_BYTES: usize = 128 << 10;
 
 /// The skeleton of an assignment of 100 endpoints is half as long; what is longer has rarely the shape of another.

@@ -197,7 +197,7 @@ impl Random {
     }
 }
 
-/// What a message gives: everything of the resource, or every diagnostic.
+/// The outcome of a message, as text: everything of the resource, or every diagnostic.
 fn told(outcome: Result<ResourceDraft, Vec<Diagnostic>>) -> String {
     match outcome {
         Ok(draft) => format!("{draft:?}"),
@@ -252,7 +252,7 @@ fn what_is_generated_has_stencils_and_what_depends_on_more_has_none() {
         ("EDS cluster", Some(2)),
         ("plain cluster", Some(1)),
         ("aggregate", Some(4)),
-        // What its assignment says twice is only found in the whole.
+        // An address that the assignment has twice is found only in the whole.
         ("DNS cluster", Some(1)),
         ("assignment", Some(4)),
         // Neither the expression, nor what is in the map.

@@ -1,6 +1,6 @@
 //! Route documents between the server and the API: whose they are, what became of them, and how they are shown.
 //!
-//! What is shown of a document is what it said, without secrets ([`redacted`]).
+//! A document is shown without secrets ([`redacted`]).
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -26,7 +26,7 @@ pub struct GroupedDocument {
 }
 
 impl DocumentState {
-    /// What a document says by itself, without the weights that are laid over it: the API's, else the file's.
+    /// A document as it was written, without the weights that are laid over it: the API's, else the file's.
     #[must_use]
     pub fn written(&self, key: &DocumentKey) -> Option<&GroupedDocument> {
         self.owned.get(key).or_else(|| self.files.get(key))
@@ -42,7 +42,7 @@ impl PartialEq for GroupedDocument {
 }
 
 impl GroupedDocument {
-    /// Whether both say the same for the same group, wherever it is written.
+    /// Returns `true` if both say the same for the same group, wherever it is written.
     #[must_use]
     pub fn says_the_same(&self, other: &Self) -> bool {
         self.group == other.group && self.document.source == other.document.source
@@ -52,13 +52,13 @@ impl GroupedDocument {
 /// All documents at one time, and what became of them.
 #[derive(Clone, Debug, Default)]
 pub struct DocumentState {
-    /// What the files say.
+    /// The documents of the files.
     pub files: Arc<GroupedDocuments>,
-    /// What the API owns; it lies over what the files say.
+    /// The documents of the API; they lie over those of the files.
     pub owned: Arc<GroupedDocuments>,
-    /// What the API lays over the weights of rules, of documents and of RouteConfigurations.
+    /// The weights that the API lays over those of rules, of documents and of RouteConfigurations.
     pub weights: Arc<Overrides>,
-    /// What all of it gives together.
+    /// The translation of all of them together.
     pub translated: Arc<Translated>,
     /// How documents are translated.
     pub options: Arc<Options>,
@@ -67,13 +67,13 @@ pub struct DocumentState {
 /// Since when each condition of an object has its status, in the order of [`conditions`]; only of objects that have some.
 pub type ConditionAges = OrdMap<DocumentKey, Arc<[SystemTime]>>;
 
-/// What documents give, and since when.
+/// The translation of documents, with the times of their conditions.
 #[derive(Debug, Default)]
 pub struct Translated {
     /// The documents that count: those of the API, and those of the files that these do not hide; with overrides of weights
     /// laid over what they say, though not over their source.
     pub documents: Documents,
-    /// What they give.
+    /// The translation.
     pub translation: Translation,
     /// Since when every condition has its present status.
     pub since: ConditionAges,
@@ -92,12 +92,12 @@ impl Translated {
     }
 }
 
-/// What of an object a condition is about.
+/// The part of an object that a condition is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConditionPart {
     /// All of it.
     Object,
-    /// What it is to a parent: the parent, `sectionName` and `port` of the reference.
+    /// Its relation to a parent: the parent, `sectionName` and `port` of the reference.
     Parent(String, Option<String>, Option<u16>),
     /// The listener of that name.
     Listener(String),
@@ -126,7 +126,7 @@ pub fn conditions(status: &ObjectStatus) -> impl Iterator<Item = (ConditionPart,
     own.chain(parents).chain(listeners)
 }
 
-/// Whether a condition of that type and status needs nobody's attention: most are good if they hold, some if they do not.
+/// Returns `true` if a condition of that type and status needs nobody's attention: most are good if they hold, some if they do not.
 #[must_use]
 pub fn is_fine(kind: &str, status: &str) -> bool {
     let wanted = if BAD_IF_TRUE.contains(&kind) { Truth::False } else { Truth::True };
@@ -153,7 +153,7 @@ pub fn namespace(key: &DocumentKey) -> &str {
 /// Stands for the namespace of kinds that have none.
 pub const NO_NAMESPACE: &str = "-";
 
-/// What a document says, without its secrets: the values of a Secret, and credentials in headers.
+/// A document without its secrets: the values of a Secret, and credentials in headers.
 #[must_use]
 pub fn redacted(document: &Document) -> Value {
     redact(document.key.kind, &document.source.json())
@@ -195,10 +195,10 @@ fn hide_but(fields: &mut Map<String, Value>, shown: &[&str]) {
     }
 }
 
-/// What a Secret says that is none.
+/// The fields of a Secret that are not secret.
 const SHOWN_OF_SECRETS: [&str; 5] = ["apiVersion", "kind", "metadata", "type", "immutable"];
 
-/// What every document may say of itself.
+/// The metadata that every document may have.
 const SHOWN_OF_METADATA: [&str; 8] = [
     "name",
     "namespace",

@@ -1,4 +1,4 @@
-//! What is told to those who watch.
+//! Events for those who watch.
 
 use xds_cache::Revision;
 use xds_cache::wave::Share;
@@ -7,14 +7,14 @@ use xds_codec::Diagnostic;
 use super::revision::ChangeSource;
 use super::wave::WavePhase;
 
-/// What the server tells those who watch it, besides what happens on streams.
+/// Events for those who watch the server, besides events on streams.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A revision was published.
     Published {
         /// The revision.
         revision: Revision,
-        /// What changed it.
+        /// The kind of change.
         source: ChangeSource,
         /// One line for people.
         summary: String,
@@ -48,7 +48,7 @@ pub enum Event {
     Rollout {
         /// Its id.
         rollout: String,
-        /// What happened.
+        /// The event, as the rollout has it.
         event: xds_rollout::Event,
     },
     /// Something needs attention; also listed by [`Control::problems`](crate::Control::problems) while it lasts.

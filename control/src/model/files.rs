@@ -1,4 +1,4 @@
-//! What the watched files give, how they are, and what a load of them led to.
+//! The watched files: their contents, their state, and the outcome of a load.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::document::GroupedDocuments;
 use super::revision::ChangedObject;
 use super::texts::Texts;
 
-/// What the files give now, for the publisher and for the status.
+/// The contents of the files now, for the publisher and for the status.
 #[derive(Clone, Debug)]
 pub struct FileLoad {
     /// Groups and resources: the base layer (D6).
@@ -27,11 +27,11 @@ pub struct FileLoad {
     pub unusable: BTreeSet<ResourceKey>,
     /// The texts of the files that hold resources and are served as they are now.
     pub texts: Texts,
-    /// Whether this may be served: false until the first load that is clean or has last good contents for what is not.
+    /// True if this may be served: false until the first load that is clean or has last good contents for what is not.
     pub is_complete: bool,
 }
 
-/// Who wants a load to be published, the most insistent last.
+/// The one who wants a load to be published, the most insistent last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asked {
     /// Nobody: the files changed. What differs is not compared, and a load that removes too much is held back.
@@ -53,9 +53,9 @@ pub struct FileStatus {
     pub loaded_at: SystemTime,
     /// The objects that it gives, in the order of the text; shared by copies of the status.
     pub objects: Arc<[FileObject]>,
-    /// What is wrong or doubtful.
+    /// Faults and doubts.
     pub diagnostics: Vec<Diagnostic>,
-    /// Whether the whole file could not be used and its last good contents are served.
+    /// True if the whole file could not be used and its last good contents are served.
     pub is_last_good: bool,
 }
 
@@ -64,17 +64,17 @@ pub struct FileStatus {
 pub struct FileObject {
     /// The group that it is in.
     pub group: GroupName,
-    /// Which it is.
+    /// Its identity in the file.
     pub key: FileObjectKey,
     /// The line, from 1.
     pub line: u32,
     /// The column, from 1.
     pub column: u32,
-    /// Whether its last good contents are served, because the present ones are broken.
+    /// True if its last good contents are served, because the present ones are broken.
     pub is_last_good: bool,
 }
 
-/// What identifies an object in its file.
+/// The identity of an object in its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileObjectKey {
     /// The group itself.
@@ -108,7 +108,7 @@ impl FileObject {
     }
 }
 
-/// Which load of the files is served.
+/// The load of the files that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ServedLoad {
@@ -120,7 +120,7 @@ pub enum ServedLoad {
     Current,
 }
 
-/// What a reload found.
+/// The outcome of a reload.
 #[derive(Clone, Debug)]
 pub struct ReloadOutcome {
     /// The revision that is served now.

@@ -50,7 +50,7 @@ pub struct GroupDrain {
 pub struct GroupWaves {
     /// The share of each wave.
     pub shares: GroupShares,
-    /// What nodes are ranked by: `region`, `zone`, `subZone` or `metadata.KEY`; absent for the hash of their ids.
+    /// The property by which nodes are ranked: `region`, `zone`, `subZone` or `metadata.KEY`; absent for the hash of their ids.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// The values that come first; the others follow, of which those with fewer nodes come first.
@@ -66,7 +66,7 @@ pub struct GroupWaves {
     /// How many members may be lost, as `maxNacks`; nobody in the first wave and 5% after if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_lost: Option<String>,
-    /// Whether a wave passes that no connected node is in.
+    /// True if a wave passes that no connected node is in.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub allow_empty: bool,
     /// By how much the share of requests that fail may be larger ahead than behind, such as `5%`; nobody looks if absent.

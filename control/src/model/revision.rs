@@ -1,4 +1,4 @@
-//! What revisions changed, for people.
+//! The changes of revisions, for people.
 
 use std::time::SystemTime;
 
@@ -12,9 +12,9 @@ pub struct ChangedObject {
     /// `weights/{kind}/{namespace}/{name}/{rule}`, `rollout/{id}` or, of what is generated from documents,
     /// `generated/{profile}/{group}/{type slug}/{name}`.
     pub what: String,
-    /// What it was, as JSON; `None` if it is new.
+    /// The former value, as JSON; `None` if it is new.
     pub before: Option<Value>,
-    /// What it becomes; `None` if it goes.
+    /// The new value; `None` if it goes.
     pub after: Option<Value>,
 }
 
@@ -34,7 +34,7 @@ impl ChangedObject {
 pub struct HistoryEntry {
     /// The revision.
     pub revision: Revision,
-    /// Who asked for it.
+    /// The user or program that asked for it.
     pub actor: String,
     /// When.
     pub at: SystemTime,
@@ -42,11 +42,11 @@ pub struct HistoryEntry {
     pub source: String,
     /// One line for people.
     pub summary: String,
-    /// What it changed, named as in [`ChangedObject::what`].
+    /// The objects that it changed, named as in [`ChangedObject::what`].
     pub changes: Vec<(String, ChangeKind)>,
 }
 
-/// What makes a change.
+/// The source of a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChangeSource {
     /// A write of the API.
@@ -88,7 +88,7 @@ impl ChangeSource {
     }
 }
 
-/// What became of one object.
+/// The kind of change to one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
     /// It was not there before.

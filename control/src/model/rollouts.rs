@@ -1,4 +1,4 @@
-//! What is stored of rollouts, which rule each one owns, and what it lays over that.
+//! The records of rollouts, the rules that they own, and the weights that they lay over these.
 //!
 //! How a rollout moves is computed in [`xds_rollout`]; the server drives it.
 
@@ -12,12 +12,12 @@ use xds_rollout::{HeaderMatch, HeaderValue, Rollout, RolloutSpec};
 use super::weights::change::WeightChange;
 use super::weights::{RuleKey, WeightedObject};
 
-/// What is stored of a rollout.
+/// The record of a rollout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RolloutRecord {
     /// The rollout.
     pub rollout: Rollout,
-    /// What the object of the rule said of its weights when it was last looked at: by it a change of them is known.
+    /// The weights of the rule's object when it was last looked at: by it a change of them is known.
     pub source: BTreeMap<String, u64>,
 }
 
@@ -52,7 +52,7 @@ pub fn rule_key(rule: &xds_rollout::RuleKey) -> Result<RuleKey, String> {
     Ok(RuleKey { object, rule: rule.rule.as_str().into() })
 }
 
-/// What a rollout lays over its rule.
+/// The weights that a rollout lays over its rule.
 #[must_use]
 pub fn weight_change(
     spec: &RolloutSpec,

@@ -40,7 +40,7 @@ impl Texts {
         }
     }
 
-    /// Whether there is no text.
+    /// Returns `true` if there is no text.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()

@@ -15,17 +15,17 @@ use crate::acks::{MAX_LISTED, NodeNack};
 pub struct WaveReport {
     /// Its number: the revision that began it.
     pub deployment: u64,
-    /// What it is doing, or how it ended.
+    /// The phase, or the way in which it ended.
     pub phase: WavePhase,
     /// Why it is stopped, paused or was put back.
     pub reason: Option<String>,
     /// `api`, `file`, or another source of the history.
     pub source: String,
-    /// Who asked for the change.
+    /// The user or program that asked for the change.
     pub actor: String,
     /// The change in one line.
     pub summary: String,
-    /// What it changes, named as in [`ChangedObject::what`](crate::model::ChangedObject::what).
+    /// The objects that it changes, named as in [`ChangedObject::what`](crate::model::ChangedObject::what).
     pub objects: Vec<String>,
     /// Its waves.
     pub policy: WavePolicy,
@@ -45,7 +45,7 @@ pub struct WaveReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WaveMembers {
-    /// What the waves go by, the first value first; empty if they go by the hash of node ids alone.
+    /// The values by which nodes are ordered, first value first; empty if the hash of node ids alone decides.
     pub values: Vec<WaveValue>,
     /// How many have, or are to have, the change.
     pub n_ahead: usize,
@@ -83,7 +83,7 @@ pub struct WaveMembers {
 pub struct WaveValue {
     /// The value; null for the nodes that have none, or one that was not known when the waves were ranked.
     pub value: Option<String>,
-    /// Which of its nodes are ahead.
+    /// The part of its nodes that is ahead.
     pub state: ValueState,
     /// The share with which all of them are, such as `33.33%`.
     pub share: String,
@@ -93,7 +93,7 @@ pub struct WaveValue {
     pub n_behind: usize,
 }
 
-/// Which nodes of a value are ahead, connected or not.
+/// The part of a value's nodes that is ahead, connected or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ValueState {
@@ -128,7 +128,7 @@ pub struct RequestCounts {
 pub struct LostNode {
     /// The node id.
     pub node: String,
-    /// What is known of it.
+    /// The reason, as far as it is known.
     pub reason: String,
 }
 
@@ -196,7 +196,7 @@ impl From<&WavePolicy> for PolicyRecord {
     }
 }
 
-/// What a wave deployment is doing, or how it ended.
+/// The phase of a wave deployment, or the way in which it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WavePhase {
     /// It waits for ACKs.
@@ -217,7 +217,7 @@ pub enum WavePhase {
     Superseded,
 }
 
-/// What can be done to a wave deployment.
+/// The verbs for a wave deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaveVerb {
     /// Stops until it is resumed.

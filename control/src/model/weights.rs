@@ -33,18 +33,18 @@ pub enum WeightedObject {
 pub struct RuleKey {
     /// The object that it is of.
     pub object: WeightedObject,
-    /// What the rule is called, as [`RuleWeights::id`].
+    /// The rule's id, as [`RuleWeights::id`].
     pub rule: Arc<str>,
 }
 
-/// What the API says of the weights of one rule.
+/// The override of one rule's weights by the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleOverride {
-    /// What is laid over the rule.
+    /// The weights that are laid over the rule.
     #[serde(flatten)]
     pub overlay: Overlay,
-    /// What the object said when it was last compared: by it a change of the object is known, of its weights and of its set
+    /// The object's own weights when they were last compared: by it a change of the object is known, of its weights and of its set
     /// of backends.
     pub base: BTreeMap<String, u64>,
     /// When the override ends by itself.
@@ -151,7 +151,7 @@ impl RuleOverride {
     }
 }
 
-/// What is laid over the rules of an object, by rule.
+/// The weights that are laid over the rules of an object, by rule.
 #[must_use]
 pub fn overlays<'o>(overrides: &'o Overrides, object: &WeightedObject) -> BTreeMap<&'o str, &'o Overlay> {
     let first = RuleKey { object: object.clone(), rule: "".into() };

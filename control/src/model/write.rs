@@ -51,7 +51,7 @@ pub enum Write {
         group: Option<GroupName>,
         /// The documents; no key is there twice.
         documents: Vec<Arc<Document>>,
-        /// What is doubtful about each by itself.
+        /// The doubts about each by itself.
         warnings: Vec<Diagnostic>,
     },
     /// Deletes one route document that the API owns; a file's of that name shows again.
@@ -72,7 +72,7 @@ pub enum Write {
         rollouts: RolloutPatch,
         /// A change of the weights of the rule that one of them owns, or owned.
         change: Option<(RuleKey, WeightChange)>,
-        /// Whether someone changes the weights by hand, rather than a rollout.
+        /// True if someone changes the weights by hand, rather than a rollout.
         is_by_hand: bool,
         /// One line for people.
         summary: String,
@@ -118,7 +118,7 @@ impl Write {
 /// How a write is to be done.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
-    /// Who asks, for the history.
+    /// The user or program that asks, for the history.
     pub actor: String,
     /// `If-Match`: the caller changes only what it saw. `None` if it did not say.
     pub if_match: Option<EntityTags>,
@@ -137,7 +137,7 @@ pub struct WriteOptions {
 /// Whom a change reaches first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum WaveChoice {
-    /// What the groups that it changes, or the server's flags, say.
+    /// The policy of the groups that it changes decides, or else the server's flags.
     #[default]
     ByPolicy,
     /// Everyone.
@@ -156,13 +156,13 @@ pub enum EntityTags {
 }
 
 impl EntityTags {
-    /// Whether one of the tags is `current`; nothing matches what does not exist.
+    /// Returns `true` if one of the tags is `current`; nothing matches what does not exist.
     #[must_use]
     pub fn matches(&self, current: Option<&str>) -> bool {
         self.matches_by(current, |tag| tag)
     }
 
-    /// Whether the [content](super::tag::content_part) that one of the tags is of is `current`.
+    /// Returns `true` if the [content](super::tag::content_part) that one of the tags is of is `current`.
     #[must_use]
     pub fn match_content(&self, current: Option<&str>) -> bool {
         self.matches_by(current, super::tag::content_part)
@@ -193,9 +193,9 @@ pub struct GroupPhases {
 pub struct WriteOutcome {
     /// The revision that holds it: a new one, or the last one if nothing changed.
     pub revision: Revision,
-    /// Whether anything changed.
+    /// True if anything changed.
     pub changed: bool,
-    /// What it changed for whom; empty in a dry run.
+    /// The views that it changed; empty in a dry run.
     pub publication: Publication,
     /// The difference that it would make; only computed for a dry run.
     pub difference: Vec<ChangedObject>,
@@ -203,7 +203,7 @@ pub struct WriteOutcome {
     pub affected_nodes: Vec<String>,
     /// The phases in which clients would get it; only computed for a dry run.
     pub phases: Vec<GroupPhases>,
-    /// What is doubtful about it.
+    /// The doubts about it.
     pub warnings: Vec<Diagnostic>,
     /// The wave deployment that it began.
     pub wave: Option<u64>,
@@ -215,13 +215,13 @@ pub enum WriteError {
     /// The group, resource or revision does not exist.
     #[error("{what} does not exist")]
     NotFound {
-        /// Which one.
+        /// The object.
         what: String,
     },
     /// A file defines it; the API cannot change that.
     #[error("{what} is defined by {origin}")]
     OwnedByFile {
-        /// Which one.
+        /// The object.
         what: String,
         /// Where.
         origin: String,
@@ -229,9 +229,9 @@ pub enum WriteError {
     /// The server needs it and defines it itself.
     #[error("{what} cannot be {action}")]
     BuiltIn {
-        /// Which one.
+        /// The object.
         what: String,
-        /// What was tried, such as `deleted`.
+        /// The action that was tried, such as `deleted`.
         action: &'static str,
     },
     /// `If-Match` or `If-None-Match` does not hold.
@@ -256,9 +256,9 @@ pub enum WriteError {
     NoRule {
         /// The object.
         object: String,
-        /// What was asked for.
+        /// The rule that was asked for.
         rule: String,
-        /// What there is.
+        /// The rules that exist.
         rules: Vec<String>,
     },
     /// `If-Match` or `If-None-Match` does not hold for the weights of a rule.

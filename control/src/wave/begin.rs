@@ -1,4 +1,4 @@
-//! Which changes go by waves, and which are in the way of a wave deployment.
+//! Changes that go by waves, and changes that are in the way of a wave deployment.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::plan::Plan;
 use crate::transition::Label;
 use crate::weights::WeightPatch;
 
-/// What a load makes of the wave deployment that is under way.
+/// The effect of a load on the current wave deployment.
 #[derive(Debug)]
 pub(crate) enum AfterLoad {
     /// Nothing.
@@ -48,7 +48,7 @@ pub(crate) fn begin_wave(
 ) -> Result<Option<Wave>, WriteError> {
     let held = held_of_write(accepted, plan);
     let active = accepted.wave.as_deref();
-    // What was put back is served to nobody: a forced write may lie over it.
+    // A change that was put back is served to nobody: a forced write may lie over it.
     if let Some(active) = active.filter(|active| active.stopped.is_none() || !options.force) {
         refuse_touched(active, plan, named)?;
     }
@@ -120,14 +120,15 @@ fn wave(
     }
 }
 
-/// What of the objects that a first load changes a wave deployment holds.
+/// The objects that a first load changes and a wave deployment holds.
 pub(crate) fn held_again(accepted: &Accepted, contents: &Plan) -> Held {
     let held = |key: &StoreKey| accepted.wave.as_ref()?.held.get(key).cloned();
     contents.iter().filter_map(|(key, _)| Some((key.clone(), held(key)?))).collect()
 }
 
-/// What a load makes of the wave deployment that is under way; `touched` is what it changes, as it was. A file that is changed while its
-/// last change is held back keeps what nodes are served, and the wave deployment starts afresh; what is again as it was is no longer held.
+/// The effect of a load on the current wave deployment; `touched` has the former values of the objects that it changes. A file
+/// that is changed while its last change is held back keeps what nodes are served, and the wave deployment starts afresh; what is
+/// again as it was is no longer held.
 pub(crate) fn wave_after_load(
     env: &Env,
     accepted: &Accepted,
@@ -237,7 +238,7 @@ fn not_for_definitions() -> WriteError {
     WriteError::Invalid(vec![Diagnostic { severity: Severity::Error, ..fault }])
 }
 
-/// What the objects that a write changes are now.
+/// The present values of the objects that a write changes.
 fn held_of_write(accepted: &Accepted, plan: &Plan) -> Held {
     let mut held = Held::new();
     for (key, after) in plan {
@@ -266,8 +267,8 @@ fn held_of_write(accepted: &Accepted, plan: &Plan) -> Held {
     held
 }
 
-/// What the objects that a load changes are now. What the API has something over is none of them: nobody was or is served what
-/// the file says.
+/// The present values of the objects that a load changes. What the API has something over is none of them: nobody was or is served
+/// what the file says.
 pub(crate) fn held_of_load(accepted: &Accepted, base: &Base) -> Held {
     let mut held = Held::new();
     let nothing = Resources::new();
@@ -297,7 +298,7 @@ pub(crate) fn held_of_load(accepted: &Accepted, base: &Base) -> Held {
     held
 }
 
-/// Whether the files say of an object what it was.
+/// Returns `true` if the files say of an object what it was.
 pub(crate) fn says(base: &Base, key: &StoreKey, value: Option<&HeldValue>) -> bool {
     match (key, value) {
         (StoreKey::File(name, key), value) => {

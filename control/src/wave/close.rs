@@ -59,7 +59,7 @@ pub(crate) fn ended(env: &Env, wave: &Wave, phase: WavePhase, reason: Option<Str
     EndedWave { report, put_back: None }
 }
 
-/// What is told of a wave deployment that began or went on.
+/// The event of a wave deployment that began or went on.
 pub(crate) fn event(wave: &Wave, phase: WavePhase, message: String) -> Event {
     let share = match phase {
         WavePhase::Progressing | WavePhase::Holding | WavePhase::Paused => wave.share(),
@@ -69,7 +69,7 @@ pub(crate) fn event(wave: &Wave, phase: WavePhase, message: String) -> Event {
     Event::Wave { deployment: wave.id, phase, share, message }
 }
 
-/// What is told of one that ended because files changed.
+/// The event of one that ended because files changed.
 pub(crate) fn event_of_end(ended: &EndedWave) -> Event {
     let WaveReport { deployment, phase, reason, .. } = &ended.report;
     let message = reason.clone().unwrap_or_default();

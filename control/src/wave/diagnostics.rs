@@ -1,4 +1,4 @@
-//! What is told of a wave deployment at the files that it is about: that what they say is not what everyone is served.
+//! Diagnostics about a wave deployment at its files: that what they say is not what everyone is served.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) fn tell_waves(env: &Env, accepted: &Accepted, files: &mut BTreeMap<Ar
     let mut counts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
     for (key, value) in &*wave.held {
         let Some(place) = place(accepted, key, value.as_ref()) else { continue };
-        // What is there is listed as soon as its load is done; only what is gone is listed here.
+        // Files that exist are listed as soon as their load is done; only files that are gone are listed here.
         if place.line > 0 && !files.contains_key(&place.file) {
             continue;
         }
@@ -64,7 +64,7 @@ fn place(accepted: &Accepted, key: &StoreKey, value: Option<&HeldValue>) -> Opti
     } else {
         return None;
     };
-    // What was taken out has no line any more.
+    // An object that was taken out has no line any more.
     let former = || match value? {
         HeldValue::Resource(resource) => of_origin(resource.origin()),
         HeldValue::Document(document) => Some(document.document.place.clone()),

@@ -27,7 +27,7 @@ pub(crate) struct EndedWave {
     pub(crate) put_back: Option<Revision>,
 }
 
-/// What is stored of one, as JSON.
+/// The record of one, as JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Record {
@@ -57,7 +57,7 @@ impl Ended {
         self
     }
 
-    /// What has to be stored so that a restart finds them; `stored` are all keys as they are.
+    /// The plan that lets a restart find them; `stored` are all keys as they are.
     pub(crate) fn plan(&self, stored: &State) -> Plan {
         let mut plan = Plan::new();
         let ended = |(_, key)| {

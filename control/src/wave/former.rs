@@ -17,14 +17,14 @@ use crate::model::WriteError;
 use crate::stored_overrides;
 use crate::weights::{self, WeightPatch};
 
-/// What both layers said of a group before.
+/// The former contents of a group in both layers.
 pub(crate) struct FormerGroup {
     base: LayerGroup,
     overrides: LayerGroup,
 }
 
-/// What nodes are served that no wave has reached; `None` if no wave deployment is under way. Groups that are only there before
-/// or after the change are put into the other state too, without resources, so that both select the same nodes.
+/// The state for nodes that no wave has reached; `None` if no wave deployment is under way. Groups that are only there before or
+/// after the change are put into the other state too, without resources, so that both select the same nodes.
 pub(crate) fn behind(codec: &Codec, accepted: &Accepted, ahead: &mut Groups) -> Option<Behind> {
     let wave = accepted.wave.as_deref()?;
     let former = former_groups(&wave.held, &accepted.base, &accepted.overrides);
@@ -127,7 +127,7 @@ fn put_back(group: &mut LayerGroup, key: &StoreKey, value: Option<&HeldValue>) {
     }
 }
 
-/// What has to be laid over the documents of the files and of the API.
+/// The patches to the documents of the files and of the API.
 fn document_patches(held: &Held) -> (DocumentPatch, DocumentPatch) {
     let (mut files, mut owned) = (DocumentPatch::new(), DocumentPatch::new());
     for (key, value) in held {
@@ -144,7 +144,7 @@ fn document_patches(held: &Held) -> (DocumentPatch, DocumentPatch) {
     (files, owned)
 }
 
-/// What has to be laid over the overrides of weights.
+/// The patch to the overrides of weights.
 fn weight_patch(held: &Held) -> WeightPatch {
     let mut patch = WeightPatch::new();
     for (key, value) in held {
@@ -158,7 +158,7 @@ fn weight_patch(held: &Held) -> WeightPatch {
     patch
 }
 
-/// What puts the API's part of a change back.
+/// The candidate that puts the API's part of a change back.
 pub(crate) fn undo(accepted: &Accepted, held: &Held) -> Candidate {
     let former = former_groups(held, &accepted.base, &accepted.overrides);
     let is_owned = |name: &GroupName| held.keys().any(|key| key.owned_group() == Some(name));

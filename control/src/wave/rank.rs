@@ -1,4 +1,4 @@
-//! Which nodes come first in a wave deployment: by the values that the connected ones say, such as their zones.
+//! The order of nodes in a wave deployment: by the values that the connected ones say, such as their zones.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) fn ranking_of(env: &Env, policy: &WavePolicy, changed: &BTreeSet<&Gro
     ranking(policy, &census(env, &policy.by, concerns))
 }
 
-/// Whether the wave deployment that is under way concerns a node.
+/// Returns `true` if the wave deployment that is under way concerns a node.
 pub(crate) fn concerns(env: &Env, node: &Node) -> bool {
     env.parts.publisher.is_ahead(node).is_some()
 }
@@ -76,7 +76,7 @@ impl Tally {
         }
     }
 
-    /// What is told of the values if the nodes of this share are ahead. Nodes of no value are told of if there are any.
+    /// The report about values if the nodes of this share are ahead. Nodes of no value are told of if there are any.
     pub(crate) fn values(&self, share: Option<Share>) -> Vec<WaveValue> {
         let Some(order) = &self.order else { return vec![] };
         let places = order.places().iter();

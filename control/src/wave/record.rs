@@ -1,4 +1,4 @@
-//! What of a wave deployment survives a restart: `wave/current` and, for each object, `held/…` with what it was.
+//! The record of a wave deployment, which outlasts a restart: `wave/current` and, for each object, `held/…` with what it was.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ struct Record {
     absent: Vec<String>,
 }
 
-/// What has to be stored so that a restart finds `wave`; `stored` are all keys as they are.
+/// The plan that lets a restart find `wave`; `stored` are all keys as they are.
 pub(crate) fn plan(wave: Option<&Wave>, stored: &State) -> Plan {
     let mut plan = Plan::new();
     let mut kept = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What is told of wave deployments: how their clients are, and how they ended.
+//! Reports about wave deployments: how their clients are, and how they ended.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -34,13 +34,13 @@ pub(crate) struct Look {
     pub(crate) members: WaveMembers,
     /// Those ahead, by node id.
     pub(crate) present: BTreeMap<Arc<str>, Present>,
-    /// Whether requests of those ahead fail more often than the policy lets them.
+    /// True if requests of those ahead fail more often than the policy lets them.
     pub(crate) is_failing: bool,
     /// Members that are connected, and that the wave deployment does not concern any more.
     pub(crate) released: HashSet<String>,
 }
 
-/// What a wave deployment decides by.
+/// The state of members by which a wave deployment decides.
 pub(crate) fn seen(members: &WaveMembers, losses: Losses, is_failing: bool) -> Seen {
     let WaveMembers { n_ahead, n_pending, n_nacked, .. } = *members;
     Seen { n_members: n_ahead, n_pending, n_nacked, losses, is_failing }
@@ -111,7 +111,7 @@ pub(crate) fn look_at(env: &Env, wave: &Wave, at: At) -> Look {
     look
 }
 
-/// What is reported of requests since the wave is held, if its policy asks for that.
+/// The requests reported since the wave waits, if its policy asks for that.
 fn requests(
     env: &Env,
     wave: &Wave,
@@ -169,7 +169,7 @@ pub(crate) fn connected(
     present
 }
 
-/// What is told of a wave deployment that is under way.
+/// The report about the current wave deployment.
 pub(crate) fn report(env: &Env, wave: &Wave, at: At) -> WaveReport {
     let phase = match wave.deployment.stage() {
         _ if wave.stopped.is_some() => WavePhase::Held,
@@ -196,7 +196,7 @@ pub(crate) fn report(env: &Env, wave: &Wave, at: At) -> WaveReport {
     }
 }
 
-/// Whether requests fail more often where the change is than the policy lets them: the judge is that of rollouts.
+/// Returns `true` if requests fail more often where the change is than the policy lets them: the judge is that of rollouts.
 fn is_failing(wave: &Wave, requests: WaveRequests) -> bool {
     let Some(bound) = wave.deployment.policy().max_error_rate else { return false };
     let counts = |counts: RequestCounts| Counts { requests: counts.requests, failures: counts.failures };
@@ -275,7 +275,7 @@ pub(crate) fn tell_lost(members: &mut WaveMembers, known: &Members, now: Instant
     members.lost = lost.collect();
 }
 
-/// What a stream has answered to what differs for it since `reached`.
+/// The answer of a stream to the changes for it since `reached`.
 fn answer(entry: &StreamEntry, change: &ViewChange, reached: xds_cache::Revision) -> Answer {
     let types = entry.concerned(change);
     entry.with(|status| {
@@ -320,7 +320,7 @@ pub(crate) fn reason(members: &WaveMembers, fault: Fault) -> String {
     }
 }
 
-/// Which members are lost, in one line.
+/// The lost members, in one line.
 pub(crate) fn lost_text(members: &WaveMembers) -> String {
     let lost = members.lost.iter().map(|lost| (&lost.node, &lost.reason));
     format!("{} nodes that had it are lost: {}", members.n_lost, named(lost, members.n_lost))

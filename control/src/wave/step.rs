@@ -21,7 +21,7 @@ use crate::transition::{Label, Next, Note, Outcome, ProblemSubject, Transition};
 use crate::weights;
 use crate::write::{apply, plan_of};
 
-/// What a step of a wave deployment is proposed from.
+/// The state from which a step of a wave deployment is proposed.
 #[derive(Clone, Copy)]
 struct Scene<'a> {
     env: &'a Env,
@@ -29,10 +29,10 @@ struct Scene<'a> {
     at: At,
 }
 
-/// What a look at the clients led to.
+/// The result of a look at the clients.
 struct Verdict {
     decision: Option<Decision>,
-    /// What the wave deployment was doing, and is.
+    /// The stages before and after.
     stage: (Stage, Stage),
     /// When time alone may change the decision.
     next: Option<std::time::Instant>,
@@ -239,7 +239,7 @@ impl Scene<'_> {
     }
 
     fn advance(&self, wave: &Wave) -> Result<Transition, WriteError> {
-        // Who rejected this very change still counts in the waves to come.
+        // A node that rejected this very change still counts in the waves to come.
         let split = wave.split();
         let mut failing = failing(self.env, |node| !split.is_ahead(node));
         failing.extend(wave.failing.iter().cloned());
@@ -332,7 +332,7 @@ impl Scene<'_> {
         self.goes_on(next.with_members_recorded(), actor, WavePhase::Paused, summary)
     }
 
-    /// What is under way becomes `next`, and that is told.
+    /// The current wave deployment becomes `next`, with an event.
     fn goes_on(
         &self,
         next: Wave,
@@ -344,7 +344,7 @@ impl Scene<'_> {
         Ok(self.becomes(next, Label::new(actor, ChangeSource::Waves, summary))?.telling(told))
     }
 
-    /// What is under way becomes `next`.
+    /// The current wave deployment becomes `next`.
     fn becomes(&self, next: Wave, label: Label) -> Result<Transition, WriteError> {
         self.commits((Some(next), Arc::clone(&self.accepted.ended)), &Candidate::default(), label)
     }

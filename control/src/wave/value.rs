@@ -12,12 +12,12 @@ use crate::model::document::GroupedDocument;
 use crate::model::weights::{RuleOverride, WeightedObject};
 use crate::weights::Resting;
 
-/// What the objects of a change were before it; `None` if they were not there. Keys are those of the layer that changed: of
-/// the API `Resource`, `Label`, `Group`, `Document` and `Weights`, of the files `File`, `FileGroup` and `FileDocument`. A group is held only
-/// if its definition goes.
+/// The values of a change's objects before it; `None` for objects that did not exist. Keys are those of the layer that changed: of
+/// the API `Resource`, `Label`, `Group`, `Document` and `Weights`, of the files `File`, `FileGroup` and `FileDocument`. A group is
+/// held only if its definition goes.
 pub(crate) type Held = BTreeMap<StoreKey, Option<HeldValue>>;
 
-/// What an object was before.
+/// The value of an object before.
 #[derive(Clone, Debug)]
 pub(crate) enum HeldValue {
     Resource(Arc<Resource>),
@@ -32,7 +32,7 @@ pub(crate) enum HeldValue {
 pub(crate) struct Wave {
     /// The revision that began it; also what membership is computed from.
     pub(crate) id: u64,
-    /// Who asked for the change.
+    /// The user or program that asked for the change.
     pub(crate) actor: String,
     /// Where it came from, as in the history.
     pub(crate) source: String,
@@ -44,7 +44,7 @@ pub(crate) struct Wave {
     pub(crate) held: Arc<Held>,
     /// The revision that each wave so far was published as; one at least.
     pub(crate) reached: Vec<Revision>,
-    /// Which nodes come first.
+    /// The order of nodes.
     pub(crate) ranking: Ranking,
     /// Before that, nodes are not ranked if they are not yet: others are still to come back.
     pub(crate) rank_from: Instant,
@@ -62,7 +62,7 @@ pub(crate) struct Wave {
 }
 
 impl Wave {
-    /// Who is ahead.
+    /// The nodes that are ahead.
     pub(crate) fn split(&self) -> Split {
         let share = if self.stopped.is_some() { None } else { Some(self.deployment.share()) };
         self.split_at(share)
@@ -108,14 +108,14 @@ impl Wave {
         self.held.keys().filter_map(object).collect()
     }
 
-    /// What of the held objects is the API's.
+    /// The held objects that are the API's.
     pub(crate) fn has_overrides(&self) -> bool {
         self.held.keys().any(|key| !key.is_of_file())
     }
 }
 
 impl Wave {
-    /// What needs attention: that files say what nobody is served.
+    /// The problem that needs attention: that files say what nobody is served.
     pub(crate) fn problem(&self) -> Option<String> {
         let reason = self.stopped.as_deref()?;
         let objects: Vec<String> = self.held.keys().take(MAX_NAMED).map(StoreKey::what).collect();

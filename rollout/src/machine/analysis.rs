@@ -35,7 +35,7 @@ impl Rollout {
         run.has_bad_hook = false;
     }
 
-    /// What the analysis that goes on judges by.
+    /// The analysis that is under way.
     pub(crate) fn analysis(&self) -> Option<&Analysis> {
         if !self.run.as_ref()?.is_step {
             return self.spec.analysis.as_ref();

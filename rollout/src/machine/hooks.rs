@@ -54,7 +54,8 @@ impl Rollout {
     /// Gives up the calls whose answers have nothing to do any more.
     pub(crate) fn drop_calls_of_stage(&mut self) {
         self.calls.retain(|call| matches!(call.purpose, Purpose::Post | Purpose::Event(_)));
-        // What a round waited for is gone, so it tells nothing: its measurement is made anew, if there is still anything to judge.
+        // The reason of the round is gone, so it reports nothing: its measurement is made anew, if there is still anything to
+        // judge.
         self.restart_run();
     }
 

@@ -20,13 +20,13 @@ use xds_units::Percent;
 
 pub use verbs::IllegalTransition;
 
-/// What came of an input.
+/// The outcome of an input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Whether the state must be made durable before the effects are done. Without, only time went by, or clients came nearer to
+    /// True if the state must be made durable before the effects are done. Without, only time went by, or clients came nearer to
     /// having ACKed, which is asked anew after a restart.
     pub is_changed: bool,
-    /// What is to be done, in this order.
+    /// The effects to carry out, in this order.
     pub effects: Vec<Effect>,
 }
 
@@ -78,7 +78,7 @@ impl Rollout {
 
     /// Takes in what happened at a time, in milliseconds since 1970.
     ///
-    /// What is late or unknown (an ACK of an earlier change, an answer to a call that was given up) does nothing.
+    /// A late or unknown input (an ACK of an earlier change, an answer to a call that was given up) does nothing.
     ///
     /// # Errors
     ///
@@ -117,14 +117,14 @@ impl Rollout {
         Ok(Outcome { is_changed, effects })
     }
 
-    /// Whether something has changed that a restart would not find out by itself.
+    /// Returns `true` if something has changed that a restart would not find out by itself.
     ///
     /// Each such change is a revision, so waiting must not be one: a gate that is asked every minute, an analysis in the background.
     fn differs(&self, before: Self) -> bool {
         before.without_what_begins_anew() != self.clone().without_what_begins_anew()
     }
 
-    /// What is left when everything is taken away that time alone changes, or that is asked and counted anew after a restart.
+    /// The state without the parts that only time changes, or that are asked and counted anew after a restart.
     fn without_what_begins_anew(mut self) -> Self {
         self.clock = Clock { wall_ms: 0, total: 0 };
         self.acks =
@@ -193,7 +193,7 @@ impl Rollout {
         }
     }
 
-    /// What runs in memory alone begins anew: reports of load, ACKs, calls.
+    /// Activities that exist in memory alone begin anew: reports of load, ACKs, calls.
     fn handle_restart(&mut self) {
         let not_before = self.clock.total.saturating_add(RESTART_GRACE_MS);
         self.acks = Acks { n_forgiven: self.acks.n_forgiven, not_before, ..Acks::default() };

@@ -156,7 +156,7 @@ impl Rollout {
         self.emit(EventKind::Normal, said);
     }
 
-    /// What is wanted of the rule is another; ACKs count from here on.
+    /// The wanted state of the rule changed; ACKs count from here on.
     pub(crate) fn renew_change(&mut self) {
         self.change += 1;
         self.acks = Acks { not_before: self.acks.not_before, ..Acks::default() };

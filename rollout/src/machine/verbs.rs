@@ -1,4 +1,4 @@
-//! What people ask of a rollout, and when they may.
+//! Verbs that people give a rollout, and the phases in which they may.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use crate::state::{Cause, Hold, Rollout, Stage};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a rollout that is {phase:?} cannot {verb}")]
 pub struct IllegalTransition {
-    /// What was asked.
+    /// The verb.
     pub verb: Verb,
-    /// What the rollout is.
+    /// The phase of the rollout.
     pub phase: Phase,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for Verb {
 }
 
 impl Rollout {
-    /// Whether a verb fits the phase. What is so already is no error: asking twice does no harm.
+    /// Returns `true` if a verb fits the phase. What is so already is no error: asking twice does no harm.
     pub(crate) fn check(&self, verb: Verb) -> Result<(), IllegalTransition> {
         let phase = self.phase();
         let is_on_its_way =
@@ -82,7 +82,7 @@ impl Rollout {
         self.emit(EventKind::Normal, "resumed");
     }
 
-    /// What held it is seen, and does not hold it again.
+    /// The reason why it stopped has been seen, and does not stop it again.
     fn forgive(&mut self) {
         match self.hold {
             Some(Hold::Nacked) => self.acks.n_forgiven = self.acks.n_nacked,
@@ -114,7 +114,7 @@ impl Rollout {
         }
     }
 
-    /// Whether everything is on its way to the canary.
+    /// Returns `true` if everything is on its way to the canary.
     fn is_last(&self) -> bool {
         self.step == self.spec.n_steps() && matches!(self.stage, Stage::Applying(_))
     }

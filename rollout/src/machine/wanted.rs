@@ -1,4 +1,4 @@
-//! What a state wants done.
+//! The effects that a state wants.
 
 use crate::effect::{Effect, HookPayload};
 use crate::spec::HookKind;
@@ -31,7 +31,7 @@ impl Rollout {
         wanted
     }
 
-    /// What is wanted beyond what `before` wanted, and the events after number `told`.
+    /// The effects wanted beyond those of `before`, and the events after number `told`.
     pub(crate) fn effects_since(&self, before: Option<&Self>, told: u64) -> Vec<Effect> {
         let known = before.map(Self::wanted).unwrap_or_default();
         let mut effects: Vec<Effect> =
@@ -57,7 +57,7 @@ impl Rollout {
             Stage::Aborting => after_stage(crate::machine::stages::ABORT_ACK_MS),
             Stage::Pausing(None) | Stage::Confirming(_) | Stage::Analysing(_) | Stage::Ended(_) => None,
         };
-        // What is past and still not done waits for something else than time.
+        // A time that is past, with its work not done, waits for something other than time.
         let later = |due: &u64| *due > self.clock.total;
         let run = self.run.as_ref().filter(|run| run.measurement.is_none());
         let run = run.map(|run| run.due.min(run.look_due));

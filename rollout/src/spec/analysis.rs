@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::fields::{At, Faults, Object};
 use xds_units::{Percent, Span};
 
-/// What a canary must hold to, and how often it is asked.
+/// The conditions that a canary must meet, and how often they are measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Analysis {

@@ -1,4 +1,4 @@
-//! What is called on the way of a rollout.
+//! Webhooks that are called on the way of a rollout.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ pub struct Hook {
     /// When it is called, and what its answer does.
     #[serde(rename = "type")]
     pub kind: HookKind,
-    /// What is called.
+    /// The address to call.
     pub url: String,
     /// How long a call may take.
     pub timeout: Span,
     /// How often a call that failed is repeated before it counts as failed.
     pub retries: u32,
-    /// What is handed over besides.
+    /// The metadata to hand over besides.
     pub metadata: BTreeMap<String, String>,
 }
 

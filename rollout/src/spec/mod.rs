@@ -1,4 +1,4 @@
-//! What a rollout is to do. A [`RolloutSpec`] that exists is valid.
+//! The specification of a rollout. A [`RolloutSpec`] that exists is valid.
 
 mod analysis;
 mod hook;
@@ -36,17 +36,17 @@ pub struct RolloutSpec {
     pub steps: Vec<Step>,
     /// The steps of the promotion, before everything goes to the canary; may be empty.
     pub promotion_steps: Vec<Step>,
-    /// Whether promotion follows the last step without a word.
+    /// True if promotion follows the last step without a word.
     pub auto_promote: bool,
     /// The largest share of the canary before promotion; no step goes beyond it.
     pub max_weight: Percent,
-    /// What a NACK does.
+    /// The effect of a NACK.
     pub on_nack: Policy,
     /// The share of the concerned clients whose NACK does nothing, so that a bad client holds up nobody (pitfall 79).
     pub nack_tolerance: Percent,
     /// How long a change waits for its ACKs unless its step says otherwise.
     pub wait_ack: Span,
-    /// What happens when they do not come in that time.
+    /// The effect of ACKs that do not come in that time.
     pub on_ack_timeout: AckTimeout,
     /// How long the whole may take, pauses included; then it aborts. `None` is for ever.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,7 +56,7 @@ pub struct RolloutSpec {
     /// The analysis that goes on in the background while the canary has traffic and no step analyses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub analysis: Option<Analysis>,
-    /// What is called on the way; names are unique.
+    /// The webhooks; names are unique.
     pub webhooks: Vec<Hook>,
 }
 
@@ -73,7 +73,7 @@ pub struct RuleKey {
     pub rule: String,
 }
 
-/// What is done about something that went wrong.
+/// The reaction to a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Policy {
@@ -83,7 +83,7 @@ pub enum Policy {
     Pause,
 }
 
-/// What is done when ACKs do not come in time.
+/// The reaction to ACKs that do not come in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum AckTimeout {
@@ -99,7 +99,7 @@ pub enum AckTimeout {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the rollout is not valid: {}", shown(faults))]
 pub struct SpecError {
-    /// What is wrong; never empty.
+    /// The faults; never empty.
     pub faults: Vec<SpecFault>,
 }
 

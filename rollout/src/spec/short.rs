@@ -65,7 +65,7 @@ fn weights(fields: &mut Object<'_>, max: Percent, faults: &mut Faults) -> Vec<Pe
     })
 }
 
-/// What follows on the promotion, if it goes by steps too.
+/// The steps after the promotion, if it goes by steps too.
 fn promotion(fields: &mut Object<'_>, from: Percent, faults: &mut Faults) -> Vec<Percent> {
     let Some(at) = fields.take("stepWeightPromotion") else { return vec![] };
     let Some(step) = at.percent(faults) else { return vec![] };

@@ -34,12 +34,12 @@ pub enum Step {
     SetHeaderRoute {
         /// The name by which a later step takes it away.
         name: String,
-        /// What requests must carry, all of it; empty takes the header route away.
+        /// The conditions that requests must meet, all of them; empty takes the header route away.
         matches: Vec<HeaderMatch>,
     },
 }
 
-/// What one header must be.
+/// A condition on one header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HeaderMatch {
@@ -49,7 +49,7 @@ pub struct HeaderMatch {
     pub header_value: HeaderValue,
 }
 
-/// What the value of a header must be.
+/// The condition on the value of a header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HeaderValue {
@@ -183,7 +183,7 @@ fn expression(at: &At<'_>, faults: &mut Faults) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// What a step can be.
+/// The kinds of steps.
 const KINDS: [&str; 4] = ["setWeight", "pause", "analysis", "setHeaderRoute"];
 /// The longest name.
 const MAX_NAME_BYTES: usize = 253;

@@ -1,4 +1,4 @@
-//! What is read of a rollout, and what is told of one that is wrong.
+//! Tests of reading rollouts, and of the messages about wrong ones.
 
 use serde_json::{Value, json};
 

@@ -16,10 +16,10 @@ pub(crate) struct World {
     /// As it was stored last; written and read when it is needed.
     disk: Rollout,
     now_ms: i64,
-    /// What the last input wanted; a crash may lose it.
+    /// The effects of the last input; a crash may lose them.
     fresh: Vec<Effect>,
     fresh_checked: usize,
-    /// What clients are served, and by which change.
+    /// The weights that clients are served, and the change that set them.
     served: (u64, BTreeMap<String, u32>),
     /// Measurements and calls that are out.
     measurements: Vec<u64>,
@@ -27,15 +27,15 @@ pub(crate) struct World {
     model: Model,
 }
 
-/// What should be so, by what was seen from outside.
+/// A model of the right state, by what was seen from outside.
 struct Model {
     phase: Phase,
     step: usize,
     /// Observed time in the step, in milliseconds.
     in_step_ms: i64,
-    /// Whether someone let the step be left early.
+    /// True if someone let the step be left early.
     is_excused: bool,
-    /// Whether all clients were seen to have ACKed the last change that was wanted.
+    /// True if all clients were seen to have ACKed the last change that was wanted.
     is_acked: bool,
     /// The same of the change before, if the last input wanted another.
     was_acked: Option<bool>,
@@ -155,7 +155,7 @@ impl World {
     fn verb(&mut self, verb: Verb) -> Result<(), String> {
         let expected = is_legal(self.model.phase, verb);
         let before = self.rollout.clone();
-        // What a verb may let be left early is known before it is given.
+        // A verb's excuses for leaving a step early are known before it is given.
         let excuses = matches!(verb, Verb::Resume | Verb::Promote | Verb::PromoteFull);
         self.model.is_excused |= excuses && expected;
         if verb == Verb::Retry && expected {
@@ -302,7 +302,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether the step could be left.
+    /// Returns `true` if the step could be left.
     fn check_left(&self, status: &RolloutStatus) -> Result<(), String> {
         if self.model.is_excused {
             return Ok(());

@@ -21,7 +21,7 @@ pub(crate) struct Tail {
 #[derive(Debug)]
 pub(crate) struct AppendError {
     pub(crate) error: FileError,
-    /// Whether the file ends where it ended before. If not, nothing may be appended to it any more.
+    /// True if the file ends where it ended before. If not, nothing may be appended to it any more.
     pub(crate) is_restored: bool,
 }
 

@@ -39,7 +39,7 @@ impl BlobPlaces {
         })
     }
 
-    /// Whether the blob is anywhere.
+    /// Returns `true` if the blob is anywhere.
     pub(crate) fn contains(&self, hash: &BlobHash) -> bool {
         let half = half(hash);
         self.offsets.values().any(|offsets| offsets.contains_key(&half))

@@ -37,7 +37,7 @@ impl FileHeader {
     /// Bytes of the header.
     pub(crate) const LENGTH: u64 = 36;
 
-    /// Whether the segment needs nothing that is before it.
+    /// Returns `true` if the segment needs nothing that is before it.
     pub(crate) const fn is_checkpoint(&self) -> bool {
         self.checkpoint_end > Self::LENGTH
     }
@@ -110,7 +110,7 @@ fn newer_version(bytes: &[u8]) -> Option<u8> {
     is_newer.then_some(version)
 }
 
-/// What a frame holds.
+/// The kind of content in a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     /// A blob's hash, then its content.
@@ -131,7 +131,7 @@ impl Kind {
     }
 }
 
-/// What stands before a payload.
+/// The header in front of a payload.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct FrameHeader {
     pub(crate) kind: Kind,
@@ -262,7 +262,7 @@ pub(crate) fn decode_state(payload: &[u8]) -> Result<Vec<(Arc<str>, BlobHash)>, 
     Ok(entries)
 }
 
-/// What is left of a payload that is being decoded.
+/// The rest of a payload that is being decoded.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

@@ -28,7 +28,7 @@ pub(crate) struct Journal {
     pub(crate) segments: Segments,
     /// Where the last segment ends.
     pub(crate) end: u64,
-    /// What the segments say.
+    /// The contents of the segments.
     pub(crate) replay: Replay,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Found {
     /// The last segment, if it is too short to have a header; it is not among the others.
     headless: Option<u64>,
     end: ScanEnd,
-    /// What the segments say.
+    /// The contents of the segments.
     pub(crate) replay: Replay,
 }
 

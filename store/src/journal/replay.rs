@@ -1,4 +1,4 @@
-//! What the segments say, learnt by reading them in order.
+//! The contents of the segments, read in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,12 +40,12 @@ pub(crate) struct RecordPlace {
 }
 
 impl Replay {
-    /// Whether no segment was read.
+    /// Returns `true` if no segment was read.
     pub(crate) const fn is_empty(&self) -> bool {
         self.start.is_none()
     }
 
-    /// Whether there is nothing: no commit and no key.
+    /// Returns `true` if there is nothing: no commit and no key.
     pub(crate) fn is_blank(&self) -> bool {
         self.head == Revision::ZERO && self.state.is_empty()
     }

@@ -33,12 +33,12 @@ pub(crate) struct Position {
     pub(crate) offset: u64,
 }
 
-/// What a scan found at the end of a segment.
+/// The end of a segment, as a scan found it.
 #[derive(Debug)]
 pub(crate) struct ScanEnd {
     /// Where the last complete commit (or checkpoint) ends.
     pub(crate) end: u64,
-    /// What is behind it and no complete commit; only in the last segment.
+    /// Bytes behind it that are no complete commit; only in the last segment.
     pub(crate) torn: Option<Torn>,
 }
 
@@ -238,7 +238,7 @@ impl Segment {
         })
     }
 
-    /// Whether something behind `bad` was written when what is at `bad` had been synced.
+    /// Returns `true` if something behind `bad` was written when what is at `bad` had been synced.
     ///
     /// The pages of one batch reach the disk in any order, so an intact frame of the same batch proves nothing.
     fn has_later_batch(&self, bad: u64, length: u64) -> Result<bool, FileError> {

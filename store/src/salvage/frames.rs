@@ -16,7 +16,7 @@ pub(super) struct Frames {
     offset: u64,
 }
 
-/// What is next in a damaged segment.
+/// The next part of a damaged segment.
 #[derive(Debug)]
 pub(super) enum Part {
     Frame {

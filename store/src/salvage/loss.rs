@@ -16,9 +16,9 @@ pub struct LostRecord {
     pub revision: Revision,
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Who made it.
+    /// The user or program that made it.
     pub actor: String,
-    /// What it was about.
+    /// Its subject.
     pub summary: String,
     /// The keys that it changed.
     pub n_keys: usize,
@@ -29,11 +29,11 @@ pub struct LostRecord {
 pub struct KeyLoss {
     /// The key.
     pub key: String,
-    /// What becomes of it.
+    /// The consequence for the key.
     pub outcome: KeyOutcome,
 }
 
-/// What becomes of a key whose newest value is dropped.
+/// The consequence for a key whose newest value is dropped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum KeyOutcome {
     /// It is gone.
@@ -44,7 +44,7 @@ pub enum KeyOutcome {
     Returns,
 }
 
-/// What the dropped parts of a journal say, as far as they can be read.
+/// The contents of the dropped parts of a journal, as far as they can be read.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     pub(super) records: Vec<LostRecord>,

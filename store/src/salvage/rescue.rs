@@ -93,7 +93,7 @@ fn read_blob(dir: &Path, segment: &Segment, offset: u64) -> Result<Bytes, OpenEr
     Err(OpenError::Damaged { dir, path, offset, reason: reason.to_owned() })
 }
 
-/// What was read so far.
+/// The state of a reading so far.
 #[derive(Debug, Default)]
 struct Reading {
     state: State,
@@ -103,7 +103,7 @@ struct Reading {
     /// The revision of `state`; unknown until a commit or an intact header of a checkpoint tells.
     head: Option<Revision>,
     has_checkpoint: bool,
-    /// Whether something behind the last part of a checkpoint cannot be read.
+    /// True if something behind the last part of a checkpoint cannot be read.
     has_gap: bool,
 }
 
@@ -146,7 +146,7 @@ impl Reading {
         Ok(goes_on)
     }
 
-    /// Whether no commit is missing before `revision`.
+    /// Returns `true` if no commit is missing before `revision`.
     fn is_next(&self, revision: Revision) -> bool {
         match self.head {
             Some(head) => revision == head.next(),

@@ -1,4 +1,4 @@
-//! Which parts of a journal have to be dropped, so that the rest is good.
+//! The parts of a journal that must be dropped so that the rest is good.
 
 use std::path::{Path, PathBuf};
 

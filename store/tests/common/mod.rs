@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a store in a temporary directory, and a model of what it should say.
+//! Shared parts of the tests of this crate: a store in a temporary directory, and a model of what it should say.
 
 #![allow(dead_code, reason = "not every test uses everything")]
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -11,7 +11,7 @@ use xds_store::{
     BlobHash, Change, Commit, JournalStore, OpenNote, Options, Retention, Revision, State, Store,
 };
 
-/// What one commit does: keys and their new contents.
+/// The effect of one commit: keys and their new contents.
 pub(crate) type Step = Vec<(String, Option<Vec<u8>>)>;
 
 /// The contents by key.

@@ -1,4 +1,4 @@
-//! What the board answers: sums over nodes, localities and time.
+//! The board's answers: sums over nodes, localities and time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -11,7 +11,7 @@ use crate::loads::report::{Counts, Metrics, Place};
 use crate::loads::window::{Millis, Period};
 use crate::time::{duration_millis, from_millis, millis};
 
-/// Which reports count: those that cover nothing from before `from`, up to `now`.
+/// The period that counts: those that cover nothing from before `from`, up to `now`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Since {
     /// The beginning; `None` for as long as reports are kept.
@@ -20,14 +20,14 @@ pub struct Since {
     pub now: SystemTime,
 }
 
-/// What is known of one cluster, or of several with the same endpoints.
+/// The load of one cluster, or of several with the same endpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterLoad {
     /// The name of its endpoints in EDS, else the cluster's.
     pub name: Arc<str>,
     /// The names that clients have for it.
     pub clusters: BTreeSet<Arc<str>>,
-    /// Whether a node that reported it is served a cluster of that name.
+    /// True if a node that reported it is served a cluster of that name.
     pub is_known: bool,
     /// Over all localities and nodes.
     pub total: PlaceLoad,
@@ -53,11 +53,11 @@ pub struct PlaceLoad {
     /// Requests per second: for each node what was issued (or has ended, if it does not say what was issued) by the time that
     /// its reports cover (row A213), summed over nodes.
     pub rate: f64,
-    /// What backends said of themselves in the last reports (row A216). Empty for the total.
+    /// The metrics that backends gave in the last reports (row A216). Empty for the total.
     pub metrics: Metrics,
 }
 
-/// What one node reported of a cluster.
+/// The report of one node about a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeLoad {
     /// The groups of the node at its last report, the one that wins first.
@@ -68,7 +68,7 @@ pub struct NodeLoad {
     pub last_report: SystemTime,
 }
 
-/// What a decision about a cluster needs.
+/// The figures that a decision about a cluster needs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadTotals {
     /// Over all nodes, in the time that counts.
@@ -77,11 +77,11 @@ pub struct LoadTotals {
     pub dropped: u64,
     /// How many nodes have sent a report that counts.
     pub n_nodes: usize,
-    /// Of the last reports of these nodes the oldest; a node that no longer reports shows here.
+    /// The time of the oldest of these nodes' last reports; a node that no longer reports shows here.
     pub oldest_report: Option<SystemTime>,
-    /// Of the last reports of these nodes the newest.
+    /// The time of the newest of these nodes' last reports.
     pub newest_report: Option<SystemTime>,
-    /// Whether every report that came in this time could be kept.
+    /// True if every report that came in this time could be kept.
     pub is_complete: bool,
 }
 
@@ -122,7 +122,7 @@ impl LoadBoard {
         loads
     }
 
-    /// What all nodes reported of the clusters with these names (or the names of whose endpoints these are), each report once.
+    /// The reports of all nodes about the clusters with these names or with endpoints of these names, each report once.
     #[must_use]
     pub fn totals(&self, clusters: &[&str], since: Since) -> LoadTotals {
         let mut totals = LoadTotals { is_complete: self.is_complete(since), ..LoadTotals::default() };
@@ -144,7 +144,7 @@ impl LoadBoard {
         totals
     }
 
-    /// What the nodes of each of `N` parts reported of all clusters together; `part` says which one a node is in, if any.
+    /// The reports of the nodes of each of `N` parts about all clusters together; `part` says which part a node is in, if any.
     #[must_use]
     pub fn by_part<const N: usize>(&self, since: Since, part: impl Fn(&str) -> Option<usize>) -> [Counts; N] {
         let Range { period, .. } = Range::new(&self.limits, since);
@@ -159,7 +159,7 @@ impl LoadBoard {
         sums
     }
 
-    /// Whether every report that came in this time could be kept.
+    /// Returns `true` if every report that came in this time could be kept.
     #[must_use]
     pub fn is_complete(&self, since: Since) -> bool {
         let Range { period, .. } = Range::new(&self.limits, since);

@@ -1,4 +1,4 @@
-//! Which load balancing gRPC takes (B182 to B184, B186 to B189).
+//! The kinds of load balancing that gRPC supports (B182 to B184, B186 to B189).
 
 use super::super::Effect::Rejected;
 use super::super::any::{short, type_of};
@@ -7,7 +7,7 @@ use crate::encode::decode_any;
 use crate::message::{Message, child, list};
 use crate::path::Path;
 
-/// What a policy is to gRPC.
+/// The support of gRPC for a policy.
 enum Kind {
     /// It is there in every language.
     Leaf,

@@ -30,7 +30,7 @@ pub(super) fn load_assignment(message: &Message, path: &Path<'_>, scope: &mut Sc
     all.together(&path, scope);
 }
 
-/// What must hold of all localities together. Those without weight do not count.
+/// Properties of all localities together. Those without weight do not count.
 #[derive(Default)]
 struct Localities {
     /// Sums of weights by priority.
@@ -161,5 +161,5 @@ impl Localities {
     }
 }
 
-/// What Envoy uses, if only for want of better, and gRPC does not.
+/// The health states of endpoints that Envoy uses as a last resort and gRPC does not.
 const DROPPED: [(i32, &str); 1] = [(5, "DEGRADED")];

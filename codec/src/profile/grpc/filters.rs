@@ -67,7 +67,7 @@ pub(super) const RULES: &[Rule] = &[
 struct Filter {
     name: &'static str,
     side: Option<Side>,
-    /// Which languages refuse it; empty if none does.
+    /// The languages that refuse it; empty if none does.
     refused_by: &'static str,
     /// The type of its override in routes, if it has one.
     overridden_by: &'static str,
@@ -139,7 +139,7 @@ pub(super) fn http_filters(message: &Message, path: &Path<'_>, scope: &mut Scope
     }
 }
 
-/// Whether gRPC keeps a filter in the chain, for better or worse; says what it does with those that it has not.
+/// Returns `true` if gRPC keeps a filter in the chain, for better or worse; says what it does with those that it has not.
 fn is_kept(found: Option<&str>, is_optional: bool, path: &Path<'_>, scope: &mut Scope<'_>) -> bool {
     let Some(found) = found else {
         if !is_optional {

@@ -205,7 +205,7 @@ pub(super) fn cidr_range(message: &Message, path: &Path<'_>, scope: &mut Scope<'
     }
 }
 
-/// What a chain matches, once for each combination of its criteria, ranges in normal form (gRFC A36).
+/// The conditions of a chain, once for each combination of its criteria, ranges in normal form (gRFC A36).
 fn matchers(chain: &Message) -> BTreeSet<String> {
     let Some(found) = child(chain, "filter_chain_match") else { return BTreeSet::from([String::new()]) };
     let ranges = |field| list(&found, field).iter().map(normal_range).collect::<BTreeSet<_>>();

@@ -160,7 +160,7 @@ fn is_prefix_of_methods(prefix: &str) -> bool {
     rest.matches('/').count() <= 1 && !rest.starts_with('/')
 }
 
-/// What gRPC knows; `present_match: false` counts.
+/// The specifiers that gRPC knows; `present_match: false` counts.
 const SPECIFIERS: [&str; 8] = [
     "exact_match",
     "safe_regex_match",

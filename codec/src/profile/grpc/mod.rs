@@ -29,7 +29,7 @@ mod rbac;
 mod route;
 mod tls;
 
-/// What the lint of everything that gRPC comes to found.
+/// The result of linting everything that gRPC comes to.
 pub(super) struct Linted {
     pub(super) findings: Vec<ProfileFinding>,
     /// The resources that gRPC comes to.
@@ -191,7 +191,7 @@ impl Visit<'_> {
     }
 }
 
-/// What a table cannot say.
+/// Checks that a table cannot express.
 fn check(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     match message.name() {
         "envoy.config.listener.v3.Listener" => listener::listener(message, path, scope),

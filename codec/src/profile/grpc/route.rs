@@ -104,7 +104,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
 ];
 
-/// Whether gRPC leaves the message out and reads nothing below it; says so (rows B94 and B110).
+/// Returns `true` if gRPC leaves the message out and reads nothing below it; says so (rows B94 and B110).
 pub(super) fn is_left_out(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) -> bool {
     let descriptor = message.descriptor();
     let (row, field) = match descriptor.full_name() {

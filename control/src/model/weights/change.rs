@@ -7,10 +7,10 @@ use xds_units::Percent;
 
 use super::{RuleOverride, effective};
 
-/// What a write wants of the override of one rule.
+/// A write's change to the override of one rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WeightChange {
-    /// Whether the weights that are laid over the rule now go first.
+    /// True if the weights that are laid over the rule now go first.
     pub forgets: bool,
     /// New weights, at most [`MAX_WEIGHT`](xds_codec::weights::MAX_WEIGHT); `None` gives the backend its own weight back.
     pub backends: BTreeMap<String, Option<u32>>,
@@ -18,7 +18,7 @@ pub struct WeightChange {
     pub percent: BTreeMap<String, Percent>,
     /// When the override ends by itself, in milliseconds since 1970; `None` leaves that as it is, `Some(None)` ends never.
     pub expires: Option<Option<u64>>,
-    /// Whether the override stays though it says what the rule says itself: then the weights stay when those of the rule change.
+    /// True if the override stays though it says what the rule says itself: then the weights stay when those of the rule change.
     pub pins: bool,
     /// Other header routes; `None` leaves them as they are.
     pub header_routes: Option<Vec<HeaderRoute>>,
@@ -141,7 +141,7 @@ impl WeightChange {
     }
 }
 
-/// Whether an overlay leaves a rule as it is.
+/// Returns `true` if an overlay leaves a rule as it is.
 pub(super) fn says_nothing(rule: &RuleWeights, overlay: &Overlay) -> bool {
     let own: BTreeMap<&String, u64> = rule.backends.iter().map(|(key, weight)| (key, *weight)).collect();
     let is_own = |(key, weight): (&String, &u32)| own.get(key) == Some(&u64::from(*weight));
@@ -232,7 +232,7 @@ mod tests {
         for shares in [&[("a", 5_000), ("b", 6_000)][..], &[("a", 10), ("b", 10)]] {
             assert!(matches!(percent(shares).apply(&two, None), Err(ChangeFault::Percent(_))), "{shares:?}");
         }
-        // What is all zero already can be taken back and left alone.
+        // Weights that are all zero already can be taken back and left alone.
         assert_eq!(WeightChange::reset().apply(&rule(&[("a", 0)]), None), Ok(None));
     }
 

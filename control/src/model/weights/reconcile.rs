@@ -1,4 +1,4 @@
-//! What becomes of overrides when the objects change under them, and when time passes.
+//! The fate of overrides when the objects change under them, and when time passes.
 //!
 //! | what happened | what becomes of the override |
 //! |---|---|
@@ -16,18 +16,18 @@ use xds_codec::weights::RuleWeights;
 use super::change::says_nothing;
 use super::{GONE_KEPT_MS, Overrides, RuleKey, RuleOverride, effective};
 
-/// What an object says of a rule.
+/// An object's own weights for a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
     /// Its weights.
     pub rule: RuleWeights,
-    /// Whether they win over an override once they change.
+    /// True if they win over an override once they change.
     pub wins: bool,
-    /// Whether a rollout owns the rule: then its override stays until the rollout changes it.
+    /// True if a rollout owns the rule: then its override stays until the rollout changes it.
     pub is_owned: bool,
 }
 
-/// What was dropped of an override, and why.
+/// An override that was dropped, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dropped {
     /// The rule.
@@ -145,7 +145,7 @@ mod tests {
         RuleOverride { overlay, base, ..RuleOverride::default() }
     }
 
-    /// What is left, and why what is dropped is.
+    /// The rest of an override, and the reason why parts of it are dropped.
     fn after(over: &RuleOverride, source: Option<Source>, now: u64) -> (Option<RuleOverride>, Vec<String>) {
         let overrides = Overrides::from([(key(), over.clone())]);
         let (mut kept, dropped) = reconcile(&overrides, |_| source.clone(), now);
